@@ -1,0 +1,124 @@
+"""Forward dynamics in O(N): the factored inverse of the mass matrix, applied by sweeps.
+
+    a = [e - K^T Phi_D Psi_beta G] R^-1 [e - G^T Psi_beta^T Phi_D^T K] (tau - C)          (19b)
+
+with, from the leaves inward, the branch inertias J_i = M_i + sum over children of D_k^T J^_k D_k, where
+
+    R_i = G_i^T J_i G_i,   K_i = J_i G_i R_i^-1,   J^_i = J_i - K_i R_i K_i^T,   beta_i = (e - G_i K_i^T) D_i
+
+C itself is G^T Psi_D^T (M Psi_D A + B - W). Pushing it through the same factors merges its two sweeps with those of
+(19b), so that motion is swept outward once, load inward once, acceleration outward once:
+
+    z     = Psi_beta^T (J A + B - W + Phi_D^T K tau)      load that is left when the joints of the branch yield
+    e_i   = R_i^-1 (tau_i - G_i^T z_i)
+    V-dot = Psi_beta (G e + A)                            from the ground's upward acceleration -gravity
+    a_i   = e_i - K_i^T D_i V-dot_ip
+
+Cost: O(N). Source: Newton-Euler document, (19b) and its refs. [1], [2].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import casadi as ca
+
+from dyn_service.dynamics.kinematics import free_axes, influences, joint_values, joint_vector
+from dyn_service.dynamics.newton_euler import (
+    inertias,
+    velocities,
+    velocity_loads,
+    velocity_products,
+    world_acceleration,
+)
+from dyn_service.dynamics.spatial import Inertia, Influence, Mat, _Transposed
+from dyn_service.dynamics.sweeps import Stack, gather, handed_inward, inward, outward
+from dyn_service.model.tree import Tree
+
+
+@dataclass(frozen=True, eq=False)
+class Yielding:
+    """beta_i = (e - G_i K_i^T) D_i: the influence of a parent on a child whose joint yields freely."""
+
+    D: Influence
+    G: Mat
+    K: Mat
+
+    def __matmul__(self, V: Mat) -> Mat:
+        moved = self.D @ V
+        return moved - self.G @ (self.K.T @ moved)
+
+    @property
+    def T(self) -> Any:
+        """beta_i^T."""
+        return _Transposed(self)
+
+    def transposed_matmul(self, F: Mat) -> Mat:
+        """beta_i^T F."""
+        return self.D.T @ (F - self.K @ (self.G.T @ F))
+
+
+@dataclass(frozen=True, eq=False)
+class Branches:
+    """What (19b) needs of the configuration: J_i, 1 / R_i, K_i, beta_i per body; a fixed joint has no R and no K."""
+
+    J: list[Inertia]
+    R_inverse: Stack
+    K: Stack
+    beta: Stack
+
+
+def branches(tree: Tree, D: Stack, G: Stack, M: Stack) -> Branches:
+    """The inward recursion for the branch inertias, a) and b) after (19b)."""
+    R_inverse: list[Mat] = [ca.DM(0, 0)] * len(tree)
+    K: list[Mat] = [ca.DM(6, 0)] * len(tree)
+
+    def eliminate(i: int, J: Inertia) -> Inertia:
+        """J^_i; notes K_i and R_i on the way."""
+        if tree.dof[i] < 0:
+            return J
+        U = J @ G[i]
+        R = G[i].T @ U
+        R_inverse[i] = 1 / R
+        K[i] = U * R_inverse[i]
+        return J.minus_outer(U, R_inverse[i])
+
+    J = gather(tree, M, lambda i, J_i: D[i].congruence(eliminate(i, J_i)))
+    for i, parent in enumerate(tree.parent):
+        if parent < 0:
+            eliminate(i, J[i])
+    beta = Stack(Yielding(D[i], G[i], K[i]) for i in range(len(tree)))
+    return Branches(J, Stack(R_inverse), Stack(K), beta)
+
+
+def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None) -> Mat:
+    """a, (19b). wrenches: [torque; force] on each body, at its origin in its axes."""
+    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    V = velocities(tree, D, G, v)
+    A = velocity_products(tree, D, G, V, v)
+    branch = branches(tree, D, G, M)
+    effort = joint_values(tree, tau)
+
+    load = Stack(J @ A_i for J, A_i in zip(branch.J, A, strict=True)) + velocity_loads(M, V)
+    if wrenches is not None:
+        load = load - wrenches
+    z = inward(tree, branch.beta, load + handed_inward(tree, D, branch.K @ effort))
+
+    yielded = branch.R_inverse @ (effort - G.T @ z)
+    ground = world_acceleration(gravity)
+    acceleration = outward(tree, branch.beta, G @ yielded + A, world=ground)
+    inherited = (ground if parent < 0 else acceleration[parent] for parent in tree.parent)
+    return joint_vector(tree, yielded - branch.K.T @ (D @ inherited))
+
+
+def joint_inertias(tree: Tree, q: Any) -> tuple[list[float], list[float]]:
+    """At a configuration in numbers: R_i, the inertia that joint i meets while the joints outward of it yield, and
+    G_i^T C_i G_i, what it meets while they hold. Per movable joint; NaN where R is lost because one outward of it is 0."""
+    D, G, M = influences(tree, ca.DM(q)), free_axes(tree), inertias(tree)
+    yielding = branches(tree, D, G, M).R_inverse
+    holding = gather(tree, M, lambda i, J: D[i].congruence(J))
+    moving = [i for i in range(len(tree)) if tree.dof[i] >= 0]
+    R = [1.0 / float(yielding[i]) if float(yielding[i]) != 0.0 else math.inf for i in moving]
+    return R, [float(G[i].T @ (holding[i] @ G[i])) for i in moving]

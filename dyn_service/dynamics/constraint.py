@@ -1,0 +1,34 @@
+"""What each joint carries: the wrench from parent to child, and its part that no actuator makes.
+
+    F                                    load at every joint, fixed ones too      (15), with a from (19b)
+    actuation  = G^T F                                                            (18a)
+    constraint = F - G G^T F = G^ G^^T F                                          (20)
+
+G has unit length, so subtracting its part leaves the five-dimensional complement G^. Cost: O(N) over links, not bodies.
+"""
+
+from __future__ import annotations
+
+import casadi as ca
+
+from dyn_service.dynamics.articulated import forward_dynamics
+from dyn_service.dynamics.newton_euler import joint_loads
+from dyn_service.dynamics.spatial import Mat
+from dyn_service.dynamics.sweeps import Stack
+from dyn_service.model.tree import Tree
+
+
+def constraint_forces(
+    tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None
+) -> dict[str, Mat]:
+    """wrench (nj, 6), actuation (nj,), constraint (nj, 6) of every named joint, row by row, in the child link's axes."""
+    a = forward_dynamics(tree, q, v, tau, gravity, wrenches)
+    F, G = joint_loads(tree, q, v, a, gravity, wrenches)
+    rows = [i for i, joint in enumerate(tree.joints) if joint]
+    along = G.T @ F
+    across = F - G @ along
+    return {
+        "wrench": ca.vertcat(*(ca.densify(F[i]) for i in rows)),
+        "actuation": ca.vertcat(*(along[i] if tree.dof[i] >= 0 else ca.DM.zeros(1) for i in rows)),
+        "constraint": ca.vertcat(*(ca.densify(across[i]) for i in rows)),
+    }

@@ -1,0 +1,94 @@
+"""Mass matrix, and forward dynamics through it.
+
+    M = G^T Psi_D^T M Psi_D G                        (18c)
+    a = M^-1 (tau - C)                               (19a)
+
+Psi_D^T M Psi_D is carried by composite inertias: C_i = M_i + sum over children of D_k^T C_k D_k is the inertia of
+branch i as one rigid body, and M_ij = G_j^T D_.. ^T .. D_i^T C_i G_i for j <= i; other entries vanish unless one body
+stands on the other's branch. Cost: O(N d) with d the depth, at most O(N^2); factored as L^T L without filling in those
+zeros, O(N d^2), at most O(N^3). Source: Newton-Euler document; L^T L on a tree: Featherstone, Rigid Body Dynamics
+Algorithms, 2008, 6.5.
+"""
+
+from __future__ import annotations
+
+import casadi as ca
+
+from dyn_service.dynamics.kinematics import free_axes, influences
+from dyn_service.dynamics.newton_euler import inertias, inverse_dynamics
+from dyn_service.dynamics.spatial import Mat
+from dyn_service.dynamics.sweeps import Stack, gather
+from dyn_service.model.tree import Tree
+
+Entries = dict[tuple[int, int], Mat]
+"""The entries (i, j), j <= i in the tree, of a symmetric matrix over the movable joints."""
+
+
+def entries(tree: Tree, q: Mat) -> Entries:
+    """The entries of the mass matrix that do not vanish by structure."""
+    D, G = influences(tree, q), free_axes(tree)
+    C = gather(tree, inertias(tree), lambda i, C_i: D[i].congruence(C_i))
+    found: Entries = {}
+    for i, k in enumerate(tree.dof):
+        if k < 0:
+            continue
+        F = C[i] @ G[i]
+        j = i
+        while True:
+            if tree.dof[j] >= 0:
+                found[k, tree.dof[j]] = G[j].T @ F
+            if tree.parent[j] < 0:
+                break
+            F = D[j].T @ F
+            j = tree.parent[j]
+    return found
+
+
+def mass_matrix(tree: Tree, q: Mat) -> Mat:
+    """M, (18c), (nv, nv)."""
+    M = ca.SX(tree.nv, tree.nv)
+    for (i, j), value in entries(tree, q).items():
+        M[i, j] = value
+        M[j, i] = value
+    return M
+
+
+def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None) -> Mat:
+    """a, (19a)."""
+    C = inverse_dynamics(tree, q, v, ca.DM(tree.nv, 1), gravity, wrenches)
+    return solve(tree, entries(tree, q), tau - C)
+
+
+def solve(tree: Tree, M: Entries, x: Mat) -> Mat:
+    """M^-1 x by M = L^T L, leaves before roots, where L has the pattern of the tree."""
+    chains = _chains(tree)
+    L = dict(M)
+    inverse: dict[int, Mat] = {}
+    for k in range(tree.nv - 1, -1, -1):
+        diagonal = ca.sqrt(L[k, k])
+        inverse[k] = 1 / diagonal
+        above = chains[k][1:]
+        for i in above:
+            L[k, i] = L[k, i] * inverse[k]
+        for n, i in enumerate(above):
+            for j in above[n:]:
+                L[i, j] = L[i, j] - L[k, i] * L[k, j]
+    y = [x[k] for k in range(tree.nv)]
+    for k in range(tree.nv - 1, -1, -1):
+        y[k] = y[k] * inverse[k]
+        for i in chains[k][1:]:
+            y[i] = y[i] - L[k, i] * y[k]
+    for k in range(tree.nv):
+        for i in chains[k][1:]:
+            y[k] = y[k] - L[k, i] * y[i]
+        y[k] = y[k] * inverse[k]
+    return ca.vertcat(*y)
+
+
+def _chains(tree: Tree) -> dict[int, list[int]]:
+    """For each movable joint the movable joints from it to the root, itself first."""
+    return {
+        tree.dof[i]: [tree.dof[j] for j in tree.ancestors(i) if tree.dof[j] >= 0]
+        for i in range(len(tree))
+        if tree.dof[i] >= 0
+    }

@@ -1,0 +1,161 @@
+"""Six-vectors, and how a body's motion and load pass between a parent and its child.
+
+A motion is V = [omega; v], a load F = [torque; force], angular part first, each in its own body's axes at its own body's
+origin (which is its joint). With R = R_CP, which turns parent axes into child axes, and d = p_PC in parent axes, the
+influence of a parent on its child, (4) of the Newton-Euler document in body axes, is
+
+    D = [ R        0 ]        D V = [ R omega                  ]       D^T F = [ R^T torque + d x R^T force ]
+        [ -R d~    R ]              [ R (v + omega x d)        ]               [ R^T force                  ]
+
+Everything here works on CasADi matrices: SX where a kernel is traced, DM where numbers are wanted. Zeros are sparse, so
+a term that is known to vanish costs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from dyn_service.model.inertia import BodyInertia
+
+Mat = Any
+"""A CasADi SX or DM; CasADi ships no types."""
+
+
+def constant(array: Any) -> Mat:
+    """A sparse DM: exact zeros become structural ones."""
+    return ca.sparsify(ca.DM(np.asarray(array, dtype=float)))
+
+
+def cross(a: Mat, b: Mat) -> Mat:
+    """a x b."""
+    return ca.cross(a, b)
+
+
+def join(angular: Mat, linear: Mat) -> Mat:
+    """[angular; linear]."""
+    return ca.vertcat(angular, linear)
+
+
+def angular(V: Mat) -> Mat:
+    """The first three entries: angular velocity or acceleration, or torque."""
+    return V[:3]
+
+
+def linear(V: Mat) -> Mat:
+    """The last three entries: linear velocity or acceleration, or force."""
+    return V[3:]
+
+
+def skew(a: Mat) -> Mat:
+    """a~, with a~ b = a x b."""
+    return ca.skew(a)
+
+
+def rotation_about(axis: np.ndarray[Any, Any], q: Mat) -> Mat:
+    """R_PC of a turn by q about the unit vector `axis`: cos q (e - a a^T) + a a^T + sin q a~."""
+    outer = np.outer(axis, axis)
+    return constant(np.eye(3) - outer) * ca.cos(q) + constant(outer) + constant(np.asarray(ca.skew(axis))) * ca.sin(q)
+
+
+@dataclass(frozen=True, eq=False)
+class Influence:
+    """D, from a parent to its child. rotation: R_CP. offset: p_PC in parent axes."""
+
+    rotation: Mat
+    offset: Mat
+
+    def __matmul__(self, V: Mat) -> Mat:
+        """Motion of the child's origin, where the child moves with its parent as one."""
+        turn = angular(V)
+        return join(self.rotation @ turn, self.rotation @ (linear(V) + cross(turn, self.offset)))
+
+    @property
+    def T(self) -> _Transposed:
+        """D^T: the child's load as its parent feels it."""
+        return _Transposed(self)
+
+    def transposed_matmul(self, F: Mat) -> Mat:
+        """D^T F."""
+        force = self.rotation.T @ linear(F)
+        return join(self.rotation.T @ angular(F) + cross(self.offset, force), force)
+
+    def congruence(self, J: Inertia) -> Inertia:
+        """D^T J D: the child's inertia as its parent feels it."""
+        return J.turned(self.rotation).moved(self.offset)
+
+
+@dataclass(frozen=True, eq=False)
+class _Transposed:
+    operator: Any
+
+    def __matmul__(self, F: Mat) -> Mat:
+        return self.operator.transposed_matmul(F)
+
+
+@dataclass(frozen=True, eq=False)
+class Inertia:
+    """A symmetric 6x6 inertia [I, H; H^T, m], blocks in body axes at the body's origin.
+
+    A rigid body's is (16) of the Newton-Euler document: I = I_c - m s~ s~, H = m s~, m = m e. A branch's articulated
+    inertia has full blocks. What is known to be symmetric is computed once.
+    """
+
+    I: Mat
+    H: Mat
+    m: Mat
+
+    @classmethod
+    def of(cls, body: BodyInertia) -> Inertia:
+        """M_i, (16)."""
+        s = np.asarray(ca.skew(body.com))
+        return cls(
+            constant(body.about_com - body.mass * s @ s), constant(body.mass * s), constant(body.mass * np.eye(3))
+        )
+
+    def __matmul__(self, V: Mat) -> Mat:
+        return join(self.I @ angular(V) + self.H @ linear(V), self.H.T @ angular(V) + self.m @ linear(V))
+
+    def __add__(self, other: Inertia) -> Inertia:
+        return Inertia(self.I + other.I, self.H + other.H, self.m + other.m)
+
+    def minus_outer(self, K: Mat, R: Mat) -> Inertia:
+        """J - K R K^T for a column K and a scalar R."""
+        w = K * R
+        k, n = angular(K), linear(K)
+        return Inertia(
+            self.I - _symmetric(angular(w), k),
+            self.H - angular(w) @ n.T,
+            self.m - _symmetric(linear(w), n),
+        )
+
+    def turned(self, rotation: Mat) -> Inertia:
+        """Blocks in the axes that `rotation` (R_CP) turns into the present ones."""
+        return Inertia(
+            _symmetric_turn(rotation, self.I),
+            rotation.T @ self.H @ rotation,
+            _symmetric_turn(rotation, self.m),
+        )
+
+    def moved(self, d: Mat) -> Inertia:
+        """Blocks at a point from which the present origin stands at d."""
+        # [e, d~; 0, e] [I, H; H^T, m] [e, 0; -d~, e]
+        s = skew(d)
+        H = self.H + s @ self.m
+        return Inertia(_mirrored(self.I - self.H @ s + s @ H.T), H, self.m)
+
+
+def _symmetric(a: Mat, b: Mat) -> Mat:
+    """a b^T, known to be symmetric: the upper triangle, mirrored."""
+    return _mirrored(a @ b.T)
+
+
+def _mirrored(full: Mat) -> Mat:
+    return ca.triu2symm(ca.triu(full))
+
+
+def _symmetric_turn(rotation: Mat, S: Mat) -> Mat:
+    return _mirrored(rotation.T @ (S @ rotation))

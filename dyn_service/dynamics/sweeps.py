@@ -1,0 +1,78 @@
+"""The two recursions of which every O(N) algorithm here is made.
+
+    outward   z = Psi_A x     solves z = Phi_A z + x       z_i = A_i z_ip + x_i                root to leaves
+    inward    z = Psi_A^T x   solves z = Phi_A^T z + x     z_ip := z_ip + A_i^T z_i            leaves to root
+
+Newton-Euler document, Def. 1, 2, Prop. 1, 2 and the algorithms after (P4). `A` is one operator per body: the influence D
+of a parent on its child, or beta where joints yield (19b). Cost: O(N).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import casadi as ca
+
+from dyn_service.dynamics.spatial import Mat
+from dyn_service.model.tree import Tree
+
+T = TypeVar("T")
+
+
+class Stack(tuple[Any, ...]):
+    """A stacked vector or block diagonal matrix: one entry per body. Operators act body by body."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, entries: Iterable[Any]) -> Stack:
+        """A stack of these entries, in the order of the tree's bodies."""
+        return cls(entries)
+
+    def __add__(self, other: Any) -> Stack:
+        return Stack(a + b for a, b in zip(self, other, strict=True))
+
+    def __sub__(self, other: Any) -> Stack:
+        return Stack(a - b for a, b in zip(self, other, strict=True))
+
+    def __matmul__(self, other: Any) -> Stack:
+        return Stack(a @ b for a, b in zip(self, other, strict=True))
+
+    @property
+    def T(self) -> Stack:
+        """Each entry transposed."""
+        return Stack(a.T for a in self)
+
+
+def outward(tree: Tree, A: Sequence[Any], x: Sequence[Mat], *, world: Mat | None = None) -> Stack:
+    """z = Psi_A x. `world` is the z of the ground on which the root bodies stand; None is zero."""
+    z: list[Mat] = []
+    for i, parent in enumerate(tree.parent):
+        inherited = world if parent < 0 else z[parent]
+        z.append(x[i] if inherited is None else A[i] @ inherited + x[i])
+    return Stack(z)
+
+
+def inward(tree: Tree, A: Sequence[Any], x: Sequence[Mat]) -> Stack:
+    """z = Psi_A^T x."""
+    return Stack(gather(tree, x, lambda i, z_i: A[i].T @ z_i))
+
+
+def handed_inward(tree: Tree, A: Sequence[Any], x: Sequence[Mat]) -> Stack:
+    """z = Phi_A^T x, (P2): what each body's children hand it, one step and no further."""
+    z: list[Mat] = [ca.DM(6, 1)] * len(tree)
+    for i, parent in enumerate(tree.parent):
+        if parent >= 0:
+            z[parent] = z[parent] + A[i].T @ x[i]
+    return Stack(z)
+
+
+def gather(tree: Tree, x: Sequence[T], carry: Callable[[int, T], T]) -> list[T]:
+    """The inward recursion itself: z_i = x_i + sum of carry(k, z_k) over the children k of i."""
+    z = list(x)
+    for i in range(len(tree) - 1, -1, -1):
+        parent = tree.parent[i]
+        if parent >= 0:
+            z[parent] = z[parent] + carry(i, z[i])  # type: ignore[operator]
+    return z

@@ -1,0 +1,53 @@
+"""A query on a tree, traced into one scalar expression graph.
+
+The function of `dynamics/` that the table names runs once, over CasADi symbols, with the tree's numbers as constants.
+What comes out is straight-line arithmetic: constants folded, known zeros gone, common subexpressions shared.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import casadi as ca
+
+from dyn_service.dynamics.sweeps import Stack
+from dyn_service.kernels.signature import Signature
+from dyn_service.model.tree import Tree
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """function: flat inputs to flat outputs, in the order of the signature's operands."""
+
+    function: Any
+    signature: Signature
+
+    @property
+    def operations(self) -> int:
+        """Instructions that compute something: neither inputs, outputs nor constants."""
+        skipped = (ca.OP_INPUT, ca.OP_OUTPUT, ca.OP_CONST)
+        f = self.function
+        return sum(f.instruction_id(k) not in skipped for k in range(f.n_instructions()))
+
+
+def trace(tree: Tree, signature: Signature) -> Graph:
+    """The graph of one kernel.
+
+    Args:
+        tree: One body per link or per moving body, as the signature says.
+        signature: Which function to run, and the shapes of its operands.
+    """
+    module, _, name = signature.function.partition(".")
+    function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
+    symbols = {operand.name: ca.SX.sym(operand.name, operand.size) for operand in signature.inputs}
+    given = {name: _per_body(symbol) if name == "wrenches" else symbol for name, symbol in symbols.items()}
+    answer = function(tree, **given)
+    outputs = answer if isinstance(answer, dict) else {signature.outputs[0].name: answer}
+    flat = [ca.densify(ca.vec(ca.SX(outputs[operand.name]).T)) for operand in signature.outputs]
+    return Graph(ca.Function("kernel", list(symbols.values()), ca.cse(flat)), signature)
+
+
+def _per_body(wrenches: Any) -> Stack:
+    return Stack(ca.vertsplit(wrenches, 6))

@@ -1,0 +1,81 @@
+"""LLVM IR to machine code for this very processor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+
+@dataclass(frozen=True)
+class Host:
+    """The processor kernels are compiled for. lanes: doubles in its widest vector registers."""
+
+    triple: str
+    cpu: str
+    features: str
+    lanes: int
+
+
+@cache
+def host() -> Host:
+    """This machine's processor."""
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512f") and features.get("avx512dq"):
+        lanes = 8
+    elif features.get("avx2") and features.get("fma"):
+        lanes = 4
+    else:
+        lanes = 2
+    return Host(llvm.get_default_triple(), llvm.get_host_cpu_name(), features.flatten(), lanes)
+
+
+@cache
+def _machine() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_triple(host().triple)
+    return target.create_target_machine(
+        cpu=host().cpu, features=host().features, opt=2, reloc="pic", codemodel="small", jit=True
+    )
+
+
+def compile_ir(text: str) -> bytes:
+    """Object code of a module."""
+    machine = _machine()
+    module = llvm.parse_assembly(text)
+    module.triple = host().triple
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    # Straight-line code that is already vectors: the vectorisers and unrollers would only cost time.
+    options = llvm.PipelineTuningOptions(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine, options)
+    passes = builder.getModulePassManager()
+    passes.run(module, builder)
+    return bytes(machine.emit_object(module))
+
+
+class LoadedCode:
+    """Object code in memory, ready to run. The addresses are valid while this object lives."""
+
+    def __init__(self, code: bytes) -> None:
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine_for_engine())
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+
+    def address(self, name: str) -> int:
+        """Where the function of that name begins."""
+        return int(self._engine.get_function_address(name))
+
+
+def _machine_for_engine() -> Any:
+    # An engine takes over the machine it is given, so each needs its own.
+    _machine()
+    target = llvm.Target.from_triple(host().triple)
+    return target.create_target_machine(
+        cpu=host().cpu, features=host().features, opt=2, reloc="pic", codemodel="small", jit=True
+    )

@@ -1,0 +1,255 @@
+"""An expression graph, lowered to LLVM IR: each scalar becomes a vector with one state per lane.
+
+A module has four functions.
+
+    body(in, out)             the arithmetic of one block of W states: numbers stand lane by lane, <W x double> each
+    gather(...)               the states of a block, from wherever NumPy's strides say, into `in`
+    scatter(...)              the results of a block, from `out`, to wherever NumPy's strides say
+    loop(args, dims, steps)   NumPy's inner loop of a generalised ufunc: block after block through the same body
+
+The last block of a batch may be short; its idle lanes repeat its last state, and nothing is written from them. So a
+state's result is the same to the last bit wherever in a batch it stands, and no lane computes on garbage.
+
+Arithmetic carries the flags reassoc, nsz, contract and arcp, never nnan or ninf: a NaN stays a NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import casadi as ca
+from llvmlite import ir
+
+from dyn_service.kernels.graph import Graph
+from dyn_service.kernels.signature import Operand
+from dyn_service.kernels.trig import sincos, vector_intrinsic
+
+_DOUBLE = ir.DoubleType()
+_I64 = ir.IntType(64)
+_POINTER = ir.PointerType()
+_FLAGS = ("reassoc", "nsz", "contract", "arcp")
+
+
+def lower(graph: Graph, lanes: int, entry: str) -> str:
+    """The LLVM module of one kernel, as text.
+
+    Args:
+        graph: The traced query.
+        lanes: States per vector, W.
+        entry: Name of the one function that can be called from outside.
+    """
+    module = ir.Module(name=graph.signature.name)
+    vector = ir.VectorType(_DOUBLE, lanes)
+    body = _emit_body(module, graph.function, vector)
+    gather, scatter = _emit_gather(module, vector), _emit_scatter(module, vector)
+    _emit_loop(module, entry, graph, vector, body, gather, scatter)
+    return str(module)
+
+
+def _internal(module: ir.Module, name: str, arguments: int, pointers: int, *, inline: bool) -> ir.Function:
+    """A private function of `pointers` pointers followed by integers."""
+    kinds = [_POINTER] * pointers + [_I64] * (arguments - pointers)
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
+    function.linkage = "internal"
+    function.attributes.add("nounwind")
+    function.attributes.add("alwaysinline" if inline else "noinline")
+    return function
+
+
+def _at(b: ir.IRBuilder, base: Any, byte_offset: Any) -> Any:
+    return b.gep(base, [byte_offset], source_etype=ir.IntType(8))
+
+
+def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Function:
+    emitted = _internal(module, "body", 2, 2, inline=False)
+    source, target = emitted.args
+    for pointer in emitted.args:
+        pointer.add_attribute("noalias")
+    b = ir.IRBuilder(emitted.append_basic_block())
+    size = 8 * vector.count
+
+    first_in = _running(function.size1_in(k) for k in range(function.n_in()))
+    first_out = _running(function.size1_out(k) for k in range(function.n_out()))
+    work: dict[int, Any] = {}
+    angles: dict[Any, tuple[Any, Any]] = {}
+
+    def turned(x: Any) -> tuple[Any, Any]:
+        if x not in angles:
+            angles[x] = sincos(b, x)
+        return angles[x]
+
+    def flagged(operation: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *values: operation(*values, flags=_FLAGS)
+
+    def number(value: float) -> Any:
+        return ir.Constant(vector, [value] * vector.count)
+
+    add, sub, mul, div, neg = (flagged(f) for f in (b.fadd, b.fsub, b.fmul, b.fdiv, b.fneg))
+    sqrt = vector_intrinsic(module, "sqrt", vector, 1)
+    emit: dict[int, Callable[..., Any]] = {
+        ca.OP_ADD: add,
+        ca.OP_SUB: sub,
+        ca.OP_MUL: mul,
+        ca.OP_DIV: div,
+        ca.OP_NEG: neg,
+        ca.OP_SQ: lambda x: mul(x, x),
+        ca.OP_TWICE: lambda x: add(x, x),
+        ca.OP_INV: lambda x: div(number(1.0), x),
+        ca.OP_SQRT: lambda x: b.call(sqrt, [x]),
+        ca.OP_SIN: lambda x: turned(x)[0],
+        ca.OP_COS: lambda x: turned(x)[1],
+        ca.OP_ASSIGN: lambda x: x,
+    }
+    for k in range(function.n_instructions()):
+        operation = function.instruction_id(k)
+        if operation == ca.OP_CONST:
+            work[function.instruction_output(k)[0]] = number(function.instruction_constant(k))
+        elif operation == ca.OP_INPUT:
+            operand, entry = function.instruction_input(k)
+            offset = ir.Constant(_I64, size * (first_in[operand] + entry))
+            work[function.instruction_output(k)[0]] = b.load(_at(b, source, offset), align=size, typ=vector)
+        elif operation == ca.OP_OUTPUT:
+            operand, entry = function.instruction_output(k)
+            offset = ir.Constant(_I64, size * (first_out[operand] + entry))
+            b.store(work[function.instruction_input(k)[0]], _at(b, target, offset), align=size)
+        elif operation in emit:
+            values = [work[index] for index in function.instruction_input(k)]
+            work[function.instruction_output(k)[0]] = emit[operation](*values)
+        else:
+            raise NotImplementedError(f"CasADi operation {operation} has no lowering")
+    b.ret_void()
+    return emitted
+
+
+def _loop_over(b: ir.IRBuilder, count: Any, step: int = 1) -> Any:
+    """A counted loop: `with _loop_over(b, n) as i`."""
+    return _CountedLoop(b, count, step)
+
+
+class _CountedLoop:
+    def __init__(self, b: ir.IRBuilder, count: Any, step: int) -> None:
+        self.b, self.count, self.step = b, count, step
+
+    def __enter__(self) -> Any:
+        b = self.b
+        before = b.block
+        self.head, inside, self.after = (b.append_basic_block() for _ in range(3))
+        b.branch(self.head)
+        b.position_at_end(self.head)
+        self.index = b.phi(_I64)
+        self.index.add_incoming(ir.Constant(_I64, 0), before)
+        b.cbranch(b.icmp_signed("<", self.index, self.count), inside, self.after)
+        b.position_at_end(inside)
+        return self.index
+
+    def __exit__(self, *_: object) -> None:
+        b = self.b
+        self.index.add_incoming(b.add(self.index, ir.Constant(_I64, self.step)), b.block)
+        b.branch(self.head)
+        b.position_at_end(self.after)
+
+
+def _emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
+    """gather(in, base, states, state_stride, entries, entry_stride): `entries` vectors, lane l from state min(l, states-1)."""
+    function = _internal(module, "gather", 6, 2, inline=False)
+    target, base, states, state_stride, entries, entry_stride = function.args
+    b = ir.IRBuilder(function.append_basic_block())
+    last = b.sub(states, ir.Constant(_I64, 1))
+    rows = []
+    for lane in range(vector.count):
+        index = ir.Constant(_I64, lane)
+        state = b.select(b.icmp_signed("<", index, last), index, last)
+        rows.append(_at(b, base, b.mul(state, state_stride)))
+    with _loop_over(b, entries) as entry:
+        value = ir.Constant(vector, ir.Undefined)
+        for lane, row in enumerate(rows):
+            number = b.load(_at(b, row, b.mul(entry, entry_stride)), align=1, typ=_DOUBLE)
+            value = b.insert_element(value, number, ir.Constant(_I64, lane))
+        address = _at(b, target, b.mul(entry, ir.Constant(_I64, 8 * vector.count)))
+        b.store(value, address, align=8 * vector.count)
+    b.ret_void()
+    return function
+
+
+def _emit_scatter(module: ir.Module, vector: ir.VectorType) -> ir.Function:
+    """scatter(out, base, states, state_stride, entries, entry_stride): the first `states` lanes of `entries` vectors."""
+    function = _internal(module, "scatter", 6, 2, inline=False)
+    source, base, states, state_stride, entries, entry_stride = function.args
+    b = ir.IRBuilder(function.append_basic_block())
+    with _loop_over(b, states) as state:
+        row = _at(b, base, b.mul(state, state_stride))
+        lane = _at(b, source, b.mul(state, ir.Constant(_I64, 8)))
+        with _loop_over(b, entries) as entry:
+            number = b.load(_at(b, lane, b.mul(entry, ir.Constant(_I64, 8 * vector.count))), align=8, typ=_DOUBLE)
+            b.store(number, _at(b, row, b.mul(entry, entry_stride)), align=1)
+    b.ret_void()
+    return function
+
+
+def _emit_loop(
+    module: ir.Module,
+    entry: str,
+    graph: Graph,
+    vector: ir.VectorType,
+    body: ir.Function,
+    gather: ir.Function,
+    scatter: ir.Function,
+) -> None:
+    """loop(args, dims, steps, data): dims[0] states; steps are the operands' state strides, then their core strides."""
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [_POINTER] * 4), entry)
+    function.attributes.add("nounwind")
+    args, dims, steps, _ = function.args
+    b = ir.IRBuilder(function.append_basic_block())
+    inputs, outputs = graph.signature.inputs, graph.signature.outputs
+    operands = (*inputs, *outputs)
+    size = 8 * vector.count
+
+    def entry_of(table: Any, kind: Any, index: int) -> Any:
+        return b.load(_at(b, table, ir.Constant(_I64, 8 * index)), typ=kind)
+
+    source = b.alloca(vector, sum(operand.size for operand in inputs))
+    target = b.alloca(vector, sum(operand.size for operand in outputs))
+    source.align = target.align = size
+    count = entry_of(dims, _I64, 0)
+    bases = [entry_of(args, _POINTER, k) for k in range(len(operands))]
+    strides = [entry_of(steps, _I64, k) for k in range(len(operands))]
+    core: list[list[Any]] = []
+    index = len(operands)
+    for operand in operands:
+        core.append([entry_of(steps, _I64, index + axis) for axis in range(len(operand.shape))])
+        index += len(operand.shape)
+
+    with _loop_over(b, count, step=vector.count) as start:
+        left = b.sub(count, start)
+        full = ir.Constant(_I64, vector.count)
+        states = b.select(b.icmp_signed("<", left, full), left, full)
+
+        def move(mover: ir.Function, buffer: Any, first: int, k: int, operand: Operand) -> None:
+            base = _at(b, bases[k], b.mul(start, strides[k]))
+            *outer, width = operand.shape
+            for row in range(math.prod(outer)):
+                place = base
+                remainder = row
+                for axis in range(len(outer) - 1, -1, -1):
+                    remainder, position = divmod(remainder, outer[axis])
+                    place = _at(b, place, b.mul(core[k][axis], ir.Constant(_I64, position)))
+                cell = _at(b, buffer, ir.Constant(_I64, size * (first + row * width)))
+                b.call(mover, [cell, place, states, strides[k], ir.Constant(_I64, width), core[k][-1]])
+
+        for k, (first, operand) in enumerate(zip(_running(o.size for o in inputs), inputs, strict=False)):
+            move(gather, source, first, k, operand)
+        b.call(body, [source, target])
+        for k, (first, operand) in enumerate(zip(_running(o.size for o in outputs), outputs, strict=False)):
+            move(scatter, target, first, len(inputs) + k, operand)
+    b.ret_void()
+
+
+def _running(sizes: Any) -> list[int]:
+    """Where each of several consecutive runs begins."""
+    starts, total = [], 0
+    for size in sizes:
+        starts.append(total)
+        total += size
+    return starts

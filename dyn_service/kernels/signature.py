@@ -1,0 +1,52 @@
+"""What a kernel takes and gives: operands with fixed core shapes, read off the table of queries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dyn_service.queries import Query
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One input or output array: its name and core shape."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Numbers per state."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """function: `module.function` under `dynamics/`. links: the tree has one body per link, else one per moving body."""
+
+    name: str
+    function: str
+    links: bool
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+
+    @property
+    def gufunc(self) -> str:
+        """In NumPy's notation, sizes frozen: `(9),(9),(9),(3)->(9)`."""
+
+        def side(operands: tuple[Operand, ...]) -> str:
+            return ",".join(f"({','.join(map(str, operand.shape))})" for operand in operands)
+
+        return f"{side(self.inputs)}->{side(self.outputs)}"
+
+
+def signature_of(query: Query, method: str, sizes: Mapping[str, int], *, wrenches: bool) -> Signature:
+    """The kernel's signature for one row of the table, one method, with or without external wrenches."""
+    inputs = tuple(
+        Operand(name, spec.dims(sizes)) for name, spec in query.inputs.items() if wrenches or name != "wrenches"
+    )
+    outputs = tuple(Operand(name, spec.dims(sizes)) for name, spec in query.outputs.items())
+    name = "-".join(part for part in (query.name, method, "wrenches" if wrenches else "") if part)
+    return Signature(name, query.kernels[method], query.links, inputs, outputs)

@@ -1,0 +1,132 @@
+"""Compiled kernels on disk, in a folder that only its owner can write.
+
+Loading object code is running it, so a folder or file that another user owns or can write is refused, not used. A file
+holds a digest and the code: a truncated or altered one is compiled anew. The name is a digest of everything the code
+depends on: the robot, the kernel, the sources of this package that shape it, library versions and the processor.
+
+The folder is `$DYN_SERVICE_CACHE` if set, else `dyn_service` under the user's cache folder; an empty value switches the
+store off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import stat
+import tempfile
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from dyn_service.errors import PermissionDeniedError
+
+_LOG = logging.getLogger(__name__)
+
+MOST_FILES = 2000
+"""Beyond this many kernels the ones unused for longest are deleted: about 100 MB."""
+
+_SHAPING_SOURCES = ("dynamics", "kernels", "model/tree.py", "model/inertia.py", "queries.py")
+_SHAPING_LIBRARIES = ("casadi", "llvmlite")
+
+
+def folder() -> Path | None:
+    """Where kernels are kept; None where the store is switched off."""
+    chosen = os.environ.get("DYN_SERVICE_CACHE")
+    if chosen is not None:
+        return Path(chosen) if chosen else None
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "dyn_service"
+
+
+@cache
+def _shape() -> bytes:
+    """Digest of the sources and libraries that decide what code comes out."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parent.parent
+    for entry in _SHAPING_SOURCES:
+        path = package / entry
+        for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
+            digest.update(file.name.encode() + file.read_bytes())
+    for library in _SHAPING_LIBRARIES:
+        digest.update(f"{library} {version(library)}".encode())
+    return digest.digest()
+
+
+def key(*parts: str) -> str:
+    """The file name of what depends on these parts."""
+    digest = hashlib.sha256(_shape())
+    for part in parts:
+        digest.update(part.encode() + b"\0")
+    return digest.hexdigest()[:40]
+
+
+def load(name: str) -> bytes | None:
+    """The code kept under this key, or None.
+
+    Raises:
+        PermissionDeniedError: The folder or file belongs to another user, or others can write it.
+    """
+    place = folder()
+    if place is None or not place.is_dir():
+        return None
+    _refuse_unsafe(place)
+    path = place / name
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        _refuse_unsafe(path, os.fstat(file.fileno()))
+        content = file.read()
+    digest, code = content[:32], content[32:]
+    if hashlib.sha256(code).digest() != digest:
+        _LOG.warning("kernel file %s is damaged; it is compiled anew", path)
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)
+    return code
+
+
+def save(name: str, code: bytes) -> None:
+    """Keeps the code under this key. A folder that cannot be written only costs the next start its speed."""
+    place = folder()
+    if place is None:
+        return
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _refuse_unsafe(place)
+        handle, temporary = tempfile.mkstemp(dir=place, prefix=".new-")
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(code).digest() + code)
+        os.replace(temporary, place / name)
+        _prune(place)
+    except OSError as error:
+        if isinstance(error, PermissionDeniedError):
+            raise
+        _LOG.warning("kernels are not kept: %s", error)
+
+
+def _prune(place: Path) -> None:
+    files = [entry for entry in os.scandir(place) if entry.is_file(follow_symlinks=False)]
+    if len(files) > MOST_FILES:
+        for entry in sorted(files, key=lambda entry: entry.stat().st_mtime)[: len(files) - MOST_FILES]:
+            with contextlib.suppress(OSError):
+                os.unlink(entry.path)
+
+
+def _refuse_unsafe(path: Path, status: os.stat_result | None = None) -> None:
+    if not hasattr(os, "geteuid"):
+        return  # Windows: the user's profile folder is private by its access list
+    status = status or os.stat(path)
+    if status.st_uid != os.geteuid():
+        raise PermissionDeniedError(
+            f"kernel cache '{path}' belongs to user {status.st_uid}, not to user {os.geteuid()} who runs this; "
+            "code from it is not run: choose another folder with DYN_SERVICE_CACHE"
+        )
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionDeniedError(
+            f"kernel cache '{path}' has mode {stat.S_IMODE(status.st_mode):04o}, so others can write it; "
+            f"code from it is not run: chmod go-w '{path}', or choose another folder with DYN_SERVICE_CACHE"
+        )

@@ -1,0 +1,106 @@
+"""A robot as its author wrote it: links and joints, nothing computed, nothing merged.
+
+The importers (URDF text, loaded URDF objects) end here; `tree.py` begins here. Units are SI; a pose is `xyz` (m) and a
+rotation matrix of the frame's axes in its parent's axes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+JointType = Literal["revolute", "continuous", "prismatic", "fixed"]
+
+
+@dataclass(frozen=True, eq=False)
+class Inertial:
+    """`<inertial>`: mass (kg), centre of mass and axes of the inertia in the link frame, inertia about the centre.
+
+    mass: kg. com: (3,) m, in link axes. rotation: (3, 3), R_LI. inertia: (3, 3) kg m^2, about the centre of mass, in the
+    axes of the inertial frame (before `rotation` is applied).
+    """
+
+    mass: float
+    com: Vector
+    rotation: Matrix
+    inertia: Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Link:
+    """`<link>`. `inertial` is None where the file gives none. `line` is 0 where the source has no lines."""
+
+    name: str
+    inertial: Inertial | None = None
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Limit:
+    """`<limit>`; None where the attribute is absent (URDF's defaults: lower = upper = 0)."""
+
+    lower: float | None = None
+    upper: float | None = None
+    effort: float | None = None
+    velocity: float | None = None
+
+
+@dataclass(frozen=True)
+class Mimic:
+    """`<mimic>`: q = multiplier * q(joint) + offset."""
+
+    joint: str
+    multiplier: float = 1.0
+    offset: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """`<joint>`. `xyz` (3,) and `rotation` (3, 3) place the joint frame in the parent link's frame.
+
+    axis: (3,), unit length, in the joint frame; for fixed joints it is unused and (1, 0, 0).
+    """
+
+    name: str
+    type: JointType
+    parent: str
+    child: str
+    xyz: Vector
+    rotation: Matrix
+    axis: Vector
+    limit: Limit | None = None
+    damping: float = 0.0
+    friction: float = 0.0
+    mimic: Mimic | None = None
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Note:
+    """One thing the import did that its user should know of.
+
+    kind: `defaulted` (absent, a default was taken), `changed` (normalised, snapped), `dropped` (in the file, not used),
+    `doubted` (kept as written, but it can hardly be meant), `reported` (read, and not acted on yet), `merged` (a link
+    welded to its parent's body by a fixed joint).
+    """
+
+    kind: Literal["defaulted", "changed", "dropped", "doubted", "reported", "merged"]
+    element: str
+    text: str
+    line: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """A robot as written, with the importer's notes. `source` names the file, or says what else it came from."""
+
+    name: str
+    links: tuple[Link, ...]
+    joints: tuple[Joint, ...]
+    source: str = "<text>"
+    notes: tuple[Note, ...] = field(default=())

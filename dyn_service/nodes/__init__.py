@@ -1,0 +1,4 @@
+"""Processes around a robot: the simulated plant, its controller, the server; each also runs by itself.
+
+    python -m dyn_service.nodes.plant --ros-args --params-file config/panda_plant.yaml
+"""

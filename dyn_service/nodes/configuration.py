@@ -1,0 +1,204 @@
+"""Launch and parameter files: YAML whose every value knows its line, held against typed structs.
+
+A fault names the file, the line, the path from the document's root and what was expected:
+
+    config/panda_plant.yaml:7: plant.ros__parameters.rate_hz: expected `float`, got `str`
+
+Beyond YAML 1.1 as PyYAML reads it, numbers such as `1e-3` are numbers, and a key that stands twice is a fault.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from dyn_service.errors import InvalidArgumentError, NotFoundError
+
+T = TypeVar("T")
+Place = tuple[str | int, ...]
+"""A path from the root of a document: keys and list indices."""
+
+MAX_FILE_BYTES = 1 << 20
+MAX_NODES = 100_000
+_PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.+)`")
+
+
+class ConfigurationError(InvalidArgumentError):
+    """A fault in a launch or parameter file. `str()` is `file:line: path: cause`."""
+
+    details = ("file", "line")
+
+    def __init__(
+        self, message: str, *, path: str | None = None, file: str | None = None, line: int | None = None
+    ) -> None:
+        super().__init__(message, path=path)
+        self.file = file
+        self.line = line
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line) if part is not None)
+        return ": ".join(part for part in (place, self.path, self.message) if part)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 with the floats of YAML 1.2."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A YAML file as values, with the line of each."""
+
+    file: str
+    value: Any
+    lines: Mapping[Place, int]
+
+    def fault(self, message: str, place: Place = ()) -> ConfigurationError:
+        """The error that says `message` about the value at `place`."""
+        known = place
+        while known and known not in self.lines:
+            known = known[:-1]
+        return ConfigurationError(message, path=dotted(place) or None, file=self.file, line=self.lines.get(known))
+
+    def convert(self, value: Any, kind: type[T], place: Place = ()) -> T:
+        """The value as the struct `kind`.
+
+        Raises:
+            ConfigurationError: It names the key, what was found and what was expected.
+        """
+        try:
+            return msgspec.convert(value, kind, strict=True)
+        except msgspec.ValidationError as error:
+            message, inner = _explain(error, kind)
+            raise self.fault(message, place + inner) from None
+
+
+def read_document(path: Path) -> Document:
+    """The YAML file at `path`.
+
+    Raises:
+        NotFoundError: There is no such file.
+        ConfigurationError: It is not YAML, or it states a key twice.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise NotFoundError(f"file {str(path)!r} cannot be read: {error.strerror}") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise ConfigurationError(f"the file is larger than {MAX_FILE_BYTES} bytes", file=str(path))
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"not UTF-8 text: {error.reason} at byte {error.start}", file=str(path)) from None
+    return parse_document(text, str(path))
+
+
+def parse_document(text: str, file: str) -> Document:
+    """The YAML text as values; `file` is the name that faults carry."""
+    loader = _Loader(text)
+    try:
+        root = loader.get_single_node()
+        lines: dict[Place, int] = {}
+        value = _construct(loader, root, (), lines, file) if root is not None else None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = error.problem or "malformed YAML"
+        raise ConfigurationError(
+            f"not YAML: {problem}", file=file, line=mark.line + 1 if mark else None
+        ) from None
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"not YAML: {error}".partition("\n")[0], file=file) from None
+    finally:
+        loader.dispose()  # type: ignore[no-untyped-call]
+    return Document(file, value, lines)
+
+
+def dotted(place: Iterable[str | int]) -> str:
+    """The place as text: `launch[2].node.param[0].from`."""
+    text = ""
+    for step in place:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` where a known name is close, else the list of the known names."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known here: {', '.join(names)}" if names else "; none are known here"
+
+
+def _construct(loader: _Loader, node: yaml.Node, place: Place, lines: dict[Place, int], file: str) -> Any:
+    line = node.start_mark.line + 1
+    lines[place] = line
+    if len(lines) > MAX_NODES:
+        raise ConfigurationError(f"more than {MAX_NODES} values", file=file, line=line)
+    if isinstance(node, yaml.MappingNode):
+        loader.flatten_mapping(node)
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = str(loader.construct_object(key_node))  # type: ignore[no-untyped-call]
+            if key in result:
+                raise ConfigurationError(
+                    f"key {key!r} stands twice", path=dotted(place), file=file, line=key_node.start_mark.line + 1
+                )
+            result[key] = _construct(loader, value_node, (*place, key), lines, file)
+            lines[(*place, key)] = key_node.start_mark.line + 1
+        return result
+    if isinstance(node, yaml.SequenceNode):
+        return [_construct(loader, item, (*place, i), lines, file) for i, item in enumerate(node.value)]
+    return loader.construct_object(node)  # type: ignore[no-untyped-call]
+
+
+def _explain(error: msgspec.ValidationError, kind: Any) -> tuple[str, Place]:
+    """msgspec's message without its path, and the path."""
+    message, _, path = str(error).partition(" - at `$")
+    steps: list[str | int] = []
+    for key, index in _PATH_STEP.findall(path):
+        steps.append(key if key else int(index) if index != "..." else "*")
+    unknown = _UNKNOWN_FIELD.fullmatch(message)
+    if unknown:
+        name = unknown.group(1)
+        struct = _struct_at(kind, steps)
+        known = [field.encode_name for field in msgspec.structs.fields(struct)] if struct else []
+        return f"unknown key {name!r}{suggestion(name, known)}", (*steps, name)
+    return message[:1].lower() + message[1:], tuple(steps)
+
+
+def _struct_at(kind: Any, steps: list[str | int]) -> type[msgspec.Struct] | None:
+    """The struct type that stands at `steps` below the type `kind`, or None."""
+    candidates = [kind]
+    while candidates:
+        found = candidates.pop()
+        origin = typing.get_origin(found)
+        arguments = typing.get_args(found)
+        if isinstance(found, type) and issubclass(found, msgspec.Struct):
+            if not steps:
+                return found
+            hints = typing.get_type_hints(found)
+            for field in msgspec.structs.fields(found):
+                if field.encode_name == steps[0]:
+                    return _struct_at(hints[field.name], steps[1:])
+        elif origin in (list, tuple) and steps:
+            return _struct_at(arguments[0], steps[1:])
+        elif origin is dict and steps:
+            return _struct_at(arguments[1], steps[1:])
+        elif arguments and origin not in (list, tuple, dict):
+            candidates.extend(reversed(arguments))
+    return None

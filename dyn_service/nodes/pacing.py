@@ -1,0 +1,76 @@
+"""A clock for periodic loops: absolute deadlines, and overruns that skip periods instead of running them in a burst.
+
+The deadlines are t0 + k period. A loop that comes late goes on at the next deadline ahead of it and is told how many
+periods passed, as ros2_control's controller manager does; nothing drifts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from dyn_service.errors import InvalidArgumentError
+
+_PR_SET_TIMERSLACK = 29
+
+
+@dataclass
+class Pacer:
+    """Absolute deadlines every `period_s`; `wait` sleeps to the next one.
+
+    late_s: how long after its deadline the last `wait` came back. overruns: how often more than one period had passed.
+    skipped: periods that were passed over in all.
+    """
+
+    period_s: float
+    now_ns: Callable[[], int] = time.monotonic_ns
+    sleep: Callable[[float], None] = time.sleep
+    late_s: float = 0.0
+    overruns: int = 0
+    skipped: int = 0
+    _start_ns: int = field(default=0, init=False)
+    _period_ns: int = field(default=0, init=False)
+    _count: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if not self.period_s > 0.0:
+            raise InvalidArgumentError(f"period_s is {self.period_s}: expected a positive number of seconds")
+        self._period_ns = max(1, round(self.period_s * 1e9))
+        self.restart()
+
+    def restart(self) -> None:
+        """Lets the deadlines count from now."""
+        self._start_ns = self.now_ns()
+        self._count = 0
+
+    def wait(self) -> int:
+        """Sleeps to the next deadline; the number of periods since the last call: 1 on time, more after an overrun."""
+        deadline = self._start_ns + (self._count + 1) * self._period_ns
+        now = self.now_ns()
+        while now < deadline:
+            self.sleep((deadline - now) * 1e-9)
+            now = self.now_ns()
+        count = (now - self._start_ns) // self._period_ns
+        passed = count - self._count
+        self._count = count
+        self.late_s = (now - deadline) * 1e-9
+        if passed > 1:
+            self.overruns += 1
+            self.skipped += passed - 1
+        return passed
+
+
+def precise_sleep() -> bool:
+    """Lets sleeps of this thread end within microseconds of their time instead of Linux's 50 us slack.
+
+    Returns whether the system did so; elsewhere sleeps stay as they are.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_TIMERSLACK, 1000, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False

@@ -1,0 +1,182 @@
+"""A simulated robot: forward dynamics in time under the efforts it is sent. No sockets, no clock.
+
+    v-dot = forward_dynamics(q, v, tau),  q-dot = v,      tau held from the step at which its command was taken
+
+- A command is taken at the next step and acts until the next one is taken. It must answer a state of this very plant
+  (`session`) that is no older than `command_timeout_s`, and name every joint; else it is refused and counted.
+- Before the first command the plant is `braked`: it stands still, as an arm whose brakes are shut.
+- When no command was taken for `command_timeout_s`, the plant is `stale`, and counts it: `zero` effort acts, or the
+  last effort is held, or the plant brakes and stands still at once, as the policy says. A later command ends that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.nodes.messages import JointCommand, JointState
+from dyn_service.queries import Array
+from dyn_service.sim.integrators import advance, integrator
+
+BRAKED, ACTIVE, STALE = "braked", "active", "stale"
+MODES = (BRAKED, ACTIVE, STALE)
+
+
+@dataclass
+class PlantCounters:
+    """Counts since the plant started. Steps are integration steps."""
+
+    steps: int = 0
+    commands: int = 0
+    refused: int = 0
+    stale_events: int = 0
+    stale_steps: int = 0
+    clamped_steps: int = 0
+    over_effort_steps: int = 0
+    out_of_range_steps: int = 0
+
+
+@dataclass
+class PlantSettings:
+    """How the plant integrates and what it does without commands; see `settings.PlantParameters`."""
+
+    dt_s: float
+    integrator: str = "rk4"
+    substeps: int = 1
+    command_timeout_s: float = 0.1
+    stale_policy: str = "zero"
+    clamp_effort: bool = True
+
+
+@dataclass
+class JointLimits:
+    """lower, upper (n,) rad | m and effort (n,) N m | N; infinite where there is none."""
+
+    lower: Array
+    upper: Array
+    effort: Array
+
+
+@dataclass
+class Plant:
+    """A simulated robot at its present state.
+
+    forward_dynamics: (q, v, tau) -> a. names: the joints, in order. q, v: the state. session: see `JointState`.
+    """
+
+    forward_dynamics: Callable[[Array, Array, Array], Array]
+    names: tuple[str, ...]
+    limits: JointLimits
+    q: Array
+    settings: PlantSettings
+    session: int
+    counters: PlantCounters = field(default_factory=PlantCounters)
+
+    def __post_init__(self) -> None:
+        self.v: Array = np.zeros_like(self.q)
+        self.effort: Array = np.zeros_like(self.q)
+        self.mode = BRAKED
+        self._step = integrator(self.settings.integrator)
+        self._order: dict[tuple[str, ...], list[int] | None] = {self.names: list(range(len(self.names)))}
+        self._accepted_s = 0.0
+        self._command_seq = -1
+        self._command_delay = 0.0
+        self._clamped = self._over = False
+
+    @property
+    def time_s(self) -> float:
+        """Simulated time since the plant started."""
+        return self.counters.steps * self.settings.dt_s
+
+    def offer(self, command: JointCommand) -> bool:
+        """Takes the command for the next step, or refuses it; whether it was taken."""
+        order = self._order_of(command.name)
+        age = self.time_s - command.stamp
+        fresh = -1e-9 <= age <= self.settings.command_timeout_s and command.state_seq >= self._command_seq
+        if command.session != self.session or order is None or not fresh or len(command.effort) != len(order):
+            self.counters.refused += 1
+            return False
+        effort = np.array(command.effort)[order]
+        if not math.isfinite(effort.sum()):
+            self.counters.refused += 1
+            return False
+        cut = np.clip(effort, -self.limits.effort, self.limits.effort)
+        self._over = bool((cut != effort).any())
+        self._clamped = self._over and self.settings.clamp_effort
+        self.effort = cut if self.settings.clamp_effort else effort
+        self.mode = ACTIVE
+        self.counters.commands += 1
+        self._accepted_s = self.time_s
+        self._command_seq = command.state_seq
+        self._command_delay = age
+        return True
+
+    def advance(self, steps: int) -> None:
+        """Integrates `steps` steps under the effort in force.
+
+        Raises:
+            FailedPreconditionError: The state is no longer finite; it names the joint and the time.
+        """
+        settings, counters = self.settings, self.counters
+        for _ in range(steps):
+            # the command's age is counted in steps, so half a step keeps rounding from deciding
+            if self.mode == ACTIVE and self.time_s - self._accepted_s > settings.command_timeout_s + 0.5 * settings.dt_s:
+                self._go_stale()
+            counters.steps += 1
+            if self.mode == BRAKED:
+                continue
+            if self.mode == STALE:
+                counters.stale_steps += 1
+                if settings.stale_policy == "brake":
+                    continue
+            held = self.effort
+            self.q, self.v = advance(
+                self._step,
+                lambda q, v, held=held: self.forward_dynamics(q, v, held),  # type: ignore[misc]
+                self.q,
+                self.v,
+                settings.dt_s,
+                settings.substeps,
+            )
+            counters.clamped_steps += self._clamped
+            counters.over_effort_steps += self._over
+            counters.out_of_range_steps += bool(((self.q < self.limits.lower) | (self.q > self.limits.upper)).any())
+        if not math.isfinite(self.q.sum() + self.v.sum()):
+            worst = self.names[int(np.argmin(np.isfinite(self.q) & np.isfinite(self.v)))]
+            raise FailedPreconditionError(f"the simulation diverged before t = {self.time_s:.3f} s at joint {worst!r}")
+
+    def state(self) -> JointState:
+        """The state as it is published."""
+        return JointState(
+            session=self.session,
+            seq=self.counters.steps,
+            stamp=self.time_s,
+            name=self.names,
+            position=self.q.tolist(),
+            velocity=self.v.tolist(),
+            effort=self.effort.tolist(),
+            mode=self.mode,
+            command_seq=self._command_seq,
+            command_delay=self._command_delay,
+        )
+
+    def _go_stale(self) -> None:
+        self.mode = STALE
+        self.counters.stale_events += 1
+        self._clamped = self._over = False
+        if self.settings.stale_policy != "hold":
+            self.effort = np.zeros_like(self.effort)
+        if self.settings.stale_policy == "brake":
+            self.v = np.zeros_like(self.v)
+
+    def _order_of(self, names: Sequence[str]) -> list[int] | None:
+        """Where in a command each joint of the plant stands; None where the names are not the plant's."""
+        key = tuple(names)
+        if key not in self._order and len(self._order) < 16:
+            matched = sorted(key) == sorted(self.names)
+            self._order[key] = [key.index(name) for name in self.names] if matched else None
+        return self._order.get(key)

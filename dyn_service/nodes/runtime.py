@@ -1,0 +1,130 @@
+"""The frame of a node's process: its arguments, its parameters, its sockets, and how it ends.
+
+SIGINT and SIGTERM ask the node to stop; it leaves its loop, sends what it recorded and returns 0. An error of this
+package ends it with one line on stderr and status 1, any other error with its traceback and status 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Generic, TypeVar
+
+import msgspec
+import zmq
+
+from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.nodes import telemetry, topics
+from dyn_service.nodes.arguments import NodeArguments, parse_arguments
+
+P = TypeVar("P", bound=msgspec.Struct)
+Context = zmq.Context[zmq.Socket[bytes]]
+
+
+class Stop:
+    """Whether the node was asked to stop."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def request(self, signum: int = 0, frame: FrameType | None = None) -> None:
+        """Asks the node to stop; also a signal handler."""
+        self.requested = True
+
+
+@dataclass
+class Node(Generic[P]):
+    """A node at work."""
+
+    arguments: NodeArguments
+    parameters: P
+    telemetry: telemetry.Telemetry
+    context: Context
+    stop: Stop
+    runtime_dir: Path
+    started_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def name(self) -> str:
+        """The node's full name."""
+        return self.arguments.full_name
+
+    def endpoint(self, topic: str) -> str:
+        """The endpoint of a topic in this node's namespace."""
+        return topics.endpoint(topic, self.arguments.namespace, self.arguments.remaps, self.runtime_dir)
+
+    def socket(self, kind: int, topic: str, *, bind: bool, conflate: bool = True) -> zmq.Socket[bytes]:
+        """A socket on a topic that keeps only the newest message, with nothing lingering when it closes."""
+        socket = self.context.socket(kind)
+        socket.setsockopt(zmq.LINGER, 0)
+        if conflate:
+            socket.setsockopt(zmq.CONFLATE, 1)
+        if kind == zmq.SUB:
+            socket.setsockopt(zmq.SUBSCRIBE, b"")
+        where = self.endpoint(topic)
+        try:
+            if bind:
+                socket.bind(where)
+            else:
+                socket.connect(where)
+        except zmq.ZMQError as error:
+            socket.close()
+            raise InvalidArgumentError(f"topic {topic!r} at {where!r}: {error.strerror}") from None
+        return socket
+
+    def settle(self) -> None:
+        """Puts what exists so far out of the collector's sight, so that its runs stay short."""
+        gc.collect()
+        gc.freeze()
+
+
+def run_node(
+    main: Callable[[Node[P]], None], kind: type[P], default_name: str, argv: Sequence[str] | None = None
+) -> int:
+    """Runs a node to its end; the exit status."""
+    stop = Stop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop.request)
+    try:
+        arguments = parse_arguments(sys.argv[1:] if argv is None else argv, default_name=default_name)
+        if arguments.rest:
+            raise InvalidArgumentError(f"unknown argument {arguments.rest[0]!r}; options stand after --ros-args")
+        parameters = arguments.parameters.to(kind)
+    except DynError as error:
+        print(f"{default_name}: {error}", file=sys.stderr)
+        return 2
+    with _context() as context:
+        sender = telemetry.Telemetry(
+            os.environ.get(telemetry.NODE, arguments.full_name), context, os.environ.get(telemetry.ENDPOINT)
+        )
+        try:
+            main(Node(arguments, parameters, sender, context, stop, topics.runtime_dir()))
+        except DynError as error:
+            print(f"{arguments.full_name}: {error}", file=sys.stderr)
+            sender.fault(str(error))
+            return 1
+        except Exception as error:
+            traceback.print_exc()
+            sender.fault(f"{type(error).__name__}: {error}")
+            return 1
+        finally:
+            sender.close()
+    return 0
+
+
+@contextlib.contextmanager
+def _context() -> Iterator[Context]:
+    context: Context = zmq.Context()
+    try:
+        yield context
+    finally:
+        context.destroy(linger=2000)

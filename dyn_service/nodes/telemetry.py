@@ -1,0 +1,182 @@
+"""What nodes tell the launcher, over a PUSH socket to its PULL: MessagePack maps with a `kind`.
+
+    ready    the node does its work now
+    stats    numbers of the moment, a few times a second
+    rows     a block of a recording: named columns of 64-bit floats
+    facts    what does not change: the robot, its joints and limits, the reference motion
+    fault    why the node ends
+
+Nothing here may hold a control loop up: sending never waits, and what the launcher does not take in time is dropped
+and counted.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import zmq
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.queries import Array
+
+ENDPOINT = "DYN_LAUNCH_ENDPOINT"
+NODE = "DYN_LAUNCH_NODE"
+_QUEUE = 4096
+_LINGER_MS = 2000
+
+
+class Ready(msgspec.Struct, tag_field="kind", tag="ready"):
+    """The node does its work now."""
+
+    node: str
+    pid: int
+
+
+class Stats(msgspec.Struct, tag_field="kind", tag="stats"):
+    """Numbers of the moment; counters count since the node started."""
+
+    node: str
+    pid: int
+    values: dict[str, float | int | str]
+
+
+class Rows(msgspec.Struct, tag_field="kind", tag="rows"):
+    """A block of the recording `channel`: rows of `columns`, little-endian doubles, one row after the other."""
+
+    node: str
+    pid: int
+    channel: str
+    columns: list[str]
+    data: bytes
+
+
+class Facts(msgspec.Struct, tag_field="kind", tag="facts"):
+    """What does not change while the node runs."""
+
+    node: str
+    pid: int
+    values: dict[str, Any]
+
+
+class Fault(msgspec.Struct, tag_field="kind", tag="fault"):
+    """Why the node ends."""
+
+    node: str
+    pid: int
+    message: str
+
+
+Message = Ready | Stats | Rows | Facts | Fault
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Message)
+
+
+def decode(frame: bytes) -> Message:
+    """The frame as a message.
+
+    Raises:
+        InvalidArgumentError: It is none.
+    """
+    try:
+        message: Message = _DECODER.decode(frame)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"not a telemetry message: {error}") from None
+    return message
+
+
+def rows_of(message: Rows) -> Array:
+    """The block as an array (rows, columns).
+
+    Raises:
+        InvalidArgumentError: The bytes are not whole rows.
+    """
+    width = 8 * len(message.columns)
+    if not width or len(message.data) % width:
+        raise InvalidArgumentError(f"channel {message.channel!r}: {len(message.data)} bytes are not rows of {width}")
+    return np.frombuffer(message.data, dtype="<f8").reshape(-1, len(message.columns)).astype(np.float64)
+
+
+class Telemetry:
+    """The node's end of the launcher's socket; without a launcher it takes everything and sends nothing."""
+
+    def __init__(self, node: str, context: zmq.Context[zmq.Socket[bytes]], endpoint: str | None) -> None:
+        self.node = node
+        self.dropped = 0
+        self._pid = os.getpid()
+        self._socket: zmq.Socket[bytes] | None = None
+        if endpoint:
+            self._socket = context.socket(zmq.PUSH)
+            self._socket.setsockopt(zmq.SNDHWM, _QUEUE)
+            self._socket.setsockopt(zmq.LINGER, _LINGER_MS)
+            self._socket.connect(endpoint)
+
+    def ready(self) -> None:
+        """Says that the node does its work now."""
+        self._send(Ready(self.node, self._pid))
+
+    def stats(self, values: Mapping[str, float | int | str]) -> None:
+        """Sends the numbers of the moment."""
+        self._send(Stats(self.node, self._pid, dict(values)))
+
+    def facts(self, values: Mapping[str, Any]) -> None:
+        """Sends what does not change."""
+        self._send(Facts(self.node, self._pid, dict(values)))
+
+    def fault(self, message: str) -> None:
+        """Says why the node ends."""
+        self._send(Fault(self.node, self._pid, message))
+
+    def rows(self, channel: str, columns: Sequence[str], block: Array) -> None:
+        """Sends a block of a recording."""
+        if self._socket is not None:
+            data = np.ascontiguousarray(block, dtype="<f8").tobytes()
+            self._send(Rows(self.node, self._pid, channel, list(columns), data))
+
+    def close(self) -> None:
+        """Sends what still waits, for a moment, and closes the socket."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _send(self, message: Message) -> None:
+        if self._socket is None:
+            return
+        try:
+            self._socket.send(_ENCODER.encode(message), zmq.NOBLOCK)
+        except zmq.Again:
+            self.dropped += 1
+
+
+class Recorder:
+    """A channel of a recording: rows are kept until a block is full or old, then sent on."""
+
+    def __init__(
+        self, telemetry: Telemetry, channel: str, columns: Sequence[str], *, block_rows: int = 128, age_s: float = 0.5
+    ) -> None:
+        self._telemetry = telemetry
+        self._channel = channel
+        self._columns = tuple(columns)
+        self._block = np.empty((block_rows, len(self._columns)))
+        self._age_s = age_s
+        self._count = 0
+        self._since = time.monotonic()
+
+    def row(self) -> Array:
+        """The next row, to be filled in by the caller at once."""
+        if self._count == len(self._block) or (self._count and time.monotonic() - self._since > self._age_s):
+            self.flush()
+        if self._count == 0:
+            self._since = time.monotonic()
+        self._count += 1
+        return self._block[self._count - 1]
+
+    def flush(self) -> None:
+        """Sends the rows that are kept."""
+        if self._count:
+            self._telemetry.rows(self._channel, self._columns, self._block[: self._count])
+            self._count = 0

@@ -1,0 +1,165 @@
+"""Requests and replies, version 1: each message declared once, written from here, read from here.
+
+    request  {"v": 1, "id": uint, "query": text, "robot": text, "inputs": map, "options": map?, "model": text?,
+              "deadline_ms": number?}
+    reply    {"v": 1, "id": same, "ok": true, "outputs": map, "timing": {"queue_us": number, "compute_us": number}}
+             {"v": 1, "id": same or nil, "ok": false, "error": {"code": text, "message": text, "path": text?, ..}}
+
+A reader ignores keys of a request, reply or array that it does not know. The version is looked at before all else, so
+that a request of a version to come gets a reply that says so.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from dyn_service.errors import DynError, InvalidArgumentError, UnimplementedError
+from dyn_service.protocol.arrays import describe_value, show_value
+from dyn_service.protocol.limits import MAX_ENTRIES, unpack
+
+VERSION = 1
+"""The version of the wire that is spoken here."""
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """A question. `inputs` and `options` are as they came: the query's row says what they must be."""
+
+    v: int
+    id: Annotated[int, Meta(ge=0)]
+    query: str
+    robot: str | UnsetType | None = UNSET
+    inputs: dict[str, Any] | UnsetType | None = UNSET
+    options: dict[str, Any] | UnsetType | None = UNSET
+    model: str | UnsetType | None = UNSET
+    deadline_ms: Annotated[float, Meta(gt=0, le=sys.float_info.max)] | UnsetType | None = UNSET
+
+
+class Timing(msgspec.Struct, frozen=True, gc=False):
+    """Where the server's time went: from receipt to the start of the computation, and the computation itself."""
+
+    queue_us: float
+    compute_us: float
+
+
+class Reply(msgspec.Struct, frozen=True, gc=False):
+    """An answer."""
+
+    v: int
+    id: int
+    ok: bool
+    outputs: Mapping[str, Any]
+    timing: Timing
+
+
+class ErrorReply(msgspec.Struct, frozen=True, gc=False):
+    """A refusal. `id` is None where the request's could not be read."""
+
+    v: int
+    id: int | None
+    ok: bool
+    error: Mapping[str, Any]
+
+
+class ReplyHead(msgspec.Struct, frozen=True, gc=False):
+    """A reply of either kind as a client first reads it: `outputs` and `error` stay bytes until they are wanted."""
+
+    v: int
+    id: int | None
+    ok: bool
+    outputs: Raw = Raw()
+    error: dict[str, Any] | UnsetType = UNSET
+    timing: Timing | UnsetType = UNSET
+
+
+class RefusedRequest(Exception):
+    """A request that cannot be read: the fault, and the request's id where that much could be read."""
+
+    def __init__(self, request_id: int | None, error: DynError) -> None:
+        super().__init__(request_id, error)
+        self.request_id = request_id
+        self.error = error
+
+
+encode = msgspec.msgpack.Encoder().encode
+"""Any of the messages above as bytes."""
+
+decode_reply_head = msgspec.msgpack.Decoder(ReplyHead).decode
+"""The first step of reading a reply; raises `msgspec.MsgspecError` for what is none."""
+
+
+def error_reply(request_id: int | None, error: DynError) -> bytes:
+    """The refusal that carries the error."""
+    return encode(ErrorReply(VERSION, request_id, False, error.to_wire()))
+
+
+def read_request(payload: bytes | memoryview) -> Request:
+    """The request that the payload holds.
+
+    Raises:
+        RefusedRequest: It holds none, or one of another version.
+    """
+    if len(payload) <= MAX_ENTRIES:  # too short to hold too much
+        try:
+            request = _decode_request(payload)
+            if request.v == VERSION:
+                return request
+        except (msgspec.MsgspecError, RecursionError, ValueError):
+            pass  # below, with the cause
+    return _read_carefully(payload)
+
+
+def _read_carefully(payload: bytes | memoryview) -> Request:
+    request_id = None
+    try:
+        message = unpack(payload)
+        if type(message) is not dict:
+            raise InvalidArgumentError(f"the message is {describe_value(message)}, expected a map")
+        found = message.get("id")
+        if type(found) is int and found >= 0:
+            request_id = found
+        if "v" in message:
+            version = message["v"]
+            if type(version) is not int:
+                raise InvalidArgumentError(f"v is {describe_value(version)}, expected the integer {VERSION}", path="v")
+            if version != VERSION:
+                fault = f"version {version} of the protocol is unknown, this server speaks version {VERSION}"
+                raise UnimplementedError(fault, path="v")
+        return msgspec.convert(message, Request)
+    except DynError as error:
+        raise RefusedRequest(request_id, error) from None
+    except msgspec.ValidationError as fault:
+        raise RefusedRequest(request_id, _explain(str(fault), message)) from None
+
+
+_decode_request = msgspec.msgpack.Decoder(Request).decode
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_PLACE = re.compile(r" - at (`key` in )?`\$\.?(\w*)`$")
+_EXPECTED = {
+    "id": "an unsigned integer",
+    "query": "the name of a query",
+    "robot": "the name of a robot",
+    "inputs": "a map of inputs by name",
+    "options": "a map of options by name",
+    "model": "the fingerprint of a robot",
+    "deadline_ms": "a positive, finite number of milliseconds",
+}
+
+
+def _explain(fault: str, message: dict[Any, Any]) -> DynError:
+    """What is wrong with a request, from where msgspec stumbled over it."""
+    missing = _MISSING.match(fault)
+    if missing:
+        return InvalidArgumentError(f"the request has no {missing[1]!r}", path=missing[1])
+    place = _PLACE.search(fault)
+    path = place[2] if place else ""
+    if place and place[1]:
+        return InvalidArgumentError(f"{path or 'the request'} has a key that is no text", path=path or None)
+    found = message.get(path)
+    shown = show_value(found) if type(found) in (int, float, str) else describe_value(found)
+    return InvalidArgumentError(f"{path} is {shown}, expected {_EXPECTED.get(path, fault)}", path=path or None)

@@ -1,0 +1,376 @@
+"""The table of queries: what can be asked of a robot, declared once.
+
+Each method of `RobotQueries` is one row: its parameters are the inputs (shape, unit, frame in the annotation) and the
+options (choices), its return annotation names the outputs, its docstring says what comes back, and `@query` adds the
+source equation and the functions under `dynamics/` that carry it. From these rows come the methods of `Robot` and
+`RemoteRobot`, the server's dispatch, `dyn call`, the reference page and the parametrised tests.
+
+Shapes are core shapes: every input may carry further leading axes, and these broadcast against each other as in NumPy.
+The symbols are `nq` (positions), `nv` (velocities), `nl` (links), `nj` (URDF joints, fixed ones too), `nb` (bodies).
+Gravity is an acceleration in world axes, m/s^2. The world frame is the frame of the URDF's root link.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+DEFAULT_GRAVITY = (0.0, 0.0, -9.81)
+"""m/s^2, world axes: what `gravity=None` means, here and on the wire."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An input or output: its core shape in dimension symbols, unit, and a line of text.
+
+    `scalar` marks inputs for which one number stands for a vector of equal numbers.
+    """
+
+    shape: tuple[str | int, ...]
+    unit: str
+    text: str
+    name: str = ""
+    scalar: bool = False
+
+    def dims(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The core shape in numbers."""
+        return tuple(size if isinstance(size, int) else sizes[size] for size in self.shape)
+
+
+@dataclass(frozen=True)
+class Wrench:
+    """A torque and a force on a link, from outside the robot.
+
+    link: the link it acts on. torque: (..., 3) N m. force: (..., 3) N. point: (..., 3) m, where the force acts, in the
+    link's frame. frame: the axes in which torque and force are given: `world`, or the name of any link.
+    """
+
+    link: str
+    torque: ArrayLike = (0.0, 0.0, 0.0)
+    force: ArrayLike = (0.0, 0.0, 0.0)
+    point: ArrayLike = (0.0, 0.0, 0.0)
+    frame: str = "world"
+
+
+Position = Annotated[ArrayLike, Spec(("nq",), "rad | m", "joint positions")]
+Velocity = Annotated[ArrayLike, Spec(("nv",), "rad/s | m/s", "joint velocities")]
+Acceleration = Annotated[ArrayLike, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations")]
+Effort = Annotated[ArrayLike, Spec(("nv",), "N m | N", "joint efforts: torques, forces at prismatic joints")]
+Gravity = Annotated[ArrayLike | None, Spec((3,), "m/s^2", "acceleration of gravity, world axes; None is (0, 0, -9.81)")]
+Wrenches = Annotated[
+    Wrench | Sequence[Wrench] | None, Spec(("nb", 6), "N m, N", "external wrenches on links, see `Wrench`")
+]
+PositionGain = Annotated[ArrayLike, Spec(("nv",), "1/s^2", "position gain, a number or one per joint", scalar=True)]
+VelocityGain = Annotated[ArrayLike, Spec(("nv",), "1/s", "velocity gain, a number or one per joint", scalar=True)]
+
+EffortResult = Annotated[Array, Spec(("nv",), "N m | N", "joint efforts", name="tau")]
+AccelerationResult = Annotated[Array, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations", name="a")]
+MassMatrixResult = Annotated[
+    Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "symmetric, positive definite", name="mass_matrix")
+]
+ForcesResult = Annotated[Array, Spec(("nv",), "N m | N", "generalised forces", name="forces")]
+
+
+@dataclass(frozen=True, eq=False)
+class ConstraintForces:
+    """What each joint carries. Row k belongs to `joints[k]`; every row is at that joint's origin.
+
+    joints: names, in row order: every URDF joint, fixed ones too, unless the query selected some.
+    """
+
+    joints: tuple[str, ...]
+    wrench: Annotated[Array, Spec(("nj", 6), "N m, N", "[torque; force] that the parent link exerts on the child link")]
+    actuation: Annotated[Array, Spec(("nj",), "N m | N", "the wrench's part along the free axis; 0 at fixed joints")]
+    constraint: Annotated[Array, Spec(("nj", 6), "N m, N", "the rest of the wrench: the load on bearings or guides")]
+
+
+@dataclass(frozen=True, eq=False)
+class LinkPoses:
+    """Where each link is. Row k belongs to `links[k]`."""
+
+    links: tuple[str, ...]
+    rotation: Annotated[Array, Spec(("nl", 3, 3), "1", "R_WL: columns are the link's axes in world axes")]
+    position: Annotated[Array, Spec(("nl", 3), "m", "p_WL: the link's origin in the world")]
+
+
+@dataclass(frozen=True)
+class Option:
+    """A keyword that selects among answers: `choices` where it must be one of them, else any list of names or None."""
+
+    name: str
+    default: Any
+    choices: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Query:
+    """One row of the table.
+
+    inputs, outputs: by name. optional: the inputs that may be left out. labels: outputs that are lists of names, with
+    the dimension they label. kernels: the function under `dynamics/` per value of `method` (key "" where the query has
+    no `method`), as `module.function`. links: the kernel's bodies are the links, fixed joints included; else only what
+    moves. declared, passed: the method's parameters as they stand in a `def`, and in a call that hands them on.
+    """
+
+    name: str
+    summary: str
+    equation: str
+    inputs: Mapping[str, Spec]
+    optional: frozenset[str]
+    options: Mapping[str, Option]
+    outputs: Mapping[str, Spec]
+    labels: Mapping[str, str]
+    kernels: Mapping[str, str]
+    links: bool
+    result_type: type[Any] | None
+    declared: str
+    passed: str
+
+    def result(self, outputs: Mapping[str, Any]) -> Any:
+        """The outputs as the method returns them: the array where there is one, else the named result."""
+        if self.result_type is None:
+            (name,) = self.outputs
+            return outputs[name]
+        return self.result_type(**outputs)
+
+
+_ROWS: dict[str, Query] = {}
+QUERIES: Mapping[str, Query] = MappingProxyType(_ROWS)
+"""The table: every query on a robot, by name, in the order of declaration."""
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def query(*, equation: str, kernel: str | Mapping[str, str], links: bool = False) -> Callable[[_F], _F]:
+    """Makes a declared method a row of the table, and gives it the body that asks `_evaluate` for the answer.
+
+    Args:
+        equation: Where the answer comes from: document and equation numbers.
+        kernel: `module.function` under `dynamics/`, or one per value of the option `method`.
+        links: The function needs one body per link, fixed joints included.
+    """
+
+    def declare(method: _F) -> _F:
+        row = _row(method, equation, {"": kernel} if isinstance(kernel, str) else dict(kernel), links)
+        _ROWS[row.name] = row
+        inputs = ", ".join(f"{n!r}: {n}" for n in row.inputs)
+        options = ", ".join(f"{n!r}: {n}" for n in row.options)
+        # Written out, not *args/**kwargs: binding then costs what a plain call costs, on the path of every request.
+        source = f"def {row.name}(self, {row.declared}):\n"
+        source += f"    return row.result(self._evaluate(row, {{{inputs}}}, {{{options}}}))\n"
+        space: dict[str, Any] = {"row": row}
+        exec(compile(source, f"<query {row.name}>", "exec"), space)
+        body = space[row.name]
+        for attribute in ("__doc__", "__module__", "__qualname__", "__annotations__"):
+            setattr(body, attribute, getattr(method, attribute))
+        return typing.cast(_F, body)
+
+    return declare
+
+
+def _row(method: Callable[..., Any], equation: str, kernels: Mapping[str, str], links: bool) -> Query:
+    hints = typing.get_type_hints(method, include_extras=True)
+    parameters = inspect.signature(method).parameters
+    inputs: dict[str, Spec] = {}
+    optional: set[str] = set()
+    options: dict[str, Option] = {}
+    for name, parameter in parameters.items():
+        if name == "self":
+            continue
+        spec = _spec(hints[name])
+        if spec is not None:
+            inputs[name] = spec
+            if parameter.default is not inspect.Parameter.empty:
+                optional.add(name)
+        else:
+            choices = typing.get_args(hints[name]) if typing.get_origin(hints[name]) is Literal else None
+            options[name] = Option(name, parameter.default, choices)
+    answer = hints["return"]
+    single = _spec(answer)
+    labels: dict[str, str] = {}
+    if single is not None:
+        outputs, result_type = {single.name: single}, None
+    else:
+        if not is_dataclass(answer):
+            raise TypeError(f"{method.__name__}: the return annotation declares no outputs")
+        result_type = typing.cast(type[Any], answer)
+        declared = typing.get_type_hints(answer, include_extras=True)
+        outputs = {f.name: spec for f in fields(answer) if (spec := _spec(declared[f.name])) is not None}
+        first = next(iter(outputs.values()))
+        labels = {f.name: str(first.shape[0]) for f in fields(answer) if f.name not in outputs}
+    declared_parameters, passed = _written(list(parameters.values())[1:])
+    return Query(
+        name=method.__name__,
+        summary=(inspect.getdoc(method) or "").partition("\n")[0],
+        equation=equation,
+        inputs=MappingProxyType(inputs),
+        optional=frozenset(optional),
+        options=MappingProxyType(options),
+        outputs=MappingProxyType(outputs),
+        labels=MappingProxyType(labels),
+        kernels=MappingProxyType(dict(kernels)),
+        links=links,
+        result_type=result_type,
+        declared=declared_parameters,
+        passed=passed,
+    )
+
+
+def _written(parameters: Sequence[inspect.Parameter]) -> tuple[str, str]:
+    declared: list[str] = []
+    for parameter in parameters:
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in declared:
+            declared.append("*")
+        default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
+        declared.append(parameter.name + default)
+    return ", ".join(declared), ", ".join(f"{p.name}={p.name}" for p in parameters)
+
+
+def _spec(hint: Any) -> Spec | None:
+    return next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Spec)), None)
+
+
+class RobotQueries(ABC):
+    """The questions a robot answers, in this process (`Robot`) or over a socket (`RemoteRobot`): the same methods."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The robot's name."""
+
+    @property
+    @abstractmethod
+    def joint_names(self) -> tuple[str, ...]:
+        """The movable joints, in the order of `q`, `v`, `tau`."""
+
+    @property
+    @abstractmethod
+    def link_names(self) -> tuple[str, ...]:
+        """Every link, parent before child."""
+
+    @property
+    @abstractmethod
+    def nq(self) -> int:
+        """Length of `q`."""
+
+    @property
+    @abstractmethod
+    def nv(self) -> int:
+        """Length of `v`, `a`, `tau`."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Changes whenever anything that an answer depends on changes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of what the robot holds open: the socket of a remote robot, nothing for one in this process."""
+
+    @abstractmethod
+    def _evaluate(self, row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The row's outputs, by name."""
+
+    @query(
+        equation="Newton-Euler (7), (13), (18a); body frames: Newton/Euler recursion",
+        kernel="newton_euler.inverse_dynamics",
+    )
+    def inverse_dynamics(
+        self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None, wrenches: Wrenches = None
+    ) -> EffortResult:
+        """Joint efforts that produce the acceleration `a` at the state `q`, `v`.
+
+            tau = M(q) a + C(q, v) v + g(q) - sum_B J_B(q)^T F_B
+        """
+        raise NotImplementedError
+
+    @query(
+        equation="Newton-Euler (19b); with method='mass_matrix' (19a)",
+        kernel={"articulated": "articulated.forward_dynamics", "mass_matrix": "mass_matrix.forward_dynamics"},
+    )
+    def forward_dynamics(
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        method: Literal["articulated", "mass_matrix"] = "articulated",
+    ) -> AccelerationResult:
+        """Joint accelerations that the efforts `tau` produce at the state `q`, `v`.
+
+            a = M(q)^-1 (tau - C(q, v) v - g(q) + sum_B J_B(q)^T F_B)
+
+        `method`: "articulated" is O(N), (19b); "mass_matrix" assembles and factors M, (19a).
+        """
+        raise NotImplementedError
+
+    @query(equation="Newton-Euler (16), (18c)", kernel="mass_matrix.mass_matrix")
+    def mass_matrix(self, q: Position) -> MassMatrixResult:
+        """Mass matrix M(q) of the system: kinetic energy is v^T M v / 2."""
+        raise NotImplementedError
+
+    @query(equation="Newton-Euler (17), (18b), without external wrenches", kernel="newton_euler.bias_forces")
+    def bias_forces(self, q: Position, v: Velocity, *, gravity: Gravity = None) -> ForcesResult:
+        """Joint efforts that hold zero acceleration at the state `q`, `v`: C(q, v) v + g(q)."""
+        raise NotImplementedError
+
+    @query(equation="Newton-Euler (18b) at rest, without external wrenches", kernel="newton_euler.gravity_forces")
+    def gravity_forces(self, q: Position, *, gravity: Gravity = None) -> ForcesResult:
+        """Joint efforts that hold the robot still at `q`: g(q)."""
+        raise NotImplementedError
+
+    @query(equation="Newton-Euler (15), (18a), (20)", kernel="constraint.constraint_forces", links=True)
+    def constraint_forces(
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        *,
+        joints: Sequence[str] | None = None,
+        frame: Literal["joint", "world"] = "joint",
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+    ) -> ConstraintForces:
+        """Wrench that the parent exerts on the child at each joint's origin, while the efforts `tau` act.
+
+        `joints` selects rows by name, in that order; None is every URDF joint, fixed ones too. `frame` is the axes of
+        the wrenches: "joint" (the child link's axes, which in URDF are the joint's) or "world".
+        """
+        raise NotImplementedError
+
+    @query(
+        equation="Newton-Euler (18) with q-ddot = a_ref + kd (v_ref - v) + kp (q_ref - q)",
+        kernel="newton_euler.computed_torque",
+    )
+    def computed_torque(
+        self,
+        q: Position,
+        v: Velocity,
+        q_ref: Position,
+        v_ref: Velocity,
+        a_ref: Acceleration,
+        *,
+        kp: PositionGain,
+        kd: VelocityGain,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+    ) -> EffortResult:
+        """Joint efforts that make the tracking error obey e-ddot + kd e-dot + kp e = 0."""
+        raise NotImplementedError
+
+    @query(equation="forward kinematics: R_WL and p_WL from parent to child", kernel="kinematics.link_poses", links=True)
+    def link_poses(self, q: Position) -> LinkPoses:
+        """Orientation and position of every link in the world."""
+        raise NotImplementedError

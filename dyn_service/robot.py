@@ -1,0 +1,474 @@
+"""A robot in this process: the table of queries, answered by kernels compiled for this very robot.
+
+    robot = Robot.from_urdf("urdf/panda.urdf")
+    tau = robot.inverse_dynamics(q, v, a)          # (..., nv) from (..., nq), (..., nv), (..., nv)
+
+All inputs broadcast over leading axes. A state's answer is the same to the last bit alone or in a batch. NaN in gives NaN
+out: finiteness is checked where data enter from outside, on the wire.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
+from dyn_service.kernels.library import KernelLibrary
+from dyn_service.kernels.signature import Signature, signature_of
+from dyn_service.model import loaded, urdf
+from dyn_service.model.description import Description
+from dyn_service.model.inertia import combine
+from dyn_service.model.receipt import MassSummary, Receipt, build_receipt
+from dyn_service.model.tree import Limits, Tree, Weld, weld, welding_notes
+from dyn_service.queries import DEFAULT_GRAVITY, QUERIES, Array, Query, RobotQueries, Wrench
+
+_SINGULAR = 1e-13
+"""A joint whose branch inertia is below this share of its rigid one has none: rounding of the subtraction is 1e-15."""
+
+
+class Robot(RobotQueries):
+    """The dynamics of one robot.
+
+    Args:
+        description: The robot as written, from an importer; most callers want `from_urdf`.
+    """
+
+    def __init__(self, description: Description) -> None:
+        self._description = description
+        self._tree = Tree.from_description(description)
+        self._weld = weld(self._tree)
+        self._library = KernelLibrary(self._tree, self._weld.tree)
+        self._gravity = np.array(DEFAULT_GRAVITY)
+        self._link_index = {name: i for i, name in enumerate(self._tree.links)}
+        self._signatures: dict[tuple[str, str, bool], Signature] = {}
+        for row in QUERIES.values():
+            setattr(self, row.name, self._shortcut(row))
+
+    @classmethod
+    def from_urdf(cls, source: str | os.PathLike[str] | Any) -> Robot:
+        """The robot a URDF describes.
+
+        Args:
+            source: A path, the XML text itself, or a loaded URDF object of urchin, urdfpy or yourdfpy.
+
+        Raises:
+            UrdfError: The description is malformed; names file, line, element and cause.
+            UnsupportedJointError: A joint is planar or floating.
+            NotFoundError: There is no such file.
+        """
+        if isinstance(source, str | bytes | os.PathLike):
+            return cls(urdf.read(source))
+        return cls(loaded.read(source))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Robot, (self._description,)
+
+    def __repr__(self) -> str:
+        return f"<Robot {self.name!r}: {len(self._tree)} links, {self.nv} movable joints>"
+
+    @property
+    def name(self) -> str:
+        """The robot's name, as its URDF gives it."""
+        return self._tree.name
+
+    @property
+    def nq(self) -> int:
+        """Length of `q`: one position per movable joint."""
+        return self._tree.nv
+
+    @property
+    def nv(self) -> int:
+        """Length of `v`, `a` and `tau`."""
+        return self._tree.nv
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        """Movable joints in the order of `q`: depth first, siblings by joint name, as in Pinocchio."""
+        return self._tree.movable_joints
+
+    @property
+    def all_joint_names(self) -> tuple[str, ...]:
+        """Every URDF joint, fixed ones too: the rows of `constraint_forces`."""
+        return self._tree.joints[1:]
+
+    @property
+    def link_names(self) -> tuple[str, ...]:
+        """Every link, parent before child: the rows of `link_poses`."""
+        return self._tree.links
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits; another robot, or this one with any number changed, has others."""
+        return self._tree.fingerprint
+
+    @property
+    def tree(self) -> Tree:
+        """The robot as parent-first arrays, one body per link."""
+        return self._tree
+
+    @property
+    def bodies(self) -> Weld:
+        """The bodies that move against each other, and where each link went."""
+        return self._weld
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of the movable joints, each (nv,); infinite where the URDF gives none."""
+        return self._tree.limits
+
+    @cached_property
+    def receipt(self) -> Receipt:
+        """What the import kept, merged, defaulted, dropped and doubted."""
+        before = self._tree.total_inertia()
+        still = [i for i, body in enumerate(self._weld.body) if body < 0]
+        poses = self._tree.poses_at_zero()
+        moving = self._weld.tree
+        parts = [self._tree.inertia[i].placed(*poses[i]) for i in still]
+        parts += [body.placed(*pose) for body, pose in zip(moving.inertia, moving.poses_at_zero(), strict=True)]
+        after = combine(parts)
+        return build_receipt(
+            self._description,
+            before=MassSummary(before.mass, before.com),
+            after=MassSummary(after.mass, after.com),
+            movable=self.joint_names,
+            bodies=len(moving),
+            merged=welding_notes(self._tree, self._weld),
+            fingerprint=self.fingerprint,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What a client needs to know, as plain values ready for MessagePack or JSON; None is an absent limit."""
+        limits = {
+            name: [value if math.isfinite(value) else None for value in getattr(self.limits, name).tolist()]
+            for name in ("lower", "upper", "velocity", "effort")
+        }
+        return {
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+            "nq": self.nq,
+            "nv": self.nv,
+            "joint_names": list(self.joint_names),
+            "joint_types": [
+                "continuous" if name in self._tree.continuous else self._tree.motion[self._tree.joints.index(name)]
+                for name in self.joint_names
+            ],
+            "all_joint_names": list(self.all_joint_names),
+            "link_names": list(self.link_names),
+            "limits": limits,
+            "gravity": list(DEFAULT_GRAVITY),
+        }
+
+    def close(self) -> None:
+        """Nothing is held open; here so that control code treats local and remote robots alike."""
+
+    def prepare(
+        self, queries: Iterable[str] | None = None, progress: Callable[[str, float], None] | None = None
+    ) -> None:
+        """Makes kernels now, so that no later call waits for a compiler.
+
+        Args:
+            queries: Names from the table; None is all of them, in every method, without external wrenches.
+            progress: Called after each kernel with its name and the seconds it took.
+        """
+        for name in QUERIES if queries is None else queries:
+            row = _row(name)
+            for method in row.kernels:
+                begun = time.perf_counter()
+                signature = self._signature(row, method, wrenches=False)
+                self._kernel(signature)
+                if progress is not None:
+                    progress(signature.name, time.perf_counter() - begun)
+
+    def evaluate(
+        self, query: str, inputs: Mapping[str, Any], options: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The outputs of one row of the table, by name; what the methods return, before it is unpacked.
+
+        Raises:
+            UnimplementedError: There is no such query.
+            InvalidArgumentError: An input or option is missing, unknown, or of the wrong shape, type or value; `path`
+                names it.
+            NotFoundError: A link or joint of that name does not exist.
+            FailedPreconditionError: Forward dynamics has no answer: a massless branch moves.
+        """
+        row = _row(query)
+        for name in inputs:
+            if name not in row.inputs:
+                raise InvalidArgumentError(
+                    f"{query} has no input '{name}'; its inputs are {', '.join(row.inputs)}", path=f"inputs.{name}"
+                )
+        for name in row.inputs:
+            if inputs.get(name) is None and name not in row.optional:
+                raise InvalidArgumentError(f"{query} needs the input '{name}'", path=f"inputs.{name}")
+        return self._evaluate(row, inputs, options or {})
+
+    def _evaluate(self, row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        chosen = _checked_options(row, options)
+        wrenches = inputs.get("wrenches")
+        signature = self._signature(row, str(chosen.get("method", "")), wrenches=wrenches is not None)
+        self._refuse_massless(row)
+        arguments = {name: self._argument(row, name, inputs.get(name)) for name in row.inputs if name != "wrenches"}
+        if wrenches is not None:
+            arguments["wrenches"] = self._body_wrenches(wrenches, arguments["q"], links=row.links)
+        arrays = self._run(signature, arguments)
+        outputs: dict[str, Any] = dict(zip(row.outputs, arrays, strict=True))
+        if "links" in row.labels:
+            outputs["links"] = self.link_names
+        if "joints" in row.labels:
+            if chosen["frame"] == "world":
+                self._turn_to_world(outputs, arguments["q"])
+            outputs["joints"] = self.all_joint_names
+            if chosen["joints"] is not None:
+                self._select_joints(outputs, row, chosen["joints"])
+        return outputs
+
+    def _run(self, signature: Signature, arguments: Mapping[str, Array]) -> tuple[Array, ...]:
+        """The kernel on these arguments. Operands without entries are NumPy's blind spot and stay here."""
+        lead = np.broadcast_shapes(*(a.shape[: a.ndim - len(o.shape)] for o, a in _pairs(signature, arguments)))
+        given = [a for o, a in _pairs(signature, arguments) if o.size]
+        if not all(o.size for o in signature.outputs):
+            return tuple(np.zeros(lead + o.shape) for o in signature.outputs)
+        if len(given) < len(signature.inputs):
+            given[0] = np.broadcast_to(given[0], lead + given[0].shape[-1:])
+        result = self._kernel(signature)(*given)
+        return result if isinstance(result, tuple) else (result,)
+
+    def _kernel(self, signature: Signature) -> np.ufunc:
+        return self._library.kernel(signature)
+
+    def _signature(self, row: Query, method: str, *, wrenches: bool) -> Signature:
+        key = (row.name, method, wrenches)
+        known = self._signatures.get(key)
+        if known is None:
+            known = self._signatures[key] = signature_of(row, method, self._sizes(links=row.links), wrenches=wrenches)
+        return known
+
+    def _sizes(self, *, links: bool) -> dict[str, int]:
+        bodies = self._tree if links else self._weld.tree
+        return {
+            "nq": self.nq,
+            "nv": self.nv,
+            "nl": len(self._tree),
+            "nj": len(self._tree) - 1,
+            "nb": len(bodies),
+        }
+
+    def _shortcut(self, row: Query) -> Callable[..., Any]:
+        """The row's method as a plain function for the common call, without external wrenches and special options.
+
+        A control loop asks for one state at a time; there the table's general path costs more than the kernel. Anything
+        the kernel does not take as it is goes the general way, which answers or says what is wrong.
+        """
+        general = getattr(RobotQueries, row.name).__get__(self)
+        method = next(iter(row.kernels))
+        required = [name for name in row.inputs if name not in row.optional]
+        arguments = [*required, "default_gravity"] if "gravity" in row.inputs else required
+        plain = [f"{name} is None" for name in row.optional]
+        plain += [f"{option.name} == {option.default!r}" for option in row.options.values()]
+        numbers = [name for name in required if row.inputs[name].scalar]
+        source = f"def {row.name}({row.declared}):\n"
+        source += f"    if {' and '.join(plain) or 'True'}:\n"
+        source += "".join(f"        if {n}.__class__ is float: {n} = full(size, {n})\n" for n in numbers)
+        source += f"        try:\n            return answer(kernel({', '.join(arguments)}))\n"
+        source += "        except (TypeError, ValueError):\n            pass\n"
+        source += f"    return general({row.passed})\n"
+        space: dict[str, Any] = {
+            "general": general,
+            "default_gravity": self._gravity,
+            "full": np.full,
+            "size": self.nv,
+        }
+        if row.result_type is None:
+            source = source.replace("answer(", "(")
+        else:
+            names = {"nj": self.all_joint_names, "nl": self.link_names}
+            labels = {label: names[dimension] for label, dimension in row.labels.items()}
+            space["answer"] = lambda arrays: row.result({**labels, **dict(zip(row.outputs, arrays, strict=True))})
+
+        def first_call(*given: Any) -> Any:
+            if self.nv == 0:
+                raise ValueError("no kernel without movable joints; the general path answers")
+            self._refuse_massless(row)
+            space["kernel"] = self._kernel(self._signature(row, method, wrenches=False))
+            return space["kernel"](*given)
+
+        space["kernel"] = first_call
+        exec(compile(source, f"<{row.name} of {self.name}>", "exec"), space)
+        shortcut: Callable[..., Any] = space[row.name]
+        shortcut.__doc__ = general.__doc__
+        return shortcut
+
+    def _argument(self, row: Query, name: str, value: Any) -> Array:
+        """An input as an array of doubles, its core shape checked."""
+        if value is None:
+            return self._gravity
+        spec = row.inputs[name]
+        core = spec.dims(self._sizes(links=row.links))
+        path = f"inputs.{name}"
+        try:
+            array = np.asarray(value)
+            if array.dtype.kind not in "fiu":
+                raise TypeError
+            array = array.astype(np.float64, copy=False)
+        except (TypeError, ValueError):
+            raise InvalidArgumentError(
+                f"{name} must be real numbers of shape (..., {', '.join(map(str, core))}), found {_found(value)}",
+                path=path,
+            ) from None
+        if spec.scalar and array.ndim == 0:
+            return np.full(core, array[()])
+        if array.ndim < len(core) or array.shape[array.ndim - len(core) :] != core:
+            of = f" ({self.nv} movable joints)" if core == (self.nv,) else ""
+            raise InvalidArgumentError(
+                f"{name} has shape {array.shape}, expected (..., {', '.join(map(str, core))}){of}", path=path
+            )
+        return array
+
+    def _refuse_massless(self, row: Query) -> None:
+        if self._massless_joint is not None and row.name in ("forward_dynamics", "constraint_forces"):
+            raise FailedPreconditionError(
+                f"{row.name} has no answer for robot '{self.name}': what moves with joint '{self._massless_joint}' has "
+                "no inertia along it, so no finite effort gives a finite acceleration"
+            )
+
+    @cached_property
+    def _massless_joint(self) -> str | None:
+        """The movable joint nearest the leaves whose branch has no inertia along it, in any configuration."""
+        moving = self._weld.tree
+        if all(body.mass > 0.0 and np.linalg.eigvalsh(body.about_com)[0] > 0.0 for body in moving.inertia):
+            return None  # every body's inertia is positive definite, hence every branch's
+        from dyn_service.dynamics.articulated import joint_inertias
+
+        # Branch inertias are analytic in q: zero at an arbitrary configuration means zero at all.
+        q = np.random.default_rng(0).uniform(-1.0, 1.0, self.nq)
+        articulated, rigid = joint_inertias(moving, q)
+        bare = [k for k in range(self.nv) if not abs(articulated[k]) > _SINGULAR * abs(rigid[k])]
+        return moving.joints[max(bare)] if bare else None
+
+    def _body_wrenches(self, wrenches: Any, q: Array, *, links: bool) -> Array:
+        """Wrenches as the kernels take them: (..., nb, 6) at each body's origin in its axes."""
+        listed = [wrenches] if isinstance(wrenches, Wrench) else list(wrenches)
+        bodies = self._tree if links else self._weld.tree
+        rotations: Array | None = None
+        total = np.zeros((len(bodies), 6))
+        for k, wrench in enumerate(listed):
+            path = f"inputs.wrenches[{k}]"
+            if not isinstance(wrench, Wrench):
+                raise InvalidArgumentError(f"wrenches[{k}] must be a Wrench, found {_found(wrench)}", path=path)
+            link = self._link(wrench.link, f"{path}.link")
+            torque, force, point = (
+                _vector(getattr(wrench, part), f"{path}.{part}") for part in ("torque", "force", "point")
+            )
+            if wrench.frame != wrench.link:
+                if rotations is None:
+                    rotations = self._rotations(q)
+                if wrench.frame != "world":
+                    R = rotations[..., self._link(wrench.frame, f"{path}.frame"), :, :]
+                    torque, force = _turn(R, torque), _turn(R, force)
+                R = np.swapaxes(rotations[..., link, :, :], -1, -2)
+                torque, force = _turn(R, torque), _turn(R, force)
+            torque = torque + np.cross(point, force)
+            body = link
+            if not links:
+                body = self._weld.body[link]
+                if body < 0:
+                    continue  # the world carries it
+                torque, force = _turn(self._weld.rotation[link], torque), _turn(self._weld.rotation[link], force)
+                torque = torque + np.cross(self._weld.origin[link], force)
+            both = np.concatenate(np.broadcast_arrays(torque, force), axis=-1)
+            total = np.broadcast_to(total, np.broadcast_shapes(total.shape, (*both.shape[:-1], len(bodies), 6))).copy()
+            total[..., body, :] += both
+        return total
+
+    def _rotations(self, q: Array) -> Array:
+        """R_WL of every link, (..., nl, 3, 3)."""
+        rotations: Array = self._evaluate(QUERIES["link_poses"], {"q": q}, {})["rotation"]
+        return rotations
+
+    def _turn_to_world(self, outputs: dict[str, Any], q: Array) -> None:
+        R = self._rotations(q)[..., 1:, :, :]
+        for name in ("wrench", "constraint"):
+            rows = outputs[name]
+            outputs[name] = np.concatenate([_turn(R, rows[..., :3]), _turn(R, rows[..., 3:])], axis=-1)
+
+    def _select_joints(self, outputs: dict[str, Any], row: Query, joints: Sequence[str]) -> None:
+        rows = []
+        for k, name in enumerate(joints):
+            if name not in self.all_joint_names:
+                raise NotFoundError(
+                    f"robot '{self.name}' has no joint '{name}'; its joints are {', '.join(self.all_joint_names)}",
+                    path=f"options.joints[{k}]",
+                )
+            rows.append(self.all_joint_names.index(name))
+        for name, spec in row.outputs.items():
+            outputs[name] = np.take(outputs[name], rows, axis=-len(spec.shape))
+        outputs["joints"] = tuple(joints)
+
+    def _link(self, name: str, path: str) -> int:
+        index = self._link_index.get(name)
+        if index is None:
+            raise NotFoundError(
+                f"robot '{self.name}' has no link '{name}'; its links are {', '.join(self.link_names)}", path=path
+            )
+        return index
+
+
+def _row(name: str) -> Query:
+    row = QUERIES.get(name)
+    if row is None:
+        raise UnimplementedError(f"there is no query '{name}'; the queries are {', '.join(QUERIES)}", path="query")
+    return row
+
+
+def _checked_options(row: Query, options: Mapping[str, Any]) -> dict[str, Any]:
+    chosen = {name: option.default for name, option in row.options.items()}
+    for name, value in options.items():
+        option = row.options.get(name)
+        path = f"options.{name}"
+        if option is None:
+            known = f"its options are {', '.join(row.options)}" if row.options else "it has none"
+            raise InvalidArgumentError(f"{row.name} has no option '{name}'; {known}", path=path)
+        if option.choices is not None and value not in option.choices:
+            expected = " or ".join(f"'{choice}'" for choice in option.choices)
+            raise InvalidArgumentError(f"{name} must be {expected}, found {value!r}", path=path)
+        if option.choices is None and value is not None:
+            if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(n, str) for n in value):
+                raise InvalidArgumentError(f"{name} must be a list of names, found {_found(value)}", path=path)
+        chosen[name] = value
+    return chosen
+
+
+def _pairs(signature: Signature, arguments: Mapping[str, Array]) -> list[tuple[Any, Array]]:
+    return [(operand, arguments[operand.name]) for operand in signature.inputs]
+
+
+def _vector(value: Any, path: str) -> Array:
+    """(..., 3) doubles."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        array = np.empty(0)
+    if array.ndim < 1 or array.shape[-1] != 3:
+        raise InvalidArgumentError(f"{path} must be numbers of shape (..., 3), found {_found(value)}", path=path)
+    return array
+
+
+def _turn(R: Array, x: Array) -> Array:
+    """R x over leading axes. Written out: a BLAS product may round differently alone and in a batch."""
+    turned: Array = R[..., :, 0] * x[..., 0:1] + R[..., :, 1] * x[..., 1:2] + R[..., :, 2] * x[..., 2:3]
+    return turned
+
+
+def _found(value: Any) -> str:
+    """What a value is, in a few words."""
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return f"shape {tuple(shape)} of {getattr(value, 'dtype', type(value).__name__)}"
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -1,0 +1,446 @@
+"""Malformed robots: each must be refused with one error that names the file, the line, the element and the cause.
+
+Every message is written out in full, so that a message which gets vaguer or points elsewhere fails.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dyn_service.errors import (
+    DynError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    UnsupportedJointError,
+    UrdfError,
+)
+from dyn_service.model.urdf import Limits, read, read_file, read_text
+
+LINKS = '<link name="base"/>\n<link name="arm"/>'
+INERTIA = '<inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/>'
+
+
+def robot(body: str, attributes: str = 'name="r"') -> str:
+    """A robot whose body begins on line 2."""
+    return f"<robot {attributes}>\n{body}\n</robot>"
+
+
+def link(inner: str) -> str:
+    """A robot of one link, whose content begins on line 3."""
+    return robot(f'<link name="base">\n{inner}\n</link>')
+
+
+def inertial(inner: str) -> str:
+    """A robot of one link with an inertial, whose content begins on line 4."""
+    return link(f"<inertial>\n{inner}\n</inertial>")
+
+
+def joint(inner: str, kind: str = "revolute", attributes: str = 'name="r"') -> str:
+    """Two links and a joint on line 4 with its parent on 5, its child on 6 and the rest from line 7."""
+    ends = '<parent link="base"/>\n<child link="arm"/>'
+    return robot(f'{LINKS}\n<joint name="j" type="{kind}">\n{ends}\n{inner}\n</joint>', attributes)
+
+
+def graph(links: list[str], *joints: tuple[str, str, str]) -> str:
+    """Links one per line from line 2, then fixed joints (name, parent, child) one per line."""
+    lines = [f'<link name="{name}"/>' for name in links]
+    lines += [
+        f'<joint name="{name}" type="fixed"><parent link="{parent}"/><child link="{child}"/></joint>'
+        for name, parent, child in joints
+    ]
+    return robot("\n".join(lines))
+
+
+VERSION_1_1 = 'name="r" version="1.1"'
+MIMICS_IN_A_LOOP = robot(
+    '<link name="a"/><link name="b"/><link name="c"/>\n'
+    '<joint name="j" type="revolute"><parent link="a"/><child link="b"/><mimic joint="k"/></joint>\n'
+    '<joint name="k" type="revolute"><parent link="b"/><child link="c"/><mimic joint="j"/></joint>'
+)
+
+# fmt: off
+# name; source; line, element, cause: the error's text is `<text>:line: element: cause`
+FAULTS: list[tuple[str, str | bytes, int | None, str | None, str]] = [
+    ("empty text", ' \n',
+     None, None, "there is no text, expected an XML document"),
+    ("text that is no XML", "panda",
+     1, None, "malformed XML: syntax error, column 1"),
+    ("mismatched tag", '<robot name="r">\n<link name="base">\n</robot>',
+     3, None, "malformed XML: mismatched tag, column 3; <link> of line 2 is still open"),
+    ("cut off in an element", '<robot name="r">\n<link name="base">\n<inertial>\n',
+     4, None, "malformed XML: the text ends early, column 1; <inertial> of line 3 is still open"),
+    ("cut off in a tag", '<robot name="r">\n<link name="ba',
+     2, None, "malformed XML: unclosed token, column 1; <robot> of line 1 is still open"),
+    ("two root elements", robot('<link name="base"/>') + '\n<robot name="s"/>',
+     4, None, "malformed XML: junk after document element, column 1"),
+    ("attribute twice", robot('<link name="base" name="hand"/>'),
+     2, None, "malformed XML: duplicate attribute, column 19; <robot> of line 1 is still open"),
+    ("attribute without quotes", robot('<link name=base/>'),
+     2, None, "malformed XML: not well-formed (invalid token), column 12; <robot> of line 1 is still open"),
+    ("undeclared entity", robot('<link name="&base;"/>'),
+     2, None, "malformed XML: undefined entity, column 1; <robot> of line 1 is still open"),
+    ("document type", '<?xml version="1.0"?>\n<!DOCTYPE robot SYSTEM "http://example.org/r.dtd">\n<robot name="r"/>',
+     2, None, "found a document type declaration (<!DOCTYPE>), expected a URDF without one"),
+    ("entity bomb", '<!DOCTYPE r [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>\n<robot name="&b;"/>',
+     1, None, "found a document type declaration (<!DOCTYPE>), expected a URDF without one"),
+    ("external entity", '\n<!DOCTYPE r [<!ENTITY x SYSTEM "file:///etc/passwd">]>\n<robot name="&x;"/>',
+     2, None, "found a document type declaration (<!DOCTYPE>), expected a URDF without one"),
+    ("declaration after a blank line counts lines", '\n\n<?xml version="1.0"?>\n<robot>\n<link name="base"/></robot>',
+     4, "robot", "the attribute 'name' is missing"),
+    ("not UTF-8", b'<robot name="r">\n<link name="\xe9"/>\n</robot>',
+     2, None, "expected UTF-8 text, found the byte 0xe9"),
+    ("UTF-16", robot('<link name="base"/>').encode("utf-16"),
+     1, None, "expected UTF-8 text, found the byte 0xff, the text looks like UTF-16"),
+    ("lone surrogate", robot('<link name="\ud800"/>'),
+     2, None, "expected text, found the lone surrogate U+D800"),
+    ("another root", '<model name="r"/>',
+     1, None, "the root element is 'model', expected <robot>"),
+    ("SDFormat", '<?xml version="1.0"?>\n<sdf version="1.7"><model name="r"/></sdf>',
+     2, None, "the root element is <sdf>, this is SDFormat, expected a URDF with the root <robot>"),
+    ("MJCF", '<mujoco model="r"/>',
+     1, None, "the root element is <mujoco>, this is MuJoCo's MJCF, expected a URDF with the root <robot>"),
+    ("xacro element", robot('<link name="base"/>\n<xacro:include filename="arm.xacro"/>'),
+     3, None, "found <xacro:include>, expected URDF: this is a xacro file, run xacro first and read its output"),
+    ("xacro expression as a number", inertial('<mass value="${m}"/>'),
+     4, "link 'base' inertial mass",
+     "attribute 'value': '${m}' is a xacro expression, expected URDF: run xacro first"),
+    ("xacro expression as a name", robot('<link name="$(arg prefix)base"/>'),
+     2, "link", "attribute 'name': '$(arg prefix)base' is a xacro expression, expected URDF: run xacro first"),
+    ("robot without links", robot('<joint name="j" type="fixed"/>'),
+     1, "robot", "there are no <link> elements, expected at least one"),
+    ("robot without name", '<robot>\n<link name="base"/>\n</robot>',
+     1, "robot", "the attribute 'name' is missing"),
+    ("robot with blank name", robot('<link name="base"/>', 'name=" "'),
+     1, "robot", "the name is ' ', expected one that is not blank"),
+    ("link without name", robot('<link name="base"/>\n<link/>'),
+     3, "link", "the attribute 'name' is missing"),
+    ("link with empty name", robot('<link name=""/>'),
+     2, "link", "the name is '', expected one that is not blank"),
+    ("two links of one name", robot(LINKS + '\n<link name="base"/>'),
+     4, "link 'base'", "a link of this name is already defined on line 2, expected unique names"),
+    ("two inertials", link('<inertial><mass value="1"/></inertial>\n<inertial><mass value="2"/></inertial>'),
+     4, "link 'base'", "there are 2 <inertial> elements, the first on line 3, expected one"),
+    ("inertial without mass", inertial(INERTIA),
+     3, "link 'base' inertial", "there is no <mass> element, expected one"),
+    ("two masses", inertial('<mass value="1"/>\n<mass value="2"/>'),
+     5, "link 'base' inertial", "there are 2 <mass> elements, the first on line 4, expected one"),
+    ("mass without value", inertial('<mass/>'),
+     4, "link 'base' inertial mass", "the attribute 'value' is missing"),
+    ("mass empty", inertial('<mass value=""/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found ''"),
+    ("mass negative", inertial('<mass value="-0.5"/>'),
+     4, "link 'base' inertial mass", "the mass is -0.5 kg, expected zero or more"),
+    ("mass NaN", inertial('<mass value="nan"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found 'nan'"),
+    ("mass infinite", inertial('<mass value="inf"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found 'inf'"),
+    ("mass overflows", inertial('<mass value="1e999"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': the number '1e999' is too large for a double"),
+    ("mass with underscore", inertial('<mass value="1_000"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '1_000'"),
+    ("mass hexadecimal", inertial('<mass value="0x10"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '0x10'"),
+    ("mass with unit", inertial('<mass value="2 kg"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '2 kg'"),
+    ("mass with decimal comma", inertial('<mass value="1,5"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '1,5'"),
+    ("mass of two numbers", inertial('<mass value="1 2"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a number, found 2 in '1 2'"),
+    ("mass in digits of another script", inertial('<mass value="\u0661"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '١'"),
+    ("mass of very many digits", inertial(f'<mass value="{"1" * 2000}"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a number, found 2000 characters"),
+    ("message cannot carry a terminal sequence", inertial('<mass value="\x9b2J"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '\\x9b2J'"),
+    ("inertia lacks a moment", inertial('<mass value="1"/>\n<inertia ixx="1" ixy="0" ixz="0" iyy="1" izz="1"/>'),
+     5, "link 'base' inertial inertia", "the attribute 'iyz' is missing"),
+    ("inertia NaN", inertial('<mass value="1"/>\n' + INERTIA.replace('izz="1"', 'izz="NaN"')),
+     5, "link 'base' inertial inertia", "attribute 'izz': expected a plain decimal number, found 'NaN'"),
+    ("two inertias", inertial('<mass value="1"/>\n' + INERTIA + '\n' + INERTIA),
+     6, "link 'base' inertial", "there are 2 <inertia> elements, the first on line 5, expected one"),
+    ("inertial origin of two numbers", inertial('<origin xyz="0 1"/>\n<mass value="1"/>'),
+     4, "link 'base' inertial origin", "attribute 'xyz': expected 3 numbers, found 2 in '0 1'"),
+    ("joint without name", robot(LINKS + '\n<joint type="fixed"/>'),
+     4, "joint", "the attribute 'name' is missing"),
+    ("joint with blank name", robot(LINKS + '\n<joint name="\t" type="fixed"/>'),
+     4, "joint", "the name is ' ', expected one that is not blank"),
+    ("two joints of one name", graph(["a", "b", "c"], ("j", "a", "b"), ("j", "b", "c")),
+     6, "joint 'j'", "a joint of this name is already defined on line 5, expected unique names"),
+    ("joint without type", robot(LINKS + '\n<joint name="j"/>'),
+     4, "joint 'j'", "the attribute 'type' is missing"),
+    ("joint of unknown type", joint("", "hinge"),
+     4, "joint 'j'", "the type 'hinge' is unknown, expected revolute, continuous, prismatic or fixed"),
+    ("type in capitals", joint("", "Revolute"),
+     4, "joint 'j'", "the type 'Revolute' is unknown, expected revolute, continuous, prismatic or fixed"),
+    ("joint without parent", robot(LINKS + '\n<joint name="j" type="fixed">\n<child link="arm"/>\n</joint>'),
+     4, "joint 'j'", "there is no <parent> element, expected one"),
+    ("joint without child", robot(LINKS + '\n<joint name="j" type="fixed">\n<parent link="base"/>\n</joint>'),
+     4, "joint 'j'", "there is no <child> element, expected one"),
+    ("parent without link",
+     robot(LINKS + '\n<joint name="j" type="fixed">\n<parent name="base"/>\n<child link="arm"/>\n</joint>'),
+     5, "joint 'j' parent", "the attribute 'link' is missing"),
+    ("child with empty link",
+     robot(LINKS + '\n<joint name="j" type="fixed">\n<parent link="base"/>\n<child link=""/>\n</joint>'),
+     6, "joint 'j' child", "the name is '', expected one that is not blank"),
+    ("two parent elements", joint('<parent link="arm"/>'),
+     7, "joint 'j'", "there are 2 <parent> elements, the first on line 5, expected one"),
+    ("two child elements", joint('<child link="base"/>'),
+     7, "joint 'j'", "there are 2 <child> elements, the first on line 6, expected one"),
+    ("unknown parent", graph(["a", "b", "c"], ("j", "world", "b")),
+     5, "joint 'j'", "the parent 'world' is not a link of the robot"),
+    ("unknown child with a near name", graph(["shoulder", "elbow"], ("j", "shoulder", "elbo")),
+     4, "joint 'j'", "the child 'elbo' is not a link of the robot; did you mean 'elbow'?"),
+    ("own parent", graph(["a", "b", "c"], ("j", "a", "a")),
+     5, "joint 'j'", "the parent and the child are the same link 'a', expected two links"),
+    ("two parents", graph(["a", "b", "c"], ("j", "a", "c"), ("k", "b", "c")),
+     6, "joint 'k'", "the link 'c' already is the child of joint 'j' on line 5, expected one parent per link"),
+    ("loop of all links", graph(["a", "b", "c"], ("j", "a", "b"), ("k", "b", "c"), ("l", "c", "a")),
+     5, "joint 'j'", "the links form a loop, 'b' -> 'c' -> 'a' -> 'b', expected a tree"),
+    ("loop beside the tree", graph(["a", "b", "c"], ("j", "b", "c"), ("k", "c", "b")),
+     5, "joint 'j'", "the links form a loop, 'c' -> 'b' -> 'c', expected a tree"),
+    ("loop of many links",
+     graph([str(i) for i in range(12)], *((f"j{i}", str(i), str((i + 1) % 12)) for i in range(12))),
+     14, "joint 'j0'",
+     "the links form a loop, '1' -> '2' -> '3' -> '4' -> '5' -> '6' -> '7' -> '8' -> (4 more) -> '1', "
+     "expected a tree"),
+    ("two roots", graph(["a", "b", "c"], ("j", "a", "b")),
+     4, "link 'c'", "no joint leads to this link: found 2 root links ('a', 'c'), expected one"),
+    ("many roots", graph(list("abcdefgh")),
+     3, "link 'b'",
+     "no joint leads to this link: found 8 root links ('a', 'b', 'c', 'd', 'e', 'f' and 2 more), expected one"),
+    ("two origins", joint('<origin xyz="0 0 0"/>\n<origin xyz="0 0 1"/>'),
+     8, "joint 'j'", "there are 2 <origin> elements, the first on line 7, expected one"),
+    ("origin with commas", joint('<origin xyz="0, 0, 1"/>'),
+     7, "joint 'j' origin", "attribute 'xyz': expected 3 plain decimal numbers, found '0, 0, 1'"),
+    ("origin of four numbers", joint('<origin xyz="0 0 0 1"/>'),
+     7, "joint 'j' origin", "attribute 'xyz': expected 3 numbers, found 4 in '0 0 0 1'"),
+    ("origin with infinite angle", joint('<origin rpy="0 0 -inf"/>'),
+     7, "joint 'j' origin", "attribute 'rpy': expected 3 plain decimal numbers, found '0 0 -inf'"),
+    ("origin with broken exponent", joint('<origin rpy="0 0 1e"/>'),
+     7, "joint 'j' origin", "attribute 'rpy': expected 3 plain decimal numbers, found '0 0 1e'"),
+    ("numbers parted by a no-break space", joint('<origin rpy="0 0\u00a01"/>'),
+     7, "joint 'j' origin", "attribute 'rpy': expected 3 plain decimal numbers, found '0 0\\xa01'"),
+    ("quaternion in URDF 1.0", joint('<origin quat_xyzw="0 0 0 1"/>'),
+     7, "joint 'j' origin", 'attribute \'quat_xyzw\' is of URDF 1.1, expected rpy, or <robot version="1.1">'),
+    ("quaternion beside rpy", joint('<origin rpy="0 0 0" quat_xyzw="0 0 0 1"/>', attributes=VERSION_1_1),
+     7, "joint 'j' origin", "there are both rpy and quat_xyzw, expected one of them"),
+    ("quaternion zero", joint('<origin quat_xyzw="0 0 0 0"/>', attributes=VERSION_1_1),
+     7, "joint 'j' origin", "attribute 'quat_xyzw': (0, 0, 0, 0) is zero, expected a rotation"),
+    ("quaternion of three numbers", joint('<origin quat_xyzw="0 0 1"/>', attributes=VERSION_1_1),
+     7, "joint 'j' origin", "attribute 'quat_xyzw': expected 4 numbers, found 3 in '0 0 1'"),
+    ("two axes", joint('<axis xyz="1 0 0"/>\n<axis xyz="0 1 0"/>'),
+     8, "joint 'j'", "there are 2 <axis> elements, the first on line 7, expected one"),
+    ("axis zero", joint('<axis xyz="0 0 0"/>'),
+     7, "joint 'j' axis", "the axis is (0, 0, 0), expected a direction: its length is zero"),
+    ("axis nearly zero", joint('<axis xyz="0 1e-12 0"/>', "prismatic"),
+     7, "joint 'j' axis", "the axis is (0, 1e-12, 0), expected a direction: its length is zero"),
+    ("axis without xyz", joint('<axis/>'),
+     7, "joint 'j' axis", "the attribute 'xyz' is missing"),
+    ("axis of two numbers", joint('<axis xyz="1 0"/>', "continuous"),
+     7, "joint 'j' axis", "attribute 'xyz': expected 3 numbers, found 2 in '1 0'"),
+    ("axis NaN", joint('<axis xyz="NaN 0 0"/>'),
+     7, "joint 'j' axis", "attribute 'xyz': expected 3 plain decimal numbers, found 'NaN 0 0'"),
+    ("axis as a word", joint('<axis xyz="z"/>'),
+     7, "joint 'j' axis", "attribute 'xyz': expected 3 plain decimal numbers, found 'z'"),
+    ("axis of a fixed joint malformed", joint('<axis xyz="0 0"/>', "fixed"),
+     7, "joint 'j' axis", "attribute 'xyz': expected 3 numbers, found 2 in '0 0'"),
+    ("two limits", joint('<limit lower="0"/>\n<limit upper="1"/>'),
+     8, "joint 'j'", "there are 2 <limit> elements, the first on line 7, expected one"),
+    ("limit infinite", joint('<limit lower="-inf" upper="1"/>'),
+     7, "joint 'j' limit", "attribute 'lower': expected a plain decimal number, found '-inf'"),
+    ("limit overflows", joint('<limit velocity="-1e400"/>'),
+     7, "joint 'j' limit", "attribute 'velocity': the number '-1e400' is too large for a double"),
+    ("two dynamics", joint('<dynamics/>\n<dynamics damping="1"/>'),
+     8, "joint 'j'", "there are 2 <dynamics> elements, the first on line 7, expected one"),
+    ("damping as a word", joint('<dynamics damping="high"/>'),
+     7, "joint 'j' dynamics", "attribute 'damping': expected a plain decimal number, found 'high'"),
+    ("friction empty", joint('<dynamics friction=""/>'),
+     7, "joint 'j' dynamics", "attribute 'friction': expected a plain decimal number, found ''"),
+    ("mimic without joint", joint('<mimic multiplier="2"/>'),
+     7, "joint 'j' mimic", "the attribute 'joint' is missing"),
+    ("mimic of an unknown joint", joint('<mimic joint="k"/>'),
+     4, "joint 'j' mimic", "the joint 'k' to follow is not a joint of the robot"),
+    ("mimic of itself", joint('<mimic joint="j"/>'),
+     4, "joint 'j' mimic", "the joint follows itself, expected another joint"),
+    ("mimic with bad multiplier", joint('<mimic joint="k" multiplier="two"/>'),
+     7, "joint 'j' mimic", "attribute 'multiplier': expected a plain decimal number, found 'two'"),
+    ("mimics in a loop", MIMICS_IN_A_LOOP,
+     3, "joint 'j' mimic", "the joints follow each other in a loop, 'j' -> 'k' -> 'j', expected one that leads"),
+]
+
+UNSUPPORTED: list[tuple[str, str, int, str, str]] = [
+    ("floating joint", joint("", "floating"),
+     4, "joint 'j'",
+     "joints of type 'floating' are not supported yet, expected revolute, continuous, prismatic or fixed"),
+    ("planar joint", joint("", "planar"),
+     4, "joint 'j'",
+     "joints of type 'planar' are not supported yet, expected revolute, continuous, prismatic or fixed"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("source", "line", "element", "cause"), [pytest.param(*f[1:], id=f[0]) for f in FAULTS])
+def test_malformed(source: str | bytes, line: int | None, element: str | None, cause: str) -> None:
+    with pytest.raises(UrdfError) as caught:
+        read_text(source)
+    error = caught.value
+    place = "<text>" if line is None else f"<text>:{line}"
+    assert str(error) == (f"{place}: {cause}" if element is None else f"{place}: {element}: {cause}")
+    assert (error.file, error.line, error.element) == ("<text>", line, element)
+    assert type(error) is UrdfError and error.code == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize(("source", "line", "element", "cause"), [pytest.param(*f[1:], id=f[0]) for f in UNSUPPORTED])
+def test_unsupported(source: str, line: int, element: str, cause: str) -> None:
+    with pytest.raises(UnsupportedJointError) as caught:
+        read_text(source)
+    error = caught.value
+    assert str(error) == f"<text>:{line}: {element}: {cause}"
+    assert (error.file, error.line, error.element) == ("<text>", line, element)
+    assert error.code == "UNIMPLEMENTED"
+
+
+def test_fault_in_a_file_names_the_path(tmp_path: Path) -> None:
+    path = tmp_path / "arm.urdf"
+    path.write_text(inertial('<mass value="nan"/>'))
+    with pytest.raises(UrdfError) as caught:
+        read(path)
+    expected = "link 'base' inertial mass: attribute 'value': expected a plain decimal number, found 'nan'"
+    assert str(caught.value) == f"{path}:4: {expected}"
+    assert (caught.value.file, caught.value.line) == (str(path), 4)
+
+
+def test_fault_in_named_text_names_it() -> None:
+    with pytest.raises(UrdfError, match="^load_robot:1: the root element is 'r', expected <robot>$"):
+        read_text("<r/>", source="load_robot")
+
+
+class TestPaths:
+    """Sources that are no readable file: said as such, before anything is parsed."""
+
+    def test_missing_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "arm.urdf"
+        for source in (path, str(path)):
+            with pytest.raises(NotFoundError) as caught:
+                read(source)
+            assert str(caught.value) == f"the URDF file {path} does not exist"
+
+    def test_directory(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidArgumentError) as caught:
+            read(tmp_path)
+        assert str(caught.value) == f"{tmp_path} is a directory; expected a URDF file"
+
+    def test_pipe_is_not_opened(self, tmp_path: Path) -> None:
+        path = tmp_path / "pipe"
+        os.mkfifo(path)
+        with pytest.raises(InvalidArgumentError) as caught:
+            read(path)
+        assert str(caught.value) == f"{path} is not a regular file; expected a URDF file"
+
+    def test_empty_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "arm.urdf"
+        path.touch()
+        with pytest.raises(UrdfError) as caught:
+            read(path)
+        assert str(caught.value) == f"{path}: there is no text, expected an XML document"
+
+    def test_permission(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "arm.urdf"
+        path.write_text(robot(LINKS))
+
+        def refuse(*_: object, **__: object) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        # By hand, since file modes do not stop root.
+        monkeypatch.setattr(Path, "open", refuse)
+        with pytest.raises(PermissionDeniedError) as caught:
+            read(path)
+        assert str(caught.value) == f"the URDF file {path} may not be read: permission denied"
+
+    @pytest.mark.parametrize(
+        "path", ["a\0b.urdf", "x" * 5000, "\ud800.urdf"], ids=["zero byte", "too long", "surrogate"]
+    )
+    def test_impossible_path(self, path: str) -> None:
+        with pytest.raises(InvalidArgumentError, match="^the URDF file .* cannot be opened: "):
+            read(path)
+
+    @pytest.mark.parametrize("source", ["", " \n", "\ufeff"])
+    def test_empty_text(self, source: str) -> None:
+        with pytest.raises(InvalidArgumentError) as caught:
+            read(source)
+        assert str(caught.value) == "source is an empty text; expected the path of a URDF file, or its XML text"
+
+
+class TestLimits:
+    """A description beyond a limit is refused before it costs memory or time."""
+
+    def test_size_is_held_before_reading(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "large.urdf"
+        with path.open("wb") as file:
+            file.truncate(Limits().size + 1)
+        monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("the file was opened"))
+        with pytest.raises(ResourceExhaustedError) as caught:
+            read_file(path)
+        expected = "the robot description has more than 16777216 bytes of text, the most that is read"
+        assert str(caught.value) == f"{path}: {expected}"
+
+    @pytest.mark.parametrize("source", [robot(LINKS), robot(LINKS).encode()], ids=["text", "bytes"])
+    def test_size_of_text(self, source: str | bytes) -> None:
+        assert read_text(robot('<link name="base"/>'), limits=Limits(size=100)).name == "r"
+        with pytest.raises(
+            ResourceExhaustedError, match="^<text>: the robot description has more than 50 bytes of text"
+        ):
+            read_text(source, limits=Limits(size=50))
+
+    def test_size_counts_bytes(self) -> None:
+        text = robot(f'<link name="{"é" * 100}"/>')
+        assert read_text(text, limits=Limits(size=len(text) + 100))
+        with pytest.raises(ResourceExhaustedError):
+            read_text(text, limits=Limits(size=len(text) + 99))
+
+    def test_depth(self) -> None:
+        def nested(depth: int) -> str:
+            return robot('<link name="base"/>\n' + "<g>" * depth + "</g>" * depth)
+
+        assert read_text(nested(63))
+        with pytest.raises(ResourceExhaustedError) as caught:
+            read_text(nested(64))
+        expected = "the robot description has elements nested more than 64 deep, the most that is read"
+        assert str(caught.value) == f"<text>:3: {expected}"
+
+    def test_elements(self) -> None:
+        limits = Limits(elements=10)
+        assert read_text(robot('<link name="base"/>' + "<gazebo/>" * 8), limits=limits)
+        with pytest.raises(ResourceExhaustedError) as caught:
+            read_text(robot('<link name="base"/>\n' + "<gazebo/>" * 9), limits=limits)
+        expected = "the robot description has more than 10 elements, the most that is read"
+        assert str(caught.value) == f"<text>:3: {expected}"
+
+    def test_links(self) -> None:
+        text = graph(["a", "b", "c"], ("j", "a", "b"), ("k", "b", "c"))
+        assert len(read_text(text, limits=Limits(links=3)).links) == 3
+        with pytest.raises(ResourceExhaustedError) as caught:
+            read_text(text, limits=Limits(links=2))
+        assert str(caught.value) == "<text>: the robot has 3 links, more than the 2 that are read"
+
+
+def test_every_fault_is_one_short_line() -> None:
+    """Whatever a stranger's text holds, the message stays one printable line of a few hundred characters."""
+    sources = [fault[1] for fault in FAULTS]
+    name = "x\u009b[31m" * 5000
+    sources += [
+        link(f'<inertial><mass value="{name}"/></inertial>'),
+        robot(f'<link name="{name}"/>' * 2),
+        f"<{'t' * 9999}/>",
+    ]
+    sources += [graph([f"{name}{i}" for i in range(20)], (name, f"{name}0", "nowhere"))]
+    for source in sources:
+        with pytest.raises(DynError) as caught:
+            read_text(source)
+        text = str(caught.value)
+        assert text.isprintable() and len(text) < 400, text[:500]
