@@ -180,8 +180,9 @@ class Robot(RobotQueries):
             row = _row(name)
             for method in row.kernels:
                 begun = time.perf_counter()
-                signature = self._signature(row, method, wrenches=False)
-                self._kernel(signature)
+                signature = self.signature(row, method)
+                if not signature.empty:
+                    self._kernel(signature)
                 if progress is not None:
                     progress(signature.name, time.perf_counter() - begun)
 
@@ -211,7 +212,7 @@ class Robot(RobotQueries):
     def _evaluate(self, row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
         chosen = _checked_options(row, options)
         wrenches = inputs.get("wrenches")
-        signature = self._signature(row, str(chosen.get("method", "")), wrenches=wrenches is not None)
+        signature = self.signature(row, str(chosen.get("method", "")), wrenches=wrenches is not None)
         self._refuse_massless(row)
         arguments = {name: self._argument(row, name, inputs.get(name)) for name in row.inputs if name != "wrenches"}
         if wrenches is not None:
@@ -229,20 +230,22 @@ class Robot(RobotQueries):
         return outputs
 
     def _run(self, signature: Signature, arguments: Mapping[str, Array]) -> tuple[Array, ...]:
-        """The kernel on these arguments. Operands without entries are NumPy's blind spot and stay here."""
-        lead = np.broadcast_shapes(*(a.shape[: a.ndim - len(o.shape)] for o, a in _pairs(signature, arguments)))
-        given = [a for o, a in _pairs(signature, arguments) if o.size]
-        if not all(o.size for o in signature.outputs):
-            return tuple(np.zeros(lead + o.shape) for o in signature.outputs)
-        if len(given) < len(signature.inputs):
-            given[0] = np.broadcast_to(given[0], lead + given[0].shape[-1:])
+        given = [arguments[operand.name] for operand in signature.inputs]
+        for k, operand in enumerate(signature.inputs):
+            if (axes := signature.padded.get(operand.name)) is not None:
+                given[k] = np.zeros((*given[k].shape[: given[k].ndim - axes], 1))
+        if signature.empty:
+            leads = (x.shape[: x.ndim - len(o.shape)] for o, x in zip(signature.inputs, given, strict=True))
+            lead = np.broadcast_shapes(*leads)
+            return tuple(np.zeros(lead + operand.shape) for operand in signature.outputs)
         result = self._kernel(signature)(*given)
         return result if isinstance(result, tuple) else (result,)
 
     def _kernel(self, signature: Signature) -> np.ufunc:
         return self._library.kernel(signature)
 
-    def _signature(self, row: Query, method: str, *, wrenches: bool) -> Signature:
+    def signature(self, row: Query, method: str, *, wrenches: bool = False) -> Signature:
+        """Function and operand shapes of one kernel of this robot: a row of the table, a method, wrenches or none."""
         key = (row.name, method, wrenches)
         known = self._signatures.get(key)
         if known is None:
@@ -295,7 +298,7 @@ class Robot(RobotQueries):
             if self.nv == 0:
                 raise ValueError("no kernel without movable joints; the general path answers")
             self._refuse_massless(row)
-            space["kernel"] = self._kernel(self._signature(row, method, wrenches=False))
+            space["kernel"] = self._kernel(self.signature(row, method))
             return space["kernel"](*given)
 
         space["kernel"] = first_call
@@ -442,10 +445,6 @@ def _checked_options(row: Query, options: Mapping[str, Any]) -> dict[str, Any]:
                 raise InvalidArgumentError(f"{name} must be a list of names, found {_found(value)}", path=path)
         chosen[name] = value
     return chosen
-
-
-def _pairs(signature: Signature, arguments: Mapping[str, Array]) -> list[tuple[Any, Array]]:
-    return [(operand, arguments[operand.name]) for operand in signature.inputs]
 
 
 def _vector(value: Any, path: str) -> Array:

@@ -24,13 +24,23 @@ class Operand:
 
 @dataclass(frozen=True)
 class Signature:
-    """function: `module.function` under `dynamics/`. links: the tree has one body per link, else one per moving body."""
+    """function: `module.function` under `dynamics/`. links: the tree has one body per link, else one per moving body.
+
+    An input without entries (`q` of a robot that cannot move), which NumPy does not take, is padded to one that is
+    ignored; `padded` names these, with the number of their core axes.
+    """
 
     name: str
     function: str
     links: bool
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
+    padded: Mapping[str, int]
+
+    @property
+    def empty(self) -> bool:
+        """Whether an output has no entries: then there is nothing to compute."""
+        return not all(operand.size for operand in self.outputs)
 
     @property
     def gufunc(self) -> str:
@@ -44,9 +54,14 @@ class Signature:
 
 def signature_of(query: Query, method: str, sizes: Mapping[str, int], *, wrenches: bool) -> Signature:
     """The kernel's signature for one row of the table, one method, with or without external wrenches."""
-    inputs = tuple(
-        Operand(name, spec.dims(sizes)) for name, spec in query.inputs.items() if wrenches or name != "wrenches"
-    )
+    inputs = [Operand(name, spec.dims(sizes)) for name, spec in query.inputs.items() if wrenches or name != "wrenches"]
     outputs = tuple(Operand(name, spec.dims(sizes)) for name, spec in query.outputs.items())
     name = "-".join(part for part in (query.name, method, "wrenches" if wrenches else "") if part)
-    return Signature(name, query.kernels[method], query.links, inputs, outputs)
+    return Signature(
+        name,
+        query.kernels[method],
+        query.links,
+        inputs=tuple(operand if operand.size else Operand(operand.name, (1,)) for operand in inputs),
+        outputs=outputs,
+        padded={operand.name: len(operand.shape) for operand in inputs if not operand.size},
+    )

@@ -77,7 +77,7 @@ def _inertial(inertial: Inertial) -> Iterator[str]:
 
 def _moments(inertial: Inertial, scale: float) -> Iterator[str]:
     # Scaled, so that no intermediate leaves the range of doubles.
-    a, b, c = principal_moments(inertial.inertia / scale)
+    a, b, c = principal_moments(inertial.inertia / scale).tolist()
     moments = ", ".join(f"{moment * scale:.4g}" for moment in (a, b, c))
     if c <= 0.0 or a < -MOMENTS * c:
         yield f"no body has these principal moments: one of {moments} kg m^2 is negative"

@@ -21,7 +21,7 @@ import numpy as np
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model import quantities
 from dyn_service.model.description import Description, Inertial, Joint, Limit, Link, Matrix, Mimic, Note, Vector
-from dyn_service.model.places import Place, counted, named
+from dyn_service.model.places import Place, counted, named, unused
 from dyn_service.model.structure import assemble
 
 ACCEPTED = "the path of a URDF file, its XML text, or a URDF object of urdfpy, urchin or yourdfpy"
@@ -80,7 +80,7 @@ def _link(link: object, label: str, notes: list[Note]) -> Link:
     value = _get(inertial, "mass", place)
     if value is None:
         raise inside.fault("the mass is None, expected a number")
-    mass = quantities.mass(quantities.scalar(value, "the mass", inside), inside)
+    mass = quantities.mass(quantities.scalar(value, "mass", inside), inside)
     value = _get(inertial, "inertia", place)
     if value is None:
         notes.append(place.note("defaulted", quantities.NO_INERTIA))
@@ -115,7 +115,7 @@ def _axis(joint: object, place: Place, notes: list[Note], *, moves: bool) -> Vec
             notes.append(place.note("defaulted", quantities.NO_AXIS))
         return np.array(quantities.X_AXIS)
     inside = place.inside("axis")
-    return quantities.unit_axis(quantities.array(value, (3,), "the axis", inside), inside, notes)
+    return quantities.unit_axis(quantities.array(value, (3,), "axis", inside), inside, notes)
 
 
 def _limit(joint: object, place: Place) -> Limit | None:
@@ -154,8 +154,7 @@ def _left_out(holder: object, links: list[Any], joints: list[Any], robot: Place)
         counts[what, "joint"] = sum(getattr(joint, what, None) is not None for joint in joints)
     for (what, where), count in counts.items():
         if count:
-            verb = "is" if count == 1 else "are"
-            yield robot.note("dropped", f"{counted(count, f'<{what}> element')} in <{where}> {verb} not used")
+            yield robot.note("dropped", unused(count, f"<{what}> element", f"in <{where}>"))
 
 
 def _get(holder: object, name: str, place: Place) -> Any:

@@ -30,14 +30,15 @@ BLANKS = " \t\r\n"
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest description that is read. The largest real ones known have 0.2 MB, 2000 elements, 140 links.
+    """The largest description that is read. The largest real ones known have 0.2 MB, 4000 elements, 130 links.
 
-    size: bytes of text. elements: in all. depth: of nested elements. links: of the robot.
+    size: bytes of text. elements: in all. depth: of nested elements. attributes: of one element. links: of the robot.
     """
 
     size: int = 16 * 2**20
     elements: int = 200_000
     depth: int = 64
+    attributes: int = 64
     links: int = 10_000
 
 
@@ -126,7 +127,7 @@ def parse(text: str, file: str, limits: Limits) -> Element:
     Args:
         text: The XML. Blanks before it are skipped (and counted as lines): text in triple quotes begins with one.
         file: The name that faults give.
-        limits: `size`, `elements` and `depth` are held while parsing.
+        limits: All but `links` are held while parsing.
 
     Raises:
         UrdfError: Empty, malformed, or with a document type declaration; `line` is where it was noticed.
@@ -187,6 +188,8 @@ class _Builder(ContentHandler):
             raise _too_much(f"{self._file}:{line}", f"more than {self._limits.elements} elements")
         if len(self.open) >= self._limits.depth:
             raise _too_much(f"{self._file}:{line}", f"elements nested more than {self._limits.depth} deep")
+        if len(attrs) > self._limits.attributes:
+            raise _too_much(f"{self._file}:{line}", f"an element of more than {self._limits.attributes} attributes")
         element = Element(name, dict(attrs.items()), line)
         if self.open:
             self.open[-1].children.append(element)

@@ -70,6 +70,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def unused(number: int, noun: str, where: str) -> str:
+    """`2 <gazebo> elements in <robot> are not used`: one wording for all that importers drop."""
+    return f"{counted(number, noun)} {where} {'is' if number == 1 else 'are'} not used"
+
+
 def shown_path(path: str | os.PathLike[str]) -> str:
     """The path as its user wrote it, as text that can always be encoded; file names may be any bytes."""
     return os.fsdecode(path).encode(errors="backslashreplace").decode()

@@ -1,7 +1,7 @@
 """Numbers of a robot description, checked: the one place where text or foreign objects become arrays.
 
-Both importers (`urdf.py` from text, `loaded.py` from objects) end here, so that the same robot gives the same numbers and
-the same fault whichever way it came. Conventions: rpy turns about fixed axes x, then y, then z,
+Both importers (`urdf.py` from text, `loaded.py` from objects) end here, so that the same robot gives the same numbers
+and the same fault whichever way it came. Conventions: rpy turns about fixed axes x, then y, then z,
 
     R = Rz(yaw) Ry(pitch) Rx(roll)
 
@@ -38,6 +38,8 @@ ORTHONORMAL = 1e-6
 """A rotation matrix of a loaded object may be this far from orthonormal."""
 SYMMETRIC = 1e-9
 """An inertia matrix of a loaded object may be this far from symmetric, as a share of its largest entry."""
+LONGEST_NAME = 256
+"""Characters of a name; real ones have up to 60, and every message, topic and log repeats them."""
 LONGEST_NUMBERS = 1000
 """Characters in which a few numbers must fit."""
 
@@ -50,10 +52,12 @@ def name(text: str, place: Place) -> str:
     """The name, if it can be one.
 
     Raises:
-        UrdfError: Empty or blank, or with a xacro expression in it.
+        UrdfError: Empty or blank, very long, or with a xacro expression in it.
     """
     if not text.strip():
         raise place.fault(f"the name is {quoted(text)}, expected one that is not blank")
+    if len(text) > LONGEST_NAME:
+        raise place.fault(f"the name has {len(text)} characters, expected at most {LONGEST_NAME}")
     _refuse_xacro(text, "name", place)
     return text
 
@@ -99,11 +103,11 @@ def array(value: Any, shape: tuple[int, ...], what: str, place: Place) -> Matrix
     try:
         result = np.array(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise place.fault(f"{what}: expected {_shape(shape)}, found {quoted(_repr(value))}") from None
+        raise place.fault(f"attribute '{what}': expected {_shape(shape)}, found {quoted(_repr(value))}") from None
     if result.shape != shape:
-        raise place.fault(f"{what}: expected {_shape(shape)}, found {_shape(result.shape)}")
+        raise place.fault(f"attribute '{what}': expected {_shape(shape)}, found {_shape(result.shape)}")
     if not np.isfinite(result).all():
-        raise place.fault(f"{what}: expected finite numbers, found {quoted(_repr(value))}")
+        raise place.fault(f"attribute '{what}': expected finite numbers, found {quoted(_repr(value))}")
     return result + 0.0
 
 
@@ -116,7 +120,7 @@ def scalar(value: Any, what: str, place: Place) -> float:
     if isinstance(value, str):
         return float(decimals(value, 1, what, place)[0])
     if isinstance(value, bool):
-        raise place.fault(f"{what}: expected a number, found {value}")
+        raise place.fault(f"attribute '{what}': expected a number, found {value}")
     return float(array(value, (), what, place))
 
 
@@ -208,7 +212,7 @@ def pose_of_matrix(value: Any, place: Place) -> tuple[Vector, Matrix]:
     """
     if value is None:
         return np.zeros(3), np.eye(3)
-    pose = array(value, (4, 4), "the pose", place)
+    pose = array(value, (4, 4), "origin", place)
     rotation = pose[:3, :3]
     defect = np.abs(rotation @ rotation.T - np.eye(3)).max() if np.abs(rotation).max() < 2.0 else np.inf
     if defect > ORTHONORMAL or np.linalg.det(rotation) < 0.0 or not np.array_equal(pose[3], (0.0, 0.0, 0.0, 1.0)):
@@ -239,7 +243,7 @@ def inertia_of_matrix(value: Any, place: Place) -> Matrix:
     Raises:
         UrdfError: Not 3 x 3 finite numbers, or not symmetric.
     """
-    matrix = array(value, (3, 3), "the inertia", place)
+    matrix = array(value, (3, 3), "inertia", place)
     if np.abs(matrix / 2 - matrix.T / 2).max() > SYMMETRIC * np.abs(matrix).max():
         raise place.fault("the inertia is not symmetric, expected a symmetric matrix")
     return matrix / 2 + matrix.T / 2

@@ -9,8 +9,8 @@ The invariants that everything behind the importers relies on:
     one root    exactly one link is no joint's child
     mimic       names another joint; following it ends
 
-Each is checked once, here, for every source. The order above is the order of checking: the first fault is the cause, not
-its echo. Cost: linear in links and joints.
+Each is checked once, here, for every source. The order above is the order of checking: the first fault is the cause,
+not its echo. Cost: linear in links and joints.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from dyn_service.model.inertia import NOTHING, BodyInertia, combine
 
 MotionType = Literal["revolute", "prismatic", "fixed"]
 
-SNAP = 1e-12
+SNAP = 1e-14
 """Placement entries below this share of their scale are roundings of `rpy` multiples of pi/2, and are taken as zero."""
 
 

@@ -23,7 +23,7 @@ from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError
 from dyn_service.model import loaded, quantities
 from dyn_service.model.description import Description, Inertial, Joint, Limit, Link, Matrix, Mimic, Note, Vector
 from dyn_service.model.markup import BLANKS, BYTE_ORDER_MARK, Element, Limits, decode, load, parse
-from dyn_service.model.places import Place, counted, named, quoted, shown_path
+from dyn_service.model.places import Place, counted, named, quoted, shown_path, unused
 from dyn_service.model.structure import assemble
 
 TEXT = "<text>"
@@ -32,6 +32,9 @@ TEXT = "<text>"
 KNOWN_VERSIONS = ("1.0", "1.1", "1.2")
 QUATERNIONS_SINCE = (1, 1)
 """The URDF version from which `quat_xyzw` is read; before, ROS's own parser ignores it."""
+
+MOST_KINDS = 40
+"""Kinds of unused things that have a note of their own; real robots have up to ten."""
 
 GEOMETRY = ("visual", "collision", "material")
 MOMENTS = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
@@ -117,8 +120,9 @@ class _Reader:
         read_joints = [self._joint(element) for element in joints]
         self._note_geometry(root, place)
         for (what, where), lines in self._left_out.items():
-            text = f"{counted(len(lines), what)} {where} {'is' if len(lines) == 1 else 'are'} not used"
-            self._notes.append(Place(self._file, place.element, lines[0]).note("dropped", text))
+            self._notes.append(
+                Place(self._file, place.element, lines[0]).note("dropped", unused(len(lines), what, where))
+            )
         return assemble(name, read_links, read_joints, self._notes, place)
 
     def _link(self, element: Element) -> Link:
@@ -254,9 +258,7 @@ class _Reader:
         if shaped:
             self._notes.append(place.note("dropped", f"geometry of {counted(shaped, 'link')} is not used in dynamics"))
         elif materials:
-            self._notes.append(
-                place.note("dropped", f"{counted(materials, '<material> element')} not used in dynamics")
-            )
+            self._notes.append(place.note("dropped", unused(materials, "<material> element", "in <robot>")))
 
     def _one(self, parent: Element, tag: str, place: Place) -> Element | None:
         """The child of that tag, None where there is none; two are a fault, for either could be meant."""
@@ -271,12 +273,15 @@ class _Reader:
         """Counts what this reader does not know of an element."""
         for child in element.children:
             if child.tag not in children:
-                what = (f"<{child.tag[:60]}> element", f"in <{element.tag}>")
-                self._left_out.setdefault(what, []).append(child.line)
+                self._leave_out((f"<{child.tag[:60]}> element", f"in <{element.tag}>"), child.line)
         for name in element.attributes:
             if name not in attributes and not name.startswith("xmlns"):
-                what = ("attribute", f"{quoted(name)} of <{element.tag}>")
-                self._left_out.setdefault(what, []).append(element.line)
+                self._leave_out(("attribute", f"{quoted(name)} of <{element.tag}>"), element.line)
+
+    def _leave_out(self, kind: tuple[str, str], line: int) -> None:
+        if kind not in self._left_out and len(self._left_out) >= MOST_KINDS:
+            kind = ("further item", "of other kinds")
+        self._left_out.setdefault(kind, []).append(line)
 
     def _name(self, element: Element, place: Place) -> str:
         return quantities.name(self._attribute(element, "name", place), place)
@@ -301,7 +306,7 @@ def _refuse_other_formats(root: Element, place: Place) -> None:
             raise Place(place.file, line=element.line).fault(message)
     if root.tag in OTHER_FORMATS:
         raise Place(place.file, line=root.line).fault(
-            f"the root element is <{root.tag}>, this is {OTHER_FORMATS[root.tag]}, expected a URDF with the root <robot>"
+            f"the root element is <{root.tag}>: this is {OTHER_FORMATS[root.tag]}, expected URDF with the root <robot>"
         )
     if root.tag != "robot":
         raise Place(place.file, line=root.line).fault(f"the root element is {quoted(root.tag)}, expected <robot>")

@@ -123,7 +123,7 @@ def parse_document(text: str, file: str) -> Document:
     except yaml.YAMLError as error:
         raise ConfigurationError(f"not YAML: {error}".partition("\n")[0], file=file) from None
     finally:
-        loader.dispose()  # type: ignore[no-untyped-call]
+        loader.dispose()
     return Document(file, value, lines)
 
 
@@ -153,7 +153,7 @@ def _construct(loader: _Loader, node: yaml.Node, place: Place, lines: dict[Place
         loader.flatten_mapping(node)
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = str(loader.construct_object(key_node))  # type: ignore[no-untyped-call]
+            key = str(loader.construct_object(key_node))
             if key in result:
                 raise ConfigurationError(
                     f"key {key!r} stands twice", path=dotted(place), file=file, line=key_node.start_mark.line + 1
@@ -163,14 +163,14 @@ def _construct(loader: _Loader, node: yaml.Node, place: Place, lines: dict[Place
         return result
     if isinstance(node, yaml.SequenceNode):
         return [_construct(loader, item, (*place, i), lines, file) for i, item in enumerate(node.value)]
-    return loader.construct_object(node)  # type: ignore[no-untyped-call]
+    return loader.construct_object(node)
 
 
 def _explain(error: msgspec.ValidationError, kind: Any) -> tuple[str, Place]:
     """msgspec's message without its path, and the path."""
     message, _, path = str(error).partition(" - at `$")
     steps: list[str | int] = []
-    for key, index in _PATH_STEP.findall(path):
+    for key, index in _PATH_STEP.findall(path.removesuffix("`")):
         steps.append(key if key else int(index) if index != "..." else "*")
     unknown = _UNKNOWN_FIELD.fullmatch(message)
     if unknown:

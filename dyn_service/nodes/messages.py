@@ -37,13 +37,17 @@ class JointState(msgspec.Struct, frozen=True, gc=False):
 
 
 class JointCommand(msgspec.Struct, frozen=True, gc=False):
-    """Efforts (N m | N) for the joints `name`, in answer to the state `state_seq` of that session, stamped `stamp`."""
+    """Efforts (N m | N) for the joints `name`, in answer to the state `state_seq` of that session, stamped `stamp`.
+
+    release: the controller ends and hands the plant over: it brakes, whatever the efforts.
+    """
 
     session: int
     state_seq: int
     stamp: float
     name: tuple[str, ...]
     effort: list[float]
+    release: bool = False
     v: int = SCHEMA
 
 

@@ -35,7 +35,7 @@ def main(node: Node[PlantParameters]) -> None:
     if not 0.0 <= p.state_rate_hz <= p.rate_hz or p.rate_hz <= 0.0 or p.substeps < 1:
         raise InvalidArgumentError("rate_hz and substeps must be positive, and state_rate_hz at most rate_hz")
     robot = Robot.from_urdf(Path(p.robot))
-    robot.prepare()
+    robot.prepare(["forward_dynamics"])
     limits = JointLimits(robot.limits.lower, robot.limits.upper, robot.limits.effort)
     plant = Plant(
         robot.forward_dynamics,
@@ -66,7 +66,7 @@ def main(node: Node[PlantParameters]) -> None:
             "command_timeout_s": p.command_timeout_s,
         }
     )
-    _loop(node, plant, states, commands)
+    _Loop(node, plant, states, commands).run()
 
 
 def initial_position(given: list[float] | dict[str, float], names: tuple[str, ...], limits: JointLimits) -> Array:
@@ -92,72 +92,93 @@ def initial_position(given: list[float] | dict[str, float], names: tuple[str, ..
 
 def units(robot: Robot) -> list[str]:
     """`rad` or `m` per movable joint."""
-    kinds = {joint.name: joint.kind for joint in robot.tree.joints}
-    return ["m" if kinds.get(name) == "prismatic" else "rad" for name in robot.joint_names]
+    return ["m" if kind == "prismatic" else "rad" for kind in robot.describe()["joint_types"]]
 
 
-def _loop(
-    node: Node[PlantParameters], plant: Plant, states: zmq.Socket[bytes], commands: zmq.Socket[bytes]
-) -> None:
-    p = node.parameters
-    n = len(plant.names)
-    columns = ["t", "mode", *(f"{kind}.{name}" for kind in ("q", "v", "tau") for name in plant.names)]
-    recorder = Recorder(node.telemetry, "plant", columns)
-    publish_every = round(p.rate_hz / p.state_rate_hz) if p.state_rate_hz > 0.0 else 1
-    most = max(1, round(p.max_catch_up_s * p.rate_hz))
-    published = malformed = slipped = 0
-    late: list[float] = []
-    precise_sleep()
-    node.settle()
-    pacer = Pacer(1.0 / p.rate_hz)
-    next_publish = 0
-    next_stats = time.monotonic() + STATS_PERIOD_S
-    node.telemetry.ready()
-    pacer.restart()
-    while not node.stop.requested:
-        due = pacer.wait()
-        late.append(pacer.late_s)
-        slipped += max(0, due - most)
-        plant.advance(min(due, most))
+class _Loop:
+    """The plant's loop and what it counts."""
+
+    def __init__(
+        self, node: Node[PlantParameters], plant: Plant, states: zmq.Socket[bytes], commands: zmq.Socket[bytes]
+    ) -> None:
+        p = node.parameters
+        self.node, self.plant, self.states, self.commands = node, plant, states, commands
+        columns = ["t", "session", "mode", *(f"{kind}.{name}" for kind in ("q", "v", "tau") for name in plant.names)]
+        self.recorder = Recorder(node.telemetry, "plant", columns) if p.record else None
+        self.pacer = Pacer(1.0 / p.rate_hz)
+        self.most = max(1, round(p.max_catch_up_s * p.rate_hz))
+        self.publish_every = round(p.rate_hz / p.state_rate_hz) if p.state_rate_hz > 0.0 else 1
+        self.published = self.malformed = self.slipped = 0
+        self.late_s: list[float] = []
+        self._next_publish = 0
+        self._begun_s = 0.0
+
+    def run(self) -> None:
+        """Runs until the node is asked to stop."""
+        precise_sleep()
+        self.node.settle()
+        self.node.telemetry.ready()
+        self.pacer.restart()
+        self._begun_s = time.monotonic()
+        next_stats = self._begun_s + STATS_PERIOD_S
+        while not self.node.stop.requested:
+            self._period()
+            now = time.monotonic()
+            if now >= next_stats:
+                next_stats = now + STATS_PERIOD_S
+                self._stats(now)
+        if self.recorder is not None:
+            self.recorder.flush()
+        self._stats(time.monotonic())
+
+    def _period(self) -> None:
+        plant = self.plant
+        due = self.pacer.wait()
+        self.late_s.append(self.pacer.late_s)
+        self.slipped += max(0, due - self.most)
+        plant.advance(min(due, self.most))
+        self._take_command()
+        steps = plant.counters.steps
+        if steps >= self._next_publish:
+            self.states.send(encode(plant.state()), zmq.NOBLOCK)
+            self._next_publish = (steps // self.publish_every + 1) * self.publish_every
+            self.published += 1
+        if self.recorder is not None:
+            n = len(plant.names)
+            row = self.recorder.row()
+            row[0], row[1], row[2] = plant.time_s, plant.session, MODES.index(plant.mode)
+            row[3 : 3 + n], row[3 + n : 3 + 2 * n], row[3 + 2 * n :] = plant.q, plant.v, plant.effort
+
+    def _take_command(self) -> None:
         try:
-            frame = commands.recv(zmq.NOBLOCK)
+            frame = self.commands.recv(zmq.NOBLOCK)
         except zmq.Again:
-            pass
-        else:
-            try:
-                plant.offer(decode_command(frame))
-            except InvalidArgumentError:
-                malformed += 1
-        if plant.counters.steps >= next_publish:
-            states.send(encode(plant.state()), zmq.NOBLOCK)
-            next_publish = (plant.counters.steps // publish_every + 1) * publish_every
-            published += 1
-        if p.record:
-            row = recorder.row()
-            row[0], row[1] = plant.time_s, MODES.index(plant.mode)
-            row[2 : 2 + n], row[2 + n : 2 + 2 * n], row[2 + 2 * n :] = plant.q, plant.v, plant.effort
-        now = time.monotonic()
-        if now >= next_stats:
-            next_stats = now + STATS_PERIOD_S
-            late_us = 1e6 * np.array(late)
-            late.clear()
-            node.telemetry.stats(
-                {
-                    "time_s": plant.time_s,
-                    "wall_s": now - node.started_s,
-                    "published": published,
-                    "mode": plant.mode,
-                    "overruns": pacer.overruns,
-                    "caught_up": pacer.skipped - slipped,
-                    "slipped": slipped,
-                    "malformed": malformed,
-                    "late_p50_us": float(np.percentile(late_us, 50)),
-                    "late_max_us": float(late_us.max()),
-                    "telemetry_dropped": node.telemetry.dropped,
-                    **asdict(plant.counters),
-                }
-            )
-    recorder.flush()
+            return  # no new command: the last one is held
+        try:
+            self.plant.offer(decode_command(frame))
+        except InvalidArgumentError:
+            self.malformed += 1
+
+    def _stats(self, now: float) -> None:
+        plant, pacer = self.plant, self.pacer
+        late_us = 1e6 * np.array(self.late_s or [0.0])
+        self.late_s.clear()
+        self.node.telemetry.stats(
+            {
+                "time_s": plant.time_s,
+                "step_rate_hz": plant.counters.steps / max(now - self._begun_s, 1e-9),
+                "published": self.published,
+                "mode": plant.mode,
+                "overruns": pacer.overruns,
+                "caught_up": pacer.skipped - self.slipped,
+                "slipped": self.slipped,
+                "malformed": self.malformed,
+                "late_p50_us": float(np.percentile(late_us, 50)),
+                "late_max_us": float(late_us.max()),
+                "telemetry_dropped": self.node.telemetry.dropped,
+                **asdict(plant.counters),
+            }
+        )
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 - A command is taken at the next step and acts until the next one is taken. It must answer a state of this very plant
   (`session`) that is no older than `command_timeout_s`, and name every joint; else it is refused and counted.
 - Before the first command the plant is `braked`: it stands still, as an arm whose brakes are shut.
+- A command that releases the plant makes it brake: it stands still at once until the next command.
 - When no command was taken for `command_timeout_s`, the plant is `stale`, and counts it: `zero` effort acts, or the
   last effort is held, or the plant brakes and stands still at once, as the policy says. A later command ends that.
 """
@@ -109,6 +110,8 @@ class Plant:
         self._clamped = self._over and self.settings.clamp_effort
         self.effort = cut if self.settings.clamp_effort else effort
         self.mode = ACTIVE
+        if command.release:
+            self._brake(BRAKED)
         self.counters.commands += 1
         self._accepted_s = self.time_s
         self._command_seq = command.state_seq
@@ -165,13 +168,19 @@ class Plant:
         )
 
     def _go_stale(self) -> None:
-        self.mode = STALE
         self.counters.stale_events += 1
-        self._clamped = self._over = False
-        if self.settings.stale_policy != "hold":
-            self.effort = np.zeros_like(self.effort)
         if self.settings.stale_policy == "brake":
-            self.v = np.zeros_like(self.v)
+            self._brake(STALE)
+            return
+        self.mode = STALE
+        if self.settings.stale_policy == "zero":
+            self.effort = np.zeros_like(self.effort)
+            self._clamped = self._over = False
+
+    def _brake(self, mode: str) -> None:
+        self.mode = mode
+        self.effort, self.v = np.zeros_like(self.effort), np.zeros_like(self.v)
+        self._clamped = self._over = False
 
     def _order_of(self, names: Sequence[str]) -> list[int] | None:
         """Where in a command each joint of the plant stands; None where the names are not the plant's."""

@@ -112,7 +112,7 @@ def run_node(
             print(f"{arguments.full_name}: {error}", file=sys.stderr)
             sender.fault(str(error))
             return 1
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  the launcher shall learn of any end
             traceback.print_exc()
             sender.fault(f"{type(error).__name__}: {error}")
             return 1

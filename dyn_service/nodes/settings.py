@@ -27,7 +27,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     command_timeout_s: float = 0.1
     stale_policy: Literal["zero", "hold", "brake"] = "zero"
     clamp_effort: bool = True
-    max_catch_up_s: float = 0.1
+    max_catch_up_s: float = 0.05
     joint_states: str = "joint_states"
     joint_commands: str = "joint_commands"
     record: bool = True

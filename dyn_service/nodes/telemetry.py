@@ -173,7 +173,8 @@ class Recorder:
         if self._count == 0:
             self._since = time.monotonic()
         self._count += 1
-        return self._block[self._count - 1]
+        row: Array = self._block[self._count - 1]
+        return row
 
     def flush(self) -> None:
         """Sends the rows that are kept."""

@@ -25,17 +25,20 @@ _F8 = _DTYPES["<f8"]
 _FEW = 64
 """Up to so many numbers, adding them up in Python beats starting a NumPy loop."""
 
+_SHORT = 4096
+"""Up to so many bytes, copying is faster than lending."""
+
 
 class WireArray(msgspec.Struct, frozen=True, gc=False):
     """An array as it stands in a message."""
 
     dtype: str
     shape: tuple[int, ...]
-    data: bytes | bytearray
+    data: bytes | bytearray | memoryview
 
 
-def pack_array(value: ArrayLike, path: str) -> WireArray:
-    """The value as a message carries it.
+def pack_array(value: ArrayLike, path: str) -> WireArray | float:
+    """The value as a message carries it; a number stays a number.
 
     Args:
         value: Anything NumPy reads as an array of real numbers.
@@ -44,6 +47,8 @@ def pack_array(value: ArrayLike, path: str) -> WireArray:
     Raises:
         InvalidArgumentError: The value is no array of real numbers.
     """
+    if type(value) is float:
+        return value
     array = value if type(value) is np.ndarray and value.dtype is _F8 else _real_array(value, path)
     return WireArray("<f8", array.shape, array.tobytes())
 
@@ -59,23 +64,44 @@ def unpack_array(value: Any, path: str) -> Array:
         InvalidArgumentError: Not an array, of an unknown type, of a wrong length, or not finite.
         ResourceExhaustedError: Too many dimensions.
     """
-    array = _from_binary(value, path) if type(value) is dict else _from_lists(value, path)
+    if type(value) is dict:
+        array = _from_binary(value, path)
+    elif type(value) is float and isfinite(value):
+        return np.float64(value)  # type: ignore[return-value]  # has what is used of an array without axes
+    else:
+        array = _from_lists(value, path)
     if array.size <= _FEW and isfinite(sum(array.data if array.ndim == 1 else array.ravel().data)):
         return array
     # A sum of finite numbers may overflow: only an entry that is not finite is a fault.
     if not np.isfinite(array).all():
         index = np.argwhere(~np.isfinite(array))[0].tolist()
-        place = "".join(f"[{i}]" for i in index)
+        place = ", ".join(map(str, index)) and f"{index}"
         raise InvalidArgumentError(
-            f"{_name(path)}{place} is {array[tuple(index)]}, expected a finite number", path=path
+            f"{_name(path)} must be finite, found {array[tuple(index)]} at {place or 'its only entry'}", path=path
         )
     return array
 
 
+def pack_output(value: Any) -> Any:
+    """An output of a robot as a message carries it: an array, or a tuple of names as it is."""
+    if type(value) is not np.ndarray:
+        return value
+    if value.nbytes <= _SHORT:
+        return WireArray("<f8", value.shape, value.tobytes())
+    return WireArray("<f8", value.shape, np.ascontiguousarray(value, _F8).data)
+
+
 def describe_value(value: Any) -> str:
     """What a decoded value is, in the words of MessagePack, for error messages."""
-    names = {bool: "a truth value", int: "an integer", float: "a float", str: "a text", bytes: "binary data"}
-    return "nil" if value is None else names.get(type(value), "a map" if type(value) is dict else "a list")
+    names: dict[type, str] = {
+        bool: "a truth value",
+        int: "an integer",
+        float: "a float",
+        str: "a text",
+        bytes: "binary data",
+    }
+    names |= {dict: "a map", list: "a list", type(None): "nil"}
+    return names.get(type(value), "an extension type")
 
 
 def show_value(value: Any) -> str:
@@ -88,9 +114,9 @@ def _real_array(value: Any, path: str) -> Array:
     try:
         array = np.asarray(value)
     except ValueError as fault:
-        raise _fault(path, f"is not an array: {fault}") from None
+        raise _fault(path, f"must be an array of real numbers: {fault}") from None
     if array.dtype.kind not in "fiu":
-        raise _fault(path, f"holds {array.dtype.name} values, expected real numbers")
+        raise _fault(path, f"must be real numbers, found {array.dtype.name}")
     return array.astype(np.float64)
 
 
@@ -107,20 +133,22 @@ def _from_binary(value: dict[Any, Any], path: str) -> Array:
         return np.frombuffer(data, _F8)
     for key, part in (("dtype", dtype), ("shape", shape), ("data", data)):
         if part is None:
-            raise _fault(path, f"is a map without {key!r}, expected dtype, shape and data")
+            raise _fault(path, f"must have dtype, shape and data, found no {key!r}")
     if type(dtype) is not str or dtype not in _DTYPES:
-        raise _fault(path, f"has the dtype {show_value(dtype)}, expected one of {', '.join(DTYPES)}")
+        raise _fault(path, f"must have a dtype of {', '.join(DTYPES)}, found {show_value(dtype)}")
     if type(shape) is not list or not all(type(size) is int and size >= 0 for size in shape):
-        raise _fault(path, f"has the shape {show_value(shape)}, expected a list of lengths")
+        raise _fault(path, f"must have a list of lengths as shape, found {show_value(shape)}")
     _check_dimensions(len(shape), path)
     if type(data) is not bytes:
-        raise _fault(path, f"has {describe_value(data)} as data, expected binary data")
+        raise _fault(path, f"must have binary data, found {describe_value(data)}")
     kind = _DTYPES[dtype]
     expected = prod(shape) * kind.itemsize  # Python integers: no overflow
     if expected != len(data):
-        raise _fault(path, f"has {len(data)} bytes of data, the shape {show_value(shape)} of {dtype} takes {expected}")
+        raise _fault(
+            path, f"must have {expected} bytes of data for shape {show_value(shape)} of {dtype}, found {len(data)}"
+        )
     if prod(size for size in shape if size) > MAX_MESSAGE_BYTES:  # no entries, yet too large to be an array
-        raise _fault(path, f"has the shape {show_value(shape)}, too large for an array")
+        raise _fault(path, f"must have a shape of at most {MAX_MESSAGE_BYTES} entries, found {show_value(shape)}")
     array: NDArray[Any] = np.frombuffer(data, kind).reshape(shape)
     return array if kind is _F8 else array.astype(np.float64)
 
@@ -139,17 +167,17 @@ def _from_lists(value: Any, path: str) -> Array:
         for part in flat:
             if type(part) is not list or len(part) != size:
                 found = f"a list of {len(part)}" if type(part) is list else describe_value(part)
-                raise _fault(path, f"is not rectangular: it holds {found} beside a list of {size}")
+                raise _fault(path, f"must be rectangular, found {found} beside a list of {size}")
         flat = [entry for part in flat for entry in part]
     for entry in flat:
         if type(entry) is not float and type(entry) is not int:
-            raise _fault(path, f"{'holds' if shape else 'is'} {describe_value(entry)}, expected numbers")
+            raise _fault(path, f"must be real numbers, found {describe_value(entry)}")
     return np.array(flat, dtype=np.float64).reshape(shape)
 
 
 def _check_dimensions(count: int, path: str) -> None:
     if count > MAX_DIMENSIONS:
-        message = f"{_name(path)} has {count} dimensions or more, the limit is {MAX_DIMENSIONS}"
+        message = f"{_name(path)} must have at most {MAX_DIMENSIONS} dimensions, found {count} or more"
         raise ResourceExhaustedError(message, path=path)
 
 

@@ -52,7 +52,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_reply_bytes: longest reply; a request whose answer would be longer is refused before it is computed.
     max_waiting: requests that may wait for the worker thread. max_waiting_bytes: their bytes, and those of replies
     that a slow reader has not yet taken.
-    max_robots: robots served at a time. max_connections: sockets open at a time.
+    max_robots: robots served at a time.
     """
 
     max_message_bytes: int = MAX_MESSAGE_BYTES
@@ -60,7 +60,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_waiting: int = 256
     max_waiting_bytes: int = 256 << 20
     max_robots: int = 64
-    max_connections: int = 1000
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

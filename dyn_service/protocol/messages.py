@@ -66,6 +66,13 @@ class ErrorReply(msgspec.Struct, frozen=True, gc=False):
     error: Mapping[str, Any]
 
 
+class Head(msgspec.Struct, frozen=True, gc=False):
+    """As much of a request as it takes to refuse it."""
+
+    id: int | None = None
+    query: str = ""
+
+
 class ReplyHead(msgspec.Struct, frozen=True, gc=False):
     """A reply of either kind as a client first reads it: `outputs` and `error` stay bytes until they are wanted."""
 
@@ -114,22 +121,31 @@ def read_request(payload: bytes | memoryview) -> Request:
     return _read_carefully(payload)
 
 
+def peek(payload: bytes | memoryview) -> Head:
+    """The head of a request, without reading the rest; without an id if that cannot be read."""
+    try:
+        return _decode_head(payload)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return Head()
+
+
 def _read_carefully(payload: bytes | memoryview) -> Request:
     request_id = None
     try:
         message = unpack(payload)
         if type(message) is not dict:
-            raise InvalidArgumentError(f"the message is {describe_value(message)}, expected a map")
+            raise InvalidArgumentError(f"the message must be a map, found {describe_value(message)}")
         found = message.get("id")
         if type(found) is int and found >= 0:
             request_id = found
         if "v" in message:
             version = message["v"]
             if type(version) is not int:
-                raise InvalidArgumentError(f"v is {describe_value(version)}, expected the integer {VERSION}", path="v")
+                raise InvalidArgumentError(
+                    f"v must be the integer {VERSION}, found {describe_value(version)}", path="v"
+                )
             if version != VERSION:
-                fault = f"version {version} of the protocol is unknown, this server speaks version {VERSION}"
-                raise UnimplementedError(fault, path="v")
+                raise UnimplementedError(f"v must be {VERSION}, found version {version}", path="v")
         return msgspec.convert(message, Request)
     except DynError as error:
         raise RefusedRequest(request_id, error) from None
@@ -138,6 +154,7 @@ def _read_carefully(payload: bytes | memoryview) -> Request:
 
 
 _decode_request = msgspec.msgpack.Decoder(Request).decode
+_decode_head = msgspec.msgpack.Decoder(Head).decode
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _PLACE = re.compile(r" - at (`key` in )?`\$\.?(\w*)`$")
 _EXPECTED = {
@@ -155,11 +172,11 @@ def _explain(fault: str, message: dict[Any, Any]) -> DynError:
     """What is wrong with a request, from where msgspec stumbled over it."""
     missing = _MISSING.match(fault)
     if missing:
-        return InvalidArgumentError(f"the request has no {missing[1]!r}", path=missing[1])
+        return InvalidArgumentError(f"the request must have {missing[1]!r}", path=missing[1])
     place = _PLACE.search(fault)
     path = place[2] if place else ""
     if place and place[1]:
-        return InvalidArgumentError(f"{path or 'the request'} has a key that is no text", path=path or None)
+        return InvalidArgumentError(f"the keys of {path or 'the request'} must be texts", path=path or None)
     found = message.get(path)
     shown = show_value(found) if type(found) in (int, float, str) else describe_value(found)
-    return InvalidArgumentError(f"{path} is {shown}, expected {_EXPECTED.get(path, fault)}", path=path or None)
+    return InvalidArgumentError(f"{path} must be {_EXPECTED.get(path, fault)}, found {shown}", path=path or None)

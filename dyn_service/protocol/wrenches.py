@@ -29,18 +29,19 @@ def pack_wrenches(value: Any, path: str) -> list[dict[str, Any]]:
     """
     wrenches = [value] if isinstance(value, Wrench) else value
     if not isinstance(wrenches, (list, tuple)):
-        kind = type(value).__name__
-        raise InvalidArgumentError(f"{path} is a {kind}, expected a Wrench or a list of them", path=path)
+        message = f"wrenches must be a Wrench or a list of them, found {type(value).__name__}"
+        raise InvalidArgumentError(message, path=path)
     packed = []
     for index, wrench in enumerate(wrenches):
         place = f"{path}[{index}]"
         if not isinstance(wrench, Wrench):
-            raise InvalidArgumentError(f"{place} is a {type(wrench).__name__}, expected a Wrench", path=place)
+            message = f"wrenches[{index}] must be a Wrench, found {type(wrench).__name__}"
+            raise InvalidArgumentError(message, path=place)
         fields: dict[str, Any] = {"link": wrench.link, "frame": wrench.frame}
         for name, text in fields.items():
             if not isinstance(text, str):
-                kind = type(text).__name__
-                raise InvalidArgumentError(f"{place}.{name} is a {kind}, expected a name", path=f"{place}.{name}")
+                message = f"wrenches[{index}].{name} must be a name, found {type(text).__name__}"
+                raise InvalidArgumentError(message, path=f"{place}.{name}")
         fields |= {name: pack_array(getattr(wrench, name), f"{place}.{name}") for name in _VECTORS}
         packed.append(fields)
     return packed
@@ -58,17 +59,19 @@ def unpack_wrenches(value: Any, path: str) -> list[Wrench]:
 
 
 def _unpack_wrench(value: Any, path: str) -> Wrench:
+    place = path.removeprefix("inputs.")
     if type(value) is not dict:
-        raise InvalidArgumentError(f"{path} is {describe_value(value)}, expected a map with link and force", path=path)
+        found = describe_value(value)
+        raise InvalidArgumentError(f"{place} must be a map with link, torque and force, found {found}", path=path)
     for key in value:
         if key not in _KEYS:
-            message = f"{path} has the key {show_value(key)}, expected {', '.join(_KEYS)}"
+            message = f"{place} has no {show_value(key)}; its keys are {', '.join(_KEYS)}"
             raise InvalidArgumentError(message, path=path)
     if "link" not in value:
-        raise InvalidArgumentError(f"{path} is a map without 'link', expected the link it acts on", path=path)
-    for name in ("link", "frame"):
-        if type(value.get(name, "")) is not str:
-            found = describe_value(value[name])
-            raise InvalidArgumentError(f"{path}.{name} is {found}, expected a name", path=f"{path}.{name}")
+        raise InvalidArgumentError(f"{place} needs the link it acts on", path=path)
     names = {name: value[name] for name in ("link", "frame") if name in value}
+    for name, text in names.items():
+        if type(text) is not str:
+            message = f"{place}.{name} must be a name, found {describe_value(text)}"
+            raise InvalidArgumentError(message, path=f"{path}.{name}")
     return Wrench(**names, **{name: unpack_array(value[name], f"{path}.{name}") for name in _VECTORS if name in value})

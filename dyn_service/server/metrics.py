@@ -41,14 +41,17 @@ class _Record:
 
 
 class Metrics:
-    """Counters that the threads of a server share."""
+    """Counters that the threads of a server share.
+
+    counters: Events of the transport; only the thread that owns the socket adds to them.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._started = time.monotonic()
         self._records: dict[str, _Record] = {}
         self._errors: Counter[str] = Counter()
-        self._events: Counter[str] = Counter()
+        self.counters: Counter[str] = Counter()
 
     @property
     def uptime_s(self) -> float:
@@ -74,11 +77,6 @@ class Metrics:
             if query is not None:
                 self._records.setdefault(query, _Record()).refused += 1
 
-    def event(self, name: str, count: int = 1) -> None:
-        """Counts something that happened on the transport."""
-        with self._lock:
-            self._events[name] += count
-
     def to_dict(self) -> dict[str, Any]:
         """All of it, as the query `stats` answers."""
         with self._lock:
@@ -86,5 +84,5 @@ class Metrics:
                 "uptime_s": self.uptime_s,
                 "requests": {name: record.to_dict() for name, record in sorted(self._records.items())},
                 "errors": dict(sorted(self._errors.items())),
-                "counters": dict(sorted(self._events.items())),
+                "counters": dict(sorted(self.counters.items())),
             }

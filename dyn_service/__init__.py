@@ -1,0 +1,109 @@
+"""Dynamics of robots: in this process (`Robot`) or over a ZeroMQ socket (`Client`), with the same questions and answers.
+
+Names are loaded when they are first used, so that importing the package is quick and starts nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Robot": "dyn_service.robot",
+    "Client": "dyn_service.client.sync",
+    "RemoteRobot": "dyn_service.client.sync",
+    "AsyncClient": "dyn_service.client.aio",
+    "AsyncRemoteRobot": "dyn_service.client.aio",
+    "Server": "dyn_service.server.app",
+    "connect": "dyn_service.connect",
+    "QUERIES": "dyn_service.queries",
+    "RobotQueries": "dyn_service.queries",
+    "Wrench": "dyn_service.queries",
+    "ConstraintForces": "dyn_service.queries",
+    "LinkPoses": "dyn_service.queries",
+    "DynError": "dyn_service.errors",
+    "InvalidArgumentError": "dyn_service.errors",
+    "UrdfError": "dyn_service.errors",
+    "NotFoundError": "dyn_service.errors",
+    "UnimplementedError": "dyn_service.errors",
+    "UnsupportedJointError": "dyn_service.errors",
+    "ResourceExhaustedError": "dyn_service.errors",
+    "FailedPreconditionError": "dyn_service.errors",
+    "DeadlineExceededError": "dyn_service.errors",
+    "PermissionDeniedError": "dyn_service.errors",
+    "UnavailableError": "dyn_service.errors",
+    "InternalError": "dyn_service.errors",
+}
+
+if TYPE_CHECKING:
+    from dyn_service.client.aio import AsyncClient, AsyncRemoteRobot
+    from dyn_service.client.sync import Client, RemoteRobot
+    from dyn_service.connect import connect
+    from dyn_service.errors import (
+        DeadlineExceededError,
+        DynError,
+        FailedPreconditionError,
+        InternalError,
+        InvalidArgumentError,
+        NotFoundError,
+        PermissionDeniedError,
+        ResourceExhaustedError,
+        UnavailableError,
+        UnimplementedError,
+        UnsupportedJointError,
+        UrdfError,
+    )
+    from dyn_service.queries import QUERIES, ConstraintForces, LinkPoses, RobotQueries, Wrench
+    from dyn_service.robot import Robot
+    from dyn_service.server.app import Server
+
+__all__ = [
+    "QUERIES",
+    "AsyncClient",
+    "AsyncRemoteRobot",
+    "Client",
+    "ConstraintForces",
+    "DeadlineExceededError",
+    "DynError",
+    "FailedPreconditionError",
+    "InternalError",
+    "InvalidArgumentError",
+    "LinkPoses",
+    "NotFoundError",
+    "PermissionDeniedError",
+    "RemoteRobot",
+    "ResourceExhaustedError",
+    "Robot",
+    "RobotQueries",
+    "Server",
+    "UnavailableError",
+    "UnimplementedError",
+    "UnsupportedJointError",
+    "UrdfError",
+    "Wrench",
+    "__version__",
+    "connect",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'dyn_service' has no attribute '{name}'")
+    try:
+        value = getattr(importlib.import_module(home), name)
+    except ModuleNotFoundError as fault:
+        if fault.name is None or fault.name.partition(".")[0] == "dyn_service":
+            raise
+        raise ModuleNotFoundError(
+            f"{name} needs '{fault.name}', which the base install leaves out: pip install 'dyn_service[server]'",
+            name=fault.name,
+        ) from fault
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

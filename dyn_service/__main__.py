@@ -1,0 +1,6 @@
+"""`python -m dyn_service` is the command `dyn`."""
+
+from dyn_service.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""The command line: arguments in, one clear line out when something is wrong. The work is done elsewhere.
+
+Exit status: 0 done, 1 the command failed, 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+from dyn_service.errors import DynError, InvalidArgumentError, NotFoundError
+
+try:
+    import typer
+except ModuleNotFoundError:
+    sys.exit("error: the command line needs 'typer', which the base install leaves out: pip install 'dyn_service[server]'")
+
+if TYPE_CHECKING:
+    from dyn_service.robot import Robot
+    from dyn_service.server.config import ServerSettings
+
+_DEFAULT_SERVER = "tcp://127.0.0.1:5755"
+
+app = typer.Typer(
+    help="Robot dynamics as a service: torques, motions and joint loads of any URDF robot.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> NoReturn:
+    """Runs the command that the arguments name, and ends the process with its status."""
+    try:
+        status = app(prog_name="dyn", standalone_mode=False)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except DynError as error:
+        _fail(str(error))
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "dyn_service":
+            raise
+        _fail(f"this command needs '{error.name}': pip install 'dyn_service[server]'")
+    except BrokenPipeError:
+        sys.exit(1)
+    except Exception as error:
+        if type(error).__name__ == "Abort":
+            sys.exit(130)
+        if not hasattr(error, "exit_code"):
+            raise
+        error.show()  # type: ignore[attr-defined]  # a fault in the usage, as click tells it
+        sys.exit(error.exit_code)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+@app.callback(invoke_without_command=True)
+def _options(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if version:
+        from dyn_service import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def serve(
+    robots: Annotated[list[Path] | None, typer.Argument(metavar="[ROBOT.urdf]...", help="URDF files.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A parameter file, see config/server.yaml.")] = None,
+    bind: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ENDPOINT", help=f"Where to listen, may be given often. [default: {_DEFAULT_SERVER}]"),
+    ] = None,
+    allow_load: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-load/--no-allow-load",
+            help="Whether clients may load and unload robots. [default: only if no other machine can reach the server]",
+        ),
+    ] = None,
+    prepare: Annotated[
+        bool | None,
+        typer.Option("--prepare/--no-prepare", help="Make all kernels before the first request. [default: prepare]"),
+    ] = None,
+) -> None:
+    """Answer questions about robots over ZeroMQ, until SIGINT or SIGTERM."""
+    import msgspec
+
+    from dyn_service import Robot
+    from dyn_service.server.app import Server
+    from dyn_service.server.config import ServerSettings
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
+    settings = _read_settings(config) if config is not None else ServerSettings()
+    given = {"allow_load": allow_load, "prepare": prepare, "endpoints": bind or None}
+    given["robots"] = [*settings.robots, *map(str, robots or [])]
+    settings = msgspec.structs.replace(settings, **{name: value for name, value in given.items() if value is not None})
+    loaded = [Robot.from_urdf(Path(path)) for path in settings.robots]
+    server = Server(
+        loaded, endpoints=settings.endpoints, limits=settings.limits, allow_load=settings.allow_load
+    )
+    if not loaded and not server.service.allow_load:
+        raise InvalidArgumentError("there is nothing to serve: name a URDF file")
+    server.bind()
+    if settings.prepare:
+        for robot in loaded:
+            _prepare(robot)
+    for endpoint in server.endpoints:
+        print(f"ready: {endpoint} robots: {', '.join(server.service.robots) or 'none'}", flush=True)
+    server.serve_forever()
+
+
+@app.command()
+def call(
+    query: Annotated[str | None, typer.Argument(help="A query, see --list.")] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=VALUE]...", help="Inputs and options: q=0,0.5,1  kp=100  method=mass_matrix"),
+    ] = None,
+    server: Annotated[str, typer.Option(metavar="ENDPOINT", help="Where the server listens.")] = _DEFAULT_SERVER,
+    robot: Annotated[str | None, typer.Option(metavar="NAME", help="[default: the server's only robot]")] = None,
+    inputs: Annotated[str | None, typer.Option(metavar="JSON", help="Inputs and options as one JSON object.")] = None,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit.")] = 5.0,
+    list_: Annotated[bool, typer.Option("--list", help="Print the queries, their inputs and outputs.")] = False,
+) -> None:
+    """Ask a server one question and print the answer as JSON."""
+    from dyn_service.calling import ask, list_queries, read_values
+
+    if list_:
+        typer.echo(list_queries())
+    elif query is None:
+        raise InvalidArgumentError("name a query; dyn call --list prints them all")
+    else:
+        given = read_values(inputs, values or [])
+        typer.echo(json.dumps(ask(server, query, robot, given, timeout), indent=2, ensure_ascii=False))
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE.urdf")],
+    json_output: Annotated[bool, typer.Option("--json", help="Print the receipt as JSON.")] = False,
+) -> None:
+    """Read a URDF and say what was kept, merged, defaulted, dropped and doubted."""
+    from dyn_service import Robot
+
+    receipt = Robot.from_urdf(file).receipt
+    typer.echo(json.dumps(receipt.to_dict(), indent=2, ensure_ascii=False) if json_output else receipt.render())
+
+
+@app.command()
+def launch(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A launch file.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[NAME:=VALUE]...", help="Its arguments.")] = None,
+    duration: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after so long.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the report.")] = None,
+) -> int:
+    """Start the processes of a launch file, watch over them, report."""
+    from dyn_service.launching import launch_file
+
+    given: dict[str, str] = {}
+    for text in arguments or []:
+        name, separator, value = text.partition(":=")
+        if not separator or not name:
+            raise InvalidArgumentError(f"an argument must look like name:=value, found '{text}'")
+        given[name] = value
+    return launch_file(file, given, duration_s=duration, report_dir=report)
+
+
+@app.command()
+def bench(
+    robots: Annotated[list[Path] | None, typer.Argument(metavar="[ROBOT.urdf]...")] = None,
+    batch: Annotated[int, typer.Option(min=1, metavar="STATES", help="States of a batch.")] = 4096,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> int:
+    """Measure how long each query takes on this machine."""
+    from dyn_service.bench import run
+
+    return run(list(robots or []), batch=batch, json_output=json_output)
+
+
+def _read_settings(path: Path) -> ServerSettings:
+    """The settings in a parameter file, with robots taken from its folder."""
+    from dyn_service.nodes.configuration import read_document
+    from dyn_service.nodes.parameters import Parameters
+    from dyn_service.server.config import NODE, ServerSettings
+
+    parameters = Parameters()
+    parameters.merge_file(read_document(path), NODE)
+    return parameters.to(ServerSettings).below(path.parent)
+
+
+def _prepare(robot: Robot) -> None:
+    """Makes the robot's kernels, with a progress bar where someone watches."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from dyn_service.queries import QUERIES
+
+    begun = time.monotonic()
+    kernels = sum(len(row.kernels) for row in QUERIES.values())
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"{robot.name}: kernels", total=kernels)
+        advance: Callable[[str, float], None] = lambda name, seconds: progress.advance(task)
+        robot.prepare(progress=advance)
+    print(f"{robot.name}: {kernels} kernels in {time.monotonic() - begun:.1f} s", file=sys.stderr)
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(1)

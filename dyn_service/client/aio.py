@@ -1,0 +1,285 @@
+"""The client for asyncio: the same calls as `Client`, awaited, as many at a time as you like over one connection.
+
+    async with AsyncClient("tcp://127.0.0.1:5755") as client:
+        panda = await client.robot("panda")
+        tau, M = await asyncio.gather(panda.inverse_dynamics(q, v, a), panda.mass_matrix(q))
+
+Replies find their calls by id, in whatever order they come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from math import ceil
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import zmq
+import zmq.asyncio
+from msgspec import UNSET
+
+from dyn_service.client.core import (
+    DEFAULT_TIMEOUT_S,
+    Described,
+    check_endpoint,
+    check_timeout,
+    pack_inputs,
+    pack_options,
+    pack_request,
+    read_description,
+    read_head,
+    read_outputs,
+    read_plain,
+)
+from dyn_service.client.sockets import prepare
+from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
+from dyn_service.protocol.messages import ReplyHead
+from dyn_service.queries import QUERIES, Query, RobotQueries
+
+
+class AsyncClient:
+    """A connection to one server. It belongs to the event loop in which it is first used.
+
+    Args:
+        endpoint: Where the server listens: `tcp://host:port`, `ipc:///path`, `inproc://name`.
+        timeout_s: The time limit of each call, unless the robot has its own.
+        context: The ZeroMQ context; None is the process's own.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        context: zmq.Context[zmq.Socket[bytes]] | None = None,
+    ) -> None:
+        self._endpoint = check_endpoint(endpoint)
+        self._timeout_s = check_timeout(timeout_s)
+        self._given_context = context
+        self._last_id = 0
+        self._socket: zmq.asyncio.Socket | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._pending: dict[int, asyncio.Future[ReplyHead]] = {}
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<AsyncClient '{self._endpoint}'{', closed' if self._closed else ''}>"
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def endpoint(self) -> str:
+        """Where the server listens."""
+        return self._endpoint
+
+    @property
+    def timeout_s(self) -> float:
+        """The time limit of each call, in seconds. May be set."""
+        return self._timeout_s
+
+    @timeout_s.setter
+    def timeout_s(self, value: float) -> None:
+        self._timeout_s = check_timeout(value)
+
+    async def close(self) -> None:
+        """Closes the connection; calls in flight and later ones fail. May be called twice."""
+        self._closed = True
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(UnavailableError("the client was closed"))
+        await self._disconnect()
+
+    async def robot(self, name: str, *, timeout_s: float | None = None) -> AsyncRemoteRobot:
+        """A robot of the server, with the methods of `Robot` to be awaited.
+
+        Args:
+            name: The robot's name on the server.
+            timeout_s: The time limit of its calls; None is the client's.
+
+        Raises:
+            NotFoundError: The server has no robot of that name.
+        """
+        return AsyncRemoteRobot(self, await self._administer("describe_robot", robot=name), timeout_s=timeout_s)
+
+    async def list_robots(self) -> list[str]:
+        """The names of the robots that the server has."""
+        robots: list[str] = (await self._administer("list_robots"))["robots"]
+        return robots
+
+    async def load_robot(self, urdf: str | os.PathLike[str], *, timeout_s: float | None = None) -> AsyncRemoteRobot:
+        """Makes the server serve one more robot.
+
+        Args:
+            urdf: The text of a URDF file, or the path of one on this side.
+            timeout_s: The time limit of this call; None is the client's.
+
+        Raises:
+            PermissionDeniedError: The server does not let clients load robots.
+            UrdfError: The description is malformed.
+        """
+        inputs = {"urdf": read_description(urdf)}
+        return AsyncRemoteRobot(self, await self._administer("load_robot", inputs=inputs, timeout_s=timeout_s))
+
+    async def unload_robot(self, name: str) -> None:
+        """Makes the server stop serving a robot.
+
+        Raises:
+            NotFoundError: The server has no robot of that name.
+            PermissionDeniedError: The server does not let clients unload robots.
+        """
+        await self._administer("unload_robot", robot=name)
+
+    async def health(self) -> dict[str, Any]:
+        """Whether the server answers, its version and how long it runs."""
+        return await self._administer("health")
+
+    async def stats(self) -> dict[str, Any]:
+        """What the server has done since it started: requests, errors, times."""
+        return await self._administer("stats")
+
+    async def ask(
+        self, query: str, robot: Any, inputs: Any, options: Any, model: Any, timeout_s: float | None = None
+    ) -> ReplyHead:
+        """Sends one request and waits for its reply, which may carry an error.
+
+        Args:
+            query: The query's name.
+            robot, inputs, options, model: As in a request; `msgspec.UNSET` is left out.
+            timeout_s: The time limit; None is the client's.
+
+        Raises:
+            DeadlineExceededError: No reply in time.
+            UnavailableError: No server.
+        """
+        if self._closed:
+            raise FailedPreconditionError("the client is closed")
+        if timeout_s is None:
+            timeout_s = self._timeout_s
+        request_id = self._last_id = self._last_id + 1
+        payload = pack_request(request_id, query, robot, inputs, options, model, timeout_s * 1e3)
+        future: asyncio.Future[ReplyHead] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._send(payload, timeout_s)
+                self._pending[request_id] = future
+                return await future
+        except TimeoutError:
+            raise await self._no_answer(query, timeout_s) from None
+        finally:
+            self._pending.pop(request_id, None)
+
+    async def _administer(
+        self, query: str, *, robot: Any = UNSET, inputs: Any = UNSET, timeout_s: float | None = None
+    ) -> dict[str, Any]:
+        return read_plain(await self.ask(query, robot, inputs, UNSET, UNSET, timeout_s))
+
+    async def _send(self, payload: bytes, timeout_s: float) -> None:
+        """Sends at once, or when a server can be reached; what was not sent in time never will be."""
+        socket = self._socket or self._connect()
+        if self._endpoint.startswith("inproc://") and not self._pending and not await socket.poll(0, zmq.POLLOUT):
+            await self._disconnect()  # the one transport that does not reconnect by itself
+            socket = self._connect()
+        while True:
+            try:
+                await socket.send(payload, zmq.NOBLOCK)
+                return
+            except zmq.Again:
+                if not await socket.poll(ceil(timeout_s * 1e3), zmq.POLLOUT):
+                    raise UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s") from None
+
+    async def _no_answer(self, query: str, timeout_s: float) -> DeadlineExceededError | UnavailableError:
+        connected = self._socket is not None and await self._socket.poll(0, zmq.POLLOUT)
+        if self._endpoint.startswith("inproc://") and not self._pending:
+            await self._disconnect()  # what waits for a server yet to come must not reach it
+        if connected:
+            return DeadlineExceededError(f"{query}: no answer from {self._endpoint} within {timeout_s:g} s")
+        return UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s")
+
+    def _connect(self) -> zmq.asyncio.Socket:
+        context = zmq.asyncio.Context(shadow=self._given_context or zmq.Context.instance())
+        self._socket = prepare(context.socket(zmq.DEALER))
+        self._socket.connect(self._endpoint)
+        self._reader = asyncio.get_running_loop().create_task(self._read(self._socket))
+        return self._socket
+
+    async def _disconnect(self) -> None:
+        reader, socket = self._reader, self._socket
+        self._reader = self._socket = None
+        if reader is not None:
+            reader.cancel()
+            await asyncio.wait([reader])
+        if socket is not None:
+            socket.close()
+
+    async def _read(self, socket: zmq.asyncio.Socket) -> None:
+        """Hands each reply to the call that waits for it; drops those for which none does."""
+        while True:
+            head = read_head(await socket.recv())
+            future = None if head is None or head.id is None else self._pending.get(head.id)
+            if future is not None and head is not None and not future.done():
+                future.set_result(head)
+
+
+class AsyncRemoteRobot(Described):
+    """A robot on a server, each method of `Robot` to be awaited. Get one from `AsyncClient.robot`."""
+
+    def __init__(self, client: AsyncClient, description: Mapping[str, Any], *, timeout_s: float | None = None) -> None:
+        super().__init__(description)
+        self._client = client
+        self._timeout_s = None if timeout_s is None else check_timeout(timeout_s)
+
+    if TYPE_CHECKING:  # the methods are made from the table below
+
+        def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]: ...
+
+    @property
+    def client(self) -> AsyncClient:
+        """The connection that the calls go through."""
+        return self._client
+
+    def with_timeout(self, timeout_s: float) -> AsyncRemoteRobot:
+        """The same robot over the same connection, with its own time limit for each call."""
+        return AsyncRemoteRobot(self._client, self._description, timeout_s=timeout_s)
+
+    async def _ask(self, row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+        head = await self._client.ask(
+            row.name,
+            self.name,
+            pack_inputs(inputs),
+            pack_options(row, options),
+            self.fingerprint,
+            self._timeout_s,
+        )
+        return row.result(read_outputs(head))
+
+
+def _awaited(row: Query) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """The row's method, with the same parameters, to be awaited."""
+    declared = getattr(RobotQueries, row.name)
+    signature = inspect.signature(declared)
+
+    async def ask(self: AsyncRemoteRobot, *args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        inputs = {name: given[name] for name in row.inputs}
+        return await self._ask(row, inputs, {name: given[name] for name in row.options})
+
+    ask.__name__ = row.name
+    ask.__qualname__ = f"AsyncRemoteRobot.{row.name}"
+    ask.__doc__ = declared.__doc__
+    ask.__signature__ = signature  # type: ignore[attr-defined]
+    return ask
+
+
+for _row in QUERIES.values():
+    setattr(AsyncRemoteRobot, _row.name, _awaited(_row))

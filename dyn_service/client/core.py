@@ -1,0 +1,241 @@
+"""What all clients share: writing a request, reading its reply, what a robot's description says. No sockets here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import UNSET
+
+from dyn_service.errors import (
+    DynError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+    from_wire,
+)
+from dyn_service.protocol.arrays import pack_array
+from dyn_service.protocol.limits import MAX_MESSAGE_BYTES
+from dyn_service.protocol.messages import VERSION, ReplyHead, Request, decode_reply_head, encode
+from dyn_service.protocol.wrenches import pack_wrenches
+from dyn_service.queries import Query
+
+DEFAULT_TIMEOUT_S = 1.0
+
+_SCHEMES = ("tcp://", "ipc://", "inproc://")
+
+
+class _ArrayReply(msgspec.Struct, gc=False):
+    """An array in a reply. The bytes stay writable, so that the caller may write to the array made of them."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytearray
+
+
+_decode_outputs = msgspec.msgpack.Decoder(dict[str, _ArrayReply | tuple[str, ...]]).decode
+_decode_plain = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+
+def check_endpoint(endpoint: str) -> str:
+    """The endpoint, if it is one that a client can connect to.
+
+    Raises:
+        InvalidArgumentError: It is none; the message says how one looks.
+    """
+    if not isinstance(endpoint, str) or not endpoint.startswith(_SCHEMES) or endpoint in _SCHEMES:
+        message = f"endpoint must look like tcp://127.0.0.1:5755, ipc:///path or inproc://name, found {endpoint!r}"
+        raise InvalidArgumentError(message, path="endpoint")
+    return endpoint
+
+
+def check_timeout(timeout_s: float) -> float:
+    """The time limit in seconds, if it is one.
+
+    Raises:
+        InvalidArgumentError: It is not a positive, finite number.
+    """
+    if not isinstance(timeout_s, int | float) or not timeout_s > 0 or not isfinite(timeout_s):
+        message = f"timeout_s must be a positive, finite number of seconds, found {timeout_s!r}"
+        raise InvalidArgumentError(message, path="timeout_s")
+    return float(timeout_s)
+
+
+def read_description(source: str | os.PathLike[str]) -> str:
+    """The text of a URDF, from a path or as it is.
+
+    Raises:
+        NotFoundError: There is no such file.
+    """
+    if isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<"):
+        return source
+    try:
+        with open(source, encoding="utf-8-sig") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no file '{os.fspath(source)}'", path="inputs.urdf") from None
+    except (OSError, UnicodeDecodeError) as fault:
+        message = f"the file '{os.fspath(source)}' cannot be read: {fault}"
+        raise InvalidArgumentError(message, path="inputs.urdf") from None
+
+
+def pack_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs of a query as a message carries them; those that are None are left out.
+
+    Raises:
+        InvalidArgumentError: An input is not made of real numbers; `path` names it.
+    """
+    packed: dict[str, Any] = {}
+    for name, value in inputs.items():
+        if value is None:
+            continue
+        packed[name] = (
+            pack_wrenches(value, "inputs.wrenches") if name == "wrenches" else pack_array(value, f"inputs.{name}")
+        )
+    return packed
+
+
+def pack_options(row: Query, options: Mapping[str, Any]) -> Any:
+    """The options as a message carries them, without those that stand at their defaults; UNSET if none are left."""
+    if not options:
+        return UNSET
+    given = {}
+    for name, value in options.items():
+        default = row.options[name].default
+        if value is not default and not (type(value) is str and value == default):
+            given[name] = value
+    return given or UNSET
+
+
+def pack_request(
+    request_id: int, query: str, robot: Any, inputs: Any, options: Any, model: Any, deadline_ms: float
+) -> bytes:
+    """A request's bytes; `robot`, `inputs`, `options`, `model` are `msgspec.UNSET` where they are left out.
+
+    Raises:
+        InvalidArgumentError: It holds something that no message can carry.
+        ResourceExhaustedError: It is longer than a message may be.
+    """
+    try:
+        payload = encode(Request(VERSION, request_id, query, robot, inputs, options, model, deadline_ms))
+    except (TypeError, ValueError, OverflowError) as fault:
+        raise InvalidArgumentError(f"the request cannot be written: {fault}", path="options") from None
+    if len(payload) > MAX_MESSAGE_BYTES:
+        message = f"the request has {len(payload)} bytes, the limit is {MAX_MESSAGE_BYTES}: ask for fewer states"
+        raise ResourceExhaustedError(message)
+    return payload
+
+
+def read_head(payload: bytes) -> ReplyHead | None:
+    """A reply as far as it takes to see whose it is, or None where it is no reply of this version."""
+    try:
+        head = decode_reply_head(payload)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return None
+    return head if head.v == VERSION else None
+
+
+def read_outputs(head: ReplyHead) -> dict[str, Any]:
+    """The outputs of a query on a robot, as the robot itself would have given them.
+
+    Raises:
+        DynError: The error that the reply carries.
+        InternalError: The outputs are none.
+    """
+    if not head.ok:
+        raise reply_error(head)
+    try:
+        outputs: dict[str, Any] = _decode_outputs(head.outputs)
+        for name, value in outputs.items():
+            if type(value) is _ArrayReply:
+                if value.dtype != "<f8":
+                    raise ValueError(f"{name} has the dtype {value.dtype!r}")
+                array = np.frombuffer(value.data)
+                outputs[name] = array if len(value.shape) == 1 else array.reshape(value.shape)
+        return outputs
+    except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
+        raise InternalError(f"the server's answer cannot be read: {fault}") from None
+
+
+def read_plain(head: ReplyHead) -> dict[str, Any]:
+    """The outputs of a query about the server, as plain values.
+
+    Raises:
+        DynError: The error that the reply carries.
+        InternalError: The outputs are none.
+    """
+    if not head.ok:
+        raise reply_error(head)
+    try:
+        return _decode_plain(head.outputs)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
+        raise InternalError(f"the server's answer cannot be read: {fault}") from None
+
+
+def reply_error(head: ReplyHead) -> DynError:
+    """The error that a reply carries, of the class the server raised."""
+    if not isinstance(head.error, dict):
+        return InternalError("the server refused the request without saying why")
+    return from_wire(head.error)
+
+
+class Described:
+    """A robot's properties, from the answer to `describe_robot`."""
+
+    def __init__(self, description: Mapping[str, Any]) -> None:
+        self._description = dict(description)
+        try:
+            self._name = str(description["name"])
+            self._fingerprint = str(description["fingerprint"])
+            self._nq, self._nv = int(description["nq"]), int(description["nv"])
+            self._joint_names = tuple(description["joint_names"])
+            self._link_names = tuple(description["link_names"])
+        except (KeyError, TypeError, ValueError) as fault:
+            raise InternalError(f"the server's description of the robot cannot be read: {fault!r}") from None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} '{self._name}': {len(self._link_names)} links, {self._nv} movable joints>"
+
+    @property
+    def name(self) -> str:
+        """The robot's name."""
+        return self._name
+
+    @property
+    def nq(self) -> int:
+        """Length of `q`."""
+        return self._nq
+
+    @property
+    def nv(self) -> int:
+        """Length of `v`, `a`, `tau`."""
+        return self._nv
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        """The movable joints, in the order of `q`, `v`, `tau`."""
+        return self._joint_names
+
+    @property
+    def all_joint_names(self) -> tuple[str, ...]:
+        """Every URDF joint, fixed ones too: the rows of `constraint_forces`."""
+        return tuple(self._description["all_joint_names"])
+
+    @property
+    def link_names(self) -> tuple[str, ...]:
+        """Every link, parent before child."""
+        return self._link_names
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the robot that this one stands for; it goes with every request."""
+        return self._fingerprint
+
+    def describe(self) -> dict[str, Any]:
+        """What the server says about the robot: names, sizes, limits, as plain values."""
+        return dict(self._description)

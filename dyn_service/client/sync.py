@@ -1,0 +1,291 @@
+"""The client for ordinary code: each call sends one request and waits for its reply.
+
+    with Client("tcp://127.0.0.1:5755") as client:
+        panda = client.robot("panda")
+        tau = panda.inverse_dynamics(q, v, a)
+
+A call ends within its time limit: with the answer, with the server's error, or with `DeadlineExceededError` (no answer
+in time) or `UnavailableError` (no server). A reply that comes too late is dropped when the next call meets it. After a
+server restart the next call finds the new one by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from math import ceil
+from time import perf_counter
+from types import TracebackType
+from typing import Any
+
+import zmq
+from msgspec import UNSET
+
+from dyn_service.client.core import (
+    DEFAULT_TIMEOUT_S,
+    Described,
+    check_endpoint,
+    check_timeout,
+    pack_inputs,
+    pack_options,
+    pack_request,
+    read_description,
+    read_head,
+    read_outputs,
+    read_plain,
+)
+from dyn_service.client.sockets import forks, prepare
+from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
+from dyn_service.protocol.messages import ReplyHead
+from dyn_service.queries import Query, RobotQueries
+
+_POLLOUT = int(zmq.POLLOUT)
+
+
+class Client:
+    """A connection to one server. Threads that share a client take turns; one client per thread is faster.
+
+    After a fork the child's copy opens a connection of its own.
+
+    Args:
+        endpoint: Where the server listens: `tcp://host:port`, `ipc:///path`, `inproc://name`.
+        timeout_s: The time limit of each call, unless the robot has its own.
+        context: The ZeroMQ context; None is the process's own.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        context: zmq.Context[zmq.Socket[bytes]] | None = None,
+    ) -> None:
+        self._endpoint = check_endpoint(endpoint)
+        self._timeout_s = check_timeout(timeout_s)
+        self._given_context = context
+        self._last_id = 0
+        self._closed = False
+        self._open()
+
+    def __repr__(self) -> str:
+        return f"<Client '{self._endpoint}'{', closed' if self._closed else ''}>"
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def endpoint(self) -> str:
+        """Where the server listens."""
+        return self._endpoint
+
+    @property
+    def timeout_s(self) -> float:
+        """The time limit of each call, in seconds. May be set."""
+        return self._timeout_s
+
+    @timeout_s.setter
+    def timeout_s(self, value: float) -> None:
+        self._timeout_s = check_timeout(value)
+
+    def close(self) -> None:
+        """Closes the connection; later calls fail. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            if self._forks == forks():
+                self._socket.close()
+
+    def robot(self, name: str, *, timeout_s: float | None = None) -> RemoteRobot:
+        """A robot of the server, with the methods of `Robot`.
+
+        Args:
+            name: The robot's name on the server.
+            timeout_s: The time limit of its calls; None is the client's.
+
+        Raises:
+            NotFoundError: The server has no robot of that name.
+        """
+        return RemoteRobot(self, self._administer("describe_robot", robot=name), timeout_s=timeout_s)
+
+    def list_robots(self) -> list[str]:
+        """The names of the robots that the server has."""
+        robots: list[str] = self._administer("list_robots")["robots"]
+        return robots
+
+    def load_robot(self, urdf: str | os.PathLike[str], *, timeout_s: float | None = None) -> RemoteRobot:
+        """Makes the server serve one more robot.
+
+        Args:
+            urdf: The text of a URDF file, or the path of one on this side.
+            timeout_s: The time limit of this call; None is the client's.
+
+        Raises:
+            PermissionDeniedError: The server does not let clients load robots.
+            UrdfError: The description is malformed.
+        """
+        inputs = {"urdf": read_description(urdf)}
+        return RemoteRobot(self, self._administer("load_robot", inputs=inputs, timeout_s=timeout_s))
+
+    def unload_robot(self, name: str) -> None:
+        """Makes the server stop serving a robot.
+
+        Raises:
+            NotFoundError: The server has no robot of that name.
+            PermissionDeniedError: The server does not let clients unload robots.
+        """
+        self._administer("unload_robot", robot=name)
+
+    def health(self) -> dict[str, Any]:
+        """Whether the server answers, its version and how long it runs."""
+        return self._administer("health")
+
+    def stats(self) -> dict[str, Any]:
+        """What the server has done since it started: requests, errors, times."""
+        return self._administer("stats")
+
+    def ask(
+        self, query: str, robot: Any, inputs: Any, options: Any, model: Any, timeout_s: float | None = None
+    ) -> ReplyHead:
+        """Sends one request and waits for its reply, which may carry an error.
+
+        Args:
+            query: The query's name.
+            robot, inputs, options, model: As in a request; `msgspec.UNSET` is left out.
+            timeout_s: The time limit; None is the client's.
+
+        Raises:
+            DeadlineExceededError: No reply in time.
+            UnavailableError: No server.
+        """
+        if self._closed:
+            raise FailedPreconditionError("the client is closed")
+        if self._forks != forks():
+            self._open()
+        if timeout_s is None:
+            timeout_s = self._timeout_s
+        begun = perf_counter()
+        if not self._turn.acquire(timeout=timeout_s):
+            raise DeadlineExceededError(f"{query}: another thread's call took longer than {timeout_s:g} s")
+        try:
+            request_id = self._last_id = self._last_id + 1
+            payload = pack_request(request_id, query, robot, inputs, options, model, timeout_s * 1e3)
+            self._arm(timeout_s)
+            socket = self._socket
+            if self._is_inproc and not socket.getsockopt(zmq.EVENTS) & _POLLOUT:
+                self._reconnect()  # the one transport that does not do so by itself
+                self._arm(timeout_s)
+                socket = self._socket
+            try:
+                socket.send(payload)
+            except zmq.Again:
+                raise UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s") from None
+            until = begun + timeout_s
+            left = until - perf_counter()
+            while True:
+                if left < 0.999 * timeout_s:  # something took its time: only what is left of it may be waited
+                    self._arm(max(left, 0.0))
+                try:
+                    head = read_head(socket.recv())
+                except zmq.Again:
+                    raise self._no_answer(query, timeout_s) from None
+                if head is not None and head.id == request_id:
+                    return head
+                left = until - perf_counter()  # the late reply to an earlier request, or nothing of ours
+        finally:
+            self._turn.release()
+
+    def _administer(
+        self, query: str, *, robot: Any = UNSET, inputs: Any = UNSET, timeout_s: float | None = None
+    ) -> dict[str, Any]:
+        return read_plain(self.ask(query, robot, inputs, UNSET, UNSET, timeout_s))
+
+    def _no_answer(self, query: str, timeout_s: float) -> DeadlineExceededError | UnavailableError:
+        connected = self._socket.getsockopt(zmq.EVENTS) & _POLLOUT
+        if self._is_inproc:
+            self._reconnect()  # what waits for a server yet to come must not reach it
+        if connected:
+            return DeadlineExceededError(f"{query}: no answer from {self._endpoint} within {timeout_s:g} s")
+        return UnavailableError(f"{query}: the server at {self._endpoint} went away before it answered")
+
+    def _arm(self, timeout_s: float) -> None:
+        """Sets how long the socket waits, if that has changed."""
+        if timeout_s != self._armed_s:
+            milliseconds = ceil(timeout_s * 1e3)
+            self._socket.setsockopt(zmq.SNDTIMEO, milliseconds)
+            self._socket.setsockopt(zmq.RCVTIMEO, milliseconds)
+            self._armed_s = timeout_s
+
+    def _open(self) -> None:
+        self._forks = forks()
+        self._turn = threading.Lock()
+        self._is_inproc = self._endpoint.startswith("inproc://")
+        self._connect()
+
+    def _reconnect(self) -> None:
+        self._socket.close()
+        self._connect()
+
+    def _connect(self) -> None:
+        context = self._given_context or zmq.Context.instance()
+        self._socket = prepare(context.socket(zmq.DEALER))
+        self._socket.connect(self._endpoint)
+        self._armed_s = -1.0
+
+
+class RemoteRobot(Described, RobotQueries):
+    """A robot on a server. Its answers are those of the `Robot` there, to the last bit.
+
+    Get one from `Client.robot`. With each request goes the fingerprint of the robot it was made for: should the server
+    come to serve another robot under that name, calls raise `FailedPreconditionError`.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        description: Mapping[str, Any],
+        *,
+        timeout_s: float | None = None,
+        owns_client: bool = False,
+    ) -> None:
+        Described.__init__(self, description)
+        self._client = client
+        self._timeout_s = None if timeout_s is None else check_timeout(timeout_s)
+        self._owns_client = owns_client
+
+    def __enter__(self) -> RemoteRobot:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def client(self) -> Client:
+        """The connection that the calls go through."""
+        return self._client
+
+    def with_timeout(self, timeout_s: float) -> RemoteRobot:
+        """The same robot over the same connection, with its own time limit for each call."""
+        return RemoteRobot(self._client, self._description, timeout_s=timeout_s)
+
+    def close(self) -> None:
+        """Closes the connection if this robot brought its own, as one from `connect` does."""
+        if self._owns_client:
+            self._client.close()
+
+    def _evaluate(self, row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        head = self._client.ask(
+            row.name,
+            self._name,
+            pack_inputs(inputs),
+            pack_options(row, options),
+            self._fingerprint,
+            self._timeout_s,
+        )
+        return read_outputs(head)

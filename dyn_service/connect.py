@@ -1,0 +1,67 @@
+"""One way to get a robot, wherever it is: a URDF here, or a robot of a server."""
+
+from __future__ import annotations
+
+import os
+
+from dyn_service.client.core import DEFAULT_TIMEOUT_S
+from dyn_service.client.sync import Client, RemoteRobot
+from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.queries import RobotQueries
+
+_SCHEMES = ("tcp://", "ipc://", "inproc://")
+
+
+def connect(target: str | os.PathLike[str], *, timeout_s: float = DEFAULT_TIMEOUT_S) -> RobotQueries:
+    """The robot that the target names.
+
+    Args:
+        target: The path or the text of a URDF: a robot in this process. `tcp://host:port/robot`,
+            `ipc:///path/robot` or `inproc://name/robot`: a robot of the server that listens there.
+        timeout_s: The time limit of each call to a server.
+
+    Returns:
+        A `Robot`, or a `RemoteRobot` with a connection of its own, which its `close()` closes.
+
+    Raises:
+        InvalidArgumentError: The target names no robot.
+        NotFoundError: There is no such file, or no such robot on the server.
+        UnavailableError: No server answers there.
+    """
+    text = os.fspath(target)
+    if not text.startswith(_SCHEMES):
+        if "://" in text.partition("<")[0]:
+            schemes = ", ".join(_SCHEMES)
+            raise InvalidArgumentError(f"target must be a URDF or start with {schemes}, found '{text}'", path="target")
+        from dyn_service import Robot  # the engine is only needed here
+
+        return Robot.from_urdf(target)
+    endpoint, name = _split(text)
+    if not name:
+        raise _unnamed(endpoint, timeout_s)
+    client = Client(endpoint, timeout_s=timeout_s)
+    try:
+        return RemoteRobot(client, client.robot(name).describe(), owns_client=True)
+    except BaseException:
+        client.close()
+        raise
+
+
+def _split(target: str) -> tuple[str, str]:
+    """The endpoint and the robot's name, which is empty where the target has none."""
+    scheme, _, rest = target.partition("://")
+    if scheme == "ipc" and os.path.exists(rest.rstrip("/")):  # the socket's own path
+        return target.rstrip("/"), ""
+    place, _, name = rest.rpartition("/")
+    return (f"{scheme}://{place}", name) if place.strip("/") else (f"{scheme}://{rest.rstrip('/')}", "")
+
+
+def _unnamed(endpoint: str, timeout_s: float) -> InvalidArgumentError:
+    known = f"write {endpoint}/ROBOT"
+    try:
+        with Client(endpoint, timeout_s=timeout_s) as client:
+            robots = client.list_robots()
+        known = f"its robots are {', '.join(robots)}: {known}" if robots else "it serves no robot"
+    except DynError as fault:
+        known = f"{known} ({fault})"
+    return InvalidArgumentError(f"target must name a robot of {endpoint}; {known}", path="target")

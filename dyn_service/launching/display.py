@@ -1,0 +1,123 @@
+"""What a person sees of a launch: a live table in a terminal, a plain line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from dyn_service.launching.plan import ProcessPlan
+from dyn_service.launching.process import ManagedProcess, State
+
+if TYPE_CHECKING:
+    from dyn_service.launching.board import NodeBoard
+    from dyn_service.launching.supervisor import Supervisor
+
+PLAIN_PERIOD_S = 5.0
+_COLOURS = {
+    State.READY: "green",
+    State.STARTING: "yellow",
+    State.DELAY: "yellow",
+    State.FAILED: "red",
+    State.STOPPING: "yellow",
+}
+
+
+class Display:
+    """Shows a launch; `with Display(console) as display`."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self._console = console
+        self._title = title
+        self._live: Live | None = None
+        self._next_line_s = time.monotonic() + PLAIN_PERIOD_S
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def output(self, plan: ProcessPlan, line: str) -> None:
+        """Shows a line that a process wrote."""
+        if plan.output != "log":
+            self._console.print(f"[{plan.name}] {line}", markup=False, highlight=False, soft_wrap=True)
+
+    def notice(self, line: str) -> None:
+        """Shows a line about the launch."""
+        self._console.print(f"[launch] {line}", markup=False, highlight=False, soft_wrap=True)
+
+    def tick(self, supervisor: Supervisor) -> None:
+        """Brings the table up to date, or prints the next plain line."""
+        if self._live is not None:
+            self._live.update(_table(self._title, supervisor), refresh=True)
+        elif time.monotonic() >= self._next_line_s and supervisor.ready_s is not None:
+            self._next_line_s = time.monotonic() + PLAIN_PERIOD_S
+            self.notice(plain_line(supervisor))
+
+
+def plain_line(supervisor: Supervisor) -> str:
+    """The state of the launch in one line."""
+    parts = [f"{supervisor.running_s:.0f} s"]
+    for process in supervisor.processes:
+        cells = _cells(process, supervisor.board.nodes.get(process.plan.name))
+        shown = [f"{label} {text}" for label, text in zip(_COLUMNS, cells, strict=True) if text]
+        parts.append(f"{process.plan.name} {process.state.value}{', ' if shown else ''}{', '.join(shown)}")
+    return " | ".join(parts)
+
+
+_COLUMNS = ("rate", "round trip p50/p99", "missed", "lost", "error rms/max", "notes", "restarts")
+
+
+def _cells(process: ManagedProcess, node: NodeBoard | None) -> tuple[str, ...]:
+    stats = node.stats if node is not None else {}
+
+    def number(name: str) -> float | None:
+        value = stats.get(name)
+        return float(value) if isinstance(value, int | float) else None
+
+    rate, p50, p99 = number("rate_hz"), number("round_trip_p50_us"), number("round_trip_p99_us")
+    rms, worst = number("error_rms"), number("error_max")
+    missed, lost = number("deadline_misses"), number("lost")
+    notes = []
+    for name, label in (("overruns", "overruns"), ("slipped", "slipped"), ("stale_events", "stale")):
+        if number(name):
+            notes.append(f"{stats[name]} {label}")
+    if stats.get("mode") not in (None, "active"):
+        notes.append(str(stats["mode"]))
+    return (
+        "" if rate is None else f"{rate:.0f} Hz",
+        "" if p50 is None or p99 is None else f"{p50:.0f}/{p99:.0f} us",
+        "" if missed is None else f"{missed:.0f}",
+        "" if lost is None else f"{lost:.0f}",
+        "" if rms is None or worst is None else f"{rms:.1e}/{worst:.1e}",
+        " ".join(notes),
+        str(process.restarts) if process.restarts else "",
+    )
+
+
+def _table(title: str, supervisor: Supervisor) -> Table:
+    table = Table(title=escape(f"{title}  {supervisor.running_s:.0f} s"), title_justify="left")
+    table.add_column("node")
+    table.add_column("state")
+    table.add_column("pid", justify="right")
+    for label in _COLUMNS:
+        table.add_column(label, justify="right")
+    for process in supervisor.processes:
+        colour = _COLOURS.get(process.state, "white")
+        table.add_row(
+            escape(process.plan.name),
+            f"[{colour}]{process.state.value}[/]",
+            "" if process.pid is None else str(process.pid),
+            *(escape(cell) for cell in _cells(process, supervisor.board.nodes.get(process.plan.name))),
+        )
+    return table

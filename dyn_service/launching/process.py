@@ -1,0 +1,265 @@
+"""One supervised process: started, restarted as its plan says, and stopped step by step.
+
+    waiting -> starting -> ready -> (died -> delay -> starting)... -> stopped | done | failed
+
+It leads a process group of its own, so that signals reach its children and a terminal's Ctrl-C only the launcher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from dyn_service.launching.guard import send
+from dyn_service.launching.plan import ProcessPlan
+
+QUICK_DEATH_S = 5.0
+"""A process that lives shorter than this after its start makes the next delay longer."""
+MOST_QUICK_DEATHS = 10
+MAX_DELAY_S = 30.0
+TAIL_LINES = 200
+
+
+class State(Enum):
+    """Where a process stands."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    READY = "ready"
+    DELAY = "restarting"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    DONE = "done"
+    FAILED = "failed"
+
+
+ENDED = (State.STOPPED, State.DONE, State.FAILED)
+
+
+@dataclass
+class Hooks:
+    """What a process tells its supervisor: a line it wrote, a line about it, its group's start and end, a change."""
+
+    output: Callable[[ProcessPlan, str], None]
+    notice: Callable[[str], None]
+    group: Callable[[int, bool], None]
+    changed: Callable[[], None]
+
+
+@dataclass
+class ManagedProcess:
+    """A process as planned and as it is."""
+
+    plan: ProcessPlan
+    environment: Mapping[str, str]
+    hooks: Hooks
+    state: State = State.WAITING
+    pid: int | None = None
+    restarts: int = 0
+    exits: list[int] = field(default_factory=list)
+    forced: bool = False
+    fault: str | None = None
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    _process: asyncio.subprocess.Process | None = None
+    _sent: set[int] = field(default_factory=set)
+    _stop: asyncio.Event = field(default_factory=asyncio.Event)
+    _started_s: float = 0.0
+    _quick_deaths: int = 0
+
+    async def run(self) -> None:
+        """Runs the process until it is stopped, is done, or fails for good."""
+        try:
+            while not self._stop.is_set():
+                status = await self._run_once()
+                if status is None or self._stop.is_set():
+                    break
+                if not self._after_death(status):
+                    return
+                delay = self._delay_s()
+                self._enter(State.DELAY)
+                self.hooks.notice(f"{self.plan.name}: {exit_text(status)}; restart {self.restarts} in {delay:.1f} s")
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), delay)
+            if self.state not in ENDED:
+                self._enter(State.STOPPED)
+        finally:
+            self.ended.set()
+
+    def mark_ready(self, pid: int) -> None:
+        """Takes note that the process with this id says it is ready."""
+        if pid == self.pid and self.state is State.STARTING:
+            self._enter(State.READY)
+            self.ready.set()
+
+    async def stop(self, hurry: asyncio.Event) -> None:
+        """Stops it: SIGINT, after `sigterm_timeout_s` SIGTERM, after `sigkill_timeout_s` SIGKILL; hurry skips to that."""
+        self._stop.set()
+        if self._process is not None and self._process.returncode is None:
+            self._enter(State.STOPPING)
+            for number, grace in (
+                (signal.SIGINT, self.plan.sigterm_timeout_s),
+                (signal.SIGTERM, self.plan.sigkill_timeout_s),
+            ):
+                if hurry.is_set():
+                    break
+                self._signal(number)
+                await self._wait_ended(grace, hurry)
+                if self.ended.is_set():
+                    break
+                name = signal.Signals(number).name
+                self.hooks.notice(f"{self.plan.name}: still there {grace:.1f} s after {name}")
+            if not self.ended.is_set():
+                self.forced = True
+                self._signal(signal.SIGKILL)
+        await self.ended.wait()
+
+    @property
+    def clean(self) -> bool:
+        """Whether it never died by itself, and ended when and as it was told to."""
+        return self.state in (State.STOPPED, State.DONE) and not (self.restarts or self.forced or self.fault)
+
+    async def _run_once(self) -> int | None:
+        """Starts it and waits for its end; its status, None where it could not be started."""
+        self.ready.clear()
+        self._sent.clear()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self.plan.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                env={**self.environment, **self.plan.env},
+                cwd=self.plan.cwd,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self.fault = f"cannot start {self.plan.command[0]!r}: {error.strerror}"
+            self._enter(State.FAILED)
+            return None
+        self._process, self.pid, self._started_s = process, process.pid, time.monotonic()
+        self.hooks.group(process.pid, True)
+        self._enter(State.STARTING)
+        reader = asyncio.create_task(self._read(process))
+        if not self.plan.reports:
+            self.mark_ready(process.pid)
+        try:
+            status = await process.wait()
+        finally:
+            await self._end_group(process.pid)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(reader, 1.0)
+        self.exits.append(status)
+        self.pid = None
+        return status
+
+    def _after_death(self, status: int) -> bool:
+        """What an end that nobody asked for means; whether to start again."""
+        plan = self.plan
+        if not plan.respawn:
+            service = plan.reports and not plan.on_exit_shutdown
+            if status == 0 and not service:
+                self._enter(State.DONE)
+            else:
+                self.fault = exit_text(status)
+                self._enter(State.FAILED)
+            return False
+        quick = time.monotonic() - self._started_s < QUICK_DEATH_S
+        self._quick_deaths = self._quick_deaths + 1 if quick else 0
+        if 0 <= plan.respawn_max_retries <= self.restarts:
+            self.fault = f"{exit_text(status)} after {self.restarts} restarts, the most that are allowed"
+        elif plan.respawn_max_retries < 0 and self._quick_deaths > MOST_QUICK_DEATHS:
+            self.fault = f"{exit_text(status)}; {self._quick_deaths} times in a row within {QUICK_DEATH_S:.0f} s"
+        if self.fault is not None:
+            self._enter(State.FAILED)
+            return False
+        self.restarts += 1
+        return True
+
+    def _delay_s(self) -> float:
+        base = self.plan.respawn_delay_s
+        if self._quick_deaths > 1:
+            base = max(base, 0.1) * 2.0 ** (self._quick_deaths - 1)
+        return max(self.plan.respawn_delay_s, min(base, MAX_DELAY_S))
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        pending = b""
+        while chunk := await process.stdout.read(65536):
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                self._line(line)
+            if len(pending) > 65536:
+                self._line(pending)
+                pending = b""
+        if pending:
+            self._line(pending)
+
+    def _line(self, line: bytes) -> None:
+        text = line.decode("utf-8", "replace").rstrip("\r")
+        self.tail.append(text)
+        self.hooks.output(self.plan, text)
+
+    async def _end_group(self, group: int) -> None:
+        """Ends what the process left in its group."""
+        if send(group, signal.SIGTERM):
+            for _ in range(25):
+                await asyncio.sleep(0.02)
+                if not send(group, 0):
+                    break
+            else:
+                send(group, signal.SIGKILL)
+        self.hooks.group(group, False)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.pid is not None:
+            self._sent.add(int(number))
+            send(self.pid, number)
+
+    async def _wait_ended(self, timeout_s: float, hurry: asyncio.Event) -> None:
+        waits = [asyncio.ensure_future(self.ended.wait()), asyncio.ensure_future(hurry.wait())]
+        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    def _enter(self, state: State) -> None:
+        self.state = state
+        self.hooks.changed()
+
+    def stopped_well(self) -> bool:
+        """Whether the last exit was with status 0 or by the very signal it was sent."""
+        if not self.exits or self.state is not State.STOPPED:
+            return True
+        status = self.exits[-1]
+        return status == 0 or -status in self._sent or status - 128 in self._sent
+
+
+def exit_text(status: int) -> str:
+    """`exited with status 3`, `was killed by SIGKILL`."""
+    if status >= 0:
+        return f"exited with status {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was killed by signal {-status}"
+
+
+def launch_environment(runtime_dir: str, endpoint: str) -> dict[str, str]:
+    """The environment of the processes: the launcher's own, its folder, its socket, and unbuffered output."""
+    return {
+        **os.environ,
+        "DYN_RUNTIME_DIR": runtime_dir,
+        "DYN_LAUNCH_ENDPOINT": endpoint,
+        "PYTHONUNBUFFERED": "1",
+        # one thread per process: the matrices are small, and idle pools would only take time from the loops
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        "OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1"),
+    }

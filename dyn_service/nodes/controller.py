@@ -1,0 +1,301 @@
+"""The controller node: a computed-torque controller that asks a dynamics server for every torque, by default at 500 Hz.
+
+For the first joint state in each period: predict, ask `computed_torque` over the socket, send the efforts to the plant.
+Now and then, when the command is on its way, ask `constraint_forces` for the loads of all joints, for the record.
+
+Deadlines. An answer that takes longer than `deadline_s` is counted as a miss; the plant holds its last command until
+then, and the late answer is still sent, for it is newer than what is held. States that come meanwhile are skipped,
+never queued: there is no burst. An answer that has not come after `request_timeout_s` is counted as lost, and the
+next state is asked about; a server that went away and came back is simply asked again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import zmq
+
+from dyn_service.client.sync import Client
+from dyn_service.errors import (
+    DeadlineExceededError,
+    InvalidArgumentError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from dyn_service.nodes.computed_torque import ComputedTorque, Question, TrajectoryMaker
+from dyn_service.nodes.messages import JointCommand, JointState, decode_state, encode
+from dyn_service.nodes.pacing import precise_sleep
+from dyn_service.nodes.runtime import Node, run_node
+from dyn_service.nodes.settings import ControllerParameters
+from dyn_service.nodes.telemetry import Recorder
+from dyn_service.nodes.trajectory import Bounds, MultiSineDesign, PointToPoint, design_multi_sine
+from dyn_service.queries import Array, RobotQueries
+
+STATS_PERIOD_S = 0.5
+WAIT_MS = 100
+_PASSING = (DeadlineExceededError, UnavailableError, ResourceExhaustedError)
+"""What a later request may not meet again."""
+TORQUE, LOADS = 0, 1
+"""Kinds of requests in the recording."""
+
+
+class Asker:
+    """Asks the server and counts: requests sent, answered and lost, deadline misses, round trips."""
+
+    def __init__(self, deadline_s: float, recorder: Recorder | None) -> None:
+        self.sent = self.answered = self.lost = self.deadline_misses = 0
+        self.round_trips_us: list[float] = []
+        self._deadline_us = 1e6 * deadline_s
+        self._recorder = recorder
+
+    def ask(self, stamp: float, kind: int, question: Callable[[], Any]) -> Any:
+        """The answer, or None where it is lost."""
+        self.sent += 1
+        begun = time.perf_counter_ns()
+        try:
+            answer = question()
+        except _PASSING:
+            self.lost += 1
+            return None
+        took_us = 1e-3 * (time.perf_counter_ns() - begun)
+        self.answered += 1
+        missed = kind == TORQUE and took_us > self._deadline_us
+        self.deadline_misses += missed
+        if kind == TORQUE:
+            self.round_trips_us.append(took_us)
+        if self._recorder is not None:
+            self._recorder.row()[:] = (stamp, kind, took_us, missed)
+        return answer
+
+
+def main(node: Node[ControllerParameters]) -> None:
+    """Runs the controller until it is asked to stop."""
+    p = node.parameters
+    if p.rate_hz <= 0.0 or p.deadline_s < 0.0 or p.request_timeout_s <= 0.0 or p.loads_rate_hz < 0.0:
+        raise InvalidArgumentError("rate_hz and request_timeout_s must be positive, deadline_s and loads_rate_hz not negative")
+    with Client(p.endpoint, timeout_s=p.connect_timeout_s) as client:
+        robot = client.robot(p.robot or only_robot(client.list_robots()))
+        client.timeout_s = p.request_timeout_s
+        _Controller(node, robot, robot.describe()).run()
+
+
+def only_robot(names: list[str]) -> str:
+    """The one robot that the server has.
+
+    Raises:
+        InvalidArgumentError: It has none or several.
+    """
+    if len(names) != 1:
+        raise InvalidArgumentError(f"the server has {len(names)} robots ({', '.join(names)}): name one by 'robot'")
+    return names[0]
+
+
+def bounds_of(description: Mapping[str, Any]) -> Bounds:
+    """The limits in a robot's description; infinite where it has none."""
+    limits = description["limits"]
+
+    def array(name: str, absent: float) -> Array:
+        return np.array([absent if value is None else value for value in limits[name]], dtype=np.float64)
+
+    return Bounds(array("lower", -np.inf), array("upper", np.inf), array("velocity", np.inf))
+
+
+def trajectory_maker(p: ControllerParameters, bounds: Bounds) -> TrajectoryMaker:
+    """What begins the reference motion that the parameters choose.
+
+    Raises:
+        InvalidArgumentError: The motion does not fit the robot.
+    """
+    n = bounds.lower.size
+    if p.trajectory == "multi_sine":
+        design = MultiSineDesign(**msgspec.structs.asdict(p.multi_sine))
+        return lambda q, v: design_multi_sine(design, bounds, q, v)
+    chosen = p.point_to_point
+    points = np.array(chosen.points, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] != n or chosen.move_s <= 0.0 or chosen.dwell_s < 0.0:
+        raise InvalidArgumentError(f"point_to_point needs points of {n} numbers, move_s > 0 and dwell_s >= 0")
+    if np.any(points < bounds.lower) or np.any(points > bounds.upper):
+        raise InvalidArgumentError("point_to_point: a point is outside of the joints' limits")
+    return lambda q, v: PointToPoint(q, v, points, chosen.move_s, chosen.dwell_s)
+
+
+def gains(p: ControllerParameters, n: int) -> tuple[Array, Array]:
+    """kp (n,) 1/s^2 and kd (n,) 1/s.
+
+    Raises:
+        InvalidArgumentError: The natural frequency is not positive, or not one number or one per joint.
+    """
+    omega = np.atleast_1d(np.array(p.natural_frequency, dtype=np.float64))
+    if omega.shape not in ((1,), (n,)) or not np.all(omega > 0.0) or p.damping_ratio <= 0.0:
+        raise InvalidArgumentError(f"natural_frequency must be positive, one number or {n}, and damping_ratio positive")
+    omega = np.broadcast_to(omega, (n,)).copy()
+    return omega * omega, 2.0 * p.damping_ratio * omega
+
+
+class _Controller:
+    """The loop and what it needs."""
+
+    def __init__(self, node: Node[ControllerParameters], robot: RobotQueries, description: Mapping[str, Any]) -> None:
+        p = node.parameters
+        self.node, self.robot, self.description = node, robot, description
+        self.names = tuple(description["joint_names"])
+        bounds = bounds_of(description)
+        self.kp, self.kd = gains(p, len(self.names))
+        self.law = ComputedTorque(self.names, trajectory_maker(p, bounds), p.rate_hz, p.delay_compensation)
+        columns = ["t", "kind", "round_trip_us", "missed"]
+        self.deadline_s = p.deadline_s or 1.0 / p.rate_hz
+        self.asker = Asker(self.deadline_s, Recorder(node.telemetry, "requests", columns) if p.record else None)
+        self.loads: Recorder | None = None
+        self.commands = self.command_drops = self.malformed = 0
+        self.states = node.socket(zmq.SUB, p.joint_states, bind=False)
+        self.efforts = node.socket(zmq.PUSH, p.joint_commands, bind=False)
+        self._next_load = -1
+        self._announced: object = None
+        self._rate_mark = (time.monotonic(), 0)
+        self._first_s = 0.0
+
+    def run(self) -> None:
+        """Runs until the node is asked to stop, then releases the plant."""
+        node = self.node
+        self._facts()
+        self._warm_up()
+        precise_sleep()
+        node.settle()
+        next_stats = time.monotonic() + STATS_PERIOD_S
+        node.telemetry.ready()
+        last: JointState | None = None
+        while not node.stop.requested:
+            state = self._receive()
+            if state is not None:
+                last = state
+                if self.law.due(state):
+                    self._control(state)
+            now = time.monotonic()
+            if now >= next_stats:
+                next_stats = now + STATS_PERIOD_S
+                self._stats(now)
+        self._stats(time.monotonic())
+        if last is not None:
+            zero = [0.0] * len(self.names)
+            self._send(JointCommand(last.session, last.seq, last.stamp, self.names, zero, release=True))
+        for recorder in (self.asker._recorder, self.loads):
+            if recorder is not None:
+                recorder.flush()
+
+    def _receive(self) -> JointState | None:
+        if not self.states.poll(WAIT_MS, zmq.POLLIN):
+            return None
+        try:
+            return decode_state(self.states.recv(zmq.NOBLOCK))
+        except zmq.Again:
+            return None
+        except InvalidArgumentError:
+            self.malformed += 1
+            return None
+
+    def _control(self, state: JointState) -> None:
+        question = self.law.question(state)
+        tau = self.asker.ask(state.stamp, TORQUE, lambda: self._torque(question))
+        if tau is None:
+            return
+        self._send(JointCommand(state.session, state.seq, state.stamp, self.names, tau.tolist()))
+        if self.law.engaged and self._announced is not self.law.trajectory:
+            self._announce(state)
+        rate = self.node.parameters.loads_rate_hz
+        if rate > 0.0 and state.mode == "active" and int(state.stamp * rate) > self._next_load:
+            self._next_load = int(state.stamp * rate)
+            self._record_loads(state)
+
+    def _torque(self, x: Question) -> Array:
+        return self.robot.computed_torque(x.q, x.v, x.q_ref, x.v_ref, x.a_ref, kp=self.kp, kd=self.kd)
+
+    def _send(self, command: JointCommand) -> None:
+        try:
+            self.efforts.send(encode(command), zmq.NOBLOCK)
+            self.commands += 1
+            self._first_s = self._first_s or time.monotonic()
+        except zmq.Again:
+            self.command_drops += 1
+
+    def _record_loads(self, state: JointState) -> None:
+        q, v, tau = (self.law.measured(values) for values in (state.position, state.velocity, state.effort))
+        answer = self.asker.ask(state.stamp, LOADS, lambda: self.robot.constraint_forces(q, v, tau))
+        if answer is None or not self.node.parameters.record:
+            return
+        if self.loads is None:
+            names = [f"{kind}.{name}" for kind in ("force", "torque") for name in answer.joints]
+            self.loads = Recorder(self.node.telemetry, "loads", ["t", *names], block_rows=16)
+        magnitude = np.linalg.norm(answer.constraint.reshape(-1, 2, 3), axis=-1)
+        row = self.loads.row()
+        row[0] = state.stamp
+        row[1:] = np.concatenate([magnitude[:, 1], magnitude[:, 0]])
+
+    def _warm_up(self) -> None:
+        """Asks each question once, so that what the server makes late is made before the loop begins."""
+        q, zero = np.zeros(len(self.names)), np.zeros(len(self.names))
+        deadline = time.monotonic() + self.node.parameters.connect_timeout_s
+        while not self.node.stop.requested:
+            try:
+                self.robot.computed_torque(q, zero, q, zero, zero, kp=self.kp, kd=self.kd)
+                self.robot.constraint_forces(q, zero, zero)
+                return
+            except _PASSING:
+                if time.monotonic() > deadline:
+                    raise
+
+    def _facts(self) -> None:
+        p = self.node.parameters
+        self.node.telemetry.facts(
+            {
+                "role": "controller",
+                "robot": self.description["name"],
+                "fingerprint": self.description["fingerprint"],
+                "endpoint": p.endpoint,
+                "rate_hz": p.rate_hz,
+                "deadline_s": self.deadline_s,
+                "natural_frequency": p.natural_frequency,
+                "damping_ratio": p.damping_ratio,
+                "trajectory": p.trajectory,
+            }
+        )
+
+    def _announce(self, state: JointState) -> None:
+        trajectory = self.law.trajectory
+        if trajectory is not None:
+            self._announced = trajectory
+            reference = {"session": state.session, "begin_s": self.law.begin_s, "joints": list(self.names)}
+            self.node.telemetry.facts({"reference": {**reference, "motion": trajectory.to_wire()}})
+
+    def _stats(self, now: float) -> None:
+        asker, law = self.asker, self.law
+        since, before = self._rate_mark
+        self._rate_mark = (now, self.commands)
+        values: dict[str, float | int | str] = {
+            "rate_hz": (self.commands - before) / max(now - since, 1e-9),
+            "mean_rate_hz": self.commands / max(now - self._first_s, 1e-9) if self._first_s else 0.0,
+            "sent": asker.sent,
+            "answered": asker.answered,
+            "lost": asker.lost,
+            "deadline_misses": asker.deadline_misses,
+            "skipped": law.skipped,
+            "commands": self.commands,
+            "command_drops": self.command_drops,
+            "malformed": self.malformed,
+            "reference_restarts": law.restarts,
+            "error_rms": law.tracking.rms,
+            "error_max": law.tracking.maximum,
+            "telemetry_dropped": self.node.telemetry.dropped,
+        }
+        if asker.round_trips_us:
+            p50, p99 = np.percentile(asker.round_trips_us, (50, 99))
+            values |= {"round_trip_p50_us": float(p50), "round_trip_p99_us": float(p99)}
+            asker.round_trips_us.clear()
+        self.node.telemetry.stats(values)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_node(main, ControllerParameters, "controller"))

@@ -1,0 +1,1 @@
+"""The server: requests in, replies out. `service` knows no socket, `app` no dynamics."""

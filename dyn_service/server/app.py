@@ -1,0 +1,312 @@
+"""The server's sockets and its loop.
+
+One ROUTER socket listens on every endpoint, and the loop does nothing but wait on it: no poller, no timers. A request
+is answered by the loop itself, in microseconds, or handed to the worker thread, which rings by a message to the same
+socket when a reply is ready. So a request is never behind another client's big batch, only behind the few that
+arrived before it.
+
+    Server([robot], endpoints=["tcp://127.0.0.1:0"])        as a context manager: a thread of this process
+    Server([robot]).serve_forever()                         in this thread, until SIGINT or SIGTERM
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from time import perf_counter_ns
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from dyn_service.errors import (
+    DynError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from dyn_service.protocol.limits import Limits
+from dyn_service.server.endpoints import DEFAULT_ENDPOINT, bind, is_local
+from dyn_service.server.service import SLOW_BYTES, Service
+from dyn_service.server.worker import Task, Worker
+
+if TYPE_CHECKING:
+    from dyn_service.robot import Robot
+
+_LOG = logging.getLogger(__name__)
+
+_BURST = 64
+"""So many messages are read, and their time of receipt noted, before the first of them is answered."""
+
+_TICK_MS = 50
+"""How often an idle loop looks whether it should stop."""
+
+_GRACE_S = 2.0
+"""How long a server that stops waits for the answer the worker is at, and for replies to leave."""
+
+_HANDSHAKE_MS = 2000
+"""A connection that has not said hello by then is closed."""
+
+_HEARTBEAT_MS = 5000
+"""A peer is asked for a sign of life so often, and dropped after three times without."""
+
+_POLLIN = int(zmq.POLLIN)
+_NOBLOCK = int(zmq.NOBLOCK)
+_MORE = int(zmq.SNDMORE) | _NOBLOCK
+
+_Envelope = tuple[bytes, bool]
+"""Where a reply goes: the peer, and whether it is a REQ socket, which wants an empty frame first."""
+
+
+class Server:
+    """Serves robots over ZeroMQ.
+
+    Args:
+        robots: The robots, by their names.
+        endpoints: Where to listen. Only addresses that are written out are listened on: the default is loopback.
+        limits: Sizes and counts that clients must keep.
+        allow_load: Whether clients may load and unload robots; None: if nothing but this machine can reach the server.
+        context: The ZeroMQ context. None is the process's own for `inproc` endpoints, else one of the server.
+    """
+
+    def __init__(
+        self,
+        robots: Iterable[Robot] = (),
+        *,
+        endpoints: Sequence[str] = (DEFAULT_ENDPOINT,),
+        limits: Limits | None = None,
+        allow_load: bool | None = None,
+        context: zmq.Context[zmq.Socket[bytes]] | None = None,
+    ) -> None:
+        if not endpoints:
+            raise InvalidArgumentError("endpoints must name at least one endpoint, found none", path="endpoints")
+        self._asked = tuple(endpoints)
+        self._limits = limits or Limits()
+        local = all(is_local(endpoint) for endpoint in self._asked)
+        self.service = Service(robots, limits=self._limits, allow_load=local if allow_load is None else allow_load)
+        self._owns_context = context is None and not any(e.startswith("inproc://") for e in self._asked)
+        self._context = context or (zmq.Context() if self._owns_context else zmq.Context.instance())
+        self._bound: tuple[str, ...] = ()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._counters = self.service.metrics.counters
+        self._lent: list[tuple[Any, int]] = []
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where the server listens, with the ports that were chosen; empty before it has started."""
+        return self._bound
+
+    def start(self) -> None:
+        """Listens, and answers in a thread of its own.
+
+        Raises:
+            UnavailableError: An endpoint is taken.
+        """
+        self.bind()
+        self._thread = threading.Thread(target=self._run, name="dyn-server", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Answers what has arrived, closes the sockets, and comes back when all that is done."""
+        self._stopping = True
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+            self._thread = None
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def serve_forever(self) -> None:
+        """Answers in this thread until `stop` or, in the main thread, SIGINT or SIGTERM; a second signal ends at once.
+
+        Raises:
+            UnavailableError: An endpoint is taken.
+        """
+        if not self._bound:
+            self.bind()
+        if threading.current_thread() is not threading.main_thread():
+            self._run()
+            return
+        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            self._run()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def bind(self) -> None:
+        """Listens on the endpoints; requests wait until `serve_forever`.
+
+        Raises:
+            UnavailableError: An endpoint is taken.
+            FailedPreconditionError: The server was started before.
+        """
+        if self._bound:
+            raise FailedPreconditionError("a server starts once")
+        for endpoint in self._asked:
+            if not is_local(endpoint):
+                _LOG.warning("%s is open to other machines, and whoever reaches it may ask anything", endpoint)
+        router = self._context.socket(zmq.ROUTER)
+        try:
+            router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            router.setsockopt(zmq.MAXMSGSIZE, self._limits.max_message_bytes)
+            router.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
+            router.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+            router.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS)
+            router.setsockopt(zmq.RCVTIMEO, _TICK_MS)
+            if any("[" in endpoint for endpoint in self._asked):
+                router.setsockopt(zmq.IPV6, 1)
+            self._bell_id = os.urandom(16)
+            self._bell_endpoint = f"inproc://dyn-server-{self._bell_id.hex()}"
+            router.bind(self._bell_endpoint)
+            self._bound = tuple(bind(router, endpoint) for endpoint in self._asked)
+        except BaseException:
+            router.close(linger=0)
+            raise
+        self._router = router
+        self._worker = Worker(self._open_bell, self._limits)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stopping = True
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_DFL)
+
+    def _open_bell(self) -> zmq.Socket[bytes]:
+        bell = self._context.socket(zmq.DEALER)
+        bell.setsockopt(zmq.ROUTING_ID, self._bell_id)
+        bell.setsockopt(zmq.SNDHWM, 0)
+        bell.connect(self._bell_endpoint)
+        return bell
+
+    def _run(self) -> None:
+        self._worker.start()
+        try:
+            while not self._stopping:
+                self._turn()
+            self._wind_up()
+        finally:
+            ended = self._worker.join(0.1)
+            self._router.close(linger=int(_GRACE_S * 1000))
+            if self._owns_context and ended:  # else a compiler is still at work: closing would wait for it
+                self._context.term()
+
+    def _turn(self) -> None:
+        """Waits for a message and answers it, then those that came meanwhile, as many as `_BURST`."""
+        router = self._router
+        try:
+            sender = router.recv()
+        except zmq.Again:
+            return
+        self._answer(self._receive(sender))
+        burst = []
+        while router.getsockopt(zmq.EVENTS) & _POLLIN and len(burst) < _BURST:
+            burst.append(self._receive(router.recv()))
+        for received in burst:
+            self._answer(received)
+
+    def _receive(self, sender: bytes) -> tuple[_Envelope, bytes | memoryview, int] | None:
+        """The rest of a message whose first frame was read, with its time of receipt; None if there is nothing to do."""
+        frame = self._router.recv(copy=False)
+        now = perf_counter_ns()
+        is_req = frame.more and not len(frame)
+        if is_req:
+            frame = self._router.recv(copy=False)
+        count = 1
+        while frame.more:
+            frame = self._router.recv(copy=False)
+            count += 1
+        if sender == self._bell_id:
+            for task, reply in self._worker.collect():
+                self._send(task.envelope, reply)
+            return None
+        self._counters["received"] += 1
+        self._counters["received_bytes"] += len(frame)
+        if count > 1:
+            found = f"a message must be one frame, or an empty one and one more, found {count + is_req}"
+            self._send((sender, is_req), self.service.refuse(None, InvalidArgumentError(found)))
+            return None
+        return (sender, is_req), frame.bytes if len(frame) <= SLOW_BYTES else frame.buffer, now
+
+    def _answer(self, received: tuple[_Envelope, bytes | memoryview, int] | None) -> None:
+        if received is None:
+            return
+        envelope, payload, now = received
+        service = self.service
+        if len(payload) > SLOW_BYTES:  # even reading it takes too long
+            self._hand_over(
+                envelope, partial(service.handle, payload, now), partial(service.refuse_unread, payload), len(payload)
+            )
+            return
+        job = service.accept(payload, now)
+        if isinstance(job, bytes):
+            self._send(envelope, job)
+        elif job.slow:
+            self._hand_over(envelope, partial(service.answer, job), partial(service.refuse, job.request), len(payload))
+        else:
+            self._send(envelope, service.answer(job))
+
+    def _hand_over(
+        self, envelope: _Envelope, work: Callable[[], bytes], refuse: Callable[[DynError], bytes], size: int
+    ) -> None:
+        if self._lent_bytes() > self._limits.max_waiting_bytes:
+            cause = "long replies wait to be read"
+        elif self._worker.offer(Task(envelope, work, refuse, size)):
+            return
+        else:
+            cause = f"{self._worker.waiting} slow requests wait already"
+        self._counters["refused_busy"] += 1
+        self._send(envelope, refuse(ResourceExhaustedError(f"the server is busy: {cause}, try again later")))
+
+    def _send(self, envelope: _Envelope, reply: bytes) -> None:
+        """Sends the reply, or counts that it could not be sent; never waits."""
+        sender, is_req = envelope
+        send = self._router.send
+        try:
+            send(sender, _MORE)
+            if is_req:
+                send(b"", _MORE)
+            if len(reply) <= SLOW_BYTES:
+                send(reply, _NOBLOCK)
+            else:
+                self._lent.append((send(reply, _NOBLOCK, copy=False, track=True), len(reply)))
+            self._counters["sent"] += 1
+            self._counters["sent_bytes"] += len(reply)
+        except zmq.Again:
+            self._counters["dropped_slow_reader"] += 1
+        except zmq.ZMQError as fault:
+            if fault.errno != errno.EHOSTUNREACH:
+                raise
+            self._counters["dropped_gone"] += 1
+
+    def _lent_bytes(self) -> int:
+        """Bytes of long replies that the transport still holds."""
+        self._lent = [(tracker, size) for tracker, size in self._lent if not tracker.done]
+        return sum(size for _, size in self._lent)
+
+    def _wind_up(self) -> None:
+        """Takes no more connections, answers what has arrived, refuses what has not been begun."""
+        for endpoint in self._bound:
+            with suppress(zmq.ZMQError):
+                self._router.unbind(endpoint)
+        while self._router.getsockopt(zmq.EVENTS) & _POLLIN:
+            self._answer(self._receive(self._router.recv()))
+        for task in self._worker.abandon():
+            self._send(task.envelope, task.refuse(UnavailableError("the server is shutting down")))
+        until = time.monotonic() + _GRACE_S
+        while self._worker.waiting and time.monotonic() < until:
+            self._turn()

@@ -1,0 +1,141 @@
+"""What the server knows about a robot beforehand, so that little is left to do for each request."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.protocol.arrays import pack_output, unpack_array
+from dyn_service.protocol.wrenches import unpack_wrenches
+from dyn_service.queries import QUERIES, Query
+
+if TYPE_CHECKING:
+    from dyn_service.robot import Robot
+
+
+class Plan:
+    """One row of the table for one robot: reads a request's inputs, foretells the answer's size, asks the robot."""
+
+    def __init__(self, row: Query, robot: Robot, sizes: Mapping[str, int]) -> None:
+        self._row = row
+        self._robot = robot
+        self._ask = getattr(robot, row.name)  # the method, not `evaluate`: it has a short way for single states
+        self._sizes = sizes
+        self._paths = {name: f"inputs.{name}" for name in row.inputs}
+        self._required = row.inputs.keys() - row.optional
+        self._numbers = [name for name in row.inputs if row.inputs[name].scalar]
+        self._output = next(iter(row.outputs)) if row.result_type is None else None
+        self._bytes_per_state = self._state_bytes(sizes)
+        self._warm: set[tuple[Any, bool]] = set()
+
+    @property
+    def fingerprint(self) -> str:
+        """The robot's fingerprint."""
+        return self._robot.fingerprint
+
+    def read_inputs(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs as arrays and wrenches; which shapes they must have is for the robot to say.
+
+        Raises:
+            InvalidArgumentError: An input is missing, unknown, or not what an input can be.
+        """
+        inputs: dict[str, Any] = {}
+        paths = self._paths
+        for name, value in raw.items():
+            path = paths.get(name)
+            if path is None:
+                message = f"{self._row.name} has no input '{name}'; its inputs are {', '.join(paths)}"
+                raise InvalidArgumentError(message, path=f"inputs.{name}")
+            if value is not None:
+                inputs[name] = unpack_wrenches(value, path) if name == "wrenches" else unpack_array(value, path)
+        if not self._required <= inputs.keys():
+            name = next(name for name in self._row.inputs if name in self._required and name not in inputs)
+            raise InvalidArgumentError(f"{self._row.name} needs the input '{name}'", path=paths[name])
+        return inputs
+
+    def read_options(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """The options that were given; what they may be is for the robot to say.
+
+        Raises:
+            InvalidArgumentError: An option is unknown.
+        """
+        for name in raw:
+            if name not in self._row.options:
+                known = f"its options are {', '.join(self._row.options)}" if self._row.options else "it has none"
+                message = f"{self._row.name} has no option '{name}'; {known}"
+                raise InvalidArgumentError(message, path=f"options.{name}")
+        return {name: value for name, value in raw.items() if value is not None}
+
+    def result_bytes(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> int:
+        """The size of the answer, or of the wrenches on all links where that is larger.
+
+        Raises:
+            InvalidArgumentError: The leading axes of the inputs do not broadcast.
+        """
+        arrays = {name: value for name, value in inputs.items() if name != "wrenches"}
+        per_state = self._bytes_per_state
+        if "wrenches" in inputs:
+            for k, wrench in enumerate(inputs["wrenches"]):
+                parts = {name: getattr(wrench, name) for name in ("torque", "force", "point")}
+                arrays |= {f"wrenches[{k}].{name}": np.asarray(part) for name, part in parts.items()}
+            per_state = max(per_state, 8 * 6 * self._sizes["nl"])
+        joints = options.get("joints")
+        if type(joints) is list:
+            per_state = max(per_state, self._state_bytes({**self._sizes, "nj": len(joints)}))
+        for array in arrays.values():
+            if array.ndim > 1:
+                break
+        else:
+            return per_state
+        try:  # every input is a vector per state
+            lead = np.broadcast_shapes(*(array.shape[:-1] for array in arrays.values()))
+        except ValueError:
+            shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+            message = f"the leading axes of the inputs must broadcast against each other, found {shapes}"
+            raise InvalidArgumentError(message, path="inputs") from None
+        return math.prod(lead) * per_state
+
+    def answer(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name, as a message carries them.
+
+        Raises:
+            DynError: What the robot raises.
+        """
+        numbers = {name: inputs[name].item() for name in self._numbers if inputs[name].ndim == 0}
+        result = self._ask(**{**inputs, **numbers}, **options)
+        if self._output is not None:
+            return {self._output: pack_output(result)}
+        return {name: pack_output(getattr(result, name)) for name in (*self._row.labels, *self._row.outputs)}
+
+    def is_warm(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+        """Whether the kernel for this request has answered before; the first call may have to compile it."""
+        return _variant(inputs, options) in self._warm
+
+    def mark_warm(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        """Notes that the kernel for this request has answered."""
+        self._warm.add(_variant(inputs, options))
+
+    def _state_bytes(self, sizes: Mapping[str, int]) -> int:
+        return 8 * sum(math.prod(spec.dims(sizes)) for spec in self._row.outputs.values())
+
+
+class Served:
+    """A robot and its plans, by query."""
+
+    def __init__(self, robot: Robot) -> None:
+        self.robot = robot
+        self.description = robot.describe()
+        links = len(robot.link_names)
+        joints = len(self.description["all_joint_names"])
+        sizes = {"nq": robot.nq, "nv": robot.nv, "nl": links, "nj": joints, "nb": links}
+        self.plans = {name: Plan(row, robot, sizes) for name, row in QUERIES.items()}
+
+
+def _variant(inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[Any, bool]:
+    """Which of a row's kernels a request needs; `robot.prepare` makes those without wrenches."""
+    method = options.get("method")
+    return (method if type(method) is str else None, "wrenches" in inputs)

@@ -1,0 +1,111 @@
+"""The one thread for slow requests: big batches, robots to load, kernels to compile.
+
+The thread that owns the socket hands jobs over and gets replies back, so that a control loop's request never waits for
+another client's million states. Kernels run without the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+import zmq
+
+from dyn_service.errors import DynError
+from dyn_service.protocol.limits import Limits
+
+
+@dataclass(slots=True)
+class Task:
+    """A request that waits.
+
+    envelope: where its reply goes, for the transport alone. work: gives its reply. refuse: gives the reply that refuses
+    it. size: its bytes.
+    """
+
+    envelope: tuple[bytes, bool]
+    work: Callable[[], bytes]
+    refuse: Callable[[DynError], bytes]
+    size: int
+
+
+class Worker:
+    """Does tasks one after the other, in the order given.
+
+    All methods belong to the thread that owns the server's socket. The worker wakes it by an empty message from a
+    socket of its own.
+
+    Args:
+        open_bell: Makes that socket, in the worker's thread.
+        limits: How many tasks, and how many bytes, may wait.
+    """
+
+    def __init__(self, open_bell: Callable[[], zmq.Socket[bytes]], limits: Limits) -> None:
+        self._open_bell = open_bell
+        self._limits = limits
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._done: deque[tuple[Task, bytes]] = deque()
+        self._waiting = 0
+        self._waiting_bytes = 0
+        self._abandoned = False
+        self._thread = threading.Thread(target=self._run, name="dyn-worker", daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        """Tasks that were given and not yet collected."""
+        return self._waiting
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def offer(self, task: Task) -> bool:
+        """Takes the task, unless too much waits already."""
+        if self._waiting >= self._limits.max_waiting:
+            return False
+        if self._waiting and self._waiting_bytes + task.size > self._limits.max_waiting_bytes:
+            return False
+        self._waiting += 1
+        self._waiting_bytes += task.size
+        self._tasks.put(task)
+        return True
+
+    def collect(self) -> list[tuple[Task, bytes]]:
+        """The tasks that were done since, with their replies."""
+        finished = []
+        while self._done:
+            finished.append(self._done.popleft())
+            self._waiting -= 1
+            self._waiting_bytes -= finished[-1][0].size
+        return finished
+
+    def abandon(self) -> list[Task]:
+        """Takes back the tasks that were not begun; the thread ends after the one it is at."""
+        self._abandoned = True
+        left = []
+        with suppress(Empty):
+            while True:
+                task = self._tasks.get_nowait()
+                if task is not None:
+                    left.append(task)
+        self._waiting -= len(left)
+        self._tasks.put(None)
+        return left
+
+    def join(self, timeout_s: float) -> bool:
+        """Waits for the thread to end; says whether it did."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        bell = self._open_bell()
+        try:
+            while not self._abandoned and (task := self._tasks.get()) is not None:
+                self._done.append((task, task.work()))
+                bell.send(b"")
+        finally:
+            bell.close(linger=0)

@@ -1,0 +1,115 @@
+"""Parameter files of ROS 2, and the command line of a node."""
+
+from pathlib import Path
+
+import pytest
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.nodes.arguments import parse_arguments
+from dyn_service.nodes.configuration import ConfigurationError, parse_document
+from dyn_service.nodes.parameters import Parameters
+from dyn_service.nodes.settings import ControllerParameters, PlantParameters
+
+
+def merged(text: str, node: str) -> dict:
+    parameters = Parameters()
+    parameters.merge_file(parse_document(text, "p.yaml"), node)
+    return parameters.values
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        ("/**", {"/plant", "/arm/plant", "/lab/arm/plant"}),
+        ("plant", {"/plant"}),
+        ("/plant", {"/plant"}),
+        ("/*", {"/plant"}),
+        ("/*/plant", {"/arm/plant"}),
+        ("/arm/*", {"/arm/plant"}),
+        ("/**/plant", {"/plant", "/arm/plant", "/lab/arm/plant"}),
+        ("/lab/**", {"/lab/arm/plant"}),
+        ("/arm/plant", {"/arm/plant"}),
+        ("controller", set()),
+    ],
+)
+def test_patterns(pattern: str, matches: set[str]) -> None:
+    nodes = ("/plant", "/arm/plant", "/lab/arm/plant")
+    text = f"{pattern}: {{ros__parameters: {{x: 1}}}}"
+    assert {node for node in nodes if merged(text, node)} == matches
+
+
+def test_nested_namespaces_dots_and_precedence() -> None:
+    text = """
+/**: {ros__parameters: {a: 1, gains: {kp: 1.0, kd: 1.0}, list: [1, 2]}}
+arm:
+  plant:
+    ros__parameters:
+      gains.kp: 2.0
+      list: [3]
+"""
+    assert merged(text, "/arm/plant") == {"a": 1, "gains": {"kp": 2.0, "kd": 1.0}, "list": [3]}
+
+
+def test_numbers_as_in_yaml_1_2() -> None:
+    assert merged("/**: {ros__parameters: {a: 1e-3, b: 2E5, c: -1.e+2, d: 1_e3}}", "/n") == {
+        "a": 1e-3, "b": 2e5, "c": -100.0, "d": "1_e3",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ros__parameters: {a: 1}", "p.yaml:1: ros__parameters: 'ros__parameters' stands outside of any node name"),
+        ("plant: 5", "p.yaml:1: plant: expected a map that leads to 'ros__parameters', got int"),
+        ("plant: {ros__parameters: [1]}", "p.yaml:1: plant.ros__parameters: expected a map of parameters, got list"),
+        ("/**: {ros__parameters: {a..b: 1}}", "p.yaml:1: /**.ros__parameters.a..b: parameter name 'a..b' has an empty part"),
+    ],
+)
+def test_file_faults(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        merged(text, "/plant")
+    assert str(caught.value) == message
+
+
+def test_type_fault_names_the_place_deep_inside() -> None:
+    parameters = Parameters()
+    parameters.merge_file(
+        parse_document("c:\n  ros__parameters:\n    multi_sine:\n      period_s: long\n", "p.yaml"), "/c"
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        parameters.to(ControllerParameters)
+    assert str(caught.value) == (
+        "p.yaml:4: c.ros__parameters.multi_sine.period_s: "
+        "parameter 'multi_sine.period_s': expected `float`, got `str`"
+    )
+
+
+def test_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("/arm/left: {ros__parameters: {robot: a.urdf, rate_hz: 10.0}}", encoding="utf-8")
+    arguments = parse_arguments(
+        ["--ros-args", "--params-file", str(file), "-p", "rate_hz:=20.5", "-p", "joint_states:=/js",
+         "-r", "__node:=left", "-r", "__ns:=/arm", "-r", "a:=b", "--", "rest"],
+        default_name="plant",
+    )  # fmt: skip
+    assert arguments.full_name == "/arm/left"
+    assert arguments.remaps == {"a": "b"}
+    assert arguments.rest == ["rest"]
+    parameters = arguments.parameters.to(PlantParameters)
+    assert (parameters.robot, parameters.rate_hz, parameters.joint_states) == ("a.urdf", 20.5, "/js")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--ros-args", "-p"], "option '-p' lacks its value"),
+        (["--ros-args", "--fast"], "unknown option '--fast': expected one of --param, --params-file, --remap, -p, -r"),
+        (["--ros-args", "-r", "a"], "remap 'a' is not of the form from:=to"),
+        (["--ros-args", "-p", "a=1"], "command line: 'a=1' is not of the form name:=value"),
+        (["--ros-args", "-p", "a:=[1"], "command line:1: not YAML: expected ',' or ']', but got '<stream end>'"),
+    ],
+)
+def test_command_line_faults(argv: list[str], message: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        parse_arguments(argv, default_name="plant")
+    assert str(caught.value) == message

@@ -1,0 +1,31 @@
+"""The robots in the wheel of example-robot-data: URDF files of real machines, written by many hands."""
+
+from __future__ import annotations
+
+from importlib.metadata import files
+from pathlib import Path
+
+_ROBOTS = "share/example-robot-data/robots/"
+
+REFUSED = {
+    "ur_description/urdf/ur3.urdf": "there are no <link> elements",
+}
+"""What we do not read, with words of the reason given."""
+
+
+def _found() -> dict[str, Path]:
+    listed = files("example-robot-data") or []
+    return {
+        str(entry).partition(_ROBOTS)[2]: Path(str(entry.locate()))
+        for entry in listed
+        if _ROBOTS in str(entry) and entry.suffix == ".urdf"
+    }
+
+
+_PATHS = _found()
+SUPPORTED = sorted(set(_PATHS) - set(REFUSED))
+
+
+def path_of(name: str) -> Path:
+    """The file of a robot of that name."""
+    return _PATHS[name]

@@ -1,0 +1,127 @@
+"""Every query against Pinocchio: random trees, our robots, and every robot of example-robot-data that we support."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.conftest import ROBOTS
+from tests.oracle.example_robots import REFUSED, SUPPORTED, path_of
+from tests.oracle.pinocchio_oracle import Oracle, with_fixed_joints_turning
+from tests.random_robots import random_urdf
+
+from dyn_service import errors
+from dyn_service.robot import Robot
+
+TREES = 200
+STATES = 100
+TOLERANCE = 1e-10
+"""Relative to the largest entry of a state's answer. Both sides round at 1e-16 of their intermediate results."""
+
+ROUNDING_OF_A_SOLUTION = 64 * np.finfo(float).eps
+"""Forward dynamics solves with the mass matrix, and two engines' solutions part by rounding times its condition number.
+That stays far below TOLERANCE but where a mass matrix is nearly singular: at the gimbal locks of shoulders and hips
+whose intermediate links have no inertia (iCub, human), it reaches 1e12."""
+
+
+def relative_errors(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Each state's error over that state's largest entry. Axis 0 is states."""
+    assert ours.shape == theirs.shape
+    if not theirs.size:
+        return np.zeros(len(theirs))
+    scale = np.abs(theirs).reshape(len(theirs), -1).max(axis=1)
+    error = np.abs(ours - theirs).reshape(len(theirs), -1).max(axis=1)
+    return error / np.maximum(scale, 1e-12)
+
+
+def relative_error(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """The worst state's."""
+    return float(relative_errors(ours, theirs).max())
+
+
+def worst_errors(xml: str, states: int, seed: int = 0) -> dict[str, float]:
+    """Each query's worst relative error over random states, as a share of what is allowed."""
+    robot, oracle = Robot.from_urdf(xml), Oracle(xml)
+    assert robot.joint_names == oracle.joint_names
+    rng = np.random.default_rng(seed)
+    q = rng.uniform(-3.0, 3.0, (states, robot.nq))
+    v, a = rng.uniform(-2.0, 2.0, (2, states, robot.nv))
+    each = range(states)
+    tau = np.array([oracle.inverse_dynamics(q[k], v[k], a[k]) for k in each])
+    masses = np.array([oracle.mass_matrix(q[k]) for k in each])
+    found = {
+        "inverse_dynamics": relative_errors(robot.inverse_dynamics(q, v, a), tau),
+        "mass_matrix": relative_errors(robot.mass_matrix(q), masses),
+        "bias_forces": relative_errors(
+            robot.bias_forces(q, v), np.array([oracle.bias_forces(q[k], v[k]) for k in each])
+        ),
+        "gravity_forces": relative_errors(
+            robot.gravity_forces(q), np.array([oracle.gravity_forces(q[k]) for k in each])
+        ),
+    }
+    shares = {name: float(error.max()) / TOLERANCE for name, error in found.items()}
+    try:
+        ours = robot.forward_dynamics(q, v, tau)
+    except errors.FailedPreconditionError:
+        # The refusal must be right: no configuration has a regular mass matrix.
+        assert all(np.linalg.eigvalsh(M)[0] < 1e-13 * np.linalg.eigvalsh(M)[-1] for M in masses)
+        return shares
+    condition = np.array([np.linalg.cond(M) if M.size else 1.0 for M in masses])
+    allowed = np.maximum(TOLERANCE, ROUNDING_OF_A_SOLUTION * condition)
+    accelerations = np.array([oracle.forward_dynamics(q[k], v[k], tau[k]) for k in each])
+    shares["forward_dynamics"] = float(np.max(relative_errors(ours, accelerations) / allowed))
+    ours = robot.forward_dynamics(q, v, tau, method="mass_matrix")
+    shares["forward_dynamics, mass_matrix"] = float(np.max(relative_errors(ours, accelerations) / allowed))
+    # From the accelerations this very query finds, so that it is held to account at singular states too.
+    a = robot.forward_dynamics(q, v, tau)
+    loads = robot.constraint_forces(q, v, tau, joints=robot.joint_names)
+    wrenches = [oracle.joint_wrenches(q[k], v[k], a[k]) for k in each]
+    theirs = np.array([[wrench[name] for name in robot.joint_names] for wrench in wrenches])
+    theirs = theirs.reshape(loads.wrench.shape)
+    shares["joint wrench"] = float(np.max(relative_errors(loads.wrench, theirs) / allowed))
+    return shares
+
+
+def assert_agrees(xml: str, states: int = STATES, seed: int = 0) -> None:
+    wrong = {name: share for name, share in worst_errors(xml, states, seed).items() if not share <= 1.0}
+    assert not wrong
+
+
+@pytest.mark.parametrize("seed", range(TREES))
+def test_random_tree(seed: int) -> None:
+    assert_agrees(random_urdf(seed), seed=seed)
+
+
+@pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
+def test_our_robot(path: Path) -> None:
+    assert_agrees(path.read_text())
+
+
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_example_robot(name: str) -> None:
+    assert_agrees(path_of(name).read_text())
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_example_robot(name: str) -> None:
+    with pytest.raises(errors.DynError) as caught:
+        Robot.from_urdf(path_of(name))
+    assert REFUSED[name] in str(caught.value)
+
+
+@pytest.mark.parametrize("seed", range(0, TREES, 10))
+def test_wrench_at_fixed_joints(seed: int) -> None:
+    """A fixed joint carries what a revolute joint in its place carries while it stands still."""
+    xml = random_urdf(seed)
+    robot, turning = Robot.from_urdf(xml), Oracle(with_fixed_joints_turning(xml))
+    rng = np.random.default_rng(seed)
+    q, v, a = rng.uniform(-2.0, 2.0, (3, robot.nv))
+    place = [turning.joint_names.index(name) for name in robot.joint_names]
+    held = np.zeros((3, len(turning.joint_names)))
+    held[:, place] = q, v, a
+    loads = robot.constraint_forces(q, v, robot.inverse_dynamics(q, v, a))
+    theirs = turning.joint_wrenches(*held)
+    expected = np.array([theirs[name] for name in loads.joints])
+    assert set(loads.joints) == set(turning.joint_names)
+    assert relative_error(loads.wrench[None], expected[None]) <= TOLERANCE

@@ -1,0 +1,86 @@
+"""Every real robot stands where Pinocchio puts it, and its bodies have the same inertia."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyn_service.errors import UrdfError
+from dyn_service.model.description import Description, Inertial
+from dyn_service.model.urdf import read
+
+pin = pytest.importorskip("pinocchio")
+
+SHARE = importlib.metadata.distribution("example-robot-data").locate_file(
+    "cmeel.prefix/share/example-robot-data/robots"
+)
+FILES = sorted(Path(str(SHARE)).rglob("*.urdf"))
+# Ours takes rotation entries below 1e-12 for the zeros that were meant; a few joints add this up over metres.
+ROUNDING = 5e-12
+
+
+def poses(robot: Description) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """R_WL and p_WL of every link at q = 0, by walking the joints."""
+    inboard = {joint.child: joint for joint in robot.joints}
+    found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+
+    def pose(link: str) -> tuple[np.ndarray, np.ndarray]:
+        if link not in found:
+            joint = inboard.get(link)
+            if joint is None:
+                found[link] = np.eye(3), np.zeros(3)
+            else:
+                rotation, origin = pose(joint.parent)
+                found[link] = rotation @ joint.rotation, origin + rotation @ joint.xyz
+        return found[link]
+
+    for link in robot.links:
+        pose(link.name)
+    return found
+
+
+def spatial(inertial: Inertial, rotation: np.ndarray, origin: np.ndarray) -> np.ndarray:
+    """(6, 6) inertia of a link that stands at R_WL, p_WL, seen from the world; Pinocchio's order: force, then torque.
+
+    By hand, since Pinocchio's own class refuses inertias that no body can have, and some robots have them.
+    """
+    x, y, z = origin + rotation @ inertial.com
+    skew = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+    turn = rotation @ inertial.rotation
+    about = turn @ inertial.inertia @ turn.T - inertial.mass * skew @ skew
+    return np.block([[inertial.mass * np.eye(3), -inertial.mass * skew], [inertial.mass * skew, about]])
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.parent.name}-{path.stem}")
+def test_placements_and_inertias(path: Path) -> None:
+    try:
+        robot = read(path)
+    except UrdfError:
+        pytest.skip("refused; tests/unit/test_urdf_reading.py says which and why")
+    model = pin.buildModelFromUrdf(str(path))
+    data = model.createData()
+    pin.framesForwardKinematics(model, data, pin.neutral(model))
+    movable = [joint for joint in robot.joints if joint.type != "fixed"]
+    assert sorted(joint.name for joint in movable) == sorted(list(model.names)[1:])
+    carried = [np.zeros((6, 6)) for _ in model.joints]
+    placed = poses(robot)
+    for link in robot.links:
+        rotation, origin = placed[link.name]
+        frame = model.frames[model.getFrameId(link.name, pin.FrameType.BODY)]
+        theirs = data.oMi[frame.parentJoint] * frame.placement
+        assert np.abs(theirs.rotation - rotation).max() < ROUNDING, link.name
+        assert np.abs(theirs.translation - origin).max() < ROUNDING, link.name
+        if link.inertial is not None:
+            carried[frame.parentJoint] += spatial(link.inertial, rotation, origin)
+    # Per body of Pinocchio, seen from the world: links behind fixed joints have been added there.
+    for ours, pose, inertia in zip(carried, data.oMi, model.inertias, strict=True):
+        expected = pose.act(inertia).matrix()
+        assert np.abs(ours - expected).max() <= 10 * ROUNDING * max(1.0, np.abs(expected).max())
+    for joint in movable:
+        limit = joint.limit
+        if joint.type in ("revolute", "prismatic") and limit and limit.lower is not None and limit.upper is not None:
+            at = model.joints[model.getJointId(joint.name)].idx_q
+            assert (model.lowerPositionLimit[at], model.upperPositionLimit[at]) == (limit.lower, limit.upper)

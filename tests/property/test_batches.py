@@ -1,0 +1,144 @@
+"""A state's answer does not depend on its company: alone, anywhere in a batch, in any memory layout, to the last bit."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.conftest import URDF
+from tests.random_robots import random_urdf
+
+from dyn_service.queries import QUERIES, Wrench
+from dyn_service.robot import Robot
+
+COUNT = 37
+"""Not a multiple of any vector width, so the last block is a short one."""
+
+
+@pytest.fixture(scope="module", params=["panda", "random"])
+def robot(request: pytest.FixtureRequest) -> Robot:
+    source = URDF / "panda.urdf" if request.param == "panda" else random_urdf(1003)
+    return Robot.from_urdf(source)
+
+
+def inputs_of(robot: Robot, query: str, rng: np.random.Generator) -> dict[str, Any]:
+    """A batch of COUNT states for any row of the table, gravity and wrenches included."""
+    inputs: dict[str, Any] = {}
+    for name in QUERIES[query].inputs:
+        if name == "gravity":
+            inputs[name] = rng.normal(size=(COUNT, 3))
+        elif name == "wrenches":
+            inputs[name] = Wrench(robot.link_names[-1], *rng.normal(size=(3, COUNT, 3)), frame="world")
+        else:
+            inputs[name] = rng.normal(size=(COUNT, robot.nv))
+    return inputs
+
+
+def taken(inputs: dict[str, Any], index: Any) -> dict[str, Any]:
+    """The inputs of some of the states."""
+    chosen = {name: value[index] for name, value in inputs.items() if name != "wrenches"}
+    if "wrenches" in inputs:
+        w = inputs["wrenches"]
+        chosen["wrenches"] = Wrench(w.link, w.torque[index], w.force[index], w.point[index], w.frame)
+    return chosen
+
+
+def assert_same(found: dict[str, Any], expected: dict[str, Any], index: Any) -> None:
+    for name, value in expected.items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(found[name], value[index])
+        else:
+            assert found[name] == value
+
+
+@pytest.mark.parametrize("wrenches", [False, True], ids=["free", "wrenches"])
+@pytest.mark.parametrize("query", QUERIES)
+def test_alone_and_in_batches(robot: Robot, query: str, wrenches: bool) -> None:
+    inputs = inputs_of(robot, query, np.random.default_rng(1))
+    if not wrenches:
+        inputs.pop("wrenches", None)
+    elif "wrenches" not in inputs:
+        pytest.skip("the query takes no external wrenches")
+    whole = robot.evaluate(query, inputs)
+    for index in (0, 7, 8, COUNT - 1):
+        assert_same(robot.evaluate(query, taken(inputs, index)), whole, index)
+    for part in (slice(3, 20), slice(None, None, -1), slice(None, None, 3)):
+        assert_same(robot.evaluate(query, taken(inputs, part)), whole, part)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_methods_and_evaluate_agree(robot: Robot, query: str) -> None:
+    """The shortcut of the common call and the general path are one answer."""
+    inputs = inputs_of(robot, query, np.random.default_rng(2))
+    inputs.pop("wrenches", None)
+    inputs.pop("gravity", None)
+    result = getattr(robot, query)(**inputs)
+    outputs = robot.evaluate(query, inputs)
+    if QUERIES[query].result_type is None:
+        result = {next(iter(outputs)): result}
+    else:
+        result = {name: getattr(result, name) for name in outputs}
+    assert_same(result, outputs, slice(None))
+
+
+@pytest.mark.parametrize("layout", ["fortran", "strided", "reversed", "float32", "integer", "list"])
+def test_memory_layout(robot: Robot, layout: str) -> None:
+    rng = np.random.default_rng(3)
+    plain = np.round(rng.normal(size=(3, COUNT, robot.nv)) * 3)  # exact in every type
+    wide = np.zeros((COUNT, 2 * robot.nv))
+
+    def laid(x: np.ndarray) -> Any:
+        if layout == "fortran":
+            return np.asfortranarray(x)
+        if layout == "strided":
+            padded = wide.copy()
+            padded[:, ::2] = x
+            return padded[:, ::2]
+        if layout == "reversed":
+            return np.ascontiguousarray(x[:, ::-1])[:, ::-1]
+        if layout == "float32":
+            return x.astype(np.float32)
+        return x.astype(int) if layout == "integer" else x.tolist()
+
+    found = robot.inverse_dynamics(*(laid(x) for x in plain))
+    np.testing.assert_array_equal(found, robot.inverse_dynamics(*plain))
+
+
+def test_broadcasting_over_grids(robot: Robot) -> None:
+    rng = np.random.default_rng(4)
+    q = rng.normal(size=(5, 1, robot.nv))
+    v = rng.normal(size=(1, 7, robot.nv))
+    a = rng.normal(size=robot.nv)
+    grid = robot.inverse_dynamics(q, v, a)
+    assert grid.shape == (5, 7, robot.nv)
+    np.testing.assert_array_equal(grid[3, 4], robot.inverse_dynamics(q[3, 0], v[0, 4], a))
+    assert robot.mass_matrix(q).shape == (5, 1, robot.nv, robot.nv)
+
+
+def test_empty_batch(robot: Robot) -> None:
+    empty = np.zeros((0, robot.nv))
+    assert robot.inverse_dynamics(empty, empty, empty).shape == (0, robot.nv)
+    assert robot.constraint_forces(empty, empty, empty).wrench.shape == (0, len(robot.all_joint_names), 6)
+
+
+def test_nan_stays_nan_and_stays_where_it_is(robot: Robot) -> None:
+    rng = np.random.default_rng(5)
+    q, v, a = rng.normal(size=(3, COUNT, robot.nv))
+    clean = robot.inverse_dynamics(q, v, a)
+    a[11, -1] = np.nan
+    q[20, 0] = np.nan
+    found = robot.inverse_dynamics(q, v, a)
+    assert np.isnan(found[11]).any()
+    assert np.isnan(found[20]).any()
+    others = np.delete(np.arange(COUNT), [11, 20])
+    np.testing.assert_array_equal(found[others], clean[others])
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_shortcuts_keep_the_signature_of_the_table(robot: Robot, query: str) -> None:
+    def shape(function: Any) -> list[tuple[str, Any, Any]]:
+        return [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]
+
+    assert shape(getattr(robot, query)) == shape(getattr(type(robot), query))[1:]

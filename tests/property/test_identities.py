@@ -1,0 +1,223 @@
+"""Identities that dynamics obeys whatever the robot: they need no other engine, and each falls with any lost term."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.random_robots import random_urdf
+
+from dyn_service.queries import Wrench
+from dyn_service.robot import Robot
+
+TREES = 12
+"""Kernels are compiled per tree, so a handful of trees and many states."""
+
+ROUNDING = 1e-11
+"""Relative; rounding is 1e-16 times the condition number of the mass matrix, at most 1e4 on these trees."""
+
+_robots: dict[int, Robot] = {}
+
+
+def robot_of(seed: int) -> Robot:
+    if seed not in _robots:
+        _robots[seed] = Robot.from_urdf(random_urdf(1000 + seed))
+    return _robots[seed]
+
+
+@st.composite
+def states(draw: st.DrawFn, batch: int = 4) -> tuple[Robot, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A robot, then q, v, a (batch, nv) and a gravity."""
+    robot = robot_of(draw(st.integers(0, TREES - 1)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    speed = draw(st.sampled_from([0.0, 1e-3, 1.0, 30.0]))
+    q = rng.uniform(-np.pi, np.pi, (batch, robot.nq)) * draw(st.sampled_from([0.0, 1.0, 50.0]))
+    v, a = speed * rng.normal(size=(2, batch, robot.nv))
+    return robot, q, v, a, rng.normal(size=3) * draw(st.sampled_from([0.0, 9.81]))
+
+
+many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def close(x: np.ndarray, y: np.ndarray, scale: np.ndarray | float = 0.0, tolerance: float = ROUNDING) -> None:
+    size = np.max([np.max(np.abs(x)), np.max(np.abs(y)), np.max(np.abs(scale)), 1e-9])
+    np.testing.assert_allclose(x / size, y / size, rtol=0, atol=tolerance)
+
+
+@many
+@given(states())
+def test_forward_undoes_inverse(state: tuple) -> None:
+    robot, q, v, a, gravity = state
+    tau = robot.inverse_dynamics(q, v, a, gravity=gravity)
+    bias = robot.bias_forces(q, v, gravity=gravity)
+    # The largest effort the solution subtracts, seen as an acceleration, is what rounding is relative to.
+    scale = np.linalg.solve(robot.mass_matrix(q), np.stack([tau, bias], axis=-1))
+    for method in ("articulated", "mass_matrix"):
+        close(robot.forward_dynamics(q, v, tau, gravity=gravity, method=method), a, scale, 1e-9)
+
+
+@many
+@given(states())
+def test_mass_matrix_is_symmetric_and_positive_definite(state: tuple) -> None:
+    robot, q, *_ = state
+    M = robot.mass_matrix(q)
+    np.testing.assert_array_equal(M, np.swapaxes(M, -1, -2))
+    assert np.all(np.linalg.eigvalsh(M) > 0.0)
+
+
+@many
+@given(states())
+def test_effort_is_mass_times_acceleration_plus_bias(state: tuple) -> None:
+    robot, q, v, a, gravity = state
+    bias = robot.bias_forces(q, v, gravity=gravity)
+    tau = robot.inverse_dynamics(q, v, a, gravity=gravity)
+    close(tau, np.einsum("...ij,...j->...i", robot.mass_matrix(q), a) + bias, bias)
+
+
+@many
+@given(states())
+def test_bias_is_gravity_at_rest(state: tuple) -> None:
+    robot, q, v, _, gravity = state
+    at_rest = robot.bias_forces(q, 0.0 * v, gravity=gravity)
+    close(at_rest, robot.gravity_forces(q, gravity=gravity), at_rest)
+
+
+@many
+@given(states())
+def test_power_balance(state: tuple) -> None:
+    """Effort's power is the rate of kinetic energy and of potential energy: v.tau = d/dt (v.M v / 2) + v.g."""
+    robot, q, v, a, gravity = state
+    tau = robot.inverse_dynamics(q, v, a, gravity=gravity)
+    M = robot.mass_matrix
+    h = 1e-5 / max(1.0, float(np.abs(v).max()))
+    # Central difference of M along the motion, fourth order: its own error is below 1e-8 of the terms.
+    slope = (8 * (M(q + h * v) - M(q - h * v)) - (M(q + 2 * h * v) - M(q - 2 * h * v))) / (12 * h)
+    kinetic = np.einsum("...i,...ij,...j->...", v, M(q), a) + 0.5 * np.einsum("...i,...ij,...j->...", v, slope, v)
+    potential = np.sum(v * robot.gravity_forces(q, gravity=gravity), axis=-1)
+    scale = np.abs(v) * np.abs(tau)
+    close(np.sum(v * tau, axis=-1), kinetic + potential, scale.sum(axis=-1), 1e-6)
+
+
+@many
+@given(states())
+def test_gravity_is_an_acceleration_of_the_world(state: tuple) -> None:
+    """Efforts are linear in gravity, and reversing it reverses its part."""
+    robot, q, v, a, gravity = state
+    with_it, without, reversed_ = (robot.inverse_dynamics(q, v, a, gravity=k * gravity) for k in (1.0, 0.0, -1.0))
+    close(with_it - without, without - reversed_, with_it)
+
+
+@many
+@given(states())
+def test_constraint_is_orthogonal_to_the_axis_and_actuation_is_effort(state: tuple) -> None:
+    robot, q, v, a, gravity = state
+    tau = robot.inverse_dynamics(q, v, a, gravity=gravity)
+    loads = robot.constraint_forces(q, v, tau, joints=robot.joint_names, gravity=gravity)
+    close(loads.actuation, tau, loads.wrench, 1e-9)
+    tree = robot.tree
+    for row, name in enumerate(loads.joints):
+        i = tree.joints.index(name)
+        axis = np.zeros(6)
+        axis[slice(0, 3) if tree.motion[i] == "revolute" else slice(3, 6)] = tree.axis[i]
+        close(loads.constraint[:, row] @ axis, np.zeros(len(q)), loads.wrench)
+        close(loads.constraint[:, row] + loads.actuation[:, row, None] * axis, loads.wrench[:, row])
+
+
+@many
+@given(states())
+def test_wrenches_balance_weight_at_rest(state: tuple) -> None:
+    """What the root link's joints carry, at rest, is the weight of all that hangs on them, moment included."""
+    robot, q, v, _, gravity = state
+    tau = robot.gravity_forces(q, gravity=gravity)
+    loads = robot.constraint_forces(q, 0.0 * v, tau, frame="world", gravity=gravity)
+    poses = robot.link_poses(q)
+    tree = robot.tree
+    force = np.zeros((len(q), 3))
+    moment = np.zeros((len(q), 3))
+    for row, name in enumerate(loads.joints):
+        i = tree.joints.index(name)
+        if tree.parent[i] == 0:
+            force += loads.wrench[:, row, 3:]
+            moment += loads.wrench[:, row, :3] + np.cross(poses.position[:, i], loads.wrench[:, row, 3:])
+    carried = range(1, len(tree))
+    weight = sum(tree.inertia[i].mass for i in carried) * gravity
+    com = [poses.position[:, i] + poses.rotation[:, i] @ tree.inertia[i].com for i in carried]
+    weight_moment = sum(
+        np.cross(c, tree.inertia[i].mass * gravity) for i, c in zip(carried, com, strict=True)
+    )
+    close(force, np.broadcast_to(-weight, force.shape), weight, 1e-9)
+    close(moment, -np.asarray(weight_moment), moment, 1e-9)
+
+
+@many
+@given(states(), st.integers(0, 2**32 - 1), st.sampled_from(["world", "own", "other"]))
+def test_external_wrench_does_its_power(state: tuple, seed: int, axes: str) -> None:
+    """A wrench's effect on the efforts is minus J^T F: its power through any joint velocity is force times velocity."""
+    robot, q, v, a, gravity = state
+    rng = np.random.default_rng(seed)
+    link = str(rng.choice(robot.link_names))
+    frame = {"world": "world", "own": link, "other": str(rng.choice(robot.link_names))}[axes]
+    torque, force, point = rng.normal(size=(3, 3))
+    wrench = Wrench(link, torque=torque, force=force, point=point, frame=frame)
+    tau = robot.inverse_dynamics(q, v, a, gravity=gravity)
+    effect = tau - robot.inverse_dynamics(q, v, a, gravity=gravity, wrenches=wrench)
+
+    h = 1e-6
+    rate = rng.normal(size=robot.nv)
+    index = robot.link_names.index(link)
+    ahead, behind, here = (robot.link_poses(q + s * h * rate) for s in (1.0, -1.0, 0.0))
+
+    def place(poses: object) -> np.ndarray:
+        return poses.position[:, index] + poses.rotation[:, index] @ point
+
+    velocity = (place(ahead) - place(behind)) / (2 * h)
+    spin = (ahead.rotation[:, index] - behind.rotation[:, index]) @ np.swapaxes(here.rotation[:, index], -1, -2) / (2 * h)
+    omega = np.stack([spin[:, 2, 1], spin[:, 0, 2], spin[:, 1, 0]], axis=-1)
+    R = np.eye(3) if frame == "world" else here.rotation[:, robot.link_names.index(frame)]
+    power = np.sum((R @ force) * velocity, axis=-1) + np.sum((R @ torque) * omega, axis=-1)
+    # Central differences at h = 1e-6: truncation 1e-12, rounding 1e-16 / 1e-6 of positions up to the prismatic stroke.
+    close(effect @ rate, power, np.abs(q).max() + 1.0 + np.abs(tau).max() * 1e-4, 1e-7)
+
+
+@many
+@given(states(), st.integers(0, 2**32 - 1))
+def test_forward_dynamics_takes_the_same_wrenches(state: tuple, seed: int) -> None:
+    robot, q, v, a, gravity = state
+    rng = np.random.default_rng(seed)
+    wrenches = [
+        Wrench(str(rng.choice(robot.link_names)), *rng.normal(size=(3, len(q), 3)), frame="world") for _ in range(3)
+    ]
+    tau = robot.inverse_dynamics(q, v, a, gravity=gravity, wrenches=wrenches)
+    bias = robot.bias_forces(q, v, gravity=gravity)
+    scale = np.linalg.solve(robot.mass_matrix(q), np.stack([tau, bias], axis=-1))
+    for method in ("articulated", "mass_matrix"):
+        found = robot.forward_dynamics(q, v, tau, gravity=gravity, wrenches=wrenches, method=method)
+        close(found, a, scale, 1e-9)
+    loads = robot.constraint_forces(q, v, tau, gravity=gravity, wrenches=wrenches, joints=robot.joint_names)
+    close(loads.actuation, tau, loads.wrench, 1e-9)
+
+
+@many
+@given(states(), st.floats(0.0, 200.0), st.floats(0.0, 30.0))
+def test_computed_torque_shapes_the_error(state: tuple, kp: float, kd: float) -> None:
+    robot, q, v, a, gravity = state
+    q_ref, v_ref = q + 0.1, v - 0.2
+    tau = robot.computed_torque(q, v, q_ref, v_ref, a, kp=kp, kd=np.full(robot.nv, kd), gravity=gravity)
+    wanted = a + kd * (v_ref - v) + kp * (q_ref - q)
+    close(tau, robot.inverse_dynamics(q, v, wanted, gravity=gravity), tau)
+
+
+@pytest.mark.parametrize("seed", range(TREES))
+def test_link_order_in_the_file_does_not_matter(seed: int) -> None:
+    """Same names, same order of q, same bits."""
+    one, other = (Robot.from_urdf(random_urdf(1000 + seed, shuffle=shuffle)) for shuffle in (None, 7))
+    assert one.joint_names == other.joint_names
+    assert one.fingerprint == other.fingerprint
+    rng = np.random.default_rng(seed)
+    q, v, a = rng.normal(size=(3, 5, one.nv))
+    np.testing.assert_array_equal(one.inverse_dynamics(q, v, a), other.inverse_dynamics(q, v, a))
+    np.testing.assert_array_equal(one.mass_matrix(q), other.mass_matrix(q))
+    np.testing.assert_array_equal(
+        one.constraint_forces(q, v, a).wrench, other.constraint_forces(q, v, a).wrench
+    )

@@ -1,0 +1,214 @@
+"""From equation to machine code: sine and cosine, the size of kernels, floating-point flags, the store on disk."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.conftest import URDF
+from tests.random_robots import random_urdf
+
+from dyn_service.errors import PermissionDeniedError
+from dyn_service.kernels import store
+from dyn_service.kernels.graph import trace
+from dyn_service.kernels.jit import compile_ir, host
+from dyn_service.kernels.lower import lower
+from dyn_service.queries import QUERIES
+from dyn_service.robot import Robot
+
+
+@pytest.fixture(scope="module")
+def turn() -> Robot:
+    """One joint about z: its link's rotation is cosine and sine of q and nothing else."""
+    return Robot.from_urdf(
+        '<robot name="turn"><link name="base"/><link name="arm"><inertial><mass value="1"/>'
+        '<inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>'
+        '<joint name="j" type="continuous"><parent link="base"/><child link="arm"/><axis xyz="0 0 1"/></joint></robot>'
+    )
+
+
+def ulps(found: np.ndarray, exact: np.ndarray) -> float:
+    return float(np.max(np.abs(found - exact) / np.spacing(np.maximum(np.abs(exact), 1e-300))))
+
+
+@pytest.mark.parametrize("magnitude", [1e-300, 1e-8, 0.1, 0.7853, 1.0, 10.0, 1e3, 1e6, 1e9, 1e13])
+def test_sine_and_cosine(turn: Robot, magnitude: float) -> None:
+    rng = np.random.default_rng(0)
+    near = np.array([k * math.pi / 4 for k in range(-12, 13)])
+    q = np.concatenate([magnitude * rng.uniform(-1, 1, 20000), near, np.nextafter(near, 9.0), [0.0]])
+    rotation = turn.link_poses(q[:, None]).rotation[:, 1]
+    # math.sin and math.cos round to within one unit; two polynomials and a reduction may add one and a half.
+    assert ulps(rotation[:, 1, 0], np.array([math.sin(x) for x in q])) <= 2.5
+    assert ulps(rotation[:, 0, 0], np.array([math.cos(x) for x in q])) <= 2.5
+
+
+@pytest.mark.parametrize("angle", [np.nan, np.inf, -np.inf, 2.0**45 * 1.001, 1e300])
+def test_angles_without_a_sine_give_nan_and_no_warning(turn: Robot, angle: float) -> None:
+    """Warnings are errors here: a kernel that raised the invalid flag would fail."""
+    rotation = turn.link_poses([[angle], [0.5]]).rotation[:, 1]
+    assert np.isnan(rotation[0, 0, 0])
+    assert rotation[1, 0, 0] == pytest.approx(math.cos(0.5), abs=1e-15)
+
+
+OPERATIONS = {
+    "inverse_dynamics": 1050,
+    "forward_dynamics-articulated": 2105,
+    "forward_dynamics-mass_matrix": 2449,
+    "mass_matrix": 1047,
+    "bias_forces": 1025,
+    "gravity_forces": 284,
+    "constraint_forces": 2777,
+    "computed_torque": 1104,
+    "link_poses": 202,
+}
+"""Operations per state on the Panda. They do not depend on the machine; a change that adds any must say so here."""
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_operation_counts(query: str) -> None:
+    robot = Robot.from_urdf(URDF / "panda.urdf")
+    row = QUERIES[query]
+    for method in row.kernels:
+        signature = robot.signature(row, method)
+        graph = trace(robot.tree if row.links else robot.bodies.tree, signature)
+        assert graph.operations <= OPERATIONS[signature.name]
+
+
+def test_operations_grow_linearly_with_the_chain() -> None:
+    """O(N): twice the bodies, twice the operations; the mass matrix of a chain is O(N^2)."""
+
+    def count(query: str, bodies: int) -> int:
+        robot = Robot.from_urdf(random_urdf(5, movable=bodies, bushy=0.0))
+        row = QUERIES[query]
+        return trace(robot.bodies.tree, robot.signature(row, next(iter(row.kernels)))).operations
+
+    for query in ("inverse_dynamics", "forward_dynamics"):
+        few, many = count(query, 8), count(query, 16)
+        more = count(query, 24)
+        assert (more - many) == pytest.approx(many - few, rel=0.2)
+    few, many, more = (count("mass_matrix", bodies) for bodies in (8, 16, 24))
+    assert more - many > 1.3 * (many - few)
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 8])
+def test_every_vector_width_lowers_and_compiles(lanes: int) -> None:
+    """Machines without AVX-512 run other widths of the same code; LLVM splits what the host does not have."""
+    robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    row = QUERIES["forward_dynamics"]
+    graph = trace(robot.bodies.tree, robot.signature(row, "articulated"))
+    assert compile_ir(lower(graph, lanes, "loop"))
+
+
+@pytest.fixture
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "kernels"
+    monkeypatch.setenv("DYN_SERVICE_CACHE", str(folder))
+    return folder
+
+
+def answer() -> float:
+    robot = Robot.from_urdf(URDF / "pendulum.urdf")
+    return float(robot.inverse_dynamics([0.3], [0.2], [0.1])[0])
+
+
+def test_store_keeps_kernels_for_their_owner_only(own_store: Path) -> None:
+    expected = answer()
+    (kept,) = own_store.iterdir()
+    assert own_store.stat().st_mode & 0o777 == 0o700
+    assert kept.stat().st_mode & 0o077 == 0
+    before = kept.read_bytes()
+    assert answer() == expected
+    assert kept.read_bytes() == before
+
+
+def test_damaged_kernel_is_compiled_anew(own_store: Path, caplog: pytest.LogCaptureFixture) -> None:
+    expected = answer()
+    (kept,) = own_store.iterdir()
+    whole = kept.read_bytes()
+    for damage in (whole[:-100], whole[:40], b"", whole[:100] + bytes([whole[100] ^ 1]) + whole[101:]):
+        kept.write_bytes(damage)
+        assert answer() == expected
+        assert kept.read_bytes() == whole
+    assert "damaged" in caplog.text
+
+
+def test_folder_others_can_write_is_refused(own_store: Path) -> None:
+    answer()
+    own_store.chmod(0o777)
+    with pytest.raises(PermissionDeniedError) as caught:
+        answer()
+    assert str(caught.value) == (
+        f"kernel cache '{own_store}' has mode 0777, so others can write it; code from it is not run: "
+        f"chmod go-w '{own_store}', or choose another folder with DYN_SERVICE_CACHE"
+    )
+
+
+def test_file_others_can_write_is_refused(own_store: Path) -> None:
+    answer()
+    (kept,) = own_store.iterdir()
+    kept.chmod(0o622)
+    with pytest.raises(PermissionDeniedError, match="mode 0622"):
+        answer()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a file away")
+def test_file_of_another_user_is_refused(own_store: Path) -> None:
+    answer()
+    (kept,) = own_store.iterdir()
+    os.chown(kept, 12345, 12345)
+    with pytest.raises(PermissionDeniedError, match="belongs to user 12345"):
+        answer()
+
+
+def test_link_in_place_of_a_kernel_is_not_followed(own_store: Path, tmp_path: Path) -> None:
+    expected = answer()
+    (kept,) = own_store.iterdir()
+    elsewhere = tmp_path / "elsewhere"
+    kept.rename(elsewhere)
+    kept.symlink_to(elsewhere)
+    assert answer() == expected
+    assert not kept.is_symlink()
+
+
+def test_folder_that_cannot_be_made_costs_speed_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path / "file" / "kernels"))
+    assert answer() == pytest.approx(answer())
+    assert "kernels are not kept" in caplog.text
+
+
+def test_store_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_SERVICE_CACHE", "")
+    assert store.folder() is None
+    answer()
+
+
+def test_oldest_kernels_make_room(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MOST_FILES", 3)
+    for k in range(6):
+        store.save(f"{k:040}", b"code")
+        os.utime(own_store / f"{k:040}", (k, k))
+    assert sorted(path.name for path in own_store.iterdir()) == [f"{k:040}" for k in (3, 4, 5)]
+
+
+def test_start_from_the_store_needs_no_tracer(own_store: Path) -> None:
+    """CasADi is not even imported, which is most of a cold start."""
+    answer()
+    program = (
+        "import sys; from dyn_service import Robot;"
+        f"r = Robot.from_urdf({str(URDF / 'pendulum.urdf')!r});"
+        "print(float(r.inverse_dynamics([0.3], [0.2], [0.1])[0]), 'casadi' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [repr(answer()), "False"]
+
+
+def test_host_lanes_are_a_power_of_two() -> None:
+    assert host().lanes in (2, 4, 8)

@@ -1,0 +1,266 @@
+"""URDF objects of urchin (and so urdfpy) and yourdfpy: the same robot as from the file, and the traps of each noted."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service.errors import InvalidArgumentError, UnsupportedJointError, UrdfError
+from dyn_service.model.description import Description, Limit, Note
+from dyn_service.model.urdf import read
+
+urchin = pytest.importorskip("urchin")
+yourdfpy = pytest.importorskip("yourdfpy")
+
+# What the two packages do with NumPy and lxml is theirs.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+SHARE = importlib.metadata.distribution("example-robot-data").locate_file(
+    "cmeel.prefix/share/example-robot-data/robots"
+)
+FILES = sorted(Path(str(SHARE)).rglob("*.urdf"))
+NAMED = {file.name: file for file in FILES}
+# fmt: off
+MANY = [
+    "panda.urdf", "talos_reduced.urdf", "tiago_dual.urdf", "romeo.urdf", "pr2.urdf", "human.urdf", "baxter.urdf",
+    "g1_29dof_rev_1_0.urdf", "ur5_robot.urdf", "kinova.urdf", "solo12.urdf", "hyq_no_sensors.urdf",
+    "double_pendulum_continuous.urdf", "allegro_left_hand.urdf",
+]
+# fmt: on
+STAND_IN = "mass 1 kg and unit inertia at the link's origin"
+
+
+def by_urchin(path: Path) -> Any:
+    return urchin.URDF.load(str(path), lazy_load_meshes=True)
+
+
+def by_yourdfpy(path: Path) -> Any:
+    return yourdfpy.URDF.load(str(path), build_scene_graph=False, load_meshes=False)
+
+
+def assert_same(text: Description, objects: Description, *, stand_ins: bool) -> None:
+    """Equal to the last few bits: the packages multiply the same three rotations in another order."""
+    assert text.name == objects.name
+    assert [link.name for link in text.links] == [link.name for link in objects.links]
+    for one, other in zip(text.links, objects.links, strict=True):
+        if one.inertial is None and stand_ins:
+            assert Note("doubted", f"link '{one.name}'", other_doubt(objects, one.name)) in objects.notes
+            continue
+        assert (one.inertial is None) == (other.inertial is None)
+        if one.inertial is not None and other.inertial is not None:
+            assert one.inertial.mass == other.inertial.mass
+            assert np.array_equal(one.inertial.com, other.inertial.com)
+            assert np.array_equal(one.inertial.inertia, other.inertial.inertia)
+            assert np.abs(one.inertial.rotation - other.inertial.rotation).max() < 1e-15
+    for one_joint, other_joint in zip(text.joints, objects.joints, strict=True):
+        for field in ("name", "type", "parent", "child", "limit", "damping", "friction", "mimic"):
+            assert getattr(one_joint, field) == getattr(other_joint, field), (one_joint.name, field)
+        assert np.array_equal(one_joint.xyz, other_joint.xyz)
+        assert np.abs(one_joint.rotation - other_joint.rotation).max() < 1e-15
+        assert np.abs(one_joint.axis - other_joint.axis).max() < 1e-15
+
+
+def other_doubt(robot: Description, link: str) -> str:
+    texts = [note.text for note in robot.notes if note.element == f"link '{link}'" and note.text.startswith(STAND_IN)]
+    assert len(texts) == 1
+    return texts[0]
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_same_robot_by_yourdfpy(name: str) -> None:
+    text, objects = read(NAMED[name]), read(by_yourdfpy(NAMED[name]))
+    assert_same(text, objects, stand_ins=False)
+    assert objects.source == "<yourdfpy URDF>" and not any(note.line for note in objects.notes)
+    # Doubts are of the robot, so they are the same ones.
+    assert [(note.element, note.text) for note in text.notes if note.kind == "doubted"] == [
+        (note.element, note.text) for note in objects.notes if note.kind == "doubted"
+    ]
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_same_robot_by_urchin(name: str) -> None:
+    text, objects = read(NAMED[name]), read(by_urchin(NAMED[name]))
+    assert_same(text, objects, stand_ins=True)
+    assert objects.source == "<urchin URDF>"
+
+
+def test_links_without_inertial_are_named() -> None:
+    robot = read(by_urchin(NAMED["romeo_small.urdf"]))
+    doubted = [note.element for note in robot.notes if note.text.startswith(STAND_IN)]
+    without = [f"link '{link.name}'" for link in read(NAMED["romeo_small.urdf"]).links if link.inertial is None]
+    assert doubted == without and len(without) > 5
+
+
+AXIS = """<robot name="r"><link name="a"/><link name="b"><inertial><mass value="2"/>
+<inertia ixx="0.1" ixy="0" ixz="0" iyy="0.1" iyz="0" izz="0.1"/></inertial><visual><geometry><sphere radius="1"/>
+</geometry></visual></link><joint name="j" type="revolute"><parent link="a"/><child link="b"/><axis xyz="0 3 4"/>
+<limit effort="5" velocity="6" lower="-1" upper="1"/><dynamics damping="0.25" friction="0.5"/>
+<safety_controller k_velocity="1"/></joint></robot>"""
+
+
+@pytest.fixture
+def axis_file(tmp_path: Path) -> Path:
+    path = tmp_path / "axis.urdf"
+    path.write_text(AXIS)
+    return path
+
+
+def test_yourdfpy_axes_and_dynamics(axis_file: Path) -> None:
+    """yourdfpy keeps the axis as long as it was, damping as text, and None where there is no origin."""
+    loaded = by_yourdfpy(axis_file)
+    assert isinstance(loaded.robot.joints[0].dynamics.damping, str) and loaded.robot.joints[0].origin is None
+    robot = read(loaded)
+    (joint,) = robot.joints
+    assert joint.axis.tolist() == [0, 0.6, 0.8]
+    assert (joint.damping, joint.friction, joint.limit) == (0.25, 0.5, Limit(-1, 1, 5, 6))
+    assert robot.notes == (
+        Note("defaulted", "link 'b' inertial", "no <origin>: the centre of mass is the link's origin"),
+        Note("defaulted", "joint 'j'", "no <origin>: the child link's frame is the parent link's"),
+        Note("changed", "joint 'j' axis", "(0, 3, 4) has length 5; brought to unit length"),
+        Note("dropped", "robot 'r'", "geometry of 1 link is not used in dynamics"),
+        Note("dropped", "robot 'r'", "1 <safety_controller> element in <joint> is not used"),
+    )
+    assert Counter(note.kind for note in read(axis_file).notes) == Counter(note.kind for note in robot.notes)
+
+
+def test_bare_robot_of_yourdfpy(axis_file: Path) -> None:
+    assert read(by_yourdfpy(axis_file).robot).source == "<yourdfpy Robot>"
+
+
+def test_urchin_axes(axis_file: Path) -> None:
+    (joint,) = read(by_urchin(axis_file)).joints
+    assert np.allclose(joint.axis, [0, 0.6, 0.8], atol=1e-16) and (joint.damping, joint.friction) == (0.25, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        (None, "builtins.NoneType"),
+        (42, "builtins.int"),
+        ({"links": []}, "builtins.dict"),
+        (["panda.urdf"], "builtins.list"),
+        (SimpleNamespace(robot=None), "types.SimpleNamespace"),
+        (SimpleNamespace(links=[], joints=3), "types.SimpleNamespace"),
+    ],
+)
+def test_other_kinds_of_sources(source: object, kind: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        read(source)
+    expected = "the path of a URDF file, its XML text, or a URDF object of urdfpy, urchin or yourdfpy"
+    assert str(caught.value) == f"source is of type {kind}; expected {expected}"
+
+
+def fake(**changes: Any) -> SimpleNamespace:
+    """An object of urdfpy's shape, two links and a joint, with one thing changed: `joint_axis=...`, `link=...`."""
+    inertial = {"mass": 2.0, "inertia": np.eye(3) * 0.1, "origin": np.eye(4)}
+    joint = {"name": "j", "joint_type": "revolute", "parent": "a", "child": "b", "origin": np.eye(4), "limit": None}
+    joint |= {"axis": np.array([1.0, 0, 0]), "dynamics": None, "mimic": None}
+    link = {"name": "b", "inertial": None}
+    for key, value in changes.items():
+        part, _, field = key.partition("_")
+        {"inertial": inertial, "joint": joint, "link": link}[part][field] = value
+    link["inertial"] = SimpleNamespace(**inertial)
+    links = [SimpleNamespace(name="a", inertial=None), SimpleNamespace(**link)]
+    return SimpleNamespace(name="r", links=links, joints=[SimpleNamespace(**joint)])
+
+
+FLIP = np.diag([1.0, 1.0, -1.0, 1.0])
+SHEAR = np.array([[1.0, 0.1, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+PROJECTIVE = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]])
+RIGID = "the pose is no rigid motion, expected a rotation matrix above the row 0 0 0 1"
+
+# fmt: off
+FAULTS: list[tuple[str, dict[str, Any], str, str]] = [
+    ("mass as a word", {"inertial_mass": "heavy"}, "link 'b' inertial mass",
+     "attribute 'mass': expected a plain decimal number, found 'heavy'"),
+    ("mass NaN", {"inertial_mass": float("nan")}, "link 'b' inertial mass",
+     "attribute 'mass': expected finite numbers, found 'nan'"),
+    ("mass None", {"inertial_mass": None}, "link 'b' inertial mass", "the mass is None, expected a number"),
+    ("mass True", {"inertial_mass": True}, "link 'b' inertial mass", "attribute 'mass': expected a number, found True"),
+    ("mass an array", {"inertial_mass": np.ones(2)}, "link 'b' inertial mass",
+     "attribute 'mass': expected a number, found an array of 2 numbers"),
+    ("mass negative", {"inertial_mass": -1}, "link 'b' inertial mass", "the mass is -1 kg, expected zero or more"),
+    ("inertia infinite", {"inertial_inertia": np.diag([1, np.inf, 1])}, "link 'b' inertial inertia",
+     "attribute 'inertia': expected finite numbers, found 'array([[ 1., 0., 0.], [ 0., inf, 0.], [ 0., 0., 1.]])'"),
+    ("inertia of six numbers", {"inertial_inertia": [1, 0, 0, 1, 0, 1]}, "link 'b' inertial inertia",
+     "attribute 'inertia': expected an array of 3 x 3 numbers, found an array of 6 numbers"),
+    ("inertia not symmetric", {"inertial_inertia": np.eye(3) + np.eye(3, k=1)}, "link 'b' inertial inertia",
+     "the inertia is not symmetric, expected a symmetric matrix"),
+    ("inertia an object", {"inertial_inertia": SimpleNamespace(ixx=1)}, "link 'b' inertial inertia",
+     "attribute 'inertia': expected an array of 3 x 3 numbers, found 'namespace(ixx=1)'"),
+    ("pose a reflection", {"inertial_origin": FLIP}, "link 'b' inertial origin", RIGID),
+    ("pose sheared", {"joint_origin": SHEAR}, "joint 'j' origin", RIGID),
+    ("pose projective", {"joint_origin": PROJECTIVE}, "joint 'j' origin", RIGID),
+    ("pose huge", {"joint_origin": np.eye(4) * 1e200}, "joint 'j' origin", RIGID),
+    ("pose of six numbers", {"joint_origin": np.zeros(6)}, "joint 'j' origin",
+     "attribute 'origin': expected an array of 4 x 4 numbers, found an array of 6 numbers"),
+    ("axis zero", {"joint_axis": np.zeros(3)}, "joint 'j' axis",
+     "the axis is (0, 0, 0), expected a direction: its length is zero"),
+    ("axis of two numbers", {"joint_axis": [1, 0]}, "joint 'j' axis",
+     "attribute 'axis': expected an array of 3 numbers, found an array of 2 numbers"),
+    ("parent None", {"joint_parent": None}, "joint 'j' parent", "the parent is of type NoneType, expected text"),
+    ("unknown child", {"joint_child": "c"}, "joint 'j'", "the child 'c' is not a link of the robot"),
+    ("own parent", {"joint_child": "a"}, "joint 'j'",
+     "the parent and the child are the same link 'a', expected two links"),
+    ("name blank", {"link_name": " "}, "link", "the name is ' ', expected one that is not blank"),
+    ("duplicate link", {"link_name": "a"}, "link 'a'", "a link of this name is already defined, expected unique names"),
+    ("unknown type", {"joint_joint_type": "hinge"}, "joint 'j'",
+     "the type 'hinge' is unknown, expected revolute, continuous, prismatic or fixed"),
+    ("damping as a word", {"joint_dynamics": SimpleNamespace(damping="nan", friction=None)}, "joint 'j' dynamics",
+     "attribute 'damping': expected a plain decimal number, found 'nan'"),
+    ("mimic unknown", {"joint_mimic": SimpleNamespace(joint="k", multiplier=None, offset=None)}, "joint 'j' mimic",
+     "the joint 'k' to follow is not a joint of the robot"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("changes", "element", "cause"), [pytest.param(*fault[1:], id=fault[0]) for fault in FAULTS])
+def test_malformed_objects(changes: dict[str, Any], element: str, cause: str) -> None:
+    with pytest.raises(UrdfError) as caught:
+        read(fake(**changes))
+    assert str(caught.value) == f"<types SimpleNamespace>: {element}: {cause}"
+    assert (caught.value.line, caught.value.element) == (None, element)
+
+
+def test_floating_joint() -> None:
+    with pytest.raises(UnsupportedJointError, match="joint 'j': joints of type 'floating' are not supported yet"):
+        read(fake(joint_joint_type="floating"))
+
+
+def test_missing_attribute() -> None:
+    robot = fake()
+    del robot.joints[0].limit
+    with pytest.raises(
+        UrdfError, match="joint 'j': the SimpleNamespace object has no attribute 'limit', expected the p"
+    ):
+        read(robot)
+
+
+def test_loop_of_objects() -> None:
+    robot = fake()
+    robot.joints.append(SimpleNamespace(**{**vars(robot.joints[0]), "name": "k", "parent": "b", "child": "a"}))
+    with pytest.raises(UrdfError, match="the links form a loop, 'a' -> 'b' -> 'a', expected a tree"):
+        read(robot)
+
+
+def test_object_is_not_changed_nor_shared() -> None:
+    robot = fake()
+    pose, axis = robot.joints[0].origin, robot.joints[0].axis
+    description = read(robot)
+    pose[0, 3] = axis[1] = 9.0
+    (joint,) = description.joints
+    assert joint.xyz.tolist() == [0, 0, 0] and joint.axis.tolist() == [1, 0, 0]
+
+
+def test_arrays_of_objects_hold_no_negative_zero() -> None:
+    pose = np.eye(4)
+    pose[0, 3] = pose[0, 1] = -0.0
+    (joint,) = read(fake(joint_origin=pose, joint_axis=[-0.0, 1, 0])).joints
+    for values in (joint.xyz, joint.rotation, joint.axis):
+        assert not np.signbit(values).any()

@@ -1,0 +1,178 @@
+"""The receipt: its text to the letter, its plain form, and what it makes of the tree's notes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from dyn_service.model.description import Description, Note
+from dyn_service.model.receipt import KINDS, MassSummary, Receipt, build_receipt
+from dyn_service.model.urdf import read_text
+
+GRIPPER = """<robot name="gripper">
+<link name="base"/>
+<link name="palm">
+<inertial><mass value="0.5"/><inertia ixx="0.01" ixy="0" ixz="0" iyy="0.01" iyz="0" izz="0.01"/></inertial>
+<visual/>
+</link>
+<link name="pad"/>
+<link name="left"><inertial><origin/><mass value="0.1"/></inertial></link>
+<link name="right"><inertial><origin/><mass value="0.1"/></inertial></link>
+<joint name="wrist" type="continuous"><origin/><parent link="base"/><child link="palm"/><axis xyz="0 0 2"/></joint>
+<joint name="glue" type="fixed"><origin/><parent link="palm"/><child link="pad"/></joint>
+<joint name="slide" type="prismatic">
+<origin/><parent link="palm"/><child link="left"/><axis xyz="0 1 0"/><limit lower="0" upper="0.04"/>
+</joint>
+<joint name="mirror" type="prismatic">
+<origin/><parent link="palm"/><child link="right"/><axis xyz="0 -1 0"/><mimic joint="slide"/>
+</joint>
+</robot>
+"""
+
+MERGED = (Note("merged", "link 'pad'", "welded by fixed joint 'glue' to the body of link 'palm'"),)
+
+RENDERED = """\
+gripper: 5 links, 4 joints (3 movable: 1 continuous, 2 prismatic; 1 fixed)
+
+  source         <text>
+  fingerprint    00ff00ff
+  moving bodies  3
+  notes          2 doubted, 1 reported, 1 changed, 4 defaulted, 1 merged, 1 dropped
+
+  mass                    kg  centre of mass x            y            z  m, root frame, q = 0
+  as written        0.700000          0.000000     0.012500    -1.000000
+  as computed       0.700000          0.000000     0.012500    -1.000000
+
+doubted (2): kept as written, but can hardly be meant
+  line 8  link 'left'   mass 0.1 kg and no inertia: a point mass
+  line 9  link 'right'  mass 0.1 kg and no inertia: a point mass
+
+reported (1): read, and not acted on
+  line 15  joint 'mirror'  mimics 1 * 'slide' + 0 in the source; here it is a joint of its own, with its own q and tau
+
+changed (1): brought to the form that is computed with
+  line 10  joint 'wrist' axis  (0, 0, 2) has length 2; brought to unit length
+
+defaulted (4): absent, a default was taken
+   line 4  link 'palm' inertial   no <origin>: the centre of mass is the link's origin
+   line 8  link 'left' inertial   no <inertia>: zero is taken
+   line 9  link 'right' inertial  no <inertia>: zero is taken
+  line 15  joint 'mirror'         no <limit>, which URDF asks for: the joint is taken as unlimited
+
+merged (1): links that move with another as one body
+  line 7  link 'pad'  welded by fixed joint 'glue' to the body of link 'palm'
+
+dropped (1): not used
+  line 1  robot 'gripper'  geometry of 1 link is not used in dynamics"""
+
+TOTAL = MassSummary(0.7, np.array([0.0, 0.0125, -1.0]))
+
+
+def receipt(description: Description | None = None, **changes: object) -> Receipt:
+    arguments = {
+        "before": TOTAL,
+        "after": TOTAL,
+        "movable": ("mirror", "slide", "wrist"),
+        "bodies": 3,
+        "merged": MERGED,
+        "fingerprint": "00ff00ff",
+    }
+    return build_receipt(description or read_text(GRIPPER), **(arguments | changes))  # type: ignore[arg-type]
+
+
+def test_text() -> None:
+    assert receipt().render() == RENDERED
+
+
+def test_plain_form() -> None:
+    plain = receipt().to_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    notes = plain.pop("notes")
+    assert plain == {
+        "robot": "gripper",
+        "source": "<text>",
+        "fingerprint": "00ff00ff",
+        "links": 5,
+        "joints": {"continuous": 1, "prismatic": 2, "fixed": 1},
+        "movable": ["mirror", "slide", "wrist"],
+        "bodies": 3,
+        "mass": {
+            "before": {"mass_kg": 0.7, "com_m": [0.0, 0.0125, -1.0]},
+            "after": {"mass_kg": 0.7, "com_m": [0.0, 0.0125, -1.0]},
+        },
+    }
+    assert len(notes) == 10
+    assert notes[2] == {
+        "kind": "merged",
+        "element": "link 'pad'",
+        "text": "welded by fixed joint 'glue' to the body of link 'palm'",
+        "line": 7,
+    }
+
+
+def test_numbers_of_numpy_become_plain() -> None:
+    plain = receipt(before=MassSummary(np.float64(1.0), np.zeros(3))).to_dict()["mass"]["before"]
+    assert type(plain["mass_kg"]) is float and [type(value) for value in plain["com_m"]] == [float] * 3
+
+
+def test_numbers_that_json_has_not() -> None:
+    nothing = MassSummary(0.0, np.full(3, np.nan))
+    made = receipt(before=nothing, after=MassSummary(float("inf"), np.zeros(3)))
+    assert made.to_dict()["mass"] == {
+        "before": {"mass_kg": 0.0, "com_m": [None, None, None]},
+        "after": {"mass_kg": None, "com_m": [0.0, 0.0, 0.0]},
+    }
+    assert "nan" in made.render() and "inf" in made.render()
+
+
+def test_masses_that_differ_show() -> None:
+    rows = receipt(after=MassSummary(0.6, np.array([0.0, 0.0, 1.5]))).render().splitlines()
+    assert "  as written        0.700000          0.000000     0.012500    -1.000000" in rows
+    assert "  as computed       0.600000          0.000000     0.000000     1.500000" in rows
+
+
+def test_notes_stand_in_the_order_of_lines() -> None:
+    made = receipt()
+    lines = [note.line for note in made.notes]
+    assert lines == sorted(lines)
+    assert [note.line for note in made.of_kind("defaulted")] == [4, 8, 9, 15]
+    assert made.of_kind("merged") == (Note("merged", "link 'pad'", MERGED[0].text, 7),)
+
+
+def test_one_link() -> None:
+    made = receipt(read_text('<robot name="rock"><link name="stone"/></robot>'), merged=(), movable=(), bodies=0)
+    lines = made.render().splitlines()
+    assert lines[0] == "rock: 1 link, 0 joints" and "  notes          none" in lines
+    assert len(lines) == 10 and made.to_dict()["notes"] == [] and made.to_dict()["joints"] == {}
+
+
+def test_fixed_joints_only() -> None:
+    text = """<robot name="r"><link name="a"/><link name="b"/>
+    <joint name="j" type="fixed"><parent link="a"/><child link="b"/></joint></robot>"""
+    assert receipt(read_text(text), merged=()).render().splitlines()[0] == "r: 2 links, 1 joint (1 fixed)"
+
+
+def test_without_fingerprint() -> None:
+    description = read_text(GRIPPER)
+    made = build_receipt(description, before=TOTAL, after=TOTAL, movable=(), bodies=3, merged=())
+    assert made.fingerprint == "" and "  fingerprint    -" in made.render().splitlines()
+
+
+def test_sources_without_lines_have_no_empty_column() -> None:
+    description = Description("r", read_text(GRIPPER).links, (), notes=(Note("doubted", "link 'b'", "odd"),))
+    assert receipt(description, merged=()).render().endswith("can hardly be meant\n  link 'b'  odd")
+
+
+def test_every_kind_of_note_is_shown() -> None:
+    notes = tuple(Note(kind, f"link '{kind}'", "text") for kind in reversed(KINDS))  # type: ignore[arg-type]
+    rows = receipt(Description("r", (), (), notes=notes), merged=()).render().splitlines()
+    assert [row.split("'")[1] for row in rows if row.startswith("  link")] == list(KINDS)
+
+
+@pytest.mark.parametrize("name", ["a\u009b31mb", "a\u202eb", "a\u0085b"])
+def test_names_cannot_command_the_terminal(name: str) -> None:
+    """C1 control characters and direction marks are legal in XML."""
+    text = receipt(read_text(f'<robot name="{name}"><link name="{name}"/></robot>'), merged=()).render()
+    assert all(line.isprintable() for line in text.split("\n")) and name not in text
