@@ -106,10 +106,10 @@ def serve(
     )
     if not loaded and not server.service.allow_load:
         raise InvalidArgumentError("there is nothing to serve: name a URDF file")
-    server.bind()
     if settings.prepare:
         for robot in loaded:
             _prepare(robot)
+    server.bind()
     for endpoint in server.endpoints:
         print(f"ready: {endpoint} robots: {', '.join(server.service.robots) or 'none'}", flush=True)
     server.serve_forever()
@@ -203,7 +203,8 @@ def _prepare(robot: Robot) -> None:
 
     begun = time.monotonic()
     kernels = sum(len(row.kernels) for row in QUERIES.values())
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"{robot.name}: kernels", total=kernels)
         advance: Callable[[str, float], None] = lambda name, seconds: progress.advance(task)
         robot.prepare(progress=advance)

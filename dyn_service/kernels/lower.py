@@ -58,6 +58,10 @@ def _internal(module: ir.Module, name: str, arguments: int, pointers: int, *, in
     return function
 
 
+def _integer(value: int) -> Any:
+    return ir.Constant(_I64, value)
+
+
 def _at(b: ir.IRBuilder, base: Any, byte_offset: Any) -> Any:
     return b.gep(base, [byte_offset], source_etype=ir.IntType(8))
 
@@ -108,11 +112,11 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
             work[function.instruction_output(k)[0]] = number(function.instruction_constant(k))
         elif operation == ca.OP_INPUT:
             operand, entry = function.instruction_input(k)
-            offset = ir.Constant(_I64, size * (first_in[operand] + entry))
+            offset = _integer(size * (first_in[operand] + entry))
             work[function.instruction_output(k)[0]] = b.load(_at(b, source, offset), align=size, typ=vector)
         elif operation == ca.OP_OUTPUT:
             operand, entry = function.instruction_output(k)
-            offset = ir.Constant(_I64, size * (first_out[operand] + entry))
+            offset = _integer(size * (first_out[operand] + entry))
             b.store(work[function.instruction_input(k)[0]], _at(b, target, offset), align=size)
         elif operation in emit:
             values = [work[index] for index in function.instruction_input(k)]
@@ -123,14 +127,12 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
     return emitted
 
 
-def _loop_over(b: ir.IRBuilder, count: Any, step: int = 1) -> Any:
-    """A counted loop: `with _loop_over(b, n) as i`."""
-    return _CountedLoop(b, count, step)
+class _loop_over:  # noqa: N801 - reads as a statement
+    """A counted loop from `start` to `count`: `with _loop_over(b, n) as i`."""
 
-
-class _CountedLoop:
-    def __init__(self, b: ir.IRBuilder, count: Any, step: int) -> None:
+    def __init__(self, b: ir.IRBuilder, count: Any, *, start: Any = None, step: int = 1) -> None:
         self.b, self.count, self.step = b, count, step
+        self.start = _integer(0) if start is None else start
 
     def __enter__(self) -> Any:
         b = self.b
@@ -139,36 +141,42 @@ class _CountedLoop:
         b.branch(self.head)
         b.position_at_end(self.head)
         self.index = b.phi(_I64)
-        self.index.add_incoming(ir.Constant(_I64, 0), before)
+        self.index.add_incoming(self.start, before)
         b.cbranch(b.icmp_signed("<", self.index, self.count), inside, self.after)
         b.position_at_end(inside)
         return self.index
 
     def __exit__(self, *_: object) -> None:
         b = self.b
-        self.index.add_incoming(b.add(self.index, ir.Constant(_I64, self.step)), b.block)
+        self.index.add_incoming(b.add(self.index, _integer(self.step)), b.block)
         b.branch(self.head)
         b.position_at_end(self.after)
 
 
 def _emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
-    """gather(in, base, states, state_stride, entries, entry_stride): `entries` vectors, lane l from state min(l, states-1)."""
+    """gather(in, base, states, state_stride, entries, entry_stride): `entries` vectors, lane l from state min(l, states-1).
+
+    Full blocks of contiguous entries are read row by row and transposed in registers, W entries at a time.
+    """
     function = _internal(module, "gather", 6, 2, inline=False)
     target, base, states, state_stride, entries, entry_stride = function.args
     b = ir.IRBuilder(function.append_basic_block())
-    last = b.sub(states, ir.Constant(_I64, 1))
+    last = b.sub(states, _integer(1))
     rows = []
     for lane in range(vector.count):
-        index = ir.Constant(_I64, lane)
-        state = b.select(b.icmp_signed("<", index, last), index, last)
+        state = b.select(b.icmp_signed("<", _integer(lane), last), _integer(lane), last)
         rows.append(_at(b, base, b.mul(state, state_stride)))
-    with _loop_over(b, entries) as entry:
+    transposed = _whole_tiles(b, vector, states, entries, entry_stride)
+    with _loop_over(b, transposed, step=vector.count) as entry:
+        tile = [b.load(_at(b, row, b.mul(entry, _integer(8))), align=1, typ=vector) for row in rows]
+        for k, column in enumerate(_transposed(b, tile)):
+            b.store(column, _cell(b, target, vector, b.add(entry, _integer(k))), align=8 * vector.count)
+    with _loop_over(b, entries, start=transposed) as entry:
         value = ir.Constant(vector, ir.Undefined)
         for lane, row in enumerate(rows):
             number = b.load(_at(b, row, b.mul(entry, entry_stride)), align=1, typ=_DOUBLE)
-            value = b.insert_element(value, number, ir.Constant(_I64, lane))
-        address = _at(b, target, b.mul(entry, ir.Constant(_I64, 8 * vector.count)))
-        b.store(value, address, align=8 * vector.count)
+            value = b.insert_element(value, number, _integer(lane))
+        b.store(value, _cell(b, target, vector, entry), align=8 * vector.count)
     b.ret_void()
     return function
 
@@ -178,14 +186,53 @@ def _emit_scatter(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     function = _internal(module, "scatter", 6, 2, inline=False)
     source, base, states, state_stride, entries, entry_stride = function.args
     b = ir.IRBuilder(function.append_basic_block())
+    transposed = _whole_tiles(b, vector, states, entries, entry_stride)
+    with _loop_over(b, transposed, step=vector.count) as entry:
+        cells = [_cell(b, source, vector, b.add(entry, _integer(k))) for k in range(vector.count)]
+        tile = [b.load(cell, align=8 * vector.count, typ=vector) for cell in cells]
+        for lane, row in enumerate(_transposed(b, tile)):
+            place = _at(b, base, b.add(b.mul(_integer(lane), state_stride), b.mul(entry, _integer(8))))
+            b.store(row, place, align=1)
     with _loop_over(b, states) as state:
         row = _at(b, base, b.mul(state, state_stride))
-        lane = _at(b, source, b.mul(state, ir.Constant(_I64, 8)))
-        with _loop_over(b, entries) as entry:
-            number = b.load(_at(b, lane, b.mul(entry, ir.Constant(_I64, 8 * vector.count))), align=8, typ=_DOUBLE)
+        lane = _at(b, source, b.mul(state, _integer(8)))
+        with _loop_over(b, entries, start=transposed) as entry:
+            number = b.load(_cell(b, lane, vector, entry), align=8, typ=_DOUBLE)
             b.store(number, _at(b, row, b.mul(entry, entry_stride)), align=1)
     b.ret_void()
     return function
+
+
+def _whole_tiles(b: ir.IRBuilder, vector: ir.VectorType, states: Any, entries: Any, entry_stride: Any) -> Any:
+    """How many entries can be moved in square tiles: all but a remainder if the block is full and entries lie packed."""
+    packed = b.icmp_signed("==", entry_stride, _integer(8))
+    full = b.icmp_signed("==", states, _integer(vector.count))
+    return b.select(b.and_(packed, full), b.and_(entries, _integer(-vector.count)), _integer(0))
+
+
+def _transposed(b: ir.IRBuilder, tile: list[Any]) -> list[Any]:
+    """The columns of a square tile of vectors: blocks off the diagonal change places, at every power of two."""
+    tile = list(tile)
+    count = len(tile)
+    step = 1
+    while step < count:
+        # Lanes 0..count-1 are of the first vector, count.. of the second.
+        first = [lane if not lane & step else count + lane - step for lane in range(count)]
+        second = [lane + step if not lane & step else count + lane for lane in range(count)]
+        for i in range(count):
+            if not i & step:
+                pair = tile[i], tile[i + step]
+                tile[i], tile[i + step] = (
+                    b.shuffle_vector(*pair, ir.Constant(ir.VectorType(ir.IntType(32), count), mask))
+                    for mask in (first, second)
+                )
+        step *= 2
+    return tile
+
+
+def _cell(b: ir.IRBuilder, buffer: Any, vector: ir.VectorType, entry: Any) -> Any:
+    """Where the vector of an entry stands in a block's buffer."""
+    return _at(b, buffer, b.mul(entry, _integer(8 * vector.count)))
 
 
 def _emit_loop(
@@ -207,7 +254,7 @@ def _emit_loop(
     size = 8 * vector.count
 
     def entry_of(table: Any, kind: Any, index: int) -> Any:
-        return b.load(_at(b, table, ir.Constant(_I64, 8 * index)), typ=kind)
+        return b.load(_at(b, table, _integer(8 * index)), typ=kind)
 
     source = b.alloca(vector, sum(operand.size for operand in inputs))
     target = b.alloca(vector, sum(operand.size for operand in outputs))
@@ -223,7 +270,7 @@ def _emit_loop(
 
     with _loop_over(b, count, step=vector.count) as start:
         left = b.sub(count, start)
-        full = ir.Constant(_I64, vector.count)
+        full = _integer(vector.count)
         states = b.select(b.icmp_signed("<", left, full), left, full)
 
         def move(mover: ir.Function, buffer: Any, first: int, k: int, operand: Operand) -> None:
@@ -234,9 +281,9 @@ def _emit_loop(
                 remainder = row
                 for axis in range(len(outer) - 1, -1, -1):
                     remainder, position = divmod(remainder, outer[axis])
-                    place = _at(b, place, b.mul(core[k][axis], ir.Constant(_I64, position)))
-                cell = _at(b, buffer, ir.Constant(_I64, size * (first + row * width)))
-                b.call(mover, [cell, place, states, strides[k], ir.Constant(_I64, width), core[k][-1]])
+                    place = _at(b, place, b.mul(core[k][axis], _integer(position)))
+                cell = _at(b, buffer, _integer(size * (first + row * width)))
+                b.call(mover, [cell, place, states, strides[k], _integer(width), core[k][-1]])
 
         for k, (first, operand) in enumerate(zip(_running(o.size for o in inputs), inputs, strict=False)):
             move(gather, source, first, k, operand)

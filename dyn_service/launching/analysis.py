@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -190,7 +191,7 @@ def envelope(t: Array, values: Array, points: int) -> tuple[Array, Array]:
         return t, values
     edges = np.linspace(0, len(t), points // 2 + 1).astype(int)
     chosen: list[int] = []
-    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+    for begin, end in pairwise(edges.tolist()):
         part = values[begin:end]
         chosen += sorted({begin + int(np.argmin(part)), begin + int(np.argmax(part))})
     return t[chosen], values[chosen]

@@ -70,7 +70,8 @@ def plain_line(supervisor: Supervisor) -> str:
     parts = [f"{supervisor.running_s:.0f} s"]
     for process in supervisor.processes:
         cells = _cells(process, supervisor.board.nodes.get(process.plan.name))
-        shown = [f"{label} {text}" for label, text in zip(_COLUMNS, cells, strict=True) if text]
+        labelled = zip(_COLUMNS, cells, strict=True)
+        shown = [text if label == "notes" else f"{label} {text}" for label, text in labelled if text]
         parts.append(f"{process.plan.name} {process.state.value}{', ' if shown else ''}{', '.join(shown)}")
     return " | ".join(parts)
 

@@ -191,9 +191,9 @@ class _FilePlanner:
     def _located(self, place: Place) -> Iterator[None]:
         try:
             yield
-        except ConfigurationError:
-            raise
         except DynError as error:
+            if isinstance(error, ConfigurationError) and error.file is not None:
+                raise  # it knows its place
             raise self.document.fault(error.message, place) from None
 
     def _condition(self, action: Any, place: Place) -> bool:

@@ -22,7 +22,7 @@ from dyn_service.queries import Array
 DPI = 100
 POINTS = 1500
 """Points of a line at most: what a panel has in pixels, and some."""
-_STYLE = {
+_STYLE: Any = {
     "font.size": 10.0,
     "axes.titlesize": 10.5,
     "axes.labelsize": 9.5,
@@ -98,11 +98,9 @@ def efforts(motion: Motion, title: str) -> Figure:
         values, limit = motion.effort[shown, k], float(motion.effort_limit[k])
         axes.plot(*with_gaps(*envelope(motion.t[shown], values, POINTS)), color=_MEASURED, lw=1.0, label="effort")
         peak = float(np.abs(values).max(initial=0.0))
-        if not math.isfinite(limit):
-            note = "no limit"
-        else:
-            share = f"{100.0 * peak / limit:.2g} % of " if limit > 0.0 else ""
-            note = f"peak {peak:.3g} {unit}, {share}the limit \N{PLUS-MINUS SIGN}{limit:g} {unit}"
+        note = f"peak {peak:.3g} {unit}"
+        if math.isfinite(limit):
+            note += f", limit \N{PLUS-MINUS SIGN}{limit:g} {unit}"
             for side in (values.max(), -values.min()):  # a limit is drawn where it does not flatten the line
                 if side > _NEAR * limit:
                     where = limit if side == values.max() else -limit
@@ -121,14 +119,15 @@ def loads(found: Loads, title: str) -> Figure:
     figure, panels = _grid(len(found.joints), heading, panel_height=260)
     for k, panel in enumerate(panels):
         upper, lower = panel.subplots(2, 1, sharex=True, gridspec_kw={"hspace": 0.0})
-        for axes, values, colour, label in (
-            (upper, found.force[:, k], _MEASURED, "force [N]"),
-            (lower, found.torque[:, k], _TORQUE, "torque [N m]"),
+        for axes, values, colour, label, unit in (
+            (upper, found.force[:, k], _MEASURED, "force", "N"),
+            (lower, found.torque[:, k], _TORQUE, "torque", "N m"),
         ):
-            axes.plot(*with_gaps(*envelope(found.t, values, POINTS)), color=colour, lw=1.1)
-            axes.set_ylabel(label)
             top = float(values.max())
-            axes.set_ylim(0.0, 1.12 * top if top > 1e-9 else 1.0)
+            size, prefix = _prefix(top) if top > 1e-9 else (1.0, "")
+            axes.plot(*with_gaps(*envelope(found.t, size * values, POINTS)), color=colour, lw=1.1)
+            axes.set_ylabel(f"{label} [{prefix}{unit}]")
+            axes.set_ylim(0.0, 1.12 * size * top if top > 1e-9 else 1.0)
             axes.yaxis.set_major_locator(MaxNLocator(4))
         most = f"max {found.force[:, k].max():.3g} N, {found.torque[:, k].max():.3g} N m"
         upper.set_title(f"{found.joints[k]}   {most}", loc="left")
@@ -143,7 +142,7 @@ def round_trips(recording: Recording, deadline_s: float | None, title: str) -> F
     t, took = t[kind == 0], took[kind == 0]
     marks = quantiles(took)
     figure = Figure(figsize=(16.0, 10.0), dpi=DPI, layout="constrained")
-    figure.suptitle(f"{title}: round trips of computed_torque, {took.size} requests", x=0.01, ha="left")
+    figure.suptitle(f"{title}: round trips of computed_torque, {took.size} requests", x=0.01, ha="left", fontsize=13.0)
     upper, lower = figure.subplots(2, 1, gridspec_kw={"height_ratios": [1.6, 1.0]})
     low, high = math.log10(max(took.min(), 1.0)), math.log10(max(took.max(), 10.0))
     upper.hist(took, bins=list(np.logspace(low - 0.02, high + 0.02, 90)), color="#5d8aa8")
@@ -195,9 +194,9 @@ def _grid(count: int, heading: str, *, panel_height: int) -> tuple[Figure, list[
     """A figure with a panel per joint, three or more in a row, at least 1600 x 1000 pixels."""
     columns = min(count, 3 if count <= 12 else 4)
     rows = math.ceil(count / columns)
-    height = max(1000, rows * panel_height + 60)
+    height = max(1000, rows * panel_height + 70)
     figure = Figure(figsize=(16.0, height / DPI), dpi=DPI, layout="constrained")
-    figure.suptitle(heading, x=0.01, ha="left")
+    figure.suptitle(heading, x=0.01, ha="left", fontsize=13.0)
     cells = np.atleast_1d(figure.subfigures(rows, columns, squeeze=False)).ravel()
     return figure, list(cells[:count])
 

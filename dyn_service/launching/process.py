@@ -23,6 +23,8 @@ from dyn_service.launching.plan import ProcessPlan
 QUICK_DEATH_S = 5.0
 """A process that lives shorter than this after its start makes the next delay longer."""
 MOST_QUICK_DEATHS = 10
+MOST_FAILED_STARTS = 3
+"""So often in a row may a process end without having been ready before; what is wrong with it will not pass."""
 MAX_DELAY_S = 30.0
 TAIL_LINES = 200
 
@@ -74,6 +76,7 @@ class ManagedProcess:
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _started_s: float = 0.0
     _quick_deaths: int = 0
+    _ever_ready: bool = False
 
     async def run(self) -> None:
         """Runs the process until it is stopped, is done, or fails for good."""
@@ -96,12 +99,17 @@ class ManagedProcess:
 
     def mark_ready(self, pid: int) -> None:
         """Takes note that the process with this id says it is ready."""
-        if pid == self.pid and self.state is State.STARTING:
+        if self.state is State.STARTING and self._is_ours(pid):
+            self._ever_ready = True
             self._enter(State.READY)
             self.ready.set()
 
+    def let_end(self) -> None:
+        """From now on it is not started again."""
+        self._stop.set()
+
     async def stop(self, hurry: asyncio.Event) -> None:
-        """Stops it: SIGINT, after `sigterm_timeout_s` SIGTERM, after `sigkill_timeout_s` SIGKILL; hurry skips to that."""
+        """Stops it: SIGINT, after `sigterm_timeout_s` SIGTERM, after `sigkill_timeout_s` SIGKILL; hurry goes there."""
         self._stop.set()
         if self._process is not None and self._process.returncode is None:
             self._enter(State.STOPPING)
@@ -176,6 +184,8 @@ class ManagedProcess:
         self._quick_deaths = self._quick_deaths + 1 if quick else 0
         if 0 <= plan.respawn_max_retries <= self.restarts:
             self.fault = f"{exit_text(status)} after {self.restarts} restarts, the most that are allowed"
+        elif not self._ever_ready and len(self.exits) >= MOST_FAILED_STARTS:
+            self.fault = f"{exit_text(status)}; started {len(self.exits)} times, it was never ready"
         elif plan.respawn_max_retries < 0 and self._quick_deaths > MOST_QUICK_DEATHS:
             self.fault = f"{exit_text(status)}; {self._quick_deaths} times in a row within {QUICK_DEATH_S:.0f} s"
         if self.fault is not None:
@@ -183,6 +193,13 @@ class ManagedProcess:
             return False
         self.restarts += 1
         return True
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether the id is that of this process or of one in its group (behind a launch-prefix)."""
+        try:
+            return self.pid is not None and (pid == self.pid or os.getpgid(pid) == self.pid)
+        except ProcessLookupError:
+            return False
 
     def _delay_s(self) -> float:
         base = self.plan.respawn_delay_s

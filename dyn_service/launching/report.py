@@ -4,6 +4,8 @@
     recording.npz      the recordings as arrays, `<node>.<channel>` with `<node>.<channel>.columns`
     tracking.png efforts.png loads.png round_trip.png
     logs/              what the processes wrote
+
+Every number in `report.json` comes from what the nodes sent; what JSON cannot say, an infinity, is null.
 """
 
 from __future__ import annotations
@@ -93,9 +95,10 @@ def summary_lines(content: dict[str, Any]) -> list[str]:
             )
     if tracking is not None and tracking["rms"] is not None:
         worst = max(tracking["joints"], key=lambda joint: joint["max"])
+        share = 100.0 * tracking["share_under_command"]
         lines.append(
-            f"tracking error: rms {tracking['rms']:.2e}, max {tracking['max']:.2e} "
-            f"({worst['name']}, {worst['unit']}), under command {100.0 * tracking['share_under_command']:.1f} % of the time"
+            f"tracking error: rms {tracking['rms']:.2e}, max {tracking['max']:.2e} ({worst['name']}, {worst['unit']}), "
+            f"under command {share:.1f} % of the time"
         )
     return lines
 

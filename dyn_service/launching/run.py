@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
 from rich.console import Console
 
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.launching.board import Board
 from dyn_service.launching.display import Display
 from dyn_service.launching.plan import LaunchPlan, ProcessPlan, make_plan
 from dyn_service.launching.schema import read_launch_file
@@ -46,6 +47,7 @@ def launch_file(
         raise InvalidArgumentError(f"duration is {duration_s}: expected a positive number of seconds")
     launch = read_launch_file(Path(path))
     screen = console if console is not None else Console()
+    write_report = _report_writer(report_dir) if report_dir is not None else None
     # what is wrong with the file shows before anything is started or made
     with private_runtime() as runtime:
         plan = make_plan(launch, dict(arguments or {}), scratch=runtime.folder)
@@ -66,14 +68,30 @@ def launch_file(
         screen.print(f"[launch] stopped: {outcome.reason}", markup=False, highlight=False)
         for fault in outcome.faults:
             screen.print(f"[launch] not clean: {fault}", markup=False, highlight=False, soft_wrap=True)
-    if report_dir is not None:
-        from dyn_service.launching.report import write_report  # matplotlib, only where it is needed
-
+    if report_dir is not None and write_report is not None:
         screen.print(f"[launch] writing the report to {report_dir}", markup=False, highlight=False, soft_wrap=True)
         summary = write_report(report_dir, plan, supervisor.board, outcome)
         for line in summary:
             screen.print(f"[launch] {line}", markup=False, highlight=False, soft_wrap=True)
     return outcome.exit_code
+
+
+def _report_writer(folder: Path) -> Callable[[Path, LaunchPlan, Board, Outcome], list[str]]:
+    """What writes the report, found before anything is started: its folder must be there, and its libraries.
+
+    Raises:
+        InvalidArgumentError: The folder cannot be made.
+        FailedPreconditionError: matplotlib is not installed.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgumentError(f"report folder {str(folder)!r} cannot be made: {error.strerror}") from None
+    try:
+        from dyn_service.launching.report import write_report
+    except ImportError as error:
+        raise FailedPreconditionError(f"a report needs {error.name}, which is not installed") from None
+    return write_report
 
 
 async def _supervise(

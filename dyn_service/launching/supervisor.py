@@ -145,8 +145,9 @@ class Supervisor:
         """Runs the launch to its end."""
         loop = asyncio.get_running_loop()
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        for number in numbers:
-            loop.add_signal_handler(number, self.request_stop, f"stopped by {number.name}")
+        with contextlib.suppress(ValueError, RuntimeError):  # signals are for the main thread only
+            for number in numbers:
+                loop.add_signal_handler(number, self.request_stop, f"stopped by {number.name}")
         context = zmq.asyncio.Context()
         pull = context.socket(zmq.PULL)
         pull.setsockopt(zmq.RCVHWM, 0)
@@ -222,6 +223,8 @@ class Supervisor:
 
     async def _shut_down(self, runs: list[asyncio.Task[None]]) -> None:
         self._stop.set()
+        for process in self.processes:
+            process.let_end()
         for process in reversed(self.processes[: len(runs)]):
             await process.stop(self._hurry)
         await asyncio.gather(*runs)

@@ -136,7 +136,9 @@ def _joints(description: Description) -> Iterator[Note]:
             place = Place(description.source, named("joint", joint.name), joint.line)
             for text in _joint(joint):
                 yield place.note("doubted", text)
-            if joint.mimic is not None and types[joint.mimic.joint] == "fixed":
+            if joint.mimic is not None and joint.mimic.joint not in types:
+                yield place.note("doubted", f"follows joint {quoted(joint.mimic.joint)}, which the robot does not have")
+            elif joint.mimic is not None and types[joint.mimic.joint] == "fixed":
                 yield place.note("doubted", f"follows joint {quoted(joint.mimic.joint)}, which is fixed")
 
 

@@ -4,7 +4,7 @@ The text is parsed by expat behind defusedxml's guards. A document type declarat
 entities, expanding or external, since they cannot be declared anywhere else. Text between tags, comments and processing
 instructions are skipped: URDF says everything in attributes.
 
-Cost: one pass, time and memory linear in the text, both bounded by `Limits`.
+Cost: one pass, time and memory linear in the text, both bounded by `ReadLimits`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from defusedxml.expatreader import create_parser  # type: ignore[import-untyped,
 from dyn_service.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError, ResourceExhaustedError
 from dyn_service.model.places import Place, shown_path
 
-BYTE_ORDER_MARK = "\ufeff"
-BLANKS = " \t\r\n"
+BEFORE_XML = "\ufeff \t\r\n"
+"""A byte order mark and blanks: what may stand before the first `<`."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class ReadLimits:
     """The largest description that is read. The largest real ones known have 0.2 MB, 4000 elements, 130 links.
 
     size: bytes of text. elements: in all. depth: of nested elements. attributes: of one element. links: of the robot.
@@ -56,7 +56,7 @@ class Element:
         return [child for child in self.children if child.tag == tag]
 
     def walk(self) -> Iterator[Element]:
-        """This element and all below it, in document order."""
+        """Yields the element and all below it, in document order."""
         stack = [self]
         while stack:
             element = stack.pop()
@@ -64,7 +64,7 @@ class Element:
             stack += reversed(element.children)
 
 
-def load(path: str | os.PathLike[str], limits: Limits) -> str:
+def load(path: str | os.PathLike[str], limits: ReadLimits) -> str:
     """The text of a file, read only if it is a regular file within the limit.
 
     Args:
@@ -104,7 +104,7 @@ def load(path: str | os.PathLike[str], limits: Limits) -> str:
     return decode(data, name, limits)
 
 
-def decode(data: bytes, file: str, limits: Limits) -> str:
+def decode(data: bytes, file: str, limits: ReadLimits) -> str:
     """The bytes as UTF-8 text, whatever encoding the XML declaration may name.
 
     Raises:
@@ -121,7 +121,7 @@ def decode(data: bytes, file: str, limits: Limits) -> str:
         raise Place(file, line=line).fault(message) from None
 
 
-def parse(text: str, file: str, limits: Limits) -> Element:
+def parse(text: str, file: str, limits: ReadLimits) -> Element:
     """The root element of an XML text.
 
     Args:
@@ -133,7 +133,7 @@ def parse(text: str, file: str, limits: Limits) -> Element:
         UrdfError: Empty, malformed, or with a document type declaration; `line` is where it was noticed.
         ResourceExhaustedError: Beyond a limit.
     """
-    body = text.removeprefix(BYTE_ORDER_MARK).lstrip(BLANKS)
+    body = text.lstrip(BEFORE_XML)
     skipped = text[: len(text) - len(body)].count("\n")
     if not body:
         raise Place(file).fault("there is no text, expected an XML document")
@@ -172,7 +172,7 @@ def parse(text: str, file: str, limits: Limits) -> Element:
 class _Builder(ContentHandler):
     """Collects the elements that the parser reports."""
 
-    def __init__(self, file: str, line: Callable[[], int], limits: Limits) -> None:
+    def __init__(self, file: str, line: Callable[[], int], limits: ReadLimits) -> None:
         super().__init__()
         self.root: Element | None = None
         self.open: list[Element] = []
@@ -201,7 +201,7 @@ class _Builder(ContentHandler):
         self.open.pop()
 
 
-def _hold_size(size: int, file: str, limits: Limits) -> None:
+def _hold_size(size: int, file: str, limits: ReadLimits) -> None:
     if size > limits.size:
         raise _too_much(file, f"more than {limits.size} bytes of text")
 

@@ -205,7 +205,7 @@ def rotation_of_quaternion(xyzw: Vector, place: Place, notes: list[Note]) -> Mat
 
 
 def pose_of_matrix(value: Any, place: Place) -> tuple[Vector, Matrix]:
-    """xyz and rotation of a loaded object's 4 x 4 pose; identity where it is None.
+    """Position and rotation of a loaded object's 4 x 4 pose; identity where it is None.
 
     Raises:
         UrdfError: Not a finite 4 x 4 matrix, or one that is no rigid motion.

@@ -22,7 +22,7 @@ import numpy as np
 from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError
 from dyn_service.model import loaded, quantities
 from dyn_service.model.description import Description, Inertial, Joint, Limit, Link, Matrix, Mimic, Note, Vector
-from dyn_service.model.markup import BLANKS, BYTE_ORDER_MARK, Element, Limits, decode, load, parse
+from dyn_service.model.markup import BEFORE_XML, Element, ReadLimits, decode, load, parse
 from dyn_service.model.places import Place, counted, named, quoted, shown_path, unused
 from dyn_service.model.structure import assemble
 
@@ -41,7 +41,7 @@ MOMENTS = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
 OTHER_FORMATS = {"sdf": "SDFormat", "world": "SDFormat", "mujoco": "MuJoCo's MJCF", "mujocoinclude": "MuJoCo's MJCF"}
 
 
-def read(source: str | os.PathLike[str] | bytes | object, *, limits: Limits | None = None) -> Description:
+def read(source: str | os.PathLike[str] | bytes | object, *, limits: ReadLimits | None = None) -> Description:
     """A robot from wherever it comes.
 
     Args:
@@ -65,7 +65,7 @@ def read(source: str | os.PathLike[str] | bytes | object, *, limits: Limits | No
     if isinstance(source, (bytes, bytearray)):
         return read_text(bytes(source), limits=limits)
     if isinstance(source, str):
-        start = source.removeprefix(BYTE_ORDER_MARK).lstrip(BLANKS)[:1]
+        start = source.lstrip(BEFORE_XML)[:1]
         if start == "<":
             return read_text(source, limits=limits)
         if not start:
@@ -76,15 +76,15 @@ def read(source: str | os.PathLike[str] | bytes | object, *, limits: Limits | No
     return loaded.read(source)
 
 
-def read_file(path: str | os.PathLike[str], *, limits: Limits | None = None) -> Description:
+def read_file(path: str | os.PathLike[str], *, limits: ReadLimits | None = None) -> Description:
     """A robot from a URDF file. Arguments and errors as of `read`."""
-    limits = limits or Limits()
+    limits = limits or ReadLimits()
     return _Reader(shown_path(path), limits).robot(load(path, limits))
 
 
-def read_text(text: str | bytes, *, source: str = TEXT, limits: Limits | None = None) -> Description:
+def read_text(text: str | bytes, *, source: str = TEXT, limits: ReadLimits | None = None) -> Description:
     """A robot from the XML text. Opens no file. `source` is the name that faults give; the rest as of `read`."""
-    limits = limits or Limits()
+    limits = limits or ReadLimits()
     if isinstance(text, bytes):
         text = decode(text, source, limits)
     return _Reader(source, limits).robot(text)
@@ -93,7 +93,7 @@ def read_text(text: str | bytes, *, source: str = TEXT, limits: Limits | None = 
 class _Reader:
     """Reads one robot; holds its notes and what it left out."""
 
-    def __init__(self, file: str, limits: Limits) -> None:
+    def __init__(self, file: str, limits: ReadLimits) -> None:
         self._file = file
         self._limits = limits
         self._notes: list[Note] = []
@@ -312,4 +312,4 @@ def _refuse_other_formats(root: Element, place: Place) -> None:
         raise Place(place.file, line=root.line).fault(f"the root element is {quoted(root.tag)}, expected <robot>")
 
 
-__all__ = ["Limits", "read", "read_file", "read_text"]
+__all__ = ["ReadLimits", "read", "read_file", "read_text"]

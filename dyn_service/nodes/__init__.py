@@ -1,4 +1,6 @@
 """Processes around a robot: the simulated plant, its controller, the server; each also runs by itself.
 
     python -m dyn_service.nodes.plant --ros-args --params-file config/panda_plant.yaml
+
+A node takes ROS 2's node arguments, speaks over topics, and tells a launcher how it does, if there is one.
 """

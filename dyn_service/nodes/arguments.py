@@ -1,6 +1,8 @@
 """The command line of a node, as in ROS 2.
 
     python -m dyn_service.nodes.plant --ros-args -r __node:=plant -r __ns:=/arm --params-file FILE -p name:=value
+
+Also `--remap` for `-r` and `--param` for `-p`. Later parameters win over earlier ones.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ so that the tracking error obeys e-ddot + kd e-dot + kp e = 0 while the model is
 
 A command computed from the state at time t begins to act at t + delay and then acts for one period T. With delay
 compensation the reference, and the state predicted under the reference's acceleration, are taken at the middle of
-that time, t + delay + T/2: the held effort is then right to second order in T instead of to first. The delay is what the
-plant reports of earlier commands, the median of the last ones.
+that time, t + delay + T/2: the held effort is then right to second order in T instead of to first. The delay is what
+the plant reports of earlier commands, the median of the last ones.
 
 The reference begins at the measured state, whenever the plant was not under this controller's command before: at
 the start, and after commands had become stale. So taking over never jumps.

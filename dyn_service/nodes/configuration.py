@@ -167,11 +167,11 @@ def _construct(loader: _Loader, node: yaml.Node, place: Place, lines: dict[Place
 
 
 def _explain(error: msgspec.ValidationError, kind: Any) -> tuple[str, Place]:
-    """msgspec's message without its path, and the path."""
+    """The message without its path, and the path."""
     message, _, path = str(error).partition(" - at `$")
     steps: list[str | int] = []
     for key, index in _PATH_STEP.findall(path.removesuffix("`")):
-        steps.append(key if key else int(index) if index != "..." else "*")
+        steps.append(key or (int(index) if index != "..." else "*"))
     unknown = _UNKNOWN_FIELD.fullmatch(message)
     if unknown:
         name = unknown.group(1)

@@ -4,6 +4,8 @@
       ros__parameters:
         rate_hz: 1000.0
         gains: {kp: 900.0}    # the same parameter as gains.kp
+
+In the name of a node `*` stands for one part and `**` for any number of them.
 """
 
 from __future__ import annotations

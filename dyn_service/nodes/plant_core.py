@@ -126,8 +126,9 @@ class Plant:
         """
         settings, counters = self.settings, self.counters
         for _ in range(steps):
-            # the command's age is counted in steps, so half a step keeps rounding from deciding
-            if self.mode == ACTIVE and self.time_s - self._accepted_s > settings.command_timeout_s + 0.5 * settings.dt_s:
+            # the age is a count of steps: half a step keeps rounding from deciding
+            age_s = self.time_s - self._accepted_s - 0.5 * settings.dt_s
+            if self.mode == ACTIVE and age_s > settings.command_timeout_s:
                 self._go_stale()
             counters.steps += 1
             if self.mode == BRAKED:

@@ -34,7 +34,7 @@ from dyn_service.errors import (
     UnavailableError,
 )
 from dyn_service.protocol.limits import Limits
-from dyn_service.server.endpoints import DEFAULT_ENDPOINT, bind, is_local
+from dyn_service.server.endpoints import DEFAULT_ENDPOINT, Bound, bind, is_local
 from dyn_service.server.service import SLOW_BYTES, Service
 from dyn_service.server.worker import Task, Worker
 
@@ -94,7 +94,7 @@ class Server:
         self.service = Service(robots, limits=self._limits, allow_load=local if allow_load is None else allow_load)
         self._owns_context = context is None and not any(e.startswith("inproc://") for e in self._asked)
         self._context = context or (zmq.Context() if self._owns_context else zmq.Context.instance())
-        self._bound: tuple[str, ...] = ()
+        self._bound: tuple[Bound, ...] = ()
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._counters = self.service.metrics.counters
@@ -103,7 +103,7 @@ class Server:
     @property
     def endpoints(self) -> tuple[str, ...]:
         """Where the server listens, with the ports that were chosen; empty before it has started."""
-        return self._bound
+        return tuple(bound.endpoint for bound in self._bound)
 
     def start(self) -> None:
         """Listens, and answers in a thread of its own.
@@ -202,6 +202,8 @@ class Server:
         finally:
             ended = self._worker.join(0.1)
             self._router.close(linger=int(_GRACE_S * 1000))
+            for bound in self._bound:
+                bound.clear()
             if self._owns_context and ended:  # else a compiler is still at work: closing would wait for it
                 self._context.term()
 
@@ -300,7 +302,7 @@ class Server:
 
     def _wind_up(self) -> None:
         """Takes no more connections, answers what has arrived, refuses what has not been begun."""
-        for endpoint in self._bound:
+        for endpoint in self.endpoints:
             with suppress(zmq.ZMQError):
                 self._router.unbind(endpoint)
         while self._router.getsockopt(zmq.EVENTS) & _POLLIN:

@@ -7,6 +7,8 @@ import ipaddress
 import os
 import socket
 import stat
+from contextlib import suppress
+from dataclasses import dataclass
 
 import zmq
 
@@ -52,13 +54,31 @@ def is_local(endpoint: str) -> bool:
         return False
 
 
-def bind(router: zmq.Socket[bytes], endpoint: str) -> str:
+@dataclass(frozen=True)
+class Bound:
+    """Where a server listens. file: the socket file of an ipc endpoint, with its device and inode."""
+
+    endpoint: str
+    file: tuple[str, int, int] | None = None
+
+    def clear(self) -> None:
+        """Removes the socket file, unless another server has put its own in its place."""
+        if self.file is None:
+            return
+        path, device, inode = self.file
+        with suppress(FileNotFoundError):
+            found = os.stat(path)
+            if (found.st_dev, found.st_ino) == (device, inode):
+                os.unlink(path)
+
+
+def bind(router: zmq.Socket[bytes], endpoint: str) -> Bound:
     """Listens on the endpoint.
 
     An ipc endpoint is a file: only its owner may connect, and a file that a live server listens on is left alone.
 
     Returns:
-        The endpoint with the port that was chosen for a port of 0 or `*`.
+        The endpoint, with the port that was chosen for a port of 0 or `*`.
 
     Raises:
         InvalidArgumentError: The endpoint is none.
@@ -77,7 +97,9 @@ def bind(router: zmq.Socket[bytes], endpoint: str) -> str:
     bound = router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
     if path is not None and not path.startswith("@"):
         os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
-    return endpoint if endpoint.startswith("inproc://") else bound
+        found = os.stat(path)
+        return Bound(bound, (path, found.st_dev, found.st_ino))
+    return Bound(bound)
 
 
 def _refuse_taken(path: str) -> None:

@@ -167,7 +167,7 @@ EXECUTABLE = "  - executable: {cmd: sleep 1}\n"
         ),
         (
             "launch:\n  - executable: {cmd: [sleep]}",
-            "test.launch.yaml:2: launch[0].executable.cmd: expected `str | bool | int | float`, got `array`",
+            "test.launch.yaml:2: launch[0].executable.cmd: expected `int | float | str | bool`, got `array`",
         ),
         (
             "launch:\n  - group:\n      - arg: {name: a, default: b}\n      - lett: {}",
@@ -194,8 +194,8 @@ EXECUTABLE = "  - executable: {cmd: sleep 1}\n"
         ("launch:\n  - node: {pkg: dyn_service, exec: plan}",
          "test.launch.yaml:2: launch[0].node.exec: package 'dyn_service' has no node 'plan'; did you mean 'plant'?"),
         ("launch:\n  - node: {pkg: os; ls, exec: e}", "test.launch.yaml:2: launch[0].node.pkg: 'os; ls' is not a name"),
-        ("launch:\n  - node:\n      pkg: dyn_service\n      exec: plant\n      param:\n        - {name: robot, value: r}\n"
-         "        - {name: rate_hz, value: fast}",
+        ("launch:\n  - node:\n      pkg: dyn_service\n      exec: plant\n      param:\n"
+         "        - {name: robot, value: r}\n        - {name: rate_hz, value: fast}",
          "test.launch.yaml:7: launch[0].node.param[1]: parameter 'rate_hz': expected `float`, got `str`"),
         ("launch:\n  - node: {pkg: dyn_service, exec: plant, param: [{name: robot, value: r}, {name: rate, value: 1}]}",
          "test.launch.yaml:2: launch[0].node.param[1]: parameter 'rate': unknown key 'rate'; did you mean 'rate_hz'?"),

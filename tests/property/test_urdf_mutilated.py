@@ -57,10 +57,12 @@ def held(source: str | bytes) -> None:
     assert len(robot.joints) == len(robot.links) - 1
     for joint in robot.joints:
         assert abs(np.linalg.norm(joint.axis) - 1) < 1e-12
-        assert np.abs(joint.rotation @ joint.rotation.T - np.eye(3)).max() < 1e-9 and np.isfinite(joint.xyz).all()
+        assert np.abs(joint.rotation @ joint.rotation.T - np.eye(3)).max() < 1e-9
+        assert np.isfinite(joint.xyz).all()
     for link in robot.links:
         if link.inertial is not None:
-            assert link.inertial.mass >= 0 and np.isfinite(link.inertial.inertia).all()
+            assert link.inertial.mass >= 0
+            assert np.isfinite(link.inertial.inertia).all()
 
 
 @settings(max_examples=150, deadline=None)

@@ -76,7 +76,8 @@ def other_doubt(robot: Description, link: str) -> str:
 def test_same_robot_by_yourdfpy(name: str) -> None:
     text, objects = read(NAMED[name]), read(by_yourdfpy(NAMED[name]))
     assert_same(text, objects, stand_ins=False)
-    assert objects.source == "<yourdfpy URDF>" and not any(note.line for note in objects.notes)
+    assert objects.source == "<yourdfpy URDF>"
+    assert not any(note.line for note in objects.notes)
     # Doubts are of the robot, so they are the same ones.
     assert [(note.element, note.text) for note in text.notes if note.kind == "doubted"] == [
         (note.element, note.text) for note in objects.notes if note.kind == "doubted"
@@ -94,7 +95,8 @@ def test_links_without_inertial_are_named() -> None:
     robot = read(by_urchin(NAMED["romeo_small.urdf"]))
     doubted = [note.element for note in robot.notes if note.text.startswith(STAND_IN)]
     without = [f"link '{link.name}'" for link in read(NAMED["romeo_small.urdf"]).links if link.inertial is None]
-    assert doubted == without and len(without) > 5
+    assert doubted == without
+    assert len(without) > 5
 
 
 AXIS = """<robot name="r"><link name="a"/><link name="b"><inertial><mass value="2"/>
@@ -114,7 +116,8 @@ def axis_file(tmp_path: Path) -> Path:
 def test_yourdfpy_axes_and_dynamics(axis_file: Path) -> None:
     """yourdfpy keeps the axis as long as it was, damping as text, and None where there is no origin."""
     loaded = by_yourdfpy(axis_file)
-    assert isinstance(loaded.robot.joints[0].dynamics.damping, str) and loaded.robot.joints[0].origin is None
+    assert isinstance(loaded.robot.joints[0].dynamics.damping, str)
+    assert loaded.robot.joints[0].origin is None
     robot = read(loaded)
     (joint,) = robot.joints
     assert joint.axis.tolist() == [0, 0.6, 0.8]
@@ -135,7 +138,8 @@ def test_bare_robot_of_yourdfpy(axis_file: Path) -> None:
 
 def test_urchin_axes(axis_file: Path) -> None:
     (joint,) = read(by_urchin(axis_file)).joints
-    assert np.allclose(joint.axis, [0, 0.6, 0.8], atol=1e-16) and (joint.damping, joint.friction) == (0.25, 0.5)
+    assert np.allclose(joint.axis, [0, 0.6, 0.8], atol=1e-16)
+    assert (joint.damping, joint.friction) == (0.25, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -214,8 +218,8 @@ FAULTS: list[tuple[str, dict[str, Any], str, str]] = [
      "the type 'hinge' is unknown, expected revolute, continuous, prismatic or fixed"),
     ("damping as a word", {"joint_dynamics": SimpleNamespace(damping="nan", friction=None)}, "joint 'j' dynamics",
      "attribute 'damping': expected a plain decimal number, found 'nan'"),
-    ("mimic unknown", {"joint_mimic": SimpleNamespace(joint="k", multiplier=None, offset=None)}, "joint 'j' mimic",
-     "the joint 'k' to follow is not a joint of the robot"),
+    ("mimic of itself", {"joint_mimic": SimpleNamespace(joint="j", multiplier=None, offset=None)}, "joint 'j' mimic",
+     "the joint follows itself, expected another joint"),
 ]
 # fmt: on
 
@@ -255,7 +259,8 @@ def test_object_is_not_changed_nor_shared() -> None:
     description = read(robot)
     pose[0, 3] = axis[1] = 9.0
     (joint,) = description.joints
-    assert joint.xyz.tolist() == [0, 0, 0] and joint.axis.tolist() == [1, 0, 0]
+    assert joint.xyz.tolist() == [0, 0, 0]
+    assert joint.axis.tolist() == [1, 0, 0]
 
 
 def test_arrays_of_objects_hold_no_negative_zero() -> None:

@@ -114,7 +114,8 @@ def test_plain_form() -> None:
 
 def test_numbers_of_numpy_become_plain() -> None:
     plain = receipt(before=MassSummary(np.float64(1.0), np.zeros(3))).to_dict()["mass"]["before"]
-    assert type(plain["mass_kg"]) is float and [type(value) for value in plain["com_m"]] == [float] * 3
+    assert type(plain["mass_kg"]) is float
+    assert [type(value) for value in plain["com_m"]] == [float] * 3
 
 
 def test_numbers_that_json_has_not() -> None:
@@ -124,7 +125,8 @@ def test_numbers_that_json_has_not() -> None:
         "before": {"mass_kg": 0.0, "com_m": [None, None, None]},
         "after": {"mass_kg": None, "com_m": [0.0, 0.0, 0.0]},
     }
-    assert "nan" in made.render() and "inf" in made.render()
+    assert "nan" in made.render()
+    assert "inf" in made.render()
 
 
 def test_masses_that_differ_show() -> None:
@@ -144,8 +146,11 @@ def test_notes_stand_in_the_order_of_lines() -> None:
 def test_one_link() -> None:
     made = receipt(read_text('<robot name="rock"><link name="stone"/></robot>'), merged=(), movable=(), bodies=0)
     lines = made.render().splitlines()
-    assert lines[0] == "rock: 1 link, 0 joints" and "  notes          none" in lines
-    assert len(lines) == 10 and made.to_dict()["notes"] == [] and made.to_dict()["joints"] == {}
+    assert lines[0] == "rock: 1 link, 0 joints"
+    assert "  notes          none" in lines
+    assert len(lines) == 10
+    assert made.to_dict()["notes"] == []
+    assert made.to_dict()["joints"] == {}
 
 
 def test_fixed_joints_only() -> None:
@@ -157,7 +162,8 @@ def test_fixed_joints_only() -> None:
 def test_without_fingerprint() -> None:
     description = read_text(GRIPPER)
     made = build_receipt(description, before=TOTAL, after=TOTAL, movable=(), bodies=3, merged=())
-    assert made.fingerprint == "" and "  fingerprint    -" in made.render().splitlines()
+    assert made.fingerprint == ""
+    assert "  fingerprint    -" in made.render().splitlines()
 
 
 def test_sources_without_lines_have_no_empty_column() -> None:
@@ -175,4 +181,5 @@ def test_every_kind_of_note_is_shown() -> None:
 def test_names_cannot_command_the_terminal(name: str) -> None:
     """C1 control characters and direction marks are legal in XML."""
     text = receipt(read_text(f'<robot name="{name}"><link name="{name}"/></robot>'), merged=()).render()
-    assert all(line.isprintable() for line in text.split("\n")) and name not in text
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert name not in text

@@ -134,3 +134,9 @@ def test_mass_further_out(second: str, doubted: bool) -> None:
 def test_joint(inner: str, text: str) -> None:
     robot = two_links(f'<origin/><axis xyz="1 0 0"/>{inner}')
     assert notes(robot) == [("doubted", "joint 'j'", text, 7)]
+
+
+def test_mimic_of_a_joint_that_does_not_exist() -> None:
+    """Real files have it, and what is not acted on cannot mislead: noted, not refused."""
+    robot = two_links(f'{PLAIN}<mimic joint="k"/>')
+    assert ("doubted", "joint 'j'", "follows joint 'k', which the robot does not have", 7) in notes(robot)
