@@ -15,6 +15,7 @@ Arithmetic carries the flags reassoc, nsz, contract and arcp, never nnan or ninf
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -275,15 +276,25 @@ def _emit_loop(
 
         def move(mover: ir.Function, buffer: Any, first: int, k: int, operand: Operand) -> None:
             base = _at(b, bases[k], b.mul(start, strides[k]))
+            cell = _at(b, buffer, _integer(size * first))
             *outer, width = operand.shape
-            for row in range(math.prod(outer)):
-                place = base
-                remainder = row
-                for axis in range(len(outer) - 1, -1, -1):
-                    remainder, position = divmod(remainder, outer[axis])
-                    place = _at(b, place, b.mul(core[k][axis], _integer(position)))
-                cell = _at(b, buffer, _integer(size * (first + row * width)))
-                b.call(mover, [cell, place, states, strides[k], _integer(width), core[k][-1]])
+            if not outer:
+                b.call(mover, [cell, base, states, strides[k], _integer(width), core[k][-1]])
+                return
+            packed = ir.Constant(ir.IntType(1), 1)
+            for axis, stride in enumerate(core[k]):
+                expected = 8 * math.prod(operand.shape[axis + 1 :])
+                packed = b.and_(packed, b.icmp_signed("==", stride, _integer(expected)))
+            with b.if_else(packed) as (at_once, row_by_row):
+                with at_once:
+                    b.call(mover, [cell, base, states, strides[k], _integer(operand.size), _integer(8)])
+                with row_by_row:
+                    for row, place in enumerate(itertools.product(*map(range, outer))):
+                        at = base
+                        for stride, position in zip(core[k], place, strict=False):
+                            at = _at(b, at, b.mul(stride, _integer(position)))
+                        cell = _at(b, buffer, _integer(size * (first + row * width)))
+                        b.call(mover, [cell, at, states, strides[k], _integer(width), core[k][-1]])
 
         for k, (first, operand) in enumerate(zip(_running(o.size for o in inputs), inputs, strict=False)):
             move(gather, source, first, k, operand)

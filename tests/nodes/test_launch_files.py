@@ -167,7 +167,7 @@ EXECUTABLE = "  - executable: {cmd: sleep 1}\n"
         ),
         (
             "launch:\n  - executable: {cmd: [sleep]}",
-            "test.launch.yaml:2: launch[0].executable.cmd: expected `int | float | str | bool`, got `array`",
+            "test.launch.yaml:2: launch[0].executable.cmd: expected `bool | int | float | str`, got `array`",
         ),
         (
             "launch:\n  - group:\n      - arg: {name: a, default: b}\n      - lett: {}",

@@ -16,7 +16,8 @@ from tests.random_robots import random_urdf
 from dyn_service.errors import PermissionDeniedError
 from dyn_service.kernels import store
 from dyn_service.kernels.graph import trace
-from dyn_service.kernels.jit import compile_ir, host
+from dyn_service.kernels.gufunc import make_gufunc
+from dyn_service.kernels.jit import LoadedCode, compile_ir, host
 from dyn_service.kernels.lower import lower
 from dyn_service.queries import QUERIES
 from dyn_service.robot import Robot
@@ -96,12 +97,40 @@ def test_operations_grow_linearly_with_the_chain() -> None:
 
 
 @pytest.mark.parametrize("lanes", [2, 4, 8])
-def test_every_vector_width_lowers_and_compiles(lanes: int) -> None:
+def test_every_vector_width_gives_the_same_answer(lanes: int) -> None:
     """Machines without AVX-512 run other widths of the same code; LLVM splits what the host does not have."""
-    robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
-    row = QUERIES["forward_dynamics"]
-    graph = trace(robot.bodies.tree, robot.signature(row, "articulated"))
-    assert compile_ir(lower(graph, lanes, "loop"))
+    robot = Robot.from_urdf(random_urdf(1))
+    rng = np.random.default_rng(0)
+    q, v, tau = rng.normal(size=(3, 21, robot.nv))
+    for query in ("forward_dynamics", "constraint_forces"):
+        row = QUERIES[query]
+        signature = robot.signature(row, next(iter(row.kernels)))
+        graph = trace(robot.tree if row.links else robot.bodies.tree, signature)
+        kernel = make_gufunc(signature, LoadedCode(compile_ir(lower(graph, lanes, "loop"))), "loop")
+        found, expected = kernel(q, v, tau, [0, 0, -9.81]), robot.evaluate(query, {"q": q, "v": v, "tau": tau})
+        found = found if isinstance(found, tuple) else (found,)
+        for name, array in zip(row.outputs, found, strict=True):
+            # Widths may fuse products differently: rounding, times the condition of the mass matrix.
+            np.testing.assert_allclose(array, expected[name], rtol=1e-10, atol=1e-10 * np.abs(expected[name]).max())
+
+
+def test_operands_of_any_layout() -> None:
+    """`out=` arrays with strides of their own are filled entry by entry."""
+    robot = Robot.from_urdf(URDF / "ten_body_tree.urdf")
+    q = np.random.default_rng(0).normal(size=(19, robot.nq))
+    expected = robot.mass_matrix(q)
+    signature = robot.signature(QUERIES["mass_matrix"], "")
+    graph = trace(robot.bodies.tree, signature)
+    kernel = make_gufunc(signature, LoadedCode(compile_ir(lower(graph, host().lanes, "loop"))), "loop")
+    for out in (
+        np.zeros((19, 10, 10)),
+        np.zeros((19, 10, 10)).swapaxes(1, 2),
+        np.zeros((19, 30, 10))[:, ::3],
+        np.zeros((10, 10, 19)).T,
+        np.zeros((19, 10, 10))[::-1],
+    ):
+        kernel(q, out=out)
+        np.testing.assert_array_equal(out, expected)
 
 
 @pytest.fixture

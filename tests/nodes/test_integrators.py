@@ -1,0 +1,83 @@
+"""Integrators: order of convergence, energy, batches; rollouts of a robot."""
+
+import numpy as np
+import pytest
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.robot import Robot
+from dyn_service.sim import INTEGRATORS, advance, integrator, rollout
+from tests.conftest import URDF
+
+
+def pendulum(q: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """A pendulum with drag, so that the acceleration depends on the velocity too."""
+    return -np.sin(q) - 0.1 * v * np.abs(v)
+
+
+def end(method: str, steps: int) -> float:
+    """Where a swing from 1 rad is after 2 s; it does not stand still before, so the drag is smooth on its way."""
+    q, v = advance(integrator(method), pendulum, np.array([1.0]), np.array([-0.1]), 2.0, steps)
+    return float(q[0])
+
+
+@pytest.mark.parametrize(("method", "order"), [("semi_implicit_euler", 1), ("rk4", 4)])
+def test_order_of_convergence(method: str, order: int) -> None:
+    exact = end("rk4", 4096)
+    errors = np.abs([end(method, steps) - exact for steps in (32, 64, 128)])
+    found = np.log2(errors[:-1] / errors[1:])
+    np.testing.assert_allclose(found, order, atol=0.15)  # higher terms of the error are still a few percent
+
+
+def test_semi_implicit_euler_keeps_the_energy_of_an_oscillator_bounded() -> None:
+    q, v = np.array([1.0]), np.array([0.0])
+    for _ in range(200):
+        q, v = advance(INTEGRATORS["semi_implicit_euler"], lambda at, _: -at, q, v, 5.0, 50)
+    # the step keeps q^2 + v^2 - dt q v exactly, so the energy stays within dt/2 of it: 5 %
+    assert float(q[0] ** 2 + v[0] ** 2) == pytest.approx(1.0, abs=0.06)
+
+
+@pytest.mark.parametrize("method", sorted(INTEGRATORS))
+def test_a_batch_is_its_members(method: str) -> None:
+    q, v = np.linspace(-1.0, 1.0, 5)[:, None], np.linspace(0.0, 2.0, 5)[:, None]
+    together = advance(integrator(method), pendulum, q, v, 0.5, 10)
+    for k in range(5):
+        alone = advance(integrator(method), pendulum, q[k], v[k], 0.5, 10)
+        assert np.array_equal(together[0][k], alone[0])
+        assert np.array_equal(together[1][k], alone[1])
+
+
+def test_rollout_of_a_robot_keeps_its_energy() -> None:
+    robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    start = np.array([0.5, -0.4])
+    motion = rollout(robot.forward_dynamics, start, np.zeros(2), np.zeros((400, 2)), dt_s=0.005, substeps=2)
+    assert motion.t[-1] == pytest.approx(2.0)
+    assert np.array_equal(motion.q[0], start)
+    kinetic = 0.5 * np.einsum("ti,tij,tj->t", motion.v, robot.mass_matrix(motion.q), motion.v)
+    # d(kinetic)/dt = -g(q) . v: integrated along the motion by the trapezoidal rule, whose error is dt^2 of its size
+    power = -(robot.gravity_forces(motion.q) * motion.v).sum(axis=-1)
+    work = np.concatenate([[0.0], np.cumsum(0.5 * (power[1:] + power[:-1]) * 0.005)])
+    assert kinetic.max() > 0.01
+    np.testing.assert_allclose(kinetic, work, atol=1e-3 * kinetic.max())
+
+
+def test_rollout_broadcasts_states_and_efforts() -> None:
+    def decay(q: np.ndarray, v: np.ndarray, tau: np.ndarray) -> np.ndarray:
+        return tau - v
+
+    motion = rollout(decay, np.zeros((4, 1, 2)), np.zeros(2), np.ones((3, 10, 2)), dt_s=0.1)
+    assert motion.q.shape == motion.v.shape == (4, 3, 11, 2)
+    np.testing.assert_allclose(motion.v[..., -1, :], 1.0 - np.exp(-1.0), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tau": np.zeros(2)}, r"tau \(2,\), q \(2,\), v \(2,\): expected"),
+        ({"dt_s": 0.0}, "dt_s 0.0 and substeps 1: expected positive numbers"),
+        ({"method": "euler"}, "unknown integrator 'euler': expected one of rk4, semi_implicit_euler"),
+    ],
+)
+def test_faults(arguments: dict, message: str) -> None:
+    given = {"tau": np.zeros((3, 2)), "dt_s": 0.1, **arguments}
+    with pytest.raises(InvalidArgumentError, match=message):
+        rollout(lambda q, v, tau: tau, np.zeros(2), np.zeros(2), **given)

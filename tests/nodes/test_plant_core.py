@@ -1,0 +1,154 @@
+"""The simulated plant without sockets or clocks: commands, staleness, limits, catching up."""
+
+import numpy as np
+import pytest
+
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.nodes.messages import JointCommand, decode_command, decode_state, encode
+from dyn_service.nodes.plant import initial_position
+from dyn_service.nodes.plant_core import JointLimits, Plant, PlantSettings
+
+NAMES = ("a", "b")
+LIMITS = JointLimits(np.array([-1.0, -np.inf]), np.array([1.0, np.inf]), np.array([10.0, np.inf]))
+
+
+def plant(**settings) -> Plant:
+    """Two unit masses."""
+    settings = PlantSettings(**{"dt_s": 0.001, "command_timeout_s": 0.01, **settings})
+    return Plant(lambda q, v, tau: tau, NAMES, LIMITS, np.zeros(2), settings, session=7)
+
+
+def command(of: Plant, effort, **changes) -> JointCommand:
+    state = of.state()
+    fields = {"session": 7, "state_seq": state.seq, "stamp": state.stamp, "name": NAMES, "effort": list(effort)}
+    return JointCommand(**{**fields, **changes})
+
+
+def test_stands_still_until_the_first_command_then_moves() -> None:
+    one = plant()
+    one.advance(100)
+    assert (one.mode, one.time_s, one.q.tolist()) == ("braked", 0.1, [0.0, 0.0])
+    assert one.offer(command(one, [2.0, 4.0]))
+    one.advance(5)
+    assert one.mode == "active"
+    np.testing.assert_allclose(one.v, [0.01, 0.02], rtol=1e-12)
+    np.testing.assert_allclose(one.q, [0.5 * 2.0 * 0.005**2, 0.5 * 4.0 * 0.005**2], rtol=1e-9)
+
+
+def test_catching_up_is_the_same_motion() -> None:
+    one, other = plant(), plant()
+    for each in (one, other):
+        assert each.offer(command(each, [2.0, 4.0]))
+    one.advance(7)
+    for _ in range(7):
+        other.advance(1)
+    assert one.state() == other.state()
+
+
+@pytest.mark.parametrize(
+    ("policy", "effort", "velocity"), [("zero", 0.0, 0.011), ("hold", 1.0, 0.03), ("brake", 0.0, 0.0)]
+)
+def test_stale_policies(policy: str, effort: float, velocity: float) -> None:
+    one = plant(stale_policy=policy)
+    assert one.offer(command(one, [1.0, 1.0]))
+    one.advance(11)
+    assert one.mode == "active"  # 10 ms are over only now: the command acted in 11 steps
+    one.advance(19)
+    assert one.mode == "stale"
+    assert one.effort[0] == effort
+    assert one.v[0] == pytest.approx(velocity, rel=1e-9)
+    assert (one.counters.stale_events, one.counters.stale_steps) == (1, 19)
+    assert one.offer(command(one, [1.0, 1.0]))
+    assert one.mode == "active"
+
+
+def test_refused_commands() -> None:
+    one = plant()
+    one.advance(50)
+    good = command(one, [1.0, 1.0])
+    for changes in (
+        {"session": 8},
+        {"stamp": one.time_s - 0.0101},
+        {"stamp": one.time_s + 0.001},
+        {"name": ("a", "c")},
+        {"name": ("a",), "effort": [1.0]},
+        {"effort": [1.0]},
+        {"effort": [1.0, float("nan")]},
+        {"effort": [1.0, float("inf")]},
+    ):
+        assert not one.offer(command(one, [1.0, 1.0], **changes)), changes
+    assert (one.counters.refused, one.mode) == (8, "braked")
+    assert one.offer(good)
+    assert not one.offer(command(one, [1.0, 1.0], state_seq=good.state_seq - 1)), "older than the one in force"
+
+
+def test_joints_go_by_name() -> None:
+    one = plant()
+    assert one.offer(command(one, [3.0, 1.0], name=("b", "a")))
+    assert one.effort.tolist() == [1.0, 3.0]
+
+
+@pytest.mark.parametrize(("clamp", "acts"), [(True, 10.0), (False, 25.0)])
+def test_effort_limits(clamp: bool, acts: float) -> None:
+    one = plant(clamp_effort=clamp)
+    assert one.offer(command(one, [25.0, 1e6]))
+    one.advance(3)
+    assert one.effort.tolist() == [acts, 1e6]
+    assert (one.counters.over_effort_steps, one.counters.clamped_steps) == (3, 3 * clamp)
+
+
+def test_positions_out_of_range_are_counted() -> None:
+    one = plant()
+    one.q = np.array([1.5, 100.0])
+    assert one.offer(command(one, [0.0, 0.0]))
+    one.advance(4)
+    assert one.counters.out_of_range_steps == 4
+
+
+def test_release_brakes() -> None:
+    one = plant()
+    assert one.offer(command(one, [1.0, 1.0]))
+    one.advance(5)
+    assert one.offer(command(one, [9.0, 9.0], release=True))
+    one.advance(5)
+    assert (one.mode, one.v.tolist(), one.effort.tolist()) == ("braked", [0.0, 0.0], [0.0, 0.0])
+
+
+def test_divergence_names_the_joint() -> None:
+    one = plant()
+    one.forward_dynamics = lambda q, v, tau: np.array([0.0, np.inf])
+    assert one.offer(command(one, [0.0, 0.0]))
+    with pytest.raises(FailedPreconditionError, match=r"diverged before t = 0.001 s at joint 'b'"):
+        one.advance(1)
+
+
+def test_delay_of_a_command_is_reported() -> None:
+    one = plant()
+    given = command(one, [0.0, 0.0])
+    one.advance(2)
+    assert one.offer(given)
+    one.advance(1)
+    state = one.state()
+    assert (state.command_seq, state.command_delay) == (0, pytest.approx(0.002))
+
+
+def test_messages_survive_the_wire() -> None:
+    one = plant()
+    assert decode_state(encode(one.state())) == one.state()
+    given = command(one, [0.1, -0.2])
+    assert decode_command(encode(given)) == given
+    for frame in (b"", b"\xc1", encode(given), b"\x81\xa1v\x01"):
+        with pytest.raises(InvalidArgumentError, match="not a joint state"):
+            decode_state(frame)
+
+
+def test_initial_position() -> None:
+    assert initial_position([], NAMES, LIMITS).tolist() == [0.0, 0.0]
+    limits = JointLimits(np.array([1.0, 2.0]), np.array([3.0, np.inf]), LIMITS.effort)
+    assert initial_position([], NAMES, limits).tolist() == [2.0, 2.0]
+    assert initial_position({"b": 5.0}, NAMES, limits).tolist() == [2.0, 5.0]
+    assert initial_position([7.0, 8.0], NAMES, limits).tolist() == [7.0, 8.0]
+    with pytest.raises(InvalidArgumentError, match="no joint 'c'; the joints are a, b"):
+        initial_position({"c": 1.0}, NAMES, limits)
+    with pytest.raises(InvalidArgumentError, match="initial_position has 1 numbers, the robot 2 joints"):
+        initial_position([1.0], NAMES, limits)
