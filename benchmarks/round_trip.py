@@ -19,13 +19,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 
 import numpy as np
 import zmq
+from msgspec import UNSET
 
 from dyn_service import Client, RemoteRobot
+from dyn_service.client.core import pack_inputs, pack_request
 from dyn_service.client.sockets import prepare
 
 URDF = Path(__file__).parents[1] / "urdf" / "panda.urdf"
@@ -62,53 +65,48 @@ def measure(calls: int) -> list[dict]:
     """The figures for each transport and query."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for transport, endpoint in (("ipc", f"ipc://{folder}/serve"), ("tcp", "tcp://127.0.0.1:0")):
-            server, endpoint = start([sys.executable, "-m", "dyn_service", "serve", str(URDF), "--bind", endpoint])
+        for transport, place in (("ipc", "ipc://{folder}/{name}"), ("tcp", "tcp://127.0.0.1:0")):
+            serve = [sys.executable, "-m", "dyn_service", "serve", str(URDF), "--bind"]
+            server, endpoint = start([*serve, place.format(folder=folder, name="serve")])
             try:
                 with Client(endpoint, timeout_s=10.0) as client:
-                    for query, ask in questions(client.robot("panda")).items():
-                        ask()
-                        request_bytes, reply_bytes = sizes(client, ask)
-                        place = f"ipc://{folder}/echo" if transport == "ipc" else "tcp://127.0.0.1:0"
-                        script = [sys.executable, __file__, "--echo", place, str(reply_bytes)]
-                        echo_server, echo_endpoint = start(script)
+                    panda = client.robot("panda")
+                    for query, inputs in questions(panda.nv).items():
+                        request, reply = exchange(endpoint, panda, query, inputs)
+                        script = [sys.executable, __file__, "--echo", place.format(folder=folder, name=query)]
+                        echo_server, echo_endpoint = start([*script, str(len(reply))])
                         try:
-                            figures = alternate(bare(echo_endpoint, bytes(request_bytes)), ask, calls)
+                            ask = partial(getattr(panda, query), **inputs)
+                            figures = alternate(bare(echo_endpoint, request), ask, calls)
                         finally:
                             stop(echo_server)
-                        size = {"request_bytes": request_bytes, "reply_bytes": reply_bytes}
+                        size = {"request_bytes": len(request), "reply_bytes": len(reply)}
                         rows.append({"transport": transport, "query": query, **size, **figures})
             finally:
                 stop(server)
     return rows
 
 
-def questions(panda: RemoteRobot) -> dict[str, Callable[[], object]]:
-    """One state, as a control loop asks."""
-    state = np.random.default_rng(0).uniform(-0.5, 0.5, (5, panda.nv))
-    q, v, a, q_ref, v_ref = state
+def questions(nv: int) -> dict[str, dict]:
+    """The inputs of one state, as a control loop sends them."""
+    q, v, a, q_ref, v_ref = np.random.default_rng(0).uniform(-0.5, 0.5, (5, nv))
+    gains = {"kp": 100.0, "kd": 20.0}
     return {
-        "inverse_dynamics": lambda: panda.inverse_dynamics(q, v, a),
-        "computed_torque": lambda: panda.computed_torque(q, v, q_ref, v_ref, a, kp=100.0, kd=20.0),
+        "inverse_dynamics": {"q": q, "v": v, "a": a},
+        "computed_torque": {"q": q, "v": v, "q_ref": q_ref, "v_ref": v_ref, "a_ref": a, **gains},
     }
 
 
-def sizes(client: Client, ask: Callable[[], object]) -> tuple[int, int]:
-    """The bytes of a request and of its reply, as the server counts them."""
-    before, _ = client.stats(), ask()
-    quiet = client.stats()
-    after_two = (ask(), ask(), client.stats())[-1]
-    counters = [stats["counters"] for stats in (before, quiet, after_two)]
-    asked = [c["received_bytes"] for c in counters]
-    sent = [c["sent_bytes"] for c in counters]
-    request = (asked[2] - asked[1]) - (asked[1] - asked[0])
-    stats_reply = 0
-    reply = (sent[2] - sent[1]) - (sent[1] - sent[0]) - stats_reply
+def exchange(endpoint: str, panda: RemoteRobot, query: str, inputs: dict) -> tuple[bytes, bytes]:
+    """A request and its reply, in bytes."""
+    for _ in range(2):  # the first may bring times of unusual size
+        request = pack_request(1000, query, panda.name, pack_inputs(inputs), UNSET, panda.fingerprint, 1e4)
+        reply = bare(endpoint, request)()
     return request, reply
 
 
-def bare(endpoint: str, request: bytes) -> Callable[[], object]:
-    """A round trip to the echo."""
+def bare(endpoint: str, request: bytes) -> Callable[[], bytes]:
+    """A round trip of a bare socket."""
     socket = prepare(zmq.Context.instance().socket(zmq.DEALER))
     socket.setsockopt(zmq.RCVTIMEO, 10_000)
     socket.connect(endpoint)

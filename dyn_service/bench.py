@@ -1,8 +1,8 @@
 """How fast this machine answers, beside the engine a user could pick instead.
 
-Every figure is the time per state on one core. Where Pinocchio is installed (`pip install pin`), each round times us and
-it in turn, so that both meet the same noise; a ratio is the median over rounds of theirs by ours, with its spread. A
-single call goes from Python and back on one state. A batch is one call on many states for us; Pinocchio's bindings take
+Every figure is the time per state on one core. Where Pinocchio is installed (`pip install pin`), each round times us
+and it in turn, so that both meet the same noise; a ratio is the median over rounds of theirs by ours, with its
+spread. A single call goes from Python and back on one state. A batch is one call on many states for us; Pinocchio's bindings take
 one state at a time, so there it is a loop in Python, which is what its users write.
 """
 
@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -103,8 +104,8 @@ def _rows(path: Path, peer: Any | None, batch: int) -> list[Row]:
                 robot,
                 query,
                 1,
-                lambda call=call, one=one: _repeat(call, one),
-                other and (lambda other=other, one=one: _repeat(other, one)),
+                partial(_repeat, call, one),
+                partial(_repeat, other, one) if other else None,
             )
         )
         rows.append(
@@ -112,8 +113,8 @@ def _rows(path: Path, peer: Any | None, batch: int) -> list[Row]:
                 robot,
                 query,
                 batch,
-                lambda call=call, arrays=arrays: _whole(call, arrays, batch),
-                other and (lambda other=other, few=few: _loop(other, few)),
+                partial(_whole, call, arrays, batch),
+                partial(_loop, other, few) if other else None,
             )
         )
     return rows
@@ -178,7 +179,13 @@ def _processor() -> str:
 
 def _table(rows: list[Row], about: dict[str, Any]) -> str:
     head = f"{'robot':<18}{'DoF':>4}  {'query':<18}{'states':>7}{'ours':>11}{'Pinocchio':>12}{'ratio':>8}  spread"
-    lines = [about["machine"], about["peer"] or "no peer: `pip install pin` for a comparison", about["method"], "", head]
+    lines = [
+        about["machine"],
+        about["peer"] or "no peer: `pip install pin` for a comparison",
+        about["method"],
+        "",
+        head,
+    ]
     for row in rows:
         line = f"{row.robot:<18.18}{row.dof:>4}  {row.query:<18}{row.states:>7}{row.ours_us:>8.3f} us"
         if row.ratio is not None and row.theirs_us is not None:

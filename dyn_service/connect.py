@@ -7,9 +7,8 @@ import os
 from dyn_service.client.core import DEFAULT_TIMEOUT_S
 from dyn_service.client.sync import Client, RemoteRobot
 from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.protocol.sockets import SCHEMES
 from dyn_service.queries import RobotQueries
-
-_SCHEMES = ("tcp://", "ipc://", "inproc://")
 
 
 def connect(target: str | os.PathLike[str], *, timeout_s: float = DEFAULT_TIMEOUT_S) -> RobotQueries:
@@ -29,9 +28,9 @@ def connect(target: str | os.PathLike[str], *, timeout_s: float = DEFAULT_TIMEOU
         UnavailableError: No server answers there.
     """
     text = os.fspath(target)
-    if not text.startswith(_SCHEMES):
+    if not text.startswith(SCHEMES):
         if "://" in text.partition("<")[0]:
-            schemes = ", ".join(_SCHEMES)
+            schemes = ", ".join(SCHEMES)
             raise InvalidArgumentError(f"target must be a URDF or start with {schemes}, found '{text}'", path="target")
         from dyn_service import Robot  # the engine is only needed here
 

@@ -59,7 +59,7 @@ class InvalidArgumentError(DynError, ValueError):
     code = "INVALID_ARGUMENT"
 
 
-class _DescriptionFault(DynError):
+class _DescriptionError(DynError):
     """A fault at a place in a robot description. `str()` is `file:line: element: cause`."""
 
     details = ("file", "line", "element")
@@ -83,7 +83,7 @@ class _DescriptionFault(DynError):
         return ": ".join(part for part in (place, self.element, self.message) if part)
 
 
-class UrdfError(_DescriptionFault, InvalidArgumentError):
+class UrdfError(_DescriptionError, InvalidArgumentError):
     """A robot description is malformed or contradicts itself."""
 
 
@@ -99,7 +99,7 @@ class UnimplementedError(DynError, NotImplementedError):
     code = "UNIMPLEMENTED"
 
 
-class UnsupportedJointError(_DescriptionFault, UnimplementedError):
+class UnsupportedJointError(_DescriptionError, UnimplementedError):
     """A joint of a type that this version does not support (planar, floating)."""
 
 

@@ -290,7 +290,7 @@ class RobotQueries(ABC):
     ) -> EffortResult:
         """Joint efforts that produce the acceleration `a` at the state `q`, `v`.
 
-            tau = M(q) a + C(q, v) v + g(q) - sum_B J_B(q)^T F_B
+        tau = M(q) a + C(q, v) v + g(q) - sum_B J_B(q)^T F_B
         """
         raise NotImplementedError
 
@@ -370,7 +370,9 @@ class RobotQueries(ABC):
         """Joint efforts that make the tracking error obey e-ddot + kd e-dot + kp e = 0."""
         raise NotImplementedError
 
-    @query(equation="forward kinematics: R_WL and p_WL from parent to child", kernel="kinematics.link_poses", links=True)
+    @query(
+        equation="forward kinematics: R_WL and p_WL from parent to child", kernel="kinematics.link_poses", links=True
+    )
     def link_poses(self, q: Position) -> LinkPoses:
         """Orientation and position of every link in the world."""
         raise NotImplementedError

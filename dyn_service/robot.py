@@ -3,8 +3,8 @@
     robot = Robot.from_urdf("urdf/panda.urdf")
     tau = robot.inverse_dynamics(q, v, a)          # (..., nv) from (..., nq), (..., nv), (..., nv)
 
-All inputs broadcast over leading axes. A state's answer is the same to the last bit alone or in a batch. NaN in gives NaN
-out: finiteness is checked where data enter from outside, on the wire.
+All inputs broadcast over leading axes. A state's answer is the same to the last bit alone or in a batch. NaN in gives
+NaN out: finiteness is checked where data enter from outside, on the wire.
 """
 
 from __future__ import annotations
@@ -314,16 +314,12 @@ class Robot(RobotQueries):
         spec = row.inputs[name]
         core = spec.dims(self._sizes(links=row.links))
         path = f"inputs.{name}"
-        try:
-            array = np.asarray(value)
-            if array.dtype.kind not in "fiu":
-                raise TypeError
-            array = array.astype(np.float64, copy=False)
-        except (TypeError, ValueError):
+        array = _numbers(value)
+        if array is None:
             raise InvalidArgumentError(
                 f"{name} must be real numbers of shape (..., {', '.join(map(str, core))}), found {_found(value)}",
                 path=path,
-            ) from None
+            )
         if spec.scalar and array.ndim == 0:
             return np.full(core, array[()])
         if array.ndim < len(core) or array.shape[array.ndim - len(core) :] != core:
@@ -440,20 +436,29 @@ def _checked_options(row: Query, options: Mapping[str, Any]) -> dict[str, Any]:
         if option.choices is not None and value not in option.choices:
             expected = " or ".join(f"'{choice}'" for choice in option.choices)
             raise InvalidArgumentError(f"{name} must be {expected}, found {value!r}", path=path)
-        if option.choices is None and value is not None:
-            if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(n, str) for n in value):
-                raise InvalidArgumentError(f"{name} must be a list of names, found {_found(value)}", path=path)
+        if option.choices is None and value is not None and not _is_names(value):
+            raise InvalidArgumentError(f"{name} must be a list of names, found {_found(value)}", path=path)
         chosen[name] = value
     return chosen
 
 
+def _is_names(value: Any) -> bool:
+    return not isinstance(value, str) and isinstance(value, Sequence) and all(isinstance(n, str) for n in value)
+
+
+def _numbers(value: Any) -> Array | None:
+    """The value as an array of doubles; None if it is not made of real numbers."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # nested lists of unequal lengths
+        return None
+    return array.astype(np.float64, copy=False) if array.dtype.kind in "fiu" or not array.size else None
+
+
 def _vector(value: Any, path: str) -> Array:
     """(..., 3) doubles."""
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        array = np.empty(0)
-    if array.ndim < 1 or array.shape[-1] != 3:
+    array = _numbers(value)
+    if array is None or array.ndim < 1 or array.shape[-1] != 3:
         raise InvalidArgumentError(f"{path} must be numbers of shape (..., 3), found {_found(value)}", path=path)
     return array
 

@@ -19,15 +19,16 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     from_wire,
 )
-from dyn_service.protocol.arrays import pack_array
+from dyn_service.protocol.arrays import WireArray, pack_array
 from dyn_service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.protocol.messages import VERSION, ReplyHead, Request, decode_reply_head, encode
+from dyn_service.protocol.sockets import SCHEMES
 from dyn_service.protocol.wrenches import pack_wrenches
 from dyn_service.queries import Query
 
 DEFAULT_TIMEOUT_S = 1.0
 
-_SCHEMES = ("tcp://", "ipc://", "inproc://")
+_F8 = np.dtype("<f8")
 
 
 class _ArrayReply(msgspec.Struct, gc=False):
@@ -48,7 +49,7 @@ def check_endpoint(endpoint: str) -> str:
     Raises:
         InvalidArgumentError: It is none; the message says how one looks.
     """
-    if not isinstance(endpoint, str) or not endpoint.startswith(_SCHEMES) or endpoint in _SCHEMES:
+    if not isinstance(endpoint, str) or not endpoint.startswith(SCHEMES) or endpoint in SCHEMES:
         message = f"endpoint must look like tcp://127.0.0.1:5755, ipc:///path or inproc://name, found {endpoint!r}"
         raise InvalidArgumentError(message, path="endpoint")
     return endpoint
@@ -92,11 +93,11 @@ def pack_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """
     packed: dict[str, Any] = {}
     for name, value in inputs.items():
-        if value is None:
-            continue
-        packed[name] = (
-            pack_wrenches(value, "inputs.wrenches") if name == "wrenches" else pack_array(value, f"inputs.{name}")
-        )
+        if value.__class__ is np.ndarray and value.dtype is _F8:
+            packed[name] = WireArray("<f8", value.shape, value.tobytes())
+        elif value is not None:
+            path = f"inputs.{name}"
+            packed[name] = pack_wrenches(value, path) if name == "wrenches" else pack_array(value, path)
     return packed
 
 

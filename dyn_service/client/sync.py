@@ -38,9 +38,8 @@ from dyn_service.client.core import (
 from dyn_service.client.sockets import forks, prepare
 from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
 from dyn_service.protocol.messages import ReplyHead
+from dyn_service.protocol.sockets import is_writable, plain_send
 from dyn_service.queries import Query, RobotQueries
-
-_POLLOUT = int(zmq.POLLOUT)
 
 
 class Client:
@@ -169,19 +168,17 @@ class Client:
         if timeout_s is None:
             timeout_s = self._timeout_s
         begun = perf_counter()
-        if not self._turn.acquire(timeout=timeout_s):
+        if not self._turn.acquire(False) and not self._turn.acquire(timeout=timeout_s):
             raise DeadlineExceededError(f"{query}: another thread's call took longer than {timeout_s:g} s")
         try:
             request_id = self._last_id = self._last_id + 1
             payload = pack_request(request_id, query, robot, inputs, options, model, timeout_s * 1e3)
             self._arm(timeout_s)
-            socket = self._socket
-            if self._is_inproc and not socket.getsockopt(zmq.EVENTS) & _POLLOUT:
+            if self._is_inproc and not is_writable(self._socket):
                 self._reconnect()  # the one transport that does not do so by itself
                 self._arm(timeout_s)
-                socket = self._socket
             try:
-                socket.send(payload)
+                self._send(payload)
             except zmq.Again:
                 raise UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s") from None
             until = begun + timeout_s
@@ -190,7 +187,7 @@ class Client:
                 if left < 0.999 * timeout_s:  # something took its time: only what is left of it may be waited
                     self._arm(max(left, 0.0))
                 try:
-                    head = read_head(socket.recv())
+                    head = read_head(self._socket.recv())
                 except zmq.Again:
                     raise self._no_answer(query, timeout_s) from None
                 if head is not None and head.id == request_id:
@@ -205,7 +202,7 @@ class Client:
         return read_plain(self.ask(query, robot, inputs, UNSET, UNSET, timeout_s))
 
     def _no_answer(self, query: str, timeout_s: float) -> DeadlineExceededError | UnavailableError:
-        connected = self._socket.getsockopt(zmq.EVENTS) & _POLLOUT
+        connected = is_writable(self._socket)
         if self._is_inproc:
             self._reconnect()  # what waits for a server yet to come must not reach it
         if connected:
@@ -234,6 +231,7 @@ class Client:
         context = self._given_context or zmq.Context.instance()
         self._socket = prepare(context.socket(zmq.DEALER))
         self._socket.connect(self._endpoint)
+        self._send = plain_send(self._socket)
         self._armed_s = -1.0
 
 

@@ -1,0 +1,1 @@
+"""The equations, one module per formulation, written once."""

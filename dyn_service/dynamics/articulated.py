@@ -115,7 +115,8 @@ def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenche
 
 def joint_inertias(tree: Tree, q: Any) -> tuple[list[float], list[float]]:
     """At a configuration in numbers: R_i, the inertia that joint i meets while the joints outward of it yield, and
-    G_i^T C_i G_i, what it meets while they hold. Per movable joint; NaN where R is lost because one outward of it is 0."""
+    G_i^T C_i G_i, what it meets while they hold. Per movable joint; NaN where R is lost because one outward of it is 0.
+    """
     D, G, M = influences(tree, ca.DM(q)), free_axes(tree), inertias(tree)
     yielding = branches(tree, D, G, M).R_inverse
     holding = gather(tree, M, lambda i, J: D[i].congruence(J))

@@ -21,7 +21,7 @@ from dyn_service.model.tree import Tree
 def constraint_forces(
     tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None
 ) -> dict[str, Mat]:
-    """wrench (nj, 6), actuation (nj,), constraint (nj, 6) of every named joint, row by row, in the child link's axes."""
+    """wrench (nj, 6), actuation (nj,), constraint (nj, 6) of every named joint, in the child link's axes."""
     a = forward_dynamics(tree, q, v, tau, gravity, wrenches)
     F, G = joint_loads(tree, q, v, a, gravity, wrenches)
     rows = [i for i, joint in enumerate(tree.joints) if joint]

@@ -29,13 +29,14 @@ def joint_vector(tree: Tree, x: Stack) -> Mat:
 
 def free_axes(tree: Tree) -> Stack:
     """G, one constant 6x1 column per body; 6x0 at fixed joints."""
-    none = ca.DM(3, 1)
-    columns = {
-        "revolute": lambda axis: join(constant(axis), none),
-        "prismatic": lambda axis: join(none, constant(axis)),
-        "fixed": lambda axis: ca.DM(6, 0),
-    }
-    return Stack(columns[motion](axis) for motion, axis in zip(tree.motion, tree.axis, strict=True))
+    columns = []
+    for motion, axis in zip(tree.motion, tree.axis, strict=True):
+        none, direction = ca.DM(3, 1), constant(axis)
+        if motion == "fixed":
+            columns.append(ca.DM(6, 0))
+        else:
+            columns.append(join(direction, none) if motion == "revolute" else join(none, direction))
+    return Stack(columns)
 
 
 def placements(tree: Tree, q: Mat) -> list[tuple[Mat, Mat]]:

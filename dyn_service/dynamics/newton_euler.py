@@ -40,9 +40,7 @@ def velocity_products(tree: Tree, D: Stack, G: Stack, V: Stack, v: Mat) -> Stack
         omega, d = angular(V[parent]), D[i].offset
         turned = D[i].rotation @ omega
         carried = D[i].rotation @ cross(omega, cross(omega, d))
-        products.append(
-            join(cross(turned, angular(rates[i])), carried + 2 * cross(turned, linear(rates[i])))
-        )
+        products.append(join(cross(turned, angular(rates[i])), carried + 2 * cross(turned, linear(rates[i]))))
     return Stack(products)
 
 
@@ -66,9 +64,7 @@ def world_acceleration(gravity: Mat) -> Mat:
     return join(ca.DM(3, 1), -gravity)
 
 
-def joint_loads(
-    tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: Stack | None = None
-) -> tuple[Stack, Stack]:
+def joint_loads(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: Stack | None = None) -> tuple[Stack, Stack]:
     """F, (13), and G: the load each parent exerts on its child at the joint's origin, in the child's axes."""
     D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
     V = velocities(tree, D, G, v)

@@ -1,8 +1,8 @@
 """Six-vectors, and how a body's motion and load pass between a parent and its child.
 
-A motion is V = [omega; v], a load F = [torque; force], angular part first, each in its own body's axes at its own body's
-origin (which is its joint). With R = R_CP, which turns parent axes into child axes, and d = p_PC in parent axes, the
-influence of a parent on its child, (4) of the Newton-Euler document in body axes, is
+A motion is V = [omega; v], a load F = [torque; force], angular part first, each in its own body's axes at its own
+body's origin (which is its joint). With R = R_CP, which turns parent axes into child axes, and d = p_PC in parent
+axes, the influence of a parent on its child, (4) of the Newton-Euler document in body axes, is
 
     D = [ R        0 ]        D V = [ R omega                  ]       D^T F = [ R^T torque + d x R^T force ]
         [ -R d~    R ]              [ R (v + omega x d)        ]               [ R^T force                  ]

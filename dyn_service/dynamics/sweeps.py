@@ -3,8 +3,8 @@
     outward   z = Psi_A x     solves z = Phi_A z + x       z_i = A_i z_ip + x_i                root to leaves
     inward    z = Psi_A^T x   solves z = Phi_A^T z + x     z_ip := z_ip + A_i^T z_i            leaves to root
 
-Newton-Euler document, Def. 1, 2, Prop. 1, 2 and the algorithms after (P4). `A` is one operator per body: the influence D
-of a parent on its child, or beta where joints yield (19b). Cost: O(N).
+Newton-Euler document, Def. 1, 2, Prop. 1, 2 and the algorithms after (P4). `A` is one operator per body: the influence
+D of a parent on its child, or beta where joints yield (19b). Cost: O(N).
 """
 
 from __future__ import annotations

@@ -42,7 +42,9 @@ def trace(tree: Tree, signature: Signature) -> Graph:
     module, _, name = signature.function.partition(".")
     function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
     symbols = {operand.name: ca.SX.sym(operand.name, operand.size) for operand in signature.inputs}
-    given = {name: _per_body(symbol) if name == "wrenches" else symbol for name, symbol in symbols.items()}
+    given: dict[str, Any] = {
+        name: _per_body(symbol) if name == "wrenches" else symbol for name, symbol in symbols.items()
+    }
     given |= {name: ca.DM(0, 1) for name in signature.padded}
     answer = function(tree, **given)
     outputs = answer if isinstance(answer, dict) else {signature.outputs[0].name: answer}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -18,11 +19,10 @@ _FROM_FUNC_AND_DATA_AND_SIGNATURE = 31
 
 @cache
 def _constructor() -> Callable[..., Any]:
-    from numpy._core import _multiarray_umath  # the capsule has no public name
-
+    umath = importlib.import_module("numpy._core._multiarray_umath")  # the capsule has no public name
     ctypes.pythonapi.PyCapsule_GetPointer.restype = ctypes.c_void_p
     ctypes.pythonapi.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    table = ctypes.pythonapi.PyCapsule_GetPointer(_multiarray_umath._UFUNC_API, None)
+    table = ctypes.pythonapi.PyCapsule_GetPointer(umath._UFUNC_API, None)
     address = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))[_FROM_FUNC_AND_DATA_AND_SIGNATURE]
     kind = ctypes.PYFUNCTYPE(
         ctypes.py_object,  # the new ufunc

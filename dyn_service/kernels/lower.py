@@ -155,7 +155,7 @@ class _loop_over:  # noqa: N801 - reads as a statement
 
 
 def _emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
-    """gather(in, base, states, state_stride, entries, entry_stride): `entries` vectors, lane l from state min(l, states-1).
+    """gather(in, base, states, state_stride, entries, entry_stride): lane l is state min(l, states - 1).
 
     Full blocks of contiguous entries are read row by row and transposed in registers, W entries at a time.
     """
@@ -183,7 +183,7 @@ def _emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
 
 
 def _emit_scatter(module: ir.Module, vector: ir.VectorType) -> ir.Function:
-    """scatter(out, base, states, state_stride, entries, entry_stride): the first `states` lanes of `entries` vectors."""
+    """scatter(out, base, states, state_stride, entries, entry_stride): the first `states` lanes."""
     function = _internal(module, "scatter", 6, 2, inline=False)
     source, base, states, state_stride, entries, entry_stride = function.args
     b = ir.IRBuilder(function.append_basic_block())
@@ -205,7 +205,7 @@ def _emit_scatter(module: ir.Module, vector: ir.VectorType) -> ir.Function:
 
 
 def _whole_tiles(b: ir.IRBuilder, vector: ir.VectorType, states: Any, entries: Any, entry_stride: Any) -> Any:
-    """How many entries can be moved in square tiles: all but a remainder if the block is full and entries lie packed."""
+    """How many entries move in square tiles: all but a remainder if the block is full and entries lie packed."""
     packed = b.icmp_signed("==", entry_stride, _integer(8))
     full = b.icmp_signed("==", states, _integer(vector.count))
     return b.select(b.and_(packed, full), b.and_(entries, _integer(-vector.count)), _integer(0))

@@ -139,24 +139,29 @@ class ManagedProcess:
         """Starts it and waits for its end; its status, None where it could not be started."""
         self.ready.clear()
         self._sent.clear()
+        # A pipe of our own: asyncio's would let us wait for whoever holds its other end, also a grandchild.
+        source, sink = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
                 *self.plan.command,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
+                stdout=sink,
                 stderr=asyncio.subprocess.STDOUT,
                 env={**self.environment, **self.plan.env},
                 cwd=self.plan.cwd,
                 start_new_session=True,
             )
         except OSError as error:
+            os.close(source)
             self.fault = f"cannot start {self.plan.command[0]!r}: {error.strerror}"
             self._enter(State.FAILED)
             return None
+        finally:
+            os.close(sink)
         self._process, self.pid, self._started_s = process, process.pid, time.monotonic()
         self.hooks.group(process.pid, True)
         self._enter(State.STARTING)
-        reader = asyncio.create_task(self._read(process))
+        reader = asyncio.create_task(self._read(source))
         if not self.plan.reports:
             self.mark_ready(process.pid)
         try:
@@ -207,18 +212,24 @@ class ManagedProcess:
             base = max(base, 0.1) * 2.0 ** (self._quick_deaths - 1)
         return max(self.plan.respawn_delay_s, min(base, MAX_DELAY_S))
 
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
+    async def _read(self, source: int) -> None:
+        stream = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(source, "rb", buffering=0)
+        )
         pending = b""
-        while chunk := await process.stdout.read(65536):
-            *lines, pending = (pending + chunk).split(b"\n")
-            for line in lines:
-                self._line(line)
-            if len(pending) > 65536:
+        try:
+            while chunk := await stream.read(65536):
+                *lines, pending = (pending + chunk).split(b"\n")
+                for line in lines:
+                    self._line(line)
+                if len(pending) > 65536:
+                    self._line(pending)
+                    pending = b""
+        finally:
+            transport.close()
+            if pending:
                 self._line(pending)
-                pending = b""
-        if pending:
-            self._line(pending)
 
     def _line(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace").rstrip("\r")

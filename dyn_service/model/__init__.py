@@ -1,0 +1,1 @@
+"""A robot as data: read, checked, and arranged parent-first."""

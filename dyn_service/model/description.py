@@ -21,8 +21,8 @@ JointType = Literal["revolute", "continuous", "prismatic", "fixed"]
 class Inertial:
     """`<inertial>`: mass (kg), centre of mass and axes of the inertia in the link frame, inertia about the centre.
 
-    mass: kg. com: (3,) m, in link axes. rotation: (3, 3), R_LI. inertia: (3, 3) kg m^2, about the centre of mass, in the
-    axes of the inertial frame (before `rotation` is applied).
+    mass: kg. com: (3,) m, in link axes. rotation: (3, 3), R_LI. inertia: (3, 3) kg m^2, about the centre of mass, in
+    the axes of the inertial frame (before `rotation` is applied).
     """
 
     mass: float

@@ -9,9 +9,9 @@ Body i hangs on body parent[i] by its inboard joint; parent[i] < i, and -1 is th
     one body, one joint   body i's pose is joint i's pose: the URDF child link's frame
 
 Two trees describe a robot. `Tree.from_description` has one body per link, fixed joints included (a joint without a free
-axis); there nothing is lost. `weld` makes from it the tree of the bodies that move against each other; it answers faster,
-and `Weld` says where each link went. Relations are those of the Newton-Euler document: ancestors {j <= i}, branch
-{j >= i}, children.
+axis); there nothing is lost. `weld` makes from it the tree of the bodies that move against each other; it answers
+faster, and `Weld` says where each link went. Relations are those of the Newton-Euler document: ancestors {j <= i},
+branch {j >= i}, children.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SNAP = 1e-14
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """Per movable joint, (nv,): lower, upper in rad | m, velocity in rad/s | m/s, effort in N m | N; inf where absent."""
+    """Per movable joint, (nv,): lower, upper (rad | m), velocity (rad/s | m/s), effort (N m | N); inf where absent."""
 
     lower: Vector
     upper: Vector
@@ -48,9 +48,9 @@ class Tree:
     """Bodies in parent-first order; entry i of each field belongs to body i.
 
     links: the link's name. joints: the inboard joint's name ("" for the root link, which stands fixed in the world).
-    parent: index, -1 for the world. motion: revolute, prismatic or fixed. axis: (3,) unit vector of the free axis in the
-    joint frame, which is also the body's. rotation, origin: R_PB, p_PB at q = 0. inertia: the body's. dof: index into q
-    and v, -1 for fixed joints.
+    parent: index, -1 for the world. motion: revolute, prismatic or fixed. axis: (3,) unit vector of the free axis in
+    the joint frame, which is also the body's. rotation, origin: R_PB, p_PB at q = 0. inertia: the body's. dof: index
+    into q and v, -1 for fixed joints.
     """
 
     name: str
@@ -154,13 +154,11 @@ class Tree:
 
     def total_inertia(self) -> BodyInertia:
         """The whole robot's inertia at q = 0, seen from the world."""
-        return combine(
-            inertia.placed(*pose) for inertia, pose in zip(self.inertia, self.poses_at_zero(), strict=True)
-        )
+        return combine(inertia.placed(*pose) for inertia, pose in zip(self.inertia, self.poses_at_zero(), strict=True))
 
     @cached_property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits over everything an answer depends on, names and limits too; not over the file's layout."""
+        """32 hexadecimal digits over all that answers depend on, names and limits too; not over the file's layout."""
         digest = hashlib.sha256()
         names = (self.name, *self.links, *self.joints, *self.motion, *sorted(self.continuous), *map(str, self.mimic))
         for name in names:

@@ -34,8 +34,11 @@ from dyn_service.errors import (
     UnavailableError,
 )
 from dyn_service.protocol.limits import Limits
+from dyn_service.protocol.messages import Head
+from dyn_service.protocol.sockets import is_readable, plain_send
 from dyn_service.server.endpoints import DEFAULT_ENDPOINT, Bound, bind, is_local
-from dyn_service.server.service import SLOW_BYTES, Service
+from dyn_service.server.plan import SLOW_BYTES
+from dyn_service.server.service import Job, Service
 from dyn_service.server.worker import Task, Worker
 
 if TYPE_CHECKING:
@@ -58,12 +61,14 @@ _HANDSHAKE_MS = 2000
 _HEARTBEAT_MS = 5000
 """A peer is asked for a sign of life so often, and dropped after three times without."""
 
-_POLLIN = int(zmq.POLLIN)
 _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.SNDMORE) | _NOBLOCK
 
 _Envelope = tuple[bytes, bool]
 """Where a reply goes: the peer, and whether it is a REQ socket, which wants an empty frame first."""
+
+_Received = tuple[_Envelope, bytes | memoryview, int]
+"""A request as it came in, with its time of receipt."""
 
 
 class Server:
@@ -179,6 +184,7 @@ class Server:
             router.close(linger=0)
             raise
         self._router = router
+        self._send_frame = plain_send(router)
         self._worker = Worker(self._open_bell, self._limits)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -215,13 +221,13 @@ class Server:
         except zmq.Again:
             return
         self._answer(self._receive(sender))
-        burst = []
-        while router.getsockopt(zmq.EVENTS) & _POLLIN and len(burst) < _BURST:
+        burst: list[_Received | None] = []
+        while is_readable(router) and len(burst) < _BURST:
             burst.append(self._receive(router.recv()))
         for received in burst:
             self._answer(received)
 
-    def _receive(self, sender: bytes) -> tuple[_Envelope, bytes | memoryview, int] | None:
+    def _receive(self, sender: bytes) -> _Received | None:
         """The rest of a message whose first frame was read, with its time of receipt; None if there is nothing to do."""
         frame = self._router.recv(copy=False)
         now = perf_counter_ns()
@@ -240,11 +246,11 @@ class Server:
         self._counters["received_bytes"] += len(frame)
         if count > 1:
             found = f"a message must be one frame, or an empty one and one more, found {count + is_req}"
-            self._send((sender, is_req), self.service.refuse(None, InvalidArgumentError(found)))
+            self._send((sender, is_req), self.service.refuse(Head(), InvalidArgumentError(found)))
             return None
         return (sender, is_req), frame.bytes if len(frame) <= SLOW_BYTES else frame.buffer, now
 
-    def _answer(self, received: tuple[_Envelope, bytes | memoryview, int] | None) -> None:
+    def _answer(self, received: _Received | None) -> None:
         if received is None:
             return
         envelope, payload, now = received
@@ -258,9 +264,15 @@ class Server:
         if isinstance(job, bytes):
             self._send(envelope, job)
         elif job.slow:
-            self._hand_over(envelope, partial(service.answer, job), partial(service.refuse, job.request), len(payload))
+            self._hand_over(envelope, partial(self._finish, job), partial(service.refuse, job.request), len(payload))
         else:
             self._send(envelope, service.answer(job))
+            service.count(job)
+
+    def _finish(self, job: Job) -> bytes:
+        reply = self.service.answer(job)
+        self.service.count(job)
+        return reply
 
     def _hand_over(
         self, envelope: _Envelope, work: Callable[[], bytes], refuse: Callable[[DynError], bytes], size: int
@@ -277,7 +289,7 @@ class Server:
     def _send(self, envelope: _Envelope, reply: bytes) -> None:
         """Sends the reply, or counts that it could not be sent; never waits."""
         sender, is_req = envelope
-        send = self._router.send
+        send = self._send_frame
         try:
             send(sender, _MORE)
             if is_req:
@@ -305,7 +317,7 @@ class Server:
         for endpoint in self.endpoints:
             with suppress(zmq.ZMQError):
                 self._router.unbind(endpoint)
-        while self._router.getsockopt(zmq.EVENTS) & _POLLIN:
+        while is_readable(self._router):
             self._answer(self._receive(self._router.recv()))
         for task in self._worker.abandon():
             self._send(task.envelope, task.refuse(UnavailableError("the server is shutting down")))

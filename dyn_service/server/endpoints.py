@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import zmq
 
 from dyn_service.errors import InvalidArgumentError, UnavailableError
+from dyn_service.protocol.sockets import SCHEMES
 
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5755"
 """Loopback: nothing outside this machine reaches a server that was not told otherwise."""
 
-_SCHEMES = ("tcp://", "ipc://", "inproc://")
 
 
 def check_endpoint(endpoint: str) -> str:
@@ -26,7 +26,7 @@ def check_endpoint(endpoint: str) -> str:
     Raises:
         InvalidArgumentError: It is none; the message says how one looks.
     """
-    scheme = next((scheme for scheme in _SCHEMES if endpoint.startswith(scheme)), None)
+    scheme = next((scheme for scheme in SCHEMES if endpoint.startswith(scheme)), None)
     rest = endpoint.removeprefix(scheme or "")
     port = rest.rpartition(":")[2]
     if (

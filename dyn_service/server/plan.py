@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Raw
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.protocol.arrays import pack_output, unpack_array
+from dyn_service.protocol.arrays import WireArray, pack_output, unpack_array
 from dyn_service.protocol.wrenches import unpack_wrenches
-from dyn_service.queries import QUERIES, Query
+from dyn_service.queries import Query
+from dyn_service.server.state import StateReader
 
 if TYPE_CHECKING:
     from dyn_service.robot import Robot
+
+SLOW_BYTES = 64 << 10
+"""A request or answer longer than this is work for another thread than the one that serves control loops."""
 
 
 class Plan:
@@ -29,8 +34,12 @@ class Plan:
         self._required = row.inputs.keys() - row.optional
         self._numbers = [name for name in row.inputs if row.inputs[name].scalar]
         self._output = next(iter(row.outputs)) if row.result_type is None else None
+        self._outputs = (*row.labels, *row.outputs)
         self._bytes_per_state = self._state_bytes(sizes)
         self._warm: set[tuple[Any, bool]] = set()
+        self._state_reader = StateReader(row, sizes) if sizes["nv"] and self._bytes_per_state <= SLOW_BYTES else None
+        self.read_state: Callable[[Raw], list[Any] | None] = lambda inputs: None
+        """The inputs of a request for one state, or None where the general way must be taken: not yet warm, for one."""
 
     @property
     def fingerprint(self) -> str:
@@ -109,7 +118,18 @@ class Plan:
         result = self._ask(**{**inputs, **numbers}, **options)
         if self._output is not None:
             return {self._output: pack_output(result)}
-        return {name: pack_output(getattr(result, name)) for name in (*self._row.labels, *self._row.outputs)}
+        return {name: pack_output(getattr(result, name)) for name in self._outputs}
+
+    def answer_state(self, values: list[Any]) -> dict[str, Any]:
+        """As `answer`, from what `read_state` gave.
+
+        Raises:
+            DynError: What the robot raises.
+        """
+        result = self._ask(*values) if not self._numbers else self._ask_by_name(values)
+        if self._output is not None:
+            return {self._output: WireArray("<f8", result.shape, result.tobytes())}
+        return {name: pack_output(getattr(result, name)) for name in self._outputs}
 
     def is_warm(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
         """Whether the kernel for this request has answered before; the first call may have to compile it."""
@@ -118,21 +138,16 @@ class Plan:
     def mark_warm(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         """Notes that the kernel for this request has answered."""
         self._warm.add(_variant(inputs, options))
+        if (None, False) in self._warm and self._state_reader is not None:
+            self.read_state = self._state_reader.read
+
+    def _ask_by_name(self, values: list[Any]) -> Any:
+        """Numbers are keywords of the methods."""
+        vectors = len(values) - len(self._numbers)
+        return self._ask(*values[:vectors], **dict(zip(self._numbers, values[vectors:], strict=True)))
 
     def _state_bytes(self, sizes: Mapping[str, int]) -> int:
         return 8 * sum(math.prod(spec.dims(sizes)) for spec in self._row.outputs.values())
-
-
-class Served:
-    """A robot and its plans, by query."""
-
-    def __init__(self, robot: Robot) -> None:
-        self.robot = robot
-        self.description = robot.describe()
-        links = len(robot.link_names)
-        joints = len(self.description["all_joint_names"])
-        sizes = {"nq": robot.nq, "nv": robot.nv, "nl": links, "nj": joints, "nb": links}
-        self.plans = {name: Plan(row, robot, sizes) for name, row in QUERIES.items()}
 
 
 def _variant(inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[Any, bool]:

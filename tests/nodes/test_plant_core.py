@@ -18,9 +18,9 @@ def plant(**settings) -> Plant:
     return Plant(lambda q, v, tau: tau, NAMES, LIMITS, np.zeros(2), settings, session=7)
 
 
-def command(of: Plant, effort, **changes) -> JointCommand:
+def command(of: Plant, efforts, **changes) -> JointCommand:
     state = of.state()
-    fields = {"session": 7, "state_seq": state.seq, "stamp": state.stamp, "name": NAMES, "effort": list(effort)}
+    fields = {"session": 7, "state_seq": state.seq, "stamp": state.stamp, "name": NAMES, "effort": list(efforts)}
     return JointCommand(**{**fields, **changes})
 
 

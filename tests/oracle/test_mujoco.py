@@ -5,10 +5,10 @@ from __future__ import annotations
 import mujoco
 import numpy as np
 import pytest
-from tests.oracle.test_pinocchio import STATES, TOLERANCE, TREES, relative_error
-from tests.random_robots import random_urdf
 
 from dyn_service.robot import Robot
+from tests.oracle.test_pinocchio import STATES, TOLERANCE, TREES, relative_error
+from tests.random_robots import random_urdf
 
 
 def mujoco_model(xml: str) -> mujoco.MjModel:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from dyn_service import errors
+from dyn_service.robot import Robot
 from tests.conftest import ROBOTS
 from tests.oracle.example_robots import REFUSED, SUPPORTED, path_of
 from tests.oracle.pinocchio_oracle import Oracle, with_fixed_joints_turning
 from tests.random_robots import random_urdf
-
-from dyn_service import errors
-from dyn_service.robot import Robot
 
 TREES = 200
 STATES = 100

@@ -1,4 +1,4 @@
-"""A state's answer does not depend on its company: alone, anywhere in a batch, in any memory layout, to the last bit."""
+"""A state's answer does not depend on its company, to the last bit: alone, in a batch, in any memory layout."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.conftest import URDF
-from tests.random_robots import random_urdf
 
 from dyn_service.queries import QUERIES, Wrench
 from dyn_service.robot import Robot
+from tests.conftest import URDF
+from tests.random_robots import random_urdf
 
 COUNT = 37
 """Not a multiple of any vector width, so the last block is a short one."""

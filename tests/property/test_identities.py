@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.random_robots import random_urdf
 
 from dyn_service.queries import Wrench
 from dyn_service.robot import Robot
+from tests.random_robots import random_urdf
 
 TREES = 12
 """Kernels are compiled per tree, so a handful of trees and many states."""
@@ -143,9 +143,7 @@ def test_wrenches_balance_weight_at_rest(state: tuple) -> None:
     carried = range(1, len(tree))
     weight = sum(tree.inertia[i].mass for i in carried) * gravity
     com = [poses.position[:, i] + poses.rotation[:, i] @ tree.inertia[i].com for i in carried]
-    weight_moment = sum(
-        np.cross(c, tree.inertia[i].mass * gravity) for i, c in zip(carried, com, strict=True)
-    )
+    weight_moment = sum(np.cross(c, tree.inertia[i].mass * gravity) for i, c in zip(carried, com, strict=True))
     close(force, np.broadcast_to(-weight, force.shape), weight, 1e-9)
     close(moment, -np.asarray(weight_moment), moment, 1e-9)
 
@@ -172,7 +170,9 @@ def test_external_wrench_does_its_power(state: tuple, seed: int, axes: str) -> N
         return poses.position[:, index] + poses.rotation[:, index] @ point
 
     velocity = (place(ahead) - place(behind)) / (2 * h)
-    spin = (ahead.rotation[:, index] - behind.rotation[:, index]) @ np.swapaxes(here.rotation[:, index], -1, -2) / (2 * h)
+    spin = (
+        (ahead.rotation[:, index] - behind.rotation[:, index]) @ np.swapaxes(here.rotation[:, index], -1, -2) / (2 * h)
+    )
     omega = np.stack([spin[:, 2, 1], spin[:, 0, 2], spin[:, 1, 0]], axis=-1)
     R = np.eye(3) if frame == "world" else here.rotation[:, robot.link_names.index(frame)]
     power = np.sum((R @ force) * velocity, axis=-1) + np.sum((R @ torque) * omega, axis=-1)
@@ -218,6 +218,4 @@ def test_link_order_in_the_file_does_not_matter(seed: int) -> None:
     q, v, a = rng.normal(size=(3, 5, one.nv))
     np.testing.assert_array_equal(one.inverse_dynamics(q, v, a), other.inverse_dynamics(q, v, a))
     np.testing.assert_array_equal(one.mass_matrix(q), other.mass_matrix(q))
-    np.testing.assert_array_equal(
-        one.constraint_forces(q, v, a).wrench, other.constraint_forces(q, v, a).wrench
-    )
+    np.testing.assert_array_equal(one.constraint_forces(q, v, a).wrench, other.constraint_forces(q, v, a).wrench)

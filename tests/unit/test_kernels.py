@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.conftest import URDF
-from tests.random_robots import random_urdf
 
 from dyn_service.errors import PermissionDeniedError
 from dyn_service.kernels import store
@@ -21,6 +19,8 @@ from dyn_service.kernels.jit import LoadedCode, compile_ir, host
 from dyn_service.kernels.lower import lower
 from dyn_service.queries import QUERIES
 from dyn_service.robot import Robot
+from tests.conftest import URDF
+from tests.random_robots import random_urdf
 
 
 @pytest.fixture(scope="module")

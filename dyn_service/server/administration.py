@@ -1,0 +1,79 @@
+"""Answers to the queries about the server itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dyn_service import __version__
+from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
+from dyn_service.protocol.arrays import describe_value
+from dyn_service.protocol.messages import VERSION, Request
+from dyn_service.server.metrics import Metrics
+from dyn_service.server.registry import Registry
+
+
+class Administrator:
+    """Answers `list_robots`, `describe_robot`, `load_robot`, `unload_robot`, `health` and `stats`."""
+
+    def __init__(self, registry: Registry, metrics: Metrics, *, allow_load: bool) -> None:
+        self._registry = registry
+        self._metrics = metrics
+        self._allow_load = allow_load
+        self._answers: Mapping[str, Callable[[Request], dict[str, Any]]] = {
+            "list_robots": self._list_robots,
+            "describe_robot": self._describe_robot,
+            "load_robot": self._load_robot,
+            "unload_robot": self._unload_robot,
+            "health": self._health,
+            "stats": self._stats,
+        }
+
+    def answer(self, request: Request) -> dict[str, Any]:
+        """The outputs of a query in `protocol.administration`.
+
+        Raises:
+            DynError: The query is refused.
+        """
+        return self._answers[request.query](request)
+
+    def _list_robots(self, request: Request) -> dict[str, Any]:
+        return {"robots": sorted(self._registry.served)}
+
+    def _describe_robot(self, request: Request) -> dict[str, Any]:
+        return self._registry.get(request.robot).description
+
+    def _load_robot(self, request: Request) -> dict[str, Any]:
+        self._check_change()
+        path = "inputs.urdf"
+        text = (request.inputs or {}).get("urdf")
+        if type(text) is not str:
+            raise InvalidArgumentError(f"urdf must be the text of a URDF, found {describe_value(text)}", path=path)
+        if not text.lstrip("\ufeff \t\r\n").startswith("<"):  # nor the path of a file on this side
+            raise InvalidArgumentError("urdf must be the text of a URDF, found no XML", path=path)
+        from dyn_service.robot import Robot  # not at the top: it brings the compiler
+
+        robot = Robot.from_urdf(text)
+        self._registry.add(robot)
+        return self._registry.get(robot.name).description
+
+    def _unload_robot(self, request: Request) -> dict[str, Any]:
+        self._check_change()
+        self._registry.remove(request.robot)
+        return {"robot": request.robot}
+
+    def _health(self, request: Request) -> dict[str, Any]:
+        return {
+            "status": "ok",
+            "version": __version__,
+            "protocol": [VERSION],
+            "robots": len(self._registry.served),
+            "uptime_s": self._metrics.uptime_s,
+        }
+
+    def _stats(self, request: Request) -> dict[str, Any]:
+        return self._metrics.to_dict()
+
+    def _check_change(self) -> None:
+        if not self._allow_load:
+            raise PermissionDeniedError("this server does not let its clients load or unload robots", path="query")

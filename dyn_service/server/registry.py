@@ -1,0 +1,92 @@
+"""The robots that a server serves, by name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from dyn_service.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+)
+from dyn_service.queries import QUERIES
+from dyn_service.server.plan import Plan
+
+if TYPE_CHECKING:
+    from dyn_service.robot import Robot
+
+
+class Served:
+    """A robot, what clients are told of it, and its plans by query."""
+
+    def __init__(self, robot: Robot) -> None:
+        self.robot = robot
+        self.description = robot.describe()
+        links = len(robot.link_names)
+        joints = len(self.description["all_joint_names"])
+        sizes = {"nq": robot.nq, "nv": robot.nv, "nl": links, "nj": joints, "nb": links}
+        self.plans = {name: Plan(row, robot, sizes) for name, row in QUERIES.items()}
+
+
+class Registry:
+    """Robots may come and go while others read: a change replaces the map as a whole.
+
+    Args:
+        robots: The first robots.
+        limit: How many there may be.
+    """
+
+    def __init__(self, robots: Iterable[Robot], limit: int) -> None:
+        self.served: dict[str, Served] = {}
+        self._limit = limit
+        self._change = threading.Lock()
+        for robot in robots:
+            self.add(robot)
+
+    def get(self, name: Any) -> Served:
+        """The robot of that name, as requests know it.
+
+        Raises:
+            InvalidArgumentError: It is no name.
+            NotFoundError: No robot has it.
+        """
+        if not isinstance(name, str):
+            raise InvalidArgumentError("robot must be the name of a robot, found nothing", path="robot")
+        served = self.served.get(name)
+        if served is None:
+            known = ", ".join(sorted(self.served)) or "none"
+            raise NotFoundError(f"there is no robot '{name}'; the robots are {known}", path="robot")
+        return served
+
+    def add(self, robot: Robot) -> None:
+        """Serves one more robot; the one that is served already changes nothing.
+
+        Raises:
+            FailedPreconditionError: Another robot has its name.
+            ResourceExhaustedError: There are too many.
+        """
+        with self._change:
+            known = self.served.get(robot.name)
+            if known is not None:
+                if known.robot.fingerprint == robot.fingerprint:
+                    return
+                raise FailedPreconditionError(
+                    f"robot '{robot.name}' is served with fingerprint {known.robot.fingerprint}, this one has "
+                    f"{robot.fingerprint}: unload the other first"
+                )
+            if len(self.served) >= self._limit:
+                raise ResourceExhaustedError(f"{len(self.served)} robots are served, which is the limit")
+            self.served = {**self.served, robot.name: Served(robot)}
+
+    def remove(self, name: Any) -> None:
+        """Stops serving a robot; answers on their way still arrive.
+
+        Raises:
+            NotFoundError: There is none of that name.
+        """
+        with self._change:
+            self.get(name)
+            self.served = {key: served for key, served in self.served.items() if key != name}

@@ -1,0 +1,167 @@
+"""The board and the report, from messages made here: figures are checked against ones worked out by hand."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.launching.analysis import envelope, figures_of, quantiles, with_gaps
+from dyn_service.launching.board import Board, Recording
+from dyn_service.launching.plan import LaunchPlan
+from dyn_service.launching.report import SCHEMA, finite, write_report
+from dyn_service.launching.supervisor import Outcome
+from dyn_service.nodes.telemetry import Facts, Fault, Ready, Rows, Stats, decode, rows_of
+from dyn_service.nodes.trajectory import PointToPoint
+
+JOINTS = ["lift", "turn"]
+MOTION = PointToPoint(np.zeros(2), np.zeros(2), np.array([[1.0, -2.0]]), move_s=1.0, dwell_s=1.0)
+OFFSET = np.array([3e-3, -4e-3])
+"""What the recorded plant is away from its reference."""
+
+
+def rows(node: str, channel: str, columns: list[str], table: np.ndarray) -> Rows:
+    return Rows(node, 1, channel, columns, np.ascontiguousarray(table, dtype="<f8").tobytes())
+
+
+@pytest.fixture
+def board() -> Board:
+    """A run of 3 s: braked for 1 s, then on a reference that began at 1 s, off by OFFSET."""
+    made = Board()
+    made.take(Ready("plant", 1))
+    made.take(
+        Facts("plant", 1, {"role": "plant", "robot": "crane", "fingerprint": "f00", "joints": JOINTS, "session": 9,
+                           "units": ["m", "rad"], "effort_limit": [10.0, math.inf]})
+    )  # fmt: skip
+    made.take(Facts("controller", 2, {"role": "controller", "deadline_s": 0.002, "rate_hz": 500.0}))
+    reference = {"session": 9, "begin_s": 1.0, "joints": JOINTS[::-1], "motion": MOTION.to_wire()}
+    made.take(Facts("controller", 2, {"reference": reference}))
+    t = np.arange(0.0, 3.0, 0.001)
+    q = MOTION.sample(t - 1.0).q[:, ::-1] - OFFSET
+    mode = (t >= 1.0 - 1e-9).astype(float)
+    table = np.column_stack([t, np.full_like(t, 9.0), mode, q, 0.0 * q, np.cos(t), 20.0 * np.sin(t)])
+    columns = ["t", "session", "mode", *(f"{kind}.{name}" for kind in ("q", "v", "tau") for name in JOINTS)]
+    for part in np.array_split(table, 7):
+        made.take(rows("plant", "plant", columns, part))
+    took = np.concatenate([np.full(989, 100.0), np.full(10, 200.0), [5000.0]])
+    requests = np.column_stack([np.linspace(0.0, 3.0, 1000), np.zeros(1000), took, took > 2000.0])
+    made.take(rows("controller", "requests", ["t", "kind", "round_trip_us", "missed"], requests))
+    loads = np.column_stack([t[::40], np.full(75, 50.0), 1e-5 + 0.0 * t[::40], np.zeros((75, 2))])
+    made.take(rows("controller", "loads", ["t", "force.lift", "force.turn", "torque.lift", "torque.turn"], loads))
+    for pid, sent in ((2, 700), (3, 302)):  # the controller was started twice
+        made.take(Stats("controller", pid, {"sent": sent - 5, "answered": 1, "lost": 1, "deadline_misses": 0}))
+        made.take(Stats("controller", pid, {"sent": sent, "answered": sent - 1, "lost": 1, "deadline_misses": 1}))
+    made.take(Stats("plant", 1, {"steps": 3000, "overruns": 2, "stale_events": 0}))
+    return made
+
+
+def test_report_from_a_recorded_run(board: Board, tmp_path: Path) -> None:
+    plan = LaunchPlan(tmp_path / "crane.launch.yaml", {"rate": "500"}, ())
+    summary = write_report(tmp_path / "out", plan, board, Outcome("3 s are over", ["a fault"], [], 3.0))
+    report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+    assert report["schema"] == SCHEMA
+    assert report["robot"] == {"name": "crane", "fingerprint": "f00", "joints": JOINTS}
+    assert report["launch"] == {"file": "crane.launch.yaml", "arguments": {"rate": "500"}}
+    assert report["outcome"] == {"exit_code": 1, "clean": False, "reason": "3 s are over", "faults": ["a fault"]}
+    assert report["duration_s"] == 3.0
+    requests = report["requests"]
+    assert (requests["sent"], requests["answered"], requests["lost"], requests["deadline_misses"]) == (1002, 1000, 2, 2)
+    trips = requests["computed_torque_us"]
+    assert (trips["count"], trips["p50"], trips["p99"], trips["max"]) == (1000, 100.0, 200.0, 5000.0)
+    assert trips["p99_9"] == pytest.approx(204.8)
+    tracking = report["tracking"]
+    assert tracking["samples"] == 2000
+    assert tracking["share_under_command"] == pytest.approx(2 / 3)
+    assert [joint["name"] for joint in tracking["joints"]] == JOINTS
+    assert [joint["unit"] for joint in tracking["joints"]] == ["m", "rad"]
+    np.testing.assert_allclose([joint["rms"] for joint in tracking["joints"]], [3e-3, 4e-3], rtol=1e-9)
+    assert tracking["rms"] == pytest.approx(math.sqrt(12.5) * 1e-3)
+    assert tracking["rms_by_unit"] == {"m": pytest.approx(3e-3), "rad": pytest.approx(4e-3)}
+    assert tracking["max"] == pytest.approx(4e-3)
+    assert report["loads"]["joints"][0] == {"name": "lift", "force_max_n": 50.0, "torque_max_nm": 0.0}
+    assert report["plant"]["steps"] == 3000
+    assert {"dyn_service", "python", "numpy", "pyzmq"} <= set(report["versions"])
+    assert any("1002 sent, 1000 answered, 2 lost" in line for line in summary)
+    assert any("rms 3.54e-03, max 4.00e-03 (turn, rad)" in line for line in summary)
+
+
+def test_plots_are_drawn_and_large_enough(board: Board, tmp_path: Path) -> None:
+    write_report(tmp_path, LaunchPlan(tmp_path / "c.yaml", {}, ()), board, Outcome())
+    for name in ("tracking", "efforts", "loads", "round_trip"):
+        height, width = imread(tmp_path / f"{name}.png").shape[:2]
+        assert width >= 1600
+        assert height >= 1000
+
+
+def test_recordings_are_kept(board: Board, tmp_path: Path) -> None:
+    write_report(tmp_path, LaunchPlan(tmp_path / "c.yaml", {}, ()), board, Outcome())
+    with np.load(tmp_path / "recording.npz") as kept:
+        assert kept["plant.plant"].shape == (3000, 9)
+        assert kept["plant.plant.columns"].tolist()[:4] == ["t", "session", "mode", "q.lift"]
+
+
+def test_report_of_a_launch_without_our_nodes(tmp_path: Path) -> None:
+    assert write_report(tmp_path, LaunchPlan(tmp_path / "x.launch.yaml", {}, ()), Board(), Outcome("done")) == []
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert report["robot"]["name"] is None
+    assert "tracking" not in report
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json"]
+
+
+def test_reference_is_cut_where_the_next_one_begins(board: Board) -> None:
+    still = PointToPoint(np.array([-1.0, 0.5]), np.zeros(2), np.array([[-1.0, 0.5]]), 1.0, 0.0)
+    later = {"session": 9, "begin_s": 2.5, "joints": JOINTS, "motion": still.to_wire()}
+    board.take(Facts("controller", 3, {"reference": later}))
+    motion = figures_of(board).motion
+    assert motion is not None
+    assert motion.reference[2499].tolist() == MOTION.sample(1.499).q[::-1].tolist()
+    assert motion.reference[2500].tolist() == [-1.0, 0.5]
+
+
+def test_recording_is_bounded_and_spans_the_run() -> None:
+    recording = Recording(["t", "x"], max_bytes=16 * 1000)
+    for begin in range(0, 10_000, 37):
+        t = np.arange(begin, min(begin + 37, 10_000), dtype=float)
+        recording.extend(np.column_stack([t, t]))
+    kept = recording.column("t")
+    assert recording.seen == 10_000
+    assert recording.stride == 16
+    assert kept.tolist() == list(range(0, 10_000, 16))
+
+
+def test_a_clock_that_began_again_goes_on(board: Board) -> None:
+    columns = ["t", "session", "mode", *(f"{kind}.{name}" for kind in ("q", "v", "tau") for name in JOINTS)]
+    board.take(rows("plant", "plant", columns, np.array([[0.0, 10.0, 0.0] + [0.0] * 6, [0.5, 10.0, 0.0] + [0.0] * 6])))
+    motion = figures_of(board).motion
+    assert motion is not None
+    assert np.all(np.diff(motion.t) >= 0.0)
+    assert motion.t[-1] == pytest.approx(2.999 + 0.5)
+
+
+def test_messages_that_are_none() -> None:
+    board = Board()
+    board.take(Rows("n", 1, "c", ["a", "b"], b"\0" * 17))
+    board.take(Fault("n", 1, "broken"))
+    assert board.malformed == 1
+    assert board.nodes["n"].faults == ["broken"]
+    for frame in (b"", b"\x80", b"\x81\xa4kind\xa4what"):
+        with pytest.raises(InvalidArgumentError, match="not a telemetry message"):
+            decode(frame)
+    with pytest.raises(InvalidArgumentError, match="17 bytes are not rows of 16"):
+        rows_of(Rows("n", 1, "c", ["a", "b"], b"\0" * 17))
+
+
+def test_lines_of_plots() -> None:
+    t, x = with_gaps(np.array([0.0, 1.0, 2.0, 9.0, 10.0]), np.arange(5.0))
+    np.testing.assert_array_equal(t, [0.0, 1.0, 2.0, np.nan, 9.0, 10.0])
+    np.testing.assert_array_equal(x, [0.0, 1.0, 2.0, np.nan, 3.0, 4.0])
+    t = np.arange(10_000.0)
+    spike = np.where(t == 7777.0, 5.0, 0.0)
+    kept_t, kept = envelope(t, spike, 200)
+    assert len(kept) <= 200
+    assert kept_t[np.argmax(kept)] == 7777.0
+    assert quantiles(np.empty(0))["count"] == 0
+    assert finite({"a": [1.0, math.nan], "b": (math.inf, 2)}) == {"a": [1.0, None], "b": [None, 2]}
