@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.inputs import broadcast, checked_options, found, numbers, row_of
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
 from dyn_service.model import loaded, urdf
@@ -26,7 +27,8 @@ from dyn_service.model.description import Description
 from dyn_service.model.inertia import combine
 from dyn_service.model.receipt import MassSummary, Receipt, build_receipt
 from dyn_service.model.tree import Limits, Tree, Weld, weld, welding_notes
-from dyn_service.queries import DEFAULT_GRAVITY, QUERIES, Array, Query, RobotQueries, Wrench
+from dyn_service.queries import DEFAULT_GRAVITY, QUERIES, Array, Query, RobotQueries
+from dyn_service.wrenches import link_wrenches, on_bodies, on_links, turn
 
 _SINGULAR = 1e-13
 """A joint whose branch inertia is below this share of its rigid one has none: rounding of the subtraction is 1e-15."""
@@ -177,7 +179,7 @@ class Robot(RobotQueries):
             progress: Called after each kernel with its name and the seconds it took.
         """
         for name in QUERIES if queries is None else queries:
-            row = _row(name)
+            row = row_of(name)
             for method in row.kernels:
                 begun = time.perf_counter()
                 signature = self.signature(row, method)
@@ -198,7 +200,7 @@ class Robot(RobotQueries):
             NotFoundError: A link or joint of that name does not exist.
             FailedPreconditionError: Forward dynamics has no answer: a massless branch moves.
         """
-        row = _row(query)
+        row = row_of(query)
         for name in inputs:
             if name not in row.inputs:
                 raise InvalidArgumentError(
@@ -210,13 +212,14 @@ class Robot(RobotQueries):
         return self._evaluate(row, inputs, options or {})
 
     def _evaluate(self, row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-        chosen = _checked_options(row, options)
+        chosen = checked_options(row, options)
         wrenches = inputs.get("wrenches")
         signature = self.signature(row, str(chosen.get("method", "")), wrenches=wrenches is not None)
         self._refuse_massless(row)
         arguments = {name: self._argument(row, name, inputs.get(name)) for name in row.inputs if name != "wrenches"}
         if wrenches is not None:
-            arguments["wrenches"] = self._body_wrenches(wrenches, arguments["q"], links=row.links)
+            acting = link_wrenches(wrenches, self._link, lambda: self._rotations(arguments["q"]))
+            arguments["wrenches"] = on_links(acting, self._tree) if row.links else on_bodies(acting, self._weld)
         arrays = self._run(signature, arguments)
         outputs: dict[str, Any] = dict(zip(row.outputs, arrays, strict=True))
         if "links" in row.labels:
@@ -234,9 +237,12 @@ class Robot(RobotQueries):
         for k, operand in enumerate(signature.inputs):
             if (axes := signature.padded.get(operand.name)) is not None:
                 given[k] = np.zeros((*given[k].shape[: given[k].ndim - axes], 1))
+        leads = {
+            operand.name: x.shape[: x.ndim - len(operand.shape)]
+            for operand, x in zip(signature.inputs, given, strict=True)
+        }
+        lead = broadcast(leads)
         if signature.empty:
-            leads = (x.shape[: x.ndim - len(o.shape)] for o, x in zip(signature.inputs, given, strict=True))
-            lead = np.broadcast_shapes(*leads)
             return tuple(np.zeros(lead + operand.shape) for operand in signature.outputs)
         result = self._kernel(signature)(*given)
         return result if isinstance(result, tuple) else (result,)
@@ -314,10 +320,10 @@ class Robot(RobotQueries):
         spec = row.inputs[name]
         core = spec.dims(self._sizes(links=row.links))
         path = f"inputs.{name}"
-        array = _numbers(value)
+        array = numbers(value)
         if array is None:
             raise InvalidArgumentError(
-                f"{name} must be real numbers of shape (..., {', '.join(map(str, core))}), found {_found(value)}",
+                f"{name} must be real numbers of shape (..., {', '.join(map(str, core))}), found {found(value)}",
                 path=path,
             )
         if spec.scalar and array.ndim == 0:
@@ -350,41 +356,6 @@ class Robot(RobotQueries):
         bare = [k for k in range(self.nv) if not abs(articulated[k]) > _SINGULAR * abs(rigid[k])]
         return moving.joints[max(bare)] if bare else None
 
-    def _body_wrenches(self, wrenches: Any, q: Array, *, links: bool) -> Array:
-        """Wrenches as the kernels take them: (..., nb, 6) at each body's origin in its axes."""
-        listed = [wrenches] if isinstance(wrenches, Wrench) else list(wrenches)
-        bodies = self._tree if links else self._weld.tree
-        rotations: Array | None = None
-        total = np.zeros((len(bodies), 6))
-        for k, wrench in enumerate(listed):
-            path = f"inputs.wrenches[{k}]"
-            if not isinstance(wrench, Wrench):
-                raise InvalidArgumentError(f"wrenches[{k}] must be a Wrench, found {_found(wrench)}", path=path)
-            link = self._link(wrench.link, f"{path}.link")
-            torque, force, point = (
-                _vector(getattr(wrench, part), f"{path}.{part}") for part in ("torque", "force", "point")
-            )
-            if wrench.frame != wrench.link:
-                if rotations is None:
-                    rotations = self._rotations(q)
-                if wrench.frame != "world":
-                    R = rotations[..., self._link(wrench.frame, f"{path}.frame"), :, :]
-                    torque, force = _turn(R, torque), _turn(R, force)
-                R = np.swapaxes(rotations[..., link, :, :], -1, -2)
-                torque, force = _turn(R, torque), _turn(R, force)
-            torque = torque + np.cross(point, force)
-            body = link
-            if not links:
-                body = self._weld.body[link]
-                if body < 0:
-                    continue  # the world carries it
-                torque, force = _turn(self._weld.rotation[link], torque), _turn(self._weld.rotation[link], force)
-                torque = torque + np.cross(self._weld.origin[link], force)
-            both = np.concatenate(np.broadcast_arrays(torque, force), axis=-1)
-            total = np.broadcast_to(total, np.broadcast_shapes(total.shape, (*both.shape[:-1], len(bodies), 6))).copy()
-            total[..., body, :] += both
-        return total
-
     def _rotations(self, q: Array) -> Array:
         """R_WL of every link, (..., nl, 3, 3)."""
         rotations: Array = self._evaluate(QUERIES["link_poses"], {"q": q}, {})["rotation"]
@@ -394,7 +365,7 @@ class Robot(RobotQueries):
         R = self._rotations(q)[..., 1:, :, :]
         for name in ("wrench", "constraint"):
             rows = outputs[name]
-            outputs[name] = np.concatenate([_turn(R, rows[..., :3]), _turn(R, rows[..., 3:])], axis=-1)
+            outputs[name] = np.concatenate([turn(R, rows[..., :3]), turn(R, rows[..., 3:])], axis=-1)
 
     def _select_joints(self, outputs: dict[str, Any], row: Query, joints: Sequence[str]) -> None:
         rows = []
@@ -410,69 +381,9 @@ class Robot(RobotQueries):
         outputs["joints"] = tuple(joints)
 
     def _link(self, name: str, path: str) -> int:
-        index = self._link_index.get(name)
+        index = self._link_index.get(name) if isinstance(name, str) else None
         if index is None:
             raise NotFoundError(
                 f"robot '{self.name}' has no link '{name}'; its links are {', '.join(self.link_names)}", path=path
             )
         return index
-
-
-def _row(name: str) -> Query:
-    row = QUERIES.get(name)
-    if row is None:
-        raise UnimplementedError(f"there is no query '{name}'; the queries are {', '.join(QUERIES)}", path="query")
-    return row
-
-
-def _checked_options(row: Query, options: Mapping[str, Any]) -> dict[str, Any]:
-    chosen = {name: option.default for name, option in row.options.items()}
-    for name, value in options.items():
-        option = row.options.get(name)
-        path = f"options.{name}"
-        if option is None:
-            known = f"its options are {', '.join(row.options)}" if row.options else "it has none"
-            raise InvalidArgumentError(f"{row.name} has no option '{name}'; {known}", path=path)
-        if option.choices is not None and value not in option.choices:
-            expected = " or ".join(f"'{choice}'" for choice in option.choices)
-            raise InvalidArgumentError(f"{name} must be {expected}, found {value!r}", path=path)
-        if option.choices is None and value is not None and not _is_names(value):
-            raise InvalidArgumentError(f"{name} must be a list of names, found {_found(value)}", path=path)
-        chosen[name] = value
-    return chosen
-
-
-def _is_names(value: Any) -> bool:
-    return not isinstance(value, str) and isinstance(value, Sequence) and all(isinstance(n, str) for n in value)
-
-
-def _numbers(value: Any) -> Array | None:
-    """The value as an array of doubles; None if it is not made of real numbers."""
-    try:
-        array = np.asarray(value)
-    except ValueError:  # nested lists of unequal lengths
-        return None
-    return array.astype(np.float64, copy=False) if array.dtype.kind in "fiu" or not array.size else None
-
-
-def _vector(value: Any, path: str) -> Array:
-    """(..., 3) doubles."""
-    array = _numbers(value)
-    if array is None or array.ndim < 1 or array.shape[-1] != 3:
-        raise InvalidArgumentError(f"{path} must be numbers of shape (..., 3), found {_found(value)}", path=path)
-    return array
-
-
-def _turn(R: Array, x: Array) -> Array:
-    """R x over leading axes. Written out: a BLAS product may round differently alone and in a batch."""
-    turned: Array = R[..., :, 0] * x[..., 0:1] + R[..., :, 1] * x[..., 1:2] + R[..., :, 2] * x[..., 2:3]
-    return turned
-
-
-def _found(value: Any) -> str:
-    """What a value is, in a few words."""
-    shape = getattr(value, "shape", None)
-    if shape is not None:
-        return f"shape {tuple(shape)} of {getattr(value, 'dtype', type(value).__name__)}"
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -86,7 +86,8 @@ def _cells(process: ManagedProcess, node: NodeBoard | None) -> tuple[str, ...]:
         value = stats.get(name)
         return float(value) if isinstance(value, int | float) else None
 
-    rate, p50, p99 = number("rate_hz"), number("round_trip_p50_us"), number("round_trip_p99_us")
+    rate = number("rate_hz") or number("step_rate_hz")
+    p50, p99 = number("round_trip_p50_us"), number("round_trip_p99_us")
     rms, worst = number("error_rms"), number("error_max")
     missed, lost = number("deadline_misses"), number("lost")
     notes = []

@@ -355,9 +355,7 @@ class _FilePlanner:
         )
         self.planner.add(plan)
 
-    def _parameter(
-        self, parameter: schema.Parameter, place: Place, node: str, parameters: Parameters
-    ) -> list[str]:
+    def _parameter(self, parameter: schema.Parameter, place: Place, node: str, parameters: Parameters) -> list[str]:
         if (parameter.from_ is None) == (parameter.name is None):
             raise self.document.fault("expected either 'from' or 'name'", place)
         if parameter.from_ is not None:

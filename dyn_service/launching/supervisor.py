@@ -147,7 +147,7 @@ class Supervisor:
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         with contextlib.suppress(ValueError, RuntimeError):  # signals are for the main thread only
             for number in numbers:
-                loop.add_signal_handler(number, self.request_stop, f"stopped by {number.name}")
+                loop.add_signal_handler(number, self.request_stop, f"{number.name} came")
         context = zmq.asyncio.Context()
         pull = context.socket(zmq.PULL)
         pull.setsockopt(zmq.RCVHWM, 0)

@@ -69,6 +69,13 @@ class Tree:
     friction: Vector
     mimic: tuple[Mimic | None, ...]
 
+    def __post_init__(self) -> None:
+        """Makes the arrays read-only: kernels are compiled from them, and must not be outlived by what they say."""
+        limits = (self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort)
+        bodies = (array for body in self.inertia for array in (body.com, body.about_com))
+        for array in (*self.axis, *self.rotation, *self.origin, *bodies, *limits, self.damping, self.friction):
+            array.flags.writeable = False
+
     @classmethod
     def from_description(cls, description: Description) -> Tree:
         """One body per link. The description is a tree (the importer has checked it): one root, no loops."""

@@ -117,9 +117,7 @@ def parse_document(text: str, file: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or "malformed YAML"
-        raise ConfigurationError(
-            f"not YAML: {problem}", file=file, line=mark.line + 1 if mark else None
-        ) from None
+        raise ConfigurationError(f"not YAML: {problem}", file=file, line=mark.line + 1 if mark else None) from None
     except yaml.YAMLError as error:
         raise ConfigurationError(f"not YAML: {error}".partition("\n")[0], file=file) from None
     finally:

@@ -38,7 +38,7 @@ from dyn_service.protocol.messages import Head
 from dyn_service.protocol.sockets import is_readable, plain_send
 from dyn_service.server.endpoints import DEFAULT_ENDPOINT, Bound, bind, is_local
 from dyn_service.server.plan import SLOW_BYTES
-from dyn_service.server.service import Job, Service
+from dyn_service.server.service import Service
 from dyn_service.server.worker import Task, Worker
 
 if TYPE_CHECKING:
@@ -260,19 +260,18 @@ class Server:
                 envelope, partial(service.handle, payload, now), partial(service.refuse_unread, payload), len(payload)
             )
             return
-        job = service.accept(payload, now)
-        if isinstance(job, bytes):
-            self._send(envelope, job)
-        elif job.slow:
-            self._hand_over(envelope, partial(self._finish, job), partial(service.refuse, job.request), len(payload))
-        else:
-            self._send(envelope, service.answer(job))
-            service.count(job)
-
-    def _finish(self, job: Job) -> bytes:
-        reply = self.service.answer(job)
-        self.service.count(job)
-        return reply
+        reply = service.answer_state(payload, now)
+        if reply is None:
+            job = service.accept(payload, now)
+            if isinstance(job, bytes):
+                reply = job
+            elif job.slow:
+                self._hand_over(envelope, partial(service.answer, job), partial(service.refuse, job.request), len(payload))
+                return
+            else:
+                reply = service.answer(job)
+        self._send(envelope, reply)
+        service.metrics.settle()
 
     def _hand_over(
         self, envelope: _Envelope, work: Callable[[], bytes], refuse: Callable[[DynError], bytes], size: int

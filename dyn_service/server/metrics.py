@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from typing import Any
 
 _BUCKETS = 40
@@ -19,6 +19,11 @@ class _Record:
         self.refused = 0
         self.buckets = [0] * _BUCKETS
         self.max_us = 0
+
+    def add(self, microseconds: int) -> None:
+        self.answered += 1
+        self.buckets[min(microseconds.bit_length(), _BUCKETS - 1)] += 1
+        self.max_us = max(self.max_us, microseconds)
 
     def quantile(self, fraction: float) -> int:
         """The upper end, in microseconds, of the bucket that the quantile falls in."""
@@ -49,6 +54,7 @@ class Metrics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._started = time.monotonic()
+        self._noted: deque[tuple[str, int]] = deque()
         self._records: dict[str, _Record] = {}
         self._errors: Counter[str] = Counter()
         self.counters: Counter[str] = Counter()
@@ -59,26 +65,26 @@ class Metrics:
         return time.monotonic() - self._started
 
     def answered(self, query: str, total_ns: int) -> None:
-        """Counts an answer, and the time from the request's receipt to its reply."""
-        microseconds = total_ns // 1000
+        """Notes an answer, and the time from the request's receipt to its reply, for `settle` to count."""
+        self._noted.append((query, total_ns))
+
+    def settle(self) -> None:
+        """Counts what was noted: when the reply is on its way, not before."""
         with self._lock:
-            record = self._records.get(query)
-            if record is None:
-                record = self._records[query] = _Record()
-            record.answered += 1
-            record.buckets[min(microseconds.bit_length(), _BUCKETS - 1)] += 1
-            if microseconds > record.max_us:
-                record.max_us = microseconds
+            while self._noted:
+                query, total_ns = self._noted.popleft()
+                self._record(query).add(total_ns // 1000)
 
     def refused(self, query: str | None, code: str) -> None:
         """Counts an error reply. Give `query` only where it is the name of one, so that the counters stay few."""
         with self._lock:
             self._errors[code] += 1
             if query is not None:
-                self._records.setdefault(query, _Record()).refused += 1
+                self._record(query).refused += 1
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, as the query `stats` answers."""
+        self.settle()
         with self._lock:
             return {
                 "uptime_s": self.uptime_s,
@@ -86,3 +92,9 @@ class Metrics:
                 "errors": dict(sorted(self._errors.items())),
                 "counters": dict(sorted(self.counters.items())),
             }
+
+    def _record(self, query: str) -> _Record:
+        record = self._records.get(query)
+        if record is None:
+            record = self._records[query] = _Record()
+        return record

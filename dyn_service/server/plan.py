@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import Raw
+from msgspec import UNSET
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.protocol.arrays import WireArray, pack_output, unpack_array
+from dyn_service.protocol.arrays import pack_output, unpack_array
 from dyn_service.protocol.wrenches import unpack_wrenches
 from dyn_service.queries import Query
-from dyn_service.server.state import StateReader
+from dyn_service.server.state import StatePlan
 
 if TYPE_CHECKING:
     from dyn_service.robot import Robot
@@ -37,9 +37,12 @@ class Plan:
         self._outputs = (*row.labels, *row.outputs)
         self._bytes_per_state = self._state_bytes(sizes)
         self._warm: set[tuple[Any, bool]] = set()
-        self._state_reader = StateReader(row, sizes) if sizes["nv"] and self._bytes_per_state <= SLOW_BYTES else None
-        self.read_state: Callable[[Raw], list[Any] | None] = lambda inputs: None
-        """The inputs of a request for one state, or None where the general way must be taken: not yet warm, for one."""
+        small = sizes["nv"] > 0 and self._bytes_per_state <= SLOW_BYTES
+        self._state = StatePlan(row, self._ask, sizes) if small else None
+        self.models = (UNSET, robot.fingerprint)
+        """What a request may name as `model`."""
+        self.state: StatePlan | None = None
+        """The short way for single states, once the kernel is warm."""
 
     @property
     def fingerprint(self) -> str:
@@ -120,17 +123,6 @@ class Plan:
             return {self._output: pack_output(result)}
         return {name: pack_output(getattr(result, name)) for name in self._outputs}
 
-    def answer_state(self, values: list[Any]) -> dict[str, Any]:
-        """As `answer`, from what `read_state` gave.
-
-        Raises:
-            DynError: What the robot raises.
-        """
-        result = self._ask(*values) if not self._numbers else self._ask_by_name(values)
-        if self._output is not None:
-            return {self._output: WireArray("<f8", result.shape, result.tobytes())}
-        return {name: pack_output(getattr(result, name)) for name in self._outputs}
-
     def is_warm(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
         """Whether the kernel for this request has answered before; the first call may have to compile it."""
         return _variant(inputs, options) in self._warm
@@ -138,13 +130,8 @@ class Plan:
     def mark_warm(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         """Notes that the kernel for this request has answered."""
         self._warm.add(_variant(inputs, options))
-        if (None, False) in self._warm and self._state_reader is not None:
-            self.read_state = self._state_reader.read
-
-    def _ask_by_name(self, values: list[Any]) -> Any:
-        """Numbers are keywords of the methods."""
-        vectors = len(values) - len(self._numbers)
-        return self._ask(*values[:vectors], **dict(zip(self._numbers, values[vectors:], strict=True)))
+        if (None, False) in self._warm:
+            self.state = self._state
 
     def _state_bytes(self, sizes: Mapping[str, int]) -> int:
         return 8 * sum(math.prod(spec.dims(sizes)) for spec in self._row.outputs.values())

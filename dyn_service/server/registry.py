@@ -32,7 +32,9 @@ class Served:
 
 
 class Registry:
-    """Robots may come and go while others read: a change replaces the map as a whole.
+    """Robots may come and go while others read: a change replaces the maps as a whole.
+
+    served: by name. plans: by name and query.
 
     Args:
         robots: The first robots.
@@ -41,6 +43,7 @@ class Registry:
 
     def __init__(self, robots: Iterable[Robot], limit: int) -> None:
         self.served: dict[str, Served] = {}
+        self.plans: dict[tuple[str, str], Plan] = {}
         self._limit = limit
         self._change = threading.Lock()
         for robot in robots:
@@ -79,7 +82,7 @@ class Registry:
                 )
             if len(self.served) >= self._limit:
                 raise ResourceExhaustedError(f"{len(self.served)} robots are served, which is the limit")
-            self.served = {**self.served, robot.name: Served(robot)}
+            self._replace({**self.served, robot.name: Served(robot)})
 
     def remove(self, name: Any) -> None:
         """Stops serving a robot; answers on their way still arrive.
@@ -89,4 +92,8 @@ class Registry:
         """
         with self._change:
             self.get(name)
-            self.served = {key: served for key, served in self.served.items() if key != name}
+            self._replace({key: served for key, served in self.served.items() if key != name})
+
+    def _replace(self, served: dict[str, Served]) -> None:
+        self.served = served
+        self.plans = {(name, query): plan for name, robot in served.items() for query, plan in robot.plans.items()}

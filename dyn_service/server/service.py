@@ -1,8 +1,8 @@
 """From the bytes of a request to the bytes of its reply, without a socket, without ever raising.
 
-`accept` reads and checks a request; `answer` computes; `count` notes what it took, which can wait until the reply is on
-its way. After `accept` the caller may look at `Job.slow` and move the job to another thread. `handle` is all of it in
-one call.
+A request for one state goes the short way, `answer_state`. For all others `accept` reads and checks the request and
+`answer` computes; between the two the caller may look at `Job.slow` and move the job to another thread. `handle` is all
+of it in one call.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from dyn_service.server.administration import Administrator
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.plan import SLOW_BYTES, Plan
 from dyn_service.server.registry import Registry
-from dyn_service.server.state import StateRequest, read_state_request
+from dyn_service.server.state import decode_state_request
 
 if TYPE_CHECKING:
     from dyn_service.robot import Robot
@@ -51,20 +51,14 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 class Job(msgspec.Struct, gc=False):
-    """A request that was read and checked.
+    """A request that was read and checked. plan: None for a query about the server itself."""
 
-    plan: None for a query about the server itself. state: what the plan read of a request for one state; for all
-    others inputs and options. finished_ns: when the answer was there, 0 while there is none.
-    """
-
-    request: Request | StateRequest
+    request: Request
     plan: Plan | None
     received_ns: int
-    state: list[Any] | None
     inputs: Mapping[str, Any] = _NOTHING
     options: Mapping[str, Any] = _NOTHING
     slow: bool = False
-    finished_ns: int = 0
 
 
 class Service:
@@ -97,21 +91,38 @@ class Service:
             payload: The request's bytes.
             received_ns: When it came in, on the clock of `time.perf_counter_ns`.
         """
-        job = self.accept(payload, received_ns)
-        if isinstance(job, bytes):
-            return job
-        reply = self.answer(job)
-        self.count(job)
+        reply = self.answer_state(payload, received_ns)
+        if reply is None:
+            job = self.accept(payload, received_ns)
+            reply = job if isinstance(job, bytes) else self.answer(job)
+        self.metrics.settle()
         return reply
+
+    def answer_state(self, payload: bytes | memoryview, received_ns: int) -> bytes | None:
+        """The reply to a request that can go the short way, see `state`; None for all others, right or wrong."""
+        try:
+            request = decode_state_request(payload)
+            plan = self.registry.plans[request.robot, request.query]
+            short = plan.state
+            if short is None or request.model not in plan.models:
+                return None
+            values = short.read(request.inputs)
+            started = perf_counter_ns()
+            waited = started - received_ns
+            if values is None or (request.deadline_ms and waited > request.deadline_ms * 1e6):
+                return None
+            outputs = short.answer(values)
+            finished = perf_counter_ns()
+            reply = encode(Reply(VERSION, request.id, True, outputs, Timing(waited / 1e3, (finished - started) / 1e3)))
+        except Exception:  # noqa: BLE001  # the general way meets it again, and says what it is
+            return None
+        self.metrics.answered(request.query, finished - received_ns)
+        return reply if len(reply) <= self.limits.max_reply_bytes else None
 
     def accept(self, payload: bytes | memoryview, received_ns: int) -> Job | bytes:
         """The request, read and checked, or the reply that refuses it."""
         request: Request | None = None
         try:
-            if len(payload) <= SLOW_BYTES:
-                job = self._accept_state(payload, received_ns)
-                if job is not None:
-                    return job
             request = read_request(payload)
             return self._check(request, len(payload), received_ns)
         except RefusedRequest as refusal:
@@ -131,29 +142,21 @@ class Service:
                     f"{waited / 1e6:.1f} ms gone by",
                     path="deadline_ms",
                 )
-            if job.state is not None:
-                outputs = plan.answer_state(job.state)  # type: ignore[union-attr]  # it read the state
-            elif plan is not None:
-                outputs = plan.answer(job.inputs, job.options)
-                if job.slow:
-                    plan.mark_warm(job.inputs, job.options)
+            if plan is None:
+                outputs = self._administrator.answer(request)
             else:
-                outputs = self._administrator.answer(request)  # type: ignore[arg-type]  # came the general way
+                outputs = plan.answer(job.inputs, job.options)
+                plan.mark_warm(job.inputs, job.options)
             finished = perf_counter_ns()
             reply = encode(Reply(VERSION, request.id, True, outputs, Timing(waited / 1e3, (finished - started) / 1e3)))
             if len(reply) > self.limits.max_reply_bytes:
                 raise self._too_long(len(reply))
-            job.finished_ns = finished
+            self.metrics.answered(request.query, finished - job.received_ns)
             return reply
         except Exception as error:  # noqa: BLE001  # whatever a request brings about, the server lives on
             return self._fail(request, error)
 
-    def count(self, job: Job) -> None:
-        """Notes an answer and the time it took; a refusal was counted when it was written."""
-        if job.finished_ns:
-            self.metrics.answered(job.request.query, job.finished_ns - job.received_ns)
-
-    def refuse(self, request: Request | StateRequest | Head, error: DynError) -> bytes:
+    def refuse(self, request: Request | Head, error: DynError) -> bytes:
         """The reply that refuses a request, counted."""
         known = request.query in QUERIES or request.query in ADMINISTRATION
         self.metrics.refused(request.query if known else None, error.code)
@@ -163,18 +166,6 @@ class Service:
         """The reply that refuses a request of which no more was read than whose it is."""
         return self.refuse(peek(payload), error)
 
-    def _accept_state(self, payload: bytes | memoryview, received_ns: int) -> Job | None:
-        """A request that can go the short way, see `state`; None for all others, right or wrong."""
-        request = read_state_request(payload)
-        if request is None:
-            return None
-        served = self.registry.served.get(request.robot)
-        plan = None if served is None else served.plans.get(request.query)
-        if plan is None or (request.model and request.model != plan.fingerprint):
-            return None
-        state = plan.read_state(request.inputs)
-        return None if state is None else Job(request, plan, received_ns, state)
-
     def _check(self, request: Request, length: int, received_ns: int) -> Job:
         """The job that a request asks for.
 
@@ -183,7 +174,7 @@ class Service:
         """
         query = request.query
         if query in ADMINISTRATION:
-            return Job(request, None, received_ns, None, slow=query == "load_robot")
+            return Job(request, None, received_ns, slow=query == "load_robot")
         if query not in QUERIES:
             known = ", ".join((*QUERIES, *ADMINISTRATION))
             raise UnimplementedError(f"there is no query '{query}'; the queries are {known}", path="query")
@@ -199,13 +190,13 @@ class Service:
         if size > self.limits.max_reply_bytes:
             raise self._too_long(size)
         slow = length > SLOW_BYTES or size > SLOW_BYTES or not plan.is_warm(inputs, options)
-        return Job(request, plan, received_ns, None, inputs, options, slow)
+        return Job(request, plan, received_ns, inputs, options, slow)
 
     def _too_long(self, size: int) -> DynError:
         limit = self.limits.max_reply_bytes
         return ResourceExhaustedError(f"the answer takes {size} bytes, the limit is {limit}: ask for fewer states")
 
-    def _fail(self, request: Request | StateRequest | None, error: Exception) -> bytes:
+    def _fail(self, request: Request | None, error: Exception) -> bytes:
         """The reply that says what went wrong; a defect goes to the log, not to the client."""
         if isinstance(error, MemoryError):
             error = ResourceExhaustedError("the server has not enough memory for this request")

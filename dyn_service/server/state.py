@@ -2,12 +2,13 @@
 
 A control loop sends the same few vectors a thousand times a second. For each row and robot a typed decoder is made that
 takes these vectors, of these lengths, as `<f8`, and nothing else: it checks in one pass, in C, what the general way
-checks in Python. A request that it does not take is no fault yet; the general way answers it or says what is wrong.
+checks in Python. A request that it does not take is no fault yet: the general way answers it, or says what is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from math import isfinite
 from operator import attrgetter
 from typing import Annotated, Any, Literal
@@ -16,12 +17,12 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from dyn_service.protocol.messages import VERSION
-from dyn_service.queries import Query
+from dyn_service.protocol.arrays import WireArray, pack_output
+from dyn_service.queries import Array, Query
 
 
 class StateRequest(msgspec.Struct, frozen=True, gc=False):
-    """A request whose inputs are still bytes, without options."""
+    """A request without options whose inputs are still bytes. Version 1 alone."""
 
     v: Literal[1]
     id: Annotated[int, Meta(ge=0)]
@@ -33,51 +34,68 @@ class StateRequest(msgspec.Struct, frozen=True, gc=False):
     deadline_ms: Annotated[float, Meta(gt=0, le=1e300)] | UnsetType = UNSET
 
 
-assert VERSION == 1, "StateRequest speaks version 1"
-
-_decode = msgspec.msgpack.Decoder(StateRequest).decode
-
-
-def read_state_request(payload: bytes | memoryview) -> StateRequest | None:
-    """The request, if it may go the short way."""
-    try:
-        return _decode(payload)
-    except (msgspec.MsgspecError, RecursionError, ValueError):
-        return None
+decode_state_request = msgspec.msgpack.Decoder(StateRequest).decode
+"""The request, if its form is the one above; else an exception."""
 
 
-class StateReader:
-    """Reads the inputs of one row for one robot, in the order of the row's required inputs.
+class StatePlan:
+    """One row of the table for one robot and one state.
 
     Args:
         row: The row of the table.
+        ask: The robot's method.
         sizes: The robot's dimensions.
     """
 
-    def __init__(self, row: Query, sizes: Mapping[str, int]) -> None:
+    def __init__(self, row: Query, ask: Callable[..., Any], sizes: Mapping[str, int]) -> None:
         required = [name for name in row.inputs if name not in row.optional]
         vectors = [name for name in required if not row.inputs[name].scalar]
         numbers = [name for name in required if row.inputs[name].scalar]
-        fields = [(name, _vector(row.inputs[name].dims(sizes)[0])) for name in vectors]
-        inputs = msgspec.defstruct("Inputs", [*fields, *((n, float) for n in numbers)], forbid_unknown_fields=True)
+        fields: list[Any] = [(name, _vector(row.inputs[name].dims(sizes)[0])) for name in vectors]
+        fields += [(name, float) for name in numbers]
+        inputs = msgspec.defstruct("Inputs", fields, forbid_unknown_fields=True, gc=False, frozen=True)
         self._decode = msgspec.msgpack.Decoder(inputs).decode
         self._vectors = _getter([f"{name}.data" for name in vectors])
-        self._numbers = _getter(numbers)
-        assert required == vectors + numbers, "numbers come last in the table"
+        self._numbers = numbers
+        self._spread = [(name, _spreader(row.inputs[name].dims(sizes)[0])) for name in numbers]
+        self._ask = ask
+        self._output = next(iter(row.outputs)) if row.result_type is None else None
+        self._outputs = (*row.labels, *row.outputs)
 
     def read(self, inputs: Raw) -> list[Any] | None:
-        """The vectors and numbers, or None if the inputs are not of this form, or not finite."""
-        try:
-            state = self._decode(inputs)
-        except (msgspec.MsgspecError, RecursionError, ValueError):
-            return None
+        """The values of the inputs, or None if one is not finite, or so large that only a closer look can tell.
+
+        Raises:
+            Exception: The inputs are not of the form that this plan takes.
+        """
+        state = self._decode(inputs)
         vectors = self._vectors(state)
-        # NaN, infinity and numbers beyond 1e304 have this first byte, up to the sign; the general way tells them apart.
+        # Infinity, NaN, and finite numbers from 1e304 on have this byte in front, up to their sign.
         high = b"".join(vectors)[7::8]
         if 0x7F in high or 0xFF in high:
             return None
-        numbers = self._numbers(state)
-        return [*map(np.frombuffer, vectors), *numbers] if all(map(isfinite, numbers)) else None
+        values = [*map(np.frombuffer, vectors)]
+        for name, spread in self._spread:
+            number = getattr(state, name)
+            if not isfinite(number):
+                return None
+            values.append(spread(number))
+        return values
+
+    def answer(self, values: list[Any]) -> dict[str, Any]:
+        """The outputs by name, as a message carries them.
+
+        Raises:
+            DynError: What the robot raises.
+        """
+        if self._numbers:
+            first = len(values) - len(self._numbers)
+            result = self._ask(*values[:first], **dict(zip(self._numbers, values[first:], strict=True)))
+        else:
+            result = self._ask(*values)
+        if self._output is not None:
+            return {self._output: WireArray("<f8", result.shape, result.tobytes())}
+        return {name: pack_output(getattr(result, name)) for name in self._outputs}
 
 
 def _vector(length: int) -> Any:
@@ -87,9 +105,19 @@ def _vector(length: int) -> Any:
     return msgspec.defstruct(f"Vector{length}", fields, gc=False, frozen=True)
 
 
-def _getter(names: list[str]) -> Any:
+def _spreader(length: int) -> Callable[[float], Array]:
+    """Makes vectors of equal numbers; gains seldom change, so the last ones are kept."""
+
+    @lru_cache(maxsize=16)
+    def spread(number: float) -> Array:
+        vector = np.full(length, number)
+        vector.flags.writeable = False
+        return vector
+
+    return spread
+
+
+def _getter(names: list[str]) -> Callable[[Any], tuple[bytes, ...]]:
     """The attributes of those names as a tuple, however many there are."""
-    if not names:
-        return lambda state: ()
     get = attrgetter(*names)
     return get if len(names) > 1 else lambda state: (get(state),)

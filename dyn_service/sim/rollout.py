@@ -69,7 +69,12 @@ def rollout(
     for k in range(count):
         held = efforts[..., k, :]
         q_now, v_now = advance(
-            step, lambda at, rate, held=held: forward_dynamics(at, rate, held), q_now, v_now, dt_s, substeps  # type: ignore[misc]
+            step,
+            lambda at, rate, held=held: forward_dynamics(at, rate, held),
+            q_now,
+            v_now,
+            dt_s,
+            substeps,  # type: ignore[misc]
         )
         q_all[..., k + 1, :], v_all[..., k + 1, :] = q_now, v_now
     return Rollout(dt_s * np.arange(count + 1), q_all, v_all)

@@ -22,7 +22,7 @@ def robot() -> Robot:
 
 
 def track(robot: Robot, seconds: float, *, delay_steps: int = 1, compensate: bool = True, order=None, pause=()):
-    """Closes the loop at 500 Hz on a plant at 1 kHz; commands take effect `delay_steps` later. The law and the plant."""
+    """Closes the loop at 500 Hz on a plant at 1 kHz; commands act `delay_steps` later. The law and the plant."""
     limits = robot.limits
     plant = Plant(
         robot.forward_dynamics,
@@ -94,5 +94,7 @@ def test_another_robot_is_refused(robot: Robot) -> None:
     law, plant = track(robot, 0.01)
     plant.names = ("x", *plant.names[1:])
     plant.session = 2
-    with pytest.raises(FailedPreconditionError, match=r"the plant's joints are x, panda_joint2.*, the server's panda_joint1"):
+    with pytest.raises(
+        FailedPreconditionError, match=r"the plant's joints are x, panda_joint2.*, the server's panda_joint1"
+    ):
         law.due(plant.state())

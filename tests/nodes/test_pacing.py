@@ -59,5 +59,5 @@ def test_a_sleep_that_ends_early_is_continued() -> None:
 
 
 def test_period_must_be_positive() -> None:
-    with pytest.raises(InvalidArgumentError, match="period_s is 0.0: expected a positive number of seconds"):
+    with pytest.raises(InvalidArgumentError, match=r"period_s is 0\.0: expected a positive number of seconds"):
         Pacer(0.0)

@@ -23,17 +23,31 @@ PATIENCE_S = 30.0
 
 def python(body: str) -> str:
     """A command line that runs Python code."""
-    return f"{sys.executable} -I -S -c \"{body}\""
+    return f'{sys.executable} -I -S -c "{body}"'
 
 
-SLEEPS = python("import time; print('up', flush=True); time.sleep(60)")
-POLITE = python(
-    "import signal, sys, time; signal.signal(2, lambda *_: (print('bye', flush=True), sys.exit(0)));"
-    "print('up', flush=True); time.sleep(60)"
-)
-DEAF = python(
-    "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (2, 15)]; print('up', flush=True); time.sleep(60)"
-)
+SLEEPS = python("import time; time.sleep(60)")
+
+
+def polite(up: Path) -> str:
+    """Says `bye` when it gets SIGINT; makes the file `up` once it is able to."""
+    return python(
+        "import signal, sys, time; signal.signal(2, lambda *_: (print('bye', flush=True), sys.exit(0)));"
+        f"open('{up}', 'w'); time.sleep(60)"
+    )
+
+
+def deaf(up: Path) -> str:
+    """Ignores SIGINT and SIGTERM; makes the file `up` once it does."""
+    return python(
+        f"import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (2, 15)]; open('{up}', 'w'); time.sleep(60)"
+    )
+
+
+def when(*files: Path) -> str:
+    """An action that ends the launch once the files are there."""
+    test = " && ".join(f"[ -e {file} ]" for file in files)
+    return action("trigger", f"sh -c 'until {test}; do sleep 0.02; done'", on_exit="shutdown")
 
 
 class Launch:
@@ -60,7 +74,7 @@ def launch(tmp_path: Path) -> Launch:
 
 
 def action(name: str, command: str, **keys) -> str:
-    """An `executable` action that writes its process id to a file, then becomes the command."""
+    """An `executable` action."""
     more = "".join(f", {key}: {value}" for key, value in keys.items())
     return f"  - executable: {{name: {name}, cmd: {quoted(command)}{more}}}\n"
 
@@ -85,13 +99,17 @@ def wait_for(condition, what: str) -> None:
         time.sleep(0.02)
 
 
-def test_runs_until_its_time_is_over_and_stops_in_reverse_order(launch: Launch) -> None:
-    text = "launch:\n" + action("first", POLITE) + action("second", POLITE)
-    assert launch(text, duration_s=0.3) == 0
-    said = [line for line in launch.lines if "[first]" in line or "[second]" in line]
-    assert sorted(said[:2]) == ["[first] up", "[second] up"]
-    assert said[2:] == ["[second] bye", "[first] bye"]
+def test_runs_until_its_time_is_over(launch: Launch) -> None:
+    assert launch("launch:\n" + action("sleeper", SLEEPS), duration_s=0.3) == 0
+    assert launch.lines[0] == "[launch] ready: 1 processes"
     assert launch.lines[-1] == "[launch] stopped: 0.3 s are over"
+
+
+def test_stops_in_reverse_order(launch: Launch, tmp_path: Path) -> None:
+    up = [tmp_path / "first-up", tmp_path / "second-up"]
+    text = "launch:\n" + action("first", polite(up[0])) + action("second", polite(up[1])) + when(*up)
+    assert launch(text, duration_s=PATIENCE_S) == 0
+    assert [line for line in launch.lines if "bye" in line] == ["[second] bye", "[first] bye"]
 
 
 def test_a_launch_whose_processes_are_done_is_done(launch: Launch) -> None:
@@ -115,18 +133,26 @@ def test_an_end_may_be_what_is_waited_for(launch: Launch) -> None:
 
 
 def test_respawn(launch: Launch, tmp_path: Path) -> None:
-    counting = rf"sh -c 'echo x >> {tmp_path}/count; [ \$(wc -l < {tmp_path}/count) -ge 3 ] && exec sleep 60; exit 7'"
-    text = "launch:\n" + action("phoenix", counting, respawn="true", respawn_delay=0.05)
-    assert launch(text, duration_s=1.5) == 1
+    up = tmp_path / "up"
+    counting = (
+        rf"sh -c 'echo x >> {tmp_path}/count; [ \$(wc -l < {tmp_path}/count) -lt 3 ] && exit 7; touch {up}; sleep 60'"
+    )
+    text = "launch:\n" + action("phoenix", counting, respawn="true", respawn_delay=0.05) + when(up)
+    assert launch(text, duration_s=PATIENCE_S) == 1
     assert (tmp_path / "count").read_text() == "x\nx\nx\n"
-    assert "[launch] not clean: phoenix was restarted 2 times: it exited with status 7, exited with status 7" in launch.lines
+    assert (
+        "[launch] not clean: phoenix was restarted 2 times: it exited with status 7, exited with status 7"
+        in launch.lines
+    )
     assert "[launch] phoenix: exited with status 7; restart 1 in 0.1 s" in launch.lines
 
 
 def test_respawn_has_a_limit(launch: Launch) -> None:
     text = "launch:\n" + action("hopeless", "sh -c 'exit 7'", respawn="true", respawn_max_retries=2)
     assert launch(text, duration_s=PATIENCE_S) == 1
-    assert "[launch] not clean: hopeless exited with status 7 after 2 restarts, the most that are allowed" in launch.lines
+    assert (
+        "[launch] not clean: hopeless exited with status 7 after 2 restarts, the most that are allowed" in launch.lines
+    )
 
 
 def test_what_cannot_be_started(launch: Launch) -> None:
@@ -148,9 +174,10 @@ def test_a_node_that_never_gets_ready_is_given_up(launch: Launch) -> None:
     assert any("/nowhere/robot.urdf" in line for line in launch.lines if line.startswith("[plant]"))
 
 
-def test_what_ignores_signals_is_killed(launch: Launch) -> None:
-    text = "launch:\n" + action("deaf", DEAF, sigterm_timeout=0.2, sigkill_timeout=0.2)
-    assert launch(text, duration_s=0.3) == 1
+def test_what_ignores_signals_is_killed(launch: Launch, tmp_path: Path) -> None:
+    up = tmp_path / "up"
+    text = "launch:\n" + action("deaf", deaf(up), sigterm_timeout=0.2, sigkill_timeout=0.2) + when(up)
+    assert launch(text, duration_s=PATIENCE_S) == 1
     assert "[launch] deaf: still there 0.2 s after SIGINT" in launch.lines
     assert "[launch] not clean: deaf did not stop until it was killed" in launch.lines
 
@@ -173,7 +200,7 @@ def test_faults_show_before_anything_starts(launch: Launch, tmp_path: Path) -> N
     started = "launch:\n" + action("a", f"touch {tmp_path}/started")
     with pytest.raises(InvalidArgumentError, match="duration is -1: expected a positive number of seconds"):
         launch(started, duration_s=-1)
-    with pytest.raises(InvalidArgumentError, match="report folder .* cannot be made: File exists"):
+    with pytest.raises(InvalidArgumentError, match=r"report folder .* cannot be made: File exists"):
         launch(started, report_dir=tmp_path / "taken")
     with pytest.raises(InvalidArgumentError, match="unknown launch argument 'x'; declared are: none"):
         launch(started, arguments={"x": "1"})
@@ -208,7 +235,7 @@ def test_signals_stop_everything(outside, number: signal.Signals) -> None:
     process.send_signal(number)
     said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, said
-    assert f"stopped by {number.name}" in said
+    assert f"[launch] stopped: {number.name} came" in said
     assert not any(alive(pid) for pid in pids)
     assert not folder.exists()
 

@@ -14,7 +14,9 @@ from dyn_service.nodes.trajectory import (
     min_jerk,
 )
 
-BOUNDS = Bounds(np.array([-2.0, -1.0, 0.0, -np.inf]), np.array([2.0, 3.0, 0.04, np.inf]), np.array([2.0, 2.5, 0.05, 3.0]))
+BOUNDS = Bounds(
+    np.array([-2.0, -1.0, 0.0, -np.inf]), np.array([2.0, 3.0, 0.04, np.inf]), np.array([2.0, 2.5, 0.05, 3.0])
+)
 Q0, V0 = np.array([0.3, 0.2, 0.01, 5.0]), np.array([0.4, -0.1, 0.0, 1.0])
 
 

@@ -1,0 +1,130 @@
+"""Whole launches: a plant, a server and a controller in processes of their own, and the report of what they did."""
+
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from dyn_service.launching import launch_file
+
+REPOSITORY = Path(__file__).parents[2]
+PATIENCE_S = 90.0
+
+
+@pytest.fixture
+def endpoint() -> str:
+    """A loopback endpoint that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+
+
+def children(pid: int) -> dict[str, int]:
+    """Process ids of a launcher's nodes, by the last part of their module's name."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (path / "stat").read_text(encoding="utf-8", errors="replace")
+            command = (path / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        fields = stat.rpartition(")")[2].split()
+        if int(fields[1]) == pid and fields[0] != "Z" and len(command) > 2 and ".nodes." in command[2]:
+            found[command[2].rpartition(".")[2]] = int(path.name)
+    return found
+
+
+@pytest.fixture
+def patient_config(tmp_path: Path) -> Path:
+    """The Panda's parameters with time limits that no noise of the machine reaches."""
+    folder = tmp_path / "config"
+    folder.mkdir()
+    for path in (REPOSITORY / "config").glob("panda_*.yaml"):
+        text = path.read_text(encoding="utf-8")
+        for name in ("request_timeout_s", "command_timeout_s"):
+            text = re.sub(rf"{name}: [0-9.]+", f"{name}: 20.0", text)
+        (folder / path.name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_panda_tracks_over_the_socket(endpoint: str, patient_config: Path, tmp_path: Path) -> None:
+    screen = io.StringIO()
+    status = launch_file(
+        REPOSITORY / "launch" / "panda_computed_torque.launch.yaml",
+        {"endpoint": endpoint, "config": str(patient_config)},
+        duration_s=4.0,
+        report_dir=tmp_path / "report",
+        console=Console(file=screen, width=200),
+    )
+    said = screen.getvalue()
+    assert status == 0, said
+    report = json.loads((tmp_path / "report" / "report.json").read_text(encoding="utf-8"))
+    assert report["robot"]["name"] == "panda"
+    assert report["outcome"]["clean"]
+    assert [process["state"] for process in report["processes"]] == ["stopped"] * 3
+    requests, tracking, plant = report["requests"], report["tracking"], report["plant"]
+    assert requests["lost"] == 0, said
+    assert requests["answered"] == requests["sent"] > 0
+    assert plant["refused"] == plant["malformed"] == plant["stale_events"] == 0
+    assert len(tracking["joints"]) == 9
+    assert tracking["samples"] > 0
+    assert tracking["rms"] < 5e-3, said  # rad and m; a quiet machine gives 1e-6, one that stalls for 0.3 s up to 2e-3
+    assert len(report["loads"]["joints"]) == 12
+    assert report["loads"]["joints"][0]["force_max_n"] > 100.0  # the whole arm hangs on the first joint
+    assert {path.name for path in (tmp_path / "report").iterdir()} >= {
+        "report.json", "recording.npz", "tracking.png", "efforts.png", "loads.png", "round_trip.png",
+    }  # fmt: skip
+
+
+def test_nodes_that_are_killed_come_back(endpoint: str, tmp_path: Path) -> None:
+    file = REPOSITORY / "launch" / "panda_computed_torque.launch.yaml"
+    code = (
+        "from pathlib import Path; from dyn_service.launching import launch_file\n"
+        f"file, given, report = {str(file)!r}, {{'endpoint': {endpoint!r}}}, Path({str(tmp_path)!r})\n"
+        "raise SystemExit(launch_file(file, given, report_dir=report))"
+    )
+    launcher = subprocess.Popen(
+        [sys.executable, "-u", "-c", code], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    deadline = time.monotonic() + PATIENCE_S
+    try:
+        assert launcher.stdout is not None
+        said = [launcher.stdout.readline()]
+        assert said[0] == "[launch] ready: 3 processes\n"
+        first = children(launcher.pid)
+        assert sorted(first) == ["controller", "plant", "server"]
+        for name in ("server", "controller"):
+            os.kill(first[name], signal.SIGKILL)
+            while children(launcher.pid).get(name, first[name]) == first[name]:
+                assert time.monotonic() < deadline, f"{name} did not come back"
+                time.sleep(0.02)
+        time.sleep(2.0)  # both are up and at work again; how soon is not judged
+        launcher.send_signal(signal.SIGINT)
+        rest, _ = launcher.communicate(timeout=PATIENCE_S)
+        said.append(rest)
+    finally:
+        launcher.kill()
+        launcher.communicate()
+    text = "".join(said)
+    assert launcher.returncode == 1, text
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert {process["name"]: process["restarts"] for process in report["processes"]} == {
+        "server": 1, "plant": 0, "controller": 1,
+    }  # fmt: skip
+    assert report["outcome"]["reason"] == "SIGINT came"
+    assert [fault.partition(":")[0] for fault in report["outcome"]["faults"]] == [
+        "server was restarted 1 times", "controller was restarted 1 times",
+    ]  # fmt: skip
+    last = children(launcher.pid)
+    assert not last
+    for pid in first.values():
+        assert not Path(f"/proc/{pid}").exists()

@@ -1,0 +1,315 @@
+"""`Robot`: its errors word for word, what it refuses to answer, and that it can be shared, copied and stay still."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.conftest import ROBOTS, URDF
+
+from dyn_service.errors import (
+    DynError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnimplementedError,
+)
+from dyn_service.queries import QUERIES, RobotQueries, Wrench
+from dyn_service.robot import Robot
+
+INERTIA = '<inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/>'
+
+
+def chain(*bodies: str, axis: str = "0 0 1", kind: str = "continuous") -> Robot:
+    """A chain of links b0, b1, ... with these inertials, joined by joints j1, j2, ... 0.1 m apart."""
+    text = '<robot name="chain"><link name="b0"/>'
+    for k, body in enumerate(bodies, start=1):
+        text += f'<link name="b{k}">{body}</link><joint name="j{k}" type="{kind}"><origin xyz="0 0 0.1"/>'
+        text += f'<parent link="b{k - 1}"/><child link="b{k}"/><axis xyz="{axis}"/>'
+        text += '<limit lower="-1" upper="1" effort="1" velocity="1"/></joint>'
+    return Robot.from_urdf(text + "</robot>")
+
+
+SOLID = f'<inertial><mass value="2"/>{INERTIA}</inertial>'
+ON_AXIS_POINT = (
+    '<inertial><origin xyz="0 0 0.2"/><mass value="2"/>'
+    '<inertia ixx="0" iyy="0" izz="0" ixy="0" ixz="0" iyz="0"/></inertial>'
+)
+
+
+@pytest.fixture(scope="module")
+def double_pendulum() -> Robot:
+    return Robot.from_urdf(URDF / "double_pendulum.urdf")
+
+
+Q = np.zeros(2)
+ERRORS: list[tuple[str, Callable[[Robot], Any], type[DynError], str, str | None]] = [
+    (
+        "wrong length",
+        lambda r: r.inverse_dynamics(np.zeros(3), Q, Q),
+        InvalidArgumentError,
+        "q has shape (3,), expected (..., 2) (2 movable joints)",
+        "inputs.q",
+    ),
+    (
+        "scalar",
+        lambda r: r.forward_dynamics(Q, Q, 1.0),
+        InvalidArgumentError,
+        "tau has shape (), expected (..., 2) (2 movable joints)",
+        "inputs.tau",
+    ),
+    (
+        "text",
+        lambda r: r.mass_matrix("zero"),
+        InvalidArgumentError,
+        "q must be real numbers of shape (..., 2), found str 'zero'",
+        "inputs.q",
+    ),
+    (
+        "complex",
+        lambda r: r.gravity_forces(np.zeros(2, dtype=complex)),
+        InvalidArgumentError,
+        "q must be real numbers of shape (..., 2), found shape (2,) of complex128",
+        "inputs.q",
+    ),
+    (
+        "ragged",
+        lambda r: r.gravity_forces([[1.0, 2.0], [3.0]]),
+        InvalidArgumentError,
+        "q must be real numbers of shape (..., 2), found list [[1.0, 2.0], [3.0]]",
+        "inputs.q",
+    ),
+    (
+        "gravity",
+        lambda r: r.gravity_forces(Q, gravity=-9.81),
+        InvalidArgumentError,
+        "gravity has shape (), expected (..., 3)",
+        "inputs.gravity",
+    ),
+    (
+        "batches that do not broadcast",
+        lambda r: r.bias_forces(np.zeros((3, 2)), np.zeros((4, 2))),
+        InvalidArgumentError,
+        "the leading axes of q (3,), v (4,) and gravity () do not broadcast against each other",
+        "inputs",
+    ),
+    (
+        "gain",
+        lambda r: r.computed_torque(Q, Q, Q, Q, Q, kp=np.ones(3), kd=1.0),
+        InvalidArgumentError,
+        "kp has shape (3,), expected (..., 2) (2 movable joints)",
+        "inputs.kp",
+    ),
+    (
+        "method",
+        lambda r: r.forward_dynamics(Q, Q, Q, method="magic"),
+        InvalidArgumentError,
+        "method must be 'articulated' or 'mass_matrix', found 'magic'",
+        "options.method",
+    ),
+    (
+        "frame",
+        lambda r: r.constraint_forces(Q, Q, Q, frame="link"),
+        InvalidArgumentError,
+        "frame must be 'joint' or 'world', found 'link'",
+        "options.frame",
+    ),
+    (
+        "joints as text",
+        lambda r: r.constraint_forces(Q, Q, Q, joints="elbow"),
+        InvalidArgumentError,
+        "joints must be a list of names, found str 'elbow'",
+        "options.joints",
+    ),
+    (
+        "unknown joint",
+        lambda r: r.constraint_forces(Q, Q, Q, joints=["nose"]),
+        NotFoundError,
+        "robot 'double_pendulum' has no joint 'nose'; its joints are {joints}",
+        "options.joints[0]",
+    ),
+    (
+        "unknown link",
+        lambda r: r.inverse_dynamics(Q, Q, Q, wrenches=[Wrench("nose")]),
+        NotFoundError,
+        "robot 'double_pendulum' has no link 'nose'; its links are {links}",
+        "inputs.wrenches[0].link",
+    ),
+    (
+        "unknown frame",
+        lambda r: r.inverse_dynamics(Q, Q, Q, wrenches=Wrench(r.link_names[-1], frame="nose")),
+        NotFoundError,
+        "robot 'double_pendulum' has no link 'nose'; its links are {links}",
+        "inputs.wrenches[0].frame",
+    ),
+    (
+        "wrench of another kind",
+        lambda r: r.inverse_dynamics(Q, Q, Q, wrenches=[(1, 2, 3)]),
+        InvalidArgumentError,
+        "wrenches[0] must be a Wrench, found tuple (1, 2, 3)",
+        "inputs.wrenches[0]",
+    ),
+    (
+        "force in the plane",
+        lambda r: r.inverse_dynamics(Q, Q, Q, wrenches=Wrench(r.link_names[-1], force=(1, 2))),
+        InvalidArgumentError,
+        "inputs.wrenches[0].force must be numbers of shape (..., 3), found tuple (1, 2)",
+        "inputs.wrenches[0].force",
+    ),
+    (
+        "unknown query",
+        lambda r: r.evaluate("dance", {}),
+        UnimplementedError,
+        f"there is no query 'dance'; the queries are {', '.join(QUERIES)}",
+        "query",
+    ),
+    (
+        "unknown input",
+        lambda r: r.evaluate("mass_matrix", {"q": Q, "v": Q}),
+        InvalidArgumentError,
+        "mass_matrix has no input 'v'; its inputs are q",
+        "inputs.v",
+    ),
+    (
+        "missing input",
+        lambda r: r.evaluate("bias_forces", {"q": Q}),
+        InvalidArgumentError,
+        "bias_forces needs the input 'v'",
+        "inputs.v",
+    ),
+    (
+        "unknown option",
+        lambda r: r.evaluate("mass_matrix", {"q": Q}, {"method": "articulated"}),
+        InvalidArgumentError,
+        "mass_matrix has no option 'method'; it has none",
+        "options.method",
+    ),
+]
+
+
+@pytest.mark.parametrize(("ask", "kind", "message", "path"), [pytest.param(*e[1:], id=e[0]) for e in ERRORS])
+def test_errors(
+    double_pendulum: Robot, ask: Callable[[Robot], Any], kind: type[DynError], message: str, path: str | None
+) -> None:
+    with pytest.raises(kind) as caught:
+        ask(double_pendulum)
+    names = {
+        "joints": ", ".join(double_pendulum.all_joint_names),
+        "links": ", ".join(double_pendulum.link_names),
+    }
+    assert type(caught.value) is kind
+    assert str(caught.value) == message.format(**names)
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize(
+    ("bodies", "joint"),
+    [
+        ((SOLID, ""), "j2"),  # a massless leaf
+        ((SOLID, ON_AXIS_POINT), "j2"),  # all its mass on the axis
+        (("", SOLID), "j1"),  # two joints about one axis and nothing between them
+    ],
+    ids=["massless leaf", "point on the axis", "massless between coaxial joints"],
+)
+def test_motion_without_inertia_is_refused(bodies: tuple[str, ...], joint: str) -> None:
+    robot = chain(*bodies)
+    zero = np.zeros(2)
+    for method in ("articulated", "mass_matrix"):
+        with pytest.raises(FailedPreconditionError) as caught:
+            robot.forward_dynamics(zero, zero, zero, method=method)
+        assert str(caught.value) == (
+            f"forward_dynamics has no answer for robot 'chain': what moves with joint '{joint}' has no inertia along "
+            "it, so no finite effort gives a finite acceleration"
+        )
+    with pytest.raises(FailedPreconditionError, match="constraint_forces has no answer"):
+        robot.constraint_forces(zero, zero, zero)
+    assert np.isfinite(robot.inverse_dynamics(zero, zero, zero + 1.0)).all()
+    assert np.isfinite(robot.mass_matrix(zero)).all()
+
+
+def test_massless_link_between_crossed_joints_is_fine() -> None:
+    text = (
+        '<robot name="cardan"><link name="base"/><link name="cross"/>'
+        f'<link name="arm">{SOLID}</link>'
+        '<joint name="a" type="continuous"><parent link="base"/><child link="cross"/><axis xyz="1 0 0"/></joint>'
+        '<joint name="b" type="continuous"><parent link="cross"/><child link="arm"/><axis xyz="0 1 0"/></joint></robot>'
+    )
+    robot = Robot.from_urdf(text)
+    q, v, a = np.array([[0.3, 0.4], [0.1, -2.0], [1.0, 2.0]])
+    np.testing.assert_allclose(robot.forward_dynamics(q, v, robot.inverse_dynamics(q, v, a)), a, rtol=1e-12)
+
+
+def test_wrench_on_the_unmoving_link_loads_nothing_that_moves(double_pendulum: Robot) -> None:
+    wrench = Wrench(double_pendulum.link_names[0], force=(1.0, 2.0, 3.0))
+    np.testing.assert_array_equal(
+        double_pendulum.inverse_dynamics(Q, Q, Q, wrenches=wrench), double_pendulum.inverse_dynamics(Q, Q, Q)
+    )
+
+
+def test_pickled_robot_gives_the_same_bits(double_pendulum: Robot) -> None:
+    copy = pickle.loads(pickle.dumps(double_pendulum))
+    assert copy.fingerprint == double_pendulum.fingerprint
+    state = np.array([0.1, 0.2])
+    np.testing.assert_array_equal(
+        copy.inverse_dynamics(state, state, state), double_pendulum.inverse_dynamics(state, state, state)
+    )
+
+
+def test_threads_share_a_robot() -> None:
+    robot = Robot.from_urdf(URDF / "scara.urdf")
+    q = np.random.default_rng(0).normal(size=(8, 200, robot.nv))
+    answers: dict[int, np.ndarray] = {}
+
+    def work(k: int) -> None:
+        answers[k] = robot.forward_dynamics(q[k], q[k], q[k])
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for k in range(8):
+        np.testing.assert_array_equal(answers[k], robot.forward_dynamics(q[k], q[k], q[k]))
+
+
+def test_prepare_makes_every_kernel_once() -> None:
+    robot = Robot.from_urdf(URDF / "pendulum.urdf")
+    made: list[str] = []
+    robot.prepare(progress=lambda name, seconds: made.append(name))
+    assert made == [
+        "-".join(part for part in (row.name, method) if part) for row in QUERIES.values() for method in row.kernels
+    ]
+
+
+@pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
+def test_descriptions_are_plain_values(path: Any) -> None:
+    import msgpack
+
+    robot = Robot.from_urdf(path)
+    assert msgpack.unpackb(msgpack.packb(robot.describe())) == robot.describe()
+    assert robot.name == path.stem
+    assert robot.receipt.to_dict()["fingerprint"] == robot.fingerprint
+
+
+def test_robot_is_the_interface() -> None:
+    assert issubclass(Robot, RobotQueries)
+    assert isinstance(Robot.from_urdf(URDF / "pendulum.urdf"), RobotQueries)
+
+
+def test_robot_that_cannot_move() -> None:
+    brick = Robot.from_urdf(
+        f'<robot name="brick"><link name="a">{SOLID}</link><link name="b">{SOLID}</link>'
+        '<joint name="j" type="fixed"><parent link="a"/><child link="b"/></joint></robot>'
+    )
+    none = np.zeros((5, 0))
+    assert brick.inverse_dynamics(none, none, none).shape == (5, 0)
+    assert brick.mass_matrix([]).shape == (0, 0)
+    assert brick.link_poses(none).position.shape == (5, 2, 3)
+    np.testing.assert_allclose(brick.constraint_forces([], [], []).wrench, [[0, 0, 0, 0, 0, 2 * 9.81]])
+    push = Wrench("b", force=(1.0, 0.0, 0.0), point=(0.0, 0.0, 1.0))
+    assert brick.inverse_dynamics(none, none, none, wrenches=push).shape == (5, 0)
+    np.testing.assert_allclose(brick.constraint_forces([], [], [], wrenches=push).wrench, [[0, -1, 0, -1, 0, 2 * 9.81]])

@@ -1,0 +1,126 @@
+"""The tree: order, topological relations, welding, fingerprint. Figures of the Newton-Euler document's Fig. 2."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.conftest import URDF
+from tests.random_robots import random_urdf
+
+from dyn_service.model.inertia import BodyInertia, combine, principal_moments
+from dyn_service.model.tree import Tree, weld
+from dyn_service.model.urdf import read_file, read_text
+
+
+@pytest.fixture(scope="module")
+def fig_2() -> Tree:
+    return weld(Tree.from_description(read_file(URDF / "ten_body_tree.urdf"))).tree
+
+
+def number(tree: Tree, i: int) -> int:
+    """The document's index of our body i."""
+    return int(tree.links[i].removeprefix("body_"))
+
+
+def index(tree: Tree, body: int) -> int:
+    return tree.links.index(f"body_{body}")
+
+
+@pytest.mark.parametrize(("body", "chain"), [(2, {2, 1}), (6, {6, 5, 3, 1}), (10, {10, 9, 1}), (5, {5, 3, 1})])
+def test_ancestors_of_fig_2(fig_2: Tree, body: int, chain: set[int]) -> None:
+    assert {number(fig_2, i) for i in fig_2.ancestors(index(fig_2, body))} == chain
+
+
+@pytest.mark.parametrize(
+    ("body", "branch"), [(1, set(range(1, 11))), (2, {2}), (3, {3, 4, 5, 6, 7, 8}), (4, {4, 7, 8})]
+)
+def test_branches_of_fig_2(fig_2: Tree, body: int, branch: set[int]) -> None:
+    assert {number(fig_2, i) for i in fig_2.branch(index(fig_2, body))} == branch
+
+
+@pytest.mark.parametrize(
+    ("body", "children"), [(1, {2, 3, 9}), (2, set()), (6, set()), (8, set()), (10, set()), (3, {4, 5}), (4, {7})]
+)
+def test_children_of_fig_2(fig_2: Tree, body: int, children: set[int]) -> None:
+    assert {number(fig_2, i) for i in fig_2.children[index(fig_2, body)]} == children
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_invariants(seed: int) -> None:
+    full = Tree.from_description(read_text(random_urdf(seed, shuffle=seed)))
+    for i in range(len(full)):
+        names = [full.joints[child] for child in full.children[i]]
+        assert names == sorted(names)
+    for tree in (full, weld(full).tree):
+        for i, parent in enumerate(tree.parent):
+            assert parent < i
+            assert tree.branch(i) == tuple(range(i, i + len(tree.branch(i))))
+            assert all(i in tree.ancestors(j) for j in tree.branch(i))
+    assert list(full.movable_joints) == list(weld(full).tree.joints)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_welding_keeps_every_link_its_place_and_its_inertia(seed: int) -> None:
+    full = Tree.from_description(read_text(random_urdf(seed)))
+    welded = weld(full)
+    moving = welded.tree.poses_at_zero()
+    for i, (R_WL, p_WL) in enumerate(full.poses_at_zero()):
+        body = welded.body[i]
+        R_WB, p_WB = (np.eye(3), np.zeros(3)) if body < 0 else moving[body]
+        np.testing.assert_allclose(R_WB @ welded.rotation[i], R_WL, atol=1e-13)
+        np.testing.assert_allclose(p_WB + R_WB @ welded.origin[i], p_WL, atol=1e-13)
+    still = [full.inertia[i].placed(*full.poses_at_zero()[i]) for i, body in enumerate(welded.body) if body < 0]
+    after = combine([*still, *(body.placed(*pose) for body, pose in zip(welded.tree.inertia, moving, strict=True))])
+    before = full.total_inertia()
+    assert after.mass == pytest.approx(before.mass, rel=1e-14)
+    np.testing.assert_allclose(after.com, before.com, atol=1e-13)
+    np.testing.assert_allclose(after.about_com, before.about_com, rtol=1e-11, atol=1e-11)
+
+
+def test_rotated_inertia() -> None:
+    """The vector that other importers have failed: diag(1, 2, 2.5) turned 90 degrees about z is diag(2, 1, 2.5)."""
+    robot = (
+        '<robot name="r"><link name="a"><inertial><origin xyz="0 0 0" rpy="0 0 1.5707963267948966"/><mass value="1"/>'
+        '<inertia ixx="1" iyy="2" izz="2.5" ixy="0" ixz="0" iyz="0"/></inertial></link></robot>'
+    )
+    tree = Tree.from_description(read_text(robot))
+    np.testing.assert_array_equal(tree.inertia[0].about_com, np.diag([2.0, 1.0, 2.5]))
+
+
+def test_two_point_masses() -> None:
+    whole = combine(
+        [BodyInertia(1.0, np.array([2.0, 0, 0]), np.zeros((3, 3))), BodyInertia(3.0, np.zeros(3), np.zeros((3, 3)))]
+    )
+    assert whole.mass == 4.0
+    np.testing.assert_allclose(whole.com, [0.5, 0, 0])
+    # m1 m2 / (m1 + m2) d^2 about the two axes across
+    np.testing.assert_allclose(principal_moments(whole.about_com), [0.0, 3.0, 3.0], atol=1e-15)
+
+
+def test_fingerprint_follows_the_robot_not_the_file() -> None:
+    text = random_urdf(3)
+    fingerprint = Tree.from_description(read_text(text)).fingerprint
+    assert len(fingerprint) == 32
+    for same in (random_urdf(3, shuffle=1), text.replace("/>", " />"), "<!-- a comment -->" + text):
+        assert Tree.from_description(read_text(same)).fingerprint == fingerprint
+    changes = [
+        ('name="link_1"', 'name="link_x"'),
+        ('link="link_1"', 'link="link_x"'),
+    ]
+    renamed = text
+    for old, new in changes:
+        renamed = renamed.replace(old, new)
+    for other in (
+        renamed,
+        text.replace('effort="100"', 'effort="101"', 1),
+        text.replace('mass value="', 'mass value="1', 1),
+    ):
+        assert other != text
+        assert Tree.from_description(read_text(other)).fingerprint != fingerprint
+
+
+def test_arrays_are_read_only() -> None:
+    tree = Tree.from_description(read_file(URDF / "panda.urdf"))
+    for array in (tree.limits.upper, tree.origin[1], tree.inertia[1].com, tree.rotation[1]):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1.0
