@@ -18,7 +18,9 @@ from dyn_service.errors import DynError, InvalidArgumentError, NotFoundError
 try:
     import typer
 except ModuleNotFoundError:
-    sys.exit("error: the command line needs 'typer', which the base install leaves out: pip install 'dyn_service[server]'")
+    sys.exit(
+        "error: the command line needs 'typer', which the base install leaves out: pip install 'dyn_service[server]'"
+    )
 
 if TYPE_CHECKING:
     from dyn_service.robot import Robot
@@ -101,9 +103,7 @@ def serve(
     given["robots"] = [*settings.robots, *map(str, robots or [])]
     settings = msgspec.structs.replace(settings, **{name: value for name, value in given.items() if value is not None})
     loaded = [Robot.from_urdf(Path(path)) for path in settings.robots]
-    server = Server(
-        loaded, endpoints=settings.endpoints, limits=settings.limits, allow_load=settings.allow_load
-    )
+    server = Server(loaded, endpoints=settings.endpoints, limits=settings.limits, allow_load=settings.allow_load)
     if not loaded and not server.service.allow_load:
         raise InvalidArgumentError("there is nothing to serve: name a URDF file")
     if settings.prepare:

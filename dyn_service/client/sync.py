@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from math import ceil
 from time import perf_counter
 from types import TracebackType
@@ -36,10 +37,11 @@ from dyn_service.client.core import (
     read_plain,
 )
 from dyn_service.client.sockets import forks, prepare
+from dyn_service.client.state import StateCall, shortcut
 from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
 from dyn_service.protocol.messages import ReplyHead
 from dyn_service.protocol.sockets import is_writable, plain_send
-from dyn_service.queries import Query, RobotQueries
+from dyn_service.queries import QUERIES, Query, RobotQueries
 
 
 class Client:
@@ -98,6 +100,7 @@ class Client:
             self._closed = True
             if self._forks == forks():
                 self._socket.close()
+            self._forks = -1
 
     def robot(self, name: str, *, timeout_s: float | None = None) -> RemoteRobot:
         """A robot of the server, with the methods of `Robot`.
@@ -161,10 +164,37 @@ class Client:
             DeadlineExceededError: No reply in time.
             UnavailableError: No server.
         """
-        if self._closed:
-            raise FailedPreconditionError("the client is closed")
+
+        def write(request_id: int, limit_s: float) -> bytes:
+            return pack_request(request_id, query, robot, inputs, options, model, limit_s * 1e3)
+
+        head: ReplyHead = self.exchange(query, write, read_head, timeout_s)
+        return head
+
+    def exchange(
+        self,
+        query: str,
+        write: Callable[[int, float], bytes],
+        read: Callable[[bytes], Any],
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Sends one request and waits for its reply.
+
+        Args:
+            query: The query's name, for errors.
+            write: Gives the request's bytes, from its id and the time limit in seconds.
+            read: Makes of a reply's bytes something with an `id`, or None of what is no reply.
+            timeout_s: The time limit; None is the client's.
+
+        Returns:
+            What `read` made of the reply to this very request.
+
+        Raises:
+            DeadlineExceededError: No reply in time.
+            UnavailableError: No server.
+        """
         if self._forks != forks():
-            self._open()
+            self._revive()
         if timeout_s is None:
             timeout_s = self._timeout_s
         begun = perf_counter()
@@ -172,8 +202,9 @@ class Client:
             raise DeadlineExceededError(f"{query}: another thread's call took longer than {timeout_s:g} s")
         try:
             request_id = self._last_id = self._last_id + 1
-            payload = pack_request(request_id, query, robot, inputs, options, model, timeout_s * 1e3)
-            self._arm(timeout_s)
+            payload = write(request_id, timeout_s)
+            if timeout_s != self._armed_s:
+                self._arm(timeout_s)
             if self._is_inproc and not is_writable(self._socket):
                 self._reconnect()  # the one transport that does not do so by itself
                 self._arm(timeout_s)
@@ -187,11 +218,11 @@ class Client:
                 if left < 0.999 * timeout_s:  # something took its time: only what is left of it may be waited
                     self._arm(max(left, 0.0))
                 try:
-                    head = read_head(self._socket.recv())
+                    reply = read(self._receive())
                 except zmq.Again:
                     raise self._no_answer(query, timeout_s) from None
-                if head is not None and head.id == request_id:
-                    return head
+                if reply is not None and reply.id == request_id:
+                    return reply
                 left = until - perf_counter()  # the late reply to an earlier request, or nothing of ours
         finally:
             self._turn.release()
@@ -210,12 +241,17 @@ class Client:
         return UnavailableError(f"{query}: the server at {self._endpoint} went away before it answered")
 
     def _arm(self, timeout_s: float) -> None:
-        """Sets how long the socket waits, if that has changed."""
-        if timeout_s != self._armed_s:
-            milliseconds = ceil(timeout_s * 1e3)
-            self._socket.setsockopt(zmq.SNDTIMEO, milliseconds)
-            self._socket.setsockopt(zmq.RCVTIMEO, milliseconds)
-            self._armed_s = timeout_s
+        """Sets how long the socket waits."""
+        milliseconds = ceil(timeout_s * 1e3)
+        self._socket.setsockopt(zmq.SNDTIMEO, milliseconds)
+        self._socket.setsockopt(zmq.RCVTIMEO, milliseconds)
+        self._armed_s = timeout_s
+
+    def _revive(self) -> None:
+        """After a fork, or a close: both are told apart here, off the path of every call."""
+        if self._closed:
+            raise FailedPreconditionError("the client is closed")
+        self._open()
 
     def _open(self) -> None:
         self._forks = forks()
@@ -232,6 +268,7 @@ class Client:
         self._socket = prepare(context.socket(zmq.DEALER))
         self._socket.connect(self._endpoint)
         self._send = plain_send(self._socket)
+        self._receive = self._socket.recv
         self._armed_s = -1.0
 
 
@@ -254,6 +291,12 @@ class RemoteRobot(Described, RobotQueries):
         self._client = client
         self._timeout_s = None if timeout_s is None else check_timeout(timeout_s)
         self._owns_client = owns_client
+        sizes = {"nq": self.nq, "nv": self.nv}
+        for row in QUERIES.values():
+            if row.result_type is None and self.nv:
+                call = StateCall(row, self.name, self.fingerprint, sizes)
+                general = getattr(RobotQueries, row.name).__get__(self)
+                setattr(self, row.name, shortcut(row, general, partial(self._ask_state, row, call)))
 
     def __enter__(self) -> RemoteRobot:
         return self
@@ -287,3 +330,13 @@ class RemoteRobot(Described, RobotQueries):
             self._timeout_s,
         )
         return read_outputs(head)
+
+    def _ask_state(self, row: Query, call: StateCall, *values: Any) -> Any:
+        """The answer by the short way, or None where the general one must be taken."""
+        data = call.data(values)
+        if data is None:
+            return None
+        reply = self._client.exchange(row.name, partial(call.write, data), call.read, self._timeout_s)
+        if type(reply) is ReplyHead:
+            return row.result(read_outputs(reply))
+        return reply.outputs.array.value()

@@ -111,9 +111,10 @@ class Inertia:
     @classmethod
     def of(cls, body: BodyInertia) -> Inertia:
         """M_i, (16)."""
-        s = np.asarray(ca.skew(body.com))
         return cls(
-            constant(body.about_com - body.mass * s @ s), constant(body.mass * s), constant(body.mass * np.eye(3))
+            constant(body.about_origin),
+            constant(np.asarray(ca.skew(body.moment))),
+            constant(body.mass * np.eye(3)),
         )
 
     def __matmul__(self, V: Mat) -> Mat:

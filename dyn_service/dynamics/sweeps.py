@@ -9,7 +9,7 @@ D of a parent on its child, or beta where joints yield (19b). Cost: O(N).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import casadi as ca
@@ -24,11 +24,6 @@ class Stack(tuple[Any, ...]):
     """A stacked vector or block diagonal matrix: one entry per body. Operators act body by body."""
 
     __slots__ = ()
-
-    @classmethod
-    def of(cls, entries: Iterable[Any]) -> Stack:
-        """A stack of these entries, in the order of the tree's bodies."""
-        return cls(entries)
 
     def __add__(self, other: Any) -> Stack:
         return Stack(a + b for a, b in zip(self, other, strict=True))

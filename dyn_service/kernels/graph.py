@@ -13,8 +13,8 @@ from typing import Any
 import casadi as ca
 
 from dyn_service.dynamics.sweeps import Stack
+from dyn_service.kernels.frames import KernelTree
 from dyn_service.kernels.signature import Signature
-from dyn_service.model.tree import Tree
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,25 +32,28 @@ class Graph:
         return sum(f.instruction_id(k) not in skipped for k in range(f.n_instructions()))
 
 
-def trace(tree: Tree, signature: Signature) -> Graph:
+def trace(model: KernelTree, signature: Signature) -> Graph:
     """The graph of one kernel.
 
     Args:
-        tree: One body per link or per moving body, as the signature says.
+        model: The tree in the frames chosen for it: one body per link or per moving body, as the signature says.
         signature: Which function to run, and the shapes of its operands.
     """
     module, _, name = signature.function.partition(".")
     function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
     symbols = {operand.name: ca.SX.sym(operand.name, operand.size) for operand in signature.inputs}
-    given: dict[str, Any] = {
-        name: _per_body(symbol) if name == "wrenches" else symbol for name, symbol in symbols.items()
-    }
+    given = {name: _entered(model, name, symbol) for name, symbol in symbols.items()}
     given |= {name: ca.DM(0, 1) for name in signature.padded}
-    answer = function(tree, **given)
+    answer = function(model.tree, **given)
     outputs = answer if isinstance(answer, dict) else {signature.outputs[0].name: answer}
     flat = [ca.densify(ca.vec(ca.SX(outputs[operand.name]).T)) for operand in signature.outputs]
     return Graph(ca.Function("kernel", list(symbols.values()), ca.cse(flat)), signature)
 
 
-def _per_body(wrenches: Any) -> Stack:
-    return Stack(ca.vertsplit(wrenches, 6))
+def _entered(model: KernelTree, name: str, symbol: Any) -> Any:
+    """An input as the equations take it: positions as the chosen frames count them, wrenches body by body in these."""
+    if name in ("q", "q_ref"):
+        return model.position(symbol)
+    if name == "wrenches":
+        return Stack(model.wrench(i, W) for i, W in enumerate(ca.vertsplit(symbol, 6)))
+    return symbol

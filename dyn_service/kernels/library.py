@@ -48,10 +48,11 @@ class KernelLibrary:
         code = store.load(name)
         if code is None:
             # Imported here: a start from the cache then needs no tracer.
+            from dyn_service.kernels.frames import as_given, simplest
             from dyn_service.kernels.graph import trace
             from dyn_service.kernels.lower import lower
 
-            tree = self.links if signature.links else self.bodies
-            code = compile_ir(lower(trace(tree, signature), machine.lanes, ENTRY))
+            model = as_given(self.links) if signature.links else simplest(self.bodies)
+            code = compile_ir(lower(trace(model, signature), machine.lanes, ENTRY))
             store.save(name, code)
         return code

@@ -38,6 +38,7 @@ _STYLE: Any = {
     "figure.facecolor": "white",
 }
 _REFERENCE, _MEASURED, _ERROR, _LIMIT, _TORQUE = "#f5b041", "#1b4f72", "#922b21", "#b03a2e", "#117864"
+_COLUMNS = 3
 _NEAR = 0.55
 """An effort above this share of its limit is drawn together with the limit."""
 _PREFIXES = ((1.0, ""), (1e3, "m"), (1e6, "\N{MICRO SIGN}"), (1e9, "n"))
@@ -191,8 +192,8 @@ def _mark(axes: Axes, x: float, text: str, height: float, colour: str) -> None:
 
 
 def _grid(count: int, heading: str, *, panel_height: int) -> tuple[Figure, list[SubFigure]]:
-    """A figure with a panel per joint, three or more in a row, at least 1600 x 1000 pixels."""
-    columns = min(count, 3 if count <= 12 else 4)
+    """A figure with a panel per joint, three in a row, at least 1600 x 1000 pixels."""
+    columns = min(count, _COLUMNS)
     rows = math.ceil(count / columns)
     height = max(1000, rows * panel_height + 70)
     figure = Figure(figsize=(16.0, height / DPI), dpi=DPI, layout="constrained")
@@ -202,7 +203,7 @@ def _grid(count: int, heading: str, *, panel_height: int) -> tuple[Figure, list[
 
 
 def _time_label(axes: Axes, k: int, panels: Sequence[SubFigure]) -> None:
-    columns = min(len(panels), 3 if len(panels) <= 12 else 4)
+    columns = min(len(panels), _COLUMNS)
     if k + columns >= len(panels):
         axes.set_xlabel("time [s]")
 

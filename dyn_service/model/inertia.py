@@ -1,11 +1,13 @@
-"""Rigid-body inertia as numbers: moving it to another frame, adding it up, asking whether a body can have it.
+"""A body's inertia as ten numbers that add: mass, first moment, second moment about the body's origin.
 
-A body's inertia is ten numbers: mass m (kg), centre of mass s (m), rotational inertia I about the centre (kg m^2). Two
-bodies that move as one have
+They are the entries of M_i, (16) of the Newton-Euler document,
 
-    m = m1 + m2,   s = (m1 s1 + m2 s2) / m,   I = sum_k I_k - m_k (s_k - s)~ (s_k - s)~
+    M = [ I - m s~ s~    m s~ ]      mass m,  moment h = m s,  about_origin = I - m s~ s~
+        [ -m s~          m e  ]
 
-which is (16) of the Newton-Euler document read at the common centre.
+and for bodies that move as one, seen from one frame, they add. Seen from a frame in which the body stands at R, p:
+
+    m,   R h + m p,   R J R^T - p~ (R h)~ - (R h)~ p~ - m p~ p~
 """
 
 from __future__ import annotations
@@ -20,15 +22,39 @@ from dyn_service.model.description import Matrix, Vector
 
 @dataclass(frozen=True, eq=False)
 class BodyInertia:
-    """mass: kg. com: (3,) m, from the body's origin in body axes. about_com: (3, 3) kg m^2, in body axes."""
+    """mass: kg. moment: (3,) kg m. about_origin: (3, 3) kg m^2. Both at the body's origin, in its axes."""
 
     mass: float
-    com: Vector
-    about_com: Matrix
+    moment: Vector
+    about_origin: Matrix
+
+    @classmethod
+    def of_centre(cls, mass: float, com: Vector, about_com: Matrix) -> BodyInertia:
+        """From the centre of mass (3,) m, and the inertia (3, 3) kg m^2 about it in the body's axes."""
+        return cls(mass, mass * com, about_com - mass * skew(com) @ skew(com))
+
+    @property
+    def com(self) -> Vector:
+        """Centre of mass, (3,) m; the origin where there is no mass."""
+        return self.moment / self.mass if self.mass else np.zeros(3)
+
+    @property
+    def about_com(self) -> Matrix:
+        """Inertia about the centre of mass, (3, 3) kg m^2."""
+        return self.about_origin + self.mass * skew(self.com) @ skew(self.com)
 
     def placed(self, rotation: Matrix, origin: Vector) -> BodyInertia:
         """The same inertia seen from a frame A in which the body's frame B stands at R_AB, p_AB."""
-        return BodyInertia(self.mass, origin + rotation @ self.com, rotation @ self.about_com @ rotation.T)
+        moment, p = rotation @ self.moment, skew(origin)
+        cross = p @ skew(moment)
+        about = rotation @ self.about_origin @ rotation.T - cross - cross.T - self.mass * p @ p
+        return BodyInertia(self.mass, moment + self.mass * origin, about)
+
+    def __add__(self, other: BodyInertia) -> BodyInertia:
+        return BodyInertia(self.mass + other.mass, self.moment + other.moment, self.about_origin + other.about_origin)
+
+    def __sub__(self, other: BodyInertia) -> BodyInertia:
+        return BodyInertia(self.mass - other.mass, self.moment - other.moment, self.about_origin - other.about_origin)
 
 
 NOTHING = BodyInertia(0.0, np.zeros(3), np.zeros((3, 3)))
@@ -40,19 +66,8 @@ def skew(a: Vector) -> Matrix:
 
 
 def combine(parts: Iterable[BodyInertia]) -> BodyInertia:
-    """The inertia of bodies that move as one, all seen from the same frame.
-
-    Where the mass is zero the centre of mass is the origin, and rotational inertias add as they are.
-    """
-    parts = list(parts)
-    mass = sum(part.mass for part in parts)
-    com = sum((part.mass * part.com for part in parts), np.zeros(3))
-    com = com / mass if mass > 0.0 else np.zeros(3)
-    about_com = np.zeros((3, 3))
-    for part in parts:
-        offset = skew(part.com - com)
-        about_com = about_com + part.about_com - part.mass * offset @ offset
-    return BodyInertia(mass, com, about_com)
+    """The inertia of bodies that move as one, all seen from the same frame."""
+    return sum(parts, NOTHING)
 
 
 def principal_moments(about_com: Matrix) -> Vector:

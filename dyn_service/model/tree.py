@@ -72,7 +72,7 @@ class Tree:
     def __post_init__(self) -> None:
         """Makes the arrays read-only: kernels are compiled from them, and must not be outlived by what they say."""
         limits = (self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort)
-        bodies = (array for body in self.inertia for array in (body.com, body.about_com))
+        bodies = (array for body in self.inertia for array in (body.moment, body.about_origin))
         for array in (*self.axis, *self.rotation, *self.origin, *bodies, *limits, self.damping, self.friction):
             array.flags.writeable = False
 
@@ -173,7 +173,7 @@ class Tree:
         digest.update(np.array([self.parent, self.dof], dtype="<i8").tobytes())
         numbers = [*self.axis, *self.rotation, *self.origin]
         for body in self.inertia:
-            numbers += [np.array([body.mass]), body.com, body.about_com]
+            numbers += [np.array([body.mass]), body.moment, body.about_origin]
         numbers += [self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort]
         numbers += [self.damping, self.friction]
         for array in numbers:
@@ -263,7 +263,7 @@ def _inertia(link: Link) -> BodyInertia:
     if link.inertial is None:
         return NOTHING
     R = link.inertial.rotation
-    return BodyInertia(link.inertial.mass, link.inertial.com, R @ link.inertial.inertia @ R.T)
+    return BodyInertia.of_centre(link.inertial.mass, link.inertial.com, R @ link.inertial.inertia @ R.T)
 
 
 def _limits(movable: list[Joint]) -> Limits:

@@ -76,9 +76,7 @@ def main(node: Node[ControllerParameters]) -> None:
     """Runs the controller until it is asked to stop."""
     p = node.parameters
     if p.rate_hz <= 0.0 or p.deadline_s < 0.0 or p.request_timeout_s <= 0.0 or p.loads_rate_hz < 0.0:
-        raise InvalidArgumentError(
-            "rate_hz and request_timeout_s must be positive, other times and rates not negative"
-        )
+        raise InvalidArgumentError("rate_hz and request_timeout_s must be positive, other times and rates not negative")
     with Client(p.endpoint, timeout_s=p.connect_timeout_s) as client:
         robot = client.robot(p.robot or only_robot(client.list_robots()))
         client.timeout_s = p.request_timeout_s

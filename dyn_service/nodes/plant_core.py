@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.nodes.messages import JointCommand, JointState
 from dyn_service.queries import Array
-from dyn_service.sim.integrators import advance, integrator
+from dyn_service.sim.integrators import ForwardDynamics, advance, held, integrator
 
 BRAKED, ACTIVE, STALE = "braked", "active", "stale"
 MODES = (BRAKED, ACTIVE, STALE)
@@ -69,7 +69,7 @@ class Plant:
     forward_dynamics: (q, v, tau) -> a. names: the joints, in order. q, v: the state. session: see `JointState`.
     """
 
-    forward_dynamics: Callable[[Array, Array, Array], Array]
+    forward_dynamics: ForwardDynamics
     names: tuple[str, ...]
     limits: JointLimits
     q: Array
@@ -137,15 +137,8 @@ class Plant:
                 counters.stale_steps += 1
                 if settings.stale_policy == "brake":
                     continue
-            held = self.effort
-            self.q, self.v = advance(
-                self._step,
-                lambda q, v, held=held: self.forward_dynamics(q, v, held),  # type: ignore[misc]
-                self.q,
-                self.v,
-                settings.dt_s,
-                settings.substeps,
-            )
+            acceleration = held(self.forward_dynamics, self.effort)
+            self.q, self.v = advance(self._step, acceleration, self.q, self.v, settings.dt_s, settings.substeps)
             counters.clamped_steps += self._clamped
             counters.over_effort_steps += self._over
             counters.out_of_range_steps += bool(((self.q < self.limits.lower) | (self.q > self.limits.upper)).any())

@@ -49,6 +49,9 @@ _LOG = logging.getLogger(__name__)
 _BURST = 64
 """So many messages are read, and their time of receipt noted, before the first of them is answered."""
 
+_AT_ONCE_NS = 4000
+"""A message that was there within this time had been waiting, and may not be alone."""
+
 _TICK_MS = 50
 """How often an idle loop looks whether it should stop."""
 
@@ -102,7 +105,7 @@ class Server:
         self._bound: tuple[Bound, ...] = ()
         self._stopping = False
         self._thread: threading.Thread | None = None
-        self._counters = self.service.metrics.counters
+        self._traffic = self.service.metrics.traffic
         self._lent: list[tuple[Any, int]] = []
 
     @property
@@ -214,14 +217,18 @@ class Server:
                 self._context.term()
 
     def _turn(self) -> None:
-        """Waits for a message and answers it, then those that came meanwhile, as many as `_BURST`."""
+        """Waits for a message and answers it; if more came with it, takes their times of receipt before it does."""
         router = self._router
+        waiting_since = perf_counter_ns()
         try:
             sender = router.recv()
         except zmq.Again:
             return
-        self._answer(self._receive(sender))
-        burst: list[_Received | None] = []
+        first = self._receive(sender)
+        if first is None or first[2] - waiting_since > _AT_ONCE_NS:
+            self._answer(first)
+            return
+        burst = [first]
         while is_readable(router) and len(burst) < _BURST:
             burst.append(self._receive(router.recv()))
         for received in burst:
@@ -231,24 +238,30 @@ class Server:
         """The rest of a message whose first frame was read, with its time of receipt; None if there is nothing to do."""
         frame = self._router.recv(copy=False)
         now = perf_counter_ns()
-        is_req = frame.more and not len(frame)
-        if is_req:
-            frame = self._router.recv(copy=False)
-        count = 1
-        while frame.more:
-            frame = self._router.recv(copy=False)
-            count += 1
-        if sender == self._bell_id:
+        is_req = False
+        if frame.more:
+            frame, is_req, count = self._receive_more(frame)
+            if count > 1:
+                found = f"a message must be one frame, or an empty one and one more, found {count + is_req}"
+                self._send((sender, is_req), self.service.refuse(Head(), InvalidArgumentError(found)))
+                return None
+        elif sender == self._bell_id:
             for task, reply in self._worker.collect():
                 self._send(task.envelope, reply)
             return None
-        self._counters["received"] += 1
-        self._counters["received_bytes"] += len(frame)
-        if count > 1:
-            found = f"a message must be one frame, or an empty one and one more, found {count + is_req}"
-            self._send((sender, is_req), self.service.refuse(Head(), InvalidArgumentError(found)))
-            return None
-        return (sender, is_req), frame.bytes if len(frame) <= SLOW_BYTES else frame.buffer, now
+        size = len(frame)
+        self._traffic.received += 1
+        self._traffic.received_bytes += size
+        return (sender, is_req), frame.bytes if size <= SLOW_BYTES else frame.buffer, now
+
+    def _receive_more(self, frame: zmq.Frame) -> tuple[zmq.Frame, bool, int]:
+        """The last frame of a message, whether a REQ socket's empty frame came first, and the count of the others."""
+        is_req = not len(frame)
+        count = 0 if is_req else 1
+        while frame.more:
+            frame = self._router.recv(copy=False)
+            count += 1
+        return frame, is_req, count
 
     def _answer(self, received: _Received | None) -> None:
         if received is None:
@@ -266,12 +279,13 @@ class Server:
             if isinstance(job, bytes):
                 reply = job
             elif job.slow:
-                self._hand_over(envelope, partial(service.answer, job), partial(service.refuse, job.request), len(payload))
+                self._hand_over(
+                    envelope, partial(service.answer, job), partial(service.refuse, job.request), len(payload)
+                )
                 return
             else:
                 reply = service.answer(job)
         self._send(envelope, reply)
-        service.metrics.settle()
 
     def _hand_over(
         self, envelope: _Envelope, work: Callable[[], bytes], refuse: Callable[[DynError], bytes], size: int
@@ -282,7 +296,7 @@ class Server:
             return
         else:
             cause = f"{self._worker.waiting} slow requests wait already"
-        self._counters["refused_busy"] += 1
+        self._traffic.refused_busy += 1
         self._send(envelope, refuse(ResourceExhaustedError(f"the server is busy: {cause}, try again later")))
 
     def _send(self, envelope: _Envelope, reply: bytes) -> None:
@@ -297,14 +311,14 @@ class Server:
                 send(reply, _NOBLOCK)
             else:
                 self._lent.append((send(reply, _NOBLOCK, copy=False, track=True), len(reply)))
-            self._counters["sent"] += 1
-            self._counters["sent_bytes"] += len(reply)
+            self._traffic.sent += 1
+            self._traffic.sent_bytes += len(reply)
         except zmq.Again:
-            self._counters["dropped_slow_reader"] += 1
+            self._traffic.dropped_slow_reader += 1
         except zmq.ZMQError as fault:
             if fault.errno != errno.EHOSTUNREACH:
                 raise
-            self._counters["dropped_gone"] += 1
+            self._traffic.dropped_gone += 1
 
     def _lent_bytes(self) -> int:
         """Bytes of long replies that the transport still holds."""

@@ -1,100 +1,114 @@
-"""What the server counts: answers and errors by query, time by powers of two, events of the transport."""
+"""What the server counts: answers and errors by query, time by powers of two, the traffic of its socket."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
+from dataclasses import asdict, dataclass
 from typing import Any
 
-_BUCKETS = 40
-"""Bucket k counts durations of 2^(k-1) us up to 2^k us; the last takes the rest."""
+_BUCKETS = 64
+"""Bucket k counts durations of 2^(k-1) us up to 2^k us."""
 
 
-class _Record:
-    __slots__ = ("answered", "buckets", "max_us", "refused")
+class Durations:
+    """How often something took how long. One thread adds to it at a time."""
+
+    __slots__ = ("buckets", "longest_ns")
 
     def __init__(self) -> None:
-        self.answered = 0
-        self.refused = 0
         self.buckets = [0] * _BUCKETS
-        self.max_us = 0
+        self.longest_ns = 0
 
-    def add(self, microseconds: int) -> None:
-        self.answered += 1
-        self.buckets[min(microseconds.bit_length(), _BUCKETS - 1)] += 1
-        self.max_us = max(self.max_us, microseconds)
+    def add(self, duration_ns: int) -> None:
+        """Counts one duration."""
+        self.buckets[(duration_ns // 1000).bit_length()] += 1
+        if duration_ns > self.longest_ns:
+            self.longest_ns = duration_ns
 
-    def quantile(self, fraction: float) -> int:
+    def __add__(self, other: Durations) -> Durations:
+        both = Durations()
+        both.buckets = [a + b for a, b in zip(self.buckets, other.buckets, strict=True)]
+        both.longest_ns = max(self.longest_ns, other.longest_ns)
+        return both
+
+    def quantile_us(self, fraction: float) -> int:
         """The upper end, in microseconds, of the bucket that the quantile falls in."""
         wanted = fraction * sum(self.buckets)
         seen = 0
         for power, count in enumerate(self.buckets):
             seen += count
-            if seen >= wanted:
-                return min(1 << power, self.max_us)
-        return self.max_us
+            if count and seen >= wanted:
+                return min(1 << power, self.longest_ns // 1000)
+        return 0
 
-    def to_dict(self) -> dict[str, int]:
-        return {
-            "answered": self.answered,
-            "refused": self.refused,
-            "p50_us": self.quantile(0.5),
-            "p99_us": self.quantile(0.99),
-            "max_us": self.max_us,
-        }
+
+@dataclass(slots=True)
+class Traffic:
+    """Messages and bytes in and out, and what was not delivered or not taken. Only the socket's thread adds to it."""
+
+    received: int = 0
+    received_bytes: int = 0
+    sent: int = 0
+    sent_bytes: int = 0
+    dropped_gone: int = 0
+    dropped_slow_reader: int = 0
+    refused_busy: int = 0
 
 
 class Metrics:
-    """Counters that the threads of a server share.
-
-    counters: Events of the transport; only the thread that owns the socket adds to them.
-    """
+    """Counters that the threads of a server share."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.traffic = Traffic()
         self._started = time.monotonic()
-        self._noted: deque[tuple[str, int]] = deque()
-        self._records: dict[str, _Record] = {}
+        self._lock = threading.Lock()
+        self._answered: dict[str, Durations] = {}
+        self._short: dict[str, Durations] = {}
+        self._refused: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
-        self.counters: Counter[str] = Counter()
 
     @property
     def uptime_s(self) -> float:
         """Seconds since the server started."""
         return time.monotonic() - self._started
 
-    def answered(self, query: str, total_ns: int) -> None:
-        """Notes an answer, and the time from the request's receipt to its reply, for `settle` to count."""
-        self._noted.append((query, total_ns))
-
-    def settle(self) -> None:
-        """Counts what was noted: when the reply is on its way, not before."""
+    def answered(self, query: str, duration_ns: int) -> None:
+        """Counts an answer, and the time from the request's receipt to its reply."""
         with self._lock:
-            while self._noted:
-                query, total_ns = self._noted.popleft()
-                self._record(query).add(total_ns // 1000)
+            self._answered.setdefault(query, Durations()).add(duration_ns)
+
+    def short(self, query: str) -> Durations:
+        """Where the thread that owns the socket, and no other, counts answers without a lock."""
+        with self._lock:
+            return self._short.setdefault(query, Durations())
 
     def refused(self, query: str | None, code: str) -> None:
         """Counts an error reply. Give `query` only where it is the name of one, so that the counters stay few."""
         with self._lock:
             self._errors[code] += 1
             if query is not None:
-                self._record(query).refused += 1
+                self._refused[query] += 1
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, as the query `stats` answers."""
-        self.settle()
         with self._lock:
+            requests = {}
+            for query in sorted({*self._answered, *self._short, *self._refused}):
+                durations = self._answered.get(query, Durations()) + self._short.get(query, Durations())
+                answered, refused = sum(durations.buckets), self._refused[query]
+                if answered or refused:
+                    requests[query] = {
+                        "answered": answered,
+                        "refused": refused,
+                        "p50_us": durations.quantile_us(0.5),
+                        "p99_us": durations.quantile_us(0.99),
+                        "max_us": durations.longest_ns // 1000,
+                    }
             return {
                 "uptime_s": self.uptime_s,
-                "requests": {name: record.to_dict() for name, record in sorted(self._records.items())},
+                "requests": requests,
                 "errors": dict(sorted(self._errors.items())),
-                "counters": dict(sorted(self.counters.items())),
+                "counters": asdict(self.traffic),
             }
-
-    def _record(self, query: str) -> _Record:
-        record = self._records.get(query)
-        if record is None:
-            record = self._records[query] = _Record()
-        return record

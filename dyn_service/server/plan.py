@@ -13,6 +13,7 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.protocol.arrays import pack_output, unpack_array
 from dyn_service.protocol.wrenches import unpack_wrenches
 from dyn_service.queries import Query
+from dyn_service.server.metrics import Durations
 from dyn_service.server.state import StatePlan
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ SLOW_BYTES = 64 << 10
 class Plan:
     """One row of the table for one robot: reads a request's inputs, foretells the answer's size, asks the robot."""
 
-    def __init__(self, row: Query, robot: Robot, sizes: Mapping[str, int]) -> None:
+    def __init__(self, row: Query, robot: Robot, sizes: Mapping[str, int], durations: Durations) -> None:
         self._row = row
         self._robot = robot
         self._ask = getattr(robot, row.name)  # the method, not `evaluate`: it has a short way for single states
@@ -38,7 +39,7 @@ class Plan:
         self._bytes_per_state = self._state_bytes(sizes)
         self._warm: set[tuple[Any, bool]] = set()
         small = sizes["nv"] > 0 and self._bytes_per_state <= SLOW_BYTES
-        self._state = StatePlan(row, self._ask, sizes) if small else None
+        self._state = StatePlan(row, self._ask, sizes, durations) if small else None
         self.models = (UNSET, robot.fingerprint)
         """What a request may name as `model`."""
         self.state: StatePlan | None = None

@@ -13,6 +13,7 @@ from dyn_service.errors import (
     ResourceExhaustedError,
 )
 from dyn_service.queries import QUERIES
+from dyn_service.server.metrics import Metrics
 from dyn_service.server.plan import Plan
 
 if TYPE_CHECKING:
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 class Served:
     """A robot, what clients are told of it, and its plans by query."""
 
-    def __init__(self, robot: Robot) -> None:
+    def __init__(self, robot: Robot, metrics: Metrics) -> None:
         self.robot = robot
         self.description = robot.describe()
         links = len(robot.link_names)
         joints = len(self.description["all_joint_names"])
         sizes = {"nq": robot.nq, "nv": robot.nv, "nl": links, "nj": joints, "nb": links}
-        self.plans = {name: Plan(row, robot, sizes) for name, row in QUERIES.items()}
+        self.plans = {name: Plan(row, robot, sizes, metrics.short(name)) for name, row in QUERIES.items()}
 
 
 class Registry:
@@ -39,12 +40,14 @@ class Registry:
     Args:
         robots: The first robots.
         limit: How many there may be.
+        metrics: Where their answers are counted.
     """
 
-    def __init__(self, robots: Iterable[Robot], limit: int) -> None:
+    def __init__(self, robots: Iterable[Robot], limit: int, metrics: Metrics) -> None:
         self.served: dict[str, Served] = {}
         self.plans: dict[tuple[str, str], Plan] = {}
         self._limit = limit
+        self._metrics = metrics
         self._change = threading.Lock()
         for robot in robots:
             self.add(robot)
@@ -82,7 +85,7 @@ class Registry:
                 )
             if len(self.served) >= self._limit:
                 raise ResourceExhaustedError(f"{len(self.served)} robots are served, which is the limit")
-            self._replace({**self.served, robot.name: Served(robot)})
+            self._replace({**self.served, robot.name: Served(robot, self._metrics)})
 
     def remove(self, name: Any) -> None:
         """Stops serving a robot; answers on their way still arrive.

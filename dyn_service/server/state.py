@@ -19,6 +19,9 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from dyn_service.protocol.arrays import WireArray, pack_output
 from dyn_service.queries import Array, Query
+from dyn_service.server.metrics import Durations
+
+_NO_NUMBERS: Mapping[str, Array] = {}
 
 
 class StateRequest(msgspec.Struct, frozen=True, gc=False):
@@ -45,9 +48,11 @@ class StatePlan:
         row: The row of the table.
         ask: The robot's method.
         sizes: The robot's dimensions.
+        durations: Where answers are counted.
     """
 
-    def __init__(self, row: Query, ask: Callable[..., Any], sizes: Mapping[str, int]) -> None:
+    def __init__(self, row: Query, ask: Callable[..., Any], sizes: Mapping[str, int], durations: Durations) -> None:
+        self.durations = durations
         required = [name for name in row.inputs if name not in row.optional]
         vectors = [name for name in required if not row.inputs[name].scalar]
         numbers = [name for name in required if row.inputs[name].scalar]
@@ -56,14 +61,14 @@ class StatePlan:
         inputs = msgspec.defstruct("Inputs", fields, forbid_unknown_fields=True, gc=False, frozen=True)
         self._decode = msgspec.msgpack.Decoder(inputs).decode
         self._vectors = _getter([f"{name}.data" for name in vectors])
-        self._numbers = numbers
-        self._spread = [(name, _spreader(row.inputs[name].dims(sizes)[0])) for name in numbers]
+        self._numbers = _getter(numbers) if numbers else None
+        self._spread = _spreader({name: row.inputs[name].dims(sizes)[0] for name in numbers})
         self._ask = ask
         self._output = next(iter(row.outputs)) if row.result_type is None else None
         self._outputs = (*row.labels, *row.outputs)
 
-    def read(self, inputs: Raw) -> list[Any] | None:
-        """The values of the inputs, or None if one is not finite, or so large that only a closer look can tell.
+    def read(self, inputs: Raw) -> tuple[list[Array], Mapping[str, Array]] | None:
+        """The vectors, in order, and the numbers as vectors, by name; None if one may not be finite.
 
         Raises:
             Exception: The inputs are not of the form that this plan takes.
@@ -74,25 +79,22 @@ class StatePlan:
         high = b"".join(vectors)[7::8]
         if 0x7F in high or 0xFF in high:
             return None
-        values = [*map(np.frombuffer, vectors)]
-        for name, spread in self._spread:
-            number = getattr(state, name)
-            if not isfinite(number):
-                return None
-            values.append(spread(number))
-        return values
+        if self._numbers is None:
+            return [*map(np.frombuffer, vectors)], _NO_NUMBERS
+        numbers = self._numbers(state)
+        return ([*map(np.frombuffer, vectors)], self._spread(*numbers)) if all(map(isfinite, numbers)) else None
 
-    def answer(self, values: list[Any]) -> dict[str, Any]:
+    def answer(self, values: tuple[list[Array], Mapping[str, Array]]) -> dict[str, Any]:
         """The outputs by name, as a message carries them.
+
+        Args:
+            values: What `read` gave.
 
         Raises:
             DynError: What the robot raises.
         """
-        if self._numbers:
-            first = len(values) - len(self._numbers)
-            result = self._ask(*values[:first], **dict(zip(self._numbers, values[first:], strict=True)))
-        else:
-            result = self._ask(*values)
+        vectors, numbers = values
+        result = self._ask(*vectors, **numbers)
         if self._output is not None:
             return {self._output: WireArray("<f8", result.shape, result.tobytes())}
         return {name: pack_output(getattr(result, name)) for name in self._outputs}
@@ -105,19 +107,20 @@ def _vector(length: int) -> Any:
     return msgspec.defstruct(f"Vector{length}", fields, gc=False, frozen=True)
 
 
-def _spreader(length: int) -> Callable[[float], Array]:
-    """Makes vectors of equal numbers; gains seldom change, so the last ones are kept."""
+def _spreader(lengths: Mapping[str, int]) -> Callable[..., dict[str, Array]]:
+    """Makes vectors of equal numbers, by name; gains seldom change, so the last ones are kept."""
 
     @lru_cache(maxsize=16)
-    def spread(number: float) -> Array:
-        vector = np.full(length, number)
-        vector.flags.writeable = False
-        return vector
+    def spread(*numbers: float) -> dict[str, Array]:
+        vectors = {name: np.full(lengths[name], number) for name, number in zip(lengths, numbers, strict=True)}
+        for vector in vectors.values():
+            vector.flags.writeable = False
+        return vectors
 
     return spread
 
 
-def _getter(names: list[str]) -> Callable[[Any], tuple[bytes, ...]]:
+def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     """The attributes of those names as a tuple, however many there are."""
     get = attrgetter(*names)
     return get if len(names) > 1 else lambda state: (get(state),)

@@ -23,6 +23,8 @@ from dyn_service.queries import Array
 
 Acceleration = Callable[[Array, Array], Array]
 """a(q, v), rad/s^2 or m/s^2."""
+ForwardDynamics = Callable[[Array, Array, Array], Array]
+"""(q, v, tau) -> a, e.g. `robot.forward_dynamics`."""
 Step = Callable[[Acceleration, Array, Array, float], tuple[Array, Array]]
 """(a, q, v, dt in s) -> the state one step later."""
 
@@ -60,6 +62,11 @@ def integrator(name: str) -> Step:
     if name not in INTEGRATORS:
         raise InvalidArgumentError(f"unknown integrator {name!r}: expected one of {', '.join(sorted(INTEGRATORS))}")
     return INTEGRATORS[name]
+
+
+def held(forward_dynamics: ForwardDynamics, tau: Array) -> Acceleration:
+    """The acceleration under the efforts `tau` (..., n) N m | N, whatever the state does."""
+    return lambda q, v: forward_dynamics(q, v, tau)
 
 
 def advance(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +9,7 @@ from numpy.typing import ArrayLike
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.queries import Array
-from dyn_service.sim.integrators import advance, integrator
-
-ForwardDynamics = Callable[[Array, Array, Array], Array]
-"""(q, v, tau) -> a, e.g. `robot.forward_dynamics`."""
+from dyn_service.sim.integrators import ForwardDynamics, advance, held, integrator
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,14 +63,7 @@ def rollout(
     q_now, v_now = np.broadcast_to(q_now, shape), np.broadcast_to(v_now, shape)
     q_all[..., 0, :], v_all[..., 0, :] = q_now, v_now
     for k in range(count):
-        held = efforts[..., k, :]
-        q_now, v_now = advance(
-            step,
-            lambda at, rate, held=held: forward_dynamics(at, rate, held),
-            q_now,
-            v_now,
-            dt_s,
-            substeps,  # type: ignore[misc]
-        )
+        acceleration = held(forward_dynamics, efforts[..., k, :])
+        q_now, v_now = advance(step, acceleration, q_now, v_now, dt_s, substeps)
         q_all[..., k + 1, :], v_all[..., k + 1, :] = q_now, v_now
     return Rollout(dt_s * np.arange(count + 1), q_all, v_all)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.conftest import ROBOTS, URDF
 
 from dyn_service.errors import (
     DynError,
@@ -20,6 +19,7 @@ from dyn_service.errors import (
 )
 from dyn_service.queries import QUERIES, RobotQueries, Wrench
 from dyn_service.robot import Robot
+from tests.conftest import ROBOTS, URDF
 
 INERTIA = '<inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/>'
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.conftest import URDF
-from tests.random_robots import random_urdf
 
 from dyn_service.model.inertia import BodyInertia, combine, principal_moments
 from dyn_service.model.tree import Tree, weld
 from dyn_service.model.urdf import read_file, read_text
+from tests.conftest import URDF
+from tests.random_robots import random_urdf
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,10 @@ def test_rotated_inertia() -> None:
 
 def test_two_point_masses() -> None:
     whole = combine(
-        [BodyInertia(1.0, np.array([2.0, 0, 0]), np.zeros((3, 3))), BodyInertia(3.0, np.zeros(3), np.zeros((3, 3)))]
+        [
+            BodyInertia.of_centre(1.0, np.array([2.0, 0, 0]), np.zeros((3, 3))),
+            BodyInertia(3.0, np.zeros(3), np.zeros((3, 3))),
+        ]
     )
     assert whole.mass == 4.0
     np.testing.assert_allclose(whole.com, [0.5, 0, 0])
@@ -121,6 +124,6 @@ def test_fingerprint_follows_the_robot_not_the_file() -> None:
 
 def test_arrays_are_read_only() -> None:
     tree = Tree.from_description(read_file(URDF / "panda.urdf"))
-    for array in (tree.limits.upper, tree.origin[1], tree.inertia[1].com, tree.rotation[1]):
+    for array in (tree.limits.upper, tree.origin[1], tree.inertia[1].moment, tree.rotation[1]):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1.0
