@@ -1,4 +1,4 @@
-"""Dynamics of robots: in this process (`Robot`) or over a ZeroMQ socket (`Client`), with the same questions and answers.
+"""Robot dynamics, in this process (`Robot`) or over a ZeroMQ socket (`Client`), with the same questions and answers.
 
 Names are loaded when they are first used, so that importing the package is quick and starts nothing.
 """

@@ -9,11 +9,11 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
-from dyn_service.errors import DynError, InvalidArgumentError, NotFoundError
+from dyn_service.errors import DynError, InvalidArgumentError
 
 try:
     import typer

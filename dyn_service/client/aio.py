@@ -153,7 +153,10 @@ class AsyncClient:
 
         Args:
             query: The query's name.
-            robot, inputs, options, model: As in a request; `msgspec.UNSET` is left out.
+            robot: As in a request, like the next three; `msgspec.UNSET` is left out.
+            inputs: As `pack_inputs` gives them.
+            options: As `pack_options` gives them.
+            model: The robot's fingerprint.
             timeout_s: The time limit; None is the client's.
 
         Raises:
@@ -185,7 +188,7 @@ class AsyncClient:
     async def _send(self, payload: bytes, timeout_s: float) -> None:
         """Sends at once, or when a server can be reached; what was not sent in time never will be."""
         socket = self._socket or self._connect()
-        if self._endpoint.startswith("inproc://") and not self._pending and not await socket.poll(0, zmq.POLLOUT):
+        if self._endpoint.startswith("inproc://") and not self._pending and not await _poll(socket, 0):
             await self._disconnect()  # the one transport that does not reconnect by itself
             socket = self._connect()
         while True:
@@ -193,11 +196,11 @@ class AsyncClient:
                 await socket.send(payload, zmq.NOBLOCK)
                 return
             except zmq.Again:
-                if not await socket.poll(ceil(timeout_s * 1e3), zmq.POLLOUT):
+                if not await _poll(socket, ceil(timeout_s * 1e3)):
                     raise UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s") from None
 
     async def _no_answer(self, query: str, timeout_s: float) -> DeadlineExceededError | UnavailableError:
-        connected = self._socket is not None and await self._socket.poll(0, zmq.POLLOUT)
+        connected = self._socket is not None and await _poll(self._socket, 0)
         if self._endpoint.startswith("inproc://") and not self._pending:
             await self._disconnect()  # what waits for a server yet to come must not reach it
         if connected:
@@ -260,6 +263,12 @@ class AsyncRemoteRobot(Described):
             self._timeout_s,
         )
         return row.result(read_outputs(head))
+
+
+async def _poll(socket: zmq.asyncio.Socket, timeout_ms: int) -> bool:
+    """Whether a server is connected within that time."""
+    poll: Callable[..., Any] = socket.poll  # pyzmq's types leave its parameters out
+    return bool(await poll(timeout_ms, zmq.POLLOUT))
 
 
 def _awaited(row: Query) -> Callable[..., Coroutine[Any, Any, Any]]:

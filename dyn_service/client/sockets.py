@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import zmq
 
@@ -13,7 +13,7 @@ _RECONNECT_MS = 20
 _RECONNECT_MAX_MS = 500
 _HEARTBEAT_MS = 2000
 
-_S = TypeVar("_S", bound="zmq.Socket[bytes]")
+_S = TypeVar("_S", bound="zmq.Socket[Any]")
 
 _forks = 0
 

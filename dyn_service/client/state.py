@@ -1,8 +1,8 @@
 """The short way for the common call: one state, given as arrays of float64.
 
-All requests of a control loop differ in nothing but their id and their numbers. So a request is written once, with marks
-where these go, cut at the marks, and from then on joined from its pieces. A call with anything else goes the general
-way.
+All requests of a control loop differ in nothing but their id and their numbers. So a request is written once, with
+marks where these go, cut at the marks, and from then on joined from its pieces. A call with anything else goes the
+general way.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class StateCall:
         self._pieces: list[bytes] = []
         (output,) = row.outputs
         outputs = msgspec.defstruct("Outputs", [("array", _Array)], rename={"array": output}, gc=False)
-        reply = [("v", Literal[VERSION]), ("id", int), ("ok", Literal[True]), ("outputs", outputs)]  # type: ignore[valid-type]
+        reply = [("v", Literal[VERSION]), ("id", int), ("ok", Literal[True]), ("outputs", outputs)]
         self._decode = msgspec.msgpack.Decoder(msgspec.defstruct("StateReply", reply, gc=False)).decode
 
     def data(self, values: Sequence[Any]) -> list[bytes] | None:

@@ -67,6 +67,7 @@ class Client:
         self._given_context = context
         self._last_id = 0
         self._closed = False
+        self._forks = forks()
         self._open()
 
     def __repr__(self) -> str:
@@ -157,7 +158,10 @@ class Client:
 
         Args:
             query: The query's name.
-            robot, inputs, options, model: As in a request; `msgspec.UNSET` is left out.
+            robot: As in a request, like the next three; `msgspec.UNSET` is left out.
+            inputs: As `pack_inputs` gives them.
+            options: As `pack_options` gives them.
+            model: The robot's fingerprint.
             timeout_s: The time limit; None is the client's.
 
         Raises:

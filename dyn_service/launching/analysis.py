@@ -20,8 +20,8 @@ from dyn_service.nodes.plant_core import ACTIVE, MODES
 from dyn_service.nodes.trajectory import from_wire
 from dyn_service.queries import Array
 
-_GAP_STEPS = 3.5
-"""Rows further apart than this many typical steps are not joined by a line."""
+_GAP_STEPS, _GAP_S = 3.5, 0.06
+"""Rows further apart than this many typical steps and this time are not joined by a line."""
 
 
 @dataclass
@@ -181,7 +181,7 @@ def with_gaps(t: Array, values: Array) -> tuple[Array, Array]:
     if len(t) < 3:
         return t, values
     step = np.diff(t)
-    breaks = np.flatnonzero(step > _GAP_STEPS * np.median(step)) + 1
+    breaks = np.flatnonzero(step > max(_GAP_STEPS * float(np.median(step)), _GAP_S)) + 1
     return np.insert(t, breaks, np.nan), np.insert(values, breaks, np.nan, axis=0)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]
 import msgspec
 
 from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError

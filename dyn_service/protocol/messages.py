@@ -84,7 +84,7 @@ class ReplyHead(msgspec.Struct, frozen=True, gc=False):
     timing: Timing | UnsetType = UNSET
 
 
-class RefusedRequest(Exception):
+class RequestRefusedError(Exception):
     """A request that cannot be read: the fault, and the request's id where that much could be read."""
 
     def __init__(self, request_id: int | None, error: DynError) -> None:
@@ -109,7 +109,7 @@ def read_request(payload: bytes | memoryview) -> Request:
     """The request that the payload holds.
 
     Raises:
-        RefusedRequest: It holds none, or one of another version.
+        RequestRefusedError: It holds none, or one of another version.
     """
     if len(payload) <= MAX_ENTRIES:  # too short to hold too much
         try:
@@ -148,9 +148,9 @@ def _read_carefully(payload: bytes | memoryview) -> Request:
                 raise UnimplementedError(f"v must be {VERSION}, found version {version}", path="v")
         return msgspec.convert(message, Request)
     except DynError as error:
-        raise RefusedRequest(request_id, error) from None
+        raise RequestRefusedError(request_id, error) from None
     except msgspec.ValidationError as fault:
-        raise RefusedRequest(request_id, _explain(str(fault), message)) from None
+        raise RequestRefusedError(request_id, _explain(str(fault), message)) from None
 
 
 _decode_request = msgspec.msgpack.Decoder(Request).decode

@@ -74,4 +74,7 @@ def _unpack_wrench(value: Any, path: str) -> Wrench:
         if type(text) is not str:
             message = f"{place}.{name} must be a name, found {describe_value(text)}"
             raise InvalidArgumentError(message, path=f"{path}.{name}")
-    return Wrench(**names, **{name: unpack_array(value[name], f"{path}.{name}") for name in _VECTORS if name in value})
+    vectors: dict[str, Any] = {
+        name: unpack_array(value[name], f"{path}.{name}") for name in _VECTORS if value.get(name) is not None
+    }
+    return Wrench(**names, **vectors)

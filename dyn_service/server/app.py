@@ -228,14 +228,14 @@ class Server:
         if first is None or first[2] - waiting_since > _AT_ONCE_NS:
             self._answer(first)
             return
-        burst = [first]
+        burst: list[_Received | None] = [first]
         while is_readable(router) and len(burst) < _BURST:
             burst.append(self._receive(router.recv()))
         for received in burst:
             self._answer(received)
 
     def _receive(self, sender: bytes) -> _Received | None:
-        """The rest of a message whose first frame was read, with its time of receipt; None if there is nothing to do."""
+        """The rest of a message whose first frame was read, with its time of receipt; None if nothing is left to do."""
         frame = self._router.recv(copy=False)
         now = perf_counter_ns()
         is_req = False

@@ -27,7 +27,7 @@ from dyn_service.protocol.limits import Limits
 from dyn_service.protocol.messages import (
     VERSION,
     Head,
-    RefusedRequest,
+    RequestRefusedError,
     Reply,
     Request,
     Timing,
@@ -122,36 +122,21 @@ class Service:
         try:
             request = read_request(payload)
             return self._check(request, len(payload), received_ns)
-        except RefusedRequest as refusal:
+        except RequestRefusedError as refusal:
             return self.refuse(Head(refusal.request_id), refusal.error)
         except Exception as error:  # noqa: BLE001  # whatever a request brings about, the server lives on
             return self._fail(request, error)
 
     def answer(self, job: Job) -> bytes:
         """The reply to an accepted request: its answer, or why there is none."""
-        request, plan = job.request, job.plan
+        request = job.request
         started = perf_counter_ns()
-        waited = started - job.received_ns
         try:
-            if request.deadline_ms and waited > request.deadline_ms * 1e6:
-                raise DeadlineExceededError(
-                    f"{request.query} was to begin within {request.deadline_ms:g} ms of its receipt, found "
-                    f"{waited / 1e6:.1f} ms gone by",
-                    path="deadline_ms",
-                )
-            if plan is None:
-                outputs = self._administrator.answer(request)
-            else:
-                outputs = plan.answer(job.inputs, job.options)
-                plan.mark_warm(job.inputs, job.options)
-            finished = perf_counter_ns()
-            reply = encode(Reply(VERSION, request.id, True, outputs, Timing(waited / 1e3, (finished - started) / 1e3)))
-            if len(reply) > self.limits.max_reply_bytes:
-                raise self._too_long(len(reply))
-            self.metrics.answered(request.query, finished - job.received_ns)
-            return reply
+            reply = self._compute(job, started)
         except Exception as error:  # noqa: BLE001  # whatever a request brings about, the server lives on
             return self._fail(request, error)
+        self.metrics.answered(request.query, perf_counter_ns() - job.received_ns)
+        return reply
 
     def refuse(self, request: Request | Head, error: DynError) -> bytes:
         """The reply that refuses a request, counted."""
@@ -188,6 +173,31 @@ class Service:
             raise self._too_long(size)
         slow = length > SLOW_BYTES or size > SLOW_BYTES or not plan.is_warm(inputs, options)
         return Job(request, plan, received_ns, inputs, options, slow)
+
+    def _compute(self, job: Job, started: int) -> bytes:
+        """The reply with the answer.
+
+        Raises:
+            Exception: There is none.
+        """
+        request, plan = job.request, job.plan
+        waited = started - job.received_ns
+        if request.deadline_ms and waited > request.deadline_ms * 1e6:
+            raise DeadlineExceededError(
+                f"{request.query} was to begin within {request.deadline_ms:g} ms of its receipt, found "
+                f"{waited / 1e6:.1f} ms gone by",
+                path="deadline_ms",
+            )
+        if plan is None:
+            outputs = self._administrator.answer(request)
+        else:
+            outputs = plan.answer(job.inputs, job.options)
+            plan.mark_warm(job.inputs, job.options)
+        finished = perf_counter_ns()
+        reply = encode(Reply(VERSION, request.id, True, outputs, Timing(waited / 1e3, (finished - started) / 1e3)))
+        if len(reply) > self.limits.max_reply_bytes:
+            raise self._too_long(len(reply))
+        return reply
 
     def _too_long(self, size: int) -> DynError:
         limit = self.limits.max_reply_bytes

@@ -32,7 +32,7 @@ class StateRequest(msgspec.Struct, frozen=True, gc=False):
     query: str
     robot: str
     inputs: Raw
-    options: None | UnsetType = UNSET
+    options: UnsetType | None = UNSET
     model: str | UnsetType = UNSET
     deadline_ms: Annotated[float, Meta(gt=0, le=1e300)] | UnsetType = UNSET
 

@@ -1,0 +1,91 @@
+"""Names of topics, the endpoints behind them, and the node's end of the telemetry."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zmq
+
+from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
+from dyn_service.nodes.telemetry import Recorder, Rows, Stats, Telemetry, decode, rows_of
+from dyn_service.nodes.topics import endpoint, runtime_dir
+
+FOLDER = Path("/run/x")
+
+
+@pytest.mark.parametrize(
+    ("topic", "namespace", "remaps", "expected"),
+    [
+        ("joint_states", "/", {}, "ipc:///run/x/joint_states"),
+        ("joint_states", "/lab/arm", {}, "ipc:///run/x/lab.arm.joint_states"),
+        ("/joint_states", "/arm", {}, "ipc:///run/x/joint_states"),
+        ("joint_states", "/arm", {"joint_states": "/all"}, "ipc:///run/x/all"),
+        ("joint_states", "/arm", {"/arm/joint_states": "js"}, "ipc:///run/x/arm.js"),
+        ("joint_states", "/arm", {"other": "js"}, "ipc:///run/x/arm.joint_states"),
+        ("joint_states", "/", {"joint_states": "tcp://127.0.0.1:7001"}, "tcp://127.0.0.1:7001"),
+        ("tcp://127.0.0.1:7001", "/arm", {}, "tcp://127.0.0.1:7001"),
+    ],
+)
+def test_endpoints(topic: str, namespace: str, remaps: dict[str, str], expected: str) -> None:
+    assert endpoint(topic, namespace, remaps, FOLDER) == expected
+
+
+def test_endpoint_faults() -> None:
+    with pytest.raises(InvalidArgumentError, match="topic '/' has no name"):
+        endpoint("/", "/", {}, FOLDER)
+    with pytest.raises(InvalidArgumentError, match="is longer than 103 bytes"):
+        endpoint("x" * 100, "/", {}, FOLDER)
+
+
+def test_runtime_folder_is_the_launchers_or_ones_own(tmp_path: Path) -> None:
+    assert runtime_dir({"DYN_RUNTIME_DIR": "/given"}) == Path("/given")
+    own = runtime_dir({"XDG_RUNTIME_DIR": str(tmp_path)})
+    assert own == tmp_path / f"dyn_service-{os.getuid()}"
+    assert own.stat().st_mode & 0o777 == 0o700
+    own.chmod(0o777)
+    with pytest.raises(PermissionDeniedError, match="can be written by others: remove it"):
+        runtime_dir({"XDG_RUNTIME_DIR": str(tmp_path)})
+
+
+def test_recorder_sends_whole_blocks_in_order() -> None:
+    context: zmq.Context = zmq.Context()
+    pull = context.socket(zmq.PULL)
+    pull.bind("inproc://launcher")
+    telemetry = Telemetry("plant", context, "inproc://launcher")
+    try:
+        recorder = Recorder(telemetry, "c", ["t", "x"], block_rows=4, age_s=1e9)
+        for k in range(10):
+            recorder.row()[:] = (k, -k)
+        recorder.flush()
+        recorder.flush()
+        telemetry.stats({"a": 1, "b": 0.5})
+        blocks = []
+        for _ in range(3):
+            message = decode(pull.recv())
+            assert isinstance(message, Rows)
+            blocks.append(rows_of(message))
+        assert [len(block) for block in blocks] == [4, 4, 2]
+        assert np.concatenate(blocks)[:, 0].tolist() == list(range(10))
+        last = decode(pull.recv())
+        assert isinstance(last, Stats)
+        assert (last.node, last.pid, last.values) == ("plant", os.getpid(), {"a": 1, "b": 0.5})
+    finally:
+        telemetry.close()
+        pull.close()
+        context.destroy(linger=0)
+
+
+def test_telemetry_never_waits() -> None:
+    context: zmq.Context = zmq.Context()
+    nobody = Telemetry("plant", context, "inproc://nobody-is-there")
+    silent = Telemetry("plant", context, None)
+    try:
+        for _ in range(5000):
+            nobody.stats({"a": 1})
+            silent.stats({"a": 1})
+        assert nobody.dropped > 0
+        assert silent.dropped == 0
+    finally:
+        nobody.close()
+        context.destroy(linger=0)
