@@ -12,6 +12,7 @@ arrived before it.
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import os
 import signal
@@ -66,6 +67,9 @@ _HEARTBEAT_MS = 5000
 
 _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.SNDMORE) | _NOBLOCK
+
+_MOST_FILES = 65536
+"""Connections each take an open file."""
 
 _Envelope = tuple[bytes, bool]
 """Where a reply goes: the peer, and whether it is a REQ socket, which wants an empty frame first."""
@@ -150,6 +154,7 @@ class Server:
         if threading.current_thread() is not threading.main_thread():
             self._run()
             return
+        _settle_process()
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             self._run()
@@ -238,13 +243,9 @@ class Server:
         """The rest of a message whose first frame was read, with its time of receipt; None if nothing is left to do."""
         frame = self._router.recv(copy=False)
         now = perf_counter_ns()
-        is_req = False
+        is_req, count = False, 1
         if frame.more:
             frame, is_req, count = self._receive_more(frame)
-            if count > 1:
-                found = f"a message must be one frame, or an empty one and one more, found {count + is_req}"
-                self._send((sender, is_req), self.service.refuse(Head(), InvalidArgumentError(found)))
-                return None
         elif sender == self._bell_id:
             for task, reply in self._worker.collect():
                 self._send(task.envelope, reply)
@@ -252,6 +253,10 @@ class Server:
         size = len(frame)
         self._traffic.received += 1
         self._traffic.received_bytes += size
+        if count > 1:
+            found = f"a message must be one frame, or an empty one and one more, found {count + is_req}"
+            self._send((sender, is_req), self.service.refuse(Head(), InvalidArgumentError(found)))
+            return None
         return (sender, is_req), frame.bytes if size <= SLOW_BYTES else frame.buffer, now
 
     def _receive_more(self, frame: zmq.Frame) -> tuple[zmq.Frame, bool, int]:
@@ -337,3 +342,16 @@ class Server:
         until = time.monotonic() + _GRACE_S
         while self._worker.waiting and time.monotonic() < until:
             self._turn()
+
+
+def _settle_process() -> None:
+    """For a process that does nothing but serve: what is loaded stays, and connections may be many."""
+    gc.collect()
+    gc.freeze()  # the collector need not walk through the libraries while a control loop waits
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

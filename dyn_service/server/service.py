@@ -27,9 +27,9 @@ from dyn_service.protocol.limits import Limits
 from dyn_service.protocol.messages import (
     VERSION,
     Head,
-    RequestRefusedError,
     Reply,
     Request,
+    RequestRefusedError,
     Timing,
     encode,
     error_reply,

@@ -1,7 +1,7 @@
 """Drop or change a term of an equation, and the comparison with Pinocchio must turn red.
 
-Each case edits one line of `dynamics/` in memory and evaluates the queries in numbers, on a tree with skew axes, revolute
-and prismatic joints and fixed joints between them. A test suite that stayed green would not be holding that term.
+Each case edits one line of `dynamics/` in memory and evaluates the queries in numbers, on a tree with skew axes,
+revolute, prismatic and fixed joints. A test suite that stayed green would not be holding that term.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from types import ModuleType
 import casadi as ca
 import numpy as np
 import pytest
-from tests.oracle.pinocchio_oracle import Oracle, with_fixed_joints_turning
-from tests.random_robots import random_urdf
 
 import dyn_service.dynamics
 from dyn_service.model.tree import Tree
 from dyn_service.model.urdf import read_text
+from tests.oracle.pinocchio_oracle import Oracle, with_fixed_joints_turning
+from tests.random_robots import random_urdf
 
 SOURCES = Path(dyn_service.dynamics.__file__).parent
 MODULES = ("spatial", "sweeps", "kinematics", "newton_euler", "mass_matrix", "articulated", "constraint")
