@@ -99,17 +99,29 @@ def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenche
     V = velocities(tree, D, G, v)
     A = velocity_products(tree, D, G, V, v)
     branch = branches(tree, D, G, M)
-    effort = joint_values(tree, tau)
-
     load = Stack(J @ A_i for J, A_i in zip(branch.J, A, strict=True)) + velocity_loads(M, V)
     if wrenches is not None:
         load = load - wrenches
-    z = inward(tree, branch.beta, load + handed_inward(tree, D, branch.K @ effort))
+    return yield_to(tree, D, G, branch, joint_values(tree, tau), load, A, world_acceleration(gravity))
 
+
+def yield_to(
+    tree: Tree,
+    D: Stack,
+    G: Stack,
+    branch: Branches,
+    effort: Stack,
+    load: Stack | None = None,
+    A: Stack | None = None,
+    ground: Mat | None = None,
+) -> Mat:
+    """M^-1 effort by the factors of (19b); with loads, velocity products and a moving ground, (19b) itself."""
+    handed = handed_inward(tree, D, branch.K @ effort)
+    z = inward(tree, branch.beta, handed if load is None else load + handed)
     yielded = branch.R_inverse @ (effort - G.T @ z)
-    ground = world_acceleration(gravity)
-    acceleration = outward(tree, branch.beta, G @ yielded + A, world=ground)
-    inherited = (ground if parent < 0 else acceleration[parent] for parent in tree.parent)
+    motion = outward(tree, branch.beta, G @ yielded if A is None else G @ yielded + A, world=ground)
+    still = ca.DM(6, 1) if ground is None else ground
+    inherited = (still if parent < 0 else motion[parent] for parent in tree.parent)
     return joint_vector(tree, yielded - branch.K.T @ (D @ inherited))
 
 

@@ -86,30 +86,25 @@ class Plan:
     def result_bytes(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> int:
         """The size of the answer, or of the wrenches on all links where that is larger.
 
-        Raises:
-            InvalidArgumentError: The leading axes of the inputs do not broadcast.
+        Where the leading axes do not broadcast it is the size for one state: the robot will refuse them.
         """
-        arrays = {name: value for name, value in inputs.items() if name != "wrenches"}
+        arrays = [value for name, value in inputs.items() if name != "wrenches"]
         per_state = self._bytes_per_state
         if "wrenches" in inputs:
-            for k, wrench in enumerate(inputs["wrenches"]):
-                parts = {name: getattr(wrench, name) for name in ("torque", "force", "point")}
-                arrays |= {f"wrenches[{k}].{name}": np.asarray(part) for name, part in parts.items()}
+            arrays += [np.asarray(part) for w in inputs["wrenches"] for part in (w.torque, w.force, w.point)]
             per_state = max(per_state, 8 * 6 * self._sizes["nl"])
         joints = options.get("joints")
         if type(joints) is list:
             per_state = max(per_state, self._state_bytes({**self._sizes, "nj": len(joints)}))
-        for array in arrays.values():
+        for array in arrays:
             if array.ndim > 1:
                 break
         else:
             return per_state
         try:  # every input is a vector per state
-            lead = np.broadcast_shapes(*(array.shape[:-1] for array in arrays.values()))
+            lead = np.broadcast_shapes(*(array.shape[:-1] for array in arrays))
         except ValueError:
-            shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-            message = f"the leading axes of the inputs must broadcast against each other, found {shapes}"
-            raise InvalidArgumentError(message, path="inputs") from None
+            return per_state
         return math.prod(lead) * per_state
 
     def answer(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -127,7 +127,7 @@ EDITS = [
     ("NE (19b): R_i", "articulated", "R_inverse[i] = 1 / R", "R_inverse[i] = 0.99 / R"),
     ("NE (19b): beta yields", "articulated", "moved - self.G @ (self.K.T @ moved)", "moved"),
     ("NE (19b): beta^T yields", "articulated", "self.D.T @ (F - self.K @ (self.G.T @ F))", "self.D.T @ F"),
-    ("NE (19b): Phi_D^T K tau", "articulated", "load + handed_inward(tree, D, branch.K @ effort)", "load"),
+    ("NE (19b): Phi_D^T K tau", "articulated", "handed_inward(tree, D, branch.K @ effort)", "handed_inward(tree, D, Stack(0 * x for x in branch.K @ effort))"),
     ("NE (19b): e - K^T Phi_D", "articulated", "yielded - branch.K.T @ (D @ inherited)", "yielded"),
     ("(18b) in the same sweep: J A", "articulated", "J @ A_i for J", "0 * A_i for J"),
     ("(18b) in the same sweep: B", "articulated", ") + velocity_loads(M, V)", ")"),

@@ -1,0 +1,109 @@
+"""Hamilton's equations: motion in positions q and generalised momenta p.
+
+    K      = Psi_D^T M V                                 system momentum, K_i = [H_i; P_i]        (P.1a, b), (P.2)
+    p      = G^T K = M(q) v                              generalised momenta                      (9), (P.3a), (P.4)
+    v      = [e - K^T Phi_D Psi_beta G] R^-1 [e - G^T Psi_beta^T Phi_D^T K] p                     (P.5b)
+    p-dot  = tau + G^T (Psi_D^T W - V x* K)              W: weight and external wrenches          (P.3b)
+    H      = p^T v / 2 + V(q)                            the Hamiltonian                          (3), (11)
+
+with V x* K = [omega x H + eta-dot x P; omega x P]. Its first half is (P.3b), for revolute joints; the second half is what
+prismatic joints need. Both follow from p_i = G_i^T K_i, since G_i is fixed in body i and turns with it:
+
+    p-dot_i = G_i^T K-dot_i + (omega_i x G_i)^T K_i,   K-dot_i = F_i + (Psi_D^T W)_i - [eta-dot_i x P_i; 0]
+
+where (omega x G)^T K = -G^T [omega x H; omega x P], and the term in eta-dot comes from H_i being taken about a point that
+moves, (P.1g). Cost: O(N). Source: Hamilton document.
+"""
+
+from __future__ import annotations
+
+import casadi as ca
+
+from dyn_service.dynamics.articulated import branches, yield_to
+from dyn_service.dynamics.kinematics import free_axes, influences, joint_values, joint_vector, placements
+from dyn_service.dynamics.mass_matrix import entries, solve
+from dyn_service.dynamics.newton_euler import inertias, velocities, world_acceleration
+from dyn_service.dynamics.spatial import Mat, angular, cross, join, linear
+from dyn_service.dynamics.sweeps import Stack, gather, inward, outward
+from dyn_service.model.tree import Tree
+
+
+def system_momentum(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
+    """K_i = [H_i; P_i] of each branch, its mass and its centre of mass c_i from joint i, in body axes, (P.1a-c), (P.2)."""
+    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    K = inward(tree, D, M @ velocities(tree, D, G, v))
+    composite = gather(tree, M, lambda i, C: D[i].congruence(C))
+    masses = [C.m[0, 0] for C in composite]
+    # H = m c~: its entries (3, 2), (1, 3), (2, 1) are m c.
+    moments = [ca.vertcat(C.H[2, 1], C.H[0, 2], C.H[1, 0]) for C in composite]
+    return {
+        "momentum": ca.vertcat(*(ca.densify(K_i) for K_i in K)),
+        "mass": ca.vertcat(*(ca.densify(mass) for mass in masses)),
+        "centre": ca.vertcat(*(ca.densify(h / m if _occupied(m) else h) for h, m in zip(moments, masses, strict=True))),
+    }
+
+
+def _occupied(mass: Mat) -> bool:
+    """Whether a branch has mass; a branch's mass does not depend on q."""
+    return float(ca.evalf(ca.SX(mass))) != 0.0
+
+
+def momentum(tree: Tree, q: Mat, v: Mat) -> Mat:
+    """p, (P.3a)."""
+    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    K = inward(tree, D, M @ velocities(tree, D, G, v))
+    return joint_vector(tree, G.T @ K)
+
+
+def velocity_from_momentum(tree: Tree, q: Mat, p: Mat) -> Mat:
+    """v, (P.5b), O(N)."""
+    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    return yield_to(tree, D, G, branches(tree, D, G, M), joint_values(tree, p))
+
+
+def velocity_through_mass_matrix(tree: Tree, q: Mat, p: Mat) -> Mat:
+    """v, (P.5a), O(N^3)."""
+    return solve(tree, entries(tree, q), p)
+
+
+def momentum_rate(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None) -> Mat:
+    """p-dot, (P.3b), for revolute and prismatic joints, with v from (P.5b)."""
+    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    V = velocities(tree, D, G, velocity_from_momentum(tree, q, p))
+    load = Stack(-(M_i @ lift) for M_i, lift in zip(M, _lift(tree, D, gravity), strict=True))
+    if wrenches is not None:
+        load = load + wrenches
+    K = inward(tree, D, M @ V)
+    turning = Stack(
+        join(
+            cross(angular(V_i), angular(K_i)) + cross(linear(V_i), linear(K_i)),
+            cross(angular(V_i), linear(K_i)),
+        )
+        for V_i, K_i in zip(V, K, strict=True)
+    )
+    return tau + joint_vector(tree, G.T @ (inward(tree, D, load) - turning))
+
+
+def _lift(tree: Tree, D: Stack, gravity: Mat) -> Stack:
+    """The ground's upward acceleration in each body's axes: what weight is the reaction to."""
+    return outward(tree, D, [ca.DM(6, 1)] * len(tree), world=world_acceleration(gravity))
+
+
+def hamiltonian(tree: Tree, q: Mat, p: Mat, gravity: Mat) -> dict[str, Mat]:
+    """Kinetic energy (11), potential energy and their sum (3). Potential is zero with all mass in the world's origin."""
+    kinetic = ca.dot(p, velocity_from_momentum(tree, q, p)) / 2
+    potential = potential_energy(tree, q, gravity)
+    return {"kinetic": kinetic, "potential": potential, "hamiltonian": kinetic + potential}
+
+
+def potential_energy(tree: Tree, q: Mat, gravity: Mat) -> Mat:
+    """V = - sum of m_i g . r_i."""
+    poses: list[tuple[Mat, Mat]] = []
+    weighed = ca.DM(3, 1)
+    for i, (R, x) in enumerate(placements(tree, q)):
+        if tree.parent[i] >= 0:
+            R_WP, p_WP = poses[tree.parent[i]]
+            R, x = R_WP @ R, p_WP + R_WP @ x
+        poses.append((R, x))
+        weighed = weighed + tree.inertia[i].mass * x + R @ ca.DM(tree.inertia[i].moment)
+    return -ca.dot(gravity, weighed)

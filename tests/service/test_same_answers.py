@@ -1,0 +1,210 @@
+"""One suite over `Robot`, `Client` and `AsyncClient`: the same names, the same answers to the last bit, the same errors."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service import QUERIES, AsyncClient, AsyncRemoteRobot, Client, DynError, Robot, RobotQueries, Server, Wrench
+from tests.service.conftest import assert_same, sample, variants
+
+QUERY_NAMES = tuple(QUERIES)
+
+
+class _Awaited:
+    """An asynchronous robot behind plain calls, each run to its end in the client's event loop."""
+
+    def __init__(self, robot: AsyncRemoteRobot, run: Callable[[Any], Any]) -> None:
+        self._robot = robot
+        self._run = run
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._robot, name)
+        return (lambda *args, **kwargs: self._run(found(*args, **kwargs))) if name in QUERIES else found
+
+
+@pytest.fixture(params=["Client", "AsyncClient"])
+def remote(request: pytest.FixtureRequest, server: Server) -> Iterator[Any]:
+    """The Panda through each kind of client."""
+    if request.param == "Client":
+        with Client(server.endpoints[0], timeout_s=20.0) as client:
+            yield client.robot("panda")
+    else:
+        with asyncio.Runner() as runner:
+            client = AsyncClient(server.endpoints[0], timeout_s=20.0)
+            yield _Awaited(runner.run(client.robot("panda")), runner.run)
+            runner.run(client.close())
+
+
+@pytest.mark.parametrize("query", QUERY_NAMES)
+@pytest.mark.parametrize("lead", [(), (4,), (3, 1, 4), (0,)], ids=str)
+def test_answers_are_the_same_to_the_last_bit(remote: Any, panda: Robot, query: str, lead: tuple[int, ...]) -> None:
+    vectors, numbers = sample(panda, query, lead)
+    for more in variants(panda, query, lead):
+        expected = getattr(panda, query)(*vectors.values(), **numbers, **more)
+        found = getattr(remote, query)(*vectors.values(), **numbers, **more)
+        assert_same(found, expected)
+
+
+@pytest.mark.parametrize("query", QUERY_NAMES)
+def test_second_call_is_like_the_first(remote: Any, panda: Robot, query: str) -> None:
+    """The first call makes the kernel and goes another way through the server than those that follow."""
+    for seed in range(4):
+        vectors, numbers = sample(panda, query, seed=seed)
+        expected = getattr(panda, query)(*vectors.values(), **numbers)
+        assert_same(getattr(remote, query)(*vectors.values(), **numbers), expected)
+        assert_same(getattr(remote, query)(**vectors, **numbers), expected)
+
+
+def test_inputs_of_other_types_mean_the_same_numbers(remote: Any, panda: Robot) -> None:
+    q, v, a = ([0] * 9, np.arange(9, dtype=np.int32), tuple(np.float32([0.5] * 9)))
+    for _ in range(2):
+        assert_same(remote.inverse_dynamics(q, v, a), panda.inverse_dynamics(q, v, a))
+    spread = np.arange(18.0)[::2]
+    assert_same(remote.gravity_forces(spread), panda.gravity_forces(spread))
+
+
+def test_gains_may_be_numbers_or_vectors(remote: Any, panda: Robot) -> None:
+    q = np.linspace(-0.5, 0.5, 9)
+    for kp in (100.0, 100, np.float64(100.0), np.full(9, 100.0), [100.0] * 9):
+        found = remote.computed_torque(q, q, q, q, q, kp=kp, kd=20.0)
+        assert_same(found, panda.computed_torque(q, q, q, q, q, kp=100.0, kd=20.0))
+
+
+def test_answers_can_be_written_to(remote: Any) -> None:
+    for _ in range(2):
+        remote.gravity_forces(np.zeros(9))[0] = 1.0
+        remote.mass_matrix(np.zeros((2, 9)))[0, 0, 0] = 1.0
+
+
+def test_properties_are_those_of_the_robot(remote: Any, panda: Robot) -> None:
+    for name in ("name", "nq", "nv", "joint_names", "all_joint_names", "link_names", "fingerprint"):
+        assert getattr(remote, name) == getattr(panda, name), name
+    assert remote.describe() == panda.describe()
+
+
+FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "axes that do not broadcast": (
+        "inverse_dynamics",
+        {"q": np.zeros((3, 9)), "v": np.zeros((4, 9)), "a": np.zeros(9)},
+    ),
+    "short q": ("gravity_forces", {"q": np.zeros(3)}),
+    "number for q": ("gravity_forces", {"q": 1.0}),
+    "axes that do not broadcast at the end": ("mass_matrix", {"q": np.zeros((9, 2))}),
+    "unknown method": (
+        "forward_dynamics",
+        {"q": np.zeros(9), "v": np.zeros(9), "tau": np.zeros(9), "method": "guess"},
+    ),
+    "unknown frame": (
+        "constraint_forces",
+        {"q": np.zeros(9), "v": np.zeros(9), "tau": np.zeros(9), "frame": "moon"},
+    ),
+    "unknown joint": (
+        "constraint_forces",
+        {"q": np.zeros(9), "v": np.zeros(9), "tau": np.zeros(9), "joints": ["elbow"]},
+    ),
+    "joints as a text": (
+        "constraint_forces",
+        {"q": np.zeros(9), "v": np.zeros(9), "tau": np.zeros(9), "joints": "elbow"},
+    ),
+    "unknown link": (
+        "inverse_dynamics",
+        {"q": np.zeros(9), "v": np.zeros(9), "a": np.zeros(9), "wrenches": Wrench("tail")},
+    ),
+    "unknown wrench frame": (
+        "inverse_dynamics",
+        {"q": np.zeros(9), "v": np.zeros(9), "a": np.zeros(9), "wrenches": Wrench("panda_hand", frame="moon")},
+    ),
+    "wrench of two numbers": (
+        "inverse_dynamics",
+        {"q": np.zeros(9), "v": np.zeros(9), "a": np.zeros(9), "wrenches": [Wrench("panda_hand", force=(1.0, 2.0))]},
+    ),
+    "gravity of two numbers": ("gravity_forces", {"q": np.zeros(9), "gravity": [0.0, 1.0]}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_errors_are_the_same(remote: Any, panda: Robot, fault: str) -> None:
+    query, inputs = FAULTS[fault]
+    with pytest.raises(DynError) as expected:
+        getattr(panda, query)(**inputs)
+    for _ in range(2):
+        with pytest.raises(DynError) as found:
+            getattr(remote, query)(**inputs)
+        assert type(found.value) is type(expected.value)
+        assert found.value.to_wire() == expected.value.to_wire()
+
+
+@pytest.mark.parametrize(
+    "value", ["text", [None] * 9, [True] * 9, [1j] * 9, [[1.0], [1.0, 2.0]], object()], ids=lambda v: str(v)[:12]
+)
+def test_inputs_that_are_no_numbers_are_refused_with_their_path(remote: Any, panda: Robot, value: Any) -> None:
+    for robot in (panda, remote):
+        with pytest.raises(DynError) as found:
+            robot.gravity_forces(value)
+        assert (found.value.code, found.value.path) == ("INVALID_ARGUMENT", "inputs.q")
+
+
+def test_not_finite_numbers_stay_here_and_are_refused_there(remote: Any, panda: Robot) -> None:
+    for bad in (np.nan, np.inf, -np.inf):
+        q = np.zeros(9)
+        q[3] = bad
+        assert not np.isfinite(panda.gravity_forces(q)).all()
+        for _ in range(2):
+            with pytest.raises(ValueError, match="q must be finite, found -?(nan|inf) at") as found:
+                remote.gravity_forces(q)
+            assert found.value.path == "inputs.q"
+
+
+def test_huge_finite_numbers_are_not_refused(remote: Any, panda: Robot) -> None:
+    q, v = np.zeros(9), np.zeros(9)
+    v[0] = 1e305
+    assert_same(remote.bias_forces(q, v), panda.bias_forces(q, v))
+
+
+@pytest.mark.parametrize("query", QUERY_NAMES)
+def test_methods_have_the_same_signature(query: str) -> None:
+    declared = inspect.signature(getattr(RobotQueries, query))
+    assert inspect.signature(getattr(AsyncRemoteRobot, query)) == declared
+    assert getattr(AsyncRemoteRobot, query).__doc__ == getattr(RobotQueries, query).__doc__
+
+
+def test_method_of_a_remote_robot_takes_what_is_declared(tcp_server: Server) -> None:
+    with Client(tcp_server.endpoints[0], timeout_s=20.0) as client:
+        robot = client.robot("panda")
+        for query in QUERIES:
+            declared = inspect.signature(getattr(RobotQueries, query)).parameters
+            found = inspect.signature(getattr(robot, query)).parameters
+            assert list(found) == [name for name in declared if name != "self"]
+            assert getattr(robot, query).__doc__ == getattr(RobotQueries, query).__doc__
+        with pytest.raises(TypeError):
+            robot.gravity_forces()
+        with pytest.raises(TypeError):
+            robot.gravity_forces(np.zeros(9), speed=1)
+
+
+def test_threads_may_share_a_client(tcp_server: Server, panda: Robot) -> None:
+    with Client(tcp_server.endpoints[0], timeout_s=20.0) as client, ThreadPoolExecutor(4) as pool:
+        robot = client.robot("panda")
+        states = np.random.default_rng(0).uniform(-1, 1, (200, 9))
+        for state, found in zip(states, pool.map(robot.gravity_forces, states), strict=True):
+            assert_same(found, panda.gravity_forces(state))
+
+
+def test_many_calls_in_flight_find_their_answers(tcp_server: Server, panda: Robot) -> None:
+    states = np.random.default_rng(0).uniform(-1, 1, (300, 9))
+
+    async def ask() -> list[Any]:
+        async with AsyncClient(tcp_server.endpoints[0], timeout_s=20.0) as client:
+            robot = await client.robot("panda")
+            calls = [robot.gravity_forces(s) if k % 2 else robot.mass_matrix(s) for k, s in enumerate(states)]
+            return await asyncio.gather(*calls)
+
+    for k, (state, found) in enumerate(zip(states, asyncio.run(ask()), strict=True)):
+        assert_same(found, panda.gravity_forces(state) if k % 2 else panda.mass_matrix(state))
