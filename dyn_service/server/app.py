@@ -25,6 +25,7 @@ from time import perf_counter_ns
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import zmq
 
 from dyn_service.errors import (
@@ -131,6 +132,8 @@ class Server:
         """Answers what has arrived, closes the sockets, and comes back when all that is done."""
         self._stopping = True
         if self._thread is not None and self._thread is not threading.current_thread():
+            with self._open_bell(self._stop_bell) as bell:
+                bell.send(b"")
             self._thread.join()
             self._thread = None
 
@@ -184,8 +187,9 @@ class Server:
             router.setsockopt(zmq.RCVTIMEO, _TICK_MS)
             if any("[" in endpoint for endpoint in self._asked):
                 router.setsockopt(zmq.IPV6, 1)
-            self._bell_id = os.urandom(16)
-            self._bell_endpoint = f"inproc://dyn-server-{self._bell_id.hex()}"
+            self._bells = (os.urandom(16), os.urandom(16))
+            self._worker_bell, self._stop_bell = self._bells
+            self._bell_endpoint = f"inproc://dyn-server-{os.urandom(16).hex()}"
             router.bind(self._bell_endpoint)
             self._bound = tuple(bind(router, endpoint) for endpoint in self._asked)
         except BaseException:
@@ -193,16 +197,17 @@ class Server:
             raise
         self._router = router
         self._send_frame = plain_send(router)
-        self._worker = Worker(self._open_bell, self._limits)
+        self._worker = Worker(partial(self._open_bell, self._worker_bell), self._limits)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_DFL)
 
-    def _open_bell(self) -> zmq.Socket[bytes]:
+    def _open_bell(self, name: bytes) -> zmq.Socket[bytes]:
+        """A socket whose empty messages wake the loop. No client can take its name, which nobody outside knows."""
         bell = self._context.socket(zmq.DEALER)
-        bell.setsockopt(zmq.ROUTING_ID, self._bell_id)
+        bell.setsockopt(zmq.ROUTING_ID, name)
         bell.setsockopt(zmq.SNDHWM, 0)
         bell.connect(self._bell_endpoint)
         return bell
@@ -210,9 +215,10 @@ class Server:
     def _run(self) -> None:
         self._worker.start()
         try:
-            while not self._stopping:
-                self._turn()
-            self._wind_up()
+            with np.errstate(all="ignore"):  # what overflows is infinite in the answer, and no news for this side
+                while not self._stopping:
+                    self._turn()
+                self._wind_up()
         finally:
             ended = self._worker.join(0.1)
             self._router.close(linger=int(_GRACE_S * 1000))
@@ -246,9 +252,8 @@ class Server:
         is_req, count = False, 1
         if frame.more:
             frame, is_req, count = self._receive_more(frame)
-        elif sender == self._bell_id:
-            for task, reply in self._worker.collect():
-                self._send(task.envelope, reply)
+        elif sender in self._bells:
+            self._deliver()
             return None
         size = len(frame)
         self._traffic.received += 1
@@ -325,6 +330,11 @@ class Server:
                 raise
             self._traffic.dropped_gone += 1
 
+    def _deliver(self) -> None:
+        """Sends the replies that the worker has ready."""
+        for task, reply in self._worker.collect():
+            self._send(task.envelope, reply)
+
     def _lent_bytes(self) -> int:
         """Bytes of long replies that the transport still holds."""
         self._lent = [(tracker, size) for tracker, size in self._lent if not tracker.done]
@@ -342,6 +352,7 @@ class Server:
         until = time.monotonic() + _GRACE_S
         while self._worker.waiting and time.monotonic() < until:
             self._turn()
+            self._deliver()
 
 
 def _settle_process() -> None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
+import numpy as np
 import zmq
 
 from dyn_service.errors import DynError
@@ -104,8 +105,9 @@ class Worker:
     def _run(self) -> None:
         bell = self._open_bell()
         try:
-            while not self._abandoned and (task := self._tasks.get()) is not None:
-                self._done.append((task, task.work()))
-                bell.send(b"")
+            with np.errstate(all="ignore"):
+                while not self._abandoned and (task := self._tasks.get()) is not None:
+                    self._done.append((task, task.work()))
+                    bell.send(b"")
         finally:
-            bell.close(linger=0)
+            bell.close()

@@ -123,7 +123,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "wrench of two numbers": (
         "inverse_dynamics",
-        {"q": np.zeros(9), "v": np.zeros(9), "a": np.zeros(9), "wrenches": [Wrench("panda_hand", force=(1.0, 2.0))]},
+        {"q": np.zeros(9), "v": np.zeros(9), "a": np.zeros(9), "wrenches": [Wrench("panda_hand", force=np.ones(2))]},
     ),
     "gravity of two numbers": ("gravity_forces", {"q": np.zeros(9), "gravity": [0.0, 1.0]}),
 }
@@ -142,13 +142,19 @@ def test_errors_are_the_same(remote: Any, panda: Robot, fault: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["text", [None] * 9, [True] * 9, [1j] * 9, [[1.0], [1.0, 2.0]], object()], ids=lambda v: str(v)[:12]
+    "value", ["text", [None] * 9, [1j] * 9, [[1.0], [1.0, 2.0]], object()], ids=lambda v: str(v)[:12]
 )
 def test_inputs_that_are_no_numbers_are_refused_with_their_path(remote: Any, panda: Robot, value: Any) -> None:
     for robot in (panda, remote):
         with pytest.raises(DynError) as found:
             robot.gravity_forces(value)
         assert (found.value.code, found.value.path) == ("INVALID_ARGUMENT", "inputs.q")
+
+
+def test_truth_values_are_no_numbers_on_the_wire(remote: Any) -> None:
+    with pytest.raises(ValueError, match="q must be real numbers, found bool") as found:
+        remote.gravity_forces([True] * 9)
+    assert found.value.path == "inputs.q"
 
 
 def test_not_finite_numbers_stay_here_and_are_refused_there(remote: Any, panda: Robot) -> None:
@@ -165,7 +171,10 @@ def test_not_finite_numbers_stay_here_and_are_refused_there(remote: Any, panda: 
 def test_huge_finite_numbers_are_not_refused(remote: Any, panda: Robot) -> None:
     q, v = np.zeros(9), np.zeros(9)
     v[0] = 1e305
-    assert_same(remote.bias_forces(q, v), panda.bias_forces(q, v))
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = panda.bias_forces(q, v)
+    for _ in range(2):
+        assert_same(remote.bias_forces(q, v), expected)
 
 
 @pytest.mark.parametrize("query", QUERY_NAMES)
