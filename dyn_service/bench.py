@@ -1,9 +1,9 @@
 """How fast this machine answers, beside the engine a user could pick instead.
 
 Every figure is the time per state on one core. Where Pinocchio is installed (`pip install pin`), each round times us
-and it in turn, so that both meet the same noise; a ratio is the median over rounds of theirs by ours, with its
-spread. A single call goes from Python and back on one state. A batch is one call on many states for us; Pinocchio's bindings take
-one state at a time, so there it is a loop in Python, which is what its users write.
+and it in turn, so that both meet the same noise; a ratio is the median over rounds of theirs by ours, with its spread.
+A single call goes from Python and back on one state. A batch is one call on many states for us; Pinocchio's bindings
+take one state at a time, so there it is a loop in Python, which is what its users write.
 """
 
 from __future__ import annotations

@@ -6,13 +6,13 @@
     p-dot  = tau + G^T (Psi_D^T W - V x* K)              W: weight and external wrenches          (P.3b)
     H      = p^T v / 2 + V(q)                            the Hamiltonian                          (3), (11)
 
-with V x* K = [omega x H + eta-dot x P; omega x P]. Its first half is (P.3b), for revolute joints; the second half is what
-prismatic joints need. Both follow from p_i = G_i^T K_i, since G_i is fixed in body i and turns with it:
+with V x* K = [omega x H + eta-dot x P; omega x P]. Its first half is (P.3b), for revolute joints; the second half is
+what prismatic joints need. Both follow from p_i = G_i^T K_i, since G_i is fixed in body i and turns with it:
 
     p-dot_i = G_i^T K-dot_i + (omega_i x G_i)^T K_i,   K-dot_i = F_i + (Psi_D^T W)_i - [eta-dot_i x P_i; 0]
 
-where (omega x G)^T K = -G^T [omega x H; omega x P], and the term in eta-dot comes from H_i being taken about a point that
-moves, (P.1g). Cost: O(N). Source: Hamilton document.
+where (omega x G)^T K = -G^T [omega x H; omega x P], and the term in eta-dot comes from H_i being taken about a point
+that moves, (P.1g). Cost: O(N). Source: Hamilton document.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dyn_service.model.tree import Tree
 
 
 def system_momentum(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
-    """K_i = [H_i; P_i] of each branch, its mass and its centre of mass c_i from joint i, in body axes, (P.1a-c), (P.2)."""
+    """K_i = [H_i; P_i] of each branch, its mass and centre of mass c_i from joint i, body axes, (P.1a-c), (P.2)."""
     D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
     K = inward(tree, D, M @ velocities(tree, D, G, v))
     composite = gather(tree, M, lambda i, C: D[i].congruence(C))
@@ -90,7 +90,7 @@ def _lift(tree: Tree, D: Stack, gravity: Mat) -> Stack:
 
 
 def hamiltonian(tree: Tree, q: Mat, p: Mat, gravity: Mat) -> dict[str, Mat]:
-    """Kinetic energy (11), potential energy and their sum (3). Potential is zero with all mass in the world's origin."""
+    """Kinetic energy (11), potential energy and their sum (3). Potential is zero with all mass at the origin."""
     kinetic = ca.dot(p, velocity_from_momentum(tree, q, p)) / 2
     potential = potential_energy(tree, q, gravity)
     return {"kinetic": kinetic, "potential": potential, "hamiltonian": kinetic + potential}
