@@ -130,12 +130,15 @@ class Server:
 
     def stop(self) -> None:
         """Answers what has arrived, closes the sockets, and comes back when all that is done."""
-        self._stopping = True
-        if self._thread is not None and self._thread is not threading.current_thread():
-            with self._open_bell(self._stop_bell) as bell:
-                bell.send(b"")
+        if self._thread is None or self._thread is threading.current_thread():
+            self._stopping = True
+            return
+        with suppress(zmq.ZMQError), self._open_bell(self._stop_bell) as bell:
+            bell.linger = 0  # should the loop have ended by itself, nothing waits for it
+            self._stopping = True
+            bell.send(b"", zmq.NOBLOCK)
             self._thread.join()
-            self._thread = None
+        self._thread = None
 
     def __enter__(self) -> Server:
         self.start()
