@@ -1,0 +1,170 @@
+"""How the table of queries is declared: a method with annotations becomes a row.
+
+A parameter whose annotation carries a `Spec` is an input; one without is an option, whose `Literal` names its choices.
+The return annotation is the output, or a dataclass whose fields are the outputs; a field without a `Spec` labels the
+rows of the others. The docstring says what comes back, and `query` adds source equation and kernel.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An input or output: its core shape in dimension symbols, unit, and a line of text.
+
+    `scalar` marks inputs for which one number stands for a vector of equal numbers.
+    """
+
+    shape: tuple[str | int, ...]
+    unit: str
+    text: str
+    name: str = ""
+    scalar: bool = False
+
+    def dims(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The core shape in numbers."""
+        return tuple(size if isinstance(size, int) else sizes[size] for size in self.shape)
+
+
+@dataclass(frozen=True)
+class Option:
+    """A keyword that selects among answers: `choices` where it must be one of them, else any list of names or None."""
+
+    name: str
+    default: Any
+    choices: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Query:
+    """One row of the table.
+
+    inputs, outputs: by name. optional: the inputs that may be left out. labels: outputs that are lists of names, with
+    the dimension they label. kernels: the function under `dynamics/` per value of `method` (key "" where the query has
+    no `method`), as `module.function`. links: the kernel's bodies are the links, fixed joints included; else only what
+    moves. declared, passed: the method's parameters as they stand in a `def`, and in a call that hands them on.
+    """
+
+    name: str
+    summary: str
+    equation: str
+    inputs: Mapping[str, Spec]
+    optional: frozenset[str]
+    options: Mapping[str, Option]
+    outputs: Mapping[str, Spec]
+    labels: Mapping[str, str]
+    kernels: Mapping[str, str]
+    links: bool
+    result_type: type[Any] | None
+    declared: str
+    passed: str
+
+    def result(self, outputs: Mapping[str, Any]) -> Any:
+        """The outputs as the method returns them: the array where there is one, else the named result."""
+        if self.result_type is None:
+            (name,) = self.outputs
+            return outputs[name]
+        return self.result_type(**outputs)
+
+
+_ROWS: dict[str, Query] = {}
+QUERIES: Mapping[str, Query] = MappingProxyType(_ROWS)
+"""The table: every query on a robot, by name, in the order of declaration."""
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def query(*, equation: str, kernel: str | Mapping[str, str], links: bool = False) -> Callable[[_F], _F]:
+    """Makes a declared method a row of the table, and gives it the body that asks `_evaluate` for the answer.
+
+    Args:
+        equation: Where the answer comes from: document and equation numbers.
+        kernel: `module.function` under `dynamics/`, or one per value of the option `method`.
+        links: The function needs one body per link, fixed joints included.
+    """
+
+    def declare(method: _F) -> _F:
+        row = _row(method, equation, {"": kernel} if isinstance(kernel, str) else dict(kernel), links)
+        _ROWS[row.name] = row
+        inputs = ", ".join(f"{n!r}: {n}" for n in row.inputs)
+        options = ", ".join(f"{n!r}: {n}" for n in row.options)
+        # Written out, not *args/**kwargs: binding then costs what a plain call costs, on the path of every request.
+        source = f"def {row.name}(self, {row.declared}):\n"
+        source += f"    return row.result(self._evaluate(row, {{{inputs}}}, {{{options}}}))\n"
+        space: dict[str, Any] = {"row": row}
+        exec(compile(source, f"<query {row.name}>", "exec"), space)
+        body = space[row.name]
+        for attribute in ("__doc__", "__module__", "__qualname__", "__annotations__"):
+            setattr(body, attribute, getattr(method, attribute))
+        return typing.cast(_F, body)
+
+    return declare
+
+
+def _row(method: Callable[..., Any], equation: str, kernels: Mapping[str, str], links: bool) -> Query:
+    hints = typing.get_type_hints(method, include_extras=True)
+    parameters = inspect.signature(method).parameters
+    inputs: dict[str, Spec] = {}
+    optional: set[str] = set()
+    options: dict[str, Option] = {}
+    for name, parameter in parameters.items():
+        if name == "self":
+            continue
+        spec = _spec(hints[name])
+        if spec is not None:
+            inputs[name] = spec
+            if parameter.default is not inspect.Parameter.empty:
+                optional.add(name)
+        else:
+            choices = typing.get_args(hints[name]) if typing.get_origin(hints[name]) is Literal else None
+            options[name] = Option(name, parameter.default, choices)
+    answer = hints["return"]
+    single = _spec(answer)
+    labels: dict[str, str] = {}
+    if single is not None:
+        outputs, result_type = {single.name: single}, None
+    else:
+        if not is_dataclass(answer):
+            raise TypeError(f"{method.__name__}: the return annotation declares no outputs")
+        result_type = typing.cast(type[Any], answer)
+        declared = typing.get_type_hints(answer, include_extras=True)
+        outputs = {f.name: spec for f in fields(answer) if (spec := _spec(declared[f.name])) is not None}
+        first = next(iter(outputs.values()))
+        labels = {f.name: str(first.shape[0]) for f in fields(answer) if f.name not in outputs}
+    declared_parameters, passed = _written(list(parameters.values())[1:])
+    return Query(
+        name=method.__name__,
+        summary=(inspect.getdoc(method) or "").partition("\n")[0],
+        equation=equation,
+        inputs=MappingProxyType(inputs),
+        optional=frozenset(optional),
+        options=MappingProxyType(options),
+        outputs=MappingProxyType(outputs),
+        labels=MappingProxyType(labels),
+        kernels=MappingProxyType(dict(kernels)),
+        links=links,
+        result_type=result_type,
+        declared=declared_parameters,
+        passed=passed,
+    )
+
+
+def _written(parameters: Sequence[inspect.Parameter]) -> tuple[str, str]:
+    declared: list[str] = []
+    for parameter in parameters:
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in declared:
+            declared.append("*")
+        default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
+        declared.append(parameter.name + default)
+    return ", ".join(declared), ", ".join(f"{p.name}={p.name}" for p in parameters)
+
+
+def _spec(hint: Any) -> Spec | None:
+    return next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Spec)), None)
