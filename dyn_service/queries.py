@@ -17,14 +17,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dyn_service.answers import (
+    Array,
+    BiasAccelerations,
+    BodyRecursion,
+    BranchInertias,
+    ConstraintForces,
+    Energy,
+    EquationTerms,
+    Hamiltonian,
+    HamiltonianFlow,
+    Jacobians,
+    LinkMotion,
+    LinkPoses,
+    State,
+    SystemMomentum,
+)
 from dyn_service.table import QUERIES, Option, Query, Spec, query
 
-__all__ = ["DEFAULT_GRAVITY", "QUERIES", "Array", "Option", "Query", "RobotQueries", "Spec", "Wrench"]
-
-Array = NDArray[np.float64]
+__all__ = [
+    "DEFAULT_GRAVITY",
+    "QUERIES",
+    "Array",
+    "ConstraintForces",
+    "LinkPoses",
+    "Option",
+    "Query",
+    "RobotQueries",
+    "Spec",
+    "Wrench",
+]
 
 DEFAULT_GRAVITY = (0.0, 0.0, -9.81)
 """m/s^2, world axes: what `gravity=None` means, here and on the wire."""
@@ -49,6 +73,8 @@ Position = Annotated[ArrayLike, Spec(("nq",), "rad | m", "joint positions")]
 Velocity = Annotated[ArrayLike, Spec(("nv",), "rad/s | m/s", "joint velocities")]
 Acceleration = Annotated[ArrayLike, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations")]
 Effort = Annotated[ArrayLike, Spec(("nv",), "N m | N", "joint efforts: torques, forces at prismatic joints")]
+Momentum = Annotated[ArrayLike, Spec(("nv",), "N m s | N s", "generalised momenta")]
+Step = Annotated[ArrayLike, Spec((1,), "s", "length of the step", scalar=True)]
 Gravity = Annotated[ArrayLike | None, Spec((3,), "m/s^2", "acceleration of gravity, world axes; None is (0, 0, -9.81)")]
 Wrenches = Annotated[
     Wrench | Sequence[Wrench] | None, Spec(("nb", 6), "N m, N", "external wrenches on links, see `Wrench`")
@@ -62,28 +88,9 @@ MassMatrixResult = Annotated[
     Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "symmetric, positive definite", name="mass_matrix")
 ]
 ForcesResult = Annotated[Array, Spec(("nv",), "N m | N", "generalised forces", name="forces")]
-
-
-@dataclass(frozen=True, eq=False)
-class ConstraintForces:
-    """What each joint carries. Row k belongs to `joints[k]`; every row is at that joint's origin.
-
-    joints: names, in row order: every URDF joint, fixed ones too, unless the query selected some.
-    """
-
-    joints: tuple[str, ...]
-    wrench: Annotated[Array, Spec(("nj", 6), "N m, N", "[torque; force] that the parent link exerts on the child link")]
-    actuation: Annotated[Array, Spec(("nj",), "N m | N", "the wrench's part along the free axis; 0 at fixed joints")]
-    constraint: Annotated[Array, Spec(("nj", 6), "N m, N", "the rest of the wrench: the load on bearings or guides")]
-
-
-@dataclass(frozen=True, eq=False)
-class LinkPoses:
-    """Where each link is. Row k belongs to `links[k]`."""
-
-    links: tuple[str, ...]
-    rotation: Annotated[Array, Spec(("nl", 3, 3), "1", "R_WL: columns are the link's axes in world axes")]
-    position: Annotated[Array, Spec(("nl", 3), "m", "p_WL: the link's origin in the world")]
+VelocityResult = Annotated[Array, Spec(("nv",), "rad/s | m/s", "joint velocities", name="v")]
+MomentumResult = Annotated[Array, Spec(("nv",), "N m s | N s", "generalised momenta", name="p")]
+MomentumRateResult = Annotated[Array, Spec(("nv",), "N m | N", "rates of the generalised momenta", name="p_dot")]
 
 
 class RobotQueries(ABC):
@@ -221,4 +228,131 @@ class RobotQueries(ABC):
     )
     def link_poses(self, q: Position) -> LinkPoses:
         """Orientation and position of every link in the world."""
+        raise NotImplementedError
+
+    @query(equation="Newton-Euler (4)-(8), (13), (15)", kernel="newton_euler.link_motion", links=True, control=False)
+    def link_motion(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        frame: Literal["body", "world"] = "body",
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+    ) -> LinkMotion:
+        """Velocity, acceleration and inboard load of every link.
+
+        `frame` is the axes: "body" (the link's own, which in URDF are its inboard joint's) or "world".
+        """
+        raise NotImplementedError
+
+    @query(equation="Newton-Euler (19b)", kernel="articulated.branch_inertias", links=True, control=False)
+    def branch_inertias(self, q: Position) -> BranchInertias:
+        """What the O(N) solution (19b) is made of: J_i, R_i, K_i, beta_i at every movable joint."""
+        raise NotImplementedError
+
+    @query(equation="Hamilton (9), (P.2), (P.3a), (P.4)", kernel="hamilton.momentum", control=False)
+    def momentum(self, q: Position, v: Velocity) -> MomentumResult:
+        """Generalised momenta p = M(q) v."""
+        raise NotImplementedError
+
+    @query(
+        equation="Hamilton (10), (P.5b); with method='mass_matrix' (P.5a)",
+        kernel={
+            "articulated": "hamilton.velocity_from_momentum",
+            "mass_matrix": "hamilton.velocity_through_mass_matrix",
+        },
+        control=False,
+    )
+    def velocity_from_momentum(
+        self, q: Position, p: Momentum, *, method: Literal["articulated", "mass_matrix"] = "articulated"
+    ) -> VelocityResult:
+        """Joint velocities v = M(q)^-1 p. `method`: "articulated" is O(N), (P.5b); "mass_matrix" factors M, (P.5a)."""
+        raise NotImplementedError
+
+    @query(equation="Hamilton (2), (P.1e)-(P.1g), (P.3b)", kernel="hamilton.momentum_rate", control=False)
+    def momentum_rate(
+        self, q: Position, p: Momentum, tau: Effort, *, gravity: Gravity = None, wrenches: Wrenches = None
+    ) -> MomentumRateResult:
+        """Rates of the generalised momenta under the efforts `tau`, for revolute and prismatic joints."""
+        raise NotImplementedError
+
+    @query(equation="Hamilton (P.1a)-(P.1c), (P.2)", kernel="hamilton.system_momentum", links=True, control=False)
+    def system_momentum(self, q: Position, v: Velocity, *, frame: Literal["body", "world"] = "body") -> SystemMomentum:
+        """Momentum, mass and centre of mass of every branch: a link and all that hangs on it."""
+        raise NotImplementedError
+
+    @query(equation="Hamilton (4), (6), (7)", kernel="hamilton.energy", links=True, control=False)
+    def energy(self, q: Position, v: Velocity, *, gravity: Gravity = None) -> Energy:
+        """Kinetic and potential energy, and their sum."""
+        raise NotImplementedError
+
+    @query(equation="Hamilton (3), (11)", kernel="hamilton.hamiltonian", links=True, control=False)
+    def hamiltonian(self, q: Position, p: Momentum, *, gravity: Gravity = None) -> Hamiltonian:
+        """The Hamiltonian H(q, p) and its kinetic and potential parts."""
+        raise NotImplementedError
+
+    @query(
+        equation="Projected Newton-Euler 5.4-5.6; matrix formalism M q-ddot = C + G + Q + E",
+        kernel="projected.terms",
+        control=False,
+    )
+    def equation_terms(
+        self, q: Position, v: Velocity, tau: Effort, *, gravity: Gravity = None, wrenches: Wrenches = None
+    ) -> EquationTerms:
+        """The equation of motion term by term, M a = C + G + Q + E, summed over bodies by their Jacobians."""
+        raise NotImplementedError
+
+    @query(equation="Projected Newton-Euler 5.2, 5.6", kernel="projected.jacobians", links=True, control=False)
+    def jacobians(self, q: Position) -> Jacobians:
+        """Jacobians of every link: of its centre of mass, J_S, and of its rotation, J_R, in link axes."""
+        raise NotImplementedError
+
+    @query(equation="Projected Newton-Euler 5.6", kernel="projected.bias_accelerations", links=True, control=False)
+    def bias_accelerations(self, q: Position, v: Velocity) -> BiasAccelerations:
+        """What is left of every link's accelerations at zero joint accelerations, in link axes."""
+        raise NotImplementedError
+
+    @query(
+        equation="Newton/Euler recursion: omega, omega-dot, v-dot outward; f, eta inward",
+        kernel="body_frame.recursion",
+        links=True,
+        control=False,
+    )
+    def body_recursion(
+        self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None, wrenches: Wrenches = None
+    ) -> BodyRecursion:
+        """Inverse dynamics in body frames with its intermediate results, link by link."""
+        raise NotImplementedError
+
+    @query(equation="Hamilton (1), (2): (P.5b) and (P.3b) together", kernel="hamilton.flow", control=False)
+    def hamiltonian_flow(
+        self, q: Position, p: Momentum, tau: Effort, *, gravity: Gravity = None, wrenches: Wrenches = None
+    ) -> HamiltonianFlow:
+        """Hamilton's equations: the rates of q and p."""
+        raise NotImplementedError
+
+    @query(equation="d/dt of Hamilton (P.4), by differentiation", kernel="hamilton.momentum_derivative", control=False)
+    def momentum_derivative(self, q: Position, v: Velocity, a: Acceleration) -> MomentumRateResult:
+        """d/dt (M(q) v) along the motion: M a + M-dot v."""
+        raise NotImplementedError
+
+    @query(
+        equation="Newton-Euler, O(N) solution of EOM, Steps 1 and 2",
+        kernel={"rk4": "integration.rk4", "semi_implicit_euler": "integration.semi_implicit_euler"},
+        control=False,
+    )
+    def step(
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        dt: Step,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        integrator: Literal["rk4", "semi_implicit_euler"] = "rk4",
+    ) -> State:
+        """The state one step later, the efforts and wrenches held through it."""
         raise NotImplementedError

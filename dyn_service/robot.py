@@ -175,11 +175,12 @@ class Robot(RobotQueries):
         """Makes kernels now, so that no later call waits for a compiler.
 
         Args:
-            queries: Names from the table; None is all of them, in every method, without external wrenches.
+            queries: Names from the table; None is all that control loops ask. Each in every method, without external
+                wrenches.
             progress: Called after each kernel with its name and the seconds it took.
         """
-        for name in QUERIES if queries is None else queries:
-            row = row_of(name)
+        chosen = [row for row in QUERIES.values() if row.control] if queries is None else map(row_of, queries)
+        for row in chosen:
             for method in row.kernels:
                 begun = time.perf_counter()
                 signature = self.signature(row, method)
@@ -214,7 +215,7 @@ class Robot(RobotQueries):
     def _evaluate(self, row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
         chosen = checked_options(row, options)
         wrenches = inputs.get("wrenches")
-        signature = self.signature(row, str(chosen.get("method", "")), wrenches=wrenches is not None)
+        signature = self.signature(row, chosen[row.selector] if row.selector else "", wrenches=wrenches is not None)
         self._refuse_massless(row)
         arguments = {name: self._argument(row, name, inputs.get(name)) for name in row.inputs if name != "wrenches"}
         if wrenches is not None:
@@ -222,14 +223,11 @@ class Robot(RobotQueries):
             arguments["wrenches"] = on_links(acting, self._tree) if row.links else on_bodies(acting, self._weld)
         arrays = self._run(signature, arguments)
         outputs: dict[str, Any] = dict(zip(row.outputs, arrays, strict=True))
-        if "links" in row.labels:
-            outputs["links"] = self.link_names
-        if "joints" in row.labels:
-            if chosen["frame"] == "world":
-                self._turn_to_world(outputs, arguments["q"])
-            outputs["joints"] = self.all_joint_names
-            if chosen["joints"] is not None:
-                self._select_joints(outputs, row, chosen["joints"])
+        if chosen.get("frame") == "world":
+            self._turn_to_world(outputs, row, arguments["q"])
+        outputs.update(self._labels(row))
+        if chosen.get("joints") is not None:
+            self._select_joints(outputs, row, chosen["joints"])
         return outputs
 
     def _run(self, signature: Signature, arguments: Mapping[str, Array]) -> tuple[Array, ...]:
@@ -296,8 +294,7 @@ class Robot(RobotQueries):
         if row.result_type is None:
             source = source.replace("answer(", "(")
         else:
-            names = {"nj": self.all_joint_names, "nl": self.link_names}
-            labels = {label: names[dimension] for label, dimension in row.labels.items()}
+            labels = self._labels(row)
             space["answer"] = lambda arrays: row.result({**labels, **dict(zip(row.outputs, arrays, strict=True))})
 
         def first_call(*given: Any) -> Any:
@@ -361,11 +358,17 @@ class Robot(RobotQueries):
         rotations: Array = self._evaluate(QUERIES["link_poses"], {"q": q}, {})["rotation"]
         return rotations
 
-    def _turn_to_world(self, outputs: dict[str, Any], q: Array) -> None:
-        R = self._rotations(q)[..., 1:, :, :]
-        for name in ("wrench", "constraint"):
-            rows = outputs[name]
-            outputs[name] = np.concatenate([turn(R, rows[..., :3]), turn(R, rows[..., 3:])], axis=-1)
+    def _labels(self, row: Query) -> dict[str, tuple[str, ...]]:
+        names = {"nj": self.all_joint_names, "nl": self.link_names, "nv": self.joint_names}
+        return {label: names[dimension] for label, dimension in row.labels.items()}
+
+    def _turn_to_world(self, outputs: dict[str, Any], row: Query, q: Array) -> None:
+        R = self._rotations(q)
+        for name, spec in row.outputs.items():
+            if spec.turned:
+                of_rows = R[..., 1:, :, :] if spec.shape[0] == "nj" else R  # the root link has no joint
+                parts = np.split(outputs[name], range(3, int(spec.shape[-1]), 3), axis=-1)
+                outputs[name] = np.concatenate([turn(of_rows, part) for part in parts], axis=-1)
 
     def _select_joints(self, outputs: dict[str, Any], row: Query, joints: Sequence[str]) -> None:
         rows = []

@@ -19,7 +19,8 @@ from typing import Any, Literal, TypeVar
 class Spec:
     """An input or output: its core shape in dimension symbols, unit, and a line of text.
 
-    `scalar` marks inputs for which one number stands for a vector of equal numbers.
+    `scalar` marks inputs for which one number stands for a vector of equal numbers; `turned` marks outputs made of
+    vectors in link axes, which the option `frame="world"` turns.
     """
 
     shape: tuple[str | int, ...]
@@ -27,6 +28,7 @@ class Spec:
     text: str
     name: str = ""
     scalar: bool = False
+    turned: bool = False
 
     def dims(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The core shape in numbers."""
@@ -47,9 +49,10 @@ class Query:
     """One row of the table.
 
     inputs, outputs: by name. optional: the inputs that may be left out. labels: outputs that are lists of names, with
-    the dimension they label. kernels: the function under `dynamics/` per value of `method` (key "" where the query has
-    no `method`), as `module.function`. links: the kernel's bodies are the links, fixed joints included; else only what
-    moves. declared, passed: the method's parameters as they stand in a `def`, and in a call that hands them on.
+    the dimension they label. kernels: the function under `dynamics/`, as `module.function`, per choice of `selector` (key
+    "" where there is none). links: the kernel's bodies are the links, fixed joints included; else only what
+    moves. control: control loops ask it, so its kernels are made before they do. declared, passed: the method's
+    parameters as they stand in a `def`, and in a call that hands them on.
     """
 
     name: str
@@ -62,9 +65,15 @@ class Query:
     labels: Mapping[str, str]
     kernels: Mapping[str, str]
     links: bool
+    control: bool
     result_type: type[Any] | None
     declared: str
     passed: str
+
+    @property
+    def selector(self) -> str | None:
+        """The option that chooses among the kernels; None where there is one kernel."""
+        return next((o.name for o in self.options.values() if o.choices == tuple(self.kernels)), None)
 
     def result(self, outputs: Mapping[str, Any]) -> Any:
         """The outputs as the method returns them: the array where there is one, else the named result."""
@@ -81,17 +90,20 @@ QUERIES: Mapping[str, Query] = MappingProxyType(_ROWS)
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def query(*, equation: str, kernel: str | Mapping[str, str], links: bool = False) -> Callable[[_F], _F]:
+def query(
+    *, equation: str, kernel: str | Mapping[str, str], links: bool = False, control: bool = True
+) -> Callable[[_F], _F]:
     """Makes a declared method a row of the table, and gives it the body that asks `_evaluate` for the answer.
 
     Args:
         equation: Where the answer comes from: document and equation numbers.
-        kernel: `module.function` under `dynamics/`, or one per value of the option `method`.
+        kernel: `module.function` under `dynamics/`, or one per choice of an option, its default first.
         links: The function needs one body per link, fixed joints included.
+        control: Control loops ask it: its kernels are made ahead of time by `prepare`.
     """
 
     def declare(method: _F) -> _F:
-        row = _row(method, equation, {"": kernel} if isinstance(kernel, str) else dict(kernel), links)
+        row = _row(method, equation, {"": kernel} if isinstance(kernel, str) else dict(kernel), links, control)
         _ROWS[row.name] = row
         inputs = ", ".join(f"{n!r}: {n}" for n in row.inputs)
         options = ", ".join(f"{n!r}: {n}" for n in row.options)
@@ -108,7 +120,7 @@ def query(*, equation: str, kernel: str | Mapping[str, str], links: bool = False
     return declare
 
 
-def _row(method: Callable[..., Any], equation: str, kernels: Mapping[str, str], links: bool) -> Query:
+def _row(method: Callable[..., Any], equation: str, kernels: Mapping[str, str], links: bool, control: bool) -> Query:
     hints = typing.get_type_hints(method, include_extras=True)
     parameters = inspect.signature(method).parameters
     inputs: dict[str, Spec] = {}
@@ -150,6 +162,7 @@ def _row(method: Callable[..., Any], equation: str, kernels: Mapping[str, str], 
         labels=MappingProxyType(labels),
         kernels=MappingProxyType(dict(kernels)),
         links=links,
+        control=control,
         result_type=result_type,
         declared=declared_parameters,
         passed=passed,

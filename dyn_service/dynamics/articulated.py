@@ -33,7 +33,7 @@ from dyn_service.dynamics.newton_euler import (
     velocity_products,
     world_acceleration,
 )
-from dyn_service.dynamics.spatial import Inertia, Influence, Mat, _Transposed
+from dyn_service.dynamics.spatial import Inertia, Influence, Mat, _Transposed, row_by_row
 from dyn_service.dynamics.sweeps import Stack, gather, handed_inward, inward, outward
 from dyn_service.model.tree import Tree
 
@@ -123,6 +123,22 @@ def yield_to(
     still = ca.DM(6, 1) if ground is None else ground
     inherited = (still if parent < 0 else motion[parent] for parent in tree.parent)
     return joint_vector(tree, yielded - branch.K.T @ (D @ inherited))
+
+
+def branch_inertias(tree: Tree, q: Mat) -> dict[str, Mat]:
+    """J_i (nv, 6, 6), R_i (nv,), K_i (nv, 6), beta_i (nv, 6, 6) of the movable joints, in their own axes."""
+    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    branch = branches(tree, D, G, M)
+    moving = [i for i in range(len(tree)) if tree.dof[i] >= 0]
+    six = ca.DM.eye(6)
+    beta = [ca.horzcat(*(branch.beta[i] @ six[:, k] for k in range(6))) for i in moving]
+    J = [ca.vertcat(ca.horzcat(b.I, b.H), ca.horzcat(b.H.T, b.m)) for b in (branch.J[i] for i in moving)]
+    return {
+        "inertia": ca.vertcat(*(row_by_row(block) for block in J)),
+        "resistance": ca.vertcat(*(1 / branch.R_inverse[i] for i in moving)),
+        "gain": ca.vertcat(*(ca.densify(branch.K[i]) for i in moving)),
+        "influence": ca.vertcat(*(row_by_row(block) for block in beta)),
+    }
 
 
 def joint_inertias(tree: Tree, q: Any) -> tuple[list[float], list[float]]:

@@ -33,19 +33,15 @@ def system_momentum(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
     D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
     K = inward(tree, D, M @ velocities(tree, D, G, v))
     composite = gather(tree, M, lambda i, C: D[i].congruence(C))
-    masses = [C.m[0, 0] for C in composite]
+    masses = [sum(tree.inertia[k].mass for k in tree.branch(i)) for i in range(len(tree))]
     # H = m c~: its entries (3, 2), (1, 3), (2, 1) are m c.
     moments = [ca.vertcat(C.H[2, 1], C.H[0, 2], C.H[1, 0]) for C in composite]
+    centres = [h / m if m else ca.DM(3, 1) for h, m in zip(moments, masses, strict=True)]
     return {
-        "momentum": ca.vertcat(*(ca.densify(K_i) for K_i in K)),
-        "mass": ca.vertcat(*(ca.densify(mass) for mass in masses)),
-        "centre": ca.vertcat(*(ca.densify(h / m if _occupied(m) else h) for h, m in zip(moments, masses, strict=True))),
+        "momentum": ca.vertcat(*map(ca.densify, K)),
+        "mass": ca.DM(masses),
+        "centre": ca.vertcat(*map(ca.densify, centres)),
     }
-
-
-def _occupied(mass: Mat) -> bool:
-    """Whether a branch has mass; a branch's mass does not depend on q."""
-    return float(ca.evalf(ca.SX(mass))) != 0.0
 
 
 def momentum(tree: Tree, q: Mat, v: Mat) -> Mat:
@@ -66,10 +62,11 @@ def velocity_through_mass_matrix(tree: Tree, q: Mat, p: Mat) -> Mat:
     return solve(tree, entries(tree, q), p)
 
 
-def momentum_rate(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None) -> Mat:
-    """p-dot, (P.3b), for revolute and prismatic joints, with v from (P.5b)."""
+def flow(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None) -> dict[str, Mat]:
+    """v by (P.5b), and p-dot by (P.3b) for revolute and prismatic joints."""
     D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
-    V = velocities(tree, D, G, velocity_from_momentum(tree, q, p))
+    v = velocity_from_momentum(tree, q, p)
+    V = velocities(tree, D, G, v)
     load = Stack(-(M_i @ lift) for M_i, lift in zip(M, _lift(tree, D, gravity), strict=True))
     if wrenches is not None:
         load = load + wrenches
@@ -81,12 +78,33 @@ def momentum_rate(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: 
         )
         for V_i, K_i in zip(V, K, strict=True)
     )
-    return tau + joint_vector(tree, G.T @ (inward(tree, D, load) - turning))
+    return {"v": v, "p_dot": tau + joint_vector(tree, G.T @ (inward(tree, D, load) - turning))}
+
+
+def momentum_rate(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None) -> Mat:
+    """p-dot, (P.3b)."""
+    return flow(tree, q, p, tau, gravity, wrenches)["p_dot"]
+
+
+def momentum_derivative(tree: Tree, q: Mat, v: Mat, a: Mat) -> Mat:
+    """d/dt (M v) at q-dot = v, v-dot = a, by differentiating the expression of p: independent of (P.3b)."""
+    position, velocity = ca.SX.sym("position", tree.nv), ca.SX.sym("velocity", tree.nv)
+    rate = ca.jtimes(momentum(tree, position, velocity), ca.vertcat(position, velocity), ca.vertcat(v, a))
+    return ca.substitute(rate, ca.vertcat(position, velocity), ca.vertcat(q, v))
 
 
 def _lift(tree: Tree, D: Stack, gravity: Mat) -> Stack:
     """The ground's upward acceleration in each body's axes: what weight is the reaction to."""
     return outward(tree, D, [ca.DM(6, 1)] * len(tree), world=world_acceleration(gravity))
+
+
+def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
+    """Kinetic energy (6), (7), potential energy and their sum. Potential is zero with all mass at the origin."""
+    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    V = velocities(tree, D, G, v)
+    kinetic = sum((ca.dot(V_i, M_i @ V_i) / 2 for V_i, M_i in zip(V, M, strict=True)), ca.DM(0))
+    potential = potential_energy(tree, q, gravity)
+    return {"kinetic": kinetic, "potential": potential, "total": kinetic + potential}
 
 
 def hamiltonian(tree: Tree, q: Mat, p: Mat, gravity: Mat) -> dict[str, Mat]:

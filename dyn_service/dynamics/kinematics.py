@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import casadi as ca
 
-from dyn_service.dynamics.spatial import Influence, Mat, constant, join, rotation_about
+from dyn_service.dynamics.spatial import Influence, Mat, constant, join, rotation_about, row_by_row
 from dyn_service.dynamics.sweeps import Stack
 from dyn_service.model.tree import Tree
 
@@ -66,6 +66,6 @@ def link_poses(tree: Tree, q: Mat) -> dict[str, Mat]:
             R, p = R_WP @ R, p_WP + R_WP @ p
         poses.append((R, p))
     return {
-        "rotation": ca.vertcat(*(ca.vec(ca.densify(R).T) for R, _ in poses)),
+        "rotation": ca.vertcat(*(row_by_row(R) for R, _ in poses)),
         "position": ca.vertcat(*(ca.densify(p) for _, p in poses)),
     }

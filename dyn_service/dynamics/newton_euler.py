@@ -105,3 +105,13 @@ def computed_torque(
     """Inverse dynamics of a = a_ref + kd (v_ref - v) + kp (q_ref - q), which linearises the closed loop."""
     a = a_ref + kd * (v_ref - v) + kp * (q_ref - q)
     return inverse_dynamics(tree, q, v, a, gravity, wrenches)
+
+
+def link_motion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: Stack | None = None) -> dict[str, Mat]:
+    """velocity, acceleration and load of every body, (N, 6) each, in its own axes at its own joint, (4), (7), (13)."""
+    D, G = influences(tree, q), free_axes(tree)
+    V = velocities(tree, D, G, v)
+    A = outward(tree, D, G @ joint_values(tree, a) + velocity_products(tree, D, G, V, v))
+    F, _ = joint_loads(tree, q, v, a, gravity, wrenches)
+    stacked = {"velocity": V, "acceleration": A, "load": F}
+    return {name: ca.vertcat(*map(ca.densify, rows)) for name, rows in stacked.items()}

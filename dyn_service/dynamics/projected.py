@@ -16,10 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import casadi as ca
-import numpy as np
 
 from dyn_service.dynamics.kinematics import placements
-from dyn_service.dynamics.spatial import Mat, constant, cross, skew
+from dyn_service.dynamics.spatial import Mat, constant, cross, row_by_row, skew
 from dyn_service.dynamics.sweeps import Stack
 from dyn_service.model.tree import Tree
 
@@ -67,8 +66,10 @@ def jacobians(tree: Tree, q: Mat) -> dict[str, Mat]:
     motions = body_motions(tree, q, ca.DM(tree.nv, 1))
     centres = [ca.DM(body.com) for body in tree.inertia]
     return {
-        "translation": ca.vertcat(*(_rows(m.J_O - skew(s) @ m.J_R) for m, s in zip(motions, centres, strict=True))),
-        "rotation": ca.vertcat(*(_rows(m.J_R) for m in motions)),
+        "translation": ca.vertcat(
+            *(row_by_row(m.J_O - skew(s) @ m.J_R) for m, s in zip(motions, centres, strict=True))
+        ),
+        "rotation": ca.vertcat(*(row_by_row(m.J_R) for m in motions)),
     }
 
 
@@ -87,28 +88,31 @@ def _centre_bias(m: BodyMotion, s: Mat) -> Mat:
     return m.sigma_O + cross(m.sigma_R, s) + cross(m.omega, cross(m.omega, s))
 
 
-def _rows(matrix: Mat) -> Mat:
-    """The entries row by row."""
-    return ca.vec(ca.densify(matrix).T)
+def terms(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None) -> dict[str, Mat]:
+    """M (nv, nv); f, g as the document signs them, tau, and the external wrenches' part, (nv,) each.
 
-
-def terms(tree: Tree, q: Mat, v: Mat, gravity: Mat, wrenches: Stack | None = None) -> dict[str, Mat]:
-    """M (nv, nv), f (nv,), g (nv,) as the document signs them, and E (nv,), the external wrenches' part."""
+    These are M, C, G, Q, E of the Matrix Formalism document, M q-ddot = C + G + Q + E.
+    """
     M = ca.DM(tree.nv, tree.nv)
     f = g = E = ca.DM(tree.nv, 1)
     for i, m in enumerate(body_motions(tree, q, v)):
         body = tree.inertia[i]
-        s, I = ca.DM(body.com), constant(np.asarray(body.about_com))
-        J_S = m.J_O - skew(s) @ m.J_R
-        M = M + body.mass * (J_S.T @ J_S) + m.J_R.T @ (I @ m.J_R)
-        f = f - J_S.T @ (body.mass * _centre_bias(m, s)) - m.J_R.T @ (I @ m.sigma_R + cross(m.omega, I @ m.omega))
-        g = g + J_S.T @ (body.mass * (m.rotation.T @ gravity))
+        # With h = m s the formulas hold for lumped inertia too, which has moments but no mass.
+        h, about_origin = ca.DM(body.moment), constant(body.about_origin)
+        turning = cross(m.omega, about_origin @ m.omega)
+        bias = m.sigma_O * body.mass + cross(m.sigma_R, h) + cross(m.omega, cross(m.omega, h))
+        weight = m.rotation.T @ gravity
+        coupling = m.J_R.T @ skew(h) @ m.J_O
+        M = M + body.mass * (m.J_O.T @ m.J_O) + coupling + coupling.T + m.J_R.T @ (about_origin @ m.J_R)
+        f = f - m.J_O.T @ bias - m.J_R.T @ (about_origin @ m.sigma_R + turning + cross(h, m.sigma_O))
+        g = g + m.J_O.T @ (body.mass * weight) + m.J_R.T @ cross(h, weight)
         if wrenches is not None:
             E = E + m.J_R.T @ wrenches[i][:3] + m.J_O.T @ wrenches[i][3:]
-    return {"mass_matrix": M, "velocity": f, "gravity": g, "external": E}
+    return {"mass_matrix": M, "velocity_forces": f, "gravity_forces": g, "efforts": tau, "external_forces": E}
 
 
 def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: Stack | None = None) -> Mat:
     """tau = M a - f - g - E."""
-    found = terms(tree, q, v, gravity, wrenches)
-    return found["mass_matrix"] @ a - found["velocity"] - found["gravity"] - found["external"]
+    found = terms(tree, q, v, ca.DM(tree.nv, 1), gravity, wrenches)
+    right = found["velocity_forces"] + found["gravity_forces"] + found["external_forces"]
+    return found["mass_matrix"] @ a - right

@@ -61,6 +61,11 @@ def rotation_about(axis: np.ndarray[Any, Any], q: Mat) -> Mat:
     return constant(np.eye(3) - outer) * ca.cos(q) + constant(outer) + constant(np.asarray(ca.skew(axis))) * ca.sin(q)
 
 
+def row_by_row(matrix: Mat) -> Mat:
+    """The entries of a matrix as a column, row by row, as NumPy counts them."""
+    return ca.vec(ca.densify(matrix).T)
+
+
 @dataclass(frozen=True, eq=False)
 class Influence:
     """D, from a parent to its child. rotation: R_CP. offset: p_PC in parent axes."""

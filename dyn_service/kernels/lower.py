@@ -277,9 +277,10 @@ def _emit_loop(
         def move(mover: ir.Function, buffer: Any, first: int, k: int, operand: Operand) -> None:
             base = _at(b, bases[k], b.mul(start, strides[k]))
             cell = _at(b, buffer, _integer(size * first))
-            *outer, width = operand.shape
+            *outer, width = operand.shape or (1,)
             if not outer:
-                b.call(mover, [cell, base, states, strides[k], _integer(width), core[k][-1]])
+                stride = core[k][0] if core[k] else _integer(8)
+                b.call(mover, [cell, base, states, strides[k], _integer(width), stride])
                 return
             packed = ir.Constant(ir.IntType(1), 1)
             for axis, stride in enumerate(core[k]):

@@ -72,6 +72,23 @@ OPERATIONS = {
     "constraint_forces": 2777,
     "computed_torque": 866,
     "link_poses": 202,
+    "link_motion": 1366,
+    "branch_inertias": 1094,
+    "momentum": 370,
+    "velocity_from_momentum-articulated": 1004,
+    "velocity_from_momentum-mass_matrix": 1254,
+    "momentum_rate": 1570,
+    "system_momentum": 1111,
+    "energy": 831,
+    "hamiltonian": 1545,
+    "equation_terms": 3395,
+    "jacobians": 719,
+    "bias_accelerations": 525,
+    "body_recursion": 1261,
+    "hamiltonian_flow": 1570,
+    "momentum_derivative": 890,
+    "step-rk4": 7315,
+    "step-semi_implicit_euler": 1817,
 }
 """Operations per state on the Panda. They do not depend on the machine; a change that adds any must say so here."""
 

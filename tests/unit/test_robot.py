@@ -276,12 +276,15 @@ def test_threads_share_a_robot() -> None:
         np.testing.assert_array_equal(answers[k], robot.forward_dynamics(q[k], q[k], q[k]))
 
 
-def test_prepare_makes_every_kernel_once() -> None:
+def test_prepare_makes_what_control_loops_ask() -> None:
     robot = Robot.from_urdf(URDF / "pendulum.urdf")
     made: list[str] = []
     robot.prepare(progress=lambda name, seconds: made.append(name))
     assert made == [
-        "-".join(part for part in (row.name, method) if part) for row in QUERIES.values() for method in row.kernels
+        "-".join(part for part in (row.name, method) if part)
+        for row in QUERIES.values()
+        if row.control
+        for method in row.kernels
     ]
 
 
