@@ -48,6 +48,10 @@ class KernelTree:
         """q as the chosen frames count it."""
         return q + constant(self.offset)
 
+    def position_as_given(self, q: Mat) -> Mat:
+        """q as the URDF counts it."""
+        return q - constant(self.offset)
+
     def wrench(self, i: int, W: Mat) -> Mat:
         """A wrench at the URDF link's origin in its axes, at the chosen frame's origin in its axes."""
         return Influence(constant(self.rotation[i].T), constant(self.origin[i])).T @ W

@@ -46,6 +46,8 @@ def trace(model: KernelTree, signature: Signature) -> Graph:
     given |= {name: ca.DM(0, 1) for name in signature.padded}
     answer = function(model.tree, **given)
     outputs = answer if isinstance(answer, dict) else {signature.outputs[0].name: answer}
+    if "q" in outputs:
+        outputs["q"] = model.position_as_given(outputs["q"])
     flat = [ca.densify(ca.vec(ca.SX(outputs[operand.name]).T)) for operand in signature.outputs]
     return Graph(ca.Function("kernel", list(symbols.values()), ca.cse(flat)), signature)
 

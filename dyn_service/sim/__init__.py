@@ -1,6 +1,6 @@
-"""Simulation without input or output: integrators and rollouts."""
+"""Simulation without input or output: integrators, and motions from efforts."""
 
-from dyn_service.sim.integrators import INTEGRATORS, advance, integrator, rk4, semi_implicit_euler
-from dyn_service.sim.rollout import Rollout, rollout
+from dyn_service.sim.integrators import INTEGRATORS, advance, integrator
+from dyn_service.sim.simulate import Trajectory, simulate
 
-__all__ = ["INTEGRATORS", "Rollout", "advance", "integrator", "rk4", "rollout", "semi_implicit_euler"]
+__all__ = ["INTEGRATORS", "Trajectory", "advance", "integrator", "simulate"]

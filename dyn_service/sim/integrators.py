@@ -10,7 +10,7 @@ position's rate is its velocity. Both steps are explicit; neither allocates anyt
 | `semi_implicit_euler` | 1, symplectic | 1 | energy stays bounded over long runs; cheap |
 | `rk4` | 4 | 4 | small error per step; the default |
 
-Source: Hairer, Lubich, Wanner, Geometric Numerical Integration, (1.9) of chapter I and (1.8) of chapter II.
+The formulas stand in `dynamics/integration.py`, where they also make kernels; here they take any acceleration.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from dyn_service.dynamics.integration import rk4_step, semi_implicit_euler_step
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.queries import Array
 
@@ -29,27 +30,9 @@ Step = Callable[[Acceleration, Array, Array, float], tuple[Array, Array]]
 """(a, q, v, dt in s) -> the state one step later."""
 
 
-def semi_implicit_euler(acceleration: Acceleration, q: Array, v: Array, dt_s: float) -> tuple[Array, Array]:
-    """The state after `dt_s` by v += dt a(q, v), then q += dt v."""
-    v_next = v + dt_s * acceleration(q, v)
-    return q + dt_s * v_next, v_next
-
-
-def rk4(acceleration: Acceleration, q: Array, v: Array, dt_s: float) -> tuple[Array, Array]:
-    """The state after `dt_s` by the classical Runge-Kutta step."""
-    half = 0.5 * dt_s
-    a1 = acceleration(q, v)
-    v2 = v + half * a1
-    a2 = acceleration(q + half * v, v2)
-    v3 = v + half * a2
-    a3 = acceleration(q + half * v2, v3)
-    v4 = v + dt_s * a3
-    a4 = acceleration(q + dt_s * v3, v4)
-    sixth = dt_s / 6.0
-    return q + sixth * (v + 2.0 * (v2 + v3) + v4), v + sixth * (a1 + 2.0 * (a2 + a3) + a4)
-
-
-INTEGRATORS: Mapping[str, Step] = MappingProxyType({"rk4": rk4, "semi_implicit_euler": semi_implicit_euler})
+INTEGRATORS: Mapping[str, Step] = MappingProxyType(
+    {"rk4": rk4_step, "semi_implicit_euler": semi_implicit_euler_step}
+)
 """The steps by name."""
 
 
