@@ -14,9 +14,10 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.inputs import broadcast, checked_options, found, numbers, row_of
@@ -29,6 +30,9 @@ from dyn_service.model.receipt import MassSummary, Receipt, build_receipt
 from dyn_service.model.tree import Limits, Tree, Weld, weld, welding_notes
 from dyn_service.queries import DEFAULT_GRAVITY, QUERIES, Array, Query, RobotQueries
 from dyn_service.wrenches import link_wrenches, on_bodies, on_links, turn
+
+if TYPE_CHECKING:
+    from dyn_service.sim.simulate import Efforts, Trajectory
 
 _SINGULAR = 1e-13
 """A joint whose branch inertia is below this share of its rigid one has none: rounding of the subtraction is 1e-15."""
@@ -188,6 +192,30 @@ class Robot(RobotQueries):
                     self._kernel(signature)
                 if progress is not None:
                     progress(signature.name, time.perf_counter() - begun)
+
+    def verify(self, q: ArrayLike, v: ArrayLike, a: ArrayLike, *, gravity: ArrayLike | None = None) -> dict[str, Array]:
+        """How far the formulations are apart at a state: relative residuals by name, (...,) each.
+
+        `dyn_service.verification` lists the names and what each compares. Rounding is 1e-16 to 1e-12.
+        """
+        from dyn_service.verification import residuals
+
+        return residuals(self, q, v, a, gravity=gravity)
+
+    def simulate(
+        self,
+        q0: ArrayLike,
+        v0: ArrayLike,
+        tau: ArrayLike | Efforts | None = None,
+        *,
+        dt: float,
+        steps: int,
+        **options: Any,
+    ) -> Trajectory:
+        """The motion from `q0`, `v0` under the efforts `tau`: see `dyn_service.sim.simulate`."""
+        from dyn_service.sim.simulate import simulate
+
+        return simulate(self, q0, v0, tau, dt=dt, steps=steps, **options)
 
     def evaluate(
         self, query: str, inputs: Mapping[str, Any], options: Mapping[str, Any] | None = None

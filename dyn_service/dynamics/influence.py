@@ -132,7 +132,7 @@ class WorldEquations:
     @cached_property
     def velocity(self) -> Matrix:
         """V_i = [omega_i; eta-dot_i], (V.4)."""
-        return (self.Psi @ (self.G @ self.v)).reshape(-1, 6)
+        return np.asarray(self.Psi @ (self.G @ self.v)).reshape(-1, 6)
 
     @cached_property
     def A(self) -> Matrix:
@@ -186,11 +186,11 @@ class WorldEquations:
 
     def acceleration(self, a: Vector) -> Matrix:
         """v-dot_i (N, 6), (7)."""
-        return (self.Psi @ (self.G @ np.asarray(a) + self.A.ravel())).reshape(-1, 6)
+        return np.asarray(self.Psi @ (self.G @ np.asarray(a) + self.A.ravel())).reshape(-1, 6)
 
     def centre_acceleration(self, a: Vector) -> Matrix:
         """v-bar-dot_i (N, 6) of the centres of mass, (8)."""
-        found = np.einsum("nij,nj->ni", self.S, self.acceleration(a))
+        found = np.asarray(np.einsum("nij,nj->ni", self.S, self.acceleration(a)))
         omega = self.velocity[:, :3]
         found[:, 3:] += np.cross(omega, np.cross(omega, self.s))
         return found
@@ -198,7 +198,7 @@ class WorldEquations:
     def forces(self, a: Vector) -> Matrix:
         """F_i = [tau_i; f_i] (N, 6): load that the parent exerts at joint i, (13), (15)."""
         load = np.einsum("nij,nj->ni", self.M, self.acceleration(a)) + self.B - self.applied
-        return (self.Psi.T @ load.ravel()).reshape(-1, 6)
+        return np.asarray(self.Psi.T @ load.ravel()).reshape(-1, 6)
 
     @cached_property
     def C(self) -> Vector:

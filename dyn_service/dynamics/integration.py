@@ -3,34 +3,33 @@
     semi-implicit Euler   v' = v + dt a(q, v),  q' = q + dt v'                         order 1, symplectic
     RK4                   the classical Runge-Kutta step on (q-dot, v-dot) = (v, a)    order 4
 
-The formulas are written once, for whatever can be added and scaled: symbols, where a step becomes one kernel with a from
-(19b), or arrays, where a is any function. Efforts are held through a step. Every joint is revolute or prismatic, so a
-position's rate is its velocity. Source of the steps: Hairer, Lubich, Wanner, Geometric Numerical Integration, (1.9) of
-chapter I and (1.8) of chapter II.
+The formulas are written once, for whatever can be added and scaled: symbols, where a step becomes one kernel with a
+from (19b), or arrays, where a is any function. Efforts are held through a step. Every joint is revolute or prismatic,
+so a position's rate is its velocity. Source of the steps: Hairer, Lubich, Wanner, Geometric Numerical Integration,
+(1.9) of chapter I and (1.8) of chapter II.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from dyn_service.dynamics.articulated import forward_dynamics
 from dyn_service.dynamics.spatial import Mat
 from dyn_service.dynamics.sweeps import Stack
 from dyn_service.model.tree import Tree
 
-T = TypeVar("T")
 Formula = Callable[[Callable[[Any, Any], Any], Any, Any, Any], tuple[Any, Any]]
 """(a(q, v), q, v, dt in s) -> q and v one step later."""
 
 
-def semi_implicit_euler_step(acceleration: Callable[[T, T], T], q: T, v: T, dt: Any) -> tuple[T, T]:
+def semi_implicit_euler_step(acceleration: Callable[[Any, Any], Any], q: Any, v: Any, dt: Any) -> tuple[Any, Any]:
     """The state after dt by v += dt a(q, v), then q += dt v."""
     v_next = v + dt * acceleration(q, v)
     return q + dt * v_next, v_next
 
 
-def rk4_step(acceleration: Callable[[T, T], T], q: T, v: T, dt: Any) -> tuple[T, T]:
+def rk4_step(acceleration: Callable[[Any, Any], Any], q: Any, v: Any, dt: Any) -> tuple[Any, Any]:
     """The state after dt by the classical Runge-Kutta step."""
     half, sixth = dt / 2, dt / 6
     a1 = acceleration(q, v)

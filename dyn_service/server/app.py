@@ -137,7 +137,8 @@ class Server:
             bell.linger = 0  # should the loop have ended by itself, nothing waits for it
             self._stopping = True
             bell.send(b"", zmq.NOBLOCK)
-            self._thread.join()
+        self._stopping = True
+        self._thread.join()
         self._thread = None
 
     def __enter__(self) -> Server:

@@ -30,9 +30,7 @@ Step = Callable[[Acceleration, Array, Array, float], tuple[Array, Array]]
 """(a, q, v, dt in s) -> the state one step later."""
 
 
-INTEGRATORS: Mapping[str, Step] = MappingProxyType(
-    {"rk4": rk4_step, "semi_implicit_euler": semi_implicit_euler_step}
-)
+INTEGRATORS: Mapping[str, Step] = MappingProxyType({"rk4": rk4_step, "semi_implicit_euler": semi_implicit_euler_step})
 """The steps by name."""
 
 

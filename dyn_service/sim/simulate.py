@@ -63,9 +63,8 @@ def simulate(
     """The motion from the state `q0`, `v0` under the efforts `tau`, on a grid of `steps` steps of `dt`.
 
     Args:
-        robot: In this process or remote.
-        q0, v0: (..., nv) first state; leading axes are simulated together.
-        tau: Efforts, held through each step: None (none), (..., nv) constant, (..., steps, nv) samples, or a function of
+        robot: In this process or remote. q0, v0: (..., nv) first state; leading axes are simulated together. tau:
+        Efforts, held through each step: None (none), (..., nv) constant, (..., steps, nv) samples, or a function of
             (t, q, v). `adaptive` evaluates a function at every stage instead.
         dt: s, of a step, and of the output grid for `adaptive`.
         steps: How many.
@@ -117,7 +116,8 @@ def _efforts(tau: ArrayLike | Efforts | None, nv: int, steps: int, dt: float) ->
     array = np.asarray(tau, dtype=np.float64)
     if array.ndim < 1 or array.shape[-1] != nv or (array.ndim > 1 and array.shape[-2] not in (1, steps)):
         raise InvalidArgumentError(
-            f"tau has shape {array.shape}, expected ({nv},), (..., {steps}, {nv}) or a function of (t, q, v)", path="tau"
+            f"tau has shape {array.shape}, expected ({nv},), (..., {steps}, {nv}) or a function of (t, q, v)",
+            path="tau",
         )
     if array.ndim == 1:
         return lambda k, t, q, v: array

@@ -1,0 +1,123 @@
+"""One question, answered by every formulation there is: how far apart are they?
+
+Each residual is the largest difference between two answers over the size of what is compared, per state: rounding,
+where all is well. Accelerations are compared as the efforts they need, M (a' - a): a nearly singular mass matrix
+magnifies any difference between accelerations, and no engine's is then the right one.
+
+| name | compares inverse dynamics, (7) (13) (18a), with |
+|---|---|
+| `mass_matrix` | M a + bias, (18) |
+| `projected` | the sum over bodies through their Jacobians, M a - C - G |
+| `body_recursion` | the recursion in body frames |
+| `constraint_forces` | the actuation part of the joint loads, (15), (18a) |
+| `influence_operators` | the explicit matrices in world axes, (15), (18b, c) |
+| name | compares |
+| `articulated` | forward dynamics (19b) of those efforts with a |
+| `mass_matrix_solution` | forward dynamics (19a) with a |
+| `influence_solution` | (19b) operator by operator with a |
+| `momentum` | G^T K, (P.3a), with M v |
+| `velocity_from_momentum` | (P.5b) and (P.5a) with v, as momenta |
+| `momentum_rate` | (P.3b) with d/dt (M v) by differentiation |
+| `energy` | T of all links, (6), with v . p / 2, (11) |
+| `power` | v . tau with the rate of kinetic and potential energy |
+| `constraint_power` | the power of constraint loads with zero |
+
+Where a massless branch moves, forward dynamics has no answer, and the residuals that need one are left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dyn_service.dynamics.influence import WorldEquations
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.queries import DEFAULT_GRAVITY, Array
+
+if TYPE_CHECKING:
+    from dyn_service.robot import Robot
+
+
+def residuals(
+    robot: Robot, q: ArrayLike, v: ArrayLike, a: ArrayLike, *, gravity: ArrayLike | None = None
+) -> dict[str, Array]:
+    """Relative residuals by name, (...,) each, of the formulations of this module's table.
+
+    Args:
+        robot: The robot.
+        q, v, a: (..., nv), broadcast against each other.
+        gravity: (3,) m/s^2, world axes; None is the default.
+    """
+    q, v, a = (np.array(x) for x in np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (q, v, a))))
+    g = np.asarray(DEFAULT_GRAVITY if gravity is None else gravity, dtype=np.float64)
+    tau = robot.inverse_dynamics(q, v, a, gravity=g)
+    M, bias = robot.mass_matrix(q), robot.bias_forces(q, v, gravity=g)
+    p = _times(M, v)
+    terms = robot.equation_terms(q, v, tau, gravity=g)
+    right = terms.velocity_forces + terms.gravity_forces
+    effort = np.maximum(np.abs(tau), np.abs(bias))
+    found = {
+        "mass_matrix": _relative(_times(M, a) + bias, tau, effort),
+        "projected": _relative(_times(terms.mass_matrix, a) - right, tau, effort),
+        "body_recursion": _relative(robot.body_recursion(q, v, a, gravity=g).tau, tau, effort),
+        "momentum": _relative(robot.momentum(q, v), p),
+    }
+    kinetic = np.sum(v * p, axis=-1) / 2
+    energy = robot.energy(q, v, gravity=g)
+    found["energy"] = _relative(energy.kinetic[..., None], kinetic[..., None])
+    weight = robot.gravity_forces(q, gravity=g)
+    derivative = robot.momentum_derivative(q, v, a)
+    rate = (np.sum(a * p, axis=-1) + np.sum(v * derivative, axis=-1)) / 2 + np.sum(v * weight, axis=-1)
+    powers = np.sum(np.abs(v) * effort, axis=-1)
+    found["power"] = _relative(np.sum(v * tau, axis=-1)[..., None], rate[..., None], powers[..., None])
+    found |= _explicit(robot, q, v, a, tau, g)
+    try:
+        for name, method in (("articulated", "articulated"), ("mass_matrix_solution", "mass_matrix")):
+            solved = robot.forward_dynamics(q, v, tau, gravity=g, method=method)  # type: ignore[arg-type]
+            found[name] = _relative(_times(M, solved), _times(M, a), effort)
+        velocities = [robot.velocity_from_momentum(q, p, method=m) for m in ("articulated", "mass_matrix")]  # type: ignore[arg-type]
+        found["velocity_from_momentum"] = np.maximum(*(_relative(_times(M, x), p) for x in velocities))
+        found["momentum_rate"] = _relative(robot.momentum_rate(q, p, tau, gravity=g), derivative, effort)
+        loads = robot.constraint_forces(q, v, tau, joints=robot.joint_names, gravity=g)
+        found["constraint_forces"] = _relative(loads.actuation, tau, effort)
+    except FailedPreconditionError:
+        pass
+    return found
+
+
+def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array) -> dict[str, Array]:
+    """What the explicit operators say, state by state."""
+    lead = q.shape[:-1]
+    names = ("influence_operators", "influence_solution", "constraint_power")
+    found = {name: np.zeros(lead) for name in names}
+    for index in np.ndindex(lead):
+        world = WorldEquations(robot.tree, q[index], v[index], g)
+        efforts = world.mass_matrix @ a[index] + world.C
+        scale = np.maximum(np.abs(tau[index]), np.abs(world.C))
+        found["influence_operators"][index] = _relative(efforts, tau[index], scale)
+        load = world.forces(a[index])
+        relative_velocity = world.velocity.ravel() - world.Phi @ world.velocity.ravel()
+        power = np.abs(load.ravel() * relative_velocity).sum()
+        constraint = load - world.axes * np.sum(world.axes * load, axis=1, keepdims=True)
+        at_joints = np.array([constraint.ravel() @ relative_velocity])
+        found["constraint_power"][index] = _relative(at_joints, np.zeros(1), np.array([power]))
+        if np.all(np.abs(world.branches[1]) > 0.0):
+            needed = world.mass_matrix @ world.forward_dynamics(tau[index])
+            found["influence_solution"][index] = _relative(needed, world.mass_matrix @ a[index], scale)
+        else:
+            found.pop("influence_solution", None)
+    return found
+
+
+def _times(M: Array, x: Array) -> Array:
+    return np.asarray(np.einsum("...ij,...j->...i", M, x))
+
+
+def _relative(x: Array, y: Array, scale: Array | None = None) -> Array:
+    """The largest difference over the largest entry of either, or of the scale, per state."""
+    sizes = [np.abs(x), np.abs(y)] + ([] if scale is None else [scale])
+    size = np.max([s.max(axis=-1, initial=0.0) for s in np.broadcast_arrays(*sizes)], axis=0)
+    difference = np.abs(x - y).max(axis=-1, initial=0.0)
+    return np.asarray(np.divide(difference, size, out=np.zeros_like(difference), where=size > 0.0))
