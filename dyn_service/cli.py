@@ -202,7 +202,7 @@ def _prepare(robot: Robot) -> None:
     from dyn_service.queries import QUERIES
 
     begun = time.monotonic()
-    kernels = sum(len(row.kernels) for row in QUERIES.values())
+    kernels = sum(len(row.kernels) for row in QUERIES.values() if row.control)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"{robot.name}: kernels", total=kernels)

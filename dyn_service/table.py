@@ -49,10 +49,10 @@ class Query:
     """One row of the table.
 
     inputs, outputs: by name. optional: the inputs that may be left out. labels: outputs that are lists of names, with
-    the dimension they label. kernels: the function under `dynamics/`, as `module.function`, per choice of `selector` (key
-    "" where there is none). links: the kernel's bodies are the links, fixed joints included; else only what
-    moves. control: control loops ask it, so its kernels are made before they do. declared, passed: the method's
-    parameters as they stand in a `def`, and in a call that hands them on.
+    the dimension they label. kernels: the function under `dynamics/`, as `module.function`, per choice of `selector`
+    (key "" where there is none). links: the kernel's bodies are the links, fixed joints included; else only what moves.
+    control: control loops ask it, so its kernels are made before they do. declared, passed: the method's parameters as
+    they stand in a `def`, and in a call that hands them on.
     """
 
     name: str

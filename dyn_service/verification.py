@@ -47,7 +47,9 @@ def residuals(
 
     Args:
         robot: The robot.
-        q, v, a: (..., nv), broadcast against each other.
+        q: (..., nq) positions; the three broadcast against each other.
+        v: (..., nv) velocities.
+        a: (..., nv) accelerations.
         gravity: (3,) m/s^2, world axes; None is the default.
     """
     q, v, a = (np.array(x) for x in np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (q, v, a))))
@@ -77,7 +79,7 @@ def residuals(
         for name, method in (("articulated", "articulated"), ("mass_matrix_solution", "mass_matrix")):
             solved = robot.forward_dynamics(q, v, tau, gravity=g, method=method)  # type: ignore[arg-type]
             found[name] = _relative(_times(M, solved), _times(M, a), effort)
-        velocities = [robot.velocity_from_momentum(q, p, method=m) for m in ("articulated", "mass_matrix")]  # type: ignore[arg-type]
+        velocities = [robot.velocity_from_momentum(q, p), robot.velocity_from_momentum(q, p, method="mass_matrix")]
         found["velocity_from_momentum"] = np.maximum(*(_relative(_times(M, x), p) for x in velocities))
         found["momentum_rate"] = _relative(robot.momentum_rate(q, p, tau, gravity=g), derivative, effort)
         loads = robot.constraint_forces(q, v, tau, joints=robot.joint_names, gravity=g)

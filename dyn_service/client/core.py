@@ -155,7 +155,7 @@ def read_outputs(head: ReplyHead) -> dict[str, Any]:
         for name, value in outputs.items():
             if type(value) is _ArrayReply:
                 array = np.frombuffer(value.data)
-                outputs[name] = array if len(value.shape) == 1 else array.reshape(value.shape)
+                outputs[name] = array if len(value.shape) == 1 else array.reshape(value.shape)[()]
         return outputs
     except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
         raise InternalError(f"the server's answer cannot be read: {fault}") from None

@@ -66,8 +66,11 @@ class WorldEquations:
     """A tree at one state, in world axes, under the document's names. Stacked six-vectors are (N, 6).
 
     Args:
-        tree: One body per link, or `Robot.bodies.tree`. q, v: (nv,). gravity: (3,) m/s^2. wrenches: (N, 6) [torque;
-        force] on each body at its joint, in world axes: the document's Y^T F-bar, less weight.
+        tree: One body per link, or `Robot.bodies.tree`.
+        q: (nv,) positions.
+        v: (nv,) velocities.
+        gravity: (3,) m/s^2.
+        wrenches: (N, 6) [torque; force] on each body at its joint, in world axes: the document's Y^T F-bar, less weight.
     """
 
     def __init__(self, tree: Tree, q: Vector, v: Vector, gravity: Vector, wrenches: Matrix | None = None) -> None:

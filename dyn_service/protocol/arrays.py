@@ -84,7 +84,7 @@ def unpack_array(value: Any, path: str) -> Array:
 
 def pack_output(value: Any) -> Any:
     """An output of a robot as a message carries it: an array, or a tuple of names as it is."""
-    if type(value) is not np.ndarray:
+    if isinstance(value, tuple):
         return value
     if value.nbytes <= _SHORT:
         return WireArray("<f8", value.shape, value.tobytes())

@@ -33,7 +33,7 @@ class Plan:
         self._sizes = sizes
         self._paths = {name: f"inputs.{name}" for name in row.inputs}
         self._required = row.inputs.keys() - row.optional
-        self._numbers = [name for name in row.inputs if row.inputs[name].scalar]
+        self._numbers = {name: spec.dims(sizes)[0] for name, spec in row.inputs.items() if spec.scalar}
         self._output = next(iter(row.outputs)) if row.result_type is None else None
         self._outputs = (*row.labels, *row.outputs)
         self._bytes_per_state = self._state_bytes(sizes)
@@ -113,27 +113,30 @@ class Plan:
         Raises:
             DynError: What the robot raises.
         """
-        numbers = {name: inputs[name].item() for name in self._numbers if inputs[name].ndim == 0}
-        result = self._ask(**{**inputs, **numbers}, **options)
+        vectors = {
+            name: np.full(length, inputs[name]) for name, length in self._numbers.items() if inputs[name].ndim == 0
+        }
+        result = self._ask(**{**inputs, **vectors}, **options)
         if self._output is not None:
             return {self._output: pack_output(result)}
         return {name: pack_output(getattr(result, name)) for name in self._outputs}
 
     def is_warm(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
         """Whether the kernel for this request has answered before; the first call may have to compile it."""
-        return _variant(inputs, options) in self._warm
+        return self._kernel(inputs, options) in self._warm
 
     def mark_warm(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         """Notes that the kernel for this request has answered."""
-        self._warm.add(_variant(inputs, options))
+        self._warm.add(self._kernel(inputs, options))
         if (None, False) in self._warm:
             self.state = self._state
 
+    def _kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str | None, bool]:
+        """Which of the row's kernels a request needs: by its selector, None for the default, and with wrenches or not."""
+        selector = self._row.selector
+        choice = options.get(selector) if selector is not None else None
+        plain = choice is None or type(choice) is not str or choice == self._row.options[selector or ""].default
+        return None if plain else choice, "wrenches" in inputs
+
     def _state_bytes(self, sizes: Mapping[str, int]) -> int:
         return 8 * sum(math.prod(spec.dims(sizes)) for spec in self._row.outputs.values())
-
-
-def _variant(inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[Any, bool]:
-    """Which of a row's kernels a request needs; `robot.prepare` makes those without wrenches."""
-    method = options.get("method")
-    return (method if type(method) is str else None, "wrenches" in inputs)

@@ -33,12 +33,16 @@ _CHECK_EVERY = 32
 class Efforts(Protocol):
     """Efforts as a function of time and state: tau (..., nv) at t (s), q, v."""
 
-    def __call__(self, t: float, q: Array, v: Array, /) -> ArrayLike: ...
+    def __call__(self, t: float, q: Array, v: Array, /) -> ArrayLike:
+        """The efforts, (..., nv) N m | N."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """A motion. t: (K,) s. q: (..., K, nq) rad | m. v: (..., K, nv). p: (..., K, nv) N m s | N s, where it was integrated."""
+    """A motion. t: (K,) s. q: (..., K, nq) rad | m. v: (..., K, nv) rad/s | m/s.
+
+    p: (..., K, nv) N m s | N s where momenta were integrated, else None.
+    """
 
     t: Array
     q: Array
@@ -63,9 +67,11 @@ def simulate(
     """The motion from the state `q0`, `v0` under the efforts `tau`, on a grid of `steps` steps of `dt`.
 
     Args:
-        robot: In this process or remote. q0, v0: (..., nv) first state; leading axes are simulated together. tau:
-        Efforts, held through each step: None (none), (..., nv) constant, (..., steps, nv) samples, or a function of
-            (t, q, v). `adaptive` evaluates a function at every stage instead.
+        robot: In this process or remote.
+        q0: (..., nq) first positions; leading axes are simulated together.
+        v0: (..., nv) first velocities.
+        tau: Efforts, held through each step: None (none), (..., nv) constant, (..., steps, nv) samples, or a function
+            of (t, q, v). `adaptive` evaluates a function at every stage instead.
         dt: s, of a step, and of the output grid for `adaptive`.
         steps: How many.
         method: Which solution of the equation of motion: (19b) or (19a).
@@ -139,7 +145,8 @@ class _Run:
     def _recorded(self) -> tuple[Array, Array, Array]:
         count = self.steps // self.every + 1
         shape = (*self.q.shape[:-1], count, self.robot.nv)
-        return self.dt * self.every * np.arange(count), np.empty(shape), np.empty(shape)
+        times: Array = self.dt * self.every * np.arange(count, dtype=np.float64)
+        return times, np.empty(shape), np.empty(shape)
 
     def _look(self, k: int, *state: Array) -> None:
         """After step k: is the state still finite? Tells the progress."""

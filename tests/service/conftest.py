@@ -154,7 +154,7 @@ def variants(robot: Any, query: str, lead: tuple[int, ...] = ()) -> list[dict[st
 def assert_same(found: Any, expected: Any) -> None:
     """The same answer to the last bit, shape and names."""
     assert type(found) is type(expected)
-    if isinstance(expected, np.ndarray):
+    if isinstance(expected, np.ndarray | np.float64):
         assert found.dtype == expected.dtype
         assert found.shape == expected.shape
         assert found.tobytes() == expected.tobytes()

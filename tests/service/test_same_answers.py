@@ -43,13 +43,13 @@ def remote(request: pytest.FixtureRequest, server: Server) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("query", QUERY_NAMES)
-@pytest.mark.parametrize("lead", [(), (4,), (3, 1, 4), (0,)], ids=str)
-def test_answers_are_the_same_to_the_last_bit(remote: Any, panda: Robot, query: str, lead: tuple[int, ...]) -> None:
-    vectors, numbers = sample(panda, query, lead)
-    for more in variants(panda, query, lead):
-        expected = getattr(panda, query)(*vectors.values(), **numbers, **more)
-        found = getattr(remote, query)(*vectors.values(), **numbers, **more)
-        assert_same(found, expected)
+def test_answers_are_the_same_to_the_last_bit(remote: Any, panda: Robot, query: str) -> None:
+    for lead in ((), (4,), (3, 1, 4), (0,)):
+        vectors, numbers = sample(panda, query, lead)
+        for more in variants(panda, query, lead):
+            expected = getattr(panda, query)(*vectors.values(), **numbers, **more)
+            found = getattr(remote, query)(*vectors.values(), **numbers, **more)
+            assert_same(found, expected)
 
 
 @pytest.mark.parametrize("query", QUERY_NAMES)
