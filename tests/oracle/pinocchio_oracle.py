@@ -42,6 +42,11 @@ class Oracle:
     def gravity_forces(self, q: np.ndarray) -> np.ndarray:
         return pin.computeGeneralizedGravity(self.model, self.data, self.position(q)).copy()
 
+    def momentum_rate(self, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> np.ndarray:
+        """d/dt (M v) = M a + (C + C^T) v."""
+        C = pin.computeCoriolisMatrix(self.model, self.data, self.position(q), v).copy()
+        return self.mass_matrix(q) @ a + (C + C.T) @ v
+
     def joint_wrenches(self, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> dict[str, np.ndarray]:
         """`data.f` of every movable joint by name, [torque; force] in the joint's axes at its origin."""
         pin.rnea(self.model, self.data, self.position(q), v, a)

@@ -23,7 +23,18 @@ from tests.oracle.pinocchio_oracle import Oracle, with_fixed_joints_turning
 from tests.random_robots import random_urdf
 
 SOURCES = Path(dyn_service.dynamics.__file__).parent
-MODULES = ("spatial", "sweeps", "kinematics", "newton_euler", "mass_matrix", "articulated", "constraint")
+MODULES = (
+    "spatial",
+    "sweeps",
+    "kinematics",
+    "newton_euler",
+    "mass_matrix",
+    "articulated",
+    "constraint",
+    "hamilton",
+    "projected",
+    "body_frame",
+)
 XML = random_urdf(179)
 GRAVITY = [0.0, 0.0, -9.81]
 
@@ -61,6 +72,8 @@ def worst_error(made: dict[str, ModuleType]) -> float:
     constraint = made["constraint"].constraint_forces(tree, q_, v_, tau_, g)
     wrench = np.array([loads[name] for name in rows])
     actuation = np.array([tau[tree.movable_joints.index(n)] if n in tree.movable_joints else 0.0 for n in rows])
+    M = oracle.mass_matrix(q)
+    p_, bodies = ca.DM(M @ v), made["body_frame"].recursion(tree, q_, v_, a_, g)
     pairs = [
         (made["newton_euler"].inverse_dynamics(tree, q_, v_, a_, g), tau),
         (made["newton_euler"].bias_forces(tree, q_, v_, g), oracle.bias_forces(q, v)),
@@ -70,6 +83,13 @@ def worst_error(made: dict[str, ModuleType]) -> float:
         (ca.DM(made["mass_matrix"].mass_matrix(tree, q_)), oracle.mass_matrix(q)),
         (constraint["wrench"], wrench.ravel()),
         (constraint["actuation"], actuation),
+        (made["hamilton"].momentum(tree, q_, v_), M @ v),
+        (made["hamilton"].velocity_from_momentum(tree, q_, p_), v),
+        (made["hamilton"].velocity_through_mass_matrix(tree, q_, p_), v),
+        (made["hamilton"].momentum_rate(tree, q_, p_, tau_, g), oracle.momentum_rate(q, v, a)),
+        (made["hamilton"].energy(tree, q_, v_, g)["kinetic"], np.array([v @ M @ v / 2])),
+        (made["projected"].inverse_dynamics(tree, q_, v_, a_, g), tau),
+        (bodies["tau"], tau),
     ]
     errors = []
     for ours, theirs in pairs:
@@ -127,10 +147,48 @@ EDITS = [
     ("NE (19b): R_i", "articulated", "R_inverse[i] = 1 / R", "R_inverse[i] = 0.99 / R"),
     ("NE (19b): beta yields", "articulated", "moved - self.G @ (self.K.T @ moved)", "moved"),
     ("NE (19b): beta^T yields", "articulated", "self.D.T @ (F - self.K @ (self.G.T @ F))", "self.D.T @ F"),
-    ("NE (19b): Phi_D^T K tau", "articulated", "handed_inward(tree, D, branch.K @ effort)", "handed_inward(tree, D, Stack(0 * x for x in branch.K @ effort))"),
+    (
+        "NE (19b): Phi_D^T K tau",
+        "articulated",
+        "handed_inward(tree, D, branch.K @ effort)",
+        "handed_inward(tree, D, Stack(0 * x for x in branch.K @ effort))",
+    ),
     ("NE (19b): e - K^T Phi_D", "articulated", "yielded - branch.K.T @ (D @ inherited)", "yielded"),
     ("(18b) in the same sweep: J A", "articulated", "J @ A_i for J", "0 * A_i for J"),
     ("(18b) in the same sweep: B", "articulated", ") + velocity_loads(M, V)", ")"),
+    (
+        "H (P.2): Psi_D^T",
+        "hamilton",
+        "K = inward(tree, D, M @ velocities(tree, D, G, v))\n    return",
+        "K = M @ velocities(tree, D, G, v)\n    return",
+    ),
+    ("H (P.3b): omega x H", "hamilton", "cross(angular(V_i), angular(K_i)) + ", ""),
+    ("H (P.3b): eta-dot x P", "hamilton", " + cross(linear(V_i), linear(K_i))", ""),
+    (
+        "H (P.3b), prismatic: omega x P",
+        "hamilton",
+        "cross(angular(V_i), linear(K_i)),\n        )",
+        "0 * linear(K_i),\n        )",
+    ),
+    ("H (P.3b): weight", "hamilton", "load = Stack(-(M_i @ lift)", "load = Stack(0 * (M_i @ lift)"),
+    ("H (6): half", "hamilton", "ca.dot(V_i, M_i @ V_i) / 2", "ca.dot(V_i, M_i @ V_i)"),
+    ("PNE 5.6: J_S of the origin", "projected", "turn @ (parent.J_O - skew(p_PC) @ parent.J_R)", "turn @ parent.J_O"),
+    ("PNE 5.6: sigma, centrifugal", "projected", " + cross(parent.omega, cross(parent.omega, p_PC))", ""),
+    ("PNE 5.6: sigma, Coriolis", "projected", "sigma_O = sigma_O + 2 * cross(omega, axis * v[k])", "sigma_O = sigma_O"),
+    ("PNE 5.6: sigma_R", "projected", "sigma_R = sigma_R + cross(omega, axis * v[k])", "sigma_R = sigma_R"),
+    ("PNE 5.6: Omega~ I Omega", "projected", "about_origin @ m.sigma_R + turning +", "about_origin @ m.sigma_R +"),
+    ("PNE 5.6: J_R^T I J_R", "projected", " + m.J_R.T @ (about_origin @ m.J_R)", ""),
+    ("BF: omega-dot, revolute", "body_frame", "wd + cross(w, v[k] * z) + a[k] * z", "wd + a[k] * z"),
+    ("BF: v-dot, prismatic", "body_frame", "+ 2 * cross(w, v[k] * z)", ""),
+    ("BF: v-dot, omega x (omega x p)", "body_frame", "vd + cross(wd, p) + cross(w, cross(w, p))", "vd + cross(wd, p)"),
+    (
+        "BF: N, omega x M omega",
+        "body_frame",
+        "N = I @ omega_dot[i] + cross(omega[i], I @ omega[i])",
+        "N = I @ omega_dot[i]",
+    ),
+    ("BF: eta, p x R f", "body_frame", " + cross(p, R_PC @ f[i])", ""),
+    ("BF: eta, p_cm x F", "body_frame", "N + cross(p_cm, F)", "N"),
     ("NE (20): the part along the axis", "constraint", "along = G.T @ F", "along = Stack(2 * x for x in G.T @ F)"),
 ]
 

@@ -116,7 +116,7 @@ def sample(robot: Any, query: str, lead: tuple[int, ...] = (), seed: int = 0) ->
     sizes = {"nq": robot.nq, "nv": robot.nv}
     required = [name for name in row.inputs if name not in row.optional]
     values = {
-        name: float(rng.uniform(1.0, 50.0))
+        name: float(rng.uniform(1e-3, 2e-3) if name == "dt" else rng.uniform(1.0, 50.0))
         if row.inputs[name].scalar
         else rng.uniform(-1.0, 1.0, lead + row.inputs[name].dims(sizes))
         for name in required

@@ -6,14 +6,14 @@ import casadi as ca
 import numpy as np
 import pytest
 from scipy import sparse
-from tests.conftest import URDF
-from tests.random_robots import random_urdf
 
 from dyn_service.dynamics import articulated, newton_euler
 from dyn_service.dynamics.influence import WorldEquations, nilpotency, phi, psi
 from dyn_service.model.tree import Tree, weld
 from dyn_service.model.urdf import read_file, read_text
 from dyn_service.robot import Robot
+from tests.conftest import URDF
+from tests.random_robots import random_urdf
 
 EXACT = 1e-12
 """Relative: both sides are sums of the same few products in another order."""
