@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError
-from dyn_service.protocol.limits import MAX_DIMENSIONS, MAX_MESSAGE_BYTES
+from dyn_service.protocol.limits import MAX_DIMENSIONS, MAX_LIST, MAX_MESSAGE_BYTES
 from dyn_service.queries import Array
 
 DTYPES = ("<f8", "<f4", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1")
@@ -75,9 +75,9 @@ def unpack_array(value: Any, path: str) -> Array:
     # A sum of finite numbers may overflow: only an entry that is not finite is a fault.
     if not np.isfinite(array).all():
         index = np.argwhere(~np.isfinite(array))[0].tolist()
-        place = ", ".join(map(str, index)) and f"{index}"
+        place = f" at {index}" if index else ""
         raise InvalidArgumentError(
-            f"{_name(path)} must be finite, found {array[tuple(index)]} at {place or 'its only entry'}", path=path
+            f"{_name(path)} must be finite, found {array[tuple(index)]}{place}", path=path
         )
     return array
 
@@ -157,6 +157,9 @@ def _from_lists(value: Any, path: str) -> Array:
     shape: list[int] = []
     level = value
     while type(level) is list:
+        if len(level) > MAX_LIST:
+            message = f"{_name(path)} has a list of {len(level)} entries, the limit is {MAX_LIST}: send it as binary data"
+            raise ResourceExhaustedError(message, path=path)
         shape.append(len(level))
         _check_dimensions(len(shape), path)
         if not level:

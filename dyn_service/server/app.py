@@ -321,7 +321,7 @@ class Server:
             send(sender, _MORE)
             if is_req:
                 send(b"", _MORE)
-            if len(reply) <= SLOW_BYTES:
+            if len(reply) < zmq.COPY_THRESHOLD:  # pyzmq would copy it all the same
                 send(reply, _NOBLOCK)
             else:
                 self._lent.append((send(reply, _NOBLOCK, copy=False, track=True), len(reply)))

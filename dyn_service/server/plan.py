@@ -19,8 +19,11 @@ from dyn_service.server.state import StatePlan
 if TYPE_CHECKING:
     from dyn_service.robot import Robot
 
-SLOW_BYTES = 64 << 10
+SLOW_BYTES = 16 << 10
 """A request or answer longer than this is work for another thread than the one that serves control loops."""
+
+SLOW_WRENCHES = 4
+"""So are more wrenches than these: each costs as much as many states."""
 
 
 class Plan:

@@ -39,7 +39,7 @@ from dyn_service.protocol.messages import (
 from dyn_service.queries import QUERIES
 from dyn_service.server.administration import Administrator
 from dyn_service.server.metrics import Metrics
-from dyn_service.server.plan import SLOW_BYTES, Plan
+from dyn_service.server.plan import SLOW_BYTES, SLOW_WRENCHES, Plan
 from dyn_service.server.registry import Registry
 from dyn_service.server.state import decode_state_request
 
@@ -171,7 +171,8 @@ class Service:
         size = plan.result_bytes(inputs, options)
         if size > self.limits.max_reply_bytes:
             raise self._too_long(size)
-        slow = length > SLOW_BYTES or size > SLOW_BYTES or not plan.is_warm(inputs, options)
+        slow = max(length, size) > SLOW_BYTES or len(inputs.get("wrenches", ())) > SLOW_WRENCHES
+        slow = slow or not plan.is_warm(inputs, options)
         return Job(request, plan, received_ns, inputs, options, slow)
 
     def _compute(self, job: Job, started: int) -> bytes:
