@@ -2,9 +2,9 @@
 
     python benchmarks/start_up.py [ROBOT.urdf]
 
-`first` is from `Robot.from_urdf` to the first inverse dynamics, imports done before; `all` makes every kernel that control
-loops ask. The time for imports is printed beside them. It does not show a machine that does nothing else, nor a disk
-has not cached the libraries.
+`first` is from `Robot.from_urdf` to the first inverse dynamics, imports done before; `all` makes every kernel that
+control loops ask. Imports are printed beside them. It does not show a busy machine, nor a disk that has not cached the
+libraries.
 """
 
 from __future__ import annotations

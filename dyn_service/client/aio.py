@@ -262,7 +262,7 @@ class AsyncRemoteRobot(Described):
             self.fingerprint,
             self._timeout_s,
         )
-        return row.result(read_outputs(head))
+        return row.result(read_outputs(head, row))
 
 
 async def _poll(socket: zmq.asyncio.Socket, timeout_ms: int) -> bool:

@@ -141,8 +141,8 @@ def read_head(payload: bytes) -> ReplyHead | None:
     return head if head.v == VERSION else None
 
 
-def read_outputs(head: ReplyHead) -> dict[str, Any]:
-    """The outputs of a query on a robot, as the robot itself would have given them.
+def read_outputs(head: ReplyHead, row: Query) -> dict[str, Any]:
+    """The outputs of a query on a robot, as the robot itself would have given them; others are left aside.
 
     Raises:
         DynError: The error that the reply carries.
@@ -151,12 +151,15 @@ def read_outputs(head: ReplyHead) -> dict[str, Any]:
     if not head.ok:
         raise reply_error(head)
     try:
-        outputs: dict[str, Any] = _decode_outputs(head.outputs)
+        given: dict[str, Any] = _decode_outputs(head.outputs)
+        outputs = {name: given[name] for name in (*row.labels, *row.outputs)}
         for name, value in outputs.items():
             if type(value) is _ArrayReply:
                 array = np.frombuffer(value.data)
                 outputs[name] = array if len(value.shape) == 1 else array.reshape(value.shape)[()]
         return outputs
+    except KeyError as fault:
+        raise InternalError(f"the server's answer cannot be read: it has no {fault}") from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
         raise InternalError(f"the server's answer cannot be read: {fault}") from None
 

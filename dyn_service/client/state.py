@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import UNSET
 
 from dyn_service.client.core import read_head
+from dyn_service.errors import InternalError
 from dyn_service.protocol.arrays import WireArray
 from dyn_service.protocol.messages import VERSION, Request, encode
 from dyn_service.queries import Array, Query
@@ -31,8 +32,11 @@ class _Array(msgspec.Struct, gc=False):
     data: bytearray
 
     def value(self) -> Array:
-        array = np.frombuffer(self.data)
-        return array if len(self.shape) == 1 else array.reshape(self.shape)
+        try:
+            array = np.frombuffer(self.data)
+            return array if len(self.shape) == 1 else array.reshape(self.shape)
+        except ValueError as fault:
+            raise InternalError(f"the server's answer cannot be read: {fault}") from None
 
 
 class StateCall:

@@ -333,7 +333,7 @@ class RemoteRobot(Described, RobotQueries):
             self._fingerprint,
             self._timeout_s,
         )
-        return read_outputs(head)
+        return read_outputs(head, row)
 
     def _ask_state(self, row: Query, call: StateCall, *values: Any) -> Any:
         """The answer by the short way, or None where the general one must be taken."""
@@ -342,5 +342,5 @@ class RemoteRobot(Described, RobotQueries):
             return None
         reply = self._client.exchange(row.name, partial(call.write, data), call.read, self._timeout_s)
         if type(reply) is ReplyHead:
-            return row.result(read_outputs(reply))
+            return row.result(read_outputs(reply, row))
         return reply.outputs.array.value()

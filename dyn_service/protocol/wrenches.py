@@ -67,9 +67,9 @@ def _unpack_wrench(value: Any, path: str) -> Wrench:
         if key not in _KEYS:
             message = f"{place} has no {show_value(key)}; its keys are {', '.join(_KEYS)}"
             raise InvalidArgumentError(message, path=path)
-    if "link" not in value:
+    if value.get("link") is None:
         raise InvalidArgumentError(f"{place} needs the link it acts on", path=path)
-    names = {name: value[name] for name in ("link", "frame") if name in value}
+    names = {name: value[name] for name in ("link", "frame") if value.get(name) is not None}
     for name, text in names.items():
         if type(text) is not str:
             message = f"{place}.{name} must be a name, found {describe_value(text)}"

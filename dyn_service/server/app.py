@@ -60,6 +60,9 @@ _TICK_MS = 50
 _GRACE_S = 2.0
 """How long a server that stops waits for the answer the worker is at, and for replies to leave."""
 
+_UNREAD = 4000
+"""So many replies may wait for a client; it loses those that come when it has not read them."""
+
 _HANDSHAKE_MS = 2000
 """A connection that has not said hello by then is closed."""
 
@@ -106,7 +109,7 @@ class Server:
         local = all(is_local(endpoint) for endpoint in self._asked)
         self.service = Service(robots, limits=self._limits, allow_load=local if allow_load is None else allow_load)
         self._owns_context = context is None and not any(e.startswith("inproc://") for e in self._asked)
-        self._context = context or (zmq.Context() if self._owns_context else zmq.Context.instance())
+        self._given_context = context
         self._bound: tuple[Bound, ...] = ()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -181,9 +184,11 @@ class Server:
         for endpoint in self._asked:
             if not is_local(endpoint):
                 _LOG.warning("%s is open to other machines, and whoever reaches it may ask anything", endpoint)
+        self._context = zmq.Context() if self._owns_context else self._given_context or zmq.Context.instance()
         router = self._context.socket(zmq.ROUTER)
         try:
             router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            router.setsockopt(zmq.SNDHWM, _UNREAD)
             router.setsockopt(zmq.MAXMSGSIZE, self._limits.max_message_bytes)
             router.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
             router.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
@@ -198,6 +203,8 @@ class Server:
             self._bound = tuple(bind(router, endpoint) for endpoint in self._asked)
         except BaseException:
             router.close(linger=0)
+            if self._owns_context:
+                self._context.term()
             raise
         self._router = router
         self._send_frame = plain_send(router)
@@ -304,6 +311,9 @@ class Server:
     def _hand_over(
         self, envelope: _Envelope, work: Callable[[], bytes], refuse: Callable[[DynError], bytes], size: int
     ) -> None:
+        if self._stopping:
+            self._send(envelope, refuse(UnavailableError("the server is shutting down")))
+            return
         if self._lent_bytes() > self._limits.max_waiting_bytes:
             cause = "long replies wait to be read"
         elif self._worker.offer(Task(envelope, work, refuse, size)):
@@ -345,10 +355,7 @@ class Server:
         return sum(size for _, size in self._lent)
 
     def _wind_up(self) -> None:
-        """Takes no more connections, answers what has arrived, refuses what has not been begun."""
-        for endpoint in self.endpoints:
-            with suppress(zmq.ZMQError):
-                self._router.unbind(endpoint)
+        """Answers what has arrived, refuses what has not been begun. To unbind first would cut the clients off."""
         while is_readable(self._router):
             self._answer(self._receive(self._router.recv()))
         for task in self._worker.abandon():

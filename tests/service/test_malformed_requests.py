@@ -472,12 +472,19 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         "inputs.wrenches[0].link",
         "wrenches[0].link must be a name, found an integer",
     ),
-    "frame as nil": (
-        wrench([{"link": "rod", "frame": None}]),
+    "frame as an integer": (
+        wrench([{"link": "rod", "frame": 5}]),
         7,
         INVALID,
         "inputs.wrenches[0].frame",
-        "wrenches[0].frame must be a name, found nil",
+        "wrenches[0].frame must be a name, found an integer",
+    ),
+    "link as nil": (
+        wrench([{"link": None}]),
+        7,
+        INVALID,
+        "inputs.wrenches[0]",
+        "wrenches[0] needs the link it acts on",
     ),
     "unknown link": (
         wrench([{"link": "tail"}]),

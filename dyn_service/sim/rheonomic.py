@@ -1,0 +1,236 @@
+"""Robots of which some joints move as given functions of time: driven joints, moving bases.
+
+With p the prescribed joints and f the free ones, M a + b = tau splits into
+
+    M_ff a_f = tau_f - b_f - M_fp a_p           accelerations of the free joints
+    tau_p    = M_pf a_f + M_pp a_p + b_p        efforts that make the prescribed joints move so
+
+b being inverse dynamics at a = 0, weight and external wrenches included. The state is that of the free joints alone,
+and its equation depends on time, gamma-dot = fct(gamma, t): a rheonomic system. A base that moves is a base joint (or
+several, in the URDF) that is prescribed.
+
+Cost: O(N^2) for M, O(F^3) for F free joints; any leading axes. Source: Multi Body Dynamics document, 5.2, 5.5, 5.6.
+Checked by tests/theory/test_particles.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.queries import Array, RobotQueries, Wrench
+
+Prescription = Callable[[float], tuple[float, float, float]]
+"""t (s) -> position (rad | m), velocity, acceleration of one joint."""
+
+FreeEfforts = Callable[[float, Array, Array], ArrayLike]
+"""(t, q, v) of the free joints -> their efforts, (..., nf)."""
+
+
+class PartlyPrescribed(NamedTuple):
+    """a: (..., nv) accelerations of all joints. tau: (..., nv) efforts of all joints, those of the prescribed found."""
+
+    a: Array
+    tau: Array
+
+
+class RheonomicTrajectory(NamedTuple):
+    """t: (K,) s. q, v, a, tau: (..., K, nv) of all joints, tau of the prescribed ones as found."""
+
+    t: Array
+    q: Array
+    v: Array
+    a: Array
+    tau: Array
+
+
+def forward_dynamics(
+    robot: RobotQueries,
+    q: ArrayLike,
+    v: ArrayLike,
+    tau: ArrayLike,
+    prescribed: Mapping[str, ArrayLike],
+    *,
+    gravity: ArrayLike | None = None,
+    wrenches: Wrench | Sequence[Wrench] | None = None,
+) -> PartlyPrescribed:
+    """Accelerations of the free joints and efforts of the prescribed ones.
+
+    Args:
+        robot: In this process or remote.
+        q: (..., nq) positions of all joints.
+        v: (..., nv) velocities of all joints.
+        tau: (..., nv) efforts; entries of prescribed joints are ignored.
+        prescribed: Joint name to its acceleration, (...).
+        gravity: (3,) m/s^2, world axes; None is the default.
+        wrenches: External wrenches on links.
+
+    Raises:
+        NotFoundError: There is no movable joint of that name.
+        InvalidArgumentError: The last axis of q, v or tau does not fit, or leading axes do not broadcast.
+        FailedPreconditionError: The free joints' mass matrix is singular: a massless branch moves.
+    """
+    given = _indices(robot, prescribed)
+    free = [k for k in range(robot.nv) if k not in given]
+    full = {name: np.asarray(x, dtype=np.float64) for name, x in (("q", q), ("v", v), ("tau", tau))}
+    for name, array in full.items():
+        if array.ndim < 1 or array.shape[-1] != robot.nv:
+            raise InvalidArgumentError(f"{name} has shape {array.shape}, expected (..., {robot.nv})", path=name)
+    rates = {name: np.asarray(x, dtype=np.float64) for name, x in prescribed.items()}
+    try:
+        lead = np.broadcast_shapes(*(x.shape[:-1] for x in full.values()), *(x.shape for x in rates.values()))
+    except ValueError:
+        raise InvalidArgumentError("the leading axes of q, v, tau and the prescribed ones do not broadcast") from None
+    a = np.zeros((*lead, robot.nv))
+    for name, k in zip(prescribed, given, strict=True):
+        a[..., k] = rates[name]
+    efforts = np.array(np.broadcast_to(full["tau"], (*lead, robot.nv)))
+    M = robot.mass_matrix(full["q"])
+    # Inverse dynamics of a with its free entries zero: b + M_.p a_p.
+    held = robot.inverse_dynamics(full["q"], full["v"], a, gravity=gravity, wrenches=wrenches)
+    M_ff = M[..., free, :][..., :, free]
+    try:
+        a[..., free] = np.linalg.solve(M_ff, (efforts - held)[..., free][..., None])[..., 0]
+    except np.linalg.LinAlgError:
+        raise FailedPreconditionError(
+            f"the mass matrix of the free joints of robot '{robot.name}' is singular: a massless branch moves"
+        ) from None
+    efforts[..., given] = held[..., given] + np.einsum("...pf,...f->...p", M[..., given, :][..., :, free], a[..., free])
+    return PartlyPrescribed(a, efforts)
+
+
+class RheonomicRobot:
+    """A robot with joints that move as functions of time; its state is that of the others.
+
+    Args:
+        robot: In this process or remote.
+        prescribed: Joint name to t -> (q, v, a). That v and a are q's derivatives is up to the caller.
+
+    Raises:
+        NotFoundError: There is no movable joint of that name.
+    """
+
+    def __init__(self, robot: RobotQueries, prescribed: Mapping[str, Prescription]) -> None:
+        self.robot = robot
+        self.prescribed = dict(prescribed)
+        self._given = _indices(robot, prescribed)
+        self._free = [k for k in range(robot.nv) if k not in self._given]
+
+    @property
+    def free_joints(self) -> tuple[str, ...]:
+        """The joints whose motion is found, in the order of the robot's."""
+        return tuple(self.robot.joint_names[k] for k in self._free)
+
+    def state(self, t: float, q: ArrayLike, v: ArrayLike) -> tuple[Array, Array]:
+        """Positions and velocities of all joints, (..., nv), from those of the free ones, (..., nf), at t."""
+        moved = [self.prescribed[name](t) for name in self.prescribed]
+        return self._full("q", q, [x[0] for x in moved]), self._full("v", v, [x[1] for x in moved])
+
+    def forward_dynamics(
+        self,
+        t: float,
+        q: ArrayLike,
+        v: ArrayLike,
+        tau: ArrayLike = 0.0,
+        *,
+        gravity: ArrayLike | None = None,
+        wrenches: Wrench | Sequence[Wrench] | None = None,
+    ) -> PartlyPrescribed:
+        """Accelerations and efforts of all joints at t, for free joints at q, v (..., nf) under tau (..., nf).
+
+        Raises:
+            InvalidArgumentError: The last axis of q, v or tau is not one entry per free joint.
+        """
+        q_all, v_all = self.state(t, q, v)
+        accelerations = {name: self.prescribed[name](t)[2] for name in self.prescribed}
+        spread = np.broadcast_to(tau, (len(self._free),)) if np.ndim(tau) == 0 else tau
+        efforts = self._full("tau", spread, [0.0] * len(self._given))
+        return forward_dynamics(self.robot, q_all, v_all, efforts, accelerations, gravity=gravity, wrenches=wrenches)
+
+    def simulate(
+        self,
+        q0: ArrayLike,
+        v0: ArrayLike,
+        tau: ArrayLike | FreeEfforts = 0.0,
+        *,
+        dt: float,
+        steps: int,
+        t0: float = 0.0,
+        gravity: ArrayLike | None = None,
+    ) -> RheonomicTrajectory:
+        """The motion from the free joints' state `q0`, `v0` at `t0`, by `steps` RK4 steps of `dt`.
+
+        Args:
+            q0: (..., nf) first positions of the free joints; leading axes are simulated together.
+            v0: (..., nf) first velocities.
+            tau: Efforts of the free joints: a number, (..., nf), or a function of (t, q, v), evaluated at every stage.
+            dt: s.
+            steps: How many.
+            t0: s.
+            gravity: (3,) m/s^2, world axes; None is the default.
+
+        Raises:
+            FailedPreconditionError: The state is no longer finite; names the step and the time.
+            InvalidArgumentError: An argument of the wrong shape or value.
+        """
+        if not (np.isfinite(dt) and dt > 0.0):
+            raise InvalidArgumentError(f"dt must be a positive time in s, found {dt!r}", path="dt")
+        if steps < 1:
+            raise InvalidArgumentError(f"steps must be at least 1, found {steps}", path="steps")
+        q, v = np.broadcast_arrays(np.asarray(q0, dtype=np.float64), np.asarray(v0, dtype=np.float64))
+        free = self._free
+
+        def found(t: float, q: Array, v: Array) -> PartlyPrescribed:
+            return self.forward_dynamics(t, q, v, tau(t, q, v) if callable(tau) else tau, gravity=gravity)
+
+        def rates(t: float, q: Array, v: Array) -> tuple[Array, Array]:
+            return v, found(t, q, v).a[..., free]
+
+        lead = found(t0, q, v).a.shape[:-1]  # the efforts' leading axes too
+        q, v = (np.broadcast_to(x, (*lead, len(free))) for x in (q, v))
+        records = []
+        for k in range(steps + 1):
+            t = t0 + k * dt
+            here = found(t, q, v)
+            records.append((*self.state(t, q, v), here.a, here.tau))
+            if not np.isfinite(here.a).all():
+                raise FailedPreconditionError(
+                    f"the simulation diverged before step {k} (t = {t:g} s): the accelerations are no longer finite; "
+                    f"try a step shorter than dt = {dt:g} s"
+                )
+            if k == steps:
+                break
+            q1, v1 = v, here.a[..., free]
+            q2, v2 = rates(t + dt / 2, q + dt / 2 * q1, v + dt / 2 * v1)
+            q3, v3 = rates(t + dt / 2, q + dt / 2 * q2, v + dt / 2 * v2)
+            q4, v4 = rates(t + dt, q + dt * q3, v + dt * v3)
+            q, v = q + dt / 6 * (q1 + 2 * q2 + 2 * q3 + q4), v + dt / 6 * (v1 + 2 * v2 + 2 * v3 + v4)
+        times: Array = t0 + dt * np.arange(steps + 1, dtype=np.float64)
+        return RheonomicTrajectory(times, *(np.stack(column, axis=-2) for column in zip(*records, strict=True)))
+
+    def _full(self, name: str, free: ArrayLike, given: Sequence[float]) -> Array:
+        array = np.asarray(free, dtype=np.float64)
+        if array.ndim < 1 or array.shape[-1] != len(self._free):
+            raise InvalidArgumentError(
+                f"{name} has shape {array.shape}, expected (..., {len(self._free)}): one entry per free joint "
+                f"({', '.join(self.free_joints)})",
+                path=name,
+            )
+        full = np.zeros((*array.shape[:-1], self.robot.nv))
+        full[..., self._free] = array
+        full[..., self._given] = given
+        return full
+
+
+def _indices(robot: RobotQueries, names: Mapping[str, object]) -> list[int]:
+    for name in names:
+        if name not in robot.joint_names:
+            raise NotFoundError(
+                f"robot '{robot.name}' has no movable joint '{name}'; they are {', '.join(robot.joint_names)}",
+                path="prescribed",
+            )
+    return [robot.joint_names.index(name) for name in names]

@@ -1,0 +1,94 @@
+"""The public names, what importing them brings along, and what the base install can do without."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+import dyn_service
+from dyn_service import QUERIES, AsyncClient, AsyncRemoteRobot, Client, RobotQueries, errors
+from dyn_service.protocol.administration import ADMINISTRATION
+from tests.conftest import ROOT
+
+ENGINE = ("casadi", "llvmlite", "scipy", "defusedxml", "typer", "rich", "yaml", "matplotlib")
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_all_names_resolve() -> None:
+    assert len(set(dyn_service.__all__)) == len(dyn_service.__all__)
+    for name in dyn_service.__all__:
+        assert getattr(dyn_service, name) is not None
+    assert set(dyn_service.__all__) <= set(dir(dyn_service))
+    with pytest.raises(AttributeError, match="has no attribute 'Roboter'"):
+        _ = dyn_service.Roboter
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    tree = ast.parse((ROOT / "dyn_service" / "__init__.py").read_text())
+    imported = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dyn_service")
+        for alias in node.names
+    }
+    assert imported == set(dyn_service.__all__) - {"__version__"}
+
+
+def test_all_errors_are_public() -> None:
+    kinds = {n for n, k in vars(errors).items() if isinstance(k, type) and issubclass(k, errors.DynError) and n[0] != "_"}
+    assert kinds <= set(dyn_service.__all__)
+
+
+def test_importing_the_package_brings_nothing_along() -> None:
+    loaded = run("import sys, dyn_service; print(*[m for m in sys.modules if m.startswith(('dyn_', 'numpy', 'zmq'))])")
+    assert loaded == "dyn_service"
+
+
+def test_clients_bring_no_engine_along() -> None:
+    code = "import sys; from dyn_service import Client, AsyncClient, connect, Wrench, DynError; print(*sys.modules)"
+    modules = {name.partition(".")[0] for name in run(code).split()} & set(ENGINE)
+    assert modules == set()
+    inner = [name for name in run(code).split() if name.startswith("dyn_service.")]
+    allowed = ("client", "protocol", "queries", "answers", "table", "errors", "connect")
+    assert [name for name in inner if name.split(".")[1] not in allowed] == []
+
+
+def test_robot_without_the_server_extra_says_what_to_install() -> None:
+    code = """
+import sys
+sys.modules["defusedxml"] = sys.modules["defusedxml.ElementTree"] = None
+import dyn_service
+try:
+    dyn_service.Robot
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    assert "pip install 'dyn_service[server]'" in run(code)
+
+
+def test_table_is_what_clients_offer() -> None:
+    for name in QUERIES:
+        assert callable(getattr(RobotQueries, name))
+        assert callable(getattr(AsyncRemoteRobot, name))
+    for client in (Client, AsyncClient):
+        offered = {n for n in vars(client) if not n.startswith("_") and callable(getattr(client, n))}
+        assert offered - {"exchange"} == {"ask", "close", "robot", *ADMINISTRATION} - {"describe_robot"}
+
+
+def test_administration_is_answered_by_the_server() -> None:
+    from dyn_service.protocol.limits import Limits
+    from dyn_service.server.administration import Administrator
+    from dyn_service.server.metrics import Metrics
+    from dyn_service.server.registry import Registry
+
+    metrics = Metrics()
+    administrator = Administrator(Registry([], Limits().max_robots, metrics), metrics, allow_load=True)
+    assert set(administrator._answers) == set(ADMINISTRATION)

@@ -1,0 +1,243 @@
+"""Newton/Euler Equations document: the recursion in body frames, each formula of it in its own test."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dyn_service.answers import BodyRecursion
+from dyn_service.queries import Wrench
+from dyn_service.robot import Robot
+from tests.random_robots import random_urdf
+from tests.theory.test_newton_euler import GRAVITY, same
+
+Formula = tuple[Robot, np.ndarray, np.ndarray, np.ndarray, BodyRecursion]
+
+
+@pytest.fixture(scope="module", params=[(0.0, 92), (0.0, 94), (0.5, 90), (0.5, 93), (1.0, 92)])
+def state(request: pytest.FixtureRequest) -> Formula:
+    """A chain, a tree or a bushy tree of revolute, prismatic and fixed joints, and its recursion, weight included."""
+    bushy, seed = request.param
+    robot = Robot.from_urdf(random_urdf(seed, movable=8, bushy=bushy))
+    assert {"revolute", "prismatic", "fixed"} <= {
+        motion for motion, parent in zip(robot.tree.motion, robot.tree.parent, strict=True) if parent > 0
+    }
+    q, v, a = np.random.default_rng(seed).normal(size=(3, robot.nv))
+    return robot, q, v, a, robot.body_recursion(q, v, a, gravity=GRAVITY)
+
+
+def places(robot: Robot, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """{i+1}R{i} and {i}p{i+1} of every link against its parent, from its poses in the world."""
+    poses = robot.link_poses(q)
+    R, p = np.zeros((len(robot.tree), 3, 3)), np.zeros((len(robot.tree), 3))
+    for i, parent in enumerate(robot.tree.parent):
+        R_WP, p_WP = (np.eye(3), np.zeros(3)) if parent < 0 else (poses.rotation[parent], poses.position[parent])
+        R[i] = poses.rotation[i].T @ R_WP
+        p[i] = R_WP.T @ (poses.position[i] - p_WP)
+    return R, p
+
+
+def links(robot: Robot, motion: str) -> list[tuple[int, int, np.ndarray, int]]:
+    """Link, parent, axis and joint of the links that hang on another by a joint of this kind."""
+    tree = robot.tree
+    return [
+        (i, tree.parent[i], tree.axis[i], tree.dof[i])
+        for i in range(len(tree))
+        if tree.motion[i] == motion and tree.parent[i] >= 0
+    ]
+
+
+def test_revolute_omega(state: Formula) -> None:
+    robot, q, v, _, found = state
+    R, _ = places(robot, q)
+    for i, parent, z, k in links(robot, "revolute"):
+        same(found.omega[i], R[i] @ found.omega[parent] + v[k] * z, 1e-11)
+
+
+def test_prismatic_omega(state: Formula) -> None:
+    robot, q, _, _, found = state
+    R, _ = places(robot, q)
+    for i, parent, _, _ in links(robot, "prismatic"):
+        same(found.omega[i], R[i] @ found.omega[parent], 1e-11)
+
+
+def test_revolute_omega_dot(state: Formula) -> None:
+    robot, q, v, a, found = state
+    R, _ = places(robot, q)
+    for i, parent, z, k in links(robot, "revolute"):
+        turning = np.cross(R[i] @ found.omega[parent], v[k] * z)
+        same(found.omega_dot[i], R[i] @ found.omega_dot[parent] + turning + a[k] * z, 1e-11)
+
+
+def test_prismatic_omega_dot(state: Formula) -> None:
+    robot, q, _, _, found = state
+    R, _ = places(robot, q)
+    for i, parent, _, _ in links(robot, "prismatic"):
+        same(found.omega_dot[i], R[i] @ found.omega_dot[parent], 1e-11)
+
+
+def test_revolute_v_dot(state: Formula) -> None:
+    robot, q, _, _, found = state
+    R, p = places(robot, q)
+    for i, parent, _, _ in links(robot, "revolute"):
+        w, w_dot = found.omega[parent], found.omega_dot[parent]
+        inner = found.v_dot[parent] + np.cross(w_dot, p[i]) + np.cross(w, np.cross(w, p[i]))
+        same(found.v_dot[i], R[i] @ inner, 1e-11)
+
+
+def test_prismatic_v_dot(state: Formula) -> None:
+    """With p = constant offset + d x^, where the document has d x^ alone; x^ in the axes of frame i."""
+    robot, q, v, a, found = state
+    R, p = places(robot, q)
+    for i, parent, axis, k in links(robot, "prismatic"):
+        w, w_dot, x = found.omega[parent], found.omega_dot[parent], R[i].T @ axis
+        same(p[i], robot.tree.origin[i] + q[k] * x, 1e-11)
+        inner = found.v_dot[parent] + a[k] * x + 2 * np.cross(w, v[k] * x)
+        inner = inner + np.cross(w_dot, p[i]) + np.cross(w, np.cross(w, p[i]))
+        same(found.v_dot[i], R[i] @ inner, 1e-11)
+
+
+def test_fixed_joints_carry_motion_on(state: Formula) -> None:
+    robot, q, _, _, found = state
+    R, p = places(robot, q)
+    for i, parent, _, _ in links(robot, "fixed"):
+        w, w_dot = found.omega[parent], found.omega_dot[parent]
+        same(found.omega[i], R[i] @ w, 1e-11)
+        same(found.omega_dot[i], R[i] @ w_dot, 1e-11)
+        same(
+            found.v_dot[i], R[i] @ (found.v_dot[parent] + np.cross(w_dot, p[i]) + np.cross(w, np.cross(w, p[i]))), 1e-11
+        )
+
+
+def test_motion_of_a_point_of_a_moving_frame(state: Formula) -> None:
+    """p_Q, v_Q, v-dot_Q of the document's derivation: the link origins' paths, differentiated twice."""
+    robot, q, v, a, found = state
+    h = 1e-3
+
+    def at(s: float) -> np.ndarray:
+        return robot.link_poses(q + s * v + s * s / 2 * a).position
+
+    second = (-at(2 * h) + 16 * at(h) - 30 * at(0.0) + 16 * at(-h) - at(-2 * h)) / (12 * h * h)
+    same(np.einsum("nij,nj->ni", robot.link_poses(q).rotation, found.v_dot), second, 1e-6)
+
+
+def centre_acceleration(robot: Robot, found: BodyRecursion) -> np.ndarray:
+    """v-dot_cm, as the document refers it to the centre of mass."""
+    p_cm = np.array([body.com for body in robot.tree.inertia])
+    spinning = np.cross(found.omega, np.cross(found.omega, p_cm))
+    return np.cross(found.omega_dot, p_cm) + spinning + found.v_dot
+
+
+def net(robot: Robot, q: np.ndarray, found: BodyRecursion) -> tuple[np.ndarray, np.ndarray]:
+    """F = m (v-dot_cm - g) and N = M omega-dot + omega x M omega, about the centre of mass, in link axes."""
+    mass = np.array([body.mass for body in robot.tree.inertia])
+    weight = np.einsum("nji,j->ni", robot.link_poses(q).rotation, GRAVITY)
+    F = mass[:, None] * (centre_acceleration(robot, found) - weight)
+    M = np.array([body.about_com for body in robot.tree.inertia])
+    spin = np.einsum("nij,nj->ni", M, found.omega)
+    return F, np.einsum("nij,nj->ni", M, found.omega_dot) + np.cross(found.omega, spin)
+
+
+def test_v_dot_cm(state: Formula) -> None:
+    """Against J_S a + sigma_S, which comes another way."""
+    robot, q, v, a, found = state
+    expected = robot.jacobians(q).translation @ a + robot.bias_accelerations(q, v).translation
+    same(centre_acceleration(robot, found), expected, 1e-11)
+
+
+def test_f_and_n_are_rates_of_momentum(state: Formula) -> None:
+    """Newton: F = d/dt (m v) in inertial axes; Euler: N = d/dt (R M omega)."""
+    robot, q, v, a, found = state
+    h = 1e-4
+    M = np.array([body.about_com for body in robot.tree.inertia])
+    mass = np.array([body.mass for body in robot.tree.inertia])
+
+    def momenta(s: float) -> np.ndarray:
+        here, rate = q + s * v + s * s / 2 * a, v + s * a
+        J, R = robot.jacobians(here), robot.link_poses(here).rotation
+        turned = np.einsum("nij,njk,nk->ni", R, M, J.rotation @ rate)
+        pushed = mass[:, None] * np.einsum("nij,nj->ni", R, J.translation @ rate)
+        return np.hstack([pushed, turned])
+
+    rates = (8 * (momenta(h) - momenta(-h)) - (momenta(2 * h) - momenta(-2 * h))) / (12 * h)
+    R = robot.link_poses(q).rotation
+    F, N = (np.einsum("nij,nj->ni", R, x) for x in net(robot, q, found))
+    same(F + mass[:, None] * GRAVITY, rates[:, :3], 1e-7)
+    same(N, rates[:, 3:], 1e-7)
+
+
+def test_f_i(state: Formula) -> None:
+    """f_i = F_i + sum over children of R f_{i+1}."""
+    robot, q, _, _, found = state
+    R, _ = places(robot, q)
+    F, _ = net(robot, q, found)
+    for i in range(len(robot.tree)):
+        handed = sum((R[k].T @ found.force[k] for k in robot.tree.children[i]), np.zeros(3))
+        same(found.force[i], F[i] + handed, 1e-11)
+
+
+def test_eta_i(state: Formula) -> None:
+    """eta_i = N_i + sum of R eta_{i+1} + p_cm x F_i + sum of p_{i+1} x R f_{i+1}."""
+    robot, q, _, _, found = state
+    R, p = places(robot, q)
+    F, N = net(robot, q, found)
+    for i, body in enumerate(robot.tree.inertia):
+        expected = N[i] + np.cross(body.com, F[i])
+        for k in robot.tree.children[i]:
+            expected = expected + R[k].T @ found.moment[k] + np.cross(p[k], R[k].T @ found.force[k])
+        same(found.moment[i], expected, 1e-11)
+
+
+def test_sum_of_torques_about_the_centre_of_mass(state: Formula) -> None:
+    """N_i = eta_i - eta_{i+1} - p_cm x f_i - (p_{i+1} - p_cm) x f_{i+1}: with f_{i+1}, where the document has f_i."""
+    robot, q, _, _, found = state
+    R, p = places(robot, q)
+    _, N = net(robot, q, found)
+    for i, body in enumerate(robot.tree.inertia):
+        total = found.moment[i] - np.cross(body.com, found.force[i])
+        for k in robot.tree.children[i]:
+            total = total - R[k].T @ found.moment[k] - np.cross(p[k] - body.com, R[k].T @ found.force[k])
+        same(total, N[i], 1e-10)
+
+
+def test_wrench_form(state: Formula) -> None:
+    """[m 0; 0 M] [v-dot; omega-dot] + [omega x m v; omega x M omega] = W: v-dot there is of v's components."""
+    robot, q, v, a, found = state
+    h = 1e-4
+
+    def velocity(s: float) -> np.ndarray:
+        return robot.jacobians(q + s * v + s * s / 2 * a).translation @ (v + s * a)
+
+    v_dot = (8 * (velocity(h) - velocity(-h)) - (velocity(2 * h) - velocity(-2 * h))) / (12 * h)
+    mass = np.array([body.mass for body in robot.tree.inertia])
+    weight = np.einsum("nji,j->ni", robot.link_poses(q).rotation, GRAVITY)
+    F, _ = net(robot, q, found)
+    same(mass[:, None] * (v_dot + np.cross(found.omega, velocity(0.0)) - weight), F, 1e-7)
+
+
+def test_equals_link_motion_and_inverse_dynamics(state: Formula) -> None:
+    robot, q, v, a, found = state
+    push = Wrench(robot.link_names[-1], torque=(0.3, 0.1, -0.2), force=(1.0, 2.0, 3.0), point=(0.1, 0.0, 0.2))
+    for wrenches in (None, push):
+        found = robot.body_recursion(q, v, a, gravity=GRAVITY, wrenches=wrenches)
+        motion = robot.link_motion(q, v, a, gravity=GRAVITY, wrenches=wrenches)
+        assert found.links == motion.links
+        same(np.hstack([found.omega_dot, found.v_dot]), motion.acceleration, 1e-11)
+        same(found.omega, motion.velocity[:, :3], 1e-11)
+        same(np.hstack([found.moment, found.force]), motion.load, 1e-11)
+        same(found.tau, robot.inverse_dynamics(q, v, a, gravity=GRAVITY, wrenches=wrenches), 1e-11)
+
+
+def test_efforts_are_components_along_the_axes(state: Formula) -> None:
+    robot, _, _, _, found = state
+    for motion, loads in (("revolute", found.moment), ("prismatic", found.force)):
+        for i, _, axis, k in links(robot, motion):
+            assert found.tau[k] == pytest.approx(axis @ loads[i], rel=1e-12, abs=1e-12)
+
+
+def test_batches(state: Formula) -> None:
+    robot, q, v, a, found = state
+    rows = robot.body_recursion(np.stack([q, 0 * q, q]), v, a, gravity=GRAVITY)
+    same(rows.moment[0], found.moment)
+    same(rows.moment[2], found.moment)
+    same(rows.moment[1], robot.body_recursion(0 * q, v, a, gravity=GRAVITY).moment)
