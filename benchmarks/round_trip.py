@@ -3,10 +3,13 @@
 The echo is a Python loop over a ROUTER that answers each message with fixed bytes. It gets requests of the same size
 as the service's and sends replies of the same size; its client is a DEALER socket with the same options, sends the
 same bytes and waits in the same blocking call. Calls alternate between the two in blocks of 50, so that both see the
-same machine. What the ratio shows: building the request, reading it, the dynamics, writing the reply, reading it, all
-in Python. What it does not show: networks, several clients, batches.
+same machine. Where the processes come to run is chance, and some places are slower: so each figure is taken anew, with
+new processes, `--rounds` times, and the table shows the round with the median ratio.
 
-    python benchmarks/round_trip.py [--calls 10000] [--json]
+What the ratio shows: writing the request, reading it, the dynamics, writing the reply, reading it, all in Python. What
+it does not show: networks, several clients, batches.
+
+    python benchmarks/round_trip.py [--calls 4000] [--rounds 5] [--json]
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
@@ -39,52 +43,54 @@ WARM_UP = 1000
 def main() -> None:
     """Runs the benchmark, or with `--echo` is the echo process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=10_000, help="calls of each kind")
+    parser.add_argument("--calls", type=int, default=4000, help="calls of each kind in a round")
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--echo", nargs=2, metavar=("ENDPOINT", "BYTES"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.echo:
         echo(arguments.echo[0], int(arguments.echo[1]))
         return
-    rows = measure(arguments.calls)
+    rows = [
+        median_round(transport, query, arguments.calls, arguments.rounds)
+        for transport in ("ipc", "tcp")
+        for query in ("inverse_dynamics", "computed_torque")
+    ]
     if arguments.json:
         print(json.dumps({"machine": machine(), "calls": arguments.calls, "rows": rows}, indent=2))
         return
     print(machine())
-    print(f"us, {arguments.calls} calls each, after {WARM_UP} to warm up, alternating in blocks of {BLOCK}\n")
-    print(f"{'':34}{'p50':>8}{'p99':>8}{'p99.9':>8}   ratio of p50 (spread over 10 parts)")
+    print(f"us; median of {arguments.rounds} rounds of {arguments.calls} calls each, after {WARM_UP} to warm up\n")
+    print(f"{'':34}{'p50':>8}{'p99':>8}{'p99.9':>8}   ratio of p50 (all rounds)")
     for row in rows:
         for kind in ("echo", "service"):
             figures = "".join(f"{row[kind][name]:8.1f}" for name in ("p50", "p99", "p99.9"))
             label = f"{row['transport']} {row['query']} {kind}"
-            tail = f"   {row['ratio']:.3f} ({row['ratio_low']:.3f} to {row['ratio_high']:.3f})"
-            print(f"{label:34}{figures}{tail if kind == 'service' else ''}")
+            ratios = ", ".join(f"{ratio:.2f}" for ratio in row["ratios"])
+            tail = f"   {row['ratio']:.2f} ({ratios})" if kind == "service" else ""
+            print(f"{label:34}{figures}{tail}")
 
 
-def measure(calls: int) -> list[dict]:
-    """The figures for each transport and query."""
-    rows = []
+def median_round(transport: str, query: str, calls: int, rounds: int) -> dict:
+    """The round whose ratio is the median one, with the ratios of all."""
+    found = sorted((measure(transport, query, calls) for _ in range(rounds)), key=lambda row: row["ratio"])
+    return {**found[len(found) // 2], "ratios": [row["ratio"] for row in found]}
+
+
+def measure(transport: str, query: str, calls: int) -> dict:
+    """The figures for one transport and query, with processes of their own."""
     with tempfile.TemporaryDirectory() as folder:
-        for transport, place in (("ipc", "ipc://{folder}/{name}"), ("tcp", "tcp://127.0.0.1:0")):
-            serve = [sys.executable, "-m", "dyn_service", "serve", str(URDF), "--bind"]
-            server, endpoint = start([*serve, place.format(folder=folder, name="serve")])
-            try:
-                with Client(endpoint, timeout_s=10.0) as client:
-                    panda = client.robot("panda")
-                    for query, inputs in questions(panda.nv).items():
-                        request, reply = exchange(endpoint, panda, query, inputs)
-                        script = [sys.executable, __file__, "--echo", place.format(folder=folder, name=query)]
-                        echo_server, echo_endpoint = start([*script, str(len(reply))])
-                        try:
-                            ask = partial(getattr(panda, query), **inputs)
-                            figures = alternate(bare(echo_endpoint, request), ask, calls)
-                        finally:
-                            stop(echo_server)
-                        size = {"request_bytes": len(request), "reply_bytes": len(reply)}
-                        rows.append({"transport": transport, "query": query, **size, **figures})
-            finally:
-                stop(server)
-    return rows
+        place = {"ipc": f"ipc://{folder}/{{}}", "tcp": "tcp://127.0.0.1:0"}[transport]
+        serve = [sys.executable, "-m", "dyn_service", "serve", str(URDF), "--bind", place.format("serve")]
+        with serving(serve) as endpoint, Client(endpoint, timeout_s=10.0) as client:
+            panda = client.robot("panda")
+            inputs = questions(panda.nv)[query]
+            request, reply = exchange(endpoint, panda, query, inputs)
+            echo_command = [sys.executable, __file__, "--echo", place.format("echo"), str(len(reply))]
+            with serving(echo_command) as echo_endpoint, bare(echo_endpoint, request) as echo_ask:
+                figures = alternate(echo_ask, partial(getattr(panda, query), **inputs), calls)
+    sizes = {"request_bytes": len(request), "reply_bytes": len(reply)}
+    return {"transport": transport, "query": query, **sizes, **figures}
 
 
 def questions(nv: int) -> dict[str, dict]:
@@ -99,23 +105,25 @@ def questions(nv: int) -> dict[str, dict]:
 
 def exchange(endpoint: str, panda: RemoteRobot, query: str, inputs: dict) -> tuple[bytes, bytes]:
     """A request and its reply, in bytes."""
-    for _ in range(2):  # the first may bring times of unusual size
-        request = pack_request(2**63, query, panda.name, pack_inputs(inputs), UNSET, panda.fingerprint, 1e4)
-        reply = bare(endpoint, request)()
-    return request, reply
+    request = pack_request(2**63, query, panda.name, pack_inputs(inputs), UNSET, panda.fingerprint, 1e4)
+    with bare(endpoint, request) as ask:
+        ask()
+        return request, ask()
 
 
-def bare(endpoint: str, request: bytes) -> Callable[[], bytes]:
-    """A round trip of a bare socket."""
-    socket = prepare(zmq.Context.instance().socket(zmq.DEALER))
-    socket.setsockopt(zmq.RCVTIMEO, 10_000)
-    socket.connect(endpoint)
+@contextmanager
+def bare(endpoint: str, request: bytes) -> Iterator[Callable[[], bytes]]:
+    """Round trips of a bare socket."""
+    with prepare(zmq.Context.instance().socket(zmq.DEALER)) as socket:
+        socket.setsockopt(zmq.RCVTIMEO, 10_000)
+        socket.setsockopt(zmq.SNDTIMEO, 10_000)
+        socket.connect(endpoint)
 
-    def ask() -> bytes:
-        socket.send(request)
-        return socket.recv()
+        def ask() -> bytes:
+            socket.send(request)
+            return socket.recv()
 
-    return ask
+        yield ask
 
 
 def alternate(echo_ask: Callable[[], object], ask: Callable[[], object], calls: int) -> dict:
@@ -131,14 +139,11 @@ def alternate(echo_ask: Callable[[], object], ask: Callable[[], object], calls: 
                 begun = perf_counter_ns()
                 call()
                 record(perf_counter_ns() - begun)
-    parts = {kind: np.array_split(np.array(values) / 1e3, 10) for kind, values in times.items()}
-    ratios = [float(np.median(s) / np.median(e)) for s, e in zip(parts["service"], parts["echo"], strict=True)]
     result: dict = {
         kind: dict(zip(("p50", "p99", "p99.9"), np.percentile(values, (50, 99, 99.9)) / 1e3, strict=True))
         for kind, values in times.items()
     }
-    result["ratio"] = result["service"]["p50"] / result["echo"]["p50"]
-    return {**result, "ratio_low": min(ratios), "ratio_high": max(ratios)}
+    return {**result, "ratio": result["service"]["p50"] / result["echo"]["p50"]}
 
 
 def echo(endpoint: str, reply_bytes: int) -> None:
@@ -152,20 +157,18 @@ def echo(endpoint: str, reply_bytes: int) -> None:
         router.send_multipart([sender, reply])
 
 
-def start(command: list[str]) -> tuple[subprocess.Popen[str], str]:
-    """The process, and the endpoint that it says it listens on."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line.startswith("ready: "):
-        raise SystemExit(f"no server: {' '.join(command)}")
-    return process, line.split()[1]
-
-
-def stop(process: subprocess.Popen[str]) -> None:
-    """Ends the process."""
-    process.terminate()
-    process.wait(10)
+@contextmanager
+def serving(command: list[str]) -> Iterator[str]:
+    """Runs the process, and gives the endpoint that it says it listens on."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        try:
+            if not line.startswith("ready: "):
+                raise SystemExit(f"no server: {' '.join(command)}")
+            yield line.split()[1]
+        finally:
+            process.terminate()
 
 
 def machine() -> str:

@@ -27,7 +27,7 @@ Where a massless branch moves, forward dynamics has no answer, and the residuals
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -87,6 +87,22 @@ def residuals(
     except FailedPreconditionError:
         pass
     return found
+
+
+def survey(robot: Robot, *, states: int = 20, seed: int = 0) -> dict[str, Any]:
+    """The worst residual of each formulation over random states within the joints' limits.
+
+    Returns:
+        `residuals` by name, the `worst` of them, and how many `states`: plain values, ready for JSON.
+    """
+    rng = np.random.default_rng(seed)
+    limits = robot.limits
+    bounded = np.isfinite(limits.lower) & np.isfinite(limits.upper) & (limits.lower < limits.upper)
+    low, high = np.where(bounded, limits.lower, -np.pi), np.where(bounded, limits.upper, np.pi)
+    q = rng.uniform(low, high, (states, robot.nq))
+    v, a = rng.normal(size=(2, states, robot.nv))
+    found = {name: float(np.max(residual, initial=0.0)) for name, residual in residuals(robot, q, v, a).items()}
+    return {"residuals": found, "worst": max(found.values()), "states": states}
 
 
 def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array) -> dict[str, Array]:

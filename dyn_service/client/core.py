@@ -156,7 +156,7 @@ def read_outputs(head: ReplyHead, row: Query) -> dict[str, Any]:
         for name, value in outputs.items():
             if type(value) is _ArrayReply:
                 array = np.frombuffer(value.data)
-                outputs[name] = array if len(value.shape) == 1 else array.reshape(value.shape)[()]
+                outputs[name] = array if array.shape == value.shape else array.reshape(value.shape)[()]
         return outputs
     except KeyError as fault:
         raise InternalError(f"the server's answer cannot be read: it has no {fault}") from None

@@ -34,7 +34,7 @@ class _Array(msgspec.Struct, gc=False):
     def value(self) -> Array:
         try:
             array = np.frombuffer(self.data)
-            return array if len(self.shape) == 1 else array.reshape(self.shape)
+            return array if array.shape == self.shape else array.reshape(self.shape)
         except ValueError as fault:
             raise InternalError(f"the server's answer cannot be read: {fault}") from None
 

@@ -224,7 +224,7 @@ class WorldEquations:
             G, hat = self.axes[i], J[i]
             if self.tree.dof[i] >= 0:
                 R[self.tree.dof[i]] = G @ J[i] @ G
-                K[i] = J[i] @ G / R[self.tree.dof[i]]
+                K[i] = J[i] @ G / R[self.tree.dof[i]] if R[self.tree.dof[i]] else np.nan  # (19b) has no answer then
                 hat = J[i] - np.outer(K[i], K[i]) * R[self.tree.dof[i]]
                 beta[i] = (np.eye(6) - np.outer(G, K[i])) @ self.D[i]
             if self.tree.parent[i] >= 0:

@@ -99,9 +99,11 @@ def inverse_dynamics(
     solve = {"recursion": _by_recursion, "matrix": _by_matrix}.get(method)
     if solve is None:
         raise InvalidArgumentError(f"method must be 'recursion' or 'matrix', found {method!r}", path="method")
-    lead = np.broadcast_shapes(
-        R.shape[:-3], *(x.shape[:-2] for x in (a, w, wd, up, down)), grf.shape[:-1], free.shape[:-1]
-    )
+    leads = [R.shape[:-3], *(x.shape[:-2] for x in (a, w, wd, up, down)), grf.shape[:-1], free.shape[:-1]]
+    try:
+        lead = np.broadcast_shapes(*leads)
+    except ValueError:
+        raise InvalidArgumentError(f"the frames of the recordings do not broadcast: {leads}") from None
 
     def full(x: Array, core: tuple[int, ...]) -> Array:
         return np.broadcast_to(x, lead + core)

@@ -76,9 +76,7 @@ def unpack_array(value: Any, path: str) -> Array:
     if not np.isfinite(array).all():
         index = np.argwhere(~np.isfinite(array))[0].tolist()
         place = f" at {index}" if index else ""
-        raise InvalidArgumentError(
-            f"{_name(path)} must be finite, found {array[tuple(index)]}{place}", path=path
-        )
+        raise InvalidArgumentError(f"{_name(path)} must be finite, found {array[tuple(index)]}{place}", path=path)
     return array
 
 
@@ -158,7 +156,9 @@ def _from_lists(value: Any, path: str) -> Array:
     level = value
     while type(level) is list:
         if len(level) > MAX_LIST:
-            message = f"{_name(path)} has a list of {len(level)} entries, the limit is {MAX_LIST}: send it as binary data"
+            message = (
+                f"{_name(path)} has a list of {len(level)} entries, the limit is {MAX_LIST}: send it as binary data"
+            )
             raise ResourceExhaustedError(message, path=path)
         shape.append(len(level))
         _check_dimensions(len(shape), path)

@@ -1,6 +1,6 @@
 """The reference section of `docs/protocol.md`, written from the table of queries.
 
-    python -m dyn_service.protocol.reference docs/protocol.md      # brings the page up to date
+python -m dyn_service.protocol.reference docs/protocol.md      # brings the page up to date
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ from dyn_service.protocol.limits import Limits
 from dyn_service.protocol.messages import Head
 from dyn_service.protocol.sockets import is_readable, plain_send
 from dyn_service.server.endpoints import DEFAULT_ENDPOINT, Bound, bind, is_local
+from dyn_service.server.guard import LOOK_EVERY_NS, Guard
 from dyn_service.server.plan import SLOW_BYTES
 from dyn_service.server.service import Service
 from dyn_service.server.worker import Task, Worker
@@ -115,6 +116,7 @@ class Server:
         self._thread: threading.Thread | None = None
         self._traffic = self.service.metrics.traffic
         self._lent: list[tuple[Any, int]] = []
+        self._next_look_ns = 0
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -196,12 +198,14 @@ class Server:
             router.setsockopt(zmq.RCVTIMEO, _TICK_MS)
             if any("[" in endpoint for endpoint in self._asked):
                 router.setsockopt(zmq.IPV6, 1)
+            self._guard = Guard(router, 2 * self._limits.max_message_bytes)
             self._bells = (os.urandom(16), os.urandom(16))
             self._worker_bell, self._stop_bell = self._bells
             self._bell_endpoint = f"inproc://dyn-server-{os.urandom(16).hex()}"
             router.bind(self._bell_endpoint)
             self._bound = tuple(bind(router, endpoint) for endpoint in self._asked)
         except BaseException:
+            router.disable_monitor()
             router.close(linger=0)
             if self._owns_context:
                 self._context.term()
@@ -232,6 +236,7 @@ class Server:
                 self._wind_up()
         finally:
             ended = self._worker.join(0.1)
+            self._guard.close()
             self._router.close(linger=int(_GRACE_S * 1000))
             for bound in self._bound:
                 bound.clear()
@@ -242,6 +247,9 @@ class Server:
         """Waits for a message and answers it; if more came with it, takes their times of receipt before it does."""
         router = self._router
         waiting_since = perf_counter_ns()
+        if waiting_since > self._next_look_ns:
+            self._next_look_ns = waiting_since + LOOK_EVERY_NS
+            self._traffic.cut_off += self._guard.look()
         try:
             sender = router.recv()
         except zmq.Again:
@@ -267,6 +275,7 @@ class Server:
             self._deliver()
             return None
         size = len(frame)
+        self._guard.delivered(frame, size)
         self._traffic.received += 1
         self._traffic.received_bytes += size
         if count > 1:
@@ -280,6 +289,7 @@ class Server:
         is_req = not len(frame)
         count = 0 if is_req else 1
         while frame.more:
+            self._guard.delivered(frame, len(frame))
             frame = self._router.recv(copy=False)
             count += 1
         return frame, is_req, count

@@ -52,6 +52,7 @@ class Traffic:
     received_bytes: int = 0
     sent: int = 0
     sent_bytes: int = 0
+    cut_off: int = 0
     dropped_gone: int = 0
     dropped_slow_reader: int = 0
     refused_busy: int = 0

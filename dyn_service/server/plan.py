@@ -135,7 +135,7 @@ class Plan:
             self.state = self._state
 
     def _kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str | None, bool]:
-        """Which of the row's kernels a request needs: by its selector, None for the default, and with wrenches or not."""
+        """Which of the row's kernels a request needs: by its selector (None: the default), and with wrenches or not."""
         selector = self._row.selector
         choice = options.get(selector) if selector is not None else None
         plain = choice is None or type(choice) is not str or choice == self._row.options[selector or ""].default

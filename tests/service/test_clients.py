@@ -181,6 +181,7 @@ def test_error_of_a_kind_yet_unknown_is_internal(pendulum: Robot, connect_to: An
         {"forces": {"dtype": "<f4", "shape": [1], "data": bytes(4)}},
         {"forces": {"dtype": "<f8", "shape": [2, 2], "data": bytes(8)}},
         {"forces": {"dtype": "<f8", "shape": [1], "data": bytes(7)}},
+        {"forces": {"dtype": "<f8", "shape": [2], "data": bytes(8)}},
     ],
     ids=str,
 )
@@ -198,9 +199,11 @@ def test_answer_that_cannot_be_read_is_internal(pendulum: Robot, connect_to: Any
 
 
 def test_description_that_cannot_be_read_is_internal(connect_to: Any) -> None:
-    with Impostor(lambda r: [{"v": 1, "id": r["id"], "ok": True, "outputs": {"name": "x"}}]) as impostor:
-        with pytest.raises(InternalError, match="description of the robot cannot be read"):
-            connect_to(impostor.endpoint).robot("pendulum")
+    with (
+        Impostor(lambda r: [{"v": 1, "id": r["id"], "ok": True, "outputs": {"name": "x"}}]) as impostor,
+        pytest.raises(InternalError, match="description of the robot cannot be read"),
+    ):
+        connect_to(impostor.endpoint).robot("pendulum")
 
 
 def test_no_server(connect_to: Any, new_endpoint: Any) -> None:
@@ -287,7 +290,7 @@ def test_robots_are_loaded_and_unloaded(pendulum: Robot, connect_to: Any) -> Non
         with pytest.raises(UrdfError) as expected:
             Robot.from_urdf("<robot name='x'><link name='a'/><link name='a'/></robot>")
         assert found.value.to_wire() == expected.value.to_wire()
-        with pytest.raises(NotFoundError, match="there is no file 'nowhere.urdf'"):
+        with pytest.raises(NotFoundError, match=r"there is no file 'nowhere.urdf'"):
             client.load_robot("nowhere.urdf")
 
 
@@ -321,7 +324,7 @@ def test_time_limits_are_checked(connect_to: Any, timeout_s: Any) -> None:
 
 @pytest.mark.parametrize("endpoint", ["", "127.0.0.1:5755", "http://127.0.0.1", "tcp://", None, 5])
 def test_endpoints_are_checked(connect_to: Any, endpoint: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="endpoint must look like tcp://127.0.0.1:5755"):
+    with pytest.raises(InvalidArgumentError, match=r"endpoint must look like tcp://127.0.0.1:5755"):
         connect_to(endpoint)
 
 
@@ -394,7 +397,7 @@ def test_waiting_for_another_thread_counts(pendulum: Robot) -> None:
         thread = threading.Thread(target=robot.mass_matrix, args=(Q,))
         thread.start()
         assert begun.wait(WAIT_MS / 1e3)
-        with pytest.raises(DeadlineExceededError, match="another thread's call took longer than 0.05 s"):
+        with pytest.raises(DeadlineExceededError, match=r"another thread's call took longer than 0.05 s"):
             robot.with_timeout(0.05).gravity_forces(Q)
         gate.set()
         thread.join()

@@ -43,7 +43,9 @@ def test_type_checkers_see_the_same_names() -> None:
 
 
 def test_all_errors_are_public() -> None:
-    kinds = {n for n, k in vars(errors).items() if isinstance(k, type) and issubclass(k, errors.DynError) and n[0] != "_"}
+    kinds = {
+        n for n, k in vars(errors).items() if isinstance(k, type) and issubclass(k, errors.DynError) and n[0] != "_"
+    }
     assert kinds <= set(dyn_service.__all__)
 
 

@@ -183,7 +183,13 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         ]
     },
     # Inputs
-    "inputs as a list": (request(inputs=[1]), 7, INVALID, "inputs", "inputs must be a map of inputs by name, found a list"),
+    "inputs as a list": (
+        request(inputs=[1]),
+        7,
+        INVALID,
+        "inputs",
+        "inputs must be a map of inputs by name, found a list",
+    ),
     "a key of inputs that is bytes": (
         request(inputs={b"q": array([0.5])}),
         7,
@@ -200,7 +206,13 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         "inputs.qdd",
         "gravity_forces has no input 'qdd'; its inputs are q, gravity",
     ),
-    "wrong shape": (q(array([0.5, 0.5])), 7, INVALID, "inputs.q", "q has shape (2,), expected (..., 1) (1 movable joints)"),
+    "wrong shape": (
+        q(array([0.5, 0.5])),
+        7,
+        INVALID,
+        "inputs.q",
+        "q has shape (2,), expected (..., 1) (1 movable joints)",
+    ),
     "no axis": (q(1.0), 7, INVALID, "inputs.q", "q has shape (), expected (..., 1) (1 movable joints)"),
     "wrong gravity": (
         request(inputs={"q": array([0.5]), "gravity": array([9.81])}),
@@ -407,7 +419,13 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         "options.frame",
         "frame must be 'joint' or 'world', found 'moon'",
     ),
-    "choice as an integer": (constraint(frame=1), 7, INVALID, "options.frame", "frame must be 'joint' or 'world', found 1"),
+    "choice as an integer": (
+        constraint(frame=1),
+        7,
+        INVALID,
+        "options.frame",
+        "frame must be 'joint' or 'world', found 1",
+    ),
     "choice as a map": (
         constraint(frame={"a": 1}),
         7,

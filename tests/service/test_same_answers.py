@@ -1,4 +1,4 @@
-"""One suite over `Robot`, `Client` and `AsyncClient`: the same names, the same answers to the last bit, the same errors."""
+"""One suite over `Robot`, `Client` and `AsyncClient`: the same answers to the last bit, the same errors."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_not_finite_numbers_stay_here_and_are_refused_there(remote: Any, panda: 
         q[3] = bad
         assert not np.isfinite(panda.gravity_forces(q)).all()
         for _ in range(2):
-            with pytest.raises(ValueError, match="q must be finite, found -?(nan|inf) at") as found:
+            with pytest.raises(ValueError, match=r"q must be finite, found -?(nan|inf) at") as found:
                 remote.gravity_forces(q)
             assert found.value.path == "inputs.q"
 

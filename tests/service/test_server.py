@@ -372,9 +372,8 @@ def test_open_endpoints_are_warned_about(pendulum: Robot, caplog: pytest.LogCapt
 def test_a_server_starts_once(pendulum: Robot) -> None:
     server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
     assert server.endpoints == ()
-    with server:
-        with pytest.raises(FailedPreconditionError, match="a server starts once"):
-            server.start()
+    with server, pytest.raises(FailedPreconditionError, match="a server starts once"):
+        server.start()
     server.stop()
 
 

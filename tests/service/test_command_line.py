@@ -1,0 +1,267 @@
+"""The command `dyn`, as a process: what it prints, where, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service import QUERIES, Client, Robot, Server, Wrench, __version__
+from tests.conftest import ROOT, URDF
+from tests.service.conftest import assert_same
+
+DYN = [sys.executable, "-W", "error", "-m", "dyn_service"]
+WAIT_S = 60.0
+
+
+def dyn(*arguments: Any) -> subprocess.CompletedProcess[str]:
+    command = [*DYN, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S)
+
+
+class Serving:
+    """A `dyn serve` process that has said it is ready."""
+
+    def __init__(self, *arguments: Any, lines: int = 1) -> None:
+        command = [*DYN, "serve", *map(str, arguments)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
+        assert self.process.stdout is not None
+        self.lines = [self.process.stdout.readline().rstrip("\n") for _ in range(lines)]
+        assert self.lines[0], self.process.communicate(timeout=WAIT_S)[1]
+        self.endpoints = [line.split()[1] for line in self.lines]
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=WAIT_S)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Serving]]:
+    made: list[Serving] = []
+
+    def make(*arguments: Any, lines: int = 1) -> Serving:
+        made.append(Serving(*arguments, lines=lines))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if each.process.poll() is None:
+            each.process.kill()
+        each.process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serve_until_a_signal(serve: Any, pendulum: Robot, tmp_path: Path, number: int) -> None:
+    path = tmp_path / "socket"
+    serving = serve(URDF / "pendulum.urdf", "--bind", f"ipc://{path}", "--bind", "tcp://127.0.0.1:0", lines=2)
+    assert serving.lines[0] == f"ready: ipc://{path} robots: pendulum"
+    assert serving.lines[1].startswith("ready: tcp://127.0.0.1:")
+    for endpoint in serving.endpoints:
+        with Client(endpoint, timeout_s=WAIT_S) as client:
+            q = np.array([0.5])
+            assert_same(client.robot("pendulum").gravity_forces(q), pendulum.gravity_forces(q))
+    status, out, err = serving.end(number)
+    assert (status, out) == (0, "")
+    assert "Traceback" not in err
+    assert not path.exists()
+
+
+def test_second_signal_ends_at_once(serve: Any) -> None:
+    """A server held up by a stopped process group would not end by itself; here it is asked twice in a row."""
+    serving = serve(URDF / "pendulum.urdf", "--bind", "tcp://127.0.0.1:0")
+    serving.process.send_signal(signal.SIGSTOP)
+    serving.process.send_signal(signal.SIGINT)
+    serving.process.send_signal(signal.SIGCONT)
+    status, _, err = serving.end(signal.SIGINT)
+    assert status in (0, 130, -signal.SIGINT)
+    assert "Traceback" not in err
+
+
+def test_serve_several_robots_from_a_file(serve: Any, tmp_path: Path) -> None:
+    config = tmp_path / "server.yaml"
+    config.write_text(
+        f"""
+dyn_server:
+  ros__parameters:
+    robots: [{os.path.relpath(URDF / "pendulum.urdf", tmp_path)}]
+    endpoints: ["tcp://127.0.0.1:0"]
+    allow_load: false
+    prepare: false
+    limits: {{max_reply_bytes: 1000}}
+plant:
+  ros__parameters: {{rate_hz: 1000.0}}
+"""
+    )
+    serving = serve(URDF / "scara.urdf", "--config", config)
+    assert serving.lines[0].endswith("robots: pendulum, scara")
+    with Client(serving.endpoints[0], timeout_s=WAIT_S) as client:
+        assert client.list_robots() == ["pendulum", "scara"]
+        with pytest.raises(Exception, match="the limit is 1000") as found:
+            client.robot("pendulum").gravity_forces(np.zeros((1000, 1)))
+        assert found.value.code == "RESOURCE_EXHAUSTED"
+        with pytest.raises(PermissionError):
+            client.unload_robot("scara")
+
+
+def test_the_example_file_is_valid() -> None:
+    from dyn_service.cli import _read_settings
+    from dyn_service.server.config import ServerSettings
+
+    settings = _read_settings(ROOT / "config" / "server.yaml")
+    assert [Path(path).resolve() for path in settings.robots] == [URDF / "panda.urdf", URDF / "ur5e.urdf"]
+    assert settings.endpoints == ServerSettings().endpoints
+    assert settings.limits == ServerSettings().limits
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("dyn_server: {ros__parameters: {robots: panda.urdf}}", ["server.yaml:1", "robots"]),
+        ("dyn_server:\n  ros__parameters:\n    endpoint: tcp://x", ["server.yaml:3", "endpoint", "endpoints"]),
+        ("dyn_server: {ros__parameters: {limits: {max_reply_bytes: many}}}", ["server.yaml:1", "max_reply_bytes"]),
+        ("dyn_server: {ros__parameters: {limits: {max_waiting: 0}}}", ["max_waiting", "must be positive"]),
+        ("dyn_server: {ros__parameters: {endpoints: []}}", ["endpoints must name at least one endpoint"]),
+        ("dyn_server: {ros__parameters: {endpoints: [nowhere]}}", ["endpoint must look like", "nowhere"]),
+        ("dyn_server: [", ["server.yaml:1", "not YAML"]),
+        ("dyn_server: {ros__parameters: {robots: [gone.urdf]}}", ["gone.urdf"]),
+    ],
+)
+def test_faults_in_the_file_are_named(tmp_path: Path, text: str, words: list[str]) -> None:
+    config = tmp_path / "server.yaml"
+    config.write_text(text)
+    done = dyn("serve", "--config", config)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    for word in words:
+        assert word in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["serve", "--bind", "tcp://0.0.0.0:0"], 1, "there is nothing to serve"),
+        (["serve", "nowhere.urdf"], 1, "nowhere.urdf"),
+        (["serve", "--config", "nowhere.yaml"], 1, "nowhere.yaml"),
+        (["serve", "urdf/pendulum.urdf", "--bind", "5755"], 1, "endpoint must look like"),
+        (["check", "nowhere.urdf"], 1, "nowhere.urdf"),
+        (["call"], 1, "name a query; dyn call --list prints them all"),
+        (["call", "divination"], 1, "there is no query 'divination'"),
+        (["call", "health", "--server", "tcp://127.0.0.1:9", "--timeout", "0.05"], 1, "no server answers at"),
+        (["call", "health", "--server", "5755"], 1, "endpoint must look like"),
+        (["launch", "x.yaml", "rate=5"], 1, "an argument must look like name:=value, found 'rate=5'"),
+        (["check"], 2, "FILE.urdf"),
+        (["divine"], 2, "divine"),
+        (["serve", "--speed", "9"], 2, "--speed"),
+        (["bench", "--batch", "0"], 2, "--batch"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else None,
+)
+def test_one_clear_line_and_a_status(arguments: list[str], status: int, words: str) -> None:
+    done = dyn(*arguments)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    if status == 1:
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [[], ["serve"], ["call"], ["check"], ["launch"], ["bench"]], ids=str)
+def test_help(command: list[str]) -> None:
+    done = dyn(*command, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage: dyn" in done.stdout
+
+
+def test_version() -> None:
+    assert dyn("--version").stdout.strip() == __version__
+
+
+def test_check() -> None:
+    robot = Robot.from_urdf(URDF / "scara.urdf")
+    assert dyn("check", URDF / "scara.urdf").stdout.rstrip("\n") == robot.receipt.render().rstrip("\n")
+    found = json.loads(dyn("check", URDF / "scara.urdf", "--json").stdout)
+    assert found == json.loads(json.dumps(robot.receipt.to_dict()))
+
+
+def test_call_lists_all_queries() -> None:
+    found = dyn("call", "--list").stdout
+    for name in QUERIES:
+        assert f"\n{name}(" in f"\n{found}"
+    assert "\nhealth(" in found
+
+
+def test_call(tcp_server: Server, pendulum: Robot, panda: Robot) -> None:
+    where = ["--server", tcp_server.endpoints[0], "--timeout", WAIT_S]
+
+    def ask(*arguments: Any) -> Any:
+        done = dyn("call", *arguments, *where)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    assert ask("list_robots") == ["panda", "pendulum"]
+    assert ask("health")["status"] == "ok"
+    assert ask("describe_robot", "--robot", "panda") == panda.describe()
+    q = [0.1 * k for k in range(9)]
+    words = ["q=" + ",".join(map(str, q)), f"v={q}", f"tau={q}"]
+    expected = panda.forward_dynamics(q, q, q, method="mass_matrix").tolist()
+    assert ask("forward_dynamics", *words, "method=mass_matrix", "--robot", "panda") == {"a": expected}
+    load = {"link": "panda_hand", "force": [0, 0, 1]}
+    given = json.dumps({"q": q, "v": q, "a": q, "wrenches": load})
+    expected = panda.inverse_dynamics(q, q, q, wrenches=Wrench("panda_hand", force=(0, 0, 1))).tolist()
+    assert ask("inverse_dynamics", "--inputs", given, "--robot", "panda") == {"tau": expected}
+    found = ask("constraint_forces", "--inputs", '{"q": [0.5], "v": [0], "tau": [0]}', "--robot", "pendulum")
+    assert found["joints"] == list(pendulum.all_joint_names)
+    loaded = ask("load_robot", f"urdf={URDF / 'scara.urdf'}")
+    assert loaded["name"] == "scara"
+    assert ask("unload_robot", "--robot", "scara") == {}
+    assert "health" in ask("stats")["requests"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["gravity_forces", "q=0.5"], "name a robot with --robot; the robots are panda, pendulum"),
+        (["gravity_forces", "--robot", "r2d2", "q=[0]"], "there is no robot 'r2d2'"),
+        (["gravity_forces", "--robot", "pendulum"], "gravity_forces needs the input 'q'"),
+        (["gravity_forces", "--robot", "pendulum", "q=[0]", "x=1"], "gravity_forces has no 'x'; it takes q, gravity"),
+        (["gravity_forces", "--robot", "pendulum", "0.5"], "an input must look like name=value, found '0.5'"),
+        (["gravity_forces", "--robot", "pendulum", "--inputs", "{"], "--inputs must be a JSON object"),
+        (["gravity_forces", "--robot", "pendulum", "--inputs", "[]"], "--inputs must be a JSON object, found []"),
+        (["gravity_forces", "--robot", "pendulum", "q=x"], "q must be real numbers"),
+        (["gravity_forces", "--robot", "pendulum", "q=1,2"], "q has shape (2,)"),
+        (["inverse_dynamics", "--robot", "pendulum", "q=[0]", "v=[0]", "a=[0]", 'wrenches={"x": 1}'], "wrenches must"),
+        (["health", "q=1"], "health has no 'q'; it takes nothing"),
+        (["load_robot"], "load_robot needs urdf=FILE, and nothing else"),
+        (["load_robot", "urdf=nowhere.urdf"], "there is no file 'nowhere.urdf'"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else None,
+)
+def test_call_says_what_is_wrong(tcp_server: Server, arguments: list[str], words: str) -> None:
+    done = dyn("call", *arguments, "--server", tcp_server.endpoints[0], "--timeout", WAIT_S)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert words in done.stderr
+
+
+def test_interrupt_is_quiet(tcp_server: Server) -> None:
+    """While it waits for a server that is not there."""
+    command = [*DYN, "call", "health", "--server", "tcp://127.0.0.1:9", "--timeout", "60"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(2.0)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, out, err) == (130, "", "")

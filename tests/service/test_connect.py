@@ -1,0 +1,83 @@
+"""`connect`: a URDF here or a robot there, by one name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service import InvalidArgumentError, NotFoundError, RemoteRobot, Robot, Server, UnavailableError, connect
+from tests.conftest import URDF
+from tests.service.conftest import assert_same
+
+Q = np.array([0.5])
+
+
+@pytest.mark.parametrize(
+    "target", [URDF / "pendulum.urdf", str(URDF / "pendulum.urdf"), (URDF / "pendulum.urdf").read_text()]
+)
+def test_a_description_is_a_robot_in_this_process(target: Any, pendulum: Robot) -> None:
+    robot = connect(target)
+    assert isinstance(robot, Robot)
+    assert_same(robot.gravity_forces(Q), pendulum.gravity_forces(Q))
+    robot.close()
+
+
+def test_an_endpoint_is_a_robot_of_a_server(server: Server, pendulum: Robot) -> None:
+    robot = connect(f"{server.endpoints[0]}/pendulum", timeout_s=20.0)
+    assert isinstance(robot, RemoteRobot)
+    with robot:
+        assert_same(robot.gravity_forces(Q), pendulum.gravity_forces(Q))
+    with pytest.raises(Exception, match="the client is closed"):
+        robot.gravity_forces(Q)
+
+
+def test_a_robot_that_shares_its_connection_leaves_it_open(server: Server) -> None:
+    with connect(f"{server.endpoints[0]}/pendulum", timeout_s=20.0) as robot:  # type: ignore[attr-defined]
+        robot.with_timeout(10.0).close()
+        robot.client.robot("panda").close()
+        robot.gravity_forces(Q)
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_an_endpoint_without_a_robot_names_those_there(server: Server, slash: str) -> None:
+    (endpoint,) = server.endpoints
+    with pytest.raises(InvalidArgumentError) as found:
+        connect(endpoint + slash, timeout_s=20.0)
+    assert str(found.value) == (
+        f"target must name a robot of {endpoint}; its robots are panda, pendulum: write {endpoint}/ROBOT"
+    )
+    assert found.value.path == "target"
+
+
+def test_an_empty_server() -> None:
+    with (
+        Server([], endpoints=["tcp://127.0.0.1:0"]) as server,
+        pytest.raises(InvalidArgumentError, match="it serves no robot"),
+    ):
+        connect(server.endpoints[0], timeout_s=20.0)
+
+
+def test_no_server_and_no_robot() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"write tcp://127.0.0.1:9/ROBOT \(no server answers at"):
+        connect("tcp://127.0.0.1:9", timeout_s=0.05)
+    with pytest.raises(UnavailableError, match=r"no server answers at tcp://127.0.0.1:9 within 0.05 s"):
+        connect("tcp://127.0.0.1:9/panda", timeout_s=0.05)
+
+
+def test_unknown_robot(server: Server) -> None:
+    with pytest.raises(NotFoundError, match="there is no robot 'r2d2'; the robots are panda, pendulum"):
+        connect(f"{server.endpoints[0]}/r2d2", timeout_s=20.0)
+
+
+@pytest.mark.parametrize("target", ["http://127.0.0.1/panda", "udp://127.0.0.1:1/panda"])
+def test_unknown_scheme(target: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="target must be a URDF or start with tcp://, ipc://, inproc://"):
+        connect(target)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        connect(tmp_path / "nowhere.urdf")

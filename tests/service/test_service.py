@@ -1,0 +1,179 @@
+"""The service without sockets: deadlines, fingerprints, sizes, what may be loaded."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from dyn_service import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError, Robot
+from dyn_service.protocol.limits import Limits
+from dyn_service.server.metrics import Durations, Metrics
+from dyn_service.server.service import Job, Service
+from tests.conftest import URDF
+from tests.service.conftest import array, request
+
+SECOND = 10**9
+
+
+def ask(service: Service, message: dict[str, Any], *, ago_ns: int = 0) -> dict[str, Any]:
+    """The reply to a request that came in some time ago; by the short way where it is open."""
+    payload, received = msgpack.packb(message), perf_counter_ns() - ago_ns
+    reply: dict[str, Any] = msgpack.unpackb(
+        service.answer_state(payload, received) or service.handle(payload, received)
+    )
+    return reply
+
+
+@pytest.fixture
+def service(panda: Robot, pendulum: Robot) -> Service:
+    return Service([panda, pendulum])
+
+
+def test_deadline_counts_from_the_receipt(service: Service) -> None:
+    for _ in range(2):  # the general way, then the short one
+        assert ask(service, request(deadline_ms=1000.0), ago_ns=SECOND // 2)["ok"]
+        error = ask(service, request(deadline_ms=1000.0), ago_ns=2 * SECOND)["error"]
+        assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
+        assert "was to begin within 1000 ms of its receipt, found 2000." in error["message"]
+        assert ask(service, request(deadline_ms=1e300), ago_ns=2 * SECOND)["ok"]
+
+
+def test_fingerprint_is_held_against_the_robot(service: Service, pendulum: Robot) -> None:
+    for _ in range(2):
+        assert ask(service, request(model=pendulum.fingerprint))["ok"]
+        error = ask(service, request(model="f" * 32))["error"]
+        assert (error["code"], error["path"]) == ("FAILED_PRECONDITION", "model")
+
+
+def test_short_way_opens_when_the_kernel_is_warm(pendulum: Robot) -> None:
+    service = Service([pendulum])
+    payload = msgpack.packb(request())
+    assert service.answer_state(payload, perf_counter_ns()) is None
+    job = service.accept(payload, perf_counter_ns())
+    assert isinstance(job, Job)
+    assert job.slow
+    general = msgpack.unpackb(service.answer(job))["outputs"]
+    job = service.accept(payload, perf_counter_ns())
+    assert isinstance(job, Job)
+    assert not job.slow
+    short = service.answer_state(payload, perf_counter_ns())
+    assert short is not None
+    assert msgpack.unpackb(short)["outputs"] == general
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"options": {"method": "x"}},
+        {"inputs": {"q": array([0.5]), "gravity": array([0.0, 0.0, 1.0])}},
+        {"inputs": {"q": [0.5]}},
+        {"inputs": {"q": array([[0.5]])}},
+        {"inputs": {"q": array([np.nan])}},
+        {"inputs": {"q": array([1e308])}},
+        {"model": "other"},
+        {"v": 2},
+        {"id": -1},
+        {"query": "health"},
+        {"robot": "r2d2"},
+        {"deadline_ms": -1.0},
+    ],
+    ids=str,
+)
+def test_short_way_takes_nothing_but_the_common_request(service: Service, change: dict[str, Any]) -> None:
+    ask(service, request())
+    assert service.answer_state(msgpack.packb(request()), perf_counter_ns()) is not None
+    assert service.answer_state(msgpack.packb(request(**change)), perf_counter_ns()) is None
+
+
+def test_what_is_slow(service: Service) -> None:
+    def slow(message: dict[str, Any]) -> bool:
+        job = service.accept(msgpack.packb(message), perf_counter_ns())
+        assert isinstance(job, Job), job
+        return job.slow
+
+    state = array([0.5])
+    plain = {"q": state, "v": state, "a": state}
+    force = {"link": service.robots["pendulum"].link_names[-1], "force": [0.0, 0.0, 1.0]}
+    for inputs in (plain, {**plain, "wrenches": force}):
+        assert slow(request("inverse_dynamics", inputs=inputs))
+        ask(service, request("inverse_dynamics", inputs=inputs))
+        assert not slow(request("inverse_dynamics", inputs=inputs))
+    assert slow(request("inverse_dynamics", inputs={**plain, "wrenches": [force] * 5}))
+    assert slow(request("inverse_dynamics", inputs={**plain, "q": array(np.zeros((3000, 1)))}))
+    assert slow(
+        request("inverse_dynamics", inputs={**plain, "q": array(np.zeros((60, 1, 1))), "v": array(np.zeros((60, 1)))})
+    )
+    assert slow({"v": 1, "id": 1, "query": "load_robot", "inputs": {"urdf": "<robot/>"}})
+    assert not slow({"v": 1, "id": 1, "query": "health"})
+
+
+def test_answer_as_long_as_the_limit_passes(pendulum: Robot) -> None:
+    service = Service([pendulum], limits=Limits(max_reply_bytes=9000))
+    assert ask(service, request(inputs={"q": array(np.zeros((1000, 1)))}))["ok"]
+    for states in (1120, 1126, 10_000):  # the last by its estimate, those before it by their length
+        error = ask(service, request(inputs={"q": array(np.zeros((states, 1)))}))["error"]
+        assert error["code"] == "RESOURCE_EXHAUSTED"
+        assert error["message"].endswith("the limit is 9000: ask for fewer states")
+
+
+def test_wrenches_count_towards_the_answer(pendulum: Robot) -> None:
+    """They are spread over all links and states before the kernel sees them."""
+    service = Service([pendulum], limits=Limits(max_reply_bytes=1 << 20))
+    state = array([0.5])
+    wrench = {"link": pendulum.link_names[-1], "force": array(np.zeros((20_000, 3)))}
+    message = request("inverse_dynamics", inputs={"q": state, "v": state, "a": state, "wrenches": wrench})
+    assert ask(service, message)["error"]["code"] == "RESOURCE_EXHAUSTED"
+
+
+@pytest.mark.parametrize("name", Limits.__struct_fields__)
+@pytest.mark.parametrize("value", [0, -1])
+def test_limits_are_positive(name: str, value: int) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"the limit {name} is {value}, must be positive"):
+        Limits(**{name: value})
+
+
+def test_robots_of_one_name(pendulum: Robot) -> None:
+    heavier = Robot.from_urdf((URDF / "pendulum.urdf").read_text().replace('mass value="', 'mass value="1'))
+    assert list(Service([pendulum, pendulum]).robots) == ["pendulum"]
+    with pytest.raises(FailedPreconditionError, match="robot 'pendulum' is served with fingerprint"):
+        Service([pendulum, heavier])
+
+
+def test_robots_are_bounded(pendulum: Robot, panda: Robot) -> None:
+    with pytest.raises(ResourceExhaustedError, match="1 robots are served, which is the limit"):
+        Service([pendulum, panda], limits=Limits(max_robots=1))
+
+
+def test_description_is_the_robots(service: Service, panda: Robot) -> None:
+    reply = ask(service, {"v": 1, "id": 1, "query": "describe_robot", "robot": "panda"})
+    assert reply["outputs"] == panda.describe()
+
+
+def test_durations() -> None:
+    durations = Durations()
+    assert durations.quantile_us(0.5) == 0
+    for microseconds in (0, 1, 2, 3, 100, 1000):
+        durations.add(microseconds * 1000)
+    assert durations.quantile_us(0.5) == 4
+    assert durations.quantile_us(1.0) == 1000
+    both = durations + durations
+    assert sum(both.buckets) == 12
+    assert both.quantile_us(0.5) == 4
+    durations.add(10**18)
+    assert durations.quantile_us(1.0) == 10**15
+
+
+def test_metrics_of_both_ways_are_added() -> None:
+    metrics = Metrics()
+    metrics.short("a").add(5000)
+    metrics.short("never")
+    metrics.answered("a", 7000)
+    metrics.refused("a", "NOT_FOUND")
+    metrics.refused(None, "NOT_FOUND")
+    found = metrics.to_dict()
+    assert found["requests"] == {"a": {"answered": 2, "refused": 1, "p50_us": 7, "p99_us": 7, "max_us": 7}}
+    assert found["errors"] == {"NOT_FOUND": 2}

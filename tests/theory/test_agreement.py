@@ -1,0 +1,105 @@
+"""Every formulation against every other, `robot.verify`, on trees and robots; and that a residual tells of a difference.
+
+The whole of it, 200 random trees and every supported robot of example-robot-data, takes half an hour of compiling:
+
+    python -m tests.theory.test_agreement
+
+The test suite runs a part, chosen so that every kind of joint, branch and weld is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.conftest import ROBOTS
+from tests.oracle.example_robots import SUPPORTED, path_of
+from tests.random_robots import random_urdf
+
+from dyn_service.robot import Robot
+from dyn_service.verification import survey
+
+BOUND = 1e-9
+TREES = 200
+STATES = 10
+PART = range(0, TREES, 20)
+ALL = {
+    "mass_matrix",
+    "projected",
+    "body_recursion",
+    "constraint_forces",
+    "influence_operators",
+    "articulated",
+    "mass_matrix_solution",
+    "influence_solution",
+    "momentum",
+    "velocity_from_momentum",
+    "momentum_rate",
+    "energy",
+    "power",
+    "constraint_power",
+}
+NEED_FORWARD_DYNAMICS = {
+    "articulated",
+    "mass_matrix_solution",
+    "influence_solution",
+    "velocity_from_momentum",
+    "momentum_rate",
+    "constraint_forces",
+}
+
+
+@pytest.mark.parametrize("seed", PART)
+def test_random_trees(seed: int) -> None:
+    found = survey(Robot.from_urdf(random_urdf(seed)), states=STATES)
+    assert set(found["residuals"]) == ALL
+    assert found["worst"] < BOUND
+
+
+@pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
+def test_our_robots(path: Path) -> None:
+    found = survey(Robot.from_urdf(path), states=STATES)
+    assert set(found["residuals"]) == ALL
+    assert found["worst"] < BOUND
+
+
+def test_batches_and_single_states() -> None:
+    robot = Robot.from_urdf(ROBOTS[0])
+    q, v, a = np.random.default_rng(0).normal(size=(3, 2, 3, robot.nv))
+    together, alone = robot.verify(q, v, a), robot.verify(q[1, 2], v[1, 2], a[1, 2])
+    assert {name: residual.shape for name, residual in together.items()} == dict.fromkeys(ALL, (2, 3))
+    assert {name: float(residual[1, 2]) for name, residual in together.items()} == {
+        name: float(residual) for name, residual in alone.items()
+    }
+
+
+def test_residual_is_reported_where_formulations_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    robot = Robot.from_urdf(ROBOTS[0])
+    q, v, a = np.random.default_rng(0).normal(size=(3, robot.nv))
+    right = robot.mass_matrix
+
+    monkeypatch.setattr(robot, "mass_matrix", lambda q: 1.001 * right(q))
+    assert robot.verify(q, v, a)["mass_matrix"] > 1e-5
+
+
+def test_massless_mover_leaves_out_what_has_no_answer() -> None:
+    robot = Robot.from_urdf(
+        '<robot name="r"><link name="a"/><link name="b"/>'
+        '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint></robot>'
+    )
+    assert set(robot.verify([0.1], [0.2], [0.3])) == ALL - NEED_FORWARD_DYNAMICS
+
+
+if __name__ == "__main__":
+    worst: dict[str, float] = {}
+    for seed in range(TREES):
+        worst[f"random tree {seed}"] = survey(Robot.from_urdf(random_urdf(seed)), states=STATES)["worst"]
+        print(f"\r{seed + 1} of {TREES} trees, worst {max(worst.values()):.1e}", end="", file=sys.stderr)
+    for name in SUPPORTED:
+        worst[name] = survey(Robot.from_urdf(path_of(name)), states=STATES)["worst"]
+        print(f"\n{name}: {worst[name]:.1e}", end="", file=sys.stderr)
+    print(json.dumps({"cases": len(worst), "worst": max(worst.values()), "of": max(worst, key=lambda k: worst[k])}))
+    sys.exit(not max(worst.values()) < BOUND)

@@ -1,0 +1,378 @@
+"""Matrix Formalism document: M q-ddot = C + G + Q + E of its double pendulum, its program, and gait in 3-D."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dyn_service.dynamics import segments
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.queries import Wrench
+from dyn_service.robot import Robot
+from tests.conftest import URDF
+from tests.theory.test_newton_euler import same
+
+M1, M2, L1, L2, G = 1.0, 1.0, 1.0, 0.5, 9.81
+ABSOLUTE = np.array([[1.0, 0.0], [1.0, 1.0]])
+"""theta = ABSOLUTE q: the document measures both angles from the vertical, the URDF the second from the first."""
+
+TO_RELATIVE = np.linalg.inv(ABSOLUTE)
+
+
+@pytest.fixture(scope="module")
+def pendulum() -> Robot:
+    return Robot.from_urdf(URDF / "double_pendulum.urdf")
+
+
+class TestTerms:
+    """Each term of M theta-ddot = C + G + Q + E as printed; efforts and forces transform with ABSOLUTE^-T."""
+
+    @pytest.fixture(params=range(8))
+    def at(self, request: pytest.FixtureRequest, pendulum: Robot) -> tuple:
+        """theta, theta-dot, (M_1, M_12) and the robot's terms."""
+        theta, rates, moments = np.random.default_rng(request.param).normal(size=(3, 2)) * [[2.0], [3.0], [1.0]]
+        found = pendulum.equation_terms(TO_RELATIVE @ theta, TO_RELATIVE @ rates, moments)
+        return theta, rates, moments, found
+
+    def test_m(self, at: tuple) -> None:
+        theta, _, _, found = at
+        coupling = M2 * L1 * L2 / 2 * np.cos(theta[0] - theta[1])
+        expected = [[M1 * L1**2 / 3 + M2 * L1**2, coupling], [coupling, M2 * L2**2 / 3]]
+        same(TO_RELATIVE.T @ found.mass_matrix @ TO_RELATIVE, expected)
+
+    def test_c(self, at: tuple) -> None:
+        theta, rates, _, found = at
+        turning = M2 * L1 * L2 / 2 * np.sin(theta[0] - theta[1])
+        same(TO_RELATIVE.T @ found.velocity_forces, [-turning * rates[1] ** 2, turning * rates[0] ** 2])
+
+    def test_g(self, at: tuple) -> None:
+        """m_2 l_1 g sin(theta_1), as in the equation; the program has l_2 there."""
+        theta, _, _, found = at
+        first = -M1 * G * L1 / 2 * np.sin(theta[0]) - M2 * L1 * G * np.sin(theta[0])
+        same(TO_RELATIVE.T @ found.gravity_forces, [first, -M2 * G * L2 / 2 * np.sin(theta[1])])
+
+    def test_q(self, at: tuple) -> None:
+        _, _, (m_1, m_12), found = at
+        same(TO_RELATIVE.T @ found.efforts, [m_1 - m_12, m_12])
+
+    def test_e(self, at: tuple, pendulum: Robot) -> None:
+        """A spring's force at the lower end: (J_x^T f) with x = l_1 sin theta_1 + l_2 sin theta_2, and so for z."""
+        theta, rates, moments, found = at
+        assert not found.external_forces.any()
+        pull = Wrench("lower_bar", force=(0.7, 0.0, -1.1), point=(0.0, 0.0, -L2))
+        found = pendulum.equation_terms(TO_RELATIVE @ theta, TO_RELATIVE @ rates, moments, wrenches=pull)
+        lengths = np.array([L1, L2])
+        expected = lengths * (0.7 * np.cos(theta) - 1.1 * np.sin(theta))
+        same(TO_RELATIVE.T @ found.external_forces, expected)
+
+    def test_forward_dynamics(self, at: tuple, pendulum: Robot) -> None:
+        """q-ddot = M^-1 (C + G + Q + E)."""
+        theta, rates, moments, t = at
+        right = t.velocity_forces + t.gravity_forces + t.efforts + t.external_forces
+        a = np.linalg.solve(t.mass_matrix, right)
+        same(pendulum.forward_dynamics(TO_RELATIVE @ theta, TO_RELATIVE @ rates, moments), a)
+
+
+DT, STEPS = 1e-4, 1000
+START = np.array([2 * np.pi, -6 * np.pi, np.pi / 10, np.pi / 3])
+"""The program's omega_1, omega_2, theta_1, theta_2."""
+
+
+def program(length_in_g: float) -> np.ndarray:
+    """The document's program, line by line: `l2` stands where `length_in_g` does here."""
+    m1, m2, l1, l2, g, M1, M12, dt = 1, 1, 1, 0.5, 9.81, 0, 0, DT
+    state = np.zeros((4, STEPS + 1))
+    state[:, 0] = START
+    for i in range(1, STEPS + 1):
+        theta_diff = state[2, i - 1] - state[3, i - 1]
+        M = np.array(
+            [
+                [m1 * l1**2 / 3 + m2 * l1**2, m2 * l1 * l2 * np.cos(theta_diff) / 2],
+                [m2 * l1 * l2 * np.cos(theta_diff) / 2, m2 * l2**2 / 3],
+            ]
+        )
+        C = np.array(
+            [
+                [-m2 * l1 * l2 * np.sin(theta_diff) * state[1, i - 1] ** 2 / 2],
+                [m2 * l1 * l2 * np.sin(theta_diff) * state[0, i - 1] ** 2 / 2],
+            ]
+        )
+        G = np.array(
+            [
+                [-m1 * g * l1 / 2 * np.sin(state[2, i - 1]) - m2 * g * length_in_g * np.sin(state[2, i - 1])],
+                [-m2 * g * l2 / 2 * np.sin(state[3, i - 1])],
+            ]
+        )
+        Q = np.array([[M1 - M12], [M12]])
+        rates = np.vstack((np.linalg.inv(M) @ (C + G + Q), state[0, [i - 1]], state[1, [i - 1]]))
+        state[:, [i]] = state[:, [i - 1]] + dt * rates
+    return state
+
+
+def by_robot(pendulum: Robot, slip: bool) -> np.ndarray:
+    """Explicit Euler by the robot's named terms, in its own angles; with the slip as an effort if asked."""
+    q, v = TO_RELATIVE @ START[2:], TO_RELATIVE @ START[:2]
+    states = [START]
+    for _ in range(STEPS):
+        # What the program leaves out of gravity, m_2 g (l_1 - l_2) sin theta_1, acts on theta_1.
+        missing = M2 * G * (L1 - L2) * np.sin(q[0]) if slip else 0.0
+        t = pendulum.equation_terms(q, v, ABSOLUTE.T @ [missing, 0.0])
+        a = np.linalg.solve(t.mass_matrix, t.velocity_forces + t.gravity_forces + t.efforts + t.external_forces)
+        q, v = q + DT * v, v + DT * a
+        states.append(np.concatenate([ABSOLUTE @ v, ABSOLUTE @ q]))
+    return np.array(states).T
+
+
+class TestProgram:
+    """Step by step: two roundings of the same 1000 steps may part by some 1e-16 each, and grow a little."""
+
+    def test_corrected_program_is_the_robot(self, pendulum: Robot) -> None:
+        np.testing.assert_allclose(by_robot(pendulum, slip=False), program(L1), rtol=0, atol=1e-11)
+
+    def test_printed_program_is_the_robot_with_the_slip(self, pendulum: Robot) -> None:
+        np.testing.assert_allclose(by_robot(pendulum, slip=True), program(L2), rtol=0, atol=1e-11)
+
+    def test_the_slip_matters(self) -> None:
+        apart = np.abs(program(L1) - program(L2))[:, -1]
+        assert np.all(apart > 1e-3)
+
+    def test_forward_dynamics_makes_the_same_steps(self, pendulum: Robot) -> None:
+        q, v = TO_RELATIVE @ START[2:], TO_RELATIVE @ START[:2]
+        for _ in range(STEPS):
+            q, v = q + DT * v, v + DT * pendulum.forward_dynamics(q, v, np.zeros(2))
+        end = np.concatenate([ABSOLUTE @ v, ABSOLUTE @ q])
+        np.testing.assert_allclose(end, program(L1)[:, -1], rtol=0, atol=1e-11)
+
+
+def body(name: str, mass: float, com: str, inertia: tuple[float, ...]) -> str:
+    entries = " ".join(f'{n}="{x}"' for n, x in zip(("ixx", "iyy", "izz", "ixy", "ixz", "iyz"), inertia, strict=True))
+    inertial = f'<inertial><origin xyz="{com}"/><mass value="{mass}"/><inertia {entries}/></inertial>'
+    return f'<link name="{name}">{inertial}</link>'
+
+
+def hinge(name: str, parent: str, child: str, xyz: str, axis: str) -> str:
+    return (
+        f'<joint name="{name}" type="continuous"><parent link="{parent}"/><child link="{child}"/>'
+        f'<origin xyz="{xyz}" rpy="0.1 -0.2 0.3"/><axis xyz="{axis}"/></joint>'
+    )
+
+
+FOOT = body("foot", 1.0, "0.06 0.01 -0.04", (0.001, 0.004, 0.0042, 0.0001, -0.0002, 0.0001))
+SHANK = body("shank", 3.5, "0.01 0.0 -0.18", (0.05, 0.051, 0.006, 0.001, 0.0, -0.002))
+THIGH = body("thigh", 8.0, "0.0 0.02 -0.2", (0.15, 0.14, 0.03, 0.0, 0.003, 0.002))
+MASS = np.array([1.0, 3.5, 8.0])
+LOW_G = np.array([0.2, -0.1, -9.7])
+"""Gravity, m/s^2, off the vertical, so that no component is lost."""
+
+
+def hanging() -> Robot:
+    """Hip on the world, joints hip, knee, ankle: the ground pushes the foot from outside."""
+    joints = hinge("hip", "pelvis", "thigh", "0 0 0.9", "0.1 1 0.2")
+    joints += hinge("knee", "thigh", "shank", "0.01 0 -0.42", "0 1 -0.1")
+    joints += hinge("ankle", "shank", "foot", "0 0.01 -0.4", "0.2 1 0")
+    return Robot.from_urdf(f'<robot name="hanging"><link name="pelvis"/>{FOOT}{SHANK}{THIGH}{joints}</robot>')
+
+
+def standing() -> Robot:
+    """Foot pivoting on the ground, the thigh's upper end free: what the joint `ground` carries is the reaction."""
+    joints = hinge("ground", "world", "foot", "0.1 0.2 0", "0.1 1 0")
+    joints += hinge("ankle", "foot", "shank", "-0.02 0 0.08", "0.2 1 0")
+    joints += hinge("knee", "shank", "thigh", "0 0.01 0.4", "0 1 -0.1")
+    return Robot.from_urdf(f'<robot name="standing"><link name="world"/>{FOOT}{SHANK}{THIGH}{joints}</robot>')
+
+
+class Recording:
+    """What a gait laboratory measures of foot, shank and thigh, frame by frame, taken from a simulated motion."""
+
+    def __init__(self, robot: Robot, frames: int) -> None:
+        drive = np.random.default_rng(3).normal(size=robot.nv) * [3.0, 1.5, 0.5]
+        motion = robot.simulate(
+            np.array([0.3, -0.4, 0.2]),
+            np.array([1.0, -2.0, 1.5]),
+            lambda t, q, v: drive * np.sin(5 * t) - 0.3 * v,
+            dt=1e-3,
+            steps=25 * (frames - 1),
+            every=25,
+            gravity=LOW_G,
+        )
+        self.robot, self.q, self.v = robot, motion.q, motion.v
+        # Accelerations of any size: the loads that belong to them are the robot's, whatever made the motion.
+        self.a = np.random.default_rng(4).normal(size=motion.q.shape) * 5.0
+        self.rows = rows = [robot.link_names.index(name) for name in ("foot", "shank", "thigh")]
+        poses = robot.link_poses(self.q)
+        in_world = robot.link_motion(self.q, self.v, self.a, frame="world")
+        in_body = robot.link_motion(self.q, self.v, self.a, frame="body")
+        self.R_world = poses.rotation[:, rows]  # segment components to global ones
+        self.rotation = np.swapaxes(self.R_world, -1, -2)  # the document's R_F, R_S: global to segment
+        self.origin = poses.position[:, rows]
+        inertias = [robot.tree.inertia[i] for i in rows]
+        s = np.einsum("fnij,nj->fni", self.R_world, [b.com for b in inertias])
+        self.centre = self.origin + s
+        w, w_dot = in_world.velocity[:, rows, :3], in_world.acceleration[:, rows, :3]
+        self.acceleration = in_world.acceleration[:, rows, 3:] + np.cross(w_dot, s) + np.cross(w, np.cross(w, s))
+        self.omega, self.omega_dot = in_body.velocity[:, rows, :3], in_body.acceleration[:, rows, :3]
+        self.inertia = np.array([b.about_com for b in inertias])
+
+    def levers(self, joints: np.ndarray) -> dict[str, np.ndarray]:
+        """From joints (frames, 4, 3), the centre of pressure first, then upward."""
+        return {"distal": joints[:, :-1] - self.centre, "proximal": joints[:, 1:] - self.centre}
+
+    def kinematics(self) -> dict[str, np.ndarray]:
+        return {
+            "mass": MASS,
+            "inertia": self.inertia,
+            "rotation": self.rotation,
+            "acceleration": self.acceleration,
+            "omega": self.omega,
+            "omega_dot": self.omega_dot,
+            "gravity": LOW_G,
+        }
+
+
+METHODS = pytest.mark.parametrize("method", ["recursion", "matrix"])
+
+
+class TestGait:
+    @METHODS
+    def test_hanging_leg(self, method: str) -> None:
+        """Forces and moments at ankle, knee and hip are the robot's joint loads, in both frames, under a known GRF."""
+        robot = hanging()
+        leg, rng = Recording(robot, 9), np.random.default_rng(8)
+        grf, free = rng.normal(size=(9, 3)) * [50.0, 30.0, 200.0], rng.normal(size=(9, 3)) * 5.0
+        cop_in_foot = np.array([0.1, 0.02, -0.07])
+        cop = leg.origin[:, 0] + np.einsum("fij,j->fi", leg.R_world[:, 0], cop_in_foot)
+        push = Wrench("foot", torque=free, force=grf, point=cop_in_foot, frame="world")
+        tau = robot.inverse_dynamics(leg.q, leg.v, leg.a, gravity=LOW_G, wrenches=push)
+        names = ["ankle", "knee", "hip"]
+        loads = {
+            frame: robot.constraint_forces(
+                leg.q, leg.v, tau, joints=names, frame=frame, gravity=LOW_G, wrenches=push
+            ).wrench
+            for frame in ("world", "joint")
+        }
+        joints = np.stack([cop, *(leg.origin[:, k] for k in range(3))], axis=1)
+        found = segments.inverse_dynamics(
+            **leg.kinematics(), **leg.levers(joints), ground_force=grf, ground_moment=free, method=method
+        )
+        same(found.force, loads["world"][..., 3:], 1e-10)  # global basis
+        same(found.moment, loads["joint"][..., :3], 1e-10)  # the segment's basis
+        axes = np.array([robot.tree.axis[i] for i in leg.rows])
+        efforts = tau[:, [robot.joint_names.index(name) for name in names]]
+        same(np.einsum("fni,ni->fn", found.moment, axes), efforts, 1e-10)
+
+    @METHODS
+    def test_standing_leg(self, method: str) -> None:
+        """The other way up: from the load that the ground carries, to nothing at the free upper end of the thigh."""
+        robot = standing()
+        leg = Recording(robot, 7)
+        tau = robot.inverse_dynamics(leg.q, leg.v, leg.a, gravity=LOW_G)
+        loads = robot.constraint_forces(
+            leg.q, leg.v, tau, joints=["ground", "ankle", "knee"], frame="world", gravity=LOW_G
+        ).wrench
+        poses = robot.link_poses(leg.q)
+        shank, thigh = (poses.position[:, robot.link_names.index(name)] for name in ("shank", "thigh"))
+        above = thigh + np.einsum("fij,j->fi", leg.R_world[:, 2], [0.0, 0.0, 0.3])
+        joints = np.stack([leg.origin[:, 0], shank, thigh, above], axis=1)
+        found = segments.inverse_dynamics(
+            **leg.kinematics(),
+            **leg.levers(joints),
+            ground_force=loads[:, 0, 3:],
+            ground_moment=loads[:, 0, :3],
+            method=method,
+        )
+        # Ankle and knee: the robot says what the lower segment does to the upper, the document the reverse.
+        same(found.force[:, :2], -loads[:, 1:, 3:], 1e-10)
+        moments = np.einsum("fnij,fnj->fni", leg.rotation[:, :2], -loads[:, 1:, :3])
+        same(found.moment[:, :2], moments, 1e-10)
+        assert np.abs(found.force[:, 2]).max() < 1e-10 * np.abs(found.force).max()
+        assert np.abs(found.moment[:, 2]).max() < 1e-10 * np.abs(found.moment).max()
+
+    @METHODS
+    def test_document_block_system(self, method: str) -> None:
+        """The document's M, C, G, E and matrix A for foot and shank, block by block as printed."""
+        p = arbitrary(2)
+        (m_F, m_S), (I_F, I_S), (R_F, R_S) = p["mass"], p["inertia"], p["rotation"]
+        (w_F, w_S), (r_A_F, r_K_S) = p["omega"], p["proximal"]
+        r_cop, r_A_S = p["distal"]
+        I_3, O = np.eye(3), np.zeros((3, 3))
+        S = lambda r: np.array([[0, -r[2], r[1]], [r[2], 0, -r[0]], [-r[1], r[0], 0]])
+        M = np.block([[m_F * I_3, O, O, O], [O, I_F, O, O], [O, O, m_S * I_3, O], [O, O, O, I_S]])
+        q_ddot = np.concatenate([p["acceleration"][0], p["omega_dot"][0], p["acceleration"][1], p["omega_dot"][1]])
+        none = np.zeros(3)
+        C = np.concatenate([none, -np.cross(w_F, I_F @ w_F), none, -np.cross(w_S, I_S @ w_S)])
+        weight = np.concatenate([m_F * p["gravity"], none, m_S * p["gravity"], none])
+        E = np.concatenate([p["ground_force"], R_F @ np.cross(r_cop, p["ground_force"]), none, none])
+        A = np.block(
+            [
+                [I_3, O, O, O],
+                [R_F @ S(r_A_F), I_3, O, O],
+                [-I_3, O, I_3, O],
+                [-R_S @ S(r_A_S), -R_S @ R_F.T, R_S @ S(r_K_S), I_3],
+            ]
+        )
+        F_A, M_A, F_K, M_K = np.split(np.linalg.inv(A) @ (M @ q_ddot - C - E - weight), 4)
+        found = segments.inverse_dynamics(**p, method=method)
+        same(found.force, [F_A, F_K], 1e-10)
+        same(found.moment, [M_A, M_K], 1e-10)
+
+    @pytest.mark.parametrize("n", [1, 2, 3, 6])
+    def test_matrix_equals_recursion(self, n: int) -> None:
+        for lead in ((), (4,), (2, 3)):
+            p = arbitrary(n, lead)
+            p["ground_moment"] = np.array([0.3, -0.1, 2.0])
+            one, other = (segments.inverse_dynamics(**p, method=method) for method in ("recursion", "matrix"))
+            assert one.force.shape == one.moment.shape == (*lead, n, 3)
+            same(one.force, other.force, 1e-11)
+            same(one.moment, other.moment, 1e-10)
+
+    def test_static_standing(self) -> None:
+        """At rest on one foot: the joints carry what stands above, straight down."""
+        still = np.zeros((3, 3))
+        up = np.array([[0.0, 0.05, 0.0], [0.0, 0.2, 0.0], [0.0, 0.2, 0.0]])
+        grf = np.array([0.0, (MASS.sum() + 50.0) * 9.81, 0.0])
+        found = segments.inverse_dynamics(
+            MASS, np.tile(np.eye(3), (3, 1, 1)), np.tile(np.eye(3), (3, 1, 1)), still, still, still, up, -up, grf
+        )
+        above = [MASS[1:].sum() + 50.0, MASS[2] + 50.0, 50.0]
+        same(found.force, np.outer(above, [0.0, -9.81, 0.0]))
+        same(found.moment, still)
+
+    def test_a_frame_is_a_frame(self) -> None:
+        """Row k of a batch is the answer for frame k alone; constants may be given once."""
+        p = arbitrary(3, (5,))
+        p["ground_force"] = p["ground_force"][2]
+        rows = segments.inverse_dynamics(**p)
+        alone = {name: x[3] if x.ndim > 2 and name != "inertia" else x for name, x in p.items()}
+        one = segments.inverse_dynamics(**alone)
+        same(rows.force[3], one.force)
+        same(rows.moment[3], one.moment)
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("inertia", np.eye(3)), ("omega", np.zeros((2, 3))), ("ground_force", np.zeros(2)), ("method", "guess")],
+    )
+    def test_refusals(self, name: str, value: object) -> None:
+        with pytest.raises(InvalidArgumentError) as refused:
+            segments.inverse_dynamics(**{**arbitrary(3), name: value})
+        assert refused.value.path == name
+
+    def test_frames_that_do_not_fit(self) -> None:
+        with pytest.raises(InvalidArgumentError, match="do not broadcast"):
+            segments.inverse_dynamics(**{**arbitrary(2, (4,)), "ground_force": np.zeros((3, 3))})
+
+
+def arbitrary(n: int, lead: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
+    """Segments in arbitrary motion."""
+    rng = np.random.default_rng(n)
+    rotation, _ = np.linalg.qr(rng.normal(size=(*lead, n, 3, 3)))
+    rotation *= np.sign(np.linalg.det(rotation))[..., None, None]
+    half = rng.normal(size=(n, 3, 3))
+    vectors = ("acceleration", "omega", "omega_dot", "proximal", "distal")
+    return {
+        "mass": rng.uniform(1.0, 9.0, n),
+        "inertia": half @ np.swapaxes(half, -1, -2),
+        "rotation": rotation,
+        **{name: rng.normal(size=(*lead, n, 3)) for name in vectors},
+        "ground_force": rng.normal(size=(*lead, 3)) * 100.0,
+        "gravity": np.array([0.0, -9.81, 0.0]),
+    }
