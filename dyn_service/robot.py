@@ -307,9 +307,10 @@ class Robot(RobotQueries):
         plain = [f"{name} is None" for name in row.optional]
         plain += [f"{option.name} == {option.default!r}" for option in row.options.values()]
         numbers = [name for name in required if row.inputs[name].scalar]
+        core = {name: row.inputs[name].dims(self._sizes(links=row.links)) for name in numbers}
         source = f"def {row.name}({row.declared}):\n"
         source += f"    if {' and '.join(plain) or 'True'}:\n"
-        source += "".join(f"        if {n}.__class__ is float: {n} = full(size, {n})\n" for n in numbers)
+        source += "".join(f"        if {n}.__class__ is float: {n} = full({core[n]}, {n})\n" for n in numbers)
         source += f"        try:\n            return answer(kernel({', '.join(arguments)}))\n"
         source += "        except (TypeError, ValueError):\n            pass\n"
         source += f"    return general({row.passed})\n"
@@ -317,7 +318,6 @@ class Robot(RobotQueries):
             "general": general,
             "default_gravity": self._gravity,
             "full": np.full,
-            "size": self.nv,
         }
         if row.result_type is None:
             source = source.replace("answer(", "(")

@@ -1,12 +1,10 @@
-"""Integrators: order of convergence, energy, batches; rollouts of a robot."""
+"""Integrators: order of convergence, energy, batches."""
 
 import numpy as np
 import pytest
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.robot import Robot
-from dyn_service.sim import INTEGRATORS, advance, integrator, rollout
-from tests.conftest import URDF
+from dyn_service.sim import INTEGRATORS, advance, integrator
 
 
 def pendulum(q: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -46,38 +44,7 @@ def test_a_batch_is_its_members(method: str) -> None:
         assert np.array_equal(together[1][k], alone[1])
 
 
-def test_rollout_of_a_robot_keeps_its_energy() -> None:
-    robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
-    start = np.array([0.5, -0.4])
-    motion = rollout(robot.forward_dynamics, start, np.zeros(2), np.zeros((400, 2)), dt_s=0.005, substeps=2)
-    assert motion.t[-1] == pytest.approx(2.0)
-    assert np.array_equal(motion.q[0], start)
-    kinetic = 0.5 * np.einsum("ti,tij,tj->t", motion.v, robot.mass_matrix(motion.q), motion.v)
-    # d(kinetic)/dt = -g(q) . v: integrated along the motion by the trapezoidal rule, whose error is dt^2 of its size
-    power = -(robot.gravity_forces(motion.q) * motion.v).sum(axis=-1)
-    work = np.concatenate([[0.0], np.cumsum(0.5 * (power[1:] + power[:-1]) * 0.005)])
-    assert kinetic.max() > 0.01
-    np.testing.assert_allclose(kinetic, work, atol=1e-3 * kinetic.max())
-
-
-def test_rollout_broadcasts_states_and_efforts() -> None:
-    def decay(q: np.ndarray, v: np.ndarray, tau: np.ndarray) -> np.ndarray:
-        return tau - v
-
-    motion = rollout(decay, np.zeros((4, 1, 2)), np.zeros(2), np.ones((3, 10, 2)), dt_s=0.1)
-    assert motion.q.shape == motion.v.shape == (4, 3, 11, 2)
-    np.testing.assert_allclose(motion.v[..., -1, :], 1.0 - np.exp(-1.0), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"tau": np.zeros(2)}, r"tau \(2,\), q \(2,\), v \(2,\): expected"),
-        ({"dt_s": 0.0}, "dt_s 0.0 and substeps 1: expected positive numbers"),
-        ({"method": "euler"}, "unknown integrator 'euler': expected one of rk4, semi_implicit_euler"),
-    ],
-)
-def test_faults(arguments: dict, message: str) -> None:
-    given = {"tau": np.zeros((3, 2)), "dt_s": 0.1, **arguments}
-    with pytest.raises(InvalidArgumentError, match=message):
-        rollout(lambda q, v, tau: tau, np.zeros(2), np.zeros(2), **given)
+def test_unknown_integrator() -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        integrator("euler")
+    assert str(caught.value) == "unknown integrator 'euler': expected one of rk4, semi_implicit_euler"
