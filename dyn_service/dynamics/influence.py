@@ -70,7 +70,7 @@ class WorldEquations:
         q: (nv,) positions.
         v: (nv,) velocities.
         gravity: (3,) m/s^2.
-        wrenches: (N, 6) [torque; force] on each body at its joint, in world axes: the document's Y^T F-bar, less weight.
+        wrenches: (N, 6) [torque; force] on each body at its joint, in world axes: Y^T F-bar, less weight.
     """
 
     def __init__(self, tree: Tree, q: Vector, v: Vector, gravity: Vector, wrenches: Matrix | None = None) -> None:

@@ -232,7 +232,11 @@ class Server:
         try:
             with np.errstate(all="ignore"):  # what overflows is infinite in the answer, and no news for this side
                 while not self._stopping:
-                    self._turn()
+                    try:
+                        self._turn()
+                    except Exception:  # what goes wrong with one message is no reason to leave the others
+                        _LOG.exception("a message was lost")
+                        time.sleep(_TICK_MS / 1e3)
                 self._wind_up()
         finally:
             ended = self._worker.join(0.1)

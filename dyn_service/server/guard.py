@@ -29,6 +29,9 @@ LOOK_EVERY_NS = 100_000_000
 _BYTES_RECEIVED = struct.Struct("@128xQ")
 """`tcpi_bytes_received` in the kernel's `struct tcp_info`."""
 
+_AT_ONCE = struct.pack("ii", 1, 0)
+"""A reset, not a farewell that the peer may leave unread."""
+
 _FRAME_BYTES = 9
 """What ZeroMQ adds to a frame, at most."""
 
@@ -84,6 +87,7 @@ class Guard:
                 (received,) = _BYTES_RECEIVED.unpack(info)
                 if received - delivered > self._most:
                     _LOG.warning("a connection was cut off: %d bytes came in without an end", received - delivered)
+                    borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
                     borrowed.shutdown(socket.SHUT_RDWR)
                     return True
             finally:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
+import struct
+import sys
 import threading
 import time
 from pathlib import Path
@@ -45,9 +48,9 @@ def health(number: int) -> dict[str, Any]:
 def test_dealer_and_req_are_both_served(server: Server, pendulum: Robot, bare: Any) -> None:
     expected = pendulum.gravity_forces([0.5]).tobytes()
     for kind in (zmq.DEALER, zmq.REQ):
-        socket: Bare = bare(server.endpoints[0], kind)
+        peer: Bare = bare(server.endpoints[0], kind)
         for number in range(3):
-            reply = socket.ask(request(id=number))
+            reply = peer.ask(request(id=number))
             assert (reply["v"], reply["id"], reply["ok"]) == (1, number, True)
             assert reply["outputs"] == {"forces": {"dtype": "<f8", "shape": [1], "data": expected}}
             assert set(reply["timing"]) == {"queue_us", "compute_us"}
@@ -55,9 +58,9 @@ def test_dealer_and_req_are_both_served(server: Server, pendulum: Robot, bare: A
 
 
 def test_dealer_may_send_the_empty_frame_of_a_req(server: Server, bare: Any) -> None:
-    socket: Bare = bare(server.endpoints[0])
-    socket.socket.send_multipart([b"", msgpack.packb(request())])
-    empty, reply = socket.socket.recv_multipart()
+    peer: Bare = bare(server.endpoints[0])
+    peer.socket.send_multipart([b"", msgpack.packb(request())])
+    empty, reply = peer.socket.recv_multipart()
     assert empty == b""
     assert msgpack.unpackb(reply)["ok"]
 
@@ -74,14 +77,14 @@ def test_dealer_may_send_the_empty_frame_of_a_req(server: Server, bare: Any) -> 
     ],
 )
 def test_wrong_frames_are_answered(server: Server, bare: Any, frames: list[bytes], message: str) -> None:
-    socket: Bare = bare(server.endpoints[0])
-    socket.socket.send_multipart(frames)
-    error = msgpack.unpackb(socket.socket.recv_multipart()[-1])
+    peer: Bare = bare(server.endpoints[0])
+    peer.socket.send_multipart(frames)
+    error = msgpack.unpackb(peer.socket.recv_multipart()[-1])
     assert (error["id"], error["ok"]) == (None, False)
     assert error["error"]["code"] == "INVALID_ARGUMENT"
     assert error["error"]["message"] == message
     if frames == [b""] or frames[0]:
-        assert socket.ask(request())["ok"]
+        assert peer.ask(request())["ok"]
 
 
 def test_frames_of_one_client_never_reach_another(server: Server, bare: Any) -> None:
@@ -116,14 +119,14 @@ def test_each_of_two_robots_gets_its_own(server: Server, panda: Robot, pendulum:
 
 def test_pipelined_requests_are_all_answered_once(server: Server, pendulum: Robot, bare: Any) -> None:
     """2000 requests are sent before a reply is read."""
-    socket: Bare = bare(server.endpoints[0])
-    socket.ask(request())
+    peer: Bare = bare(server.endpoints[0])
+    peer.ask(request())
     states = np.random.default_rng(0).uniform(-3, 3, 2000)
     for number, state in enumerate(states):
-        socket.send(request(id=number, inputs={"q": array([state])}))
+        peer.send(request(id=number, inputs={"q": array([state])}))
     found = {}
     for _ in states:
-        reply = socket.receive()
+        reply = peer.receive()
         found[reply["id"]] = reply["outputs"]["forces"]["data"]
     assert found == {k: pendulum.gravity_forces([state]).tobytes() for k, state in enumerate(states)}
 
@@ -161,10 +164,10 @@ def test_slow_requests_that_wait_are_bounded(pendulum: Robot, bare: Any) -> None
     robot, begun, gate = gated(pendulum, "mass_matrix")
     limits = Limits(max_waiting=3)
     with Server([robot], endpoints=["tcp://127.0.0.1:0"], limits=limits) as server:
-        socket: Bare = bare(server.endpoints[0])
+        peer: Bare = bare(server.endpoints[0])
         for number in range(10):
-            socket.send(request("mass_matrix", id=number, inputs={"q": array(np.zeros((20_000, 1)))}))
-        refused = [socket.receive() for _ in range(7)]
+            peer.send(request("mass_matrix", id=number, inputs={"q": array(np.zeros((20_000, 1)))}))
+        refused = [peer.receive() for _ in range(7)]
         assert begun.wait(WAIT_MS / 1e3)
         assert [reply["id"] for reply in refused] == list(range(3, 10))
         for reply in refused:
@@ -174,37 +177,37 @@ def test_slow_requests_that_wait_are_bounded(pendulum: Robot, bare: Any) -> None
                 "message": "the server is busy: 3 slow requests wait already, try again later",
             }
         gate.set()
-        assert sorted(socket.receive()["id"] for _ in range(3)) == [0, 1, 2]
+        assert sorted(peer.receive()["id"] for _ in range(3)) == [0, 1, 2]
         assert server.service.metrics.to_dict()["counters"]["refused_busy"] == 7
-        assert socket.ask(request("mass_matrix"))["ok"]
+        assert peer.ask(request("mass_matrix"))["ok"]
 
 
 def test_bytes_that_wait_are_bounded(pendulum: Robot, bare: Any) -> None:
     robot, begun, gate = gated(pendulum, "mass_matrix")
     limits = Limits(max_waiting_bytes=250_000)
     with Server([robot], endpoints=["tcp://127.0.0.1:0"], limits=limits) as server:
-        socket: Bare = bare(server.endpoints[0])
+        peer: Bare = bare(server.endpoints[0])
         for number in range(3):
-            socket.send(request("mass_matrix", id=number, inputs={"q": array(np.zeros((20_000, 1)))}))
-        assert [socket.receive()["id"] for _ in range(2)] == [1, 2]
+            peer.send(request("mass_matrix", id=number, inputs={"q": array(np.zeros((20_000, 1)))}))
+        assert [peer.receive()["id"] for _ in range(2)] == [1, 2]
         assert begun.wait(WAIT_MS / 1e3)
         gate.set()
-        assert socket.receive()["ok"]
+        assert peer.receive()["ok"]
 
 
 def test_deadline_that_passes_in_the_queue(pendulum: Robot, bare: Any) -> None:
     robot, begun, gate = gated(pendulum, "mass_matrix")
     with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
-        socket: Bare = bare(server.endpoints[0])
+        peer: Bare = bare(server.endpoints[0])
         batch = {"q": array(np.zeros((20_000, 1)))}
-        socket.send(request("mass_matrix", id=1, inputs=batch))
+        peer.send(request("mass_matrix", id=1, inputs=batch))
         assert begun.wait(WAIT_MS / 1e3)
-        socket.send(request("mass_matrix", id=2, inputs=batch, deadline_ms=1.0))
-        assert socket.ask(health(3))["id"] == 3  # hence 2 has been received
+        peer.send(request("mass_matrix", id=2, inputs=batch, deadline_ms=1.0))
+        assert peer.ask(health(3))["id"] == 3  # hence 2 has been received
         time.sleep(0.01)
         gate.set()
-        assert socket.receive()["ok"]
-        error = socket.receive()["error"]
+        assert peer.receive()["ok"]
+        error = peer.receive()["error"]
         assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
         assert error["message"].startswith("mass_matrix was to begin within 1 ms of its receipt, found ")
 
@@ -249,6 +252,53 @@ def test_message_over_the_limit_ends_the_connection_only(pendulum: Robot, bare: 
         assert quick.ask(request())["ok"]
 
 
+def speak_zeromq(endpoint: str) -> socket.socket:
+    """A connection that has greeted the server as a DEALER does, by hand: ZMTP 3.0."""
+    host, port = endpoint.removeprefix("tcp://").split(":")
+    peer = socket.create_connection((host, int(port)), timeout=WAIT_MS / 1e3)
+    peer.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
+    greeting = b""
+    while len(greeting) < 64:
+        greeting += peer.recv(64 - len(greeting))
+    ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
+    peer.sendall(b"\x04" + bytes([len(ready)]) + ready)
+    assert peer.recv(200)[2:8] == b"\x05READY"
+    return peer
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the bytes of a connection")
+def test_message_without_an_end_is_cut_off(pendulum: Robot, bare: Any) -> None:
+    """Its parts would lie in the server's memory, and no high-water mark counts them."""
+    part = b"\x03" + struct.pack(">Q", 60_000) + bytes(60_000)
+    with Server([pendulum], endpoints=["tcp://127.0.0.1:0"], limits=Limits(max_message_bytes=1 << 20)) as server:
+        honest: Bare = bare(server.endpoints[0])
+        big = request(inputs={"q": array(np.zeros((100_000, 1)))})
+        with speak_zeromq(server.endpoints[0]) as peer:
+            sent = 0
+            with pytest.raises(ConnectionError):
+                while sent < 4 << 30:
+                    peer.sendall(part)
+                    sent += len(part)
+            for _ in range(10):
+                assert honest.ask(big)["ok"]  # more in all than a connection may hold back
+        assert honest.ask({"v": 1, "id": 1, "query": "stats"})["outputs"]["counters"]["cut_off"] == 1
+
+
+def test_loop_outlives_its_defects(
+    pendulum: Robot, bare: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Server([pendulum], endpoints=["tcp://127.0.0.1:0"]) as server:
+        peer: Bare = bare(server.endpoints[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(server.service, "accept", lambda *_: 1 / 0)
+            peer.socket.setsockopt(zmq.RCVTIMEO, 300)
+            with pytest.raises(zmq.Again):
+                peer.ask({"v": 1, "id": 1, "query": "health"})
+        peer.socket.setsockopt(zmq.RCVTIMEO, WAIT_MS)
+        assert peer.ask(request())["ok"]
+    assert "a message was lost" in caplog.text
+
+
 def test_a_defect_is_told_without_its_traceback(pendulum: Robot, bare: Any, caplog: pytest.LogCaptureFixture) -> None:
     robot = Robot.from_urdf(URDF / "pendulum.urdf")
 
@@ -257,14 +307,14 @@ def test_a_defect_is_told_without_its_traceback(pendulum: Robot, bare: Any, capl
 
     robot.mass_matrix = fail  # type: ignore[method-assign]
     with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
-        socket: Bare = bare(server.endpoints[0])
-        error = socket.ask(request("mass_matrix"))["error"]
+        peer: Bare = bare(server.endpoints[0])
+        error = peer.ask(request("mass_matrix"))["error"]
         assert error == {
             "code": "INTERNAL",
             "type": "InternalError",
             "message": "the server failed to answer mass_matrix; its log says why",
         }
-        assert socket.ask(request())["ok"]
+        assert peer.ask(request())["ok"]
     (record,) = [r for r in caplog.records if r.name.startswith("dyn_service")]
     assert "secret" in str(record.exc_info)
 
@@ -302,8 +352,6 @@ def test_socket_file_is_for_its_owner_and_goes_with_the_server(pendulum: Robot, 
 
 
 def test_socket_file_that_was_left_behind_is_taken_over(pendulum: Robot, tmp_path: Path) -> None:
-    import socket
-
     path = tmp_path / "socket"
     with socket.socket(socket.AF_UNIX) as old:
         old.bind(str(path))
@@ -381,18 +429,18 @@ def test_stop_refuses_what_was_not_begun_and_delivers_what_was(pendulum: Robot, 
     robot, begun, gate = gated(pendulum, "mass_matrix")
     server = Server([robot], endpoints=["tcp://127.0.0.1:0"])
     server.start()
-    socket: Bare = bare(server.endpoints[0])
+    peer: Bare = bare(server.endpoints[0])
     for number in (1, 2):
-        socket.send(request("mass_matrix", id=number, inputs={"q": array(np.zeros((20_000, 1)))}))
+        peer.send(request("mass_matrix", id=number, inputs={"q": array(np.zeros((20_000, 1)))}))
     assert begun.wait(WAIT_MS / 1e3)
-    assert socket.ask(health(3))["id"] == 3  # hence 2 waits
+    assert peer.ask(health(3))["id"] == 3  # hence 2 waits
     stopper = threading.Thread(target=server.stop)
     stopper.start()
-    refused = socket.receive()
+    refused = peer.receive()
     assert (refused["id"], refused["error"]["code"]) == (2, "UNAVAILABLE")
     assert refused["error"]["message"] == "the server is shutting down"
     gate.set()
-    assert socket.receive()["id"] == 1
+    assert peer.receive()["id"] == 1
     stopper.join(WAIT_MS / 1e3)
     assert not stopper.is_alive()
 

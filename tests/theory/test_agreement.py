@@ -1,4 +1,4 @@
-"""Every formulation against every other, `robot.verify`, on trees and robots; and that a residual tells of a difference.
+"""Every formulation against every other, `robot.verify`, on trees and robots; a residual tells of a difference.
 
 The whole of it, 200 random trees and every supported robot of example-robot-data, takes half an hour of compiling:
 
@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.conftest import ROBOTS
-from tests.oracle.example_robots import SUPPORTED, path_of
-from tests.random_robots import random_urdf
 
 from dyn_service.robot import Robot
 from dyn_service.verification import survey
+from tests.conftest import ROBOTS
+from tests.oracle.example_robots import SUPPORTED, path_of
+from tests.random_robots import random_urdf
 
 BOUND = 1e-9
 TREES = 200

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.conftest import URDF
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.robot import Robot
+from tests.conftest import URDF
 
 
 @pytest.fixture(scope="module")
