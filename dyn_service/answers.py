@@ -7,7 +7,7 @@ which stand before the core shape that the `Spec` gives.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,3 +176,26 @@ class BodyRecursion:
     force: Annotated[Array, Spec(("nl", 3), "N", "f: from the parent on the link")]
     moment: Annotated[Array, Spec(("nl", 3), "N m", "eta: from the parent on the link, at its origin")]
     tau: Annotated[Array, Spec(("nv",), "N m | N", "joint efforts")]
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """A motion. t: (K,) s. q: (..., K, nq) rad | m. v: (..., K, nv) rad/s | m/s.
+
+    p: (..., K, nv) N m s | N s where momenta were integrated, else None.
+    """
+
+    t: Array
+    q: Array
+    v: Array
+    p: Array | None = None
+
+
+class SegmentLoads(NamedTuple):
+    """What acts on each segment at its proximal joint: the ankle for the foot, the knee for the shank.
+
+    force: (..., n, 3) N, global basis. moment: (..., n, 3) N m, in the basis of segment i.
+    """
+
+    force: Array
+    moment: Array

@@ -13,7 +13,7 @@ Gravity is an acceleration in world axes, m/s^2. The world frame is the frame of
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -34,6 +34,7 @@ from dyn_service.answers import (
     LinkPoses,
     State,
     SystemMomentum,
+    Trajectory,
 )
 from dyn_service.table import QUERIES, Option, Query, Spec, query
 
@@ -42,6 +43,7 @@ __all__ = [
     "QUERIES",
     "Array",
     "ConstraintForces",
+    "EffortFunction",
     "LinkPoses",
     "Option",
     "Query",
@@ -93,6 +95,10 @@ MomentumResult = Annotated[Array, Spec(("nv",), "N m s | N s", "generalised mome
 MomentumRateResult = Annotated[Array, Spec(("nv",), "N m | N", "rates of the generalised momenta", name="p_dot")]
 
 
+EffortFunction = Callable[[float, Array, Array], ArrayLike]
+"""Efforts as a function of time and state: tau (..., nv) at t (s), q, v."""
+
+
 class RobotQueries(ABC):
     """The questions a robot answers, in this process (`Robot`) or over a socket (`RemoteRobot`): the same methods."""
 
@@ -133,6 +139,26 @@ class RobotQueries(ABC):
     @abstractmethod
     def _evaluate(self, row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
         """The row's outputs, by name."""
+
+    @abstractmethod
+    def verify(self, q: ArrayLike, v: ArrayLike, a: ArrayLike, *, gravity: ArrayLike | None = None) -> dict[str, Array]:
+        """How far the formulations are apart at a state: relative residuals by name, (...,) each.
+
+        `dyn_service.verification` lists the names and what each compares. Rounding is 1e-16 to 1e-12.
+        """
+
+    @abstractmethod
+    def simulate(
+        self,
+        q0: ArrayLike,
+        v0: ArrayLike,
+        tau: ArrayLike | EffortFunction | None = None,
+        *,
+        dt: float,
+        steps: int,
+        **options: Any,
+    ) -> Trajectory:
+        """The motion from `q0`, `v0` under the efforts `tau`: `dyn_service.sim.simulate` says all it takes."""
 
     @query(
         equation="Newton-Euler (7), (13), (18a); body frames: Newton/Euler recursion",

@@ -14,11 +14,12 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dyn_service.answers import Trajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.inputs import broadcast, checked_options, found, numbers, row_of
 from dyn_service.kernels.library import KernelLibrary
@@ -28,11 +29,8 @@ from dyn_service.model.description import Description
 from dyn_service.model.inertia import combine
 from dyn_service.model.receipt import MassSummary, Receipt, build_receipt
 from dyn_service.model.tree import Limits, Tree, Weld, weld, welding_notes
-from dyn_service.queries import DEFAULT_GRAVITY, QUERIES, Array, Query, RobotQueries
+from dyn_service.queries import DEFAULT_GRAVITY, QUERIES, Array, EffortFunction, Query, RobotQueries
 from dyn_service.wrenches import link_wrenches, on_bodies, on_links, turn
-
-if TYPE_CHECKING:
-    from dyn_service.sim.simulate import Efforts, Trajectory
 
 _SINGULAR = 1e-13
 """A joint whose branch inertia is below this share of its rigid one has none: rounding of the subtraction is 1e-15."""
@@ -206,7 +204,7 @@ class Robot(RobotQueries):
         self,
         q0: ArrayLike,
         v0: ArrayLike,
-        tau: ArrayLike | Efforts | None = None,
+        tau: ArrayLike | EffortFunction | None = None,
         *,
         dt: float,
         steps: int,

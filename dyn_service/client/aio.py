@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 import zmq
 import zmq.asyncio
 from msgspec import UNSET
+from numpy.typing import ArrayLike
 
+from dyn_service.answers import Trajectory
 from dyn_service.client.core import (
     DEFAULT_TIMEOUT_S,
     Described,
@@ -29,15 +31,18 @@ from dyn_service.client.core import (
     pack_inputs,
     pack_options,
     pack_request,
+    read_arrays,
     read_description,
     read_head,
     read_outputs,
     read_plain,
+    read_residuals,
 )
+from dyn_service.client.motion import parts
 from dyn_service.client.sockets import prepare
 from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
 from dyn_service.protocol.messages import ReplyHead
-from dyn_service.queries import QUERIES, Query, RobotQueries
+from dyn_service.queries import QUERIES, Array, EffortFunction, Query, RobotQueries
 
 
 class AsyncClient:
@@ -263,6 +268,39 @@ class AsyncRemoteRobot(Described):
             self._timeout_s,
         )
         return row.result(read_outputs(head, row))
+
+    async def verify(
+        self, q: ArrayLike, v: ArrayLike, a: ArrayLike, *, gravity: ArrayLike | None = None
+    ) -> dict[str, Array]:
+        """How far the formulations are apart at a state: relative residuals by name, (...,) each."""
+        inputs = pack_inputs({"q": q, "v": v, "a": a, "gravity": gravity})
+        head = await self._client.ask(
+            "inverse_dynamics", self.name, inputs, {"verify": True}, self.fingerprint, self._timeout_s
+        )
+        return read_residuals(head)
+
+    async def simulate(
+        self,
+        q0: ArrayLike,
+        v0: ArrayLike,
+        tau: ArrayLike | EffortFunction | None = None,
+        *,
+        dt: float,
+        steps: int,
+        **options: Any,
+    ) -> Trajectory:
+        """The motion from `q0`, `v0` under the efforts `tau`, as `Robot.simulate`; long ones come part by part."""
+        asking = parts(self.nv, q0, v0, tau, dt=dt, steps=steps, **options)
+        inputs, chosen = next(asking)
+        while True:
+            head = await self._client.ask(
+                "simulate", self.name, pack_inputs(inputs), chosen, self.fingerprint, self._timeout_s
+            )
+            try:
+                inputs, chosen = asking.send(read_arrays(head))
+            except StopIteration as done:  # may not leave a coroutine
+                motion: Trajectory = done.value
+                return motion
 
 
 async def _poll(socket: zmq.asyncio.Socket, timeout_ms: int) -> bool:

@@ -148,20 +148,45 @@ def read_outputs(head: ReplyHead, row: Query) -> dict[str, Any]:
         DynError: The error that the reply carries.
         InternalError: The outputs are none.
     """
+    given = read_arrays(head)
+    try:
+        return {name: given[name] for name in (*row.labels, *row.outputs)}
+    except KeyError as fault:
+        raise InternalError(f"the server's answer cannot be read: it has no {fault}") from None
+
+
+def read_arrays(head: ReplyHead) -> dict[str, Any]:
+    """The outputs of a reply whose outputs are arrays, or lists of names.
+
+    Raises:
+        DynError: The error that the reply carries.
+        InternalError: The outputs are none.
+    """
     if not head.ok:
         raise reply_error(head)
     try:
-        given: dict[str, Any] = _decode_outputs(head.outputs)
-        outputs = {name: given[name] for name in (*row.labels, *row.outputs)}
+        outputs: dict[str, Any] = _decode_outputs(head.outputs)
         for name, value in outputs.items():
             if type(value) is _ArrayReply:
                 array = np.frombuffer(value.data)
                 outputs[name] = array if array.shape == value.shape else array.reshape(value.shape)[()]
         return outputs
-    except KeyError as fault:
-        raise InternalError(f"the server's answer cannot be read: it has no {fault}") from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
         raise InternalError(f"the server's answer cannot be read: {fault}") from None
+
+
+def read_residuals(head: ReplyHead) -> dict[str, Any]:
+    """The residuals that a reply carries, (...,) each.
+
+    Raises:
+        DynError: The error that the reply carries.
+        InternalError: There are none.
+    """
+    if not head.ok:
+        raise reply_error(head)
+    if not isinstance(head.residuals, dict):
+        raise InternalError("the server's answer carries no residuals, though they were asked for")
+    return {name: np.asarray(value, dtype=np.float64) for name, value in head.residuals.items()}
 
 
 def read_plain(head: ReplyHead) -> dict[str, Any]:

@@ -22,7 +22,9 @@ from typing import Any
 
 import zmq
 from msgspec import UNSET
+from numpy.typing import ArrayLike
 
+from dyn_service.answers import SegmentLoads, Trajectory
 from dyn_service.client.core import (
     DEFAULT_TIMEOUT_S,
     Described,
@@ -31,17 +33,20 @@ from dyn_service.client.core import (
     pack_inputs,
     pack_options,
     pack_request,
+    read_arrays,
     read_description,
     read_head,
     read_outputs,
     read_plain,
+    read_residuals,
 )
+from dyn_service.client.motion import parts
 from dyn_service.client.sockets import forks, prepare
 from dyn_service.client.state import StateCall, shortcut
 from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
 from dyn_service.protocol.messages import ReplyHead
 from dyn_service.protocol.sockets import is_writable, plain_send
-from dyn_service.queries import QUERIES, Query, RobotQueries
+from dyn_service.queries import QUERIES, Array, EffortFunction, Query, RobotQueries
 
 
 class Client:
@@ -142,6 +147,16 @@ class Client:
             PermissionDeniedError: The server does not let clients unload robots.
         """
         self._administer("unload_robot", robot=name)
+
+    def segment_inverse_dynamics(self, **arguments: Any) -> SegmentLoads:
+        """Forces and moments at the joints of measured segments: see `dyn_service.dynamics.segments`.
+
+        Args:
+            **arguments: `mass`, `inertia`, `rotation` and so on, and `method`.
+        """
+        options = {"method": arguments.pop("method")} if "method" in arguments else UNSET
+        head = self.ask("segment_inverse_dynamics", UNSET, pack_inputs(arguments), options, UNSET)
+        return SegmentLoads(**read_arrays(head))
 
     def health(self) -> dict[str, Any]:
         """Whether the server answers, its version and how long it runs."""
@@ -334,6 +349,37 @@ class RemoteRobot(Described, RobotQueries):
             self._timeout_s,
         )
         return read_outputs(head, row)
+
+    def verify(self, q: ArrayLike, v: ArrayLike, a: ArrayLike, *, gravity: ArrayLike | None = None) -> dict[str, Array]:
+        """How far the formulations are apart at a state: relative residuals by name, (...,) each."""
+        inputs = pack_inputs({"q": q, "v": v, "a": a, "gravity": gravity})
+        head = self._client.ask(
+            "inverse_dynamics", self._name, inputs, {"verify": True}, self._fingerprint, self._timeout_s
+        )
+        return read_residuals(head)
+
+    def simulate(
+        self,
+        q0: ArrayLike,
+        v0: ArrayLike,
+        tau: ArrayLike | EffortFunction | None = None,
+        *,
+        dt: float,
+        steps: int,
+        **options: Any,
+    ) -> Trajectory:
+        """The motion from `q0`, `v0` under the efforts `tau`, as `Robot.simulate`; long ones come part by part."""
+        asking = parts(self.nv, q0, v0, tau, dt=dt, steps=steps, **options)
+        try:
+            inputs, chosen = next(asking)
+            while True:
+                head = self._client.ask(
+                    "simulate", self._name, pack_inputs(inputs), chosen, self._fingerprint, self._timeout_s
+                )
+                inputs, chosen = asking.send(read_arrays(head))
+        except StopIteration as done:
+            motion: Trajectory = done.value
+            return motion
 
     def _ask_state(self, row: Query, call: StateCall, *values: Any) -> Any:
         """The answer by the short way, or None where the general one must be taken."""

@@ -16,24 +16,15 @@ Source: Matrix Formalism document, 3-D gait. Conventions: R_i turns global compo
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dyn_service.answers import SegmentLoads
 from dyn_service.errors import InvalidArgumentError
 
 Array = NDArray[np.float64]
-
-
-class SegmentLoads(NamedTuple):
-    """What acts on each segment at its proximal joint: the ankle for the foot, the knee for the shank.
-
-    force: (..., n, 3) N, global basis. moment: (..., n, 3) N m, in the basis of segment i.
-    """
-
-    force: Array
-    moment: Array
 
 
 def inverse_dynamics(

@@ -1,6 +1,6 @@
-"""The queries about the server itself: which robots it serves, how it is. They stand beside the table of `queries.py`.
+"""The queries beside the table of `queries.py`: about the server itself, and its longer computations.
 
-Their inputs and outputs are plain MessagePack values, not arrays.
+Their inputs and outputs are plain MessagePack values, except where the text says array.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from types import MappingProxyType
 class Administration:
     """One query: its name, what it does, and the meaning of what goes in and comes out, by name.
 
-    names_robot: the request's `robot` says which robot is meant.
+    names_robot: the request's `robot` says which robot is meant. slow: it is work for the worker thread.
     """
 
     name: str
     summary: str
     names_robot: bool = False
+    slow: bool = False
     inputs: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -49,8 +51,58 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 "load_robot",
                 "Serves one more robot, under the name in its description. Servers that are reachable from other "
                 "machines refuse this unless told otherwise. Loading what is already served changes nothing.",
+                slow=True,
                 inputs={"urdf": "the text of a URDF file"},
                 outputs=_DESCRIPTION,
+            ),
+            Administration(
+                "simulate",
+                "The motion of a robot under efforts, on a grid of times. A request takes a limited number of steps; a "
+                "longer motion comes in parts, each from the last state of the one before.",
+                names_robot=True,
+                slow=True,
+                inputs={
+                    "q": "array (.., nq), first positions",
+                    "v": "array (.., nv), first velocities",
+                    "tau": "array (nv) or (.., steps, nv), efforts, each held for one step; none if left out",
+                    "gravity": "array (3), m/s^2, world axes",
+                },
+                options={
+                    "dt": "s, of a step; required",
+                    "steps": "how many, at most 20000; required",
+                    "method": "`articulated` or `mass_matrix`",
+                    "integrator": "`rk4`, `semi_implicit_euler`, `implicit_midpoint` or `adaptive`",
+                    "every": "record every so many steps; 1 if left out",
+                },
+                outputs={
+                    "t": "array (K), s",
+                    "q": "array (.., K, nq)",
+                    "v": "array (.., K, nv)",
+                    "p": "array (.., K, nv), generalised momenta; of `implicit_midpoint` alone",
+                },
+            ),
+            Administration(
+                "segment_inverse_dynamics",
+                "Forces and moments at the joints of a chain of n measured segments, from the ground up.",
+                slow=True,
+                inputs={
+                    "mass": "array (n), kg",
+                    "inertia": "array (n, 3, 3), kg m^2, about the centre of mass, in the segment's basis",
+                    "rotation": "array (.., n, 3, 3), global components to the segment's",
+                    "acceleration": "array (.., n, 3), m/s^2, of the centres of mass, global basis",
+                    "omega": "array (.., n, 3), rad/s, segment's basis",
+                    "omega_dot": "array (.., n, 3), rad/s^2, segment's basis",
+                    "proximal": "array (.., n, 3), m, centre of mass to upper joint, global basis",
+                    "distal": "array (.., n, 3), m, to the lower joint; of the first segment to the centre of pressure",
+                    "ground_force": "array (.., 3), N, on the first segment, global basis",
+                    "ground_moment": "array (.., 3), N m, free moment, global basis; none if left out",
+                    "gravity": "array (3), m/s^2, global basis; (0, -9.81, 0) if left out",
+                },
+                options={"method": "`recursion` or `matrix`"},
+                outputs={
+                    "force": "array (.., n, 3), N, at the upper joints, global basis",
+                    "moment": "array (.., n, 3), N m, at the upper joints, segment's basis",
+                },
             ),
             Administration("unload_robot", "Stops serving a robot.", names_robot=True, outputs={"robot": "its name"}),
             Administration(

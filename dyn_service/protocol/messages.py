@@ -48,13 +48,14 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
-    """An answer."""
+    """An answer. `residuals`, where they were asked for: by formulation, a number, or nested lists for a batch."""
 
     v: int
     id: int
     ok: bool
     outputs: Mapping[str, Any]
     timing: Timing
+    residuals: Mapping[str, Any] | UnsetType = UNSET
 
 
 class ErrorReply(msgspec.Struct, frozen=True, gc=False):
@@ -82,6 +83,7 @@ class ReplyHead(msgspec.Struct, frozen=True, gc=False):
     outputs: Raw = Raw()
     error: dict[str, Any] | UnsetType = UNSET
     timing: Timing | UnsetType = UNSET
+    residuals: dict[str, Any] | UnsetType = UNSET
 
 
 class RequestRefusedError(Exception):

@@ -58,7 +58,7 @@ def _administration(entry: Administration) -> list[str]:
     lines = [f"### `{entry.name}`", "", entry.summary, ""]
     if entry.names_robot:
         lines += ["The request's `robot` says which robot is meant.", ""]
-    for title, names in (("input", entry.inputs), ("output", entry.outputs)):
+    for title, names in (("input", entry.inputs), ("option", entry.options), ("output", entry.outputs)):
         lines += _texts(title, names)
     return lines
 

@@ -9,12 +9,13 @@ from dyn_service import __version__
 from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
 from dyn_service.protocol.arrays import describe_value
 from dyn_service.protocol.messages import VERSION, Request
+from dyn_service.server.computations import segment_inverse_dynamics, simulate
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.registry import Registry
 
 
 class Administrator:
-    """Answers `list_robots`, `describe_robot`, `load_robot`, `unload_robot`, `health` and `stats`."""
+    """Answers the queries of `protocol.administration`."""
 
     def __init__(self, registry: Registry, metrics: Metrics, *, allow_load: bool) -> None:
         self._registry = registry
@@ -27,6 +28,8 @@ class Administrator:
             "unload_robot": self._unload_robot,
             "health": self._health,
             "stats": self._stats,
+            "simulate": lambda request: simulate(registry, request),
+            "segment_inverse_dynamics": segment_inverse_dynamics,
         }
 
     def answer(self, request: Request) -> dict[str, Any]:

@@ -12,7 +12,6 @@ arrived before it.
 from __future__ import annotations
 
 import errno
-import gc
 import logging
 import os
 import signal
@@ -41,6 +40,7 @@ from dyn_service.protocol.sockets import is_readable, plain_send
 from dyn_service.server.endpoints import DEFAULT_ENDPOINT, Bound, bind, is_local
 from dyn_service.server.guard import LOOK_EVERY_NS, Guard
 from dyn_service.server.plan import SLOW_BYTES
+from dyn_service.server.process import settle_process
 from dyn_service.server.service import Service
 from dyn_service.server.worker import Task, Worker
 
@@ -72,9 +72,6 @@ _HEARTBEAT_MS = 5000
 
 _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.SNDMORE) | _NOBLOCK
-
-_MOST_FILES = 65536
-"""Connections each take an open file."""
 
 _Envelope = tuple[bytes, bool]
 """Where a reply goes: the peer, and whether it is a REQ socket, which wants an empty frame first."""
@@ -166,7 +163,7 @@ class Server:
         if threading.current_thread() is not threading.main_thread():
             self._run()
             return
-        _settle_process()
+        settle_process()
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             self._run()
@@ -234,7 +231,7 @@ class Server:
                 while not self._stopping:
                     try:
                         self._turn()
-                    except Exception:  # what goes wrong with one message is no reason to leave the others
+                    except Exception:  # noqa: BLE001  # what goes wrong with one message is no reason to leave the others
                         _LOG.exception("a message was lost")
                         time.sleep(_TICK_MS / 1e3)
                 self._wind_up()
@@ -378,16 +375,3 @@ class Server:
         while self._worker.waiting and time.monotonic() < until:
             self._turn()
             self._deliver()
-
-
-def _settle_process() -> None:
-    """For a process that does nothing but serve: what is loaded stays, and connections may be many."""
-    gc.collect()
-    gc.freeze()  # the collector need not walk through the libraries while a control loop waits
-    with suppress(ImportError, ValueError, OSError):
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-        if soft != resource.RLIM_INFINITY and soft < most:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

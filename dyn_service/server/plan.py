@@ -124,6 +124,26 @@ class Plan:
             return {self._output: pack_output(result)}
         return {name: pack_output(getattr(result, name)) for name in self._outputs}
 
+    def residuals(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """How far the formulations are apart at the request's state, as plain values.
+
+        Velocities and accelerations that the query does not take are zero; efforts are turned into accelerations.
+
+        Raises:
+            DynError: What the robot raises.
+        """
+        q = inputs["q"]
+        still = np.zeros(self._sizes["nv"])
+        v, a, gravity = inputs.get("v", still), inputs.get("a"), inputs.get("gravity")
+        if gravity is not None and gravity.ndim != 1:
+            raise InvalidArgumentError(
+                f"with verify, gravity must have shape (3,), found {gravity.shape}", path="inputs.gravity"
+            )
+        if a is None:
+            efforts = inputs.get("tau")
+            a = still if efforts is None else self._robot.forward_dynamics(q, v, efforts, gravity=gravity)
+        return {name: x.tolist() for name, x in self._robot.verify(q, v, a, gravity=gravity).items()}
+
     def is_warm(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
         """Whether the kernel for this request has answered before; the first call may have to compile it."""
         return self._kernel(inputs, options) in self._warm

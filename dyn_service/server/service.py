@@ -13,16 +13,19 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import UNSET
 
 from dyn_service.errors import (
     DeadlineExceededError,
     DynError,
     FailedPreconditionError,
     InternalError,
+    InvalidArgumentError,
     ResourceExhaustedError,
     UnimplementedError,
 )
 from dyn_service.protocol.administration import ADMINISTRATION
+from dyn_service.protocol.arrays import describe_value
 from dyn_service.protocol.limits import Limits
 from dyn_service.protocol.messages import (
     VERSION,
@@ -59,6 +62,7 @@ class Job(msgspec.Struct, gc=False):
     inputs: Mapping[str, Any] = _NOTHING
     options: Mapping[str, Any] = _NOTHING
     slow: bool = False
+    verify: bool = False
 
 
 class Service:
@@ -156,7 +160,7 @@ class Service:
         """
         query = request.query
         if query in ADMINISTRATION:
-            return Job(request, None, received_ns, slow=query == "load_robot")
+            return Job(request, None, received_ns, slow=ADMINISTRATION[query].slow)
         if query not in QUERIES:
             known = ", ".join((*QUERIES, *ADMINISTRATION))
             raise UnimplementedError(f"there is no query '{query}'; the queries are {known}", path="query")
@@ -167,13 +171,19 @@ class Service:
                 path="model",
             )
         inputs = plan.read_inputs(request.inputs or {})
-        options = plan.read_options(request.options or {})
+        given = dict(request.options or {})
+        verify = given.pop("verify", None) or False
+        if type(verify) is not bool:
+            raise InvalidArgumentError(
+                f"verify must be true or false, found {describe_value(verify)}", path="options.verify"
+            )
+        options = plan.read_options(given)
         size = plan.result_bytes(inputs, options)
         if size > self.limits.max_reply_bytes:
             raise self._too_long(size)
         slow = max(length, size) > SLOW_BYTES or len(inputs.get("wrenches", ())) > SLOW_WRENCHES
-        slow = slow or not plan.is_warm(inputs, options)
-        return Job(request, plan, received_ns, inputs, options, slow)
+        slow = slow or verify or not plan.is_warm(inputs, options)
+        return Job(request, plan, received_ns, inputs, options, slow, verify)
 
     def _compute(self, job: Job, started: int) -> bytes:
         """The reply with the answer.
@@ -194,8 +204,10 @@ class Service:
         else:
             outputs = plan.answer(job.inputs, job.options)
             plan.mark_warm(job.inputs, job.options)
+        residuals = plan.residuals(job.inputs) if plan is not None and job.verify else UNSET
         finished = perf_counter_ns()
-        reply = encode(Reply(VERSION, request.id, True, outputs, Timing(waited / 1e3, (finished - started) / 1e3)))
+        timing = Timing(waited / 1e3, (finished - started) / 1e3)
+        reply = encode(Reply(VERSION, request.id, True, outputs, timing, residuals))
         if len(reply) > self.limits.max_reply_bytes:
             raise self._too_long(len(reply))
         return reply

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dyn_service.answers import Trajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.queries import Array, RobotQueries
+from dyn_service.queries import Array, EffortFunction, RobotQueries
 from dyn_service.sim.integrators import INTEGRATORS
 
 Integrator = Literal["rk4", "semi_implicit_euler", "implicit_midpoint", "adaptive"]
@@ -30,31 +31,11 @@ _CHECK_EVERY = 32
 """Steps between looks whether the state is still finite."""
 
 
-class Efforts(Protocol):
-    """Efforts as a function of time and state: tau (..., nv) at t (s), q, v."""
-
-    def __call__(self, t: float, q: Array, v: Array, /) -> ArrayLike:
-        """The efforts, (..., nv) N m | N."""
-
-
-@dataclass(frozen=True, eq=False)
-class Trajectory:
-    """A motion. t: (K,) s. q: (..., K, nq) rad | m. v: (..., K, nv) rad/s | m/s.
-
-    p: (..., K, nv) N m s | N s where momenta were integrated, else None.
-    """
-
-    t: Array
-    q: Array
-    v: Array
-    p: Array | None = None
-
-
 def simulate(
     robot: RobotQueries,
     q0: ArrayLike,
     v0: ArrayLike,
-    tau: ArrayLike | Efforts | None = None,
+    tau: ArrayLike | EffortFunction | None = None,
     *,
     dt: float,
     steps: int,
@@ -111,7 +92,7 @@ def simulate(
 _EffortsAt = Callable[[int, float, Array, Array], Array]
 
 
-def _efforts(tau: ArrayLike | Efforts | None, nv: int, steps: int, dt: float) -> _EffortsAt:
+def _efforts(tau: ArrayLike | EffortFunction | None, nv: int, steps: int, dt: float) -> _EffortsAt:
     """(step, t, q, v) -> the efforts that act through that step."""
     if tau is None:
         nothing = np.zeros(nv)
@@ -211,7 +192,7 @@ class _Run:
                     q_all[..., (k + 1) // self.every, :], p_all[..., (k + 1) // self.every, :] = q, p
         return Trajectory(t, q_all, robot.velocity_from_momentum(q_all, p_all), p_all)
 
-    def adaptive(self, tau: Efforts | None, method: str) -> Trajectory:
+    def adaptive(self, tau: EffortFunction | None, method: str) -> Trajectory:
         """SciPy's DOP853 with steps of its own, between the grid's times, where sampled efforts may jump."""
         from scipy.integrate import solve_ivp
 

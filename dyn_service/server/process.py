@@ -1,0 +1,22 @@
+"""Settings of a process that does nothing but serve."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import suppress
+
+_MOST_FILES = 65536
+"""Connections each take an open file."""
+
+
+def settle_process() -> None:
+    """Takes what is loaded out of the garbage collector's sight, and allows as many connections as the system does."""
+    gc.collect()
+    gc.freeze()  # the collector need not walk through the libraries while a control loop waits
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
