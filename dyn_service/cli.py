@@ -143,13 +143,33 @@ def call(
 @app.command()
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE.urdf")],
-    json_output: Annotated[bool, typer.Option("--json", help="Print the receipt as JSON.")] = False,
-) -> None:
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    dynamics: Annotated[
+        bool, typer.Option("--dynamics", help="Hold every formulation of the dynamics against the others instead.")
+    ] = False,
+    states: Annotated[int, typer.Option(min=1, metavar="N", help="Random states for --dynamics.")] = 20,
+    bound: Annotated[float, typer.Option(metavar="X", help="Largest relative residual for --dynamics.")] = 1e-9,
+) -> int:
     """Read a URDF and say what was kept, merged, defaulted, dropped and doubted."""
     from dyn_service import Robot
 
-    receipt = Robot.from_urdf(file).receipt
-    typer.echo(json.dumps(receipt.to_dict(), indent=2, ensure_ascii=False) if json_output else receipt.render())
+    robot = Robot.from_urdf(file)
+    if not dynamics:
+        receipt = robot.receipt
+        typer.echo(json.dumps(receipt.to_dict(), indent=2, ensure_ascii=False) if json_output else receipt.render())
+        return 0
+    from dyn_service.verification import survey
+
+    found = survey(robot, states=states)
+    if json_output:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        for name, residual in found["residuals"].items():
+            typer.echo(f"{name:<24}{residual:8.1e}")
+        typer.echo(f"worst {found['worst']:.1e} of {found['states']} states, bound {bound:g}")
+    if not found["worst"] <= bound:
+        _fail(f"{file}: the formulations are {found['worst']:.1e} apart, expected at most {bound:g}")
+    return 0
 
 
 @app.command()

@@ -10,6 +10,7 @@ The test suite runs a part, chosen so that every kind of joint, branch and weld 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -91,6 +92,27 @@ def test_massless_mover_leaves_out_what_has_no_answer() -> None:
         '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint></robot>'
     )
     assert set(robot.verify([0.1], [0.2], [0.3])) == ALL - NEED_FORWARD_DYNAMICS
+
+
+def check_dynamics(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dyn_service", "check", "--dynamics", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_command_prints_the_residuals() -> None:
+    done = check_dynamics(str(ROBOTS[0]), "--json", "--states", "3")
+    found = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(found["residuals"]) == ALL
+    assert found["worst"] == max(found["residuals"].values()) < BOUND
+    assert found["states"] == 3
+
+
+def test_command_fails_above_its_bound() -> None:
+    done = check_dynamics(str(ROBOTS[0]), "--bound", "1e-30")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {ROBOTS[0]}: the formulations are ")
+    assert done.stderr.endswith(" apart, expected at most 1e-30\n")
 
 
 if __name__ == "__main__":
