@@ -20,7 +20,7 @@ def render() -> str:
     parts = [BEGIN, "", "## Queries on a robot", ""]
     for row in QUERIES.values():
         parts += _query(row)
-    parts += ["## Queries about the server", ""]
+    parts += ["## Queries about the server, and longer computations", ""]
     for entry in ADMINISTRATION.values():
         parts += _administration(entry)
     return "\n".join(parts).rstrip() + "\n"

@@ -233,6 +233,8 @@ class Server:
                         self._turn()
                     except Exception:  # noqa: BLE001  # what goes wrong with one message is no reason to leave the others
                         _LOG.exception("a message was lost")
+                        while self._router.getsockopt(zmq.RCVMORE):  # what is left of it is no message of its own
+                            self._router.recv()
                         time.sleep(_TICK_MS / 1e3)
                 self._wind_up()
         finally:

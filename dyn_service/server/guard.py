@@ -13,7 +13,8 @@ import logging
 import socket
 import struct
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import zmq
@@ -54,9 +55,12 @@ class Guard:
 
     def delivered(self, frame: zmq.Frame, size: int) -> None:
         """Notes the frame of a message that has arrived."""
-        connection: Any = frame.get(zmq.SRCFD)
-        if connection in self._delivered:
-            self._delivered[connection] += size + _FRAME_BYTES
+        if not self._delivered:
+            return
+        with suppress(zmq.ZMQError):  # inproc has no connections
+            connection: Any = frame.get(zmq.SRCFD)
+            if connection in self._delivered:
+                self._delivered[connection] += size + _FRAME_BYTES
 
     def look(self) -> int:
         """Cuts off the connections that hold back too much; says how many."""
@@ -64,33 +68,51 @@ class Guard:
             return 0
         while is_readable(self._monitor):
             event = recv_monitor_message(self._monitor, zmq.NOBLOCK)
-            if event["event"] == zmq.EVENT_ACCEPTED:
-                self._delivered[event["value"]] = 0
-            else:
+            if event["event"] == zmq.EVENT_DISCONNECTED:
                 self._delivered.pop(event["value"], None)
-        cut = [connection for connection, bytes_ in self._delivered.items() if self._cut(connection, bytes_)]
-        for connection in cut:
+            elif _received(event["value"]) is not None:
+                self._delivered[event["value"]] = 0
+        excess = {
+            connection: received - delivered
+            for connection, delivered in self._delivered.items()
+            if (received := _received(connection)) is not None and received - delivered > self._most
+        }
+        for connection, count in excess.items():
+            _LOG.warning("a connection was cut off: %d bytes came in without an end", count)
             del self._delivered[connection]
-        return len(cut)
+            _reset(connection)
+        return len(excess)
 
     def close(self) -> None:
         """Ends the watch; before the socket is closed."""
         if self._monitor is not None:
             self._router.disable_monitor()
-            self._monitor.close(linger=0)
             self._monitor = None
 
-    def _cut(self, connection: int, delivered: int) -> bool:
-        with suppress(OSError, struct.error):  # closed meanwhile, or no TCP
-            borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=connection)
-            try:
-                info = borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED.size)
-                (received,) = _BYTES_RECEIVED.unpack(info)
-                if received - delivered > self._most:
-                    _LOG.warning("a connection was cut off: %d bytes came in without an end", received - delivered)
-                    borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-                    borrowed.shutdown(socket.SHUT_RDWR)
-                    return True
-            finally:
-                borrowed.detach()  # it belongs to ZeroMQ
-        return False
+
+@contextmanager
+def _borrowed(connection: int) -> Iterator[socket.socket]:
+    """ZeroMQ's connection as a socket of Python's, which does not close it."""
+    borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=connection)
+    try:
+        yield borrowed
+    finally:
+        borrowed.detach()
+
+
+def _received(connection: int) -> int | None:
+    """The bytes that came in on a connection; None if it is closed, or not TCP."""
+    try:
+        with _borrowed(connection) as borrowed:
+            (count,) = _BYTES_RECEIVED.unpack(
+                borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED.size)
+            )
+            return int(count)
+    except (OSError, struct.error):
+        return None
+
+
+def _reset(connection: int) -> None:
+    with suppress(OSError), _borrowed(connection) as borrowed:
+        borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        borrowed.shutdown(socket.SHUT_RDWR)

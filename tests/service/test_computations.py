@@ -73,7 +73,13 @@ SIMULATIONS: list[dict[str, Any]] = [
     {"dt": 1e-3, "steps": 5000, "every": 7},
     {"dt": 1e-3, "steps": 100, "tau": np.ones((100, 4))},
     {"dt": 1e-3, "steps": 100, "tau": [1.0, 2.0, 30.0, 0.1], "method": "mass_matrix"},
-    {"dt": 1e-3, "steps": 30, "tau": lambda t, q, v: 0.1 * np.cos(50.0 * t + q), "every": 3, "integrator": "semi_implicit_euler"},
+    {
+        "dt": 1e-3,
+        "steps": 30,
+        "tau": lambda t, q, v: 0.1 * np.cos(50.0 * t + q),
+        "every": 3,
+        "integrator": "semi_implicit_euler",
+    },
     {"dt": 1e-2, "steps": 20, "integrator": "adaptive", "gravity": (0.0, 0.0, -1.6)},
     {"dt": 1e-3, "steps": 5, "every": 9},
 ]

@@ -9,6 +9,7 @@ import struct
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -275,10 +276,11 @@ def test_message_without_an_end_is_cut_off(pendulum: Robot, bare: Any) -> None:
         big = request(inputs={"q": array(np.zeros((100_000, 1)))})
         with speak_zeromq(server.endpoints[0]) as peer:
             sent = 0
-            with pytest.raises(ConnectionError):
+            with suppress(ConnectionError):
                 while sent < 4 << 30:
                     peer.sendall(part)
                     sent += len(part)
+            assert sent < 4 << 30
             for _ in range(10):
                 assert honest.ask(big)["ok"]  # more in all than a connection may hold back
         assert honest.ask({"v": 1, "id": 1, "query": "stats"})["outputs"]["counters"]["cut_off"] == 1
@@ -291,12 +293,10 @@ def test_loop_outlives_its_defects(
         peer: Bare = bare(server.endpoints[0])
         with monkeypatch.context() as patch:
             patch.setattr(server.service, "accept", lambda *_: 1 / 0)
-            peer.socket.setsockopt(zmq.RCVTIMEO, 300)
-            with pytest.raises(zmq.Again):
-                peer.ask({"v": 1, "id": 1, "query": "health"})
-        peer.socket.setsockopt(zmq.RCVTIMEO, WAIT_MS)
-        assert peer.ask(request())["ok"]
-    assert "a message was lost" in caplog.text
+            peer.send(health(1))
+            while "a message was lost" not in caplog.text:
+                time.sleep(0.01)
+        assert peer.ask(health(2))["id"] == 2
 
 
 def test_a_defect_is_told_without_its_traceback(pendulum: Robot, bare: Any, caplog: pytest.LogCaptureFixture) -> None:
