@@ -43,7 +43,7 @@ def numbers(value: Any) -> Array | None:
         array = np.asarray(value)
     except ValueError:  # nested lists of unequal lengths
         return None
-    return array.astype(np.float64, copy=False) if array.dtype.kind in "fiu" or not array.size else None
+    return array.astype(np.float64, copy=False) if array.dtype.kind in "fiub" or not array.size else None
 
 
 def vector(value: Any, path: str) -> Array:

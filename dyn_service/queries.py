@@ -56,7 +56,7 @@ DEFAULT_GRAVITY = (0.0, 0.0, -9.81)
 """m/s^2, world axes: what `gravity=None` means, here and on the wire."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Wrench:
     """A torque and a force on a link, from outside the robot.
 
@@ -176,6 +176,7 @@ class RobotQueries(ABC):
     @query(
         equation="Newton-Euler (19b); with method='mass_matrix' (19a)",
         kernel={"articulated": "articulated.forward_dynamics", "mass_matrix": "mass_matrix.forward_dynamics"},
+        inverts=True,
     )
     def forward_dynamics(
         self,
@@ -210,7 +211,7 @@ class RobotQueries(ABC):
         """Joint efforts that hold the robot still at `q`: g(q)."""
         raise NotImplementedError
 
-    @query(equation="Newton-Euler (15), (18a), (20)", kernel="constraint.constraint_forces", links=True)
+    @query(equation="Newton-Euler (15), (18a), (20)", kernel="constraint.constraint_forces", links=True, inverts=True)
     def constraint_forces(
         self,
         q: Position,
@@ -273,7 +274,7 @@ class RobotQueries(ABC):
         """
         raise NotImplementedError
 
-    @query(equation="Newton-Euler (19b)", kernel="articulated.branch_inertias", links=True, control=False)
+    @query(equation="Newton-Euler (19b)", kernel="articulated.branch_inertias", links=True, control=False, inverts=True)
     def branch_inertias(self, q: Position) -> BranchInertias:
         """What the O(N) solution (19b) is made of: J_i, R_i, K_i, beta_i at every movable joint."""
         raise NotImplementedError
@@ -290,6 +291,7 @@ class RobotQueries(ABC):
             "mass_matrix": "hamilton.velocity_through_mass_matrix",
         },
         control=False,
+        inverts=True,
     )
     def velocity_from_momentum(
         self, q: Position, p: Momentum, *, method: Literal["articulated", "mass_matrix"] = "articulated"
@@ -297,7 +299,7 @@ class RobotQueries(ABC):
         """Joint velocities v = M(q)^-1 p. `method`: "articulated" is O(N), (P.5b); "mass_matrix" factors M, (P.5a)."""
         raise NotImplementedError
 
-    @query(equation="Hamilton (2), (P.1e)-(P.1g), (P.3b)", kernel="hamilton.momentum_rate", control=False)
+    @query(equation="Hamilton (2), (P.1e)-(P.1g), (P.3b)", kernel="hamilton.momentum_rate", control=False, inverts=True)
     def momentum_rate(
         self, q: Position, p: Momentum, tau: Effort, *, gravity: Gravity = None, wrenches: Wrenches = None
     ) -> MomentumRateResult:
@@ -314,7 +316,7 @@ class RobotQueries(ABC):
         """Kinetic and potential energy, and their sum."""
         raise NotImplementedError
 
-    @query(equation="Hamilton (3), (11)", kernel="hamilton.hamiltonian", links=True, control=False)
+    @query(equation="Hamilton (3), (11)", kernel="hamilton.hamiltonian", links=True, control=False, inverts=True)
     def hamiltonian(self, q: Position, p: Momentum, *, gravity: Gravity = None) -> Hamiltonian:
         """The Hamiltonian H(q, p) and its kinetic and potential parts."""
         raise NotImplementedError
@@ -352,7 +354,9 @@ class RobotQueries(ABC):
         """Inverse dynamics in body frames with its intermediate results, link by link."""
         raise NotImplementedError
 
-    @query(equation="Hamilton (1), (2): (P.5b) and (P.3b) together", kernel="hamilton.flow", control=False)
+    @query(
+        equation="Hamilton (1), (2): (P.5b) and (P.3b) together", kernel="hamilton.flow", control=False, inverts=True
+    )
     def hamiltonian_flow(
         self, q: Position, p: Momentum, tau: Effort, *, gravity: Gravity = None, wrenches: Wrenches = None
     ) -> HamiltonianFlow:
@@ -368,6 +372,7 @@ class RobotQueries(ABC):
         equation="Newton-Euler, O(N) solution of EOM, Steps 1 and 2",
         kernel={"rk4": "integration.rk4", "semi_implicit_euler": "integration.semi_implicit_euler"},
         control=False,
+        inverts=True,
     )
     def step(
         self,

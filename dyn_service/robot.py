@@ -52,7 +52,9 @@ class Robot(RobotQueries):
         self._link_index = {name: i for i, name in enumerate(self._tree.links)}
         self._signatures: dict[tuple[str, str, bool], Signature] = {}
         for row in QUERIES.values():
-            setattr(self, row.name, self._shortcut(row))
+            # A subclass that overrides a method means it; without movable joints there is no kernel to go to at once.
+            if self.nv and getattr(type(self), row.name) is getattr(RobotQueries, row.name):
+                setattr(self, row.name, self._shortcut(row))
 
     @classmethod
     def from_urdf(cls, source: str | os.PathLike[str] | Any) -> Robot:
@@ -71,7 +73,7 @@ class Robot(RobotQueries):
         return cls(loaded.read(source))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Robot, (self._description,)
+        return type(self), (self._description,)
 
     def __repr__(self) -> str:
         return f"<Robot {self.name!r}: {len(self._tree)} links, {self.nv} movable joints>"
@@ -309,7 +311,9 @@ class Robot(RobotQueries):
         source = f"def {row.name}({row.declared}):\n"
         source += f"    if {' and '.join(plain) or 'True'}:\n"
         source += "".join(f"        if {n}.__class__ is float: {n} = full({core[n]}, {n})\n" for n in numbers)
-        source += f"        try:\n            return answer(kernel({', '.join(arguments)}))\n"
+        called = f"kernel({', '.join(arguments)})"
+        answer = called if row.result_type is None else f"named({called})"
+        source += f"        try:\n            return {answer}\n"
         source += "        except (TypeError, ValueError):\n            pass\n"
         source += f"    return general({row.passed})\n"
         space: dict[str, Any] = {
@@ -317,15 +321,11 @@ class Robot(RobotQueries):
             "default_gravity": self._gravity,
             "full": np.full,
         }
-        if row.result_type is None:
-            source = source.replace("answer(", "(")
-        else:
+        if row.result_type is not None:
             labels = self._labels(row)
-            space["answer"] = lambda arrays: row.result({**labels, **dict(zip(row.outputs, arrays, strict=True))})
+            space["named"] = lambda arrays: row.result({**labels, **dict(zip(row.outputs, arrays, strict=True))})
 
         def first_call(*given: Any) -> Any:
-            if self.nv == 0:
-                raise ValueError("no kernel without movable joints; the general path answers")
             self._refuse_massless(row)
             space["kernel"] = self._kernel(self.signature(row, method))
             return space["kernel"](*given)
@@ -359,14 +359,14 @@ class Robot(RobotQueries):
         return array
 
     def _refuse_massless(self, row: Query) -> None:
-        if self._massless_joint is not None and row.name in ("forward_dynamics", "constraint_forces"):
+        if row.inverts and self.massless_joint is not None:
             raise FailedPreconditionError(
-                f"{row.name} has no answer for robot '{self.name}': what moves with joint '{self._massless_joint}' has "
+                f"{row.name} has no answer for robot '{self.name}': what moves with joint '{self.massless_joint}' has "
                 "no inertia along it, so no finite effort gives a finite acceleration"
             )
 
     @cached_property
-    def _massless_joint(self) -> str | None:
+    def massless_joint(self) -> str | None:
         """The movable joint nearest the leaves whose branch has no inertia along it, in any configuration."""
         moving = self._weld.tree
         if all(body.mass > 0.0 and np.linalg.eigvalsh(body.about_com)[0] > 0.0 for body in moving.inertia):

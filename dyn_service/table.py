@@ -51,8 +51,8 @@ class Query:
     inputs, outputs: by name. optional: the inputs that may be left out. labels: outputs that are lists of names, with
     the dimension they label. kernels: the function under `dynamics/`, as `module.function`, per choice of `selector`
     (key "" where there is none). links: the kernel's bodies are the links, fixed joints included; else only what moves.
-    control: control loops ask it, so its kernels are made before they do. declared, passed: the method's parameters as
-    they stand in a `def`, and in a call that hands them on.
+    control: control loops ask it, so its kernels are made before they do. inverts: it needs the mass matrix's inverse.
+    declared, passed: the method's parameters as they stand in a `def`, and in a call that hands them on.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Query:
     kernels: Mapping[str, str]
     links: bool
     control: bool
+    inverts: bool
     result_type: type[Any] | None
     declared: str
     passed: str
@@ -91,7 +92,12 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def query(
-    *, equation: str, kernel: str | Mapping[str, str], links: bool = False, control: bool = True
+    *,
+    equation: str,
+    kernel: str | Mapping[str, str],
+    links: bool = False,
+    control: bool = True,
+    inverts: bool = False,
 ) -> Callable[[_F], _F]:
     """Makes a declared method a row of the table, and gives it the body that asks `_evaluate` for the answer.
 
@@ -100,10 +106,11 @@ def query(
         kernel: `module.function` under `dynamics/`, or one per choice of an option, its default first.
         links: The function needs one body per link, fixed joints included.
         control: Control loops ask it: its kernels are made ahead of time by `prepare`.
+        inverts: It needs the inverse of the mass matrix, and has no answer where a massless branch moves.
     """
 
     def declare(method: _F) -> _F:
-        row = _row(method, equation, {"": kernel} if isinstance(kernel, str) else dict(kernel), links, control)
+        row = _row(method, equation, {"": kernel} if isinstance(kernel, str) else dict(kernel), links, control, inverts)
         _ROWS[row.name] = row
         inputs = ", ".join(f"{n!r}: {n}" for n in row.inputs)
         options = ", ".join(f"{n!r}: {n}" for n in row.options)
@@ -120,7 +127,9 @@ def query(
     return declare
 
 
-def _row(method: Callable[..., Any], equation: str, kernels: Mapping[str, str], links: bool, control: bool) -> Query:
+def _row(
+    method: Callable[..., Any], equation: str, kernels: Mapping[str, str], links: bool, control: bool, inverts: bool
+) -> Query:
     hints = typing.get_type_hints(method, include_extras=True)
     parameters = inspect.signature(method).parameters
     inputs: dict[str, Spec] = {}
@@ -163,6 +172,7 @@ def _row(method: Callable[..., Any], equation: str, kernels: Mapping[str, str], 
         kernels=MappingProxyType(dict(kernels)),
         links=links,
         control=control,
+        inverts=inverts,
         result_type=result_type,
         declared=declared_parameters,
         passed=passed,

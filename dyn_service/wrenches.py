@@ -28,7 +28,12 @@ def link_wrenches(
     """
     acting: list[tuple[int, Array, Array]] = []
     R_WL: Array | None = None
-    for k, wrench in enumerate([wrenches] if isinstance(wrenches, Wrench) else wrenches):
+    listed = [wrenches] if isinstance(wrenches, Wrench) else wrenches
+    if isinstance(listed, str) or not isinstance(listed, Sequence):
+        raise InvalidArgumentError(
+            f"wrenches must be a Wrench or a list of them, found {found(wrenches)}", path="inputs.wrenches"
+        )
+    for k, wrench in enumerate(listed):
         path = f"inputs.wrenches[{k}]"
         if not isinstance(wrench, Wrench):
             raise InvalidArgumentError(f"wrenches[{k}] must be a Wrench, found {found(wrench)}", path=path)

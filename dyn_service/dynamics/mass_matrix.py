@@ -5,9 +5,9 @@
 
 Psi_D^T M Psi_D is carried by composite inertias: C_i = M_i + sum over children of D_k^T C_k D_k is the inertia of
 branch i as one rigid body, and M_ij = G_j^T D_.. ^T .. D_i^T C_i G_i for j <= i; other entries vanish unless one body
-stands on the other's branch. Cost: O(N d) with d the depth, at most O(N^2); factored as L^T L without filling in those
-zeros, O(N d^2), at most O(N^3). Source: Newton-Euler document; L^T L on a tree: Featherstone, Rigid Body Dynamics
-Algorithms, 2008, 6.5.
+stands on the other's branch. Cost: O(N d) with d the depth, at most O(N^2); factored as L^T D L without filling in
+those zeros, O(N d^2), at most O(N^3). Source: Newton-Euler document; L^T D L on a tree: Featherstone, Rigid Body
+Dynamics Algorithms, 2008, 6.5.
 """
 
 from __future__ import annotations
@@ -60,28 +60,29 @@ def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenche
 
 
 def solve(tree: Tree, M: Entries, x: Mat) -> Mat:
-    """M^-1 x by M = L^T L, leaves before roots, where L has the pattern of the tree."""
+    """M^-1 x by M = L^T D L, leaves before roots, where L has the pattern of the tree and ones on its diagonal.
+
+    D is the R of (19b), so the two solutions exist for the same robots, impossible inertias included.
+    """
     chains = _chains(tree)
     L = dict(M)
     inverse: dict[int, Mat] = {}
     for k in range(tree.nv - 1, -1, -1):
-        diagonal = ca.sqrt(L[k, k])
-        inverse[k] = 1 / diagonal
+        inverse[k] = 1 / L[k, k]
         above = chains[k][1:]
-        for i in above:
-            L[k, i] = L[k, i] * inverse[k]
         for n, i in enumerate(above):
+            share = L[k, i] * inverse[k]
             for j in above[n:]:
-                L[i, j] = L[i, j] - L[k, i] * L[k, j]
+                L[i, j] = L[i, j] - share * L[k, j]
+            L[k, i] = share
     y = [x[k] for k in range(tree.nv)]
     for k in range(tree.nv - 1, -1, -1):
-        y[k] = y[k] * inverse[k]
         for i in chains[k][1:]:
             y[i] = y[i] - L[k, i] * y[k]
     for k in range(tree.nv):
+        y[k] = y[k] * inverse[k]
         for i in chains[k][1:]:
             y[k] = y[k] - L[k, i] * y[i]
-        y[k] = y[k] * inverse[k]
     return ca.vertcat(*y)
 
 

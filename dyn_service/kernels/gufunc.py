@@ -20,9 +20,8 @@ _FROM_FUNC_AND_DATA_AND_SIGNATURE = 31
 @cache
 def _constructor() -> Callable[..., Any]:
     umath = importlib.import_module("numpy._core._multiarray_umath")  # the capsule has no public name
-    ctypes.pythonapi.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    ctypes.pythonapi.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    table = ctypes.pythonapi.PyCapsule_GetPointer(umath._UFUNC_API, None)
+    prototype = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    table = prototype(("PyCapsule_GetPointer", ctypes.pythonapi))(umath._UFUNC_API, None)
     address = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))[_FROM_FUNC_AND_DATA_AND_SIGNATURE]
     kind = ctypes.PYFUNCTYPE(
         ctypes.py_object,  # the new ufunc

@@ -10,7 +10,8 @@ A module has four functions.
 The last block of a batch may be short; its idle lanes repeat its last state, and nothing is written from them. So a
 state's result is the same to the last bit wherever in a batch it stands, and no lane computes on garbage.
 
-Arithmetic carries the flags reassoc, nsz, contract and arcp, never nnan or ninf: a NaN stays a NaN.
+Arithmetic carries the flags reassoc, nsz, contract and arcp, never nnan or ninf: a NaN stays a NaN in every output that
+depends on it. (An output that does not, such as a constant entry of the mass matrix, stays what it is.)
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ from dyn_service.kernels.trig import sincos, vector_intrinsic
 _DOUBLE = ir.DoubleType()
 _I64 = ir.IntType(64)
 _POINTER = ir.PointerType()
+
+MOST_STACK_BYTES = 64 << 10
+"""Larger buffers of a kernel come from the heap."""
+
 _FLAGS = ("reassoc", "nsz", "contract", "arcp")
 
 
@@ -118,7 +123,8 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
         elif operation == ca.OP_OUTPUT:
             operand, entry = function.instruction_output(k)
             offset = _integer(size * (first_out[operand] + entry))
-            b.store(work[function.instruction_input(k)[0]], _at(b, target, offset), align=size)
+            if not _is_zero(work[function.instruction_input(k)[0]]):  # the loop has cleared the buffer
+                b.store(work[function.instruction_input(k)[0]], _at(b, target, offset), align=size)
         elif operation in emit:
             values = [work[index] for index in function.instruction_input(k)]
             work[function.instruction_output(k)[0]] = emit[operation](*values)
@@ -126,6 +132,10 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
             raise NotImplementedError(f"CasADi operation {operation} has no lowering")
     b.ret_void()
     return emitted
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, ir.Constant) and value.constant[0] == 0.0
 
 
 class _loop_over:  # noqa: N801 - reads as a statement
@@ -257,9 +267,12 @@ def _emit_loop(
     def entry_of(table: Any, kind: Any, index: int) -> Any:
         return b.load(_at(b, table, _integer(8 * index)), typ=kind)
 
-    source = b.alloca(vector, sum(operand.size for operand in inputs))
-    target = b.alloca(vector, sum(operand.size for operand in outputs))
-    source.align = target.align = size
+    source_bytes, target_bytes = (size * sum(operand.size for operand in side) for side in (inputs, outputs))
+    scratch, source = _scratch(module, b, source_bytes + target_bytes, align=size)
+    target = _at(b, source, _integer(source_bytes))
+    clear = ir.Constant(vector, [0.0] * vector.count)
+    with _loop_over(b, _integer(target_bytes), step=size) as offset:
+        b.store(clear, _at(b, target, offset), align=size)
     count = entry_of(dims, _I64, 0)
     bases = [entry_of(args, _POINTER, k) for k in range(len(operands))]
     strides = [entry_of(steps, _I64, k) for k in range(len(operands))]
@@ -302,7 +315,27 @@ def _emit_loop(
         b.call(body, [source, target])
         for k, (first, operand) in enumerate(zip(_running(o.size for o in outputs), outputs, strict=False)):
             move(scatter, target, first, len(inputs) + k, operand)
+    if scratch is not None:
+        b.call(_library_function(module, "free", ir.VoidType(), [_POINTER]), [scratch])
     b.ret_void()
+
+
+def _scratch(module: ir.Module, b: ir.IRBuilder, size: int, align: int) -> tuple[Any, Any]:
+    """Memory for one call: what to free at its end (None on the stack), and where the aligned buffer begins.
+
+    A thread's stack may be small, and nobody looks where it ends: large buffers come from the heap.
+    """
+    scratch = None
+    if size <= MOST_STACK_BYTES:
+        memory = b.alloca(ir.IntType(8), size=_integer(size + align))
+    else:
+        memory = scratch = b.call(_library_function(module, "malloc", _POINTER, [_I64]), [_integer(size + align)])
+    address = b.add(b.ptrtoint(memory, _I64), _integer(align - 1))
+    return scratch, b.inttoptr(b.and_(address, _integer(-align)), _POINTER)
+
+
+def _library_function(module: ir.Module, name: str, returns: Any, takes: list[Any]) -> ir.Function:
+    return ir.Function(module, ir.FunctionType(returns, takes), name)
 
 
 def _running(sizes: Any) -> list[int]:

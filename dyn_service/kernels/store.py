@@ -20,6 +20,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from dyn_service import __version__
 from dyn_service.errors import PermissionDeniedError
 
 _LOG = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ def folder() -> Path | None:
 @cache
 def _shape() -> bytes:
     """Digest of the sources and libraries that decide what code comes out."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(__version__.encode())
     package = Path(__file__).parent.parent
     for entry in _SHAPING_SOURCES:
         path = package / entry

@@ -30,7 +30,7 @@ from dyn_service.model.inertia import NOTHING, BodyInertia, combine
 MotionType = Literal["revolute", "prismatic", "fixed"]
 
 SNAP = 1e-14
-"""Placement entries below this share of their scale are roundings of `rpy` multiples of pi/2, and are taken as zero."""
+"""Entries of rotations, and of places in m, this near to 0 or +-1 are roundings of `rpy` in multiples of pi/2."""
 
 
 @dataclass(frozen=True, eq=False)
