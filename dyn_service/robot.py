@@ -339,6 +339,8 @@ class Robot(RobotQueries):
     def _argument(self, row: Query, name: str, value: Any) -> Array:
         """An input as an array of doubles, its core shape checked."""
         if value is None:
+            if name not in row.optional:
+                raise InvalidArgumentError(f"{row.name} needs the input '{name}'", path=f"inputs.{name}")
             return self._gravity
         spec = row.inputs[name]
         core = spec.dims(self._sizes(links=row.links))

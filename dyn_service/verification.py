@@ -59,7 +59,9 @@ def residuals(
     p = _times(M, v)
     terms = robot.equation_terms(q, v, tau, gravity=g)
     right = terms.velocity_forces + terms.gravity_forces
-    effort = np.maximum(np.abs(tau), np.abs(bias))
+    # At rest without load all efforts are rounding of zero; then what counts is that of a unit acceleration.
+    unit = np.abs(M).max(axis=(-2, -1), initial=0.0)[..., None]
+    effort = np.maximum(np.maximum(np.abs(tau), np.abs(bias)), unit)
     found = {
         "mass_matrix": _relative(_times(M, a) + bias, tau, effort),
         "projected": _relative(_times(terms.mass_matrix, a) - right, tau, effort),
@@ -74,7 +76,7 @@ def residuals(
     rate = (np.sum(a * p, axis=-1) + np.sum(v * derivative, axis=-1)) / 2 + np.sum(v * weight, axis=-1)
     powers = np.sum(np.abs(v) * effort, axis=-1)
     found["power"] = _relative(np.sum(v * tau, axis=-1)[..., None], rate[..., None], powers[..., None])
-    found |= _explicit(robot, q, v, a, tau, g)
+    found |= _explicit(robot, q, v, a, tau, g, unit)
     try:
         for name, method in (("articulated", "articulated"), ("mass_matrix_solution", "mass_matrix")):
             solved = robot.forward_dynamics(q, v, tau, gravity=g, method=method)  # type: ignore[arg-type]
@@ -105,7 +107,7 @@ def survey(robot: Robot, *, states: int = 20, seed: int = 0) -> dict[str, Any]:
     return {"residuals": found, "worst": float(np.max(list(found.values()))), "states": states}
 
 
-def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array) -> dict[str, Array]:
+def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, unit: Array) -> dict[str, Array]:
     """What the explicit operators say, state by state."""
     lead = q.shape[:-1]
     names = ["influence_operators", "constraint_power"]
@@ -115,7 +117,7 @@ def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array) 
     for index in np.ndindex(lead):
         world = WorldEquations(robot.tree, q[index], v[index], g)
         efforts = world.mass_matrix @ a[index] + world.C
-        scale = np.maximum(np.abs(tau[index]), np.abs(world.C))
+        scale = np.maximum(np.maximum(np.abs(tau[index]), np.abs(world.C)), unit[index])
         found["influence_operators"][index] = _relative(efforts, tau[index], scale)
         inertial = np.einsum("nij,nj->ni", world.M, world.acceleration(a[index])) + world.B - world.applied
         powers = inertial * world.velocity

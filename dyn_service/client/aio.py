@@ -37,6 +37,7 @@ from dyn_service.client.core import (
     read_outputs,
     read_plain,
     read_residuals,
+    refused_endpoint,
 )
 from dyn_service.client.motion import parts
 from dyn_service.client.sockets import prepare
@@ -215,7 +216,11 @@ class AsyncClient:
     def _connect(self) -> zmq.asyncio.Socket:
         context = zmq.asyncio.Context(shadow=self._given_context or zmq.Context.instance())
         self._socket = prepare(context.socket(zmq.DEALER))
-        self._socket.connect(self._endpoint)
+        try:
+            self._socket.connect(self._endpoint)
+        except zmq.ZMQError as fault:
+            self._socket.close()
+            raise refused_endpoint(self._endpoint, fault) from None
         self._reader = asyncio.get_running_loop().create_task(self._read(self._socket))
         return self._socket
 

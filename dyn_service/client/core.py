@@ -55,6 +55,14 @@ def check_endpoint(endpoint: str) -> str:
     return endpoint
 
 
+def refused_endpoint(endpoint: str, fault: Exception) -> InvalidArgumentError:
+    """What to raise where ZeroMQ does not take an endpoint."""
+    return InvalidArgumentError(
+        f"endpoint must look like tcp://127.0.0.1:5755, ipc:///path or inproc://name, found {endpoint!r}: {fault}",
+        path="endpoint",
+    )
+
+
 def check_timeout(timeout_s: float) -> float:
     """The time limit in seconds, if it is one.
 

@@ -39,6 +39,7 @@ from dyn_service.client.core import (
     read_outputs,
     read_plain,
     read_residuals,
+    refused_endpoint,
 )
 from dyn_service.client.motion import parts
 from dyn_service.client.sockets import forks, prepare
@@ -285,7 +286,11 @@ class Client:
     def _connect(self) -> None:
         context = self._given_context or zmq.Context.instance()
         self._socket = prepare(context.socket(zmq.DEALER))
-        self._socket.connect(self._endpoint)
+        try:
+            self._socket.connect(self._endpoint)
+        except zmq.ZMQError as fault:
+            self._socket.close()
+            raise refused_endpoint(self._endpoint, fault) from None
         self._send = plain_send(self._socket)
         self._receive = self._socket.recv
         self._armed_s = -1.0

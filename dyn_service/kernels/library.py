@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import store
 from dyn_service.kernels.gufunc import make_gufunc
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host
@@ -15,6 +16,9 @@ from dyn_service.model.tree import Tree
 
 ENTRY = "loop"
 """The function in the machine code that NumPy calls."""
+
+MOST_OPERATIONS = 200_000
+"""Operations of one kernel: some twenty seconds of compiling. The largest of a 100-joint robot have half of it."""
 
 
 @dataclass(eq=False)
@@ -53,6 +57,12 @@ class KernelLibrary:
             from dyn_service.kernels.lower import lower
 
             model = as_given(self.links) if signature.links else simplest(self.bodies)
-            code = compile_ir(lower(trace(model, signature), machine.lanes, ENTRY))
+            graph = trace(model, signature)
+            if graph.operations > MOST_OPERATIONS:
+                raise ResourceExhaustedError(
+                    f"{signature.name} of robot '{self.links.name}' takes {graph.operations} operations, more than the "
+                    f"{MOST_OPERATIONS} that are compiled: its {len(self.links)} links are too many for this query"
+                )
+            code = compile_ir(lower(graph, machine.lanes, ENTRY))
             store.save(name, code)
         return code

@@ -32,6 +32,9 @@ _DOUBLE = ir.DoubleType()
 _I64 = ir.IntType(64)
 _POINTER = ir.PointerType()
 
+BLOCK_INSTRUCTIONS = 2000
+"""The code generator's time grows faster than a block's length, so long kernels are cut into blocks."""
+
 MOST_STACK_BYTES = 64 << 10
 """Larger buffers of a kernel come from the heap."""
 
@@ -96,6 +99,7 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
     def number(value: float) -> Any:
         return ir.Constant(vector, [value] * vector.count)
 
+    zero = number(0.0)
     add, sub, mul, div, neg = (flagged(f) for f in (b.fadd, b.fsub, b.fmul, b.fdiv, b.fneg))
     sqrt = vector_intrinsic(module, "sqrt", vector, 1)
     emit: dict[int, Callable[..., Any]] = {
@@ -113,9 +117,14 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
         ca.OP_ASSIGN: lambda x: x,
     }
     for k in range(function.n_instructions()):
+        if k % BLOCK_INSTRUCTIONS == BLOCK_INSTRUCTIONS - 1:
+            following = b.append_basic_block()
+            b.branch(following)
+            b.position_at_end(following)
         operation = function.instruction_id(k)
         if operation == ca.OP_CONST:
-            work[function.instruction_output(k)[0]] = number(function.instruction_constant(k))
+            value = function.instruction_constant(k)
+            work[function.instruction_output(k)[0]] = number(value) if value else zero
         elif operation == ca.OP_INPUT:
             operand, entry = function.instruction_input(k)
             offset = _integer(size * (first_in[operand] + entry))
@@ -123,7 +132,7 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
         elif operation == ca.OP_OUTPUT:
             operand, entry = function.instruction_output(k)
             offset = _integer(size * (first_out[operand] + entry))
-            if not _is_zero(work[function.instruction_input(k)[0]]):  # the loop has cleared the buffer
+            if work[function.instruction_input(k)[0]] is not zero:  # the loop has cleared the buffer
                 b.store(work[function.instruction_input(k)[0]], _at(b, target, offset), align=size)
         elif operation in emit:
             values = [work[index] for index in function.instruction_input(k)]
@@ -132,10 +141,6 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
             raise NotImplementedError(f"CasADi operation {operation} has no lowering")
     b.ret_void()
     return emitted
-
-
-def _is_zero(value: Any) -> bool:
-    return isinstance(value, ir.Constant) and value.constant[0] == 0.0
 
 
 class _loop_over:  # noqa: N801 - reads as a statement

@@ -75,11 +75,16 @@ def load(name: str) -> bytes | None:
     _refuse_unsafe(place)
     path = place / name
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        # Neither a link nor a pipe, which would not end, is what this store wrote.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError:
         return None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        return None
     with os.fdopen(descriptor, "rb") as file:
-        _refuse_unsafe(path, os.fstat(file.fileno()))
+        _refuse_unsafe(path, status)
         content = file.read()
     digest, code = content[:32], content[32:]
     if hashlib.sha256(code).digest() != digest:
@@ -99,9 +104,13 @@ def save(name: str, code: bytes) -> None:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         _refuse_unsafe(place)
         handle, temporary = tempfile.mkstemp(dir=place, prefix=".new-")
-        with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(code).digest() + code)
-        os.replace(temporary, place / name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(code).digest() + code)
+            os.replace(temporary, place / name)
+        except OSError:
+            os.unlink(temporary)
+            raise
         _prune(place)
     except OSError as error:
         if isinstance(error, PermissionDeniedError):
@@ -110,11 +119,14 @@ def save(name: str, code: bytes) -> None:
 
 
 def _prune(place: Path) -> None:
-    files = [entry for entry in os.scandir(place) if entry.is_file(follow_symlinks=False)]
-    if len(files) > MOST_FILES:
-        for entry in sorted(files, key=lambda entry: entry.stat().st_mtime)[: len(files) - MOST_FILES]:
-            with contextlib.suppress(OSError):
-                os.unlink(entry.path)
+    files = []
+    for entry in os.scandir(place):
+        with contextlib.suppress(OSError):  # another process may be making room too
+            if entry.is_file(follow_symlinks=False):
+                files.append((entry.stat().st_mtime, entry.path))
+    for _, path in sorted(files)[: max(0, len(files) - MOST_FILES)]:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 def _refuse_unsafe(path: Path, status: os.stat_result | None = None) -> None:

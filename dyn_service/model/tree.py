@@ -24,6 +24,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dyn_service.errors import UrdfError
 from dyn_service.model.description import Description, Joint, Link, Matrix, Mimic, Note, Vector
 from dyn_service.model.inertia import NOTHING, BodyInertia, combine
 
@@ -31,6 +32,10 @@ MotionType = Literal["revolute", "prismatic", "fixed"]
 
 SNAP = 1e-14
 """Entries of rotations, and of places in m, this near to 0 or +-1 are roundings of `rpy` in multiples of pi/2."""
+
+
+_HUGE = 1e100
+"""kg m^2; beyond it products of inertias and lengths leave the range of doubles."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +268,16 @@ def _inertia(link: Link) -> BodyInertia:
     if link.inertial is None:
         return NOTHING
     R = link.inertial.rotation
-    return BodyInertia.of_centre(link.inertial.mass, link.inertial.com, R @ link.inertial.inertia @ R.T)
+    with np.errstate(over="ignore", invalid="ignore"):
+        body = BodyInertia.of_centre(link.inertial.mass, link.inertial.com, R @ link.inertial.inertia @ R.T)
+    if not (np.abs(body.about_origin).max() < _HUGE and np.abs(body.moment).max() < _HUGE):
+        raise UrdfError(
+            f"the inertia about the link's origin is {np.abs(body.about_origin).max():g} kg m^2, expected less than "
+            f"{_HUGE:g}",
+            line=link.line or None,
+            element=f"link '{link.name}' inertial",
+        )
+    return body
 
 
 def _limits(movable: list[Joint]) -> Limits:

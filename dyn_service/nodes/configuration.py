@@ -118,6 +118,8 @@ def parse_document(text: str, file: str) -> Document:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or "malformed YAML"
         raise ConfigurationError(f"not YAML: {problem}", file=file, line=mark.line + 1 if mark else None) from None
+    except RecursionError:  # deep nesting, or an alias to what contains it
+        raise ConfigurationError("the values are nested too deep", file=file) from None
     except yaml.YAMLError as error:
         raise ConfigurationError(f"not YAML: {error}".partition("\n")[0], file=file) from None
     finally:

@@ -34,7 +34,7 @@ _DESCRIPTION = {
     "joint_names": "the movable joints, in the order of `q`",
     "link_names": "every link, parent before child",
     "all_joint_names": "every URDF joint, fixed ones too: the rows of `constraint_forces`",
-    "joint_types": "by joint, in the order of `all_joint_names`",
+    "joint_types": "by movable joint, in the order of `joint_names`",
     "limits": "`lower`, `upper`, `velocity`, `effort`: lists in the order of `q`, nil where there is none",
     "gravity": "m/s^2, world axes: what a request without `gravity` means",
 }

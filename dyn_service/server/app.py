@@ -185,6 +185,7 @@ class Server:
                 _LOG.warning("%s is open to other machines, and whoever reaches it may ask anything", endpoint)
         self._context = zmq.Context() if self._owns_context else self._given_context or zmq.Context.instance()
         router = self._context.socket(zmq.ROUTER)
+        self._guard = Guard(router, 2 * self._limits.max_message_bytes)
         try:
             router.setsockopt(zmq.ROUTER_MANDATORY, 1)
             router.setsockopt(zmq.SNDHWM, _UNREAD)
@@ -195,14 +196,13 @@ class Server:
             router.setsockopt(zmq.RCVTIMEO, _TICK_MS)
             if any("[" in endpoint for endpoint in self._asked):
                 router.setsockopt(zmq.IPV6, 1)
-            self._guard = Guard(router, 2 * self._limits.max_message_bytes)
             self._bells = (os.urandom(16), os.urandom(16))
             self._worker_bell, self._stop_bell = self._bells
             self._bell_endpoint = f"inproc://dyn-server-{os.urandom(16).hex()}"
             router.bind(self._bell_endpoint)
             self._bound = tuple(bind(router, endpoint) for endpoint in self._asked)
         except BaseException:
-            router.disable_monitor()
+            self._guard.close()
             router.close(linger=0)
             if self._owns_context:
                 self._context.term()
@@ -360,6 +360,9 @@ class Server:
     def _deliver(self) -> None:
         """Sends the replies that the worker has ready."""
         for task, reply in self._worker.collect():
+            if len(reply) > SLOW_BYTES and self._lent_bytes() + len(reply) > self._limits.max_waiting_bytes:
+                self._traffic.refused_busy += 1
+                reply = task.refuse(ResourceExhaustedError("the server is busy: long replies wait to be read"))
             self._send(task.envelope, reply)
 
     def _lent_bytes(self) -> int:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
+
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from dyn_service.protocol.arrays import describe_value, pack_output, unpack_array
 from dyn_service.protocol.messages import Request
@@ -45,7 +47,7 @@ def simulate(registry: Registry, request: Request) -> dict[str, Any]:
     from dyn_service.sim.simulate import simulate as run  # not at the top: it brings SciPy
 
     robot = registry.get(request.robot).robot
-    if request.model and request.model != robot.fingerprint:
+    if request.model not in (UNSET, None, robot.fingerprint):
         raise FailedPreconditionError(
             f"robot '{robot.name}' has fingerprint {robot.fingerprint}, the request was made for {request.model}",
             path="model",

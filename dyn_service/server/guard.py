@@ -87,6 +87,7 @@ class Guard:
         """Ends the watch; before the socket is closed."""
         if self._monitor is not None:
             self._router.disable_monitor()
+            self._monitor.close(linger=0)
             self._monitor = None
 
 

@@ -165,7 +165,7 @@ class Service:
             known = ", ".join((*QUERIES, *ADMINISTRATION))
             raise UnimplementedError(f"there is no query '{query}'; the queries are {known}", path="query")
         plan = self.registry.get(request.robot).plans[query]
-        if request.model and request.model != plan.fingerprint:
+        if request.model not in (*plan.models, None):
             raise FailedPreconditionError(
                 f"robot '{request.robot}' has fingerprint {plan.fingerprint}, the request was made for {request.model}",
                 path="model",

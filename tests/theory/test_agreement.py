@@ -9,17 +9,20 @@ The test suite runs a part, chosen so that every kind of joint, branch and weld 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from dyn_service.queries import QUERIES
 from dyn_service.robot import Robot
 from dyn_service.verification import survey
-from tests.conftest import ROBOTS
+from tests.conftest import ROBOTS, URDF
 from tests.oracle.example_robots import SUPPORTED, path_of
 from tests.random_robots import random_urdf
 
@@ -77,13 +80,55 @@ def test_batches_and_single_states() -> None:
     }
 
 
-def test_residual_is_reported_where_formulations_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    robot = Robot.from_urdf(ROBOTS[0])
-    q, v, a = np.random.default_rng(0).normal(size=(3, robot.nv))
-    right = robot.mass_matrix
+def scaled(result: Any) -> Any:
+    """The same answer, a thousandth off in every number."""
+    if isinstance(result, np.ndarray):
+        return 1.001 * result
+    changed = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
+    return type(result)(**{n: 1.001 * x if isinstance(x, np.ndarray | float) else x for n, x in changed.items()})
 
-    monkeypatch.setattr(robot, "mass_matrix", lambda q: 1.001 * right(q))
-    assert robot.verify(q, v, a)["mass_matrix"] > 1e-5
+
+SOURCES = {
+    "mass_matrix": {"mass_matrix"},
+    "equation_terms": {"projected"},
+    "body_recursion": {"body_recursion"},
+    "constraint_forces": {"constraint_forces"},
+    "momentum": {"momentum"},
+    "velocity_from_momentum": {"velocity_from_momentum"},
+    "momentum_rate": {"momentum_rate"},
+    "momentum_derivative": {"momentum_rate", "power"},
+    "energy": {"energy"},
+    "gravity_forces": {"power"},
+    "forward_dynamics": {"articulated", "mass_matrix_solution"},
+    "inverse_dynamics": {"influence_operators", "constraint_power"},
+}
+"""Which residuals must tell of a query that is a thousandth off."""
+
+
+@pytest.mark.parametrize("query", SOURCES)
+@pytest.mark.parametrize("wrong", [scaled, lambda result: np.full_like(result, np.nan)], ids=["scaled", "nan"])
+def test_residual_tells_of_a_wrong_answer(monkeypatch: pytest.MonkeyPatch, query: str, wrong: Any) -> None:
+    robot = Robot.from_urdf(URDF / "scara.urdf")
+    q, v, a = np.random.default_rng(0).normal(size=(3, robot.nv))
+    right = getattr(robot, query)
+    if QUERIES[query].result_type is not None:  # a named result has no one array to fill
+        wrong = scaled
+    monkeypatch.setattr(robot, query, lambda *args, **options: wrong(right(*args, **options)))
+    found = robot.verify(q, v, a)
+    for name in SOURCES[query]:
+        assert not found[name] < 1e-6
+    assert not survey(robot, states=3)["worst"] < 1e-6
+
+
+def test_every_residual_can_tell() -> None:
+    """`influence_solution` takes its matrices from the document's own equations; a test of (19b) there holds these."""
+    assert set().union(*SOURCES.values()) == ALL - {"influence_solution"}
+
+
+def test_rest_without_load_is_no_disagreement() -> None:
+    robot = Robot.from_urdf(URDF / "scara.urdf")
+    still = np.zeros(robot.nv)
+    assert max(robot.verify(still, still, still, gravity=(0, 0, 0)).values()) < BOUND
 
 
 def test_massless_mover_leaves_out_what_has_no_answer() -> None:

@@ -104,21 +104,52 @@ def test_progress_goes_from_nothing_to_all(arm: Robot) -> None:
 @pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "implicit_midpoint"])
 def test_divergence_is_told_in_words(arm: Robot, integrator: str) -> None:
     with pytest.raises(
-        FailedPreconditionError, match=r"the simulation diverged within 32 steps before step \d+ \(t = "
+        FailedPreconditionError, match=r"the simulation diverged (within 32 steps before|in) step \d+ \(t = "
     ):
         arm.simulate(*start(arm), lambda t, q, v: 1e6 * q, dt=0.5, steps=2000, integrator=integrator)
+
+
+def test_divergence_of_the_adaptive_steps_ends(arm: Robot) -> None:
+    with pytest.raises(FailedPreconditionError, match=r"simulation (needs more than 100000 evaluations|diverged in)"):
+        arm.simulate(*start(arm), lambda t, q, v: 1e6 * v, dt=1.0, steps=3, integrator="adaptive")
+
+
+def test_midpoint_that_is_not_found_is_told(arm: Robot) -> None:
+    q, v = start(arm)
+    with pytest.raises(FailedPreconditionError, match=r"the midpoint of step 1 .* was not found|diverged in step 1"):
+        arm.simulate(q, 50.0 + v, dt=1.0, steps=2, integrator="implicit_midpoint")
 
 
 FAULTS: list[tuple[str, Callable[[Robot], Any], str]] = [
     ("dt", lambda r: r.simulate(*start(r), dt=0.0, steps=1), "dt must be a positive time in s, found 0.0"),
     ("dt", lambda r: r.simulate(*start(r), dt=np.nan, steps=1), "dt must be a positive time in s, found nan"),
-    ("steps", lambda r: r.simulate(*start(r), dt=1.0, steps=0), "steps and every must be at least 1, found 0 and 1"),
+    (
+        "steps",
+        lambda r: r.simulate(*start(r), dt=1.0, steps=0),
+        "steps and every must be whole numbers, at least 1, found 0 and 1",
+    ),
     (
         "integrator",
         lambda r: r.simulate(*start(r), dt=1.0, steps=1, integrator="euler"),
         "integrator must be one of rk4, semi_implicit_euler, implicit_midpoint, adaptive, found 'euler'",
     ),
-    ("q0", lambda r: r.simulate([0.0], [0.0] * 4, dt=1.0, steps=1), "q0 has shape (1,), expected (..., 4)"),
+    ("q0", lambda r: r.simulate([0.0], [0.0] * 4, dt=1.0, steps=1), "q0 must be (..., 4) numbers, found list [0.0]"),
+    (
+        "method",
+        lambda r: r.simulate(*start(r), dt=1.0, steps=1, method="magic", integrator="implicit_midpoint"),
+        "method must be one of articulated, mass_matrix, found 'magic'",
+    ),
+    (
+        "steps",
+        lambda r: r.simulate(*start(r), dt=1.0, steps="3"),
+        "steps and every must be whole numbers, at least 1, found '3' and 1",
+    ),
+    ("v0", lambda r: r.simulate([0.0] * 4, "fast", dt=1.0, steps=1), "v0 must be (..., 4) numbers, found str 'fast'"),
+    (
+        "inputs",
+        lambda r: r.simulate(np.zeros((2, 4)), np.zeros((3, 4)), dt=1.0, steps=1),
+        "the leading axes of q0 (2,), v0 (3,) and tau () do not broadcast against each other",
+    ),
     (
         "tau",
         lambda r: r.simulate(*start(r), np.zeros((7, 4)), dt=1.0, steps=3),
