@@ -217,6 +217,23 @@ class Robot(RobotQueries):
 
         return simulate(self, q0, v0, tau, dt=dt, steps=steps, **options)
 
+    def constraint_basis(self, joint: str) -> Array:
+        """Directions in which a joint carries load, Newton-Euler (20): (6, 5) in joint axes, (6, 6) for a fixed joint.
+
+        `basis.T @ wrench` are the components of a joint's wrench along them.
+
+        Raises:
+            NotFoundError: There is no joint of that name.
+        """
+        from dyn_service.dynamics.constraint import basis
+
+        if joint not in self.all_joint_names:
+            raise NotFoundError(
+                f"robot '{self.name}' has no joint '{joint}'; its joints are {', '.join(self.all_joint_names)}",
+                path="joint",
+            )
+        return basis(self._tree, self._tree.joints.index(joint))
+
     def evaluate(
         self, query: str, inputs: Mapping[str, Any], options: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:

@@ -4,17 +4,20 @@
     actuation  = G^T F                                                            (18a)
     constraint = F - G G^T F = G^ G^^T F                                          (20)
 
-G has unit length, so subtracting its part leaves the five-dimensional complement G^. Cost: O(N) over links, not bodies.
+G has unit length, so subtracting its part leaves the part in the five-dimensional complement G^, of which `basis` gives
+an orthonormal basis: G^T G^ = 0, G^^T G^ = e. Cost: O(N) over links, not bodies.
 """
 
 from __future__ import annotations
 
 import casadi as ca
+import numpy as np
 
 from dyn_service.dynamics.articulated import forward_dynamics
 from dyn_service.dynamics.newton_euler import joint_loads
 from dyn_service.dynamics.spatial import Mat
 from dyn_service.dynamics.sweeps import Stack
+from dyn_service.model.description import Matrix
 from dyn_service.model.tree import Tree
 
 
@@ -32,3 +35,20 @@ def constraint_forces(
         "actuation": ca.vertcat(*(along[i] if tree.dof[i] >= 0 else ca.DM.zeros(1) for i in rows)),
         "constraint": ca.vertcat(*(ca.densify(across[i]) for i in rows)),
     }
+
+
+def basis(tree: Tree, i: int) -> Matrix:
+    """G^ of body i's joint, (20): (6, 5), columns along which it carries load; (6, 6) for a fixed joint, which carries
+    all.
+
+    In joint axes, angular part first. The first columns lie across the axis in the space of the free one, the others
+    are that of the other kind: for a turning joint two torques, then three forces.
+    """
+    axis = tree.axis[i]
+    across = np.linalg.svd(axis[None, :])[2][1:].T
+    three, none = np.eye(3), np.zeros((3, 3))
+    if tree.motion[i] == "revolute":
+        return np.block([[across, none], [np.zeros((3, 2)), three]])
+    if tree.motion[i] == "prismatic":
+        return np.block([[np.zeros((3, 2)), three], [across, none]])
+    return np.eye(6)

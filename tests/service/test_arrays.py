@@ -74,7 +74,11 @@ def test_long_outputs_are_lent_not_copied() -> None:
     assert unpack_array(over_the_wire(pack_output(array)), "q").tolist() == array.tolist()
 
 
-@pytest.mark.parametrize("value", ["x", [True], np.array([1j]), [[1], [1, 2]], [None], object(), b"abc"], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "value",
+    ["x", [True], np.array([1j]), [[1], [1, 2]], [None], object(), b"abc"],
+    ids=lambda value: type(value).__name__,
+)
 def test_what_is_no_array_of_numbers(value: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="q must be") as found:
         pack_array(value, "inputs.q")

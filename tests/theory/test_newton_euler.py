@@ -9,6 +9,7 @@ from scipy import sparse
 
 from dyn_service.dynamics import articulated, newton_euler
 from dyn_service.dynamics.influence import WorldEquations, nilpotency, phi, psi
+from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.model.tree import Tree, weld
 from dyn_service.model.urdf import read_file, read_text
 from dyn_service.robot import Robot
@@ -245,6 +246,29 @@ class TestEquations:
                 ]
             )
             same(X @ full @ X.T, J[i], 1e-10)
+
+
+def test_20_constraint_basis(state: tuple) -> None:
+    """G^T G^ = 0, G^^T G^ = e; its components and the actuation are the whole wrench, and the constraint is G^ G^^T F."""
+    robot, world, a, tau = state
+    free = robot.inverse_dynamics(world.q, world.v, a)
+    loads = robot.constraint_forces(world.q, world.v, free)
+    assert {robot.tree.motion[robot.tree.joints.index(name)] for name in loads.joints} > {"fixed"}
+    for row, name in enumerate(loads.joints):
+        i = robot.tree.joints.index(name)
+        G_hat = robot.constraint_basis(name)
+        assert G_hat.shape == ((6, 6) if robot.tree.motion[i] == "fixed" else (6, 5))
+        same(G_hat.T @ G_hat, np.eye(G_hat.shape[1]))
+        G = np.concatenate([world.rotation[i].T @ world.axes[i, :3], world.rotation[i].T @ world.axes[i, 3:]])
+        same(G @ G_hat, np.zeros(G_hat.shape[1]))
+        same(G_hat @ (G_hat.T @ loads.wrench[row]), loads.constraint[row], 1e-11)
+        same(G_hat @ (G_hat.T @ loads.wrench[row]) + G * loads.actuation[row], loads.wrench[row], 1e-11)
+        same(loads.component(name, "force z"), loads.constraint[row, 5])
+    with pytest.raises(NotFoundError, match="has no joint 'nose'"):
+        robot.constraint_basis("nose")
+    with pytest.raises(InvalidArgumentError, match="a component is one of torque x, .*, found 'force w'"):
+        loads.component(loads.joints[0], "force w")
+    assert tau.shape == free.shape
 
 
 class TestExamples:
