@@ -38,11 +38,10 @@ def constraint_forces(
 
 
 def basis(tree: Tree, i: int) -> Matrix:
-    """G^ of body i's joint, (20): (6, 5), columns along which it carries load; (6, 6) for a fixed joint, which carries
-    all.
+    """G^ of body i's joint, (20): (6, 5), directions in which it carries load; (6, 6) for a fixed joint.
 
-    In joint axes, angular part first. The first columns lie across the axis in the space of the free one, the others
-    are that of the other kind: for a turning joint two torques, then three forces.
+    In joint axes, angular part first. For a turning joint two torques across the axis, then three forces; for a sliding
+    one three torques, then two forces across the axis.
     """
     axis = tree.axis[i]
     across = np.linalg.svd(axis[None, :])[2][1:].T
@@ -50,5 +49,5 @@ def basis(tree: Tree, i: int) -> Matrix:
     if tree.motion[i] == "revolute":
         return np.block([[across, none], [np.zeros((3, 2)), three]])
     if tree.motion[i] == "prismatic":
-        return np.block([[np.zeros((3, 2)), three], [across, none]])
+        return np.block([[three, np.zeros((3, 2))], [none, across]])
     return np.eye(6)

@@ -82,7 +82,8 @@ def test_table_is_what_clients_offer() -> None:
         assert callable(getattr(AsyncRemoteRobot, name))
     for client in (Client, AsyncClient):
         offered = {n for n in vars(client) if not n.startswith("_") and callable(getattr(client, n))}
-        assert offered - {"exchange"} == {"ask", "close", "robot", *ADMINISTRATION} - {"describe_robot"}
+        of_the_robot = {"describe_robot", "simulate"}
+        assert offered - {"exchange"} == {"ask", "close", "robot", *ADMINISTRATION} - of_the_robot
 
 
 def test_administration_is_answered_by_the_server() -> None:

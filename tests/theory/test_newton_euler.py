@@ -249,7 +249,7 @@ class TestEquations:
 
 
 def test_20_constraint_basis(state: tuple) -> None:
-    """G^T G^ = 0, G^^T G^ = e; its components and the actuation are the whole wrench, and the constraint is G^ G^^T F."""
+    """G^T G^ = 0, G^^T G^ = e; the constraint is G^ G^^T F, and with the actuation it is the whole wrench."""
     robot, world, a, tau = state
     free = robot.inverse_dynamics(world.q, world.v, a)
     loads = robot.constraint_forces(world.q, world.v, free)
@@ -266,7 +266,7 @@ def test_20_constraint_basis(state: tuple) -> None:
         same(loads.component(name, "force z"), loads.constraint[row, 5])
     with pytest.raises(NotFoundError, match="has no joint 'nose'"):
         robot.constraint_basis("nose")
-    with pytest.raises(InvalidArgumentError, match="a component is one of torque x, .*, found 'force w'"):
+    with pytest.raises(InvalidArgumentError, match=r"a component is one of torque x, .*, found 'force w'"):
         loads.component(loads.joints[0], "force w")
     assert tau.shape == free.shape
 
