@@ -109,10 +109,12 @@ def serve(
     if settings.prepare:
         for robot in loaded:
             _prepare(robot)
-    server.bind()
-    for endpoint in server.endpoints:
-        print(f"ready: {endpoint} robots: {', '.join(server.service.robots) or 'none'}", flush=True)
-    server.serve_forever()
+
+    def announce() -> None:
+        for endpoint in server.endpoints:
+            print(f"ready: {endpoint} robots: {', '.join(server.service.robots) or 'none'}", flush=True)
+
+    server.serve_forever(announce)
 
 
 @app.command()

@@ -22,7 +22,7 @@ import zmq.asyncio
 from msgspec import UNSET
 from numpy.typing import ArrayLike
 
-from dyn_service.answers import Trajectory
+from dyn_service.answers import SegmentLoads, Trajectory
 from dyn_service.client.core import (
     DEFAULT_TIMEOUT_S,
     Described,
@@ -143,6 +143,16 @@ class AsyncClient:
             PermissionDeniedError: The server does not let clients unload robots.
         """
         await self._administer("unload_robot", robot=name)
+
+    async def segment_inverse_dynamics(self, **arguments: Any) -> SegmentLoads:
+        """Forces and moments at the joints of measured segments: see `dyn_service.dynamics.segments`.
+
+        Args:
+            **arguments: `mass`, `inertia`, `rotation` and so on, and `method`.
+        """
+        options = {"method": arguments.pop("method")} if "method" in arguments else UNSET
+        head = await self.ask("segment_inverse_dynamics", UNSET, pack_inputs(arguments), options, UNSET)
+        return SegmentLoads(**read_arrays(head))
 
     async def health(self) -> dict[str, Any]:
         """Whether the server answers, its version and how long it runs."""

@@ -152,20 +152,26 @@ class Server:
     ) -> None:
         self.stop()
 
-    def serve_forever(self) -> None:
+    def serve_forever(self, announce: Callable[[], None] | None = None) -> None:
         """Answers in this thread until `stop` or, in the main thread, SIGINT or SIGTERM; a second signal ends at once.
+
+        Args:
+            announce: Called once the server listens and signals end it cleanly.
 
         Raises:
             UnavailableError: An endpoint is taken.
         """
         if not self._bound:
             self.bind()
+        announce = announce or (lambda: None)
         if threading.current_thread() is not threading.main_thread():
+            announce()
             self._run()
             return
         settle_process()
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
+            announce()
             self._run()
         finally:
             for number, handler in previous.items():
@@ -212,9 +218,11 @@ class Server:
         self._worker = Worker(partial(self._open_bell, self._worker_bell), self._limits)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._stopping:  # asked twice
+            for bound in self._bound:
+                bound.clear()
+            os._exit(128 + number)
         self._stopping = True
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_DFL)
 
     def _open_bell(self, name: bytes) -> zmq.Socket[bytes]:
         """A socket whose empty messages wake the loop. No client can take its name, which nobody outside knows."""

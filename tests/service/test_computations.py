@@ -182,6 +182,12 @@ def test_segment_inverse_dynamics(client: Client, method: str) -> None:
     np.testing.assert_array_equal(there.force, here.force)
     np.testing.assert_array_equal(there.moment, here.moment)
 
+    async def awaited() -> Any:
+        async with AsyncClient(client.endpoint, timeout_s=20.0) as other:
+            return await other.segment_inverse_dynamics(**given, method=method)
+
+    np.testing.assert_array_equal(asyncio.run(awaited()).moment, here.moment)
+
 
 def test_segments_without_an_input(client: Client) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
