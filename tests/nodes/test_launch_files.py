@@ -22,7 +22,7 @@ def plan(tmp_path: Path):
         path.write_text(text, encoding="utf-8")
         scratch = tmp_path / "scratch"
         scratch.mkdir(exist_ok=True)
-        return make_plan(read_launch_file(path), arguments, environment={"HOME": "/root"}, scratch=scratch)
+        return make_plan(read_launch_file(path), arguments, environment={"HOME": "/home/arm"}, scratch=scratch)
 
     return make
 
@@ -50,7 +50,7 @@ launch:
     assert made.arguments == {"rate": "100", "half": "100/2"}
     assert [process.name for process in made.processes] == ["first", "sleep", "sleep-2"]
     assert made.processes[0].command == ("echo", "100/2", "two words", "more")
-    assert made.processes[1].env == {"A": "/root"}
+    assert made.processes[1].env == {"A": "/home/arm"}
     assert made.processes[1].respawn
     assert made.processes[1].respawn_delay_s == 0.5
 
@@ -79,9 +79,9 @@ launch:
     assert node.command == (
         sys.executable, "-m", "my_robot.nodes.driver", "--fast", "--ros-args",
         "-r", "__node:=left", "-r", "__ns:=/lab/arm", "-r", "joint_states:=/all/joint_states",
-        "-p", "gains.kp:=3.0", "-p", 'gains:={"kd": 0.001, "active": true}', "-p", 'who:="/root"',
+        "-p", "gains.kp:=3.0", "-p", 'gains:={"kd": 0.001, "active": true}', "-p", 'who:="/home/arm"',
     )  # fmt: skip
-    assert node.parameters == {"gains": {"kp": 3.0, "kd": 0.001, "active": True}, "who": "/root"}
+    assert node.parameters == {"gains": {"kp": 3.0, "kd": 0.001, "active": True}, "who": "/home/arm"}
 
 
 def test_conditions_scopes_and_includes(plan, tmp_path: Path) -> None:
