@@ -72,22 +72,22 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 @app.command()
 def serve(
-    robots: Annotated[list[Path] | None, typer.Argument(metavar="[ROBOT.urdf]...", help="URDF files.")] = None,
+    robots: Annotated[list[Path] | None, typer.Argument(metavar="ROBOT.urdf", help="URDF files.")] = None,
     config: Annotated[Path | None, typer.Option(help="A parameter file, see config/server.yaml.")] = None,
     bind: Annotated[
         list[str] | None,
-        typer.Option(metavar="ENDPOINT", help=f"Where to listen, may be given often. [default: {_DEFAULT_SERVER}]"),
+        typer.Option(metavar="ENDPOINT", help=f"Where to listen, may be given often. (default: {_DEFAULT_SERVER})"),
     ] = None,
     allow_load: Annotated[
         bool | None,
         typer.Option(
             "--allow-load/--no-allow-load",
-            help="Whether clients may load and unload robots. [default: only if no other machine can reach the server]",
+            help="Whether clients may load and unload robots. (default: only if no other machine can reach the server)",
         ),
     ] = None,
     prepare: Annotated[
         bool | None,
-        typer.Option("--prepare/--no-prepare", help="Make all kernels before the first request. [default: prepare]"),
+        typer.Option("--prepare/--no-prepare", help="Make all kernels before the first request. (default: prepare)"),
     ] = None,
 ) -> None:
     """Answer questions about robots over ZeroMQ, until SIGINT or SIGTERM."""
@@ -122,10 +122,10 @@ def call(
     query: Annotated[str | None, typer.Argument(help="A query, see --list.")] = None,
     values: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME=VALUE]...", help="Inputs and options: q=0,0.5,1  kp=100  method=mass_matrix"),
+        typer.Argument(metavar="NAME=VALUE", help="Inputs and options: q=0,0.5,1  kp=100  method=mass_matrix"),
     ] = None,
     server: Annotated[str, typer.Option(metavar="ENDPOINT", help="Where the server listens.")] = _DEFAULT_SERVER,
-    robot: Annotated[str | None, typer.Option(metavar="NAME", help="[default: the server's only robot]")] = None,
+    robot: Annotated[str | None, typer.Option(metavar="NAME", help="(default: the server's only robot)")] = None,
     inputs: Annotated[str | None, typer.Option(metavar="JSON", help="Inputs and options as one JSON object.")] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit.")] = 5.0,
     list_: Annotated[bool, typer.Option("--list", help="Print the queries, their inputs and outputs.")] = False,
@@ -177,7 +177,7 @@ def check(
 @app.command()
 def launch(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A launch file.")],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="[NAME:=VALUE]...", help="Its arguments.")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Its arguments.")] = None,
     duration: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after so long.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the report.")] = None,
 ) -> int:
@@ -195,14 +195,16 @@ def launch(
 
 @app.command()
 def bench(
-    robots: Annotated[list[Path] | None, typer.Argument(metavar="[ROBOT.urdf]...")] = None,
+    robots: Annotated[list[Path] | None, typer.Argument(metavar="ROBOT.urdf")] = None,
     batch: Annotated[int, typer.Option(min=1, metavar="STATES", help="States of a batch.")] = 4096,
     json_output: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> int:
-    """Measure how long each query takes on this machine."""
+    """Measure how long the main queries take on this machine, per state, beside Pinocchio where it is installed."""
     from dyn_service.bench import run
 
-    return run(list(robots or []), batch=batch, json_output=json_output)
+    if not robots:
+        raise InvalidArgumentError("name a URDF file to time, such as urdf/panda.urdf")
+    return run(robots, batch=batch, json_output=json_output)
 
 
 def _read_settings(path: Path) -> ServerSettings:
