@@ -22,7 +22,7 @@ TOLERANCE = 1e-10
 ROUNDING_OF_A_SOLUTION = 64 * np.finfo(float).eps
 """Forward dynamics solves with the mass matrix, and two engines' solutions part by rounding times its condition number.
 That stays far below TOLERANCE but where a mass matrix is nearly singular: at the gimbal locks of shoulders and hips
-whose intermediate links have no inertia (iCub, human), it reaches 1e12."""
+whose intermediate links have no inertia (iCub, human), it reaches 1e10."""
 
 
 def relative_errors(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
