@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
 
 try:
     import typer
@@ -25,8 +26,6 @@ except ModuleNotFoundError:
 if TYPE_CHECKING:
     from dyn_service.robot import Robot
     from dyn_service.server.config import ServerSettings
-
-_DEFAULT_SERVER = "tcp://127.0.0.1:5755"
 
 app = typer.Typer(
     help="Robot dynamics as a service: torques, motions and joint loads of any URDF robot.",
@@ -76,7 +75,7 @@ def serve(
     config: Annotated[Path | None, typer.Option(help="A parameter file, see config/server.yaml.")] = None,
     bind: Annotated[
         list[str] | None,
-        typer.Option(metavar="ENDPOINT", help=f"Where to listen, may be given often. (default: {_DEFAULT_SERVER})"),
+        typer.Option(metavar="ENDPOINT", help=f"Where to listen, may be given often. (default: {DEFAULT_ENDPOINT})"),
     ] = None,
     allow_load: Annotated[
         bool | None,
@@ -124,7 +123,7 @@ def call(
         list[str] | None,
         typer.Argument(metavar="NAME=VALUE", help="Inputs and options: q=0,0.5,1  kp=100  method=mass_matrix"),
     ] = None,
-    server: Annotated[str, typer.Option(metavar="ENDPOINT", help="Where the server listens.")] = _DEFAULT_SERVER,
+    server: Annotated[str, typer.Option(metavar="ENDPOINT", help="Where the server listens.")] = DEFAULT_ENDPOINT,
     robot: Annotated[str | None, typer.Option(metavar="NAME", help="(default: the server's only robot)")] = None,
     inputs: Annotated[str | None, typer.Option(metavar="JSON", help="Inputs and options as one JSON object.")] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit.")] = 5.0,

@@ -1,6 +1,6 @@
 """Draws the figures of these pages and prints the numbers that they quote.
 
-    python docs/theory/make_plots.py [figure ...]
+    python -m docs.theory.make_plots [figure ...]
 
 Without names, every figure; `energy` takes about two minutes, `scaling` about seven, the others seconds.
 """
@@ -13,36 +13,31 @@ from collections.abc import Callable
 from pathlib import Path
 
 import casadi as ca
-import matplotlib
-
-matplotlib.use("Agg")
-
 import matplotlib.pyplot as plt
 import numpy as np
 
+from dyn_service.dynamics import segments
+from dyn_service.dynamics.influence import WorldEquations, nilpotency
+from dyn_service.dynamics.particles import ParticleSystem
+from dyn_service.kernels.frames import simplest
+from dyn_service.kernels.graph import trace
+from dyn_service.kernels.signature import signature_of
+from dyn_service.model.tree import Tree, weld
+from dyn_service.model.urdf import read_text
+from dyn_service.queries import QUERIES, Wrench
+from dyn_service.robot import Robot
+from dyn_service.sim import simulate
+from dyn_service.sim.rheonomic import RheonomicRobot
+from tests.random_robots import random_urdf
+
 ROOT = Path(__file__).parent.parent.parent
-sys.path.insert(0, str(ROOT))
-
-from dyn_service.dynamics import segments  # noqa: E402
-from dyn_service.dynamics.influence import WorldEquations, nilpotency  # noqa: E402
-from dyn_service.dynamics.particles import ParticleSystem  # noqa: E402
-from dyn_service.kernels.frames import simplest  # noqa: E402
-from dyn_service.kernels.graph import trace  # noqa: E402
-from dyn_service.kernels.signature import signature_of  # noqa: E402
-from dyn_service.model.tree import Tree, weld  # noqa: E402
-from dyn_service.model.urdf import read_text  # noqa: E402
-from dyn_service.queries import QUERIES, Wrench  # noqa: E402
-from dyn_service.robot import Robot  # noqa: E402
-from dyn_service.sim import simulate  # noqa: E402
-from dyn_service.sim.rheonomic import RheonomicRobot  # noqa: E402
-from tests.random_robots import random_urdf  # noqa: E402
-
 IMAGES = Path(__file__).parent / "img"
 BLUE, ORANGE, GREEN, RED, GREY = "#1f5fa8", "#d9741a", "#2e8b57", "#b03a3a", "#777777"
 
 
 def style() -> None:
-    """Small figures whose letters can be read."""
+    """Small figures whose letters can be read, drawn without a screen."""
+    plt.switch_backend("Agg")
     plt.rcParams.update(
         {
             "figure.dpi": 110,

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from dyn_service.protocol.defaults import MAX_STEPS
+
 
 @dataclass(frozen=True)
 class Administration:
@@ -69,7 +71,7 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 },
                 options={
                     "dt": "s, of a step; required",
-                    "steps": "how many, at most 20000; required",
+                    "steps": f"how many, at most {MAX_STEPS}; required",
                     "method": "`articulated` or `mass_matrix`",
                     "integrator": "`rk4`, `semi_implicit_euler`, `implicit_midpoint` or `adaptive`",
                     "every": "record every so many steps; 1 if left out",

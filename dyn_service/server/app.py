@@ -34,10 +34,11 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
 from dyn_service.protocol.limits import Limits
 from dyn_service.protocol.messages import Head
 from dyn_service.protocol.sockets import is_readable, plain_send
-from dyn_service.server.endpoints import DEFAULT_ENDPOINT, Bound, bind, is_local
+from dyn_service.server.endpoints import Bound, bind, is_local
 from dyn_service.server.guard import LOOK_EVERY_NS, Guard
 from dyn_service.server.plan import SLOW_BYTES
 from dyn_service.server.process import settle_process

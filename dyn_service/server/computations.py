@@ -13,13 +13,11 @@ from msgspec import UNSET
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from dyn_service.protocol.arrays import describe_value, pack_output, unpack_array
+from dyn_service.protocol.defaults import MAX_STEPS
 from dyn_service.protocol.messages import Request
 
 if TYPE_CHECKING:
     from dyn_service.server.registry import Registry
-
-MAX_STEPS = 20_000
-"""Steps of one request: some tens of milliseconds."""
 
 _SIMULATION_INPUTS = ("q", "v", "tau", "gravity")
 _SIMULATION_OPTIONS: Mapping[str, type] = {"dt": float, "steps": int, "method": str, "integrator": str, "every": int}

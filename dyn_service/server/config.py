@@ -15,8 +15,9 @@ from pathlib import Path
 import msgspec
 
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
 from dyn_service.protocol.limits import Limits
-from dyn_service.server.endpoints import DEFAULT_ENDPOINT, check_endpoint
+from dyn_service.server.endpoints import check_endpoint
 
 NODE = "/dyn_server"
 """The name under which a parameter file speaks to the server."""

@@ -15,9 +15,6 @@ import zmq
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.protocol.sockets import SCHEMES
 
-DEFAULT_ENDPOINT = "tcp://127.0.0.1:5755"
-"""Loopback: nothing outside this machine reaches a server that was not told otherwise."""
-
 
 def check_endpoint(endpoint: str) -> str:
     """The endpoint, if it is one that a server can listen on.

@@ -127,7 +127,8 @@ class Plan:
     def residuals(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """How far the formulations are apart at the request's state, as plain values.
 
-        Velocities and accelerations that the query does not take are zero; efforts are turned into accelerations.
+        Velocities and accelerations that the query does not take are zero; efforts are turned into the accelerations
+        they produce. At that motion the formulations are compared without external wrenches.
 
         Raises:
             DynError: What the robot raises.
@@ -141,7 +142,10 @@ class Plan:
             )
         if a is None:
             efforts = inputs.get("tau")
-            a = still if efforts is None else self._robot.forward_dynamics(q, v, efforts, gravity=gravity)
+            wrenches = inputs.get("wrenches")
+            a = still
+            if efforts is not None:
+                a = self._robot.forward_dynamics(q, v, efforts, gravity=gravity, wrenches=wrenches)
         return {name: x.tolist() for name, x in self._robot.verify(q, v, a, gravity=gravity).items()}
 
     def is_warm(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:

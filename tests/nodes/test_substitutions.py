@@ -10,7 +10,7 @@ from dyn_service.launching.substitutions import Scope, package_share, substitute
 SCOPE = Scope(
     Path("/a/b/c.launch.yaml"),
     {"x": "1", "name": "panda", "panda_file": "urdf/panda.urdf", "blank": "two words"},
-    {"HOME": "/root"},
+    {"HOME": "/home/arm"},
 )
 
 
@@ -27,8 +27,8 @@ SCOPE = Scope(
         ("$(var missing $(var x))", "1"),
         ("$(var missing 'two words')", "two words"),
         ('$(var missing "a)b")', "a)b"),
-        ("$(env HOME)/x", "/root/x"),
-        ("$(env NOWHERE $(env HOME))", "/root"),
+        ("$(env HOME)/x", "/home/arm/x"),
+        ("$(env NOWHERE $(env HOME))", "/home/arm"),
         ("$(dirname)/../config", "/a/b/../config"),
         ("$(filename)", "c.launch.yaml"),
         ("$(not true)", "false"),

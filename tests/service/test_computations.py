@@ -60,6 +60,15 @@ def test_verify_as_an_option_of_any_query(server: Server, bare: Callable[..., An
     assert "residuals" not in bare(server.endpoints[0]).ask({**message, "options": {}})
 
 
+def test_verify_with_a_wrench(server: Server, bare: Callable[..., Any]) -> None:
+    """The efforts and the wrench make the motion at which the formulations are compared."""
+    inputs = {name: array([0.1, 0.2, 0.3, 0.4]) for name in ("q", "v", "tau")}
+    link = Robot.from_urdf(URDF / "scara.urdf").link_names[-1]
+    inputs["wrenches"] = {"link": link, "force": [1.0, 2.0, 3.0]}
+    reply = bare(server.endpoints[0]).ask(request("forward_dynamics", "scara", inputs=inputs, options={"verify": True}))
+    assert max(reply["residuals"].values()) < 1e-12
+
+
 def test_verify_must_be_true_or_false(server: Server, bare: Callable[..., Any]) -> None:
     reply = bare(server.endpoints[0]).ask(
         request("gravity_forces", "scara", inputs={"q": array([0.0] * 4)}, options={"verify": "yes"})

@@ -10,9 +10,9 @@ import pytest
 
 from dyn_service import Robot, Server
 from dyn_service.protocol.arrays import DTYPES
+from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
 from dyn_service.protocol.limits import MAX_DEPTH, MAX_DIMENSIONS, MAX_ENTRIES, MAX_LIST, MAX_MAP, Limits
 from dyn_service.protocol.reference import update
-from dyn_service.server.endpoints import DEFAULT_ENDPOINT
 from dyn_service.server.plan import SLOW_BYTES
 from tests.conftest import ROOT
 from tests.service.test_golden_bytes import GOLDEN
