@@ -71,12 +71,14 @@ class Wrench:
     frame: str = "world"
 
 
-Position = Annotated[ArrayLike, Spec(("nq",), "rad | m", "joint positions")]
+Position = Annotated[ArrayLike, Spec(("nq",), "rad | m", "joint positions", kind="position")]
 Velocity = Annotated[ArrayLike, Spec(("nv",), "rad/s | m/s", "joint velocities")]
 Acceleration = Annotated[ArrayLike, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations")]
-Effort = Annotated[ArrayLike, Spec(("nv",), "N m | N", "joint efforts: torques, forces at prismatic joints")]
-Momentum = Annotated[ArrayLike, Spec(("nv",), "N m s | N s", "generalised momenta")]
-Step = Annotated[ArrayLike, Spec((1,), "s", "length of the step", scalar=True)]
+Effort = Annotated[
+    ArrayLike, Spec(("nv",), "N m | N", "joint efforts: torques, forces at prismatic joints", kind="effort")
+]
+Momentum = Annotated[ArrayLike, Spec(("nv",), "N m s | N s", "generalised momenta", kind="effort")]
+Step = Annotated[ArrayLike, Spec((1,), "s", "length of the step", scalar=True, kind="duration")]
 Gravity = Annotated[ArrayLike | None, Spec((3,), "m/s^2", "acceleration of gravity, world axes; None is (0, 0, -9.81)")]
 Wrenches = Annotated[
     Wrench | Sequence[Wrench] | None, Spec(("nb", 6), "N m, N", "external wrenches on links, see `Wrench`")

@@ -47,7 +47,7 @@ class Robot(RobotQueries):
         self._description = description
         self._tree = Tree.from_description(description)
         self._weld = weld(self._tree)
-        self._library = KernelLibrary(self._tree, self._weld.tree)
+        self._library = KernelLibrary(self._tree)
         self._gravity = np.array(DEFAULT_GRAVITY)
         self._link_index = {name: i for i, name in enumerate(self._tree.links)}
         self._signatures: dict[tuple[str, str, bool], Signature] = {}

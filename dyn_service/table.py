@@ -15,9 +15,15 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 
+Kind = Literal["plain", "position", "effort", "duration"]
+"""What an array means to a robot's joints: positions, efforts or momenta (each beside its joint's inertia), a length of
+time, or nothing of these.
+"""
+
+
 @dataclass(frozen=True)
 class Spec:
-    """An input or output: its core shape in dimension symbols, unit, and a line of text.
+    """An input or output: its core shape in dimension symbols, unit, a line of text, and its kind.
 
     `scalar` marks inputs for which one number stands for a vector of equal numbers; `turned` marks outputs made of
     vectors in link axes, which the option `frame="world"` turns.
@@ -29,6 +35,7 @@ class Spec:
     name: str = ""
     scalar: bool = False
     turned: bool = False
+    kind: Kind = "plain"
 
     def dims(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The core shape in numbers."""

@@ -1,7 +1,7 @@
 """Where each body stands and how its joint lets it move.
 
     D_i, G_i   influence of the parent and free axis of body i, both in the axes of body i      Newton-Euler (4)
-    revolute   R_PC = R_PC(0) Rot(axis, q),  p_PC constant,                  G = [axis; 0]
+    revolute   R_PC = R_PC(0) Rot(axis, t + q),  p_PC constant,              G = [axis; 0],  t = 0 in link frames
     prismatic  R_PC = R_PC(0),               p_PC = p_PC(0) + R_PC(0) axis q,  G = [0; axis]
     fixed      both constant,                                                G has no column
 
@@ -45,7 +45,7 @@ def placements(tree: Tree, q: Mat) -> list[tuple[Mat, Mat]]:
     for i, motion in enumerate(tree.motion):
         R, p = constant(tree.rotation[i]), constant(tree.origin[i])
         if motion == "revolute":
-            R = R @ rotation_about(tree.axis[i], q[tree.dof[i]])
+            R = R @ rotation_about(tree.axis[i], q[tree.dof[i]], tree.turn[i])
         elif motion == "prismatic":
             p = p + R @ constant(tree.axis[i]) * q[tree.dof[i]]
         poses.append((R, p))

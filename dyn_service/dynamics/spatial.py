@@ -55,10 +55,16 @@ def skew(a: Mat) -> Mat:
     return ca.skew(a)
 
 
-def rotation_about(axis: np.ndarray[Any, Any], q: Mat) -> Mat:
-    """R_PC of a turn by q about the unit vector `axis`: cos q (e - a a^T) + a a^T + sin q a~."""
+def rotation_about(axis: np.ndarray[Any, Any], q: Mat, turn: np.ndarray[Any, Any]) -> Mat:
+    """R_PC of a turn by q + t about the unit vector `axis`, cos (e - a a^T) + a a^T + sin a~; turn: (cos t, sin t).
+
+    By the theorem of addition: q + t as a number would have lost the last digits of a small q.
+    """
     outer = np.outer(axis, axis)
-    return constant(np.eye(3) - outer) * ca.cos(q) + constant(outer) + constant(np.asarray(ca.skew(axis))) * ca.sin(q)
+    cos_q, sin_q = ca.cos(q), ca.sin(q)
+    cos_t, sin_t = map(float, turn)
+    cosine, sine = cos_t * cos_q - sin_t * sin_q, cos_t * sin_q + sin_t * cos_q
+    return constant(np.eye(3) - outer) * cosine + constant(outer) + constant(np.asarray(ca.skew(axis))) * sine
 
 
 def row_by_row(matrix: Mat) -> Mat:

@@ -1,56 +1,68 @@
-"""The same robot in the frames and lumps that cost a kernel least.
+"""The same robot in the frames and lumps that cost a kernel least, and cost it no digits.
 
 Efforts, accelerations and the mass matrix of the moving bodies do not depend on where in a body its frame stands, nor
 on how inertia that two neighbours share is split between them. Both are ours to choose, and zeros are free speed.
 
 Frames. The z axis lies along the free axis; the origin is slid along it to where it passes the parent's axis; x points
 along the common normal to the axis of the heaviest child. Then R_PC(0) has at most two turns, of which the last is
-about z and becomes an offset of q, and p_PC loses a component. (The convention of Denavit and Hartenberg, on a tree.)
+about z and joins the joint's own, and p_PC loses a component. (The convention of Denavit and Hartenberg, on a tree.)
 
 Lumps. What a joint cannot feel of its body moves to the parent: of a body that turns about z, mass, moment along z
 and the inertia of a rod across z, since they look the same from the parent at every q; of a body that slides, its whole
 inertia about the origin. Each body is left with seven numbers or four of its ten. (Base parameters: Gautier and
 Khalil, Direct calculation of minimum set of inertial parameters of serial robots, IEEE T-RA 6(3), 1990.)
 
+Digits. All this is done on decimals of fifty digits and rounded once, so each number of the result is the double
+nearest to what the file means, however much cancelled on the way. A frame slides no further than its body reaches
+(`_SLIDE`), so no lever or inertia grows much. What is still lost, a kernel's certificate finds. docs/adr/0009 has the
+error analysis.
+
 Loads at the joints do depend on both, so a kernel that gives them takes the tree as it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from decimal import Context, Decimal, localcontext
+from typing import Any
 
 import numpy as np
 
 from dyn_service.dynamics.spatial import Influence, Mat, constant
 from dyn_service.model.description import Matrix, Vector
 from dyn_service.model.inertia import BodyInertia
-from dyn_service.model.tree import Tree, snapped
+from dyn_service.model.tree import Tree, snapped, weld
 
-_PARALLEL = 1e-8
-"""Sine of the angle below which two axes count as parallel: their common normal is then no longer well defined."""
+_DIGITS = 50
+"""Of the decimals: three times those of doubles, so that no cancellation between two of them shows."""
 
-_ROUNDING = 1e-14
-"""Share of a body's largest inertia entry below which an entry is the rounding of these very transformations."""
+_SLIDE = 2
+"""A frame slides at most so many times its body's reach. The axes of nearly parallel joints pass each other at offset /
+tilt, kilometres away, and an inertia taken from there has no digits left.
+"""
+
+_PARALLEL = Decimal("1e-8")
+"""Sine of the angle below which x points at the child instead of along the common normal: that saves more zeros."""
+
+_STRUCTURAL = Decimal("1e-30")
+"""Share of the lengths a place is made of below which it is zero: the decimals' rounding."""
+
+_ROUNDING = Decimal(2.0**-51)
+"""Share of what they stand beside below which entries are zero: the rounding of the file's numbers to doubles."""
+
+_decimal: Callable[[Any], Any] = np.frompyfunc(Decimal, 1, 1)
 
 
 @dataclass(frozen=True, eq=False)
 class KernelTree:
-    """tree: in the chosen frames and lumps. offset: (nv,) added to q. rotation, origin: R_NL, p_NL, per body the URDF
-    link frame in the chosen one.
+    """tree: in the chosen frames and lumps. rotation, origin: R_NL, p_NL, per body the URDF link frame in the chosen
+    one.
     """
 
     tree: Tree
-    offset: Vector
     rotation: tuple[Matrix, ...]
     origin: tuple[Vector, ...]
-
-    def position(self, q: Mat) -> Mat:
-        """q as the chosen frames count it."""
-        return q + constant(self.offset)
-
-    def position_as_given(self, q: Mat) -> Mat:
-        """q as the URDF counts it."""
-        return q - constant(self.offset)
 
     def wrench(self, i: int, W: Mat) -> Mat:
         """A wrench at the URDF link's origin in its axes, at the chosen frame's origin in its axes."""
@@ -59,106 +71,196 @@ class KernelTree:
 
 def as_given(tree: Tree) -> KernelTree:
     """The tree as it is: link frames, every body's own inertia."""
-    return KernelTree(tree, np.zeros(tree.nv), (np.eye(3),) * len(tree), (np.zeros(3),) * len(tree))
+    return KernelTree(tree, (np.eye(3),) * len(tree), (np.zeros(3),) * len(tree))
 
 
-def simplest(tree: Tree) -> KernelTree:
+def welded(links: Tree) -> KernelTree:
+    """The tree of the moving bodies in their link frames, each with all the inertia that moves with it."""
+    with localcontext(Context(_DIGITS)):
+        tree = weld(_exact(links)).tree
+        return as_given(_rounded(tree, tree.inertia, map(_length, tree.origin)))
+
+
+def simplest(links: Tree) -> KernelTree:
     """The tree of the moving bodies in the frames and lumps of this module's docstring."""
-    turned = _along_axes(tree)
-    return replace(turned, tree=replace(turned.tree, inertia=_lumped(turned.tree)))
+    with localcontext(Context(_DIGITS)):
+        return _along_axes(weld(_exact(links)).tree)
+
+
+def _exact(tree: Tree) -> Tree:
+    """The tree in decimals. Its rotations and axes, rounded to doubles, are not quite orthonormal: here they are."""
+
+    def inertia(body: BodyInertia) -> BodyInertia:
+        return BodyInertia(Decimal(body.mass), _decimal(body.moment), _decimal(body.about_origin))  # type: ignore[arg-type]
+
+    axes = [_decimal(axis) for axis in tree.axis]
+    return replace(
+        tree,
+        axis=tuple(axis / _length(axis) for axis in axes),
+        rotation=tuple(_orthonormal(_decimal(R)) for R in tree.rotation),
+        origin=tuple(_decimal(p) for p in tree.origin),
+        inertia=tuple(map(inertia, tree.inertia)),
+    )
+
+
+def _orthonormal(R: Matrix) -> Matrix:
+    """The rotation nearest to R, by Newton's iteration. Small entries keep their digits: a tilt is not rounded away."""
+    three = 3 * np.eye(3, dtype=object)
+    for _ in range(8):  # the defect is squared each time: 1e-16, 1e-32, 1e-64
+        defect = R.T @ R - np.eye(3, dtype=object)
+        if max(map(abs, defect.flat)) < _STRUCTURAL:
+            break
+        R = R @ (three - R.T @ R) / 2
+    return R
 
 
 def _along_axes(tree: Tree) -> KernelTree:
-    slid: list[Vector] = []
+    slides: list[Decimal] = []
     for i in range(len(tree)):
-        slid.append(_nearest_to_parent(tree, i, slid))
+        slides.append(_slide(tree, i, slides))
+    slid = [slide * axis for slide, axis in zip(slides, tree.axis, strict=True)]
     frames = [(np.column_stack(_axes(tree, i, slid)), slid[i]) for i in range(len(tree))]  # R_LN, p_LN
 
-    rotation, origin, inertia = [], [], []
-    offset = np.zeros(tree.nv)
+    rotation, origin, turn, inertia, lengths = [], [], [], [], []
     for i, parent in enumerate(tree.parent):
         R_LN, p_LN = frames[i]
-        R_PN, p_PN = (np.eye(3), np.zeros(3)) if parent < 0 else frames[parent]
+        ground = np.eye(3, dtype=object), np.zeros(3, dtype=object)
+        R_PN, p_PN = ground if parent < 0 else frames[parent]
         R = R_PN.T @ tree.rotation[i] @ R_LN
-        if tree.motion[i] == "revolute":
-            offset[tree.dof[i]] = turn = _last_turn(R)
-            c, s = np.cos(turn), np.sin(turn)
-            R = R @ np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
-        rotation.append(snapped(R))
-        origin.append(snapped(R_PN.T @ (tree.origin[i] + tree.rotation[i] @ p_LN - p_PN)))
-        inertia.append(_cleaned(tree.inertia[i].placed(R_LN.T, -R_LN.T @ p_LN)))
+        c, s = _last_turn(R) if tree.motion[i] == "revolute" else (Decimal(1), Decimal(0))
+        rotation.append(R @ np.array([[c, s, 0], [-s, c, 0], [0, 0, 1]]))
+        turn.append(np.array([c, s]))
+        origin.append(R_PN.T @ (tree.origin[i] + tree.rotation[i] @ p_LN - p_PN))
+        lengths.append(_length(tree.origin[i]) + _length(p_LN) + _length(p_PN))
+        inertia.append(tree.inertia[i].placed(R_LN.T, -R_LN.T @ p_LN))
     along_z = np.array([0.0, 0.0, 1.0])
     chosen = replace(
         tree,
         axis=(along_z,) * len(tree),
         rotation=tuple(rotation),
         origin=tuple(origin),
+        turn=tuple(turn),
         inertia=tuple(inertia),
     )
+    kept, whole = _lumped(chosen)
     return KernelTree(
-        chosen,
-        snapped(offset),
-        tuple(snapped(R.T) for R, _ in frames),
-        tuple(-R.T @ p for R, p in frames),
+        _rounded(replace(chosen, inertia=tuple(kept)), whole, lengths),
+        tuple(snapped(_double(R.T)) for R, _ in frames),
+        tuple(_double(-R.T @ p) for R, p in frames),
     )
 
 
-def _nearest_to_parent(tree: Tree, i: int, slid: list[Vector]) -> Vector:
-    """The point of body i's axis nearest its parent's axis, in link axes; level with the parent if parallel."""
+def _slide(tree: Tree, i: int, slides: list[Decimal]) -> Decimal:
+    """How far along its axis body i's frame stands: nearest to the parent's axis, or level with the parent, or not
+    moved; the first of them that is within reach.
+    """
     parent = tree.parent[i]
     if parent < 0:
-        return np.zeros(3)  # the ground does not turn: where a root joint stands does not matter
+        return Decimal(0)  # the ground does not turn: where a root joint stands does not matter
     axis, other = tree.axis[i], tree.rotation[i].T @ tree.axis[parent]
-    point = tree.rotation[i].T @ (slid[parent] - tree.origin[i])
-    cosine = axis @ other
-    if 1.0 - cosine**2 < _PARALLEL**2:
-        return (axis @ point) * axis
-    return (axis @ point - cosine * (other @ point)) / (1.0 - cosine**2) * axis
+    point = tree.rotation[i].T @ (slides[parent] * tree.axis[parent] - tree.origin[i])
+    reach = [_length(tree.inertia[i].com), *(_length(tree.origin[k]) for k in (i, *tree.children[i]))]
+    level = axis @ point
+    sine = _length(np.cross(axis, other))
+    if sine > _STRUCTURAL:
+        nearest = (level - (axis @ other) * (other @ point)) / (sine * sine)
+        if abs(nearest) <= _SLIDE * max(reach):
+            return Decimal(nearest)
+    return Decimal(level) if abs(level) <= _SLIDE * max(reach) else Decimal(0)
 
 
 def _axes(tree: Tree, i: int, slid: list[Vector]) -> tuple[Vector, Vector, Vector]:
     """x, y, z of the chosen frame of body i, in link axes."""
     z = tree.axis[i]
-    x = None
     if tree.children[i]:
         child = max(tree.children[i], key=lambda k: (len(tree.branch(k)), -k))
-        normal = np.cross(z, tree.rotation[child] @ tree.axis[child])
-        toward = tree.origin[child] + tree.rotation[child] @ slid[child] - slid[i]
-        x = normal if np.linalg.norm(normal) > _PARALLEL else toward - (toward @ z) * z
+        x = np.cross(z, tree.rotation[child] @ tree.axis[child])
+        if _length(x) <= _PARALLEL:
+            x = _across(tree.origin[child] + tree.rotation[child] @ slid[child] - slid[i], z)
     else:
-        x = tree.inertia[i].com - (tree.inertia[i].com @ z) * z
-    if np.linalg.norm(x) < _PARALLEL:
-        x = np.eye(3)[np.argmin(np.abs(z))]
-        x = x - (x @ z) * z
-    x = x / np.linalg.norm(x)
+        x = _across(tree.inertia[i].com, z)
+    if not any(x):
+        x = _across(np.eye(3, dtype=object)[min(range(3), key=lambda k: abs(z[k]))], z)
+    x = x / _length(x)
     return x, np.cross(z, x), z
 
 
-def _last_turn(R: Matrix) -> float:
-    """The angle t for which R Rz(-t) has no entry (3, 1); all of R's turn where R is about z."""
-    if np.hypot(R[2, 0], R[2, 1]) < _PARALLEL:
-        return float(np.arctan2(R[1, 0], R[0, 0]))
-    return float(np.arctan2(R[2, 0], R[2, 1]))
+def _across(vector: Vector, z: Vector) -> Vector:
+    """The part of a vector across z; zero where it is the decimals' rounding."""
+    x = vector - (vector @ z) * z
+    return x if _length(x) > _STRUCTURAL * _length(vector) else 0 * x
 
 
-def _lumped(tree: Tree) -> tuple[BodyInertia, ...]:
-    """Each body's inertia, less what goes to its parent, plus what comes from its children. Axes lie along z."""
+def _last_turn(R: Matrix) -> tuple[Decimal, Decimal]:
+    """Cosine and sine of the t for which R Rz(-t) has no entry (3, 1); of all of R's turn where R is about z."""
+    c, s = (R[2, 1], R[2, 0]) if R[2, 0] ** 2 + R[2, 1] ** 2 > _PARALLEL**2 else (R[0, 0], R[1, 0])
+    length = (c * c + s * s).sqrt()
+    return c / length, s / length
+
+
+def _lumped(tree: Tree) -> tuple[list[BodyInertia], list[BodyInertia]]:
+    """Each body's inertia, less what goes to its parent, plus what comes from its children; and before the first of
+    these, for the scale of its entries. Axes lie along z.
+    """
+    whole = list(tree.inertia)
     kept = list(tree.inertia)
     for i in range(len(tree) - 1, -1, -1):
-        body, parent = kept[i], tree.parent[i]
+        body, parent = whole[i], tree.parent[i]
         if tree.motion[i] == "revolute":
-            across = body.about_origin[1, 1]
-            unfelt = BodyInertia(body.mass, np.array([0.0, 0.0, body.moment[2]]), np.diag([across, across, 0.0]))
+            # The smaller one, so that what stays behind cannot be negative and cancel what went.
+            across = min(body.about_origin[0, 0], body.about_origin[1, 1])
+            along = np.array([0, 0, body.moment[2]])
+            unfelt = BodyInertia(body.mass, along, np.diag([across, across, 0]))
         else:
-            unfelt = BodyInertia(0.0, np.zeros(3), body.about_origin)
-        kept[i] = _cleaned(body - unfelt)
+            unfelt = BodyInertia(Decimal(0), np.zeros(3, dtype=object), body.about_origin)  # type: ignore[arg-type]
+        kept[i] = body - unfelt
         if parent >= 0:
-            kept[parent] = kept[parent] + unfelt.placed(tree.rotation[i], tree.origin[i])
-    return tuple(kept)
+            # The last turn is the joint's own, and a body of revolution does not feel it.
+            whole[parent] = whole[parent] + unfelt.placed(tree.rotation[i], tree.origin[i])
+    return kept, whole
 
 
-def _cleaned(body: BodyInertia) -> BodyInertia:
-    def without_rounding(array: Vector) -> Vector:
-        return np.where(np.abs(array) < _ROUNDING * np.abs(array).max(), 0.0, array)
+def _rounded(tree: Tree, whole: Iterable[BodyInertia], lengths: Iterable[Decimal]) -> Tree:
+    """The tree in doubles, each number rounded once. What is zero but for the rounding of its makings is zero.
 
-    return BodyInertia(body.mass, without_rounding(body.moment), without_rounding(body.about_origin))
+    Args:
+        tree: In decimals.
+        whole: Per body, the inertia beside which the entries of its own count.
+        lengths: Per body, the lengths that its place is made of.
+    """
+    return replace(
+        tree,
+        axis=tuple(snapped(_double(axis)) for axis in tree.axis),
+        rotation=tuple(snapped(_double(R)) for R in tree.rotation),
+        origin=tuple(
+            _double(_without_rounding(p, np.full(3, max(_STRUCTURAL * length, _ROUNDING * max(map(abs, p))))))
+            for p, length in zip(tree.origin, lengths, strict=True)
+        ),
+        turn=tuple(snapped(_double(turn)) for turn in tree.turn),
+        inertia=tuple(_rounded_inertia(*pair) for pair in zip(tree.inertia, whole, strict=True)),
+    )
+
+
+def _rounded_inertia(body: BodyInertia, whole: BodyInertia) -> BodyInertia:
+    """The inertia in doubles. An entry counts beside the two diagonal ones it couples: kinetic energy bounds it so."""
+    turning = [abs(entry).sqrt() for entry in np.diag(whole.about_origin)]
+    sliding = abs(whole.mass).sqrt()  # type: ignore[attr-defined]
+    coupled = np.array([min(turning[j] for j in range(3) if j != k) * sliding for k in range(3)])
+    return BodyInertia(
+        float(body.mass),
+        _double(_without_rounding(body.moment, _ROUNDING * coupled)),
+        _double(_without_rounding(body.about_origin, _ROUNDING * np.outer(turning, turning))),
+    )
+
+
+def _without_rounding(array: Vector, threshold: Vector) -> Vector:
+    return np.where(np.abs(array) <= threshold, 0 * array, array)
+
+
+def _length(vector: Vector) -> Decimal:
+    return Decimal(vector @ vector).sqrt()
+
+
+def _double(array: Vector) -> Vector:
+    """Adding zero turns -0.0 into 0.0."""
+    return array.astype(np.float64) + 0.0

@@ -46,16 +46,12 @@ def trace(model: KernelTree, signature: Signature) -> Graph:
     given |= {name: ca.DM(0, 1) for name in signature.padded}
     answer = function(model.tree, **given)
     outputs = answer if isinstance(answer, dict) else {signature.outputs[0].name: answer}
-    if "q" in outputs:
-        outputs["q"] = model.position_as_given(outputs["q"])
     flat = [ca.densify(ca.vec(ca.SX(outputs[operand.name]).T)) for operand in signature.outputs]
     return Graph(ca.Function("kernel", list(symbols.values()), ca.cse(flat)), signature)
 
 
 def _entered(model: KernelTree, name: str, symbol: Any) -> Any:
-    """An input as the equations take it: positions as the chosen frames count them, wrenches body by body in these."""
-    if name in ("q", "q_ref"):
-        return model.position(symbol)
+    """An input as the equations take it: wrenches body by body, in the chosen frames."""
     if name == "wrenches":
         return Stack(model.wrench(i, W) for i, W in enumerate(ca.vertsplit(symbol, 6)))
     return symbol

@@ -1,18 +1,24 @@
-"""The kernels of one robot: made when first asked for, kept in memory and on disk."""
+"""The kernels of one robot: made when first asked for, certified, kept in memory and on disk."""
 
 from __future__ import annotations
 
+import json
 import threading
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import store
+from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.gufunc import make_gufunc
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host
 from dyn_service.kernels.signature import Signature
 from dyn_service.model.tree import Tree
+
+if TYPE_CHECKING:
+    from dyn_service.kernels.graph import Graph
 
 ENTRY = "loop"
 """The function in the machine code that NumPy calls."""
@@ -23,46 +29,75 @@ MOST_OPERATIONS = 200_000
 
 @dataclass(eq=False)
 class KernelLibrary:
-    """links: the tree with one body per link. bodies: the tree of what moves. Safe to use from several threads."""
+    """links: the tree with one body per link. Safe to use from several threads."""
 
     links: Tree
-    bodies: Tree
     _made: dict[str, np.ufunc] = field(default_factory=dict)
+    _certificates: dict[str, Certificate] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __contains__(self, signature: Signature) -> bool:
         return signature.name in self._made
 
+    @property
+    def certificates(self) -> dict[str, Certificate]:
+        """Of the kernels made so far, by name."""
+        return dict(self._certificates)
+
     def kernel(self, signature: Signature) -> np.ufunc:
-        """The gufunc of this signature; the first call loads it from disk or compiles it."""
+        """The gufunc of this signature; the first call loads it from disk, or compiles and certifies it."""
         made = self._made.get(signature.name)
         if made is None:
             with self._lock:
                 made = self._made.get(signature.name)
                 if made is None:
-                    made = make_gufunc(signature, LoadedCode(self._code(signature)), ENTRY)
+                    made, self._certificates[signature.name] = self._load(signature) or self._make(signature)
                     self._made[signature.name] = made
         return made
 
-    def _code(self, signature: Signature) -> bytes:
+    def _load(self, signature: Signature) -> tuple[np.ufunc, Certificate] | None:
+        kept = store.load(self._key(signature))
+        if kept is None:
+            return None
+        certificate, _, code = kept.partition(b"\n")
+        return make_gufunc(signature, LoadedCode(code), ENTRY), Certificate(**json.loads(certificate))
+
+    def _make(self, signature: Signature) -> tuple[np.ufunc, Certificate]:
+        # Imported here: a start from the cache then needs no tracer.
+        from dyn_service.kernels import certify, frames
+        from dyn_service.kernels.graph import trace
+
+        def certified(graph: Graph) -> tuple[bytes, np.ufunc, float]:
+            code = self._compiled(graph)
+            kernel = make_gufunc(signature, LoadedCode(code), ENTRY)
+            return code, kernel, certify.difference(kernel, given, self.links.inertia_at_zero)
+
+        if signature.links:
+            given = trace(frames.as_given(self.links), signature)
+            code, kernel, error = certified(given)
+            certificate = Certificate(signature.name, "link frames", error)
+        else:
+            given = trace(frames.welded(self.links), signature)
+            code, kernel, error = certified(trace(frames.simplest(self.links), signature))
+            certificate = Certificate(signature.name, "chosen frames", error)
+            if not certificate.holds:
+                code, kernel, error = certified(given)
+                certificate = Certificate(signature.name, "link frames", error, refused=certificate.error)
+        store.save(self._key(signature), json.dumps(asdict(certificate)).encode() + b"\n" + code)
+        return kernel, certificate
+
+    def _compiled(self, graph: Graph) -> bytes:
+        from dyn_service.kernels.lower import lower
+
+        if graph.operations > MOST_OPERATIONS:
+            raise ResourceExhaustedError(
+                f"{graph.signature.name} of robot '{self.links.name}' takes {graph.operations} operations, more than "
+                f"the {MOST_OPERATIONS} that are compiled: its {len(self.links)} links are too many for this query"
+            )
+        return compile_ir(lower(graph, host().lanes, ENTRY))
+
+    def _key(self, signature: Signature) -> str:
         machine = host()
-        name = store.key(
+        return store.key(
             self.links.fingerprint, signature.name, signature.gufunc, machine.triple, machine.cpu, machine.features
         )
-        code = store.load(name)
-        if code is None:
-            # Imported here: a start from the cache then needs no tracer.
-            from dyn_service.kernels.frames import as_given, simplest
-            from dyn_service.kernels.graph import trace
-            from dyn_service.kernels.lower import lower
-
-            model = as_given(self.links) if signature.links else simplest(self.bodies)
-            graph = trace(model, signature)
-            if graph.operations > MOST_OPERATIONS:
-                raise ResourceExhaustedError(
-                    f"{signature.name} of robot '{self.links.name}' takes {graph.operations} operations, more than the "
-                    f"{MOST_OPERATIONS} that are compiled: its {len(self.links)} links are too many for this query"
-                )
-            code = compile_ir(lower(graph, machine.lanes, ENTRY))
-            store.save(name, code)
-        return code

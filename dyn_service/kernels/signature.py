@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dyn_service.queries import Query
+from dyn_service.table import Kind
 
 
 @dataclass(frozen=True)
 class Operand:
-    """One input or output array: its name and core shape."""
+    """One input or output array: its name, core shape and kind."""
 
     name: str
     shape: tuple[int, ...]
+    kind: Kind = "plain"
 
     @property
     def size(self) -> int:
@@ -54,14 +56,18 @@ class Signature:
 
 def signature_of(query: Query, method: str, sizes: Mapping[str, int], *, wrenches: bool) -> Signature:
     """The kernel's signature for one row of the table, one method, with or without external wrenches."""
-    inputs = [Operand(name, spec.dims(sizes)) for name, spec in query.inputs.items() if wrenches or name != "wrenches"]
-    outputs = tuple(Operand(name, spec.dims(sizes)) for name, spec in query.outputs.items())
+    inputs = [
+        Operand(name, spec.dims(sizes), spec.kind)
+        for name, spec in query.inputs.items()
+        if wrenches or name != "wrenches"
+    ]
+    outputs = tuple(Operand(name, spec.dims(sizes), spec.kind) for name, spec in query.outputs.items())
     name = "-".join(part for part in (query.name, method, "wrenches" if wrenches else "") if part)
     return Signature(
         name,
         query.kernels[method],
         query.links,
-        inputs=tuple(operand if operand.size else Operand(operand.name, (1,)) for operand in inputs),
+        inputs=tuple(operand if operand.size else replace(operand, shape=(1,)) for operand in inputs),
         outputs=outputs,
         padded={operand.name: len(operand.shape) for operand in inputs if not operand.size},
     )

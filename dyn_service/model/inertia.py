@@ -62,12 +62,13 @@ NOTHING = BodyInertia(0.0, np.zeros(3), np.zeros((3, 3)))
 
 def skew(a: Vector) -> Matrix:
     """(3, 3) matrix a~ with a~ b = a x b."""
-    return np.array([[0.0, -a[2], a[1]], [a[2], 0.0, -a[0]], [-a[1], a[0], 0.0]])
+    return np.array([[0, -a[2], a[1]], [a[2], 0, -a[0]], [-a[1], a[0], 0]])
 
 
 def combine(parts: Iterable[BodyInertia]) -> BodyInertia:
     """The inertia of bodies that move as one, all seen from the same frame."""
-    return sum(parts, NOTHING)
+    first, *others = tuple(parts) or (NOTHING,)
+    return sum(others, first)
 
 
 def principal_moments(about_com: Matrix) -> Vector:

@@ -54,8 +54,9 @@ class Tree:
 
     links: the link's name. joints: the inboard joint's name ("" for the root link, which stands fixed in the world).
     parent: index, -1 for the world. motion: revolute, prismatic or fixed. axis: (3,) unit vector of the free axis in
-    the joint frame, which is also the body's. rotation, origin: R_PB, p_PB at q = 0. inertia: the body's. dof: index
-    into q and v, -1 for fixed joints.
+    the joint frame, which is also the body's. rotation, origin: R_PB, p_PB at q = 0. turn: cosine and sine of an angle
+    that a turning joint adds to q; (1, 0) but in frames of our own choice. inertia: the body's. dof: index into q and v,
+    -1 for fixed joints.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Tree:
     axis: tuple[Vector, ...]
     rotation: tuple[Matrix, ...]
     origin: tuple[Vector, ...]
+    turn: tuple[Vector, ...]
     inertia: tuple[BodyInertia, ...]
     dof: tuple[int, ...]
     continuous: frozenset[str]
@@ -78,7 +80,7 @@ class Tree:
         """Makes the arrays read-only: kernels are compiled from them, and must not be outlived by what they say."""
         limits = (self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort)
         bodies = (array for body in self.inertia for array in (body.moment, body.about_origin))
-        for array in (*self.axis, *self.rotation, *self.origin, *bodies, *limits, self.damping, self.friction):
+        for array in (*self.axis, *self.rotation, *self.origin, *self.turn, *bodies, *limits, self.damping, self.friction):
             array.flags.writeable = False
 
     @classmethod
@@ -110,6 +112,7 @@ class Tree:
             axis=tuple(np.array([1.0, 0.0, 0.0]) if joint is None else snapped(joint.axis) for _, joint, _ in order),
             rotation=tuple(np.eye(3) if joint is None else snapped(joint.rotation) for _, joint, _ in order),
             origin=tuple(np.zeros(3) if joint is None else joint.xyz for _, joint, _ in order),
+            turn=(np.array([1.0, 0.0]),) * len(order),
             inertia=tuple(_inertia(link) for link, _, _ in order),
             dof=tuple(-1 if joint is None else dof.get(joint.name, -1) for _, joint, _ in order),
             continuous=frozenset(joint.name for joint in movable if joint.type == "continuous"),
@@ -169,6 +172,19 @@ class Tree:
         return combine(inertia.placed(*pose) for inertia, pose in zip(self.inertia, self.poses_at_zero(), strict=True))
 
     @cached_property
+    def inertia_at_zero(self) -> Vector:
+        """(nv,) kg m^2 | kg: what each movable joint meets at q = 0 while the others hold, the diagonal of M(0)."""
+        composite = list(self.inertia)
+        found = np.zeros(self.nv)
+        for i in range(len(self) - 1, -1, -1):
+            whole, axis, k, parent = composite[i], self.axis[i], self.dof[i], self.parent[i]
+            if k >= 0:
+                found[k] = axis @ whole.about_origin @ axis if self.motion[i] == "revolute" else whole.mass
+            if parent >= 0:
+                composite[parent] = composite[parent] + whole.placed(self.rotation[i], self.origin[i])
+        return found
+
+    @cached_property
     def fingerprint(self) -> str:
         """32 hexadecimal digits over all that answers depend on, names and limits too; not over the file's layout."""
         digest = hashlib.sha256()
@@ -202,7 +218,12 @@ class Weld:
 
 
 def weld(full: Tree) -> Weld:
-    """Joins every link behind a fixed joint to the body it moves with. Inertia on unmoving links is the world's."""
+    """Joins every link behind a fixed joint to the body it moves with. Inertia on unmoving links is the world's.
+
+    In the arithmetic of the tree's numbers, be they doubles or decimals.
+    """
+    kind = full.origin[0].dtype
+    unturned, nowhere = np.eye(3, dtype=kind), np.zeros(3, dtype=kind)
     body: list[int] = []
     rotation: list[Matrix] = []
     origin: list[Vector] = []
@@ -210,11 +231,11 @@ def weld(full: Tree) -> Weld:
     moving: list[int] = []
     placement: list[tuple[int, Matrix, Vector]] = []
     for i, parent in enumerate(full.parent):
-        carrier, R, p = (-1, np.eye(3), np.zeros(3)) if parent < 0 else (body[parent], rotation[parent], origin[parent])
-        R_BL, p_BL = snapped(R @ full.rotation[i]), p + R @ full.origin[i]
+        carrier, R, p = (-1, unturned, nowhere) if parent < 0 else (body[parent], rotation[parent], origin[parent])
+        R_BL, p_BL = R @ full.rotation[i], p + R @ full.origin[i]
         if full.dof[i] >= 0:
             placement.append((carrier, R_BL, p_BL))
-            carrier, R_BL, p_BL = len(moving), np.eye(3), np.zeros(3)
+            carrier, R_BL, p_BL = len(moving), unturned, nowhere
             moving.append(i)
             parts.append([])
         body.append(carrier)
@@ -231,6 +252,7 @@ def weld(full: Tree) -> Weld:
         axis=tuple(full.axis[i] for i in moving),
         rotation=tuple(R for _, R, _ in placement),
         origin=tuple(p for _, _, p in placement),
+        turn=tuple(full.turn[i] for i in moving),
         inertia=tuple(combine(inertias) for inertias in parts),
         dof=tuple(range(len(moving))),
         continuous=full.continuous,

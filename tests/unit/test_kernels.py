@@ -59,7 +59,7 @@ def test_angles_without_a_sine_give_nan_and_no_warning(turn: Robot, angle: float
 
 def model_of(robot: Robot, row: Query) -> KernelTree:
     """The tree a kernel is traced on."""
-    return as_given(robot.tree) if row.links else simplest(robot.bodies.tree)
+    return as_given(robot.tree) if row.links else simplest(robot.tree)
 
 
 OPERATIONS = {
@@ -109,7 +109,7 @@ def test_operations_grow_linearly_with_the_chain() -> None:
     def count(query: str, bodies: int) -> int:
         robot = Robot.from_urdf(random_urdf(5, movable=bodies, bushy=0.0))
         row = QUERIES[query]
-        return trace(simplest(robot.bodies.tree), robot.signature(row, next(iter(row.kernels)))).operations
+        return trace(simplest(robot.tree), robot.signature(row, next(iter(row.kernels)))).operations
 
     for query in ("inverse_dynamics", "forward_dynamics"):
         few, many = count(query, 8), count(query, 16)
@@ -143,7 +143,7 @@ def test_operands_of_any_layout() -> None:
     q = np.random.default_rng(0).normal(size=(19, robot.nq))
     expected = robot.mass_matrix(q)
     signature = robot.signature(QUERIES["mass_matrix"], "")
-    graph = trace(simplest(robot.bodies.tree), signature)
+    graph = trace(simplest(robot.tree), signature)
     kernel = make_gufunc(signature, LoadedCode(compile_ir(lower(graph, host().lanes, "loop"))), "loop")
     for out in (
         np.zeros((19, 10, 10)),

@@ -1,0 +1,32 @@
+"""What was found when a kernel was held against the tree as given; `certify.py` does the holding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Form = Literal["chosen frames", "link frames"]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How a kernel did against the tree as given.
+
+    kernel: its name. form: what it was made from. error: its largest difference, as a share of what rounding explains;
+    at most 1 but where `holds` is false. refused: that of the chosen frames where it was too much, and the kernel was
+    made from the tree as given instead; None where it was not.
+    """
+
+    kernel: str
+    form: Form
+    error: float
+    refused: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the kernel is as good as rounding lets it be."""
+        return self.error <= 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """In plain values, ready for MessagePack or JSON."""
+        return {"form": self.form, "error": self.error, "refused": self.refused}
