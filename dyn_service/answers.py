@@ -124,27 +124,27 @@ class Hamiltonian:
 class HamiltonianFlow:
     """Hamilton's equations: how positions and momenta change."""
 
-    v: Annotated[Array, Spec(("nv",), "rad/s | m/s", "q-dot = dH/dp")]
-    p_dot: Annotated[Array, Spec(("nv",), "N m | N", "p-dot = -dH/dq + Q")]
+    v: Annotated[Array, Spec(("nv",), "rad/s | m/s", "q-dot = dH/dp", kind="motion")]
+    p_dot: Annotated[Array, Spec(("nv",), "N m | N", "p-dot = -dH/dq + Q", kind="effort")]
 
 
 @dataclass(frozen=True, eq=False)
 class State:
     """Positions and velocities at one time."""
 
-    q: Annotated[Array, Spec(("nq",), "rad | m", "joint positions")]
-    v: Annotated[Array, Spec(("nv",), "rad/s | m/s", "joint velocities")]
+    q: Annotated[Array, Spec(("nq",), "rad | m", "joint positions", kind="position")]
+    v: Annotated[Array, Spec(("nv",), "rad/s | m/s", "joint velocities", kind="motion")]
 
 
 @dataclass(frozen=True, eq=False)
 class EquationTerms:
     """M a = C + G + Q + E, each term as the equation has it on its right side."""
 
-    mass_matrix: Annotated[Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "M")]
-    velocity_forces: Annotated[Array, Spec(("nv",), "N m | N", "C: centrifugal and Coriolis")]
-    gravity_forces: Annotated[Array, Spec(("nv",), "N m | N", "G: weight")]
-    efforts: Annotated[Array, Spec(("nv",), "N m | N", "Q: what drives the joints")]
-    external_forces: Annotated[Array, Spec(("nv",), "N m | N", "E: wrenches from outside")]
+    mass_matrix: Annotated[Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "M", kind="effort")]
+    velocity_forces: Annotated[Array, Spec(("nv",), "N m | N", "C: centrifugal and Coriolis", kind="effort")]
+    gravity_forces: Annotated[Array, Spec(("nv",), "N m | N", "G: weight", kind="effort")]
+    efforts: Annotated[Array, Spec(("nv",), "N m | N", "Q: what drives the joints", kind="effort")]
+    external_forces: Annotated[Array, Spec(("nv",), "N m | N", "E: wrenches from outside", kind="effort")]
 
 
 @dataclass(frozen=True, eq=False)

@@ -150,12 +150,17 @@ def check(
     ] = False,
     states: Annotated[int, typer.Option(min=1, metavar="N", help="Random states for --dynamics.")] = 20,
     bound: Annotated[float, typer.Option(metavar="X", help="Largest relative residual for --dynamics.")] = 1e-9,
+    kernels: Annotated[
+        bool, typer.Option("--kernels/--no-kernels", help="Make the kernels of control loops, for their certificates.")
+    ] = True,
 ) -> int:
-    """Read a URDF and say what was kept, merged, defaulted, dropped and doubted."""
+    """Read a URDF and say what was kept, merged, defaulted, dropped and doubted, and how exact its kernels are."""
     from dyn_service import Robot
 
     robot = Robot.from_urdf(file)
     if not dynamics:
+        if kernels:
+            _prepare(robot)
         receipt = robot.receipt
         typer.echo(json.dumps(receipt.to_dict(), indent=2, ensure_ascii=False) if json_output else receipt.render())
         return 0

@@ -72,8 +72,8 @@ class Wrench:
 
 
 Position = Annotated[ArrayLike, Spec(("nq",), "rad | m", "joint positions", kind="position")]
-Velocity = Annotated[ArrayLike, Spec(("nv",), "rad/s | m/s", "joint velocities")]
-Acceleration = Annotated[ArrayLike, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations")]
+Velocity = Annotated[ArrayLike, Spec(("nv",), "rad/s | m/s", "joint velocities", kind="motion")]
+Acceleration = Annotated[ArrayLike, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations", kind="motion")]
 Effort = Annotated[
     ArrayLike, Spec(("nv",), "N m | N", "joint efforts: torques, forces at prismatic joints", kind="effort")
 ]
@@ -86,15 +86,17 @@ Wrenches = Annotated[
 PositionGain = Annotated[ArrayLike, Spec(("nv",), "1/s^2", "position gain, a number or one per joint", scalar=True)]
 VelocityGain = Annotated[ArrayLike, Spec(("nv",), "1/s", "velocity gain, a number or one per joint", scalar=True)]
 
-EffortResult = Annotated[Array, Spec(("nv",), "N m | N", "joint efforts", name="tau")]
-AccelerationResult = Annotated[Array, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations", name="a")]
+EffortResult = Annotated[Array, Spec(("nv",), "N m | N", "joint efforts", name="tau", kind="effort")]
+AccelerationResult = Annotated[Array, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations", name="a", kind="motion")]
 MassMatrixResult = Annotated[
-    Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "symmetric, positive definite", name="mass_matrix")
+    Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "symmetric, positive definite", name="mass_matrix", kind="effort")
 ]
-ForcesResult = Annotated[Array, Spec(("nv",), "N m | N", "generalised forces", name="forces")]
-VelocityResult = Annotated[Array, Spec(("nv",), "rad/s | m/s", "joint velocities", name="v")]
-MomentumResult = Annotated[Array, Spec(("nv",), "N m s | N s", "generalised momenta", name="p")]
-MomentumRateResult = Annotated[Array, Spec(("nv",), "N m | N", "rates of the generalised momenta", name="p_dot")]
+ForcesResult = Annotated[Array, Spec(("nv",), "N m | N", "generalised forces", name="forces", kind="effort")]
+VelocityResult = Annotated[Array, Spec(("nv",), "rad/s | m/s", "joint velocities", name="v", kind="motion")]
+MomentumResult = Annotated[Array, Spec(("nv",), "N m s | N s", "generalised momenta", name="p", kind="effort")]
+MomentumRateResult = Annotated[
+    Array, Spec(("nv",), "N m | N", "rates of the generalised momenta", name="p_dot", kind="effort")
+]
 
 
 EffortFunction = Callable[[float, Array, Array], ArrayLike]

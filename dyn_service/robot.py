@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 from dyn_service.answers import Trajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.inputs import broadcast, checked_options, found, numbers, row_of
+from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
 from dyn_service.model import loaded, urdf
@@ -128,9 +129,21 @@ class Robot(RobotQueries):
         """Limits of the movable joints, each (nv,); infinite where the URDF gives none."""
         return self._tree.limits
 
-    @cached_property
+    @property
+    def certificates(self) -> Mapping[str, Certificate]:
+        """How the kernels made so far did against the tree as given, by kernel; `prepare` makes them."""
+        return self._library.certificates
+
+    @property
     def receipt(self) -> Receipt:
-        """What the import kept, merged, defaulted, dropped and doubted."""
+        """What the import kept, merged, defaulted, dropped and doubted, and the certificates of the kernels so far."""
+        return self._import_receipt.with_certificates(
+            {name: certificate.to_dict() for name, certificate in self.certificates.items()},
+            [note for certificate in self.certificates.values() for note in certificate.notes()],
+        )
+
+    @cached_property
+    def _import_receipt(self) -> Receipt:
         before = self._tree.total_inertia()
         still = [i for i, body in enumerate(self._weld.body) if body < 0]
         poses = self._tree.poses_at_zero()

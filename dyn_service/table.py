@@ -14,10 +14,9 @@ from dataclasses import dataclass, fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-
-Kind = Literal["plain", "position", "effort", "duration"]
-"""What an array means to a robot's joints: positions, efforts or momenta (each beside its joint's inertia), a length of
-time, or nothing of these.
+Kind = Literal["plain", "position", "motion", "effort", "duration"]
+"""What an array means to a robot's joints: positions; velocities and accelerations; efforts, momenta and the mass
+matrix, which scale with what each joint moves; a length of time; or nothing of these.
 """
 
 

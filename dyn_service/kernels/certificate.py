@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dyn_service.model.description import Note
+
 Form = Literal["chosen frames", "link frames"]
 
 
@@ -26,6 +28,18 @@ class Certificate:
     def holds(self) -> bool:
         """Whether the kernel is as good as rounding lets it be."""
         return self.error <= 1.0
+
+    def notes(self) -> list[Note]:
+        """What a user should know of: a form that was refused, a kernel that is still not as good as it could be."""
+        element, found = f"kernel {self.kernel}", []
+        if self.refused is not None:
+            apart = f"{self.refused:.3g} times further from it than rounding explains"
+            found.append(
+                Note("changed", element, f"made from the tree as given; in frames of our choice it was {apart}")
+            )
+        if not self.holds:
+            found.append(Note("doubted", element, f"{self.error:.3g} times further off than rounding explains"))
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """In plain values, ready for MessagePack or JSON."""

@@ -4,12 +4,15 @@ Frames, lumps, regrouped sums and fused products are exact on paper. Whether a r
 is seen here: at several states, large and small, the kernel's answers are compared with those of the same function of
 `dynamics/` traced on the tree as given. A difference that rounding explains is none:
 
-    |kernel - given| <= 8 spread + 16 eps scale        for each entry of each output
+    |kernel - given| <= 3 spread + 6 eps scale        for each entry of each output
 
 spread: how far an entry of the answer as given moves when each of its operations is rounded at random instead of to
 nearest, the largest of fifteen runs: this very sweep's own rounding at this very state, however ill the state.
-scale: an entry's own size over all the states, times how large the answer is in this state beside its size over all:
-an error of a finger is not hidden behind a shoulder, and what is zero by cancellation may be its rounding.
+scale: with d_i = sqrt(M_ii), what joint i moves in this state, d_i max_j |tau_j| / d_j for efforts and d_i d_j for the
+mass matrix: a finger's error is not hidden behind a shoulder, and what is zero by cancellation may be its rounding.
+Motions count by themselves, with 1 / d_i, and as the efforts they need, M (a' - a): a nearly singular M magnifies any
+error of theirs along one way, and behind it others hide. Of other outputs, an entry's own size over all states, times
+how large the answer is in this state beside that.
 
 Cost: one more trace, and some microseconds an operation; nothing when a kernel comes from the store. Source: random
 rounding is Monte Carlo arithmetic (D. S. Parker, 1997).
@@ -18,20 +21,23 @@ rounding is Monte Carlo arithmetic (D. S. Parker, 1997).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import casadi as ca
 import numpy as np
 from numpy.typing import NDArray
 
-from dyn_service.kernels.graph import Graph
+from dyn_service.kernels import frames
+from dyn_service.kernels.certificate import Certificate
+from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.model.tree import Tree
 
 Array = NDArray[np.float64]
 
 RUNS = 15
-SPREADS = 8.0
-ROUNDINGS = 16.0
+SPREADS = 3.0
+ROUNDINGS = 6.0
 """Of the double's epsilon. With SPREADS the bound of the module's docstring: sums of a few hundred terms in another
 order differ by so much, and a form that is ten times worse than the tree as given does not pass.
 """
@@ -50,60 +56,98 @@ SIZES = (
 _STEP_S = 1e-3
 
 
-def drawn_states(signature: Signature, joint_inertia: Array) -> tuple[Array, ...]:
-    """One array per operand, (states, ...), at which a kernel is held.
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+
+def certified(links: Tree, signature: Signature, build: Callable[[Graph], Kernel]) -> tuple[Kernel, Certificate, Graph]:
+    """A robot's kernel, of the fastest form that is as exact as the tree as given; and the function on that.
 
     Args:
-        signature: Of the kernel.
-        joint_inertia: (nv,) kg m^2 | kg, roughly: what makes efforts of a finger a finger's.
+        links: The robot, one body per link.
+        signature: Which kernel.
+        build: Makes a kernel from a graph: arrays (states, ...) in, an array or a tuple of arrays (states, ...) out.
     """
+    if signature.links:
+        given = trace(frames.as_given(links), signature)
+    else:
+        given = trace(frames.welded(links), signature)
+        kernel = build(trace(frames.simplest(links), signature))
+        fast = Certificate(signature.name, "chosen frames", difference(kernel, given, links))
+        if fast.holds:
+            return kernel, fast, given
+    kernel = build(given)
+    error = difference(kernel, given, links)
+    refused = None if signature.links else fast.error
+    return kernel, Certificate(signature.name, "link frames", error, refused), given
+
+
+def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], Array]:
+    """States at which a kernel is held: one array per operand, (states, ...), and M in each, (states, nv, nv)."""
     rng = np.random.default_rng(0)
-    return tuple(_drawn(operand, rng, joint_inertia) for operand in signature.inputs)
+    drawn = [rng.normal(size=(len(SIZES), *operand.shape)) for operand in signature.inputs]
+    for operand, array in zip(signature.inputs, drawn, strict=True):
+        sizes = np.array([q if operand.kind == "position" else other for q, other in SIZES])
+        array *= _STEP_S if operand.kind == "duration" else sizes.reshape(-1, *(1,) * len(operand.shape))
+    q = next(x for operand, x in zip(signature.inputs, drawn, strict=True) if operand.kind == "position")
+    M = np.array([tree.mass_matrix(row) for row in q])
+    for operand, array in zip(signature.inputs, drawn, strict=True):
+        if operand.kind == "effort" and tree.nv:
+            array *= _moved(M)
+    return tuple(drawn), M
 
 
-def _drawn(operand: Operand, rng: np.random.Generator, joint_inertia: Array) -> Array:
-    drawn: Array = rng.normal(size=(len(SIZES), *operand.shape))
-    sizes = np.array([q if operand.kind == "position" else other for q, other in SIZES])
-    if operand.kind == "duration":
-        return np.full_like(drawn, _STEP_S)
-    if operand.name == "gravity":
-        sizes = np.full_like(sizes, 9.81)
-    if operand.kind == "effort":
-        drawn *= np.sqrt(joint_inertia)
-    return drawn * sizes.reshape(-1, *(1,) * len(operand.shape))
-
-
-def difference(kernel: Callable[..., Any], given: Graph, joint_inertia: Array) -> float:
+def difference(kernel: Callable[..., Any], given: Graph, tree: Tree) -> float:
     """The kernel's largest difference from the function as given, as a share of what rounding explains.
 
     States at which the answer as given is not finite say nothing, and do not count.
     """
-    signature = given.signature
-    inputs = drawn_states(signature, joint_inertia)
     with np.errstate(all="ignore"):
+        inputs, M = drawn_states(given.signature, tree)
         answers = kernel(*inputs)
         answers = answers if isinstance(answers, tuple) else (answers,)
         runs = rounded_at_random(given.function, inputs)
-        worst = 0.0
-        for answer, outputs in zip(answers, runs, strict=True):
-            worst = max(worst, _share(answer.reshape(len(SIZES), -1), outputs))
-    return worst
+        outputs = given.signature.outputs
+        return max(_share(*each, M) for each in zip(outputs, answers, runs, strict=True))
 
 
-def _share(answer: Array, runs: Array) -> float:
-    """runs: (states, entries, 1 + RUNS), the first rounded to nearest."""
-    given = runs[..., 0]
+def _moved(M: Array) -> Array:
+    """sqrt(M_ii), (states, nv)."""
+    return np.sqrt(np.abs(np.diagonal(M, axis1=-2, axis2=-1)))
+
+
+def _share(operand: Operand, answer: Array, runs: Array, M: Array) -> float:
+    """runs: (states, entries, 1 + RUNS), the first rounded to nearest. M: (states, nv, nv)."""
     finite = np.isfinite(runs).all(axis=(-2, -1))
     if not finite.any():
         return 0.0
-    answer, given, runs = answer[finite], given[finite], runs[finite]
-    spread = np.abs(runs - given[..., None]).max(axis=-1)
-    own = np.abs(given).max(axis=0)
-    size = np.divide(np.abs(given), own, out=np.zeros_like(given), where=own > 0.0).max(axis=-1, initial=0.0)
-    explained = SPREADS * spread + ROUNDINGS * np.finfo(np.float64).eps * own * size[:, None]
-    apart = np.abs(answer - given)
-    share = np.divide(apart, explained, out=np.full_like(apart, np.inf), where=explained > 0.0)
+    answer, runs, M = answer.reshape(len(runs), -1)[finite], runs[finite], M[finite]
+    given, moved = runs[..., 0], _moved(M)
+    apart, spread = answer - given, runs - given[..., None]
+    if operand.kind == "plain":
+        return _beyond(apart, spread, _on_scale_of(np.abs(given).max(axis=0), given))
+    if operand.kind == "effort":
+        square = len(operand.shape) == 2
+        scale = np.einsum("si,sj->sij", moved, moved).reshape(given.shape) if square else _on_scale_of(moved, given)
+        return _beyond(apart, spread, scale)
+    needed, needed_spread, needed_given = M @ apart[..., None], M @ spread, M @ given[..., None]
+    return max(
+        _beyond(apart, spread, _on_scale_of(1.0 / np.maximum(moved, 1e-300), given)),
+        _beyond(needed[..., 0], needed_spread, _on_scale_of(moved, needed_given[..., 0])),
+    )
+
+
+def _beyond(apart: Array, spread: Array, scale: Array) -> float:
+    """The largest difference over what rounding explains. apart, scale: (states, entries); spread: (..., 1 + RUNS)."""
+    explained = SPREADS * np.abs(spread).max(axis=-1) + ROUNDINGS * np.finfo(np.float64).eps * scale
+    share = np.divide(np.abs(apart), explained, out=np.full_like(apart, np.inf), where=explained > 0.0)
     return float(np.max(np.where(apart == 0.0, 0.0, share), initial=0.0))
+
+
+def _on_scale_of(own: Array, answer: Array) -> Array:
+    """What rounding counts beside, (states, entries): each entry's own size times the answer's size in these units."""
+    own = np.broadcast_to(own, answer.shape)
+    ratios = np.divide(np.abs(answer), own, out=np.zeros_like(answer), where=own > 0.0)
+    return np.asarray(own * ratios.max(axis=-1, keepdims=True, initial=0.0))
 
 
 _OPERATIONS: Mapping[int, Callable[..., Any]] = {
@@ -117,7 +161,11 @@ _OPERATIONS: Mapping[int, Callable[..., Any]] = {
     ca.OP_SIN: np.sin,
     ca.OP_COS: np.cos,
 }
-_EXACT: Mapping[int, Callable[..., Any]] = {ca.OP_NEG: np.negative, ca.OP_TWICE: lambda x: x + x, ca.OP_ASSIGN: np.array}
+_EXACT: Mapping[int, Callable[..., Any]] = {
+    ca.OP_NEG: np.negative,
+    ca.OP_TWICE: lambda x: x + x,
+    ca.OP_ASSIGN: np.array,
+}
 
 
 def rounded_at_random(function: Any, inputs: Sequence[Array]) -> list[Array]:

@@ -32,7 +32,7 @@ import numpy as np
 from dyn_service.dynamics.spatial import Influence, Mat, constant
 from dyn_service.model.description import Matrix, Vector
 from dyn_service.model.inertia import BodyInertia
-from dyn_service.model.tree import Tree, snapped, weld
+from dyn_service.model.tree import Tree, weld
 
 _DIGITS = 50
 """Of the decimals: three times those of doubles, so that no cancellation between two of them shows."""
@@ -46,12 +46,12 @@ _PARALLEL = Decimal("1e-8")
 """Sine of the angle below which x points at the child instead of along the common normal: that saves more zeros."""
 
 _STRUCTURAL = Decimal("1e-30")
-"""Share of the lengths a place is made of below which it is zero: the decimals' rounding."""
+"""Share of what they are made of below which entries are zero: the decimals' own rounding, and nothing of the file."""
 
-_ROUNDING = Decimal(2.0**-51)
-"""Share of what they stand beside below which entries are zero: the rounding of the file's numbers to doubles."""
+Exact = Any
+"""An array of decimals."""
 
-_decimal: Callable[[Any], Any] = np.frompyfunc(Decimal, 1, 1)
+_decimal: Callable[[Any], Exact] = np.frompyfunc(Decimal, 1, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +103,7 @@ def _exact(tree: Tree) -> Tree:
     )
 
 
-def _orthonormal(R: Matrix) -> Matrix:
+def _orthonormal(R: Exact) -> Exact:
     """The rotation nearest to R, by Newton's iteration. Small entries keep their digits: a tilt is not rounded away."""
     three = 3 * np.eye(3, dtype=object)
     for _ in range(8):  # the defect is squared each time: 1e-16, 1e-32, 1e-64
@@ -118,7 +118,8 @@ def _along_axes(tree: Tree) -> KernelTree:
     slides: list[Decimal] = []
     for i in range(len(tree)):
         slides.append(_slide(tree, i, slides))
-    slid = [slide * axis for slide, axis in zip(slides, tree.axis, strict=True)]
+    axes: tuple[Exact, ...] = tree.axis
+    slid = [axis * slide for axis, slide in zip(axes, slides, strict=True)]
     frames = [(np.column_stack(_axes(tree, i, slid)), slid[i]) for i in range(len(tree))]  # R_LN, p_LN
 
     rotation, origin, turn, inertia, lengths = [], [], [], [], []
@@ -145,8 +146,8 @@ def _along_axes(tree: Tree) -> KernelTree:
     kept, whole = _lumped(chosen)
     return KernelTree(
         _rounded(replace(chosen, inertia=tuple(kept)), whole, lengths),
-        tuple(snapped(_double(R.T)) for R, _ in frames),
-        tuple(_double(-R.T @ p) for R, p in frames),
+        tuple(_double(R.T) for R, _ in frames),
+        tuple(_double(-R.T @ p, _length(p)) for R, p in frames),
     )
 
 
@@ -157,8 +158,11 @@ def _slide(tree: Tree, i: int, slides: list[Decimal]) -> Decimal:
     parent = tree.parent[i]
     if parent < 0:
         return Decimal(0)  # the ground does not turn: where a root joint stands does not matter
-    axis, other = tree.axis[i], tree.rotation[i].T @ tree.axis[parent]
-    point = tree.rotation[i].T @ (slides[parent] * tree.axis[parent] - tree.origin[i])
+    R: Exact = tree.rotation[i]
+    inherited: Exact = tree.axis[parent]
+    axis, other = tree.axis[i], R.T @ inherited
+    point = R.T @ (inherited * slides[parent] - tree.origin[i])
+
     reach = [_length(tree.inertia[i].com), *(_length(tree.origin[k]) for k in (i, *tree.children[i]))]
     level = axis @ point
     sine = _length(np.cross(axis, other))
@@ -169,9 +173,9 @@ def _slide(tree: Tree, i: int, slides: list[Decimal]) -> Decimal:
     return Decimal(level) if abs(level) <= _SLIDE * max(reach) else Decimal(0)
 
 
-def _axes(tree: Tree, i: int, slid: list[Vector]) -> tuple[Vector, Vector, Vector]:
+def _axes(tree: Tree, i: int, slid: list[Exact]) -> tuple[Exact, Exact, Exact]:
     """x, y, z of the chosen frame of body i, in link axes."""
-    z = tree.axis[i]
+    z: Exact = tree.axis[i]
     if tree.children[i]:
         child = max(tree.children[i], key=lambda k: (len(tree.branch(k)), -k))
         x = np.cross(z, tree.rotation[child] @ tree.axis[child])
@@ -185,13 +189,13 @@ def _axes(tree: Tree, i: int, slid: list[Vector]) -> tuple[Vector, Vector, Vecto
     return x, np.cross(z, x), z
 
 
-def _across(vector: Vector, z: Vector) -> Vector:
+def _across(vector: Exact, z: Exact) -> Exact:
     """The part of a vector across z; zero where it is the decimals' rounding."""
     x = vector - (vector @ z) * z
     return x if _length(x) > _STRUCTURAL * _length(vector) else 0 * x
 
 
-def _last_turn(R: Matrix) -> tuple[Decimal, Decimal]:
+def _last_turn(R: Exact) -> tuple[Decimal, Decimal]:
     """Cosine and sine of the t for which R Rz(-t) has no entry (3, 1); of all of R's turn where R is about z."""
     c, s = (R[2, 1], R[2, 0]) if R[2, 0] ** 2 + R[2, 1] ** 2 > _PARALLEL**2 else (R[0, 0], R[1, 0])
     length = (c * c + s * s).sqrt()
@@ -221,46 +225,33 @@ def _lumped(tree: Tree) -> tuple[list[BodyInertia], list[BodyInertia]]:
 
 
 def _rounded(tree: Tree, whole: Iterable[BodyInertia], lengths: Iterable[Decimal]) -> Tree:
-    """The tree in doubles, each number rounded once. What is zero but for the rounding of its makings is zero.
+    """The tree in doubles, each number rounded once.
 
     Args:
         tree: In decimals.
-        whole: Per body, the inertia beside which the entries of its own count.
-        lengths: Per body, the lengths that its place is made of.
+        whole: Per body, the inertia that its own was made of.
+        lengths: Per body, m, what its place was made of.
     """
+
+    def inertia(body: BodyInertia, of: BodyInertia) -> BodyInertia:
+        turning = Decimal(np.abs(np.diag(of.about_origin)).sum())
+        moment = (turning * abs(Decimal(of.mass))).sqrt()
+        return BodyInertia(float(body.mass), _double(body.moment, moment), _double(body.about_origin, turning))
+
     return replace(
         tree,
-        axis=tuple(snapped(_double(axis)) for axis in tree.axis),
-        rotation=tuple(snapped(_double(R)) for R in tree.rotation),
-        origin=tuple(
-            _double(_without_rounding(p, np.full(3, max(_STRUCTURAL * length, _ROUNDING * max(map(abs, p))))))
-            for p, length in zip(tree.origin, lengths, strict=True)
-        ),
-        turn=tuple(snapped(_double(turn)) for turn in tree.turn),
-        inertia=tuple(_rounded_inertia(*pair) for pair in zip(tree.inertia, whole, strict=True)),
+        axis=tuple(map(_double, tree.axis)),
+        rotation=tuple(map(_double, tree.rotation)),
+        origin=tuple(_double(p, length) for p, length in zip(tree.origin, lengths, strict=True)),
+        turn=tuple(map(_double, tree.turn)),
+        inertia=tuple(inertia(body, of) for body, of in zip(tree.inertia, whole, strict=True)),
     )
 
 
-def _rounded_inertia(body: BodyInertia, whole: BodyInertia) -> BodyInertia:
-    """The inertia in doubles. An entry counts beside the two diagonal ones it couples: kinetic energy bounds it so."""
-    turning = [abs(entry).sqrt() for entry in np.diag(whole.about_origin)]
-    sliding = abs(whole.mass).sqrt()  # type: ignore[attr-defined]
-    coupled = np.array([min(turning[j] for j in range(3) if j != k) * sliding for k in range(3)])
-    return BodyInertia(
-        float(body.mass),
-        _double(_without_rounding(body.moment, _ROUNDING * coupled)),
-        _double(_without_rounding(body.about_origin, _ROUNDING * np.outer(turning, turning))),
-    )
+def _double(array: Exact, size: Decimal = Decimal(1)) -> Vector:
+    """The nearest doubles of decimals that were made of numbers of that size. Adding zero turns -0.0 into 0.0."""
+    return np.where(abs(array) <= _STRUCTURAL * size, 0, array).astype(np.float64) + 0.0
 
 
-def _without_rounding(array: Vector, threshold: Vector) -> Vector:
-    return np.where(np.abs(array) <= threshold, 0 * array, array)
-
-
-def _length(vector: Vector) -> Decimal:
+def _length(vector: Exact) -> Decimal:
     return Decimal(vector @ vector).sqrt()
-
-
-def _double(array: Vector) -> Vector:
-    """Adding zero turns -0.0 into 0.0."""
-    return array.astype(np.float64) + 0.0

@@ -64,26 +64,16 @@ class KernelLibrary:
 
     def _make(self, signature: Signature) -> tuple[np.ufunc, Certificate]:
         # Imported here: a start from the cache then needs no tracer.
-        from dyn_service.kernels import certify, frames
-        from dyn_service.kernels.graph import trace
+        from dyn_service.kernels.certify import certified
 
-        def certified(graph: Graph) -> tuple[bytes, np.ufunc, float]:
-            code = self._compiled(graph)
-            kernel = make_gufunc(signature, LoadedCode(code), ENTRY)
-            return code, kernel, certify.difference(kernel, given, self.links.inertia_at_zero)
+        codes: list[bytes] = []
 
-        if signature.links:
-            given = trace(frames.as_given(self.links), signature)
-            code, kernel, error = certified(given)
-            certificate = Certificate(signature.name, "link frames", error)
-        else:
-            given = trace(frames.welded(self.links), signature)
-            code, kernel, error = certified(trace(frames.simplest(self.links), signature))
-            certificate = Certificate(signature.name, "chosen frames", error)
-            if not certificate.holds:
-                code, kernel, error = certified(given)
-                certificate = Certificate(signature.name, "link frames", error, refused=certificate.error)
-        store.save(self._key(signature), json.dumps(asdict(certificate)).encode() + b"\n" + code)
+        def build(graph: Graph) -> np.ufunc:
+            codes.append(self._compiled(graph))
+            return make_gufunc(signature, LoadedCode(codes[-1]), ENTRY)
+
+        kernel, certificate, _ = certified(self.links, signature, build)
+        store.save(self._key(signature), json.dumps(asdict(certificate)).encode() + b"\n" + codes[-1])
         return kernel, certificate
 
     def _compiled(self, graph: Graph) -> bytes:

@@ -36,7 +36,7 @@ class BodyInertia:
     @property
     def com(self) -> Vector:
         """Centre of mass, (3,) m; the origin where there is no mass."""
-        return self.moment / self.mass if self.mass else np.zeros(3)
+        return self.moment / self.mass if self.mass else 0 * self.moment
 
     @property
     def about_com(self) -> Matrix:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dyn_service.model.description import Description, Note, Vector
@@ -42,6 +42,7 @@ class Receipt:
     robot, source, fingerprint: which robot, from where, and the digest over all that answers depend on ("" if none).
     links: how many. joints: how many of each type, movable and fixed. movable: names in the order of q.
     bodies: how many move as one each. before, after: masses as written, and as computed with. notes: all, by line.
+    certificates: how the kernels made so far did against the tree as given, by kernel, in plain values.
     """
 
     robot: str
@@ -54,6 +55,11 @@ class Receipt:
     before: MassSummary
     after: MassSummary
     notes: tuple[Note, ...]
+    certificates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def with_certificates(self, certificates: Mapping[str, Mapping[str, Any]], notes: Iterable[Note]) -> Receipt:
+        """The receipt with what was found when kernels were made."""
+        return replace(self, certificates=certificates, notes=(*self.notes, *notes))
 
     def of_kind(self, kind: str) -> tuple[Note, ...]:
         """The notes of one kind, in the order of lines."""
@@ -69,6 +75,7 @@ class Receipt:
             "joints": dict(self.joints),
             "movable": list(self.movable),
             "bodies": self.bodies,
+            "certificates": {name: dict(found) for name, found in self.certificates.items()},
             "mass": {"before": _plain(self.before), "after": _plain(self.after)},
             "notes": [
                 {"kind": note.kind, "element": note.element, "text": note.text, "line": note.line or None}
@@ -96,6 +103,11 @@ class Receipt:
         facts = {"source": self.source, "fingerprint": self.fingerprint or "-", "moving bodies": str(self.bodies)}
         counts = [f"{len(self.of_kind(kind))} {kind}" for kind in KINDS if self.of_kind(kind)]
         facts["notes"] = ", ".join(counts) or "none"
+        if self.certificates:
+            given = sum(found["refused"] is not None for found in self.certificates.values())
+            worst = max(found["error"] for found in self.certificates.values())
+            made = f"{len(self.certificates)} certified, at most {worst:.2g} of what rounding explains"
+            facts["kernels"] = made + (f"; {given} made from the tree as given" if given else "")
         width = max(map(len, facts))
         return [f"  {name:<{width}}  {value}" for name, value in facts.items()]
 

@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 
 from dyn_service.errors import UrdfError
 from dyn_service.model.description import Description, Joint, Link, Matrix, Mimic, Note, Vector
-from dyn_service.model.inertia import NOTHING, BodyInertia, combine
+from dyn_service.model.inertia import NOTHING, BodyInertia, combine, skew
 
 MotionType = Literal["revolute", "prismatic", "fixed"]
 
-SNAP = 1e-14
+SNAP = 1e-15
 """Entries of rotations, and of places in m, this near to 0 or +-1 are roundings of `rpy` in multiples of pi/2."""
 
 
@@ -55,8 +55,8 @@ class Tree:
     links: the link's name. joints: the inboard joint's name ("" for the root link, which stands fixed in the world).
     parent: index, -1 for the world. motion: revolute, prismatic or fixed. axis: (3,) unit vector of the free axis in
     the joint frame, which is also the body's. rotation, origin: R_PB, p_PB at q = 0. turn: cosine and sine of an angle
-    that a turning joint adds to q; (1, 0) but in frames of our own choice. inertia: the body's. dof: index into q and v,
-    -1 for fixed joints.
+    that a turning joint adds to q; (1, 0) but in frames of our own choice. inertia: the body's. dof: index into q and
+    v, -1 for fixed joints.
     """
 
     name: str
@@ -80,7 +80,16 @@ class Tree:
         """Makes the arrays read-only: kernels are compiled from them, and must not be outlived by what they say."""
         limits = (self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort)
         bodies = (array for body in self.inertia for array in (body.moment, body.about_origin))
-        for array in (*self.axis, *self.rotation, *self.origin, *self.turn, *bodies, *limits, self.damping, self.friction):
+        for array in (
+            *self.axis,
+            *self.rotation,
+            *self.origin,
+            *self.turn,
+            *bodies,
+            *limits,
+            self.damping,
+            self.friction,
+        ):
             array.flags.writeable = False
 
     @classmethod
@@ -171,18 +180,34 @@ class Tree:
         """The whole robot's inertia at q = 0, seen from the world."""
         return combine(inertia.placed(*pose) for inertia, pose in zip(self.inertia, self.poses_at_zero(), strict=True))
 
-    @cached_property
-    def inertia_at_zero(self) -> Vector:
-        """(nv,) kg m^2 | kg: what each movable joint meets at q = 0 while the others hold, the diagonal of M(0)."""
+    def mass_matrix(self, q: Vector) -> Matrix:
+        """M(q), (nv, nv), of one state in plain numbers, by composite bodies: (18c) of the Newton-Euler document."""
         composite = list(self.inertia)
-        found = np.zeros(self.nv)
+        M = np.zeros((self.nv, self.nv))
+        poses = [self._pose(i, q) for i in range(len(self))]
         for i in range(len(self) - 1, -1, -1):
-            whole, axis, k, parent = composite[i], self.axis[i], self.dof[i], self.parent[i]
-            if k >= 0:
-                found[k] = axis @ whole.about_origin @ axis if self.motion[i] == "revolute" else whole.mass
-            if parent >= 0:
-                composite[parent] = composite[parent] + whole.placed(self.rotation[i], self.origin[i])
-        return found
+            whole, axis = composite[i], self.axis[i]
+            if self.motion[i] == "revolute":
+                torque, force = whole.about_origin @ axis, np.cross(axis, whole.moment)
+            else:
+                torque, force = np.cross(whole.moment, axis), whole.mass * axis
+            for j in self.ancestors(i) if self.dof[i] >= 0 else ():
+                if self.dof[j] >= 0:
+                    felt = self.axis[j] @ (torque if self.motion[j] == "revolute" else force)
+                    M[self.dof[i], self.dof[j]] = M[self.dof[j], self.dof[i]] = felt
+                R, p = poses[j]
+                torque, force = R @ torque + np.cross(p, R @ force), R @ force
+            if self.parent[i] >= 0:
+                composite[self.parent[i]] = composite[self.parent[i]] + whole.placed(*poses[i])
+        return M
+
+    def _pose(self, i: int, q: Vector) -> tuple[Matrix, Vector]:
+        """R_PB, p_PB of body i at q."""
+        R, p, k = self.rotation[i], self.origin[i], self.dof[i]
+        if self.motion[i] == "revolute":
+            across = skew(self.axis[i])
+            return R @ (np.eye(3) + np.sin(q[k]) * across + (1.0 - np.cos(q[k])) * across @ across), p
+        return R, p + R @ self.axis[i] * q[k] if k >= 0 else p
 
     @cached_property
     def fingerprint(self) -> str:

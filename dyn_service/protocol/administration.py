@@ -39,6 +39,8 @@ _DESCRIPTION = {
     "joint_types": "by movable joint, in the order of `joint_names`",
     "limits": "`lower`, `upper`, `velocity`, `effort`: lists in the order of `q`, nil where there is none",
     "gravity": "m/s^2, world axes: what a request without `gravity` means",
+    "certificates": "by kernel made so far: `form`, `chosen frames` or `link frames`; `error`, its largest difference "
+    "from the tree as given as a share of what rounding explains; `refused`, that of a form that was not kept, or nil",
 }
 
 ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(

@@ -9,9 +9,13 @@ from dyn_service import __version__
 from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
 from dyn_service.protocol.arrays import describe_value
 from dyn_service.protocol.messages import VERSION, Request
+from dyn_service.queries import QUERIES
 from dyn_service.server.computations import segment_inverse_dynamics, simulate
 from dyn_service.server.metrics import Metrics
-from dyn_service.server.registry import Registry
+from dyn_service.server.registry import Registry, Served
+
+_CERTIFIED = ("inverse_dynamics", "forward_dynamics")
+"""The queries whose kernels are made when a robot is loaded, so that the reply says how exact they are."""
 
 
 class Administrator:
@@ -44,7 +48,11 @@ class Administrator:
         return {"robots": sorted(self._registry.served)}
 
     def _describe_robot(self, request: Request) -> dict[str, Any]:
-        return self._registry.get(request.robot).description
+        return self._describe(self._registry.get(request.robot))
+
+    def _describe(self, served: Served) -> dict[str, Any]:
+        certificates = {name: found.to_dict() for name, found in served.robot.certificates.items()}
+        return {**served.description, "certificates": certificates}
 
     def _load_robot(self, request: Request) -> dict[str, Any]:
         self._check_change()
@@ -58,7 +66,8 @@ class Administrator:
 
         robot = Robot.from_urdf(text)
         self._registry.add(robot)
-        return self._registry.get(robot.name).description
+        robot.prepare(row for row in _CERTIFIED if robot.massless_joint is None or not QUERIES[row].inverts)
+        return self._describe(self._registry.get(robot.name))
 
     def _unload_robot(self, request: Request) -> dict[str, Any]:
         self._check_change()

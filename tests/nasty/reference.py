@@ -75,7 +75,7 @@ def double(m: arb_mat | arb) -> Array:
     entries = [m] if isinstance(m, arb) else m.entries()
     largest = max([abs(float(x.mid())) for x in entries], default=0.0)
     for x in entries:
-        assert float(x.rad()) <= 1e-50 * largest + 1e-200, f"the reference lost its digits: {x}"
+        assert float(x.rad()) <= 1e-50 * largest + 1e-100, f"the reference lost its digits: {x}"
     found = np.array([float(x.mid()) for x in entries])
     return found[0] if isinstance(m, arb) else found.reshape(m.nrows(), m.ncols())
 
@@ -86,7 +86,7 @@ class ExactRobot:
     def __init__(self, xml: str) -> None:
         root = ElementTree.fromstring(xml)
         inertials = {link.get("name", ""): link.find("inertial") for link in root.iter("link") if link.get("name")}
-        joints = [joint for joint in root.findall("joint")]
+        joints = root.findall("joint")
         outboard: dict[str, list[Any]] = {name: [] for name in inertials}
         for joint in joints:
             outboard[joint.find("parent").get("link")].append(joint)
@@ -109,8 +109,8 @@ class ExactRobot:
             self._place.append(_origin(None if joint is None else joint.find("origin")))
             self.subspace.append(_subspace(joint))
             self._read_inertia(inertials[name])
-            for other in sorted(outboard[name], key=lambda j: j.get("name"), reverse=True):
-                stack_.append((other.find("child").get("link"), other, index))
+            ordered = sorted(outboard[name], key=lambda j: j.get("name"), reverse=True)
+            stack_ += [(other.find("child").get("link"), other, index) for other in ordered]
         self.dof = []
         for S in self.subspace:
             self.dof.append(-1 if S is None else 1 + max([-1, *self.dof]))
@@ -294,10 +294,10 @@ def _origin(element: Any) -> tuple[arb_mat, arb_mat]:
 
 
 def _angle(text: str) -> arb:
-    """The angle that is meant: the importer takes what is within 1e-14 of a right angle for one, and says so."""
+    """The angle that is meant: the importer takes what is within 1e-15 of a right angle for one, and says so."""
     right = arb.pi() / 2
     turns = round(float(text) / float(right.mid()))
-    return right * turns if abs(float((arb(text) - right * turns).mid())) < 1e-14 else arb(text)
+    return right * turns if abs(float((arb(text) - right * turns).mid())) < 1e-15 else arb(text)
 
 
 def _subspace(joint: Any) -> arb_mat | None:

@@ -1,9 +1,9 @@
 """Robots as people make them, from a seed: every habit that has cost an engine its digits.
 
-Axes tilted against each other by what typed angles leave (3.14, 3.1416, 1.5708, 0.7854), by 10^U(-12, -1) rad, or not at
-all; offsets from a micrometre to a kilometre, in front of links of any size; masses from a milligram to ten tonnes, gears
-of grams before arms of tonnes; rods and plates; centres of mass on the axis, off it, at the origin; millimetres written
-for metres; chains, combs, stars and bushes of 1 to 120 joints, with fixed joints between.
+Axes tilted against each other by what typed angles leave (3.14, 3.1416, 1.5708, 0.7854), by 10^U(-12, -1) rad, or not
+at all; offsets from a micrometre to a kilometre, in front of links of any size; masses from a milligram to ten tonnes,
+gears of grams before arms of tonnes; rods and plates; centres of mass on the axis, off it, at the origin; millimetres
+written for metres; chains, combs, stars and bushes of 1 to 120 joints, with fixed joints between.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _House:
 
 
 def _size(rng: Generator) -> int:
-    low, high = ((1, 4), (4, 9), (9, 20), (20, 45), (45, 121))[int(rng.choice(5, p=[0.35, 0.4, 0.19, 0.05, 0.01]))]
+    low, high = ((1, 4), (4, 9), (9, 20), (20, 45), (45, 121))[int(rng.choice(5, p=[0.45, 0.38, 0.13, 0.033, 0.007]))]
     return int(rng.integers(low, high))
 
 

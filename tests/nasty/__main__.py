@@ -1,0 +1,66 @@
+"""The long run: `python -m tests.nasty --trees 5000`, the worst error of every query and what certificates refused.
+
+Two processes by default; progress on the terminal, the table of docs/nasty.md on standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+from tests.nasty.robots import nasty_urdf
+from tests.nasty.survey import Finding, of_graphs
+
+
+def _one(task: tuple[int, int]) -> tuple[int, list[Finding]]:
+    seed, most = task
+    return seed, of_graphs(nasty_urdf(seed, most=most), seed)
+
+
+def table(found: dict[int, list[Finding]]) -> Iterator[str]:
+    """Markdown: per query and method the worst errors, the worst ratio, and how many forms were refused."""
+    yield "| query | method | worst error | as given | worst ratio (tree) | forms refused |"
+    yield "|---|---|---|---|---|---|"
+    rows: dict[tuple[str, str], list[tuple[int, Finding]]] = {}
+    for seed, findings in found.items():
+        for finding in findings:
+            rows.setdefault((finding.query, finding.method), []).append((seed, finding))
+    for (query, method), entries in rows.items():
+        seed, worst = max(entries, key=lambda entry: entry[1].ratio)
+        refused = sum(finding.refused is not None for _, finding in entries)
+        yield (
+            f"| `{query}` | {method} | {max(f.error for _, f in entries):.1e} | {max(f.given for _, f in entries):.1e} "
+            f"| {worst.ratio:.1f} ({seed}) | {refused} of {len(entries)} |"
+        )
+
+
+def main() -> None:
+    """Runs the trees that the arguments name."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trees", type=int, default=5000)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--most", type=int, default=120, help="most movable joints")
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args()
+    begun = time.monotonic()
+    found: dict[int, list[Finding]] = {}
+    tasks = [(seed, given.most) for seed in range(given.first, given.first + given.trees)]
+    with ProcessPoolExecutor(given.jobs) as pool:
+        try:
+            for seed, findings in pool.map(_one, tasks, chunksize=4):
+                found[seed] = findings
+                if sys.stderr.isatty() or not len(found) % 100:
+                    print(f"{len(found)} of {len(tasks)} trees, {time.monotonic() - begun:.0f} s", file=sys.stderr)
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            print("interrupted: the table is of the trees so far", file=sys.stderr)
+    worse = sum(finding.ratio > 10.0 for findings in found.values() for finding in findings)
+    print(f"{len(found)} trees, {sum(map(len, found.values()))} kernels, {worse} more than ten times as given")
+    print("\n".join(table(found)))
+
+
+if __name__ == "__main__":
+    main()
