@@ -21,6 +21,7 @@ rounding is Monte Carlo arithmetic (D. S. Parker, 1997).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import casadi as ca
@@ -69,30 +70,43 @@ def certified(links: Tree, signature: Signature, build: Callable[[Graph], Kernel
     """
     if signature.links:
         given = trace(frames.as_given(links), signature)
-    else:
-        given = trace(frames.welded(links), signature)
-        kernel = build(trace(frames.simplest(links), signature))
-        fast = Certificate(signature.name, "chosen frames", difference(kernel, given, links))
-        if fast.holds:
-            return kernel, fast, given
-    kernel = build(given)
-    error = difference(kernel, given, links)
-    refused = None if signature.links else fast.error
-    return kernel, Certificate(signature.name, "link frames", error, refused), given
+        kernel = build(given)
+        return kernel, Certificate(signature.name, "link frames", difference(kernel, given, links)), given
+    tree = frames.welded(links)
+    given = trace(tree, signature, shared=False)
+    kernel = build(trace(frames.simplest(links), signature))
+    fast = difference(kernel, given, links)
+    if fast <= 1.0:
+        return kernel, Certificate(signature.name, "chosen frames", fast), given
+    kernel = build(trace(tree, signature))
+    return kernel, Certificate(signature.name, "link frames", difference(kernel, given, links), refused=fast), given
+
+
+@lru_cache(maxsize=4)
+def _placed(tree: Tree) -> tuple[Array, Array]:
+    """Positions at which a robot's kernels are held, (states, nq), and M there, (states, nv, nv)."""
+    sizes = np.array([q for q, _ in SIZES])
+    positions = sizes[:, None] * np.random.default_rng(0).normal(size=(len(SIZES), tree.nv))
+    return positions, np.array([tree.mass_matrix(q) for q in positions])
 
 
 def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], Array]:
     """States at which a kernel is held: one array per operand, (states, ...), and M in each, (states, nv, nv)."""
-    rng = np.random.default_rng(0)
-    drawn = [rng.normal(size=(len(SIZES), *operand.shape)) for operand in signature.inputs]
-    for operand, array in zip(signature.inputs, drawn, strict=True):
-        sizes = np.array([q if operand.kind == "position" else other for q, other in SIZES])
-        array *= _STEP_S if operand.kind == "duration" else sizes.reshape(-1, *(1,) * len(operand.shape))
-    q = next(x for operand, x in zip(signature.inputs, drawn, strict=True) if operand.kind == "position")
-    M = np.array([tree.mass_matrix(row) for row in q])
-    for operand, array in zip(signature.inputs, drawn, strict=True):
-        if operand.kind == "effort" and tree.nv:
-            array *= _moved(M)
+    rng = np.random.default_rng(1)
+    positions, M = _placed(tree)
+    drawn = []
+    for operand in signature.inputs:
+        array = rng.normal(size=(len(SIZES), *operand.shape))
+        if operand.name == "q" and tree.nv:
+            array = positions
+        elif operand.kind == "duration":
+            array *= _STEP_S
+        else:
+            sizes = np.array([q if operand.kind == "position" else other for q, other in SIZES])
+            array *= sizes.reshape(-1, *(1,) * len(operand.shape))
+            if operand.kind == "effort" and tree.nv:
+                array *= _moved(M)
+        drawn.append(array)
     return tuple(drawn), M
 
 

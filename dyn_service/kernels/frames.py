@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal, localcontext
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,7 @@ def as_given(tree: Tree) -> KernelTree:
     return KernelTree(tree, (np.eye(3),) * len(tree), (np.zeros(3),) * len(tree))
 
 
+@lru_cache(maxsize=4)
 def welded(links: Tree) -> KernelTree:
     """The tree of the moving bodies in their link frames, each with all the inertia that moves with it."""
     with localcontext(Context(_DIGITS)):
@@ -81,6 +83,7 @@ def welded(links: Tree) -> KernelTree:
         return as_given(_rounded(tree, tree.inertia, map(_length, tree.origin)))
 
 
+@lru_cache(maxsize=4)
 def simplest(links: Tree) -> KernelTree:
     """The tree of the moving bodies in the frames and lumps of this module's docstring."""
     with localcontext(Context(_DIGITS)):

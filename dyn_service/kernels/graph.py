@@ -32,12 +32,13 @@ class Graph:
         return sum(f.instruction_id(k) not in skipped for k in range(f.n_instructions()))
 
 
-def trace(model: KernelTree, signature: Signature) -> Graph:
+def trace(model: KernelTree, signature: Signature, *, shared: bool = True) -> Graph:
     """The graph of one kernel.
 
     Args:
         model: The tree in the frames chosen for it: one body per link or per moving body, as the signature says.
         signature: Which function to run, and the shapes of its operands.
+        shared: Whether common subexpressions are looked for; that takes longer than walking a small graph once.
     """
     module, _, name = signature.function.partition(".")
     function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
@@ -47,7 +48,7 @@ def trace(model: KernelTree, signature: Signature) -> Graph:
     answer = function(model.tree, **given)
     outputs = answer if isinstance(answer, dict) else {signature.outputs[0].name: answer}
     flat = [ca.densify(ca.vec(ca.SX(outputs[operand.name]).T)) for operand in signature.outputs]
-    return Graph(ca.Function("kernel", list(symbols.values()), ca.cse(flat)), signature)
+    return Graph(ca.Function("kernel", list(symbols.values()), ca.cse(flat) if shared else flat), signature)
 
 
 def _entered(model: KernelTree, name: str, symbol: Any) -> Any:

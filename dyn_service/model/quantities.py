@@ -164,8 +164,8 @@ def unit_axis(values: Vector, place: Place, notes: list[Note]) -> Vector:
 def rotation_of_rpy(rpy: Vector) -> Matrix:
     """R = Rz(yaw) Ry(pitch) Rx(roll), (3, 3), of rpy (3,) rad.
 
-    Entries within `tree.SNAP` of 0 or +-1 become exactly that. Multiples of pi/2 cannot be written exactly: at 16 digits the
-    cosine of pi/2 comes out as 6e-17, which means zero; an exact zero makes the kernels shorter.
+    Entries within `tree.SNAP` of 0 or +-1 become exactly that. Multiples of pi/2 cannot be written exactly: with 16
+    digits the cosine of pi/2 comes out as 6e-17, which means zero; an exact zero makes the kernels shorter.
     """
     cr, cp, cy = (math.cos(angle) for angle in rpy)
     sr, sp, sy = (math.sin(angle) for angle in rpy)
