@@ -390,12 +390,22 @@ class Robot(RobotQueries):
         moving = self._weld.tree
         if all(body.mass > 0.0 and np.linalg.eigvalsh(body.about_com)[0] > 0.0 for body in moving.inertia):
             return None  # every body's inertia is positive definite, hence every branch's
+        # Branch inertias are analytic in q: zero at an arbitrary configuration means zero at all.
+        return self.singular_joint(np.random.default_rng(0).uniform(-1.0, 1.0, self.nq))
+
+    def singular_joint(self, q: ArrayLike) -> str | None:
+        """The movable joint nearest the leaves whose branch has no inertia along it at `q`; None: M(q) is regular.
+
+        Args:
+            q: (nq,) positions, of a size at which nothing overflows.
+        """
         from dyn_service.dynamics.articulated import joint_inertias
 
-        # Branch inertias are analytic in q: zero at an arbitrary configuration means zero at all.
-        q = np.random.default_rng(0).uniform(-1.0, 1.0, self.nq)
-        articulated, rigid = joint_inertias(moving, q)
-        bare = [k for k in range(self.nv) if not abs(articulated[k]) > _SINGULAR * abs(rigid[k])]
+        moving = self._weld.tree
+        articulated, rigid = joint_inertias(moving, np.asarray(q, dtype=np.float64))
+        bare = [
+            k for k in range(self.nv) if math.isfinite(rigid[k]) and not abs(articulated[k]) > _SINGULAR * abs(rigid[k])
+        ]
         return moving.joints[max(bare)] if bare else None
 
     def _rotations(self, q: Array) -> Array:

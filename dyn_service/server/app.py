@@ -321,13 +321,11 @@ class Server:
             job = service.accept(payload, now)
             if isinstance(job, bytes):
                 reply = job
-            elif job.slow:
+            elif job.slow or (reply := service.answer_at_once(job)) is None:
                 self._hand_over(
                     envelope, partial(service.answer, job), partial(service.refuse, job.request), len(payload)
                 )
                 return
-            else:
-                reply = service.answer(job)
         self._send(envelope, reply)
 
     def _hand_over(

@@ -41,6 +41,7 @@ from dyn_service.protocol.messages import (
 )
 from dyn_service.queries import QUERIES
 from dyn_service.server.administration import Administrator
+from dyn_service.server.finite import first_not_finite
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.plan import SLOW_BYTES, SLOW_WRENCHES, Plan
 from dyn_service.server.registry import Registry
@@ -113,6 +114,8 @@ class Service:
             if values is None or (request.deadline_ms and waited > request.deadline_ms * 1e6):
                 return None
             outputs = short.answer(values)
+            if outputs is None:
+                return None
             finished = perf_counter_ns()
             reply = encode(Reply(VERSION, request.id, True, outputs, Timing(waited / 1e3, (finished - started) / 1e3)))
         except Exception:  # noqa: BLE001  # the general way meets it again, and says what it is
@@ -133,10 +136,23 @@ class Service:
 
     def answer(self, job: Job) -> bytes:
         """The reply to an accepted request: its answer, or why there is none."""
+        reply = self.answer_at_once(job)
+        if reply is not None:
+            return reply
+        try:
+            cause: Exception = self._why_not_finite(job)
+        except Exception as error:  # noqa: BLE001  # whatever a request brings about, the server lives on
+            cause = error
+        return self._fail(job.request, cause)
+
+    def answer_at_once(self, job: Job) -> bytes | None:
+        """As `answer`, but None where a number of the answer is not finite: to say why takes its time."""
         request = job.request
         started = perf_counter_ns()
         try:
             reply = self._compute(job, started)
+            if reply is None:
+                return None
         except Exception as error:  # noqa: BLE001  # whatever a request brings about, the server lives on
             return self._fail(request, error)
         self.metrics.answered(request.query, perf_counter_ns() - job.received_ns)
@@ -185,8 +201,8 @@ class Service:
         slow = slow or verify or not plan.is_warm(inputs, options)
         return Job(request, plan, received_ns, inputs, options, slow, verify)
 
-    def _compute(self, job: Job, started: int) -> bytes:
-        """The reply with the answer.
+    def _compute(self, job: Job, started: int) -> bytes | None:
+        """The reply with the answer; None where a number of it is not finite.
 
         Raises:
             Exception: There is none.
@@ -204,13 +220,30 @@ class Service:
         else:
             outputs = plan.answer(job.inputs, job.options)
             plan.mark_warm(job.inputs, job.options)
-        residuals = plan.residuals(job.inputs) if plan is not None and job.verify else UNSET
+        if first_not_finite(outputs) is not None:
+            return None
+        residuals = plan.verification(job.inputs, job.options) if plan is not None and job.verify else UNSET
         finished = perf_counter_ns()
         timing = Timing(waited / 1e3, (finished - started) / 1e3)
         reply = encode(Reply(VERSION, request.id, True, outputs, timing, residuals))
         if len(reply) > self.limits.max_reply_bytes:
             raise self._too_long(len(reply))
         return reply
+
+    def _why_not_finite(self, job: Job) -> DynError:
+        """Why a number of the answer is not finite. Computes it once more.
+
+        Raises:
+            Exception: There is no answer at all.
+        """
+        plan = job.plan
+        outputs = self._administrator.answer(job.request) if plan is None else plan.answer(job.inputs, job.options)
+        found = first_not_finite(outputs)
+        if found is None:
+            return InternalError(f"{job.request.query} gave a number that is not finite, and then none")
+        if plan is None:
+            return self._administrator.why(job.request, found)
+        return plan.why(found, job.inputs, job.options)
 
     def _too_long(self, size: int) -> DynError:
         limit = self.limits.max_reply_bytes
