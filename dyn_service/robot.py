@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dyn_service import preparation
 from dyn_service.answers import Trajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.inputs import broadcast, checked_options, found, numbers, row_of
@@ -179,19 +180,23 @@ class Robot(RobotQueries):
         """Makes kernels now, so that no later call waits for a compiler.
 
         Args:
-            queries: Names from the table; None is all that control loops ask. Each in every method, without external
-                wrenches.
+            queries: Names from the table, and of the purposes `control`, `verify`, `simulate` (see `preparation`); None
+                is `control`, all that control loops ask. Each in every method, without external wrenches.
             progress: Called after each kernel with its name and the seconds it took.
+
+        Raises:
+            InvalidArgumentError: There is no query and no purpose of that name.
         """
-        chosen = [row for row in QUERIES.values() if row.control] if queries is None else map(row_of, queries)
-        for row in chosen:
-            for method in row.kernels:
-                begun = time.perf_counter()
-                signature = self.signature(row, method)
-                if not signature.empty:
-                    self._kernel(signature)
-                if progress is not None:
-                    progress(signature.name, time.perf_counter() - begun)
+        names = ["control"] if queries is None else list(queries)
+        for row, method in preparation.chosen(names):
+            begun = time.perf_counter()
+            signature = self.signature(row, method)
+            if not signature.empty:
+                self._kernel(signature)
+            if progress is not None:
+                progress(signature.name, time.perf_counter() - begun)
+        preparation.load_modules(names)
+        _ = self.massless_joint  # it may take the tracer to know
 
     def verify(self, q: ArrayLike, v: ArrayLike, a: ArrayLike, *, gravity: ArrayLike | None = None) -> dict[str, Array]:
         """How far the formulations are apart at a state: relative residuals by name, (...,) each.

@@ -115,6 +115,19 @@ plant:
             client.unload_robot("scara")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "kernels for control, verify, simulate in"),
+        (["--prepare-for", "simulate", "--prepare-for", "energy"], "kernels for simulate, energy in"),
+    ],
+    ids=["all", "chosen"],
+)
+def test_serve_says_what_it_prepared(serve: Any, words: list[str], said: str) -> None:
+    serving = serve(URDF / "pendulum.urdf", "--bind", "tcp://127.0.0.1:0", *words)
+    assert said in serving.end()[2]
+
+
 def test_the_example_file_is_valid() -> None:
     from dyn_service.cli import _read_settings
     from dyn_service.server.config import ServerSettings
@@ -156,6 +169,8 @@ def test_faults_in_the_file_are_named(tmp_path: Path, text: str, words: list[str
         (["serve", "nowhere.urdf"], 1, "nowhere.urdf"),
         (["serve", "--config", "nowhere.yaml"], 1, "nowhere.yaml"),
         (["serve", "urdf/pendulum.urdf", "--bind", "5755"], 1, "endpoint must look like"),
+        (["serve", "urdf/pendulum.urdf", "--prepare-for", "verfy"], 1, "names of queries, found 'verfy'"),
+        (["serve", "--no-prepare", "--prepare-for", "verify"], 1, "give --prepare, --no-prepare or --prepare-for, not"),
         (["check", "nowhere.urdf"], 1, "nowhere.urdf"),
         (["call"], 1, "name a query; dyn call --list prints them all"),
         (["call", "divination"], 1, "there is no query 'divination'"),
