@@ -17,6 +17,7 @@ from dyn_service.client.core import (
     read_plain,
     read_residuals,
 )
+from dyn_service.client.patience import OnWait
 from dyn_service.client.sync import Client
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.protocol.administration import ADMINISTRATION, Administration
@@ -53,7 +54,15 @@ def read_values(text: str | None, words: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def ask(endpoint: str, query: str, robot: str | None, values: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+def ask(
+    endpoint: str,
+    query: str,
+    robot: str | None,
+    values: Mapping[str, Any],
+    timeout_s: float,
+    compile_wait_s: float,
+    on_wait: OnWait,
+) -> dict[str, Any]:
     """The answer to a query: its outputs by name, in plain values.
 
     Args:
@@ -62,6 +71,8 @@ def ask(endpoint: str, query: str, robot: str | None, values: Mapping[str, Any],
         robot: The robot's name; None is the server's only one.
         values: Inputs and options.
         timeout_s: The time limit.
+        compile_wait_s: How long, beyond it, to wait while the server compiles.
+        on_wait: Told what the server compiles.
 
     Raises:
         DynError: What the client raises.
@@ -69,7 +80,7 @@ def ask(endpoint: str, query: str, robot: str | None, values: Mapping[str, Any],
     if query not in QUERIES and query not in ADMINISTRATION:
         known = ", ".join((*QUERIES, *ADMINISTRATION))
         raise UnimplementedError(f"there is no query '{query}'; the queries are {known}", path="query")
-    with Client(endpoint, timeout_s=timeout_s) as client:
+    with Client(endpoint, timeout_s=timeout_s, compile_wait_s=compile_wait_s, on_wait=on_wait) as client:
         if query in ADMINISTRATION:
             return _administer(client, ADMINISTRATION[query], robot, values)
         return _question(client, QUERIES[query], robot, values)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
+from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S, DEFAULT_ENDPOINT
 
 try:
     import typer
@@ -136,6 +136,9 @@ def call(
     robot: Annotated[str | None, typer.Option(metavar="NAME", help="(default: the server's only robot)")] = None,
     inputs: Annotated[str | None, typer.Option(metavar="JSON", help="Inputs and options as one JSON object.")] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit.")] = 5.0,
+    compile_wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long, beyond it, to wait while the server compiles.")
+    ] = DEFAULT_COMPILE_WAIT_S,
     list_: Annotated[bool, typer.Option("--list", help="Print the queries, their inputs and outputs.")] = False,
 ) -> None:
     """Ask a server one question and print the answer as JSON."""
@@ -147,7 +150,15 @@ def call(
         raise InvalidArgumentError("name a query; dyn call --list prints them all")
     else:
         given = read_values(inputs, values or [])
-        typer.echo(json.dumps(ask(server, query, robot, given, timeout), indent=2, ensure_ascii=False))
+        said: set[str] = set()
+
+        def tell(text: str) -> None:
+            if text not in said:  # it is told each second
+                print(f"waiting: {text}", file=sys.stderr)
+                said.add(text)
+
+        answer = ask(server, query, robot, given, timeout, compile_wait, tell)
+        typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
 
 
 @app.command()

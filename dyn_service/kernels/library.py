@@ -11,6 +11,7 @@ from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import store
 from dyn_service.kernels.gufunc import make_gufunc
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host
+from dyn_service.kernels.making import making
 from dyn_service.kernels.signature import Signature
 from dyn_service.model.tree import Tree
 
@@ -37,7 +38,7 @@ class KernelLibrary:
         """The gufunc of this signature; the first call loads it from disk or compiles it."""
         made = self._made.get(signature.name)
         if made is None:
-            with self._lock:
+            with making(f"{signature.name} of robot '{self.links.name}'"), self._lock:
                 made = self._made.get(signature.name)
                 if made is None:
                     made = make_gufunc(signature, LoadedCode(self._code(signature)), ENTRY)

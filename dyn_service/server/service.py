@@ -41,6 +41,7 @@ from dyn_service.protocol.messages import (
 )
 from dyn_service.queries import QUERIES
 from dyn_service.server.administration import Administrator
+from dyn_service.server.compiling import CompileClock
 from dyn_service.server.finite import first_not_finite
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.plan import SLOW_BYTES, SLOW_WRENCHES, Plan
@@ -78,6 +79,7 @@ class Service:
     def __init__(self, robots: Iterable[Robot] = (), *, limits: Limits | None = None, allow_load: bool = False) -> None:
         self.limits = limits or Limits()
         self.metrics = Metrics()
+        self.clock = CompileClock()
         self.allow_load = allow_load
         self.registry = Registry(robots, self.limits.max_robots, self.metrics)
         self._administrator = Administrator(self.registry, self.metrics, allow_load=allow_load)
@@ -209,7 +211,7 @@ class Service:
         """
         request, plan = job.request, job.plan
         waited = started - job.received_ns
-        if request.deadline_ms and waited > request.deadline_ms * 1e6:
+        if request.deadline_ms and waited - self._excused_ns(job, started) > request.deadline_ms * 1e6:
             raise DeadlineExceededError(
                 f"{request.query} was to begin within {request.deadline_ms:g} ms of its receipt, found "
                 f"{waited / 1e6:.1f} ms gone by",
@@ -229,6 +231,11 @@ class Service:
         if len(reply) > self.limits.max_reply_bytes:
             raise self._too_long(len(reply))
         return reply
+
+    def _excused_ns(self, job: Job, now: int) -> float:
+        """What does not count against the deadline: kernels were made meanwhile, and the asker allowed for that."""
+        allowed_ms = job.request.compile_wait_ms
+        return min(self.clock.within_ns(job.received_ns, now), allowed_ms * 1e6) if allowed_ms else 0
 
     def _why_not_finite(self, job: Job) -> DynError:
         """Why a number of the answer is not finite. Computes it once more.
