@@ -78,7 +78,7 @@ class ErrorReply(msgspec.Struct, frozen=True, gc=False):
 class Waiting(msgspec.Struct, frozen=True, gc=False):
     """Why a reply is not there yet. `state` is `compiling`; more may come. `text` is for people.
 
-    elapsed_ms: since the kernel that is being made was begun. again_ms: within this time come the reply or more news.
+    elapsed_ms: since the kernel that is being made was begun. again_ms: how often there is more news while it goes on.
     """
 
     state: str
