@@ -15,7 +15,6 @@ import errno
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -34,10 +33,11 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from dyn_service.protocol.defaults import DEFAULT_ENDPOINT, NOTICE_PERIOD_MS
+from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
 from dyn_service.protocol.limits import Limits
-from dyn_service.protocol.messages import VERSION, Head, Notice, Waiting, encode, peek
+from dyn_service.protocol.messages import Head, peek
 from dyn_service.protocol.sockets import is_readable, plain_send
+from dyn_service.server.compiling import news
 from dyn_service.server.endpoints import Bound, bind, is_local
 from dyn_service.server.guard import LOOK_EVERY_NS, Guard
 from dyn_service.server.plan import SLOW_BYTES
@@ -73,9 +73,6 @@ _HEARTBEAT_MS = 5000
 
 _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.SNDMORE) | _NOBLOCK
-
-_NEWS_AFTER_NS = 20_000_000
-"""A kernel that takes no longer, such as one from disk, is not worth a word to those who wait for it."""
 
 _Envelope = tuple[bytes, bool]
 """Where a reply goes: the peer, and whether it is a REQ socket, which wants an empty frame first."""
@@ -267,7 +264,9 @@ class Server:
             self._next_look_ns = waiting_since + LOOK_EVERY_NS
             self._traffic.cut_off += self._guard.look()
         if self._handed:
-            self._tell_waiting(waiting_since)
+            for task, notice in news(self.service.clock, self._handed.values(), waiting_since):
+                self._send(task.envelope, notice)
+                self._traffic.notices += 1
         try:
             sender = router.recv()
         except zmq.Again:
@@ -361,24 +360,6 @@ class Server:
             cause = f"{self._worker.waiting} slow requests wait already"
         self._traffic.refused_busy += 1
         self._send(task.envelope, task.refuse(ResourceExhaustedError(f"the server is busy: {cause}, try again later")))
-
-    def _tell_waiting(self, now: int) -> None:
-        """Says to those who want to know that they wait for a kernel: their own, or one of a request before theirs."""
-        current = self.service.clock.current
-        if current is None or now - current[1] < _NEWS_AFTER_NS:
-            return
-        kernel, since = current
-        for task in self._handed.values():
-            if now < task.next_notice_ns:
-                continue
-            task.next_notice_ns = now + int(NOTICE_PERIOD_MS * 1e6)
-            head = task.head()
-            if head.id is None or not head.compile_wait_ms or task.envelope[1]:  # a REQ socket takes one reply only
-                task.next_notice_ns = sys.maxsize
-                continue
-            news = Waiting("compiling", f"{kernel} is being compiled", (now - since) / 1e6, NOTICE_PERIOD_MS)
-            self._send(task.envelope, encode(Notice(VERSION, head.id, news)))
-            self._traffic.notices += 1
 
     def _send(self, envelope: _Envelope, reply: bytes) -> None:
         """Sends the reply, or counts that it could not be sent; never waits."""
