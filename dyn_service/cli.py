@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
+from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S, DEFAULT_ENDPOINT
 
 try:
     import typer
@@ -86,7 +86,15 @@ def serve(
     ] = None,
     prepare: Annotated[
         bool | None,
-        typer.Option("--prepare/--no-prepare", help="Make all kernels before the first request. (default: prepare)"),
+        typer.Option("--prepare/--no-prepare", help="Make the kernels before the first request. (default: prepare)"),
+    ] = None,
+    prepare_for: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Make only these: control, verify, simulate, or the name of a query; may be given often. "
+            "(default: control, verify and simulate)",
+        ),
     ] = None,
 ) -> None:
     """Answer questions about robots over ZeroMQ, until SIGINT or SIGTERM."""
@@ -98,16 +106,17 @@ def serve(
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
     settings = _read_settings(config) if config is not None else ServerSettings()
-    given = {"allow_load": allow_load, "prepare": prepare, "endpoints": bind or None}
+    if prepare is not None and prepare_for:
+        raise InvalidArgumentError("give --prepare, --no-prepare or --prepare-for, not two of them", path="prepare")
+    given = {"allow_load": allow_load, "prepare": prepare_for or prepare, "endpoints": bind or None}
     given["robots"] = [*settings.robots, *map(str, robots or [])]
     settings = msgspec.structs.replace(settings, **{name: value for name, value in given.items() if value is not None})
     loaded = [Robot.from_urdf(Path(path)) for path in settings.robots]
     server = Server(loaded, endpoints=settings.endpoints, limits=settings.limits, allow_load=settings.allow_load)
     if not loaded and not server.service.allow_load:
         raise InvalidArgumentError("there is nothing to serve: name a URDF file")
-    if settings.prepare:
-        for robot in loaded:
-            _prepare(robot)
+    for robot in loaded if settings.purposes else ():
+        _prepare(robot, settings.purposes)
 
     def announce() -> None:
         for endpoint in server.endpoints:
@@ -127,6 +136,9 @@ def call(
     robot: Annotated[str | None, typer.Option(metavar="NAME", help="(default: the server's only robot)")] = None,
     inputs: Annotated[str | None, typer.Option(metavar="JSON", help="Inputs and options as one JSON object.")] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit.")] = 5.0,
+    compile_wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long, beyond it, to wait while the server compiles.")
+    ] = DEFAULT_COMPILE_WAIT_S,
     list_: Annotated[bool, typer.Option("--list", help="Print the queries, their inputs and outputs.")] = False,
 ) -> None:
     """Ask a server one question and print the answer as JSON."""
@@ -138,7 +150,15 @@ def call(
         raise InvalidArgumentError("name a query; dyn call --list prints them all")
     else:
         given = read_values(inputs, values or [])
-        typer.echo(json.dumps(ask(server, query, robot, given, timeout), indent=2, ensure_ascii=False))
+        said: set[str] = set()
+
+        def tell(text: str) -> None:
+            if text not in said:  # it is told each second
+                print(f"waiting: {text}", file=sys.stderr)
+                said.add(text)
+
+        answer = ask(server, query, robot, given, timeout, compile_wait, tell)
+        typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
 
 
 @app.command()
@@ -160,7 +180,7 @@ def check(
     robot = Robot.from_urdf(file)
     if not dynamics:
         if kernels:
-            _prepare(robot)
+            _prepare(robot, ["control"])
         receipt = robot.receipt
         typer.echo(json.dumps(receipt.to_dict(), indent=2, ensure_ascii=False) if json_output else receipt.render())
         return 0
@@ -222,21 +242,22 @@ def _read_settings(path: Path) -> ServerSettings:
     return parameters.to(ServerSettings).below(path.parent)
 
 
-def _prepare(robot: Robot) -> None:
+def _prepare(robot: Robot, purposes: list[str]) -> None:
     """Makes the robot's kernels, with a progress bar where someone watches."""
     from rich.console import Console
     from rich.progress import Progress
 
-    from dyn_service.queries import QUERIES
+    from dyn_service.preparation import chosen
 
     begun = time.monotonic()
-    kernels = sum(len(row.kernels) for row in QUERIES.values() if row.control)
+    kernels = len(chosen(purposes))
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"{robot.name}: kernels", total=kernels)
         advance: Callable[[str, float], None] = lambda name, seconds: progress.advance(task)
-        robot.prepare(progress=advance)
-    print(f"{robot.name}: {kernels} kernels in {time.monotonic() - begun:.1f} s", file=sys.stderr)
+        robot.prepare(purposes, progress=advance)
+    took = time.monotonic() - begun
+    print(f"{robot.name}: {kernels} kernels for {', '.join(purposes)} in {took:.1f} s", file=sys.stderr)
 
 
 def _fail(message: str) -> NoReturn:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dyn_service import preparation
 from dyn_service.answers import Trajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.inputs import broadcast, checked_options, found, numbers, row_of
@@ -192,19 +193,23 @@ class Robot(RobotQueries):
         """Makes kernels now, so that no later call waits for a compiler.
 
         Args:
-            queries: Names from the table; None is all that control loops ask. Each in every method, without external
-                wrenches.
+            queries: Names from the table, and of the purposes `control`, `verify`, `simulate` (see `preparation`); None
+                is `control`, all that control loops ask. Each in every method, without external wrenches.
             progress: Called after each kernel with its name and the seconds it took.
+
+        Raises:
+            InvalidArgumentError: There is no query and no purpose of that name.
         """
-        chosen = [row for row in QUERIES.values() if row.control] if queries is None else map(row_of, queries)
-        for row in chosen:
-            for method in row.kernels:
-                begun = time.perf_counter()
-                signature = self.signature(row, method)
-                if not signature.empty:
-                    self._kernel(signature)
-                if progress is not None:
-                    progress(signature.name, time.perf_counter() - begun)
+        names = ["control"] if queries is None else list(queries)
+        for row, method in preparation.chosen(names):
+            begun = time.perf_counter()
+            signature = self.signature(row, method)
+            if not signature.empty:
+                self._kernel(signature)
+            if progress is not None:
+                progress(signature.name, time.perf_counter() - begun)
+        preparation.load_modules(names)
+        _ = self.massless_joint  # it may take the tracer to know
 
     def verify(self, q: ArrayLike, v: ArrayLike, a: ArrayLike, *, gravity: ArrayLike | None = None) -> dict[str, Array]:
         """How far the formulations are apart at a state: relative residuals by name, (...,) each.
@@ -403,12 +408,22 @@ class Robot(RobotQueries):
         moving = self._weld.tree
         if all(body.mass > 0.0 and np.linalg.eigvalsh(body.about_com)[0] > 0.0 for body in moving.inertia):
             return None  # every body's inertia is positive definite, hence every branch's
+        # Branch inertias are analytic in q: zero at an arbitrary configuration means zero at all.
+        return self.singular_joint(np.random.default_rng(0).uniform(-1.0, 1.0, self.nq))
+
+    def singular_joint(self, q: ArrayLike) -> str | None:
+        """The movable joint nearest the leaves whose branch has no inertia along it at `q`; None: M(q) is regular.
+
+        Args:
+            q: (nq,) positions, of a size at which nothing overflows.
+        """
         from dyn_service.dynamics.articulated import joint_inertias
 
-        # Branch inertias are analytic in q: zero at an arbitrary configuration means zero at all.
-        q = np.random.default_rng(0).uniform(-1.0, 1.0, self.nq)
-        articulated, rigid = joint_inertias(moving, q)
-        bare = [k for k in range(self.nv) if not abs(articulated[k]) > _SINGULAR * abs(rigid[k])]
+        moving = self._weld.tree
+        articulated, rigid = joint_inertias(moving, np.asarray(q, dtype=np.float64))
+        bare = [
+            k for k in range(self.nv) if math.isfinite(rigid[k]) and not abs(articulated[k]) > _SINGULAR * abs(rigid[k])
+        ]
         return moving.joints[max(bare)] if bare else None
 
     def _rotations(self, q: Array) -> Array:

@@ -26,6 +26,7 @@ from dyn_service.answers import SegmentLoads, Trajectory
 from dyn_service.client.core import (
     DEFAULT_TIMEOUT_S,
     Described,
+    check_compile_wait,
     check_endpoint,
     check_timeout,
     pack_inputs,
@@ -40,9 +41,11 @@ from dyn_service.client.core import (
     refused_endpoint,
 )
 from dyn_service.client.motion import parts
+from dyn_service.client.patience import OnWait, Patience
 from dyn_service.client.sockets import prepare
 from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
-from dyn_service.protocol.messages import ReplyHead
+from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S
+from dyn_service.protocol.messages import Notice, ReplyHead
 from dyn_service.queries import QUERIES, Array, EffortFunction, Query, RobotQueries
 
 
@@ -52,6 +55,8 @@ class AsyncClient:
     Args:
         endpoint: Where the server listens: `tcp://host:port`, `ipc:///path`, `inproc://name`.
         timeout_s: The time limit of each call, unless the robot has its own.
+        compile_wait_s: How much longer a call waits while the server says that it compiles; 0: not at all.
+        on_wait: Told what the server compiles, about once a second; None: a call that waits logs one warning.
         context: The ZeroMQ context; None is the process's own.
     """
 
@@ -60,15 +65,19 @@ class AsyncClient:
         endpoint: str,
         *,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        compile_wait_s: float = DEFAULT_COMPILE_WAIT_S,
+        on_wait: OnWait | None = None,
         context: zmq.Context[zmq.Socket[bytes]] | None = None,
     ) -> None:
         self._endpoint = check_endpoint(endpoint)
         self._timeout_s = check_timeout(timeout_s)
+        self._compile_wait_s = check_compile_wait(compile_wait_s)
+        self._on_wait = on_wait
         self._given_context = context
         self._last_id = 0
         self._socket: zmq.asyncio.Socket | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._pending: dict[int, asyncio.Future[ReplyHead]] = {}
+        self._pending: dict[int, _Call] = {}
         self._closed = False
 
     def __repr__(self) -> str:
@@ -96,12 +105,21 @@ class AsyncClient:
     def timeout_s(self, value: float) -> None:
         self._timeout_s = check_timeout(value)
 
+    @property
+    def compile_wait_s(self) -> float:
+        """How much longer a call waits while the server says that it compiles, in seconds. May be set."""
+        return self._compile_wait_s
+
+    @compile_wait_s.setter
+    def compile_wait_s(self, value: float) -> None:
+        self._compile_wait_s = check_compile_wait(value)
+
     async def close(self) -> None:
         """Closes the connection; calls in flight and later ones fail. May be called twice."""
         self._closed = True
-        for future in self._pending.values():
-            if not future.done():
-                future.set_exception(UnavailableError("the client was closed"))
+        for call in self._pending.values():
+            if not call.reply.done():
+                call.reply.set_exception(UnavailableError("the client was closed"))
         await self._disconnect()
 
     async def robot(self, name: str, *, timeout_s: float | None = None) -> AsyncRemoteRobot:
@@ -184,15 +202,19 @@ class AsyncClient:
         if timeout_s is None:
             timeout_s = self._timeout_s
         request_id = self._last_id = self._last_id + 1
-        payload = pack_request(request_id, query, robot, inputs, options, model, timeout_s * 1e3)
-        future: asyncio.Future[ReplyHead] = asyncio.get_running_loop().create_future()
+        payload = pack_request(
+            request_id, query, robot, inputs, options, model, timeout_s * 1e3, self._compile_wait_s * 1e3
+        )
+        loop = asyncio.get_running_loop()
+        patience = Patience(query, loop.time(), timeout_s, self._compile_wait_s, self._on_wait)
+        call = None
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s) as limit:
                 await self._send(payload, timeout_s)
-                self._pending[request_id] = future
-                return await future
+                call = self._pending[request_id] = _Call(loop.create_future(), limit, patience)
+                return await call.reply
         except TimeoutError:
-            raise await self._no_answer(query, timeout_s) from None
+            raise await self._no_answer(query, timeout_s, patience if call and call.told else None) from None
         finally:
             self._pending.pop(request_id, None)
 
@@ -215,10 +237,14 @@ class AsyncClient:
                 if not await _poll(socket, ceil(timeout_s * 1e3)):
                     raise UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s") from None
 
-    async def _no_answer(self, query: str, timeout_s: float) -> DeadlineExceededError | UnavailableError:
+    async def _no_answer(
+        self, query: str, timeout_s: float, patience: Patience | None
+    ) -> DeadlineExceededError | UnavailableError:
         connected = self._socket is not None and await _poll(self._socket, 0)
         if self._endpoint.startswith("inproc://") and not self._pending:
             await self._disconnect()  # what waits for a server yet to come must not reach it
+        if connected and patience is not None:
+            return patience.exceeded(self._endpoint)
         if connected:
             return DeadlineExceededError(f"{query}: no answer from {self._endpoint} within {timeout_s:g} s")
         return UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s")
@@ -247,9 +273,30 @@ class AsyncClient:
         """Hands each reply to the call that waits for it; drops those for which none does."""
         while True:
             head = read_head(await socket.recv())
-            future = None if head is None or head.id is None else self._pending.get(head.id)
-            if future is not None and head is not None and not future.done():
-                future.set_result(head)
+            call = None if head is None or head.id is None else self._pending.get(head.id)
+            if call is None or head is None or call.reply.done():
+                continue
+            if isinstance(head, ReplyHead):
+                call.reply.set_result(head)
+            else:
+                call.wait_on(head)
+
+
+class _Call:
+    """One that waits for its reply."""
+
+    def __init__(self, reply: asyncio.Future[ReplyHead], limit: asyncio.Timeout, patience: Patience) -> None:
+        self.reply = reply
+        self.told = False
+        self._limit = limit
+        self._patience = patience
+
+    def wait_on(self, notice: Notice) -> None:
+        """Lets the call wait longer, since the server says why."""
+        self.told = True
+        until_s = self._patience.until_s(notice, asyncio.get_running_loop().time())
+        if not self._limit.expired():
+            self._limit.reschedule(until_s)
 
 
 class AsyncRemoteRobot(Described):

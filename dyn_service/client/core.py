@@ -21,7 +21,15 @@ from dyn_service.errors import (
 )
 from dyn_service.protocol.arrays import WireArray, pack_array
 from dyn_service.protocol.limits import MAX_MESSAGE_BYTES
-from dyn_service.protocol.messages import VERSION, ReplyHead, Request, decode_reply_head, encode
+from dyn_service.protocol.messages import (
+    VERSION,
+    Notice,
+    ReplyHead,
+    Request,
+    decode_notice,
+    decode_reply_head,
+    encode,
+)
 from dyn_service.protocol.sockets import SCHEMES
 from dyn_service.protocol.wrenches import pack_wrenches
 from dyn_service.queries import Query
@@ -75,6 +83,18 @@ def check_timeout(timeout_s: float) -> float:
     return float(timeout_s)
 
 
+def check_compile_wait(compile_wait_s: float) -> float:
+    """How long to wait for a compiler, in seconds, if it is a time.
+
+    Raises:
+        InvalidArgumentError: It is negative or not a finite number.
+    """
+    if not isinstance(compile_wait_s, int | float) or not compile_wait_s >= 0 or not isfinite(1e3 * compile_wait_s):
+        message = f"compile_wait_s must be a finite number of seconds, at least 0, found {compile_wait_s!r}"
+        raise InvalidArgumentError(message, path="compile_wait_s")
+    return float(compile_wait_s)
+
+
 def read_description(source: str | os.PathLike[str]) -> str:
     """The text of a URDF, from a path or as it is.
 
@@ -122,16 +142,45 @@ def pack_options(row: Query, options: Mapping[str, Any]) -> Any:
 
 
 def pack_request(
-    request_id: int, query: str, robot: Any, inputs: Any, options: Any, model: Any, deadline_ms: float
+    request_id: int,
+    query: str,
+    robot: Any,
+    inputs: Any,
+    options: Any,
+    model: Any,
+    deadline_ms: float,
+    compile_wait_ms: float = 0.0,
 ) -> bytes:
     """A request's bytes; `robot`, `inputs`, `options`, `model` are `msgspec.UNSET` where they are left out.
+
+    Args:
+        request_id: Its id.
+        query: The query's name.
+        robot: As in a request, like the next three.
+        inputs: As `pack_inputs` gives them.
+        options: As `pack_options` gives them.
+        model: The robot's fingerprint.
+        deadline_ms: By when, counted from the receipt, the computation must have begun.
+        compile_wait_ms: How long, beyond it, the call waits for kernels; 0 asks for no notices.
 
     Raises:
         InvalidArgumentError: It holds something that no message can carry.
         ResourceExhaustedError: It is longer than a message may be.
     """
     try:
-        payload = encode(Request(VERSION, request_id, query, robot, inputs, options, model, deadline_ms))
+        payload = encode(
+            Request(
+                VERSION,
+                request_id,
+                query,
+                robot,
+                inputs,
+                options,
+                model,
+                deadline_ms,
+                compile_wait_ms or UNSET,
+            )
+        )
     except (TypeError, ValueError, OverflowError) as fault:
         raise InvalidArgumentError(f"the request cannot be written: {fault}", path="options") from None
     if len(payload) > MAX_MESSAGE_BYTES:
@@ -140,12 +189,16 @@ def pack_request(
     return payload
 
 
-def read_head(payload: bytes) -> ReplyHead | None:
-    """A reply as far as it takes to see whose it is, or None where it is no reply of this version."""
+def read_head(payload: bytes) -> ReplyHead | Notice | None:
+    """A reply as far as it takes to see whose it is, or news of one, or None where it is neither of this version."""
+    head: ReplyHead | Notice
     try:
         head = decode_reply_head(payload)
     except (msgspec.MsgspecError, RecursionError, ValueError):
-        return None
+        try:
+            head = decode_notice(payload)
+        except (msgspec.MsgspecError, RecursionError, ValueError):
+            return None
     return head if head.v == VERSION else None
 
 

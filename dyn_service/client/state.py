@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from dyn_service.client.core import read_head
+from dyn_service.client.core import pack_request, read_head
 from dyn_service.errors import InternalError
 from dyn_service.protocol.arrays import WireArray
-from dyn_service.protocol.messages import VERSION, Request, encode
+from dyn_service.protocol.messages import VERSION
 from dyn_service.queries import Array, Query
 
 _F8 = np.dtype("<f8")
@@ -55,7 +55,7 @@ class StateCall:
         self._model = model
         self.inputs = [name for name in row.inputs if name not in row.optional]
         self._shapes = [None if row.inputs[name].scalar else row.inputs[name].dims(sizes) for name in self.inputs]
-        self._timeout_s = 0.0
+        self._limits = (0.0, 0.0)
         self._pieces: list[bytes] = []
         (output,) = row.outputs
         outputs = msgspec.defstruct("Outputs", [("array", _Array)], rename={"array": output}, gc=False)
@@ -74,11 +74,12 @@ class StateCall:
                 return None
         return data
 
-    def write(self, data: list[bytes], request_id: int, timeout_s: float) -> bytes:
+    def write(self, data: list[bytes], request_id: int, timeout_s: float, compile_wait_s: float = 0.0) -> bytes:
         """The request with this data."""
-        if timeout_s != self._timeout_s:
-            self._pieces = self._cut(timeout_s)
-            self._timeout_s = timeout_s
+        limits = (timeout_s, compile_wait_s)
+        if limits != self._limits:
+            self._pieces = self._cut(timeout_s, compile_wait_s)
+            self._limits = limits
         pieces = self._pieces.copy()
         pieces[1] = _ID.pack(request_id)
         pieces[3::2] = data
@@ -91,7 +92,7 @@ class StateCall:
         except msgspec.MsgspecError:
             return read_head(payload)
 
-    def _cut(self, timeout_s: float) -> list[bytes]:
+    def _cut(self, timeout_s: float, compile_wait_s: float) -> list[bytes]:
         """A request in pieces: those at odd places are the id and the numbers."""
         marks = [_ID.pack(2**64 - 1)]
         inputs: dict[str, Any] = {}
@@ -104,8 +105,9 @@ class StateCall:
                 data = np.full(shape, number).astype(_F8).tobytes()
                 inputs[name] = WireArray("<f8", shape, data)
                 marks.append(data)
-        request = Request(VERSION, 2**64 - 1, self._row.name, self._robot, inputs, UNSET, self._model, timeout_s * 1e3)
-        rest = encode(request)
+        rest = pack_request(
+            2**64 - 1, self._row.name, self._robot, inputs, UNSET, self._model, timeout_s * 1e3, compile_wait_s * 1e3
+        )
         pieces = []
         for mark in marks:
             head, found, rest = rest.partition(mark)

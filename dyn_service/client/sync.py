@@ -5,8 +5,9 @@
         tau = panda.inverse_dynamics(q, v, a)
 
 A call ends within its time limit: with the answer, with the server's error, or with `DeadlineExceededError` (no answer
-in time) or `UnavailableError` (no server). A reply that comes too late is dropped when the next call meets it. After a
-server restart the next call finds the new one by itself.
+in time) or `UnavailableError` (no server). Only where the server says that it compiles the call goes on waiting, as
+long as `compile_wait_s` allows. A reply that comes too late is dropped when the next call meets it. After a server
+restart the next call finds the new one by itself.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from dyn_service.answers import SegmentLoads, Trajectory
 from dyn_service.client.core import (
     DEFAULT_TIMEOUT_S,
     Described,
+    check_compile_wait,
     check_endpoint,
     check_timeout,
     pack_inputs,
@@ -42,10 +44,12 @@ from dyn_service.client.core import (
     refused_endpoint,
 )
 from dyn_service.client.motion import parts
+from dyn_service.client.patience import OnWait, Patience
 from dyn_service.client.sockets import forks, prepare
 from dyn_service.client.state import StateCall, shortcut
 from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
-from dyn_service.protocol.messages import ReplyHead
+from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S
+from dyn_service.protocol.messages import Notice, ReplyHead
 from dyn_service.protocol.sockets import is_writable, plain_send
 from dyn_service.queries import QUERIES, Array, EffortFunction, Query, RobotQueries
 
@@ -58,6 +62,8 @@ class Client:
     Args:
         endpoint: Where the server listens: `tcp://host:port`, `ipc:///path`, `inproc://name`.
         timeout_s: The time limit of each call, unless the robot has its own.
+        compile_wait_s: How much longer a call waits while the server says that it compiles; 0: not at all.
+        on_wait: Told what the server compiles, about once a second; None: a call that waits logs one warning.
         context: The ZeroMQ context; None is the process's own.
     """
 
@@ -66,10 +72,14 @@ class Client:
         endpoint: str,
         *,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        compile_wait_s: float = DEFAULT_COMPILE_WAIT_S,
+        on_wait: OnWait | None = None,
         context: zmq.Context[zmq.Socket[bytes]] | None = None,
     ) -> None:
         self._endpoint = check_endpoint(endpoint)
         self._timeout_s = check_timeout(timeout_s)
+        self._compile_wait_s = check_compile_wait(compile_wait_s)
+        self._on_wait = on_wait
         self._given_context = context
         self._last_id = 0
         self._closed = False
@@ -100,6 +110,15 @@ class Client:
     @timeout_s.setter
     def timeout_s(self, value: float) -> None:
         self._timeout_s = check_timeout(value)
+
+    @property
+    def compile_wait_s(self) -> float:
+        """How much longer a call waits while the server says that it compiles, in seconds. May be set."""
+        return self._compile_wait_s
+
+    @compile_wait_s.setter
+    def compile_wait_s(self, value: float) -> None:
+        self._compile_wait_s = check_compile_wait(value)
 
     def close(self) -> None:
         """Closes the connection; later calls fail. May be called twice."""
@@ -185,8 +204,8 @@ class Client:
             UnavailableError: No server.
         """
 
-        def write(request_id: int, limit_s: float) -> bytes:
-            return pack_request(request_id, query, robot, inputs, options, model, limit_s * 1e3)
+        def write(request_id: int, limit_s: float, wait_s: float) -> bytes:
+            return pack_request(request_id, query, robot, inputs, options, model, limit_s * 1e3, wait_s * 1e3)
 
         head: ReplyHead = self.exchange(query, write, read_head, timeout_s)
         return head
@@ -194,7 +213,7 @@ class Client:
     def exchange(
         self,
         query: str,
-        write: Callable[[int, float], bytes],
+        write: Callable[[int, float, float], bytes],
         read: Callable[[bytes], Any],
         timeout_s: float | None = None,
     ) -> Any:
@@ -202,8 +221,8 @@ class Client:
 
         Args:
             query: The query's name, for errors.
-            write: Gives the request's bytes, from its id and the time limit in seconds.
-            read: Makes of a reply's bytes something with an `id`, or None of what is no reply.
+            write: Gives the request's bytes, from its id, the time limit and the wait for compilers in seconds.
+            read: Makes of a reply's bytes something with an `id`, or None of what is no reply; or a `Notice`.
             timeout_s: The time limit; None is the client's.
 
         Returns:
@@ -222,7 +241,7 @@ class Client:
             raise DeadlineExceededError(f"{query}: another thread's call took longer than {timeout_s:g} s")
         try:
             request_id = self._last_id = self._last_id + 1
-            payload = write(request_id, timeout_s)
+            payload = write(request_id, timeout_s, self._compile_wait_s)
             if timeout_s != self._armed_s:
                 self._arm(timeout_s)
             if self._is_inproc and not is_writable(self._socket):
@@ -232,6 +251,7 @@ class Client:
                 self._send(payload)
             except zmq.Again:
                 raise UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s") from None
+            patience = None
             until = begun + timeout_s
             left = until - perf_counter()
             while True:
@@ -240,9 +260,14 @@ class Client:
                 try:
                     reply = read(self._receive())
                 except zmq.Again:
-                    raise self._no_answer(query, timeout_s) from None
+                    raise self._no_answer(query, timeout_s, patience) from None
                 if reply is not None and reply.id == request_id:
-                    return reply
+                    if reply.__class__ is not Notice:
+                        return reply
+                    patience = patience or Patience(query, begun, timeout_s, self._compile_wait_s, self._on_wait)
+                    now = perf_counter()
+                    until = patience.until_s(reply, now)
+                    self._arm(max(until - now, 0.0))
                 left = until - perf_counter()  # the late reply to an earlier request, or nothing of ours
         finally:
             self._turn.release()
@@ -252,10 +277,14 @@ class Client:
     ) -> dict[str, Any]:
         return read_plain(self.ask(query, robot, inputs, UNSET, UNSET, timeout_s))
 
-    def _no_answer(self, query: str, timeout_s: float) -> DeadlineExceededError | UnavailableError:
+    def _no_answer(
+        self, query: str, timeout_s: float, patience: Patience | None
+    ) -> DeadlineExceededError | UnavailableError:
         connected = is_writable(self._socket)
         if self._is_inproc:
             self._reconnect()  # what waits for a server yet to come must not reach it
+        if connected and patience is not None:
+            return patience.exceeded(self._endpoint)
         if connected:
             return DeadlineExceededError(f"{query}: no answer from {self._endpoint} within {timeout_s:g} s")
         return UnavailableError(f"{query}: the server at {self._endpoint} went away before it answered")

@@ -14,6 +14,7 @@ from dyn_service.kernels import store
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.gufunc import make_gufunc
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host
+from dyn_service.kernels.making import making
 from dyn_service.kernels.signature import Signature
 from dyn_service.model.tree import Tree
 
@@ -48,7 +49,7 @@ class KernelLibrary:
         """The gufunc of this signature; the first call loads it from disk, or compiles and certifies it."""
         made = self._made.get(signature.name)
         if made is None:
-            with self._lock:
+            with making(f"{signature.name} of robot '{self.links.name}'"), self._lock:
                 made = self._made.get(signature.name)
                 if made is None:
                     made, self._certificates[signature.name] = self._load(signature) or self._make(signature)

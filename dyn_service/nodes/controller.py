@@ -79,7 +79,7 @@ def main(node: Node[ControllerParameters]) -> None:
         raise InvalidArgumentError("rate_hz and request_timeout_s must be positive, other times and rates not negative")
     with Client(p.endpoint, timeout_s=p.connect_timeout_s) as client:
         robot = client.robot(p.robot or only_robot(client.list_robots()))
-        client.timeout_s = p.request_timeout_s
+        client.timeout_s, client.compile_wait_s = p.request_timeout_s, 0.0  # no control loop waits for a compiler
         _Controller(node, robot, robot.describe()).run()
 
 

@@ -16,7 +16,8 @@ from dyn_service.protocol.defaults import MAX_STEPS
 class Administration:
     """One query: its name, what it does, and the meaning of what goes in and comes out, by name.
 
-    names_robot: the request's `robot` says which robot is meant. slow: it is work for the worker thread.
+    names_robot: the request's `robot` says which robot is meant. slow: it is work for the worker thread. required: the
+    inputs and options that may not be left out. An input that is an array says so first: `array (.., n, 3), N`.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Administration:
     inputs: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
 
 
 _DESCRIPTION = {
@@ -57,6 +59,7 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 "machines refuse this unless told otherwise. Loading what is already served changes nothing.",
                 slow=True,
                 inputs={"urdf": "the text of a URDF file"},
+                required=("urdf",),
                 outputs=_DESCRIPTION,
             ),
             Administration(
@@ -65,6 +68,7 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 "longer motion comes in parts, each from the last state of the one before.",
                 names_robot=True,
                 slow=True,
+                required=("q", "v", "dt", "steps"),
                 inputs={
                     "q": "array (.., nq), first positions",
                     "v": "array (.., nv), first velocities",
@@ -89,6 +93,17 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 "segment_inverse_dynamics",
                 "Forces and moments at the joints of a chain of n measured segments, from the ground up.",
                 slow=True,
+                required=(
+                    "mass",
+                    "inertia",
+                    "rotation",
+                    "acceleration",
+                    "omega",
+                    "omega_dot",
+                    "proximal",
+                    "distal",
+                    "ground_force",
+                ),
                 inputs={
                     "mass": "array (n), kg",
                     "inertia": "array (n, 3, 3), kg m^2, about the centre of mass, in the segment's basis",

@@ -70,14 +70,28 @@ def unpack_array(value: Any, path: str) -> Array:
         return np.float64(value)  # type: ignore[return-value]  # has what is used of an array without axes
     else:
         array = _from_lists(value, path)
-    if array.size <= _FEW and isfinite(sum(array.data if array.ndim == 1 else array.ravel().data)):
-        return array
-    # A sum of finite numbers may overflow: only an entry that is not finite is a fault.
-    if not np.isfinite(array).all():
+    if not is_finite(array):
         index = np.argwhere(~np.isfinite(array))[0].tolist()
         place = f" at {index}" if index else ""
         raise InvalidArgumentError(f"{_name(path)} must be finite, found {array[tuple(index)]}{place}", path=path)
     return array
+
+
+def is_finite(array: Array) -> bool:
+    """Whether all entries are finite numbers."""
+    if array.size <= _FEW and isfinite(sum(array.data if array.ndim == 1 else array.ravel().data)):
+        return True
+    # A sum of finite numbers may overflow: only an entry that is not finite is a fault.
+    return bool(np.isfinite(array).all())
+
+
+def may_be_infinite(data: bytes) -> bool:
+    """Whether numbers, as `<f8`, may hold one that is not finite: quick, and never wrong where it says no.
+
+    Infinity, NaN, and finite numbers from 5e303 on have this byte in front, up to their sign.
+    """
+    high = data[7::8]
+    return 0x7F in high or 0xFF in high
 
 
 def pack_output(value: Any) -> Any:

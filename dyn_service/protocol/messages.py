@@ -1,9 +1,13 @@
 """Requests and replies, version 1: each message declared once, written from here, read from here.
 
     request  {"v": 1, "id": uint, "query": text, "robot": text, "inputs": map, "options": map?, "model": text?,
-              "deadline_ms": number?}
+              "deadline_ms": number?, "compile_wait_ms": number?}
     reply    {"v": 1, "id": same, "ok": true, "outputs": map, "timing": {"queue_us": number, "compute_us": number}}
              {"v": 1, "id": same or nil, "ok": false, "error": {"code": text, "message": text, "path": text?, ..}}
+    notice   {"v": 1, "id": same, "notice": {"state": "compiling", "text": text, "elapsed_ms": number,
+              "again_ms": number}}
+
+Notices come before the reply, and only to requests with `compile_wait_ms`.
 
 A reader ignores keys of a request, reply or array that it does not know. The version is looked at before all else, so
 that a request of a version to come gets a reply that says so.
@@ -28,7 +32,10 @@ VERSION = 1
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """A question. `inputs` and `options` are as they came: the query's row says what they must be."""
+    """A question. `inputs` and `options` are as they came: the query's row says what they must be.
+
+    compile_wait_ms: how long, beyond `deadline_ms`, the asker waits for kernels to be made, and wants to hear of it.
+    """
 
     v: int
     id: Annotated[int, Meta(ge=0)]
@@ -38,6 +45,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     options: dict[str, Any] | UnsetType | None = UNSET
     model: str | UnsetType | None = UNSET
     deadline_ms: Annotated[float, Meta(gt=0, le=sys.float_info.max)] | UnsetType | None = UNSET
+    compile_wait_ms: Annotated[float, Meta(gt=0, le=sys.float_info.max)] | UnsetType | None = UNSET
 
 
 class Timing(msgspec.Struct, frozen=True, gc=False):
@@ -67,11 +75,32 @@ class ErrorReply(msgspec.Struct, frozen=True, gc=False):
     error: Mapping[str, Any]
 
 
+class Waiting(msgspec.Struct, frozen=True, gc=False):
+    """Why a reply is not there yet. `state` is `compiling`; more may come. `text` is for people.
+
+    elapsed_ms: since the kernel that is being made was begun. again_ms: how often there is more news while it goes on.
+    """
+
+    state: str
+    text: str
+    elapsed_ms: float
+    again_ms: float
+
+
+class Notice(msgspec.Struct, frozen=True, gc=False):
+    """News of a request that waits: its reply is still to come."""
+
+    v: int
+    id: int
+    notice: Waiting
+
+
 class Head(msgspec.Struct, frozen=True, gc=False):
-    """As much of a request as it takes to refuse it."""
+    """As much of a request as it takes to refuse it, or to say that it waits."""
 
     id: int | None = None
     query: str = ""
+    compile_wait_ms: float | UnsetType | None = UNSET
 
 
 class ReplyHead(msgspec.Struct, frozen=True, gc=False):
@@ -100,6 +129,10 @@ encode = msgspec.msgpack.Encoder().encode
 
 decode_reply_head = msgspec.msgpack.Decoder(ReplyHead).decode
 """The first step of reading a reply; raises `msgspec.MsgspecError` for what is none."""
+
+
+decode_notice = msgspec.msgpack.Decoder(Notice).decode
+"""A notice; raises `msgspec.MsgspecError` for what is none."""
 
 
 def error_reply(request_id: int | None, error: DynError) -> bytes:
@@ -167,6 +200,7 @@ _EXPECTED = {
     "options": "a map of options by name",
     "model": "the fingerprint of a robot",
     "deadline_ms": "a positive, finite number of milliseconds",
+    "compile_wait_ms": "a positive, finite number of milliseconds",
 }
 
 

@@ -58,9 +58,10 @@ def _administration(entry: Administration) -> list[str]:
     lines = [f"### `{entry.name}`", "", entry.summary, ""]
     if entry.names_robot:
         lines += ["The request's `robot` says which robot is meant.", ""]
-    for title, names in (("input", entry.inputs), ("option", entry.options), ("output", entry.outputs)):
-        lines += _texts(title, names)
-    return lines
+    for title, names in (("input", entry.inputs), ("option", entry.options)):
+        optional = names.keys() - {name for name in names if name in entry.required or "left out" in names[name]}
+        lines += _texts(title, {n: text + "; may be left out" if n in optional else text for n, text in names.items()})
+    return lines + _texts("output", entry.outputs)
 
 
 def _texts(title: str, names: Mapping[str, str]) -> list[str]:

@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dyn_service import __version__
-from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
-from dyn_service.protocol.arrays import describe_value
+from dyn_service.errors import DynError, InvalidArgumentError, PermissionDeniedError
+from dyn_service.protocol.administration import ADMINISTRATION
+from dyn_service.protocol.arrays import describe_value, unpack_array
 from dyn_service.protocol.messages import VERSION, Request
+from dyn_service.protocol.wrenches import unpack_wrenches
 from dyn_service.queries import QUERIES
 from dyn_service.server.computations import segment_inverse_dynamics, simulate
+from dyn_service.server.finite import NotFinite, explain_computation
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.registry import Registry, Served
 
@@ -43,6 +46,13 @@ class Administrator:
             DynError: The query is refused.
         """
         return self._answers[request.query](request)
+
+    def why(self, request: Request, found: NotFinite) -> DynError:
+        """Why a number of an answer is not finite."""
+        entry = ADMINISTRATION[request.query]
+        robot = self._registry.get(request.robot).robot if entry.names_robot else None
+        inputs = {name: _as_read(name, value) for name, value in (request.inputs or {}).items()}
+        return explain_computation(entry, found, inputs, request.options or {}, robot)
 
     def _list_robots(self, request: Request) -> dict[str, Any]:
         return {"robots": sorted(self._registry.served)}
@@ -89,3 +99,11 @@ class Administrator:
     def _check_change(self) -> None:
         if not self._allow_load:
             raise PermissionDeniedError("this server does not let its clients load or unload robots", path="query")
+
+
+def _as_read(name: str, value: Any) -> Any:
+    """An input of a request that was answered: an array, wrenches, or what it is."""
+    path = f"inputs.{name}"
+    if name == "wrenches" and value is not None:
+        return unpack_wrenches(value, path)
+    return value if value is None or isinstance(value, str) else unpack_array(value, path)

@@ -28,7 +28,6 @@ import numpy as np
 import zmq
 
 from dyn_service.errors import (
-    DynError,
     FailedPreconditionError,
     InvalidArgumentError,
     ResourceExhaustedError,
@@ -36,8 +35,9 @@ from dyn_service.errors import (
 )
 from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
 from dyn_service.protocol.limits import Limits
-from dyn_service.protocol.messages import Head
+from dyn_service.protocol.messages import Head, peek
 from dyn_service.protocol.sockets import is_readable, plain_send
+from dyn_service.server.compiling import news
 from dyn_service.server.endpoints import Bound, bind, is_local
 from dyn_service.server.guard import LOOK_EVERY_NS, Guard
 from dyn_service.server.plan import SLOW_BYTES
@@ -114,6 +114,7 @@ class Server:
         self._thread: threading.Thread | None = None
         self._traffic = self.service.metrics.traffic
         self._lent: list[tuple[Any, int]] = []
+        self._handed: dict[int, Task] = {}
         self._next_look_ns = 0
 
     @property
@@ -216,7 +217,7 @@ class Server:
             raise
         self._router = router
         self._send_frame = plain_send(router)
-        self._worker = Worker(partial(self._open_bell, self._worker_bell), self._limits)
+        self._worker = Worker(partial(self._open_bell, self._worker_bell), self._limits, self.service.clock)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._stopping:  # asked twice
@@ -262,6 +263,10 @@ class Server:
         if waiting_since > self._next_look_ns:
             self._next_look_ns = waiting_since + LOOK_EVERY_NS
             self._traffic.cut_off += self._guard.look()
+        if self._handed:
+            for task, notice in news(self.service.clock, self._handed.values(), waiting_since):
+                self._send(task.envelope, notice)
+                self._traffic.notices += 1
         try:
             sender = router.recv()
         except zmq.Again:
@@ -313,7 +318,13 @@ class Server:
         service = self.service
         if len(payload) > SLOW_BYTES:  # even reading it takes too long
             self._hand_over(
-                envelope, partial(service.handle, payload, now), partial(service.refuse_unread, payload), len(payload)
+                Task(
+                    envelope,
+                    partial(service.handle, payload, now),
+                    partial(service.refuse_unread, payload),
+                    len(payload),
+                    partial(peek, payload),
+                )
             )
             return
         reply = service.answer_state(payload, now)
@@ -321,29 +332,34 @@ class Server:
             job = service.accept(payload, now)
             if isinstance(job, bytes):
                 reply = job
-            elif job.slow:
+            elif job.slow or (reply := service.answer_at_once(job)) is None:
+                request = job.request
+                head = Head(request.id, request.query, request.compile_wait_ms)
                 self._hand_over(
-                    envelope, partial(service.answer, job), partial(service.refuse, job.request), len(payload)
+                    Task(
+                        envelope,
+                        partial(service.answer, job),
+                        partial(service.refuse, request),
+                        len(payload),
+                        lambda: head,
+                    )
                 )
                 return
-            else:
-                reply = service.answer(job)
         self._send(envelope, reply)
 
-    def _hand_over(
-        self, envelope: _Envelope, work: Callable[[], bytes], refuse: Callable[[DynError], bytes], size: int
-    ) -> None:
+    def _hand_over(self, task: Task) -> None:
         if self._stopping:
-            self._send(envelope, refuse(UnavailableError("the server is shutting down")))
+            self._send(task.envelope, task.refuse(UnavailableError("the server is shutting down")))
             return
         if self._lent_bytes() > self._limits.max_waiting_bytes:
             cause = "long replies wait to be read"
-        elif self._worker.offer(Task(envelope, work, refuse, size)):
+        elif self._worker.offer(task):
+            self._handed[id(task)] = task
             return
         else:
             cause = f"{self._worker.waiting} slow requests wait already"
         self._traffic.refused_busy += 1
-        self._send(envelope, refuse(ResourceExhaustedError(f"the server is busy: {cause}, try again later")))
+        self._send(task.envelope, task.refuse(ResourceExhaustedError(f"the server is busy: {cause}, try again later")))
 
     def _send(self, envelope: _Envelope, reply: bytes) -> None:
         """Sends the reply, or counts that it could not be sent; never waits."""
@@ -369,6 +385,7 @@ class Server:
     def _deliver(self) -> None:
         """Sends the replies that the worker has ready."""
         for task, reply in self._worker.collect():
+            self._handed.pop(id(task), None)
             if len(reply) > SLOW_BYTES and self._lent_bytes() + len(reply) > self._limits.max_waiting_bytes:
                 self._traffic.refused_busy += 1
                 reply = task.refuse(ResourceExhaustedError("the server is busy: long replies wait to be read"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
+from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.protocol.arrays import describe_value, pack_output, unpack_array
 from dyn_service.protocol.defaults import MAX_STEPS
 from dyn_service.protocol.messages import Request
@@ -21,19 +22,6 @@ if TYPE_CHECKING:
 
 _SIMULATION_INPUTS = ("q", "v", "tau", "gravity")
 _SIMULATION_OPTIONS: Mapping[str, type] = {"dt": float, "steps": int, "method": str, "integrator": str, "every": int}
-_SEGMENT_INPUTS = (
-    "mass",
-    "inertia",
-    "rotation",
-    "acceleration",
-    "omega",
-    "omega_dot",
-    "proximal",
-    "distal",
-    "ground_force",
-    "ground_moment",
-    "gravity",
-)
 
 
 def simulate(registry: Registry, request: Request) -> dict[str, Any]:
@@ -70,8 +58,8 @@ def segment_inverse_dynamics(request: Request) -> dict[str, Any]:
     """
     from dyn_service.dynamics.segments import inverse_dynamics
 
-    needed = tuple(name for name in _SEGMENT_INPUTS if name not in ("ground_moment", "gravity"))
-    inputs = _arrays(request, "segment_inverse_dynamics", _SEGMENT_INPUTS, required=needed)
+    entry = ADMINISTRATION["segment_inverse_dynamics"]
+    inputs = _arrays(request, entry.name, tuple(entry.inputs), required=entry.required)
     options = _options(request, "segment_inverse_dynamics", {"method": str}, required=())
     loads = inverse_dynamics(**inputs, **options)
     return {"force": pack_output(loads.force), "moment": pack_output(loads.moment)}

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.preparation import PURPOSES, chosen
 from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
 from dyn_service.protocol.limits import Limits
 from dyn_service.server.endpoints import check_endpoint
@@ -27,14 +28,14 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The settings of a server.
 
     robots: URDF files. endpoints: where to listen. allow_load: whether clients may load and unload robots; None: if
-    nothing but this machine can reach the server. prepare: whether all kernels are made before the first request.
-    limits: what clients must keep.
+    nothing but this machine can reach the server. prepare: whether kernels are made before the first request, or the
+    purposes and queries for which they are (see `preparation`). limits: what clients must keep.
     """
 
     robots: list[str] = []
     endpoints: list[str] = msgspec.field(default_factory=lambda: [DEFAULT_ENDPOINT])
     allow_load: bool | None = None
-    prepare: bool = True
+    prepare: bool | list[str] = True
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
@@ -42,6 +43,14 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise InvalidArgumentError("endpoints must name at least one endpoint, found none", path="endpoints")
         for endpoint in self.endpoints:
             check_endpoint(endpoint)
+        chosen(self.purposes)
+
+    @property
+    def purposes(self) -> list[str]:
+        """For what kernels are made before the first request: names for `Robot.prepare`."""
+        if isinstance(self.prepare, bool):
+            return list(PURPOSES) if self.prepare else []
+        return self.prepare
 
     def below(self, folder: Path) -> ServerSettings:
         """The same with the paths of robots taken from a folder."""

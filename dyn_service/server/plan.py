@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import UNSET
 
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.protocol.arrays import pack_output, unpack_array
 from dyn_service.protocol.wrenches import unpack_wrenches
-from dyn_service.queries import Query
+from dyn_service.queries import Array, Query
+from dyn_service.server.finite import Diagnosis, NotFinite, first_not_finite
 from dyn_service.server.metrics import Durations
 from dyn_service.server.state import StatePlan
 
@@ -124,8 +125,33 @@ class Plan:
             return {self._output: pack_output(result)}
         return {name: pack_output(getattr(result, name)) for name in self._outputs}
 
-    def residuals(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """How far the formulations are apart at the request's state, as plain values.
+    def why(self, found: NotFinite, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> DynError:
+        """Why an output is not finite."""
+        diagnosis = Diagnosis(self._robot, self._row, inputs, options, self._sizes)
+        return diagnosis.of_output(found, lambda other: self.answer(other, options))
+
+    def verification(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        """The residuals at the request's state as plain values: numbers, or nested lists for a batch.
+
+        Raises:
+            DynError: What the robot raises; or a residual is not finite.
+        """
+        try:
+            found = self.residuals(inputs)
+            wrong = first_not_finite(found, "residuals")
+        except np.linalg.LinAlgError:
+            wrong = NotFinite("residuals", self._most_singular(inputs["q"]), math.nan)
+        if wrong is not None:
+            raise Diagnosis(self._robot, self._row, inputs, options, self._sizes).of_residual(wrong, self.residuals)
+        return {name: residual.tolist() for name, residual in found.items()}
+
+    def _most_singular(self, q: Array) -> tuple[int, ...]:
+        """The state of a batch at which the mass matrix is nearest to having no inverse."""
+        condition = np.asarray(np.linalg.cond(self._robot.mass_matrix(q)))
+        return tuple(int(k) for k in np.unravel_index(np.argmax(condition), condition.shape))
+
+    def residuals(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """How far the formulations are apart at the request's state, (...,) each.
 
         Velocities and accelerations that the query does not take are zero; efforts are turned into the accelerations
         they produce. At that motion the formulations are compared without external wrenches.
@@ -146,7 +172,7 @@ class Plan:
             a = still
             if efforts is not None:
                 a = self._robot.forward_dynamics(q, v, efforts, gravity=gravity, wrenches=wrenches)
-        return {name: x.tolist() for name, x in self._robot.verify(q, v, a, gravity=gravity).items()}
+        return self._robot.verify(q, v, a, gravity=gravity)
 
     def is_warm(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
         """Whether the kernel for this request has answered before; the first call may have to compile it."""

@@ -41,6 +41,8 @@ from dyn_service.protocol.messages import (
 )
 from dyn_service.queries import QUERIES
 from dyn_service.server.administration import Administrator
+from dyn_service.server.compiling import CompileClock
+from dyn_service.server.finite import first_not_finite
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.plan import SLOW_BYTES, SLOW_WRENCHES, Plan
 from dyn_service.server.registry import Registry
@@ -77,6 +79,7 @@ class Service:
     def __init__(self, robots: Iterable[Robot] = (), *, limits: Limits | None = None, allow_load: bool = False) -> None:
         self.limits = limits or Limits()
         self.metrics = Metrics()
+        self.clock = CompileClock()
         self.allow_load = allow_load
         self.registry = Registry(robots, self.limits.max_robots, self.metrics)
         self._administrator = Administrator(self.registry, self.metrics, allow_load=allow_load)
@@ -113,6 +116,8 @@ class Service:
             if values is None or (request.deadline_ms and waited > request.deadline_ms * 1e6):
                 return None
             outputs = short.answer(values)
+            if outputs is None:
+                return None
             finished = perf_counter_ns()
             reply = encode(Reply(VERSION, request.id, True, outputs, Timing(waited / 1e3, (finished - started) / 1e3)))
         except Exception:  # noqa: BLE001  # the general way meets it again, and says what it is
@@ -133,10 +138,23 @@ class Service:
 
     def answer(self, job: Job) -> bytes:
         """The reply to an accepted request: its answer, or why there is none."""
+        reply = self.answer_at_once(job)
+        if reply is not None:
+            return reply
+        try:
+            cause: Exception = self._why_not_finite(job)
+        except Exception as error:  # noqa: BLE001  # whatever a request brings about, the server lives on
+            cause = error
+        return self._fail(job.request, cause)
+
+    def answer_at_once(self, job: Job) -> bytes | None:
+        """As `answer`, but None where a number of the answer is not finite: to say why takes its time."""
         request = job.request
         started = perf_counter_ns()
         try:
             reply = self._compute(job, started)
+            if reply is None:
+                return None
         except Exception as error:  # noqa: BLE001  # whatever a request brings about, the server lives on
             return self._fail(request, error)
         self.metrics.answered(request.query, perf_counter_ns() - job.received_ns)
@@ -185,15 +203,15 @@ class Service:
         slow = slow or verify or not plan.is_warm(inputs, options)
         return Job(request, plan, received_ns, inputs, options, slow, verify)
 
-    def _compute(self, job: Job, started: int) -> bytes:
-        """The reply with the answer.
+    def _compute(self, job: Job, started: int) -> bytes | None:
+        """The reply with the answer; None where a number of it is not finite.
 
         Raises:
             Exception: There is none.
         """
         request, plan = job.request, job.plan
         waited = started - job.received_ns
-        if request.deadline_ms and waited > request.deadline_ms * 1e6:
+        if request.deadline_ms and waited - self._excused_ns(job, started) > request.deadline_ms * 1e6:
             raise DeadlineExceededError(
                 f"{request.query} was to begin within {request.deadline_ms:g} ms of its receipt, found "
                 f"{waited / 1e6:.1f} ms gone by",
@@ -204,13 +222,35 @@ class Service:
         else:
             outputs = plan.answer(job.inputs, job.options)
             plan.mark_warm(job.inputs, job.options)
-        residuals = plan.residuals(job.inputs) if plan is not None and job.verify else UNSET
+        if first_not_finite(outputs) is not None:
+            return None
+        residuals = plan.verification(job.inputs, job.options) if plan is not None and job.verify else UNSET
         finished = perf_counter_ns()
         timing = Timing(waited / 1e3, (finished - started) / 1e3)
         reply = encode(Reply(VERSION, request.id, True, outputs, timing, residuals))
         if len(reply) > self.limits.max_reply_bytes:
             raise self._too_long(len(reply))
         return reply
+
+    def _excused_ns(self, job: Job, now: int) -> float:
+        """What does not count against the deadline: kernels were made meanwhile, and the asker allowed for that."""
+        allowed_ms = job.request.compile_wait_ms
+        return min(self.clock.within_ns(job.received_ns, now), allowed_ms * 1e6) if allowed_ms else 0
+
+    def _why_not_finite(self, job: Job) -> DynError:
+        """Why a number of the answer is not finite. Computes it once more.
+
+        Raises:
+            Exception: There is no answer at all.
+        """
+        plan = job.plan
+        outputs = self._administrator.answer(job.request) if plan is None else plan.answer(job.inputs, job.options)
+        found = first_not_finite(outputs)
+        if found is None:
+            return InternalError(f"{job.request.query} gave a number that is not finite, and then none")
+        if plan is None:
+            return self._administrator.why(job.request, found)
+        return plan.why(found, job.inputs, job.options)
 
     def _too_long(self, size: int) -> DynError:
         limit = self.limits.max_reply_bytes

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from dyn_service.protocol.arrays import WireArray, pack_output
+from dyn_service.protocol.arrays import WireArray, may_be_infinite, pack_output
 from dyn_service.queries import Array, Query
 from dyn_service.server.metrics import Durations
 
@@ -75,17 +75,15 @@ class StatePlan:
         """
         state = self._decode(inputs)
         vectors = self._vectors(state)
-        # Infinity, NaN, and finite numbers from 1e304 on have this byte in front, up to their sign.
-        high = b"".join(vectors)[7::8]
-        if 0x7F in high or 0xFF in high:
+        if may_be_infinite(b"".join(vectors)):
             return None
         if self._numbers is None:
             return [*map(np.frombuffer, vectors)], _NO_NUMBERS
         numbers = self._numbers(state)
         return ([*map(np.frombuffer, vectors)], self._spread(*numbers)) if all(map(isfinite, numbers)) else None
 
-    def answer(self, values: tuple[list[Array], Mapping[str, Array]]) -> dict[str, Any]:
-        """The outputs by name, as a message carries them.
+    def answer(self, values: tuple[list[Array], Mapping[str, Array]]) -> dict[str, Any] | None:
+        """The outputs by name, as a message carries them; None if a number may not be finite.
 
         Args:
             values: What `read` gave.
@@ -96,8 +94,13 @@ class StatePlan:
         vectors, numbers = values
         result = self._ask(*vectors, **numbers)
         if self._output is not None:
-            return {self._output: WireArray("<f8", result.shape, result.tobytes())}
-        return {name: pack_output(getattr(result, name)) for name in self._outputs}
+            data = result.tobytes()
+            return None if may_be_infinite(data) else {self._output: WireArray("<f8", result.shape, data)}
+        outputs = {name: pack_output(getattr(result, name)) for name in self._outputs}
+        for value in outputs.values():
+            if value.__class__ is WireArray and may_be_infinite(bytes(value.data)):
+                return None
+        return outputs
 
 
 def _vector(length: int) -> Any:

@@ -17,7 +17,9 @@ import numpy as np
 import zmq
 
 from dyn_service.errors import DynError
+from dyn_service.kernels.making import Listener, listening
 from dyn_service.protocol.limits import Limits
+from dyn_service.protocol.messages import Head
 
 
 @dataclass(slots=True)
@@ -25,13 +27,15 @@ class Task:
     """A request that waits.
 
     envelope: where its reply goes, for the transport alone. work: gives its reply. refuse: gives the reply that refuses
-    it. size: its bytes.
+    it. size: its bytes. head: reads who asks. next_notice_ns: no earlier is it told again that it waits.
     """
 
     envelope: tuple[bytes, bool]
     work: Callable[[], bytes]
     refuse: Callable[[DynError], bytes]
     size: int
+    head: Callable[[], Head]
+    next_notice_ns: int = 0
 
 
 class Worker:
@@ -43,10 +47,12 @@ class Worker:
     Args:
         open_bell: Makes that socket, in the worker's thread.
         limits: How many tasks, and how many bytes, may wait.
+        listener: Hears of the kernels that the tasks make.
     """
 
-    def __init__(self, open_bell: Callable[[], zmq.Socket[bytes]], limits: Limits) -> None:
+    def __init__(self, open_bell: Callable[[], zmq.Socket[bytes]], limits: Limits, listener: Listener) -> None:
         self._open_bell = open_bell
+        self._listener = listener
         self._limits = limits
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._done: deque[tuple[Task, bytes]] = deque()
@@ -105,7 +111,7 @@ class Worker:
     def _run(self) -> None:
         bell = self._open_bell()
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), listening(self._listener):
                 while not self._abandoned and (task := self._tasks.get()) is not None:
                     self._done.append((task, task.work()))
                     bell.send(b"")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,9 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service import QUERIES, Client, Robot, Server, Wrench, __version__
+from dyn_service import QUERIES, Client, Robot, Server, Wrench, __version__, cli
+from dyn_service.protocol.administration import ADMINISTRATION
 from tests.conftest import ROOT, URDF
-from tests.service.conftest import assert_same
+from tests.service.conftest import assert_same, sample
 
 DYN = [sys.executable, "-W", "error", "-m", "dyn_service"]
 WAIT_S = 60.0
@@ -113,6 +115,19 @@ plant:
             client.unload_robot("scara")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "kernels for control, verify, simulate in"),
+        (["--prepare-for", "simulate", "--prepare-for", "energy"], "kernels for simulate, energy in"),
+    ],
+    ids=["all", "chosen"],
+)
+def test_serve_says_what_it_prepared(serve: Any, words: list[str], said: str) -> None:
+    serving = serve(URDF / "pendulum.urdf", "--bind", "tcp://127.0.0.1:0", *words)
+    assert said in serving.end()[2]
+
+
 def test_the_example_file_is_valid() -> None:
     from dyn_service.cli import _read_settings
     from dyn_service.server.config import ServerSettings
@@ -154,6 +169,8 @@ def test_faults_in_the_file_are_named(tmp_path: Path, text: str, words: list[str
         (["serve", "nowhere.urdf"], 1, "nowhere.urdf"),
         (["serve", "--config", "nowhere.yaml"], 1, "nowhere.yaml"),
         (["serve", "urdf/pendulum.urdf", "--bind", "5755"], 1, "endpoint must look like"),
+        (["serve", "urdf/pendulum.urdf", "--prepare-for", "verfy"], 1, "names of queries, found 'verfy'"),
+        (["serve", "--no-prepare", "--prepare-for", "verify"], 1, "give --prepare, --no-prepare or --prepare-for, not"),
         (["check", "nowhere.urdf"], 1, "nowhere.urdf"),
         (["call"], 1, "name a query; dyn call --list prints them all"),
         (["call", "divination"], 1, "there is no query 'divination'"),
@@ -195,11 +212,93 @@ def test_check() -> None:
     assert found == json.loads(json.dumps(robot.receipt.to_dict()))
 
 
+def listed() -> dict[str, tuple[list[str], list[str]]]:
+    """What `--list` says: inputs and options as they are written there, and outputs, by query."""
+    text = dyn("call", "--list").stdout
+    rows = re.findall(r"^(\w+)\((.*)\) -> (.*)$", text.partition("\n\n")[2], re.MULTILINE)
+    return {name: (taken.split(", ") if taken else [], given.split(", ")) for name, taken, given in rows}
+
+
 def test_call_lists_all_queries() -> None:
-    found = dyn("call", "--list").stdout
-    for name in QUERIES:
-        assert f"\n{name}(" in f"\n{found}"
-    assert "\nhealth(" in found
+    found = listed()
+    assert list(found) == [*QUERIES, *ADMINISTRATION]
+    for name, row in QUERIES.items():
+        assert {word.rstrip("?").partition("=")[0] for word in found[name][0]} == row.inputs.keys() | row.options.keys()
+    for name, entry in ADMINISTRATION.items():
+        assert {word for word in found[name][0] if not word.endswith("?")} == set(entry.required)
+        assert {word.rstrip("?") for word in found[name][0]} == entry.inputs.keys() | entry.options.keys()
+
+
+NUMBERS = {"dt": 1e-3, "steps": 4}
+"""Options without a default that are numbers."""
+
+
+def example(robot: Robot, query: str, names: list[str]) -> dict[str, Any]:
+    """Values of these inputs and options of a query, read off how it is declared."""
+    if query in QUERIES:
+        vectors, numbers = sample(robot, query)
+        return {name: value.tolist() for name, value in vectors.items()} | numbers
+    sizes: dict[str, Any] = {"n": 2, "nq": robot.nq, "nv": robot.nv}
+    found: dict[str, Any] = {}
+    for name in names:
+        shape = re.match(r"array \(([^)]*)\)", ADMINISTRATION[query].inputs.get(name, ""))
+        if name == "urdf":
+            found[name] = str(URDF / "scara.urdf")
+        elif shape is not None:
+            core = [part.strip() for part in shape[1].split(",") if part.strip() != ".."]
+            found[name] = np.full([int(sizes.get(part, part)) for part in core], 0.5).tolist()
+        else:
+            found[name] = NUMBERS[name]  # a new one wants a value here
+    return found
+
+
+def test_call_asks_what_it_lists(
+    tcp_server: Server, pendulum: Robot, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every query, with all that the list calls required and nothing else; and refused without each of these."""
+
+    def ask(query: str, given: dict[str, Any]) -> tuple[int, str, str]:
+        robot = "scara" if query == "unload_robot" else "pendulum"
+        words = [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in given.items()]
+        where = ["--server", tcp_server.endpoints[0], "--robot", robot, "--timeout", str(WAIT_S)]
+        monkeypatch.setattr(sys, "argv", ["dyn", "call", query, *words, *where])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        status = end.value.code
+        assert isinstance(status, int)
+        return status, *capsys.readouterr()
+
+    for query, (taken, outputs) in listed().items():
+        required = [word for word in taken if not word.endswith("?") and "=" not in word]
+        given = example(pendulum, query, required)
+        assert list(given) == required
+        for name in required:
+            status, out, err = ask(query, {key: value for key, value in given.items() if key != name})
+            assert (status, out) == (1, "")
+            assert re.match(f"error: {query} needs the (input|option) '{name}'", err)
+        status, out, err = ask(query, given)
+        assert (status, err) == (0, ""), (query, err)
+        found = json.loads(out)
+        assert found.keys() == {name for name in outputs if (query, name) != ("simulate", "p")}
+
+
+def test_call_simulate(tcp_server: Server, pendulum: Robot) -> None:
+    words = ["q=[0.5]", "v=[0]", "tau=[0.1]", "dt=1e-3", "steps=20", "every=5", "integrator=implicit_midpoint"]
+    done = dyn("call", "simulate", *words, "--robot", "pendulum", "--server", tcp_server.endpoints[0])
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    here = pendulum.simulate([0.5], [0.0], [0.1], dt=1e-3, steps=20, every=5, integrator="implicit_midpoint")
+    assert here.p is not None
+    assert found == {"t": here.t.tolist(), "q": here.q.tolist(), "v": here.v.tolist(), "p": here.p.tolist()}
+
+
+def test_call_verifies(tcp_server: Server, pendulum: Robot) -> None:
+    words = ["q=[0.5]", "v=[0.1]", "a=[0.2]", "verify=true", "--timeout", WAIT_S]
+    done = dyn("call", "inverse_dynamics", *words, "--robot", "pendulum", "--server", tcp_server.endpoints[0])
+    found = json.loads(done.stdout)
+    assert found["tau"] == pendulum.inverse_dynamics([0.5], [0.1], [0.2]).tolist()
+    here = pendulum.verify([0.5], [0.1], [0.2])
+    assert found["residuals"] == {name: residual.tolist() for name, residual in here.items()}
 
 
 def test_call(tcp_server: Server, pendulum: Robot, panda: Robot) -> None:
@@ -210,7 +309,7 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot) -> None:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    assert ask("list_robots") == ["panda", "pendulum"]
+    assert ask("list_robots") == {"robots": ["panda", "pendulum"]}
     assert ask("health")["status"] == "ok"
     assert ask("describe_robot", "--robot", "panda") == panda.describe()
     q = [0.1 * k for k in range(9)]
@@ -225,7 +324,7 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot) -> None:
     assert found["joints"] == list(pendulum.all_joint_names)
     loaded = ask("load_robot", f"urdf={URDF / 'scara.urdf'}")
     assert loaded["name"] == "scara"
-    assert ask("unload_robot", "--robot", "scara") == {}
+    assert ask("unload_robot", "--robot", "scara") == {"robot": "scara"}
     assert "health" in ask("stats")["requests"]
 
 
@@ -243,7 +342,16 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot) -> None:
         (["gravity_forces", "--robot", "pendulum", "q=1,2"], "q has shape (2,)"),
         (["inverse_dynamics", "--robot", "pendulum", "q=[0]", "v=[0]", "a=[0]", 'wrenches={"x": 1}'], "wrenches must"),
         (["health", "q=1"], "health has no 'q'; it takes nothing"),
-        (["load_robot"], "load_robot needs urdf=FILE, and nothing else"),
+        (["load_robot"], "load_robot needs the input 'urdf': the text of a URDF file"),
+        (["load_robot", "urdf=x", "name=y"], "load_robot has no 'name'; it takes urdf"),
+        (["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1"], "simulate needs the option 'steps': how many"),
+        (["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1", "steps=[2]"], "steps must be an integer"),
+        (["simulate", "--robot", "pendulum", "q=x", "v=[0]", "dt=1", "steps=2"], "q must be real numbers"),
+        (
+            ["segment_inverse_dynamics", "mass=[1]"],
+            "segment_inverse_dynamics needs the input 'inertia': array (n, 3, 3)",
+        ),
+        (["gravity_forces", "--robot", "pendulum", "q=[0]", "verify=2"], "verify must be true or false, found 2"),
         (["load_robot", "urdf=nowhere.urdf"], "there is no file 'nowhere.urdf'"),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else None,

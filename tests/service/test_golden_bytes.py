@@ -73,10 +73,12 @@ def test_short_way_writes_the_same_request(panda: Robot, query: str) -> None:
     values = [2.5 if row.inputs[n].scalar else np.linspace(0, k, 9) for k, n in enumerate(call.inputs)]
     data = call.data(values)
     assert data is not None
-    for request_id, timeout_s in ((1, 1.0), (2**40, 0.002), (3, 1.0)):
-        found = msgpack.unpackb(call.write(data, request_id, timeout_s))
+    for request_id, timeout_s, wait_s in ((1, 1.0, 0.0), (2**40, 0.002, 0.0), (3, 1.0, 120.0), (4, 1.0, 0.0)):
+        found = msgpack.unpackb(call.write(data, request_id, timeout_s, wait_s))
         inputs = pack_inputs(dict(zip(call.inputs, values, strict=True)))
-        whole = pack_request(request_id, query, "panda", inputs, UNSET, panda.fingerprint, timeout_s * 1e3)
+        whole = pack_request(
+            request_id, query, "panda", inputs, UNSET, panda.fingerprint, timeout_s * 1e3, wait_s * 1e3
+        )
         assert found == msgpack.unpackb(whole)
 
 

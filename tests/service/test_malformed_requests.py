@@ -166,13 +166,14 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
     "model as an integer": (request(model=5), 7, INVALID, "model", "model must be the fingerprint of a robot, found 5"),
     # Deadlines
     **{
-        f"deadline {value!r}": (
-            request(deadline_ms=value),
+        f"{key} {value!r}": (
+            request(**{key: value}),
             7,
             INVALID,
-            "deadline_ms",
-            f"deadline_ms must be a positive, finite number of milliseconds, found {shown}",
+            key,
+            f"{key} must be a positive, finite number of milliseconds, found {shown}",
         )
+        for key in ("deadline_ms", "compile_wait_ms")
         for value, shown in [
             (0, "0"),
             (-5.0, "-5.0"),
@@ -647,7 +648,7 @@ def test_what_may_be_left_out_or_added(service: Service) -> None:
     odd = {**array([0.5]), "unit": "rad"}
     for message in (
         request(future={"deep": [1, {}]}, trace="abc"),
-        request(options=None, model=None, deadline_ms=None),
+        request(options=None, model=None, deadline_ms=None, compile_wait_ms=None),
         request(options={}),
         request(inputs={"q": odd}),
         request(inputs={"q": [0.5], "gravity": None}),

@@ -1,0 +1,48 @@
+"""Who waits for a kernel can be told so: whoever listens in a thread hears of each kernel that is made in it.
+
+Made means read from disk or compiled, and the wait for another thread that makes one of the same robot counts too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
+
+class Listener(Protocol):
+    """Hears of kernels, one at a time."""
+
+    def begun(self, kernel: str) -> None:
+        """The making of this kernel begins."""
+
+    def ended(self) -> None:
+        """It is over, well or not."""
+
+
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Within this block, in this thread, the listener hears of kernels."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+@contextmanager
+def making(kernel: str) -> Iterator[None]:
+    """Tells the listener, if there is one, that this kernel is made within the block."""
+    listener = _listener.get()
+    if listener is None:
+        yield
+        return
+    listener.begun(kernel)
+    try:
+        yield
+    finally:
+        listener.ended()

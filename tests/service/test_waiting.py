@@ -1,0 +1,295 @@
+"""A call that has to wait for a compiler says so, and waits as long as its caller allows. Held by gates, not clocks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+
+from dyn_service import AsyncClient, Client, DeadlineExceededError, InvalidArgumentError, Robot, Server
+from dyn_service.kernels.library import KernelLibrary
+from dyn_service.protocol.messages import decode_notice
+from dyn_service.server.compiling import CompileClock
+from tests.conftest import ROOT, URDF
+from tests.service.conftest import WAIT_MS, array, request
+from tests.service.test_server import health
+
+Q = np.array([0.5])
+LONG_MS = 20_000.0
+"""What a request allows where the compiler is not to run out of time."""
+
+DEADLINE_MS = 1500.0
+"""Of requests behind a compiler: far beyond what they wait for anything else, also on a machine that is busy."""
+
+
+class Gate:
+    """A compiler that waits: `begun` is set when it is asked, `open` lets it and all later ones go on."""
+
+    def __init__(self) -> None:
+        self.begun, self._gate = threading.Event(), threading.Event()
+
+    def open(self) -> None:
+        self._gate.set()
+
+    def wait(self) -> None:
+        self.begun.set()
+        assert self._gate.wait(WAIT_MS / 1e3)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    gate, code = Gate(), KernelLibrary._code
+
+    def slow(library: KernelLibrary, signature: Any) -> bytes:
+        gate.wait()
+        return code(library, signature)
+
+    monkeypatch.setattr(KernelLibrary, "_code", slow)
+    yield gate
+    gate.open()
+
+
+@pytest.fixture
+def server(gate: Gate) -> Iterator[Server]:
+    """A server whose robot has no kernels yet."""
+    with Server([Robot.from_urdf(URDF / "pendulum.urdf")], endpoints=["tcp://127.0.0.1:0"]) as server:
+        yield server
+
+
+def test_notices_come_before_the_reply(server: Server, gate: Gate, bare: Any) -> None:
+    peer = bare(server.endpoints[0])
+    peer.send(request(id=5, compile_wait_ms=LONG_MS))
+    for least_ms in (20.0, 1000.0):  # not for what is there at once; then once a second
+        found = peer.receive()
+        assert found.keys() == {"v", "id", "notice"}
+        assert (found["v"], found["id"]) == (1, 5)
+        news = found["notice"]
+        assert news.pop("elapsed_ms") > least_ms
+        text = "gravity_forces of robot 'pendulum' is being compiled"
+        assert news == {"state": "compiling", "text": text, "again_ms": 1000.0}
+    gate.open()
+    assert peer.receive()["ok"]
+    assert server.service.metrics.to_dict()["counters"]["notices"] >= 2
+    assert peer.ask(request(id=6, compile_wait_ms=LONG_MS))["id"] == 6  # warm: nothing comes before it
+
+
+def test_who_does_not_ask_hears_nothing(server: Server, gate: Gate, bare: Any) -> None:
+    quiet, req, told = bare(server.endpoints[0]), bare(server.endpoints[0], zmq.REQ), bare(server.endpoints[0])
+    quiet.send(request(id=1))
+    assert gate.begun.wait(WAIT_MS / 1e3)
+    req.send(request(id=2, compile_wait_ms=LONG_MS))  # a REQ socket takes one reply: news would be taken for it
+    told.send(request(id=3, compile_wait_ms=LONG_MS))
+    for _ in range(2):
+        assert "notice" in told.receive()
+    gate.open()
+    assert quiet.receive()["ok"]
+    assert req.receive()["ok"]
+    assert told.receive()["ok"]
+
+
+def test_what_waits_behind_a_compiler_is_told_and_excused(server: Server, gate: Gate, bare: Any) -> None:
+    """Its deadline passes in the queue while another's kernel is made: that does not count, as far as it allows."""
+    first, second = bare(server.endpoints[0]), bare(server.endpoints[0])
+    first.send(request(id=1))
+    assert gate.begun.wait(WAIT_MS / 1e3)
+    batch = {"q": array(np.zeros((20_000, 1)))}  # so long that it waits unread
+    second.send(request(id=2, inputs=batch, deadline_ms=DEADLINE_MS, compile_wait_ms=LONG_MS))
+    assert second.receive()["notice"]["text"] == "gravity_forces of robot 'pendulum' is being compiled"
+    second.send(request(id=3, inputs=batch, deadline_ms=DEADLINE_MS, compile_wait_ms=1.0))
+    assert second.receive()["id"] == 3  # the notice: hence it has been received
+    second.send(request(id=4, inputs=batch, deadline_ms=DEADLINE_MS))
+    second.send(request(id=5, inputs=batch, deadline_ms=DEADLINE_MS, compile_wait_ms=LONG_MS))
+    found = second.receive()
+    while found["id"] != 5:
+        found = second.receive()
+    assert "notice" in found  # 4, which was sent before it, has been received too
+    threading.Event().wait(1.2e-3 * DEADLINE_MS)
+    gate.open()
+    replies: dict[int, Any] = {}
+    while replies.keys() != {2, 3, 4, 5}:
+        found = second.receive()
+        replies |= {} if "notice" in found else {found["id"]: found}
+    assert replies[2]["ok"]
+    assert replies[5]["ok"]
+    for number in (3, 4):
+        assert replies[number]["error"]["code"] == "DEADLINE_EXCEEDED"
+
+
+def test_others_are_served_meanwhile(server: Server, gate: Gate, bare: Any) -> None:
+    peer = bare(server.endpoints[0])
+    peer.send(request(id=1))
+    assert gate.begun.wait(WAIT_MS / 1e3)
+    assert bare(server.endpoints[0]).ask(health(2))["ok"]
+
+
+ASKED: dict[str, Callable[[Any], Any]] = {
+    "a state": lambda robot: robot.inverse_dynamics(Q, Q, Q),
+    "a batch": lambda robot: robot.inverse_dynamics(Q[None], Q, Q),
+    "verify": lambda robot: robot.verify(Q, Q, Q)["mass_matrix"],
+    "simulate": lambda robot: robot.simulate(Q, Q, dt=1e-3, steps=3).q,
+}
+
+
+def run(kind: str, endpoint: str, ask: Callable[[Any], Any], **arguments: Any) -> Any:
+    """The answer by either client."""
+    if kind == "Client":
+        with Client(endpoint, **arguments) as client:
+            return ask(client.robot("pendulum"))
+
+    async def awaited() -> Any:
+        async with AsyncClient(endpoint, **arguments) as client:
+            robot = await client.robot("pendulum")
+            return await ask(robot)
+
+    return asyncio.run(awaited())
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+@pytest.mark.parametrize("what", ASKED)
+def test_calls_outlast_the_compiler(server: Server, gate: Gate, pendulum: Robot, kind: str, what: str) -> None:
+    """The second word comes a second after the first: four times the time limit is over by then."""
+    heard: list[str] = []
+
+    def on_wait(text: str) -> None:
+        heard.append(text)
+        if len(heard) == 2:
+            gate.open()
+
+    def ask(robot: Any) -> Any:
+        if kind == "AsyncClient" and what == "verify":
+            return _picked(robot.verify(Q, Q, Q), lambda found: found["mass_matrix"])
+        if kind == "AsyncClient" and what == "simulate":
+            return _picked(robot.simulate(Q, Q, dt=1e-3, steps=3), lambda motion: motion.q)
+        return ASKED[what](robot)
+
+    answer = run(kind, server.endpoints[0], ask, timeout_s=0.25, on_wait=on_wait)
+    np.testing.assert_array_equal(answer, ASKED[what](pendulum))
+    assert len(heard) >= 2
+    assert all(text.endswith("of robot 'pendulum' is being compiled") for text in heard)
+
+
+async def _picked(asking: Any, pick: Callable[[Any], Any]) -> Any:
+    return pick(await asking)
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_no_longer_than_the_caller_allows(server: Server, gate: Gate, kind: str) -> None:
+    limits = {"timeout_s": 0.25, "compile_wait_s": 0.25}
+    with pytest.raises(DeadlineExceededError) as caught:
+        run(kind, server.endpoints[0], ASKED["a state"], **limits)
+    assert str(caught.value) == (
+        f"inverse_dynamics: no answer from {server.endpoints[0]} within 0.25 s and 0.25 s for its compiler; the last "
+        "that it said was: inverse_dynamics of robot 'pendulum' is being compiled"
+    )
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_a_call_that_allows_nothing_is_told_nothing(server: Server, gate: Gate, kind: str) -> None:
+    with pytest.raises(DeadlineExceededError, match=r"within 0.25 s$"):
+        run(kind, server.endpoints[0], ASKED["a state"], timeout_s=0.25, compile_wait_s=0)
+    assert server.service.metrics.to_dict()["counters"]["notices"] == 0
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_a_call_that_waits_logs_it_once(
+    server: Server, gate: Gate, kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opener = threading.Timer(1.5, gate.open)  # after the second word, which is not logged
+    opener.start()
+    with caplog.at_level(logging.WARNING, logger="dyn_service.client"):
+        run(kind, server.endpoints[0], ASKED["a state"], timeout_s=0.25)
+    opener.join()
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("dyn_service.client")] == [
+        "inverse_dynamics waits up to 120 s for the server's compiler: inverse_dynamics of robot 'pendulum' is being "
+        "compiled"
+    ]
+
+
+def test_late_news_of_an_earlier_call_is_dropped(server: Server, gate: Gate, pendulum: Robot) -> None:
+    with Client(server.endpoints[0], timeout_s=0.1, compile_wait_s=0.1) as client:
+        robot = client.robot("pendulum")
+        with pytest.raises(DeadlineExceededError):
+            robot.mass_matrix(Q)
+        heard: list[str] = []
+        client._on_wait = heard.append
+        threading.Event().wait(1.2)  # news of it comes in meanwhile
+        assert client.health()["status"] == "ok"
+        assert heard == []
+        client.compile_wait_s = 20.0
+        gate.open()
+        assert robot.mass_matrix(Q) == pendulum.mass_matrix(Q)
+
+
+@pytest.mark.parametrize("value", [-1.0, np.nan, np.inf, 1e307, "1"])
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_what_may_be_allowed(kind: Any, value: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="compile_wait_s must be a finite number of seconds, at least 0"):
+        kind("tcp://127.0.0.1:9", compile_wait_s=value)
+
+
+def test_the_command_line_says_that_it_waits(server: Server, gate: Gate, pendulum: Robot) -> None:
+    words = ["gravity_forces", "q=[0.5]", "--server", server.endpoints[0], "--timeout", "0.25"]
+    command = [sys.executable, "-m", "dyn_service", "call", *words]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "waiting: gravity_forces of robot 'pendulum' is being compiled\n"
+        gate.open()
+        out, err = process.communicate(timeout=WAIT_MS / 1e3)
+    assert (process.returncode, err) == (0, "")
+    assert json.loads(out) == {"forces": pendulum.gravity_forces(Q).tolist()}
+
+
+def test_the_command_line_waits_no_longer_than_it_is_told(server: Server, gate: Gate) -> None:
+    words = [
+        "gravity_forces",
+        "q=[0.5]",
+        "--server",
+        server.endpoints[0],
+        "--timeout",
+        "0.25",
+        "--compile-wait",
+        "0.25",
+    ]
+    command = [sys.executable, "-m", "dyn_service", "call", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_MS / 1e3)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "error: gravity_forces: no answer from" in done.stderr
+
+
+def test_the_clock_adds_up_what_lies_within(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0
+    monkeypatch.setattr("dyn_service.server.compiling.perf_counter_ns", lambda: now)
+    clock = CompileClock()
+    clock.ended()  # nothing was begun
+    for begin, end in ((10, 20), (30, 50)):
+        now = begin
+        clock.begun("a")
+        now = end
+        clock.ended()
+    now = 60
+    clock.begun("b")
+    assert clock.current == ("b", 60)
+    assert clock.within_ns(0, 100) == 10 + 20 + 40
+    assert clock.within_ns(15, 40) == 5 + 10
+    assert clock.within_ns(50, 60) == 0
+
+
+def test_a_notice_is_no_reply_to_an_older_client() -> None:
+    """It has neither `ok` nor outputs: who reads it as a reply finds none."""
+    from dyn_service.client.core import read_head
+    from dyn_service.protocol.messages import ReplyHead
+    from tests.service.test_golden_bytes import golden
+
+    notice = decode_notice(golden("notice"))
+    assert (notice.v, notice.id, notice.notice.state, notice.notice.again_ms) == (1, 7, "compiling", 1000.0)
+    assert not isinstance(read_head(golden("notice")), ReplyHead)
