@@ -7,3 +7,6 @@ DEFAULT_ENDPOINT = "tcp://127.0.0.1:5755"
 
 MAX_STEPS = 20_000
 """Steps of one `simulate` request: some tens of milliseconds."""
+
+MAX_RHEONOMIC_STEPS = 2_000
+"""Steps of one `simulate_rheonomic` request: each solves for the free joints four times, some hundred microseconds."""
