@@ -105,8 +105,8 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 "The motion of a robot while some of its joints move as given. The given motion stands in rows on the "
                 "half grid: row 2k at step k, row 2k + 1 half a step later; or on the grid alone: then what lies half "
                 "a step later is that of the quintic through position, velocity and acceleration at both ends. A step "
-                "is RK4's, with rows 2k, 2k + 1, 2k + 1, 2k + 2 at its stages. A longer motion comes in parts, each from "
-                "the free joints' entries of the last state of the one before.",
+                "is RK4's, with rows 2k, 2k + 1, 2k + 1, 2k + 2 at its stages. A longer motion comes in parts, each "
+                "from the free joints' entries of the last state of the one before.",
                 names_robot=True,
                 slow=True,
                 inputs={

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -79,7 +81,7 @@ class TestSamples:
 
         exact = end(1600)
         errors = [abs(end(steps) - exact) for steps in (50, 100, 200)]
-        for coarse, fine in zip(errors, errors[1:], strict=False):
+        for coarse, fine in itertools.pairwise(errors):
             assert 3.5 < np.log2(coarse / fine) < 4.6  # 4, and what the next order adds at these steps
 
     @pytest.mark.parametrize("seed", range(4))
