@@ -91,8 +91,15 @@ class LagrangianSystem:
         position, rate, efforts, pushes = (np.broadcast_to(x, (*lead, self.nq)) for x in vectors.values())
         M, C, G, _, _ = self._function(*(x.reshape(-1, self.nq).T for x in (position, rate)))
         n = self.nq
-        M, C, G = (np.array(x).T.reshape(*lead, *core) for x, core in ((M, (n, n)), (C, (n,)), (G, (n,))))
-        return EquationTerms(M, C, G, efforts, pushes)
+        columns: tuple[Array, ...] = tuple(np.array(x).T for x in (M, C, G))
+        mass_matrix, velocity, weight = columns
+        return EquationTerms(
+            mass_matrix.reshape(*lead, n, n),
+            velocity.reshape(*lead, n),
+            weight.reshape(*lead, n),
+            efforts,
+            pushes,
+        )
 
     def energies(self, q: ArrayLike, q_dot: ArrayLike) -> tuple[Array, Array]:
         """T and V, (...,) J each."""
