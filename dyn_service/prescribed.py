@@ -42,6 +42,20 @@ def check_grid(dt: float, steps: int, every: int = 1) -> None:
             raise InvalidArgumentError(f"{name} must be a whole number, at least 1, found {value!r}", path=name)
 
 
+def check_efforts(tau: Array, steps: int, free: int) -> Array:
+    """Efforts of the free joints as data, if they are constant or one row per step.
+
+    Raises:
+        InvalidArgumentError: They are neither (free,), (..., 1, free) nor (..., steps, free).
+    """
+    if tau.ndim < 1 or tau.shape[-1] != free or (tau.ndim > 1 and tau.shape[-2] not in (1, steps)):
+        raise InvalidArgumentError(
+            f"tau has shape {tau.shape}, expected ({free},), (..., {steps}, {free}) or a function of (t, q, v)",
+            path="tau",
+        )
+    return tau
+
+
 def sampled(prescribed: GivenMotion, *, dt: float, steps: int, t0: float = 0.0) -> tuple[tuple[str, ...], Array]:
     """The prescribed joints' names, and their motion on the half grid, (..., 2 steps + 1, np, 3).
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.answers import Array, RheonomicTrajectory
-from dyn_service.prescribed import GivenMotion, check_grid, sampled
+from dyn_service.prescribed import GivenMotion, check_efforts, check_grid, sampled
 from dyn_service.queries import EffortFunction
 
 PART_STEPS = 250
@@ -58,13 +58,15 @@ def parts(
         progress: Called after each part with the share that is done.
 
     Raises:
-        InvalidArgumentError: `dt`, `steps`, `every` or the given motion does not fit.
+        InvalidArgumentError: `dt`, `steps`, `every`, the given motion or the efforts do not fit.
     """
     check_grid(dt, steps, every)
     names, rows = sampled(prescribed, dt=dt, steps=steps, t0=t0)
     free = [k for k, name in enumerate(joint_names) if name not in names]
     q, v = np.asarray(q0, dtype=np.float64), np.asarray(v0, dtype=np.float64)
-    samples = None if tau is None or callable(tau) else np.asarray(tau, dtype=np.float64)
+    samples = None
+    if tau is not None and not callable(tau):  # here, since the server knows a part's steps only
+        samples = check_efforts(np.asarray(tau, dtype=np.float64), steps, len(free))
     states = max(1, max(q.size, v.size) // max(len(free), 1))
     most = max(1, min(PART_STEPS, PART_NUMBERS // (4 * len(joint_names) * states or 1)))
     aligned = every <= most and not callable(tau)  # then parts end where a state is recorded

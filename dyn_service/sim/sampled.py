@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from dyn_service.answers import RheonomicTrajectory
 from dyn_service.dynamics.integration import rk4_step
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.prescribed import GivenMotion, check_grid, sampled
+from dyn_service.prescribed import GivenMotion, check_efforts, check_grid, sampled
 from dyn_service.queries import Array, EffortFunction, RobotQueries, Wrench
 from dyn_service.sim.rheonomic import PartlyPrescribed, _indices, forward_dynamics
 
@@ -129,13 +129,8 @@ def _efforts(
     if callable(tau):
         function = tau
         return lambda k, t, q, v: _per_free_joint("tau", function(t, q, v), free_joints)
-    array = _per_free_joint("tau", np.zeros(len(free_joints)) if tau is None else tau, free_joints)
-    if array.ndim > 1 and array.shape[-2] not in (1, steps):
-        raise InvalidArgumentError(
-            f"tau has shape {array.shape}, expected ({len(free_joints)},), (..., {steps}, {len(free_joints)}) or a "
-            "function of (t, q, v)",
-            path="tau",
-        )
+    given = np.zeros(len(free_joints)) if tau is None else np.asarray(tau, dtype=np.float64)
+    array = check_efforts(given, steps, len(free_joints))
     return lambda k, t, q, v: array if array.ndim == 1 else array[..., min(k, array.shape[-2] - 1), :]
 
 

@@ -174,6 +174,9 @@ def test_refusals_through_the_client(scara: Robot, client: Client) -> None:
         robot.simulate_rheonomic(**arguments(scara, {"steps": 2, "prescribed": {"wheel": swing}}))
     with pytest.raises(InvalidArgumentError, match="dt must be a positive time"):
         robot.simulate_rheonomic(**arguments(scara, {"steps": 2, "dt": -1.0}))
+    for robot_here in (scara, robot):  # as many rows as one part has steps would fit part by part
+        with pytest.raises(InvalidArgumentError, match=rf"tau has shape \({PART_STEPS}, 3\), expected \(3,\)"):
+            robot_here.simulate_rheonomic(**arguments(scara, {"steps": LONG, "tau": np.zeros((PART_STEPS, 3))}))
     with pytest.raises(InvalidArgumentError, match=r"v0 has shape \(2,\)"):
         robot.simulate_rheonomic(**arguments(scara, {"steps": 2, "v0": [0.0, 0.0]}))
 
