@@ -191,6 +191,19 @@ class Trajectory:
     p: Array | None = None
 
 
+class RheonomicTrajectory(NamedTuple):
+    """A motion of which some joints' part was given.
+
+    t: (K,) s. q, v, a, tau: (..., K, nv) of all joints, tau of the prescribed ones as found.
+    """
+
+    t: Array
+    q: Array
+    v: Array
+    a: Array
+    tau: Array
+
+
 class SegmentLoads(NamedTuple):
     """What acts on each segment at its proximal joint: the ankle for the foot, the knee for the shank.
 
@@ -199,3 +212,24 @@ class SegmentLoads(NamedTuple):
 
     force: Array
     moment: Array
+
+
+class SegmentMatrices(NamedTuple):
+    """M q-ddot = C + G + Q + E of n segments, Q = A [F_1; M_1; F_2; ...], and its solution.
+
+    Entry 6i to 6i + 2 belongs to segment i's force equation, N, global basis; 6i + 3 to 6i + 5 to its moment equation,
+    N m, segment's basis. Only A depends on where the joints are.
+
+    mass_matrix: (6n, 6n) M. acceleration: (..., 6n) q-ddot, the centre's and omega-dot. velocity_forces: (..., 6n) C.
+    gravity_forces: (..., 6n) G. external_forces: (..., 6n) E. efforts: (..., 6n) Q = M q-ddot - C - G - E.
+    load_matrix: (..., 6n, 6n) A. loads: (..., 6n) A^-1 Q, forces and moments at the upper joints.
+    """
+
+    mass_matrix: Array
+    acceleration: Array
+    velocity_forces: Array
+    gravity_forces: Array
+    external_forces: Array
+    efforts: Array
+    load_matrix: Array
+    loads: Array

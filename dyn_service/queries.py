@@ -32,10 +32,12 @@ from dyn_service.answers import (
     Jacobians,
     LinkMotion,
     LinkPoses,
+    RheonomicTrajectory,
     State,
     SystemMomentum,
     Trajectory,
 )
+from dyn_service.prescribed import GivenMotion
 from dyn_service.table import QUERIES, Option, Query, Spec, query
 
 __all__ = [
@@ -163,6 +165,20 @@ class RobotQueries(ABC):
         **options: Any,
     ) -> Trajectory:
         """The motion from `q0`, `v0` under the efforts `tau`: `dyn_service.sim.simulate` says all it takes."""
+
+    @abstractmethod
+    def simulate_rheonomic(
+        self,
+        prescribed: GivenMotion,
+        q0: ArrayLike,
+        v0: ArrayLike,
+        tau: ArrayLike | EffortFunction | None = None,
+        *,
+        dt: float,
+        steps: int,
+        **options: Any,
+    ) -> RheonomicTrajectory:
+        """The motion of the free joints while the prescribed ones do as given: `dyn_service.sim.sampled` says all."""
 
     @query(
         equation="Newton-Euler (7), (13), (18a); body frames: Newton/Euler recursion",

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service import preparation
-from dyn_service.answers import Trajectory
+from dyn_service.answers import RheonomicTrajectory, Trajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.inputs import broadcast, checked_options, found, numbers, row_of
 from dyn_service.kernels.certificate import Certificate
@@ -31,6 +31,7 @@ from dyn_service.model.description import Description
 from dyn_service.model.inertia import combine
 from dyn_service.model.receipt import MassSummary, Receipt, build_receipt
 from dyn_service.model.tree import Limits, Tree, Weld, weld, welding_notes
+from dyn_service.prescribed import GivenMotion
 from dyn_service.queries import DEFAULT_GRAVITY, QUERIES, Array, EffortFunction, Query, RobotQueries
 from dyn_service.wrenches import link_wrenches, on_bodies, on_links, turn
 
@@ -234,6 +235,22 @@ class Robot(RobotQueries):
         from dyn_service.sim.simulate import simulate
 
         return simulate(self, q0, v0, tau, dt=dt, steps=steps, **options)
+
+    def simulate_rheonomic(
+        self,
+        prescribed: GivenMotion,
+        q0: ArrayLike,
+        v0: ArrayLike,
+        tau: ArrayLike | EffortFunction | None = None,
+        *,
+        dt: float,
+        steps: int,
+        **options: Any,
+    ) -> RheonomicTrajectory:
+        """The motion while some joints move as given: see `dyn_service.sim.sampled.simulate_rheonomic`."""
+        from dyn_service.sim.sampled import simulate_rheonomic
+
+        return simulate_rheonomic(self, prescribed, q0, v0, tau, dt=dt, steps=steps, **options)
 
     def constraint_basis(self, joint: str) -> Array:
         """Directions in which a joint carries load, Newton-Euler (20): (6, 5) in joint axes, (6, 6) for a fixed joint.

@@ -1,8 +1,9 @@
-"""Draws the figures of these pages and prints the numbers that they quote.
+"""Draws the figures of these pages and writes the numbers that they quote into them.
 
-    python -m docs.theory.make_plots [figure ...]
+    python -m docs.theory.make_plots [figure ...]      # all of it without names; `energy`, `scaling` take minutes
+    python -m docs.theory.make_plots numbers           # only what `docs/theory/numbers.py` counts: half a minute
 
-Without names, every figure; `energy` takes about two minutes, `scaling` about seven, the others seconds.
+A page's numbers stand between `<!-- made: NAME -->` and `<!-- end -->`; tests/docs says when the quick ones are stale.
 """
 
 from __future__ import annotations
@@ -16,22 +17,15 @@ import casadi as ca
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dyn_service.dynamics import segments
+from docs.pages import with_section
+from docs.theory.numbers import PATHS, PERIOD, QUICK, chain, operations, program, robot, stride, swing, thousands
 from dyn_service.dynamics.influence import WorldEquations, nilpotency
 from dyn_service.dynamics.particles import ParticleSystem
-from dyn_service.kernels.frames import simplest
-from dyn_service.kernels.graph import trace
-from dyn_service.kernels.signature import signature_of
-from dyn_service.model.tree import Tree, weld
-from dyn_service.model.urdf import read_text
-from dyn_service.queries import QUERIES, Wrench
-from dyn_service.robot import Robot
 from dyn_service.sim import simulate
 from dyn_service.sim.rheonomic import RheonomicRobot
-from tests.random_robots import random_urdf
 
-ROOT = Path(__file__).parent.parent.parent
-IMAGES = Path(__file__).parent / "img"
+HERE = Path(__file__).parent
+IMAGES = HERE / "img"
 BLUE, ORANGE, GREEN, RED, GREY = "#1f5fa8", "#d9741a", "#2e8b57", "#b03a3a", "#777777"
 
 
@@ -59,13 +53,22 @@ def save(figure: plt.Figure, name: str) -> None:
     print(f"-> docs/theory/img/{name}.png")
 
 
-def robot(name: str) -> Robot:
-    """One of the robots under urdf/."""
-    return Robot.from_urdf(ROOT / "urdf" / f"{name}.urdf")
+def write(page: str, name: str, text: str) -> None:
+    """Brings one part of a page up to date."""
+    path = HERE / page
+    path.write_text(with_section(path.read_text(encoding="utf-8"), name, text), encoding="utf-8")
+    print(f"-> docs/theory/{page}, {name}")
+
+
+def numbers() -> None:
+    """What is counted in seconds."""
+    for name, (page, made) in QUICK.items():
+        write(page, name, made())
 
 
 def energy() -> None:
     """Energy over a million coarse steps: implicit midpoint in (q, p) beside RK4 in (q, v)."""
+    lines = ["| | largest energy error, first tenth | last tenth | at the end | time |", "|---|---|---|---|---|"]
     pendulum, start, dt, steps = robot("double_pendulum"), (np.array([0.6, 0.9]), np.zeros(2)), 0.02, 1_000_000
     lowest = pendulum.energy(np.zeros(2), np.zeros(2)).total
     figure, axes = plt.subplots(1, 2, figsize=(8.6, 3.2), width_ratios=(1.5, 1))
@@ -76,10 +79,9 @@ def energy() -> None:
         found = pendulum.energy(motion.q, motion.v).total
         error = found - found[0]
         tenth = len(error) // 10
-        print(
-            f"{integrator}: {time.perf_counter() - begun:.0f} s; energy above rest at first {found[0] - lowest:.3f} J; "
-            f"error at the end {error[-1]:+.4f} J; largest in the first tenth {np.abs(error[:tenth]).max():.5f} J, "
-            f"in the last tenth {np.abs(error[-tenth:]).max():.5f} J, overall {np.abs(error).max():.5f} J"
+        lines.append(
+            f"| {label.removesuffix(', symplectic')} | {np.abs(error[:tenth]).max():.4f} J | "
+            f"{np.abs(error[-tenth:]).max():.4f} J | {error[-1]:.4f} J | {time.perf_counter() - begun:.0f} s |"
         )
         axes[0].plot(motion.t[::5], error[::5], color=colour, lw=0.8, label=label)
         bins = np.array_split(np.abs(error[1:]), 200)
@@ -90,20 +92,13 @@ def energy() -> None:
     axes[0].legend(loc="center right")
     axes[1].set(xlabel="time, s", ylabel="largest |energy error| in 100 s, J", title="the same, logarithmic")
     save(figure, "hamilton_energy")
+    lines.insert(0, f"Above hanging still it has {found[0] - lowest:.3f} J.\n")
+    write("hamilton.md", "energy", "\n".join(lines))
 
 
-COUNTED = (2, 4, 8, 16, 32, 64, 128, 181, 256, 362, 512)
-PATHS = {
-    "inverse dynamics, (13), (18a)": ("inverse_dynamics", "", 512),
-    "forward dynamics, (19b)": ("forward_dynamics", "articulated", 512),
-    "mass matrix, (18c)": ("mass_matrix", "", 512),
-    "forward dynamics, (19a)": ("forward_dynamics", "mass_matrix", 181),
-}
-
-
-def chain(bodies: int) -> Tree:
-    """A random serial chain of moving bodies."""
-    return weld(Tree.from_description(read_text(random_urdf(1, movable=bodies, bushy=0.0)))).tree
+COUNTED = (2, 4, 8, 16, 32, 64, 128, 181, 256)
+LARGEST = {"forward dynamics, (19a)": 128}
+"""Beyond it a path's graph takes minutes to trace."""
 
 
 def solution(n: int) -> int:
@@ -119,62 +114,77 @@ def slope(n: list[int], y: list[float], least: int) -> float:
 
 
 def scaling() -> None:
-    """Operations of the traced graphs, and wall time of the explicit operators, on chains of 2 to 512 bodies."""
+    """Operations of the traced graphs, and wall time of the explicit operators, on chains of 2 to 256 bodies."""
     sys.setrecursionlimit(20_000)
-    counts: dict[str, tuple[list[int], list[float]]] = {}
-    for label, (name, method, largest) in PATHS.items():
-        row = QUERIES[name]
-        sizes, found = [n for n in COUNTED if n <= largest], []
+    found: dict[str, tuple[list[int], list[float]]] = {}
+    slowest = 0.0
+    for label in PATHS:
+        sizes, row = [n for n in COUNTED if n <= LARGEST.get(label, COUNTED[-1])], []
         for n in sizes:
-            begun, tree = time.perf_counter(), chain(n)
-            shape = dict.fromkeys(("nq", "nv", "nl", "nb"), n) | {"nj": n - 1}
-            signature = signature_of(row, method or next(iter(row.kernels)), shape, wrenches=False)
-            found.append(float(trace(simplest(tree), signature).operations))
-            took = time.perf_counter() - begun
-        counts[label] = (sizes, found)
-        print(f"{label}: {dict(zip(sizes, map(int, found), strict=True))}, the last traced in {took:.0f} s", flush=True)
-    inverse, assembly, solved = (counts[label][1] for label in list(PATHS)[0::1][:1] + list(PATHS)[2:])
-    gaps = [s - a - i - solution(n) for n, i, a, s in zip(COUNTED, inverse, assembly, solved, strict=False)]
-    print("(19a) less M, C and the closed form of the solution:", [int(x) for x in gaps])
-    counts["solution alone, $L^T L\\,a = f$"] = (list(COUNTED), [float(solution(n)) for n in COUNTED])
+            tree, begun = chain(n), time.perf_counter()
+            row.append(float(operations(tree, label)))
+            slowest = max(slowest, time.perf_counter() - begun)
+        found[label] = (sizes, row)
+        print(f"{label}: {dict(zip(sizes, map(int, row), strict=True))}", flush=True)
+    (_, inverse), _, (_, assembly), (sizes, solved) = found.values()
+    last = sizes[-1]
+    rest = solved[-1] - assembly[len(sizes) - 1] - inverse[len(sizes) - 1]
+    gap = abs(rest - solution(last)) / rest
+    alone = "its solution alone, M = L^T L"
+    found[alone] = (list(COUNTED), [float(solution(n)) for n in COUNTED])
 
-    times: dict[str, tuple[list[int], list[float]]] = {"forces": ([], []), "matrix": ([], [])}
+    times: dict[str, tuple[list[int], list[float]]] = {
+        "explicit loads, (15), wall time": ([], []),
+        "explicit M by the three steps, wall time": ([], []),
+    }
     for n in COUNTED:
         tree, (q, v, a) = chain(n), np.random.default_rng(n).normal(size=(3, n))
-        best: dict[str, float] = dict.fromkeys(times, np.inf)
+        best = [np.inf, np.inf]
         for _ in range(3):
             world = WorldEquations(tree, q, v, np.array([0.0, 0.0, -9.81]))
             begun = time.perf_counter()
             world.forces(a)
-            best["forces"] = min(best["forces"], time.perf_counter() - begun)
-            begun = time.perf_counter()
+            between = time.perf_counter()
             world.mass_matrix.sum()
-            best["matrix"] = min(best["matrix"], time.perf_counter() - begun)
-        for name, seconds in best.items():
-            times[name][0].append(n)
-            times[name][1].append(seconds)
+            best = [min(best[0], between - begun), min(best[1], time.perf_counter() - between)]
+        for (sizes, row), seconds in zip(times.values(), best, strict=True):
+            sizes.append(n)
+            row.append(seconds * 1e3)
+
+    ends = [64, COUNTED[-1]]
+    lines = [
+        f"| path | {ends[0]}, {ends[1]} bodies | exponent fitted from {ends[0]} bodies on | between the last two |",
+        "|---|---|---|---|",
+    ]
     figure, axes = plt.subplots(1, 2, figsize=(8.6, 3.6))
-    colours = (GREEN, BLUE, ORANGE, RED, GREY)
-    for (label, (n, y)), colour in zip(counts.items(), colours, strict=True):
-        exponent = slope(n, y, 64)
-        print(
-            f"{label}: exponent {exponent:.3f} from 64 bodies on, {slope(n[-2:], y[-2:], 1):.3f} between the last two"
-        )
-        alone = label.startswith("solution")
-        axes[0].loglog(
-            n, y, "--" if alone else "o-", color=colour, ms=3, lw=1, label=f"{label}: $N^{{{exponent:.2f}}}$"
-        )
+    for axis, curves, colours in ((axes[0], found, (GREEN, BLUE, ORANGE, RED, GREY)), (axes[1], times, (BLUE, ORANGE))):
+        for (label, (n, y)), colour in zip(curves.items(), colours, strict=True):
+            exponent, at = slope(n, y, 64), dict(zip(n, y, strict=True))
+            shown = [
+                f"{at[k]:.3g} ms" if curves is times else thousands(int(at[k])) for k in (ends[0], min(ends[1], n[-1]))
+            ]
+            limit = f" ({n[-1]})" if n[-1] < ends[1] else ""
+            lines.append(f"| {label} | {', '.join(shown)}{limit} | {exponent:.3f} | {slope(n[-2:], y[-2:], 1):.3f} |")
+            axis.loglog(
+                n,
+                y,
+                "--" if label == alone else "o-",
+                color=colour,
+                ms=3,
+                lw=1,
+                label=f"{label}: $N^{{{exponent:.2f}}}$",
+            )
+    lines += [
+        "",
+        f"Tracing (19a) at {last} bodies takes {slowest:.0f} s, so that path ends there. The solution alone is "
+        f"counted in\nclosed form, which differs from the traced total less M and C by {gap:.2%} at {last} bodies "
+        "(subexpressions that\nthe two share).",
+    ]
+    write("articulated.md", "scaling", "\n".join(lines))
     axes[0].set(xlabel="moving bodies N", ylabel="operations", title="Compiled kernels: operations of one evaluation")
-    labels = {"forces": "loads, (15), by $\\Psi_D$ and $\\Psi_D^T$", "matrix": "then M by its three steps, (18c)"}
-    for (name, (n, y)), colour in zip(times.items(), (BLUE, ORANGE), strict=True):
-        exponent = slope(n, y, 64)
-        print(f"explicit {name}: {[f'{x * 1e3:.2f} ms' for x in y]}, exponent {exponent:.3f} from 64 bodies on")
-        axes[1].loglog(
-            n, np.array(y) * 1e3, "o-", color=colour, ms=3, lw=1, label=f"{labels[name]}: $N^{{{exponent:.2f}}}$"
-        )
     axes[1].set(xlabel="moving bodies N", ylabel="wall time, ms", title="Explicit operators (WorldEquations)")
     for axis in axes:
-        axis.set_xticks([2, 8, 32, 128, 512], ["2", "8", "32", "128", "512"])
+        axis.set_xticks([2, 8, 32, 128], ["2", "8", "32", "128"])
         axis.minorticks_off()
         axis.legend(fontsize=7.5)
     save(figure, "articulated_scaling")
@@ -196,13 +206,10 @@ def newton_euler() -> None:
     axes[0].set(xlabel="body j that acts", ylabel="body i", title=f"$\\Psi_A$, Fig. 2: nilpotency {nilpotency(tree)}")
     figure.colorbar(shown, ax=axes[0], ticks=range(5), label="power k of $\\Phi_A^k$ that fills it", shrink=0.85)
 
-    cart = robot("cart_pendulum")
-    motion = simulate(cart, [0.0, 2.5], [0.0, 0.0], dt=1e-3, steps=3000)
-    loads = cart.constraint_forces(motion.q, motion.v, np.zeros(2), joints=["hinge", "cart_slide"], frame="world")
-    hinge, rail = loads.wrench[:, 0], loads.wrench[:, 1]
-    axes[1].plot(motion.t, hinge[:, 3], color=BLUE, label="hinge, force x")
-    axes[1].plot(motion.t, hinge[:, 5], color=ORANGE, label="hinge, force z")
-    axes[1].plot(motion.t, rail[:, 5], color=GREEN, label="rail, force z")
+    found = swing()
+    axes[1].plot(found.t, found.hinge[:, 3], color=BLUE, label="hinge, force x")
+    axes[1].plot(found.t, found.hinge[:, 5], color=ORANGE, label="hinge, force z")
+    axes[1].plot(found.t, found.rail[:, 5], color=GREEN, label="rail, force z")
     axes[1].set(xlabel="time, s", ylabel="N, world axes", title="Example 2 let go at $\\theta$ = 2.5 rad")
     axes[1].legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     save(figure, "newton_euler")
@@ -311,29 +318,12 @@ def body_frame() -> None:
 
 def matrix_formalism() -> None:
     """The document's double pendulum by its program, as printed and corrected, and by the robot's named terms."""
-    pendulum = robot("double_pendulum")
+    pendulum, made = robot("double_pendulum"), program()
     relative = np.array([[1.0, 0.0], [-1.0, 1.0]])
-    dt, steps, l1, l2, g = 1e-4, 40_000, 1.0, 0.5, 9.81
-    angles = {}
-    for label, missing in (("as printed", g * (l1 - l2)), ("corrected", 0.0)):
-        q, v = relative @ [np.pi / 10, np.pi / 3], relative @ [2 * np.pi, -6 * np.pi]
-        rows = []
-        for k in range(steps):
-            if k % 40 == 0:
-                rows.append([q[0], q[0] + q[1]])
-            tau = np.array([missing * np.sin(q[0]), 0.0])
-            q, v = q + dt * v, v + dt * pendulum.forward_dynamics(q, v, tau)
-        angles[label] = np.array(rows)
-    t = dt * 40 * np.arange(steps // 40)
     figure, axes = plt.subplots(1, 2, figsize=(8.6, 3.3))
-    for (label, theta), line in zip(angles.items(), ("--", "-"), strict=True):
-        axes[0].plot(t, theta[:, 0], line, color=BLUE, lw=1.1, label=f"$\\theta_1$, {label}")
-        axes[0].plot(t, theta[:, 1], line, color=ORANGE, lw=1.1, label=f"$\\theta_2$, {label}")
-    apart = np.abs(angles["as printed"] - angles["corrected"]).max(axis=1)
-    print(
-        f"printed and corrected: 0.01 rad apart at {t[np.argmax(apart > 0.01)]:.2f} s, 1 rad at "
-        f"{t[np.argmax(apart > 1.0)]:.2f} s"
-    )
+    for label, theta, line in (("as printed", made.as_printed, "--"), ("corrected", made.corrected, "-")):
+        axes[0].plot(made.t, theta[:, 0], line, color=BLUE, lw=1.1, label=f"$\\theta_1$, {label}")
+        axes[0].plot(made.t, theta[:, 1], line, color=ORANGE, lw=1.1, label=f"$\\theta_2$, {label}")
     axes[0].set(xlabel="time, s", ylabel="rad, from the vertical", title="The document's program")
     axes[0].legend(fontsize=7.5, ncols=2)
     motion = simulate(
@@ -354,81 +344,31 @@ def matrix_formalism() -> None:
     save(figure, "matrix_formalism")
 
 
-LEG = """<robot name="leg"><link name="pelvis"/>
-<link name="thigh"><inertial><origin xyz="0 0 -0.19"/><mass value="8"/>
-  <inertia ixx="0.13" iyy="0.13" izz="0.03" ixy="0" ixz="0" iyz="0"/></inertial></link>
-<link name="shank"><inertial><origin xyz="0 0 -0.18"/><mass value="3.5"/>
-  <inertia ixx="0.05" iyy="0.05" izz="0.006" ixy="0" ixz="0" iyz="0"/></inertial></link>
-<link name="foot"><inertial><origin xyz="0.06 0 -0.04"/><mass value="1"/>
-  <inertia ixx="0.001" iyy="0.004" izz="0.004" ixy="0" ixz="0" iyz="0"/></inertial></link>
-<joint name="hip" type="continuous"><parent link="pelvis"/><child link="thigh"/>
-  <origin xyz="0 0 0.9"/><axis xyz="0 -1 0"/></joint>
-<joint name="knee" type="continuous"><parent link="thigh"/><child link="shank"/>
-  <origin xyz="0 0 -0.42"/><axis xyz="0 -1 0"/></joint>
-<joint name="ankle" type="continuous"><parent link="shank"/><child link="foot"/>
-  <origin xyz="0 0 -0.4"/><axis xyz="0 -1 0"/></joint></robot>"""
-
-
 def gait() -> None:
     """A stride made up of harmonics: moments at ankle, knee and hip from segments, against the robot's efforts."""
-    leg, names = Robot.from_urdf(LEG), ("foot", "shank", "thigh")
-    period = 1.1
-    t = np.linspace(0.0, period, 111)
-    w = 2 * np.pi / period
-    phase = w * t[:, None]
-    mean, amplitude, shift = np.array([[0.15, -0.55, 0.0], [0.4, 0.5, 0.2], [0.0, 1.2, 2.0]])
-    q = mean + amplitude * np.cos(phase + shift)
-    v, a = -w * amplitude * np.sin(phase + shift), -w * w * amplitude * np.cos(phase + shift)
-    stance = np.clip(np.sin(np.pi * t / (0.6 * period)), 0.0, None) * (t < 0.6 * period)
-    grf = np.stack([-120 * np.cos(np.pi * t / (0.6 * period)) * stance, 0 * t, 750 * stance], axis=-1)
-    cop_in_foot = np.stack([-0.04 + 0.2 * np.clip(t / (0.6 * period), 0, 1), 0 * t, 0 * t - 0.08], axis=-1)
-
-    rows = [leg.link_names.index(name) for name in names]
-    poses, motion = leg.link_poses(q), leg.link_motion(q, v, a, frame="world")
-    R, origin = poses.rotation[:, rows], poses.position[:, rows]
-    s = np.einsum("fnij,nj->fni", R, [leg.tree.inertia[i].com for i in rows])
-    omega, omega_dot = motion.velocity[:, rows, :3], motion.acceleration[:, rows, :3]
-    centre = motion.acceleration[:, rows, 3:] + np.cross(omega_dot, s) + np.cross(omega, np.cross(omega, s))
-    cop = origin[:, 0] + np.einsum("fij,fj->fi", R[:, 0], cop_in_foot)
-    lower = np.stack([cop, origin[:, 0], origin[:, 1]], axis=1)
-    turn = np.swapaxes(R, -1, -2)
-    found = segments.inverse_dynamics(
-        [1.0, 3.5, 8.0],
-        [leg.tree.inertia[i].about_com for i in rows],
-        turn,
-        centre,
-        np.einsum("fnij,fnj->fni", turn, omega),
-        np.einsum("fnij,fnj->fni", turn, omega_dot),
-        -s,
-        lower - (origin + s),
-        grf,
-        gravity=(0.0, 0.0, -9.81),
-    )
-    push = Wrench("foot", force=grf, point=cop_in_foot)
-    tau = leg.inverse_dynamics(q, v, a, wrenches=push)
-    moments = -found.moment[..., 1]  # about the joints' axis, -y
-    order = [leg.joint_names.index(name) for name in ("ankle", "knee", "hip")]
-    print(f"segments against the robot: at most {np.abs(moments - tau[:, order]).max():.1e} N m apart")
+    found = stride()
+    t = found.t
     figure, axes = plt.subplots(1, 2, figsize=(8.6, 3.2))
     for k, (name, colour) in enumerate(zip(("ankle", "knee", "hip"), (BLUE, ORANGE, GREEN), strict=True)):
-        axes[0].plot(t, moments[:, k], color=colour, lw=1.2, label=name)
-        axes[0].plot(t[::5], tau[::5, order[k]], "o", color=colour, ms=2.5)
-        axes[1].plot(t, np.linalg.norm(found.force[:, k], axis=-1), color=colour, lw=1.2, label=name)
-    axes[1].plot(t, np.linalg.norm(grf, axis=-1), color=GREY, lw=1, ls="--", label="ground")
+        axes[0].plot(t, found.moments[:, k], color=colour, lw=1.2, label=name)
+        axes[0].plot(t[::5], found.efforts[::5, k], "o", color=colour, ms=2.5)
+        axes[1].plot(t, found.forces[:, k], color=colour, lw=1.2, label=name)
+    axes[1].plot(t, np.linalg.norm(found.ground, axis=-1), color=GREY, lw=1, ls="--", label="ground")
     axes[0].set(xlabel="time, s", ylabel="N m", title="Moments: segments (lines), robot (dots)")
     axes[1].set(xlabel="time, s", ylabel="N", title="Forces at the joints")
     for axis in axes:
         low, high = axis.get_ylim()
         axis.set_ylim(low - 0.1 * (high - low), high)
-        axis.axvspan(0, 0.6 * period, color=GREY, alpha=0.08)
+        axis.axvspan(0, 0.6 * PERIOD, color=GREY, alpha=0.08)
         axis.text(
-            0.3 * period, 0.02, "foot on the ground", transform=axis.get_xaxis_transform(), ha="center", color=GREY
+            0.3 * PERIOD, 0.02, "foot on the ground", transform=axis.get_xaxis_transform(), ha="center", color=GREY
         )
         axis.legend()
     save(figure, "matrix_gait")
 
 
 FIGURES: dict[str, Callable[[], None]] = {
+    "numbers": numbers,
     "newton_euler": newton_euler,
     "gains": gains,
     "scaling": scaling,

@@ -22,7 +22,8 @@ import zmq.asyncio
 from msgspec import UNSET
 from numpy.typing import ArrayLike
 
-from dyn_service.answers import SegmentLoads, Trajectory
+from dyn_service.answers import RheonomicTrajectory, SegmentLoads, SegmentMatrices, Trajectory
+from dyn_service.client import rheonomic
 from dyn_service.client.core import (
     DEFAULT_TIMEOUT_S,
     Described,
@@ -44,6 +45,7 @@ from dyn_service.client.motion import parts
 from dyn_service.client.patience import OnWait, Patience
 from dyn_service.client.sockets import prepare
 from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
+from dyn_service.prescribed import GivenMotion
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S
 from dyn_service.protocol.messages import Notice, ReplyHead
 from dyn_service.queries import QUERIES, Array, EffortFunction, Query, RobotQueries
@@ -171,6 +173,15 @@ class AsyncClient:
         options = {"method": arguments.pop("method")} if "method" in arguments else UNSET
         head = await self.ask("segment_inverse_dynamics", UNSET, pack_inputs(arguments), options, UNSET)
         return SegmentLoads(**read_arrays(head))
+
+    async def segment_matrices(self, **arguments: Any) -> SegmentMatrices:
+        """The matrices of the segments' M q-ddot = C + G + A [F; M] + E: see `dyn_service.dynamics.segments`.
+
+        Args:
+            **arguments: `mass`, `inertia`, `rotation` and so on, as for `segment_inverse_dynamics`.
+        """
+        head = await self.ask("segment_matrices", UNSET, pack_inputs(arguments), UNSET, UNSET)
+        return SegmentMatrices(**read_arrays(head))
 
     async def health(self) -> dict[str, Any]:
         """Whether the server answers, its version and how long it runs."""
@@ -362,6 +373,31 @@ class AsyncRemoteRobot(Described):
                 inputs, chosen = asking.send(read_arrays(head))
             except StopIteration as done:  # may not leave a coroutine
                 motion: Trajectory = done.value
+                return motion
+
+    async def simulate_rheonomic(
+        self,
+        prescribed: GivenMotion,
+        q0: ArrayLike,
+        v0: ArrayLike,
+        tau: ArrayLike | EffortFunction | None = None,
+        *,
+        dt: float,
+        steps: int,
+        **options: Any,
+    ) -> RheonomicTrajectory:
+        """The motion while some joints move as given, as `Robot.simulate_rheonomic`; long ones come part by part."""
+        asking = rheonomic.parts(self.joint_names, prescribed, q0, v0, tau, dt=dt, steps=steps, **options)
+        inputs, chosen = next(asking)
+        while True:
+            head = await self._client.ask(
+                "simulate_rheonomic", self.name, pack_inputs(inputs), chosen, self.fingerprint, self._timeout_s
+            )
+            outputs = read_arrays(head)
+            try:
+                inputs, chosen = asking.send(outputs)
+            except StopIteration as done:  # may not leave a coroutine
+                motion: RheonomicTrajectory = done.value
                 return motion
 
 

@@ -25,7 +25,8 @@ import zmq
 from msgspec import UNSET
 from numpy.typing import ArrayLike
 
-from dyn_service.answers import SegmentLoads, Trajectory
+from dyn_service.answers import RheonomicTrajectory, SegmentLoads, SegmentMatrices, Trajectory
+from dyn_service.client import rheonomic
 from dyn_service.client.core import (
     DEFAULT_TIMEOUT_S,
     Described,
@@ -48,6 +49,7 @@ from dyn_service.client.patience import OnWait, Patience
 from dyn_service.client.sockets import forks, prepare
 from dyn_service.client.state import StateCall, shortcut
 from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
+from dyn_service.prescribed import GivenMotion
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S
 from dyn_service.protocol.messages import Notice, ReplyHead
 from dyn_service.protocol.sockets import is_writable, plain_send
@@ -177,6 +179,15 @@ class Client:
         options = {"method": arguments.pop("method")} if "method" in arguments else UNSET
         head = self.ask("segment_inverse_dynamics", UNSET, pack_inputs(arguments), options, UNSET)
         return SegmentLoads(**read_arrays(head))
+
+    def segment_matrices(self, **arguments: Any) -> SegmentMatrices:
+        """The matrices of the segments' M q-ddot = C + G + A [F; M] + E: see `dyn_service.dynamics.segments`.
+
+        Args:
+            **arguments: `mass`, `inertia`, `rotation` and so on, as for `segment_inverse_dynamics`.
+        """
+        head = self.ask("segment_matrices", UNSET, pack_inputs(arguments), UNSET, UNSET)
+        return SegmentMatrices(**read_arrays(head))
 
     def health(self) -> dict[str, Any]:
         """Whether the server answers, its version and how long it runs."""
@@ -414,6 +425,31 @@ class RemoteRobot(Described, RobotQueries):
         except StopIteration as done:
             motion: Trajectory = done.value
             return motion
+
+    def simulate_rheonomic(
+        self,
+        prescribed: GivenMotion,
+        q0: ArrayLike,
+        v0: ArrayLike,
+        tau: ArrayLike | EffortFunction | None = None,
+        *,
+        dt: float,
+        steps: int,
+        **options: Any,
+    ) -> RheonomicTrajectory:
+        """The motion while some joints move as given, as `Robot.simulate_rheonomic`; long ones come part by part."""
+        asking = rheonomic.parts(self.joint_names, prescribed, q0, v0, tau, dt=dt, steps=steps, **options)
+        inputs, chosen = next(asking)
+        while True:
+            head = self._client.ask(
+                "simulate_rheonomic", self._name, pack_inputs(inputs), chosen, self._fingerprint, self._timeout_s
+            )
+            outputs = read_arrays(head)
+            try:
+                inputs, chosen = asking.send(outputs)
+            except StopIteration as done:
+                motion: RheonomicTrajectory = done.value
+                return motion
 
     def _ask_state(self, row: Query, call: StateCall, *values: Any) -> Any:
         """The answer by the short way, or None where the general one must be taken."""

@@ -12,12 +12,12 @@ so a position's rate is its velocity. Source of the steps: Hairer, Lubich, Wanne
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dyn_service.dynamics.articulated import forward_dynamics
-from dyn_service.dynamics.spatial import Mat
-from dyn_service.dynamics.sweeps import Stack
-from dyn_service.model.tree import Tree
+if TYPE_CHECKING:  # the formulas alone need no engine: a client's install steps remote robots with them
+    from dyn_service.dynamics.spatial import Mat
+    from dyn_service.dynamics.sweeps import Stack
+    from dyn_service.model.tree import Tree
 
 Formula = Callable[[Callable[[Any, Any], Any], Any, Any, Any], tuple[Any, Any]]
 """(a(q, v), q, v, dt in s) -> q and v one step later."""
@@ -57,5 +57,7 @@ def rk4(tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: S
 def _stepped(
     formula: Formula, tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: Stack | None
 ) -> dict[str, Mat]:
+    from dyn_service.dynamics.articulated import forward_dynamics
+
     q_next, v_next = formula(lambda q, v: forward_dynamics(tree, q, v, tau, gravity, wrenches), q, v, dt)
     return {"q": q_next, "v": v_next}

@@ -13,3 +13,6 @@ DEFAULT_COMPILE_WAIT_S = 120.0
 
 MAX_STEPS = 20_000
 """Steps of one `simulate` request: some tens of milliseconds."""
+
+MAX_RHEONOMIC_STEPS = 2_000
+"""Steps of one `simulate_rheonomic` request: each solves for the free joints four times, some hundred microseconds."""

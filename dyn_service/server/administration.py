@@ -12,7 +12,12 @@ from dyn_service.protocol.arrays import describe_value, unpack_array
 from dyn_service.protocol.messages import VERSION, Request
 from dyn_service.protocol.wrenches import unpack_wrenches
 from dyn_service.queries import QUERIES
-from dyn_service.server.computations import segment_inverse_dynamics, simulate
+from dyn_service.server.computations import (
+    segment_inverse_dynamics,
+    segment_matrices,
+    simulate,
+    simulate_rheonomic,
+)
 from dyn_service.server.finite import NotFinite, explain_computation
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.registry import Registry, Served
@@ -36,7 +41,9 @@ class Administrator:
             "health": self._health,
             "stats": self._stats,
             "simulate": lambda request: simulate(registry, request),
+            "simulate_rheonomic": lambda request: simulate_rheonomic(registry, request),
             "segment_inverse_dynamics": segment_inverse_dynamics,
+            "segment_matrices": segment_matrices,
         }
 
     def answer(self, request: Request) -> dict[str, Any]:

@@ -9,19 +9,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import UNSET
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.protocol.arrays import describe_value, pack_output, unpack_array
-from dyn_service.protocol.defaults import MAX_STEPS
+from dyn_service.protocol.defaults import MAX_RHEONOMIC_STEPS, MAX_STEPS
 from dyn_service.protocol.messages import Request
+from dyn_service.protocol.wrenches import unpack_wrenches
 
 if TYPE_CHECKING:
     from dyn_service.server.registry import Registry
 
 _SIMULATION_INPUTS = ("q", "v", "tau", "gravity")
 _SIMULATION_OPTIONS: Mapping[str, type] = {"dt": float, "steps": int, "method": str, "integrator": str, "every": int}
+_RHEONOMIC_OPTIONS: Mapping[str, type] = {
+    "joints": list,
+    "dt": float,
+    "steps": int,
+    "t0": float,
+    "first_step": int,
+    "every": int,
+}
 
 
 def simulate(registry: Registry, request: Request) -> dict[str, Any]:
@@ -65,6 +75,71 @@ def segment_inverse_dynamics(request: Request) -> dict[str, Any]:
     return {"force": pack_output(loads.force), "moment": pack_output(loads.moment)}
 
 
+def segment_matrices(request: Request) -> dict[str, Any]:
+    """The matrices of the segments' M q-ddot = C + G + A [F; M] + E, and their solution.
+
+    Raises:
+        DynError: The request is refused.
+    """
+    from dyn_service.dynamics.segments import matrices
+
+    entry = ADMINISTRATION["segment_matrices"]
+    inputs = _arrays(request, entry.name, tuple(entry.inputs), required=entry.required)
+    _options(request, "segment_matrices", {}, required=())
+    return {name: pack_output(array) for name, array in matrices(**inputs)._asdict().items()}
+
+
+def simulate_rheonomic(registry: Registry, request: Request) -> dict[str, Any]:
+    """The motion of a robot of which some joints move as given: `t`, `q`, `v`, `a`, `tau` of all joints.
+
+    Raises:
+        DynError: The request is refused, or the motion diverges.
+    """
+    from dyn_service.sim.sampled import simulate_rheonomic as run
+
+    robot = registry.get(request.robot).robot
+    if request.model not in (UNSET, None, robot.fingerprint):
+        raise FailedPreconditionError(
+            f"robot '{robot.name}' has fingerprint {robot.fingerprint}, the request was made for {request.model}",
+            path="model",
+        )
+    given = dict(request.inputs or {})
+    pushes = given.pop("wrenches", None)
+    wrenches = None if pushes is None else unpack_wrenches(pushes, "inputs.wrenches")
+    inputs = _arrays(
+        msgspec.structs.replace(request, inputs=given),
+        "simulate_rheonomic",
+        ("q", "v", "tau", "prescribed", "gravity"),
+        required=("q", "v", "prescribed"),
+    )
+    options = _options(request, "simulate_rheonomic", _RHEONOMIC_OPTIONS, required=("joints", "dt", "steps"))
+    joints, steps, samples = options.pop("joints"), options["steps"], inputs["prescribed"]
+    if not all(type(name) is str for name in joints) or len(set(joints)) < len(joints):
+        raise InvalidArgumentError(f"joints must be a list of different names, found {joints!r}", path="options.joints")
+    if steps > MAX_RHEONOMIC_STEPS:
+        raise ResourceExhaustedError(
+            f"steps must be at most {MAX_RHEONOMIC_STEPS} in one request, found {steps}: go on from the last state",
+            path="options.steps",
+        )
+    if samples.ndim < 3 or samples.shape[-2:] != (len(joints), 3):
+        raise InvalidArgumentError(
+            f"prescribed has shape {samples.shape}, expected (.., rows, {len(joints)}, 3): position, velocity, "
+            "acceleration of each joint in `joints`",
+            path="inputs.prescribed",
+        )
+    motion = run(
+        robot,
+        {name: samples[..., k, :] for k, name in enumerate(joints)},
+        inputs["q"],
+        inputs["v"],
+        inputs.get("tau"),
+        gravity=inputs.get("gravity"),
+        wrenches=wrenches,
+        **options,
+    )
+    return {name: pack_output(array) for name, array in motion._asdict().items()}
+
+
 def _arrays(request: Request, query: str, names: tuple[str, ...], required: tuple[str, ...]) -> dict[str, Any]:
     found = {}
     for name, value in (request.inputs or {}).items():
@@ -84,12 +159,13 @@ def _options(request: Request, query: str, kinds: Mapping[str, type], required: 
     for name, value in (request.options or {}).items():
         kind = kinds.get(name)
         if kind is None:
-            message = f"{query} has no option '{name}'; its options are {', '.join(kinds)}"
+            known = f"its options are {', '.join(kinds)}" if kinds else "it has none"
+            message = f"{query} has no option '{name}'; {known}"
             raise InvalidArgumentError(message, path=f"options.{name}")
         if type(value) is int and kind is float:
             value = float(value)
         if type(value) is not kind:
-            expected = {float: "a number", int: "an integer", str: "a text"}[kind]
+            expected = {float: "a number", int: "an integer", str: "a text", list: "a list of names"}[kind]
             raise InvalidArgumentError(
                 f"{name} must be {expected}, found {describe_value(value)}", path=f"options.{name}"
             )

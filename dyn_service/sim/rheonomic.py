@@ -9,6 +9,9 @@ b being inverse dynamics at a = 0, weight and external wrenches included. The st
 and its equation depends on time, gamma-dot = fct(gamma, t): a rheonomic system. A base that moves is a base joint (or
 several, in the URDF) that is prescribed.
 
+Nothing here needs an engine: with a remote robot, a client's install is enough, at two requests per evaluation.
+`simulate_rheonomic` of a robot takes the given motion as samples instead, and a server then does the whole motion.
+
 Cost: O(N^2) for M, O(F^3) for F free joints; any leading axes. Source: Multi Body Dynamics document, 5.2, 5.5, 5.6.
 Checked by tests/theory/test_particles.py.
 """
@@ -21,11 +24,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dyn_service.answers import RheonomicTrajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.prescribed import Prescription
 from dyn_service.queries import Array, RobotQueries, Wrench
-
-Prescription = Callable[[float], tuple[float, float, float]]
-"""t (s) -> position (rad | m), velocity, acceleration of one joint."""
 
 FreeEfforts = Callable[[float, Array, Array], ArrayLike]
 """(t, q, v) of the free joints -> their efforts, (..., nf)."""
@@ -34,16 +36,6 @@ FreeEfforts = Callable[[float, Array, Array], ArrayLike]
 class PartlyPrescribed(NamedTuple):
     """a: (..., nv) accelerations of all joints. tau: (..., nv) efforts of all joints, those of the prescribed found."""
 
-    a: Array
-    tau: Array
-
-
-class RheonomicTrajectory(NamedTuple):
-    """t: (K,) s. q, v, a, tau: (..., K, nv) of all joints, tau of the prescribed ones as found."""
-
-    t: Array
-    q: Array
-    v: Array
     a: Array
     tau: Array
 

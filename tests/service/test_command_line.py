@@ -238,12 +238,16 @@ def example(robot: Robot, query: str, names: list[str]) -> dict[str, Any]:
     if query in QUERIES:
         vectors, numbers = sample(robot, query)
         return {name: value.tolist() for name, value in vectors.items()} | numbers
-    sizes: dict[str, Any] = {"n": 2, "nq": robot.nq, "nv": robot.nv}
+    # One joint is given, the others are free.
+    sizes: dict[str, Any] = {"n": 2, "nq": robot.nq, "nv": robot.nv, "nf": robot.nv - 1, "np": 1}
+    sizes["2 steps + 1"] = 2 * NUMBERS["steps"] + 1
     found: dict[str, Any] = {}
     for name in names:
         shape = re.match(r"array \(([^)]*)\)", ADMINISTRATION[query].inputs.get(name, ""))
         if name == "urdf":
             found[name] = str(URDF / "scara.urdf")
+        elif name == "joints":
+            found[name] = [robot.joint_names[0]]
         elif shape is not None:
             core = [part.strip() for part in shape[1].split(",") if part.strip() != ".."]
             found[name] = np.full([int(sizes.get(part, part)) for part in core], 0.5).tolist()

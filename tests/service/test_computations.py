@@ -198,6 +198,38 @@ def test_segment_inverse_dynamics(client: Client, method: str) -> None:
     np.testing.assert_array_equal(asyncio.run(awaited()).moment, here.moment)
 
 
+def test_segment_matrices_and_outer_loads(client: Client) -> None:
+    """The same to the last bit, both ways of asking; loads from outside on any segment are plain inputs."""
+    rng = np.random.default_rng(1)
+    frames, n = 4, 2
+    given = {name: rng.normal(size=(frames, n, 3)) for name in ("acceleration", "omega", "omega_dot", "proximal")}
+    given |= {
+        "mass": rng.uniform(1, 5, n),
+        "inertia": np.tile(np.eye(3), (n, 1, 1)) * 0.1,
+        "rotation": np.linalg.qr(rng.normal(size=(frames, n, 3, 3)))[0],
+        "distal": rng.normal(size=(frames, n, 3)),
+        "external_force": rng.normal(size=(frames, n, 3)),
+        "external_moment": rng.normal(size=(n, 3)),
+        "external_point": [0.1, 0.0, -0.2],
+    }
+    for method in ("recursion", "matrix"):
+        here = segments.inverse_dynamics(**given, method=method)
+        there = client.segment_inverse_dynamics(**given, method=method)
+        np.testing.assert_array_equal(there.force, here.force)
+        np.testing.assert_array_equal(there.moment, here.moment)
+
+    async def awaited() -> Any:
+        async with AsyncClient(client.endpoint, timeout_s=20.0) as other:
+            return await other.segment_matrices(**given)
+
+    expected = segments.matrices(**given)
+    for found in (client.segment_matrices(**given), asyncio.run(awaited())):
+        for name in expected._fields:
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+    with pytest.raises(InvalidArgumentError, match="segment_matrices has no input 'speed'"):
+        client.segment_matrices(**given, speed=1.0)
+
+
 def test_segments_without_an_input(client: Client) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         client.segment_inverse_dynamics(mass=[1.0])

@@ -314,6 +314,84 @@ class TestGait:
         found = segments.inverse_dynamics(**p, method=method)
         same(found.force, [F_A, F_K], 1e-10)
         same(found.moment, [M_A, M_K], 1e-10)
+        named = segments.matrices(**p)
+        for matrix, printed in ((named.mass_matrix, M), (named.acceleration, q_ddot), (named.load_matrix, A)):
+            np.testing.assert_array_equal(matrix, printed)
+        same(named.velocity_forces, C)
+        same(named.gravity_forces, weight)
+        same(named.external_forces, E)
+        same(named.efforts, M @ q_ddot - C - E - weight)
+        same(named.loads, np.concatenate([F_A, M_A, F_K, M_K]), 1e-10)
+
+    @METHODS
+    def test_loads_from_outside_on_every_segment(self, method: str) -> None:
+        """Pushes on foot, shank and thigh at points of their own, against the robot's joint loads under these."""
+        robot = hanging()
+        leg, rng = Recording(robot, 5), np.random.default_rng(21)
+        force, moment = rng.normal(size=(5, 3, 3)) * 80.0, rng.normal(size=(5, 3, 3)) * 6.0
+        place = rng.normal(size=(3, 3)) * 0.2  # in the link's frame
+        pushes = [
+            Wrench(link, torque=moment[:, k], force=force[:, k], point=place[k], frame="world")
+            for k, link in enumerate(("foot", "shank", "thigh"))
+        ]
+        tau = robot.inverse_dynamics(leg.q, leg.v, leg.a, gravity=LOW_G, wrenches=pushes)
+        loads = {
+            frame: robot.constraint_forces(
+                leg.q,
+                leg.v,
+                tau,
+                joints=["ankle", "knee", "hip"],
+                frame=frame,
+                gravity=LOW_G,
+                wrenches=pushes,
+            ).wrench
+            for frame in ("world", "joint")
+        }
+        acting = leg.origin + np.einsum("fnij,nj->fni", leg.R_world, place)
+        joints = np.stack([leg.origin[:, 0], *(leg.origin[:, k] for k in range(3))], axis=1)
+        found = segments.inverse_dynamics(
+            **leg.kinematics(),
+            **leg.levers(joints),
+            external_force=force,
+            external_moment=moment,
+            external_point=acting - leg.centre,
+            method=method,
+        )
+        same(found.force, loads["world"][..., 3:], 1e-10)
+        same(found.moment, loads["joint"][..., :3], 1e-10)
+
+    @METHODS
+    def test_the_ground_is_a_load_on_the_first_segment(self, method: str) -> None:
+        p = arbitrary(3, (4,))
+        grf, free = p.pop("ground_force"), np.array([0.3, -0.1, 2.0])
+        by_ground = segments.inverse_dynamics(**p, ground_force=grf, ground_moment=free, method=method)
+        push, twist = np.zeros((4, 3, 3)), np.zeros((3, 3))
+        push[:, 0], twist[0] = grf, free
+        by_load = segments.inverse_dynamics(
+            **p, external_force=push, external_moment=twist, external_point=p["distal"], method=method
+        )
+        same(by_load.force, by_ground.force, 1e-12)
+        same(by_load.moment, by_ground.moment, 1e-11)
+
+    def test_one_load_for_all_is_a_weight(self) -> None:
+        """A force m g at each centre of mass, given as a load, in place of gravity."""
+        p = arbitrary(3) | {"mass": np.full(3, 2.0)}
+        heavy = segments.inverse_dynamics(**p)
+        p["gravity"] = np.zeros(3)
+        pulled = segments.inverse_dynamics(**p, external_force=[0.0, -2.0 * 9.81, 0.0])
+        same(pulled.force, heavy.force)
+        same(pulled.moment, heavy.moment, 1e-12)
+
+    def test_matrices_of_a_recording(self) -> None:
+        """Each frame's equations hold, and their solution is what the recursion finds."""
+        p = arbitrary(3, (2, 4)) | {"external_force": np.random.default_rng(5).normal(size=(3, 3))}
+        named, loads = segments.matrices(**p), segments.inverse_dynamics(**p)
+        stacked = np.concatenate([loads.force, loads.moment], axis=-1).reshape(2, 4, 18)
+        same(named.loads, stacked, 1e-10)
+        left = named.acceleration @ named.mass_matrix
+        right = named.velocity_forces + named.gravity_forces + named.efforts + named.external_forces
+        same(left, right)
+        same(np.einsum("...ij,...j->...i", named.load_matrix, stacked), named.efforts, 1e-10)
 
     @pytest.mark.parametrize("n", [1, 2, 3, 6])
     def test_matrix_equals_recursion(self, n: int) -> None:
@@ -349,7 +427,13 @@ class TestGait:
 
     @pytest.mark.parametrize(
         ("name", "value"),
-        [("inertia", np.eye(3)), ("omega", np.zeros((2, 3))), ("ground_force", np.zeros(2)), ("method", "guess")],
+        [
+            ("inertia", np.eye(3)),
+            ("omega", np.zeros((2, 3))),
+            ("ground_force", np.zeros(2)),
+            ("method", "guess"),
+            ("external_point", np.zeros((2, 3))),
+        ],
     )
     def test_refusals(self, name: str, value: object) -> None:
         with pytest.raises(InvalidArgumentError) as refused:

@@ -1,0 +1,150 @@
+"""Every example block of the pages runs, and prints what stands below it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from docs.pages import PAGES, ROOT, difference, examples, fenced, run, updated
+from dyn_service import Robot, Server
+from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
+
+WITH_PYTHON = [page for page in PAGES if examples(page.read_text(encoding="utf-8"))]
+WITH_SHELL = [page for page in PAGES if fenced(page.read_text(encoding="utf-8"), "sh")]
+name_of = lambda page: str(page.relative_to(ROOT))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where an example runs: nothing but the robots."""
+    (tmp_path / "urdf").symlink_to(ROOT / "urdf")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    """A server like the one that the README starts."""
+    robots = [Robot.from_urdf(ROOT / "urdf" / f"{name}.urdf") for name in ("panda", "ur5e")]
+    # Compiled before a client waits for it: the page's calls have the default time limit.
+    robots[0].computed_torque(*np.zeros((5, 9)), kp=100.0, kd=20.0)
+    with Server(robots, endpoints=["tcp://127.0.0.1:0"]) as server:
+        yield server.endpoints[0]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
+def test_python_blocks_run_in_order_and_print_what_they_say(page: Path, folder: Path, endpoint: str) -> None:
+    text = page.read_text(encoding="utf-8")
+    printed, space = run(text, page.name, {DEFAULT_ENDPOINT: endpoint})
+    for value in space.values():
+        if hasattr(value, "close") and not isinstance(value, type):
+            value.close()  # a robot over the wire that the page leaves open
+    for k, (example, found) in enumerate(zip(examples(text), printed, strict=True)):
+        if example.text is not None:
+            fault = difference(example.text, found)
+            assert fault is None, f"{page.name}, block {k + 1}: {fault}; run python -m docs.pages"
+
+
+def test_there_are_pages_to_run() -> None:
+    """Moving or renaming pages must not empty the tests above."""
+    names = {name_of(page) for page in WITH_PYTHON}
+    assert {"README.md", "docs/protocol.md", "docs/theory/README.md", "docs/theory/problems.md"} <= names
+    theory = {page for page in PAGES if page.parent == ROOT / "docs" / "theory"}
+    assert theory <= set(WITH_PYTHON)
+    assert {name_of(page) for page in WITH_SHELL} == {"README.md", "CONTRIBUTING.md"}
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "same"),
+    [
+        ("a 1.23 b", "a  1.24\nb", True),  # the last digit
+        ("a 1.23 b", "a 1.25 b", False),
+        ("a 1.23", "b 1.23", False),
+        ("2e-15 away", "7e-13 away", True),  # rounding
+        ("2e-15 away", "7e-5 away", False),
+        ("[0. 1.5]", "[0.4 1.5]", False),  # NumPy's 0. is no whole number
+        ("[-0. 1.5]", "[0. 1.5]", True),
+        ("3 of them", "4 of them", True),  # cannot be told from a rounded one
+        ("3 of them", "5 of them", False),
+        ("True", "False", False),
+    ],
+)
+def test_comparison(expected: str, found: str, same: bool) -> None:
+    assert (difference(expected, found) is None) is same
+
+
+def test_update_rewrites_only_what_changed() -> None:
+    block = "```python\n{}\n```\n"
+    page = block.format("print(1)") + "```text\n5\n```\n\n" + block.format("x = 2")
+    page += "\n" + block.format("print(x)") + "```text\n2\n```\n"
+    printed, _ = run(page, "page")
+    assert printed == ["1\n", "", "2\n"]
+    assert updated(page, printed) == page.replace("```text\n5\n", "```text\n1\n")
+
+
+def commands(page: Path) -> list[str]:
+    blocks = fenced(page.read_text(encoding="utf-8"), "sh")
+    return [line for block in blocks for line in block.splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize("page", WITH_SHELL, ids=name_of)
+def test_shell_blocks_are_run_somewhere(page: Path, folder: Path) -> None:
+    """Installing, the launch and the tools are the gate's work, which takes them from the README or names them. A
+    server is started here, and says what the page's comment says."""
+    gate = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    for line in commands(page):
+        command, _, comment = (part.strip() for part in line.partition("#"))
+        if command.startswith("python3 -m venv"):
+            continue  # checked below
+        if command.startswith(".venv/bin/"):
+            for tool in command.split("&&"):
+                words = tool.split()
+                assert words[0] in gate, f"{page.name}: the gate does not run {tool.strip()}"
+            continue
+        words = shlex.split(command)
+        assert words[:2] == ["dyn", "serve"], f"{page.name}: nothing runs {line!r}"
+        program = [sys.executable, "-m", "dyn_service", "serve", *words[2:], "--bind", "tcp://127.0.0.1:0"]
+        process = subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline().strip()
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)
+        port = re.compile(r":\d+ ")
+        assert port.sub(": ", said) == port.sub(": ", comment)
+
+
+def test_the_gate_runs_the_readmes_installing_blocks() -> None:
+    gate = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    for line in commands(ROOT / "README.md"):
+        if line.startswith("python3 -m venv"):
+            heading = "Run" if "dyn launch" in line else "Test"
+            assert f"(block {heading}" in gate
+
+
+def test_commands_of_the_readme_exist_with_their_flags() -> None:
+    """The table of commands: each line's subcommand and flags are in the program's own help."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| `(dyn \w+[^`]*)` \|", text, re.MULTILINE)
+    assert len(lines) >= 6
+    for line in lines:
+        name, flags = line.split()[1], re.findall(r"--[\w-]+", line)
+        done = subprocess.run(
+            [sys.executable, "-m", "dyn_service", name, "--help"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={"COLUMNS": "200", "PATH": ""},
+            cwd=ROOT,
+        )
+        assert done.returncode == 0, line
+        missing = [flag for flag in flags if flag not in done.stdout]
+        assert not missing, f"{line}: {missing}"

@@ -1,0 +1,79 @@
+"""The numbers in the pages are those that the programs behind them find: the quick ones, and not the times."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from docs.pages import PAGES, ROOT, difference, section, sections, with_section
+from docs.theory import make_plots
+from docs.theory.numbers import QUICK
+from dyn_service import Robot
+from tests.conftest import ROBOTS
+
+THEORY = ROOT / "docs" / "theory"
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_quick_parts_are_current(name: str) -> None:
+    page, made = QUICK[name]
+    there = section((THEORY / page).read_text(encoding="utf-8"), name)
+    command = "run python -m docs.theory.make_plots numbers"
+    if name in ("counts", "robots"):  # counts of operations are exact, on every machine
+        assert there == made().strip(), command
+    else:
+        assert difference(there, made()) is None, command
+
+
+def test_every_part_has_its_program() -> None:
+    """No part is left over, none is missing, each on the page that its program writes to."""
+    source = inspect.getsource(make_plots)
+    slow = {(page, name) for page, name in re.findall(r'write\("([\w.]+)", "(\w+)"', source)}
+    written = slow | {(page, name) for name, (page, _) in QUICK.items()}
+    found = {(path.name, name) for path in PAGES for name in sections(path.read_text(encoding="utf-8"))}
+    assert found == written
+    for page, name in found:
+        assert section((THEORY / page).read_text(encoding="utf-8"), name)
+
+
+def test_figures_are_there_and_are_drawn() -> None:
+    source = inspect.getsource(make_plots)
+    for path in THEORY.glob("*.md"):
+        for image in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / image).is_file(), image
+            assert f'"{Path(image).stem}' in source or f"{Path(image).name}" in source, f"nothing draws {image}"
+
+
+def test_parts_are_written_between_their_marks() -> None:
+    page = "a\n<!-- made: x -->\nold\n<!-- end -->\nb\n<!-- made: y -->\nkept\n<!-- end -->\n"
+    assert with_section(page, "x", " new\n") == page.replace("old", "\nnew\n")
+    assert section(with_section(page, "x", "new"), "x") == "new"
+    with pytest.raises(KeyError, match="no part"):
+        section(page, "z")
+
+
+WORDS = {7: "seven", 8: "eight", 9: "nine", 10: "ten", 11: "eleven", 12: "twelve", 13: "thirteen", 14: "fourteen"}
+WORDS |= {15: "fifteen", 16: "sixteen", 17: "seventeen", 18: "eighteen", 19: "nineteen", 20: "twenty"}
+
+
+def test_counts_in_the_prose() -> None:
+    """Formulations that `verify` compares, and robots under urdf/."""
+    readme, theory = ((ROOT / p).read_text(encoding="utf-8") for p in ("README.md", "docs/theory/README.md"))
+    robot = Robot.from_urdf(ROOT / "urdf" / "double_pendulum.urdf")
+    formulations = len(robot.verify(*np.zeros((3, 2))))
+    for number in re.findall(r"(\w+) formulations", readme + theory):
+        assert number == str(formulations) or number == WORDS[formulations]
+    (ours,) = re.findall(r"our (\w+); 100 states", readme)
+    assert ours == WORDS[len(ROBOTS)]
+
+
+def test_every_term_counts_as_the_readme_says() -> None:
+    from tests.oracle import test_every_term_counts as terms
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (number,) = re.findall(r"each term dropped in turn, (\d+) of them", readme)
+    assert int(number) == len(terms.EDITS)

@@ -1,0 +1,190 @@
+"""Multi Body Dynamics document, 5.2 and 5.6: rheonomic systems whose given motion comes as samples."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.prescribed import on_half_grid, sampled
+from dyn_service.queries import Wrench
+from dyn_service.robot import Robot
+from dyn_service.sim.rheonomic import RheonomicRobot
+from tests.conftest import URDF
+from tests.random_robots import random_urdf
+from tests.theory.test_newton_euler import GRAVITY, same
+
+
+@pytest.fixture(scope="module")
+def cart() -> Robot:
+    return Robot.from_urdf(URDF / "cart_pendulum.urdf")
+
+
+def shaken(t: float) -> tuple[float, float, float]:
+    """x(t) of the base, with its derivatives."""
+    return 0.2 * np.sin(3 * t) + t, 0.6 * np.cos(3 * t) + 1, -1.8 * np.sin(3 * t)
+
+
+def rows(dt: float, steps: int, t0: float = 0.0, per_step: int = 2) -> np.ndarray:
+    return np.array([shaken(t0 + j * dt / per_step) for j in range(per_step * steps + 1)])
+
+
+class TestMidpoints:
+    """The quintic through position, velocity and acceleration at both ends of a step, in its middle."""
+
+    @pytest.mark.parametrize("degree", range(6))
+    def test_exact_for_polynomials_up_to_the_fifth_degree(self, degree: int) -> None:
+        x = np.polynomial.Polynomial(np.random.default_rng(degree).normal(size=degree + 1))
+        t = 0.3 + 0.7 * np.arange(5)
+        on_grid = np.stack([x(t), x.deriv()(t), x.deriv(2)(t)], axis=-1)
+        half = 0.3 + 0.35 * np.arange(9)
+        same(on_half_grid(on_grid, 0.7), np.stack([x(half), x.deriv()(half), x.deriv(2)(half)], axis=-1), 1e-11)
+
+    def test_orders(self) -> None:
+        """Halving the step divides the errors by 2^6, 2^6 and 2^4, those of the module's text."""
+        errors = []
+        for dt in (0.2, 0.1):
+            found = on_half_grid(rows(dt, 10, per_step=1)[::1], dt)[1::2]
+            errors.append(np.abs(found - rows(dt, 10)[1::2]).max(axis=0))
+        orders = np.log2(errors[0] / errors[1])
+        np.testing.assert_allclose(orders, [6.0, 6.0, 4.0], atol=0.25)  # the next order's share at these steps
+
+
+class TestSamples:
+    def test_functions_and_their_samples_are_one_motion(self, cart: Robot) -> None:
+        """To the last bit: a function is sampled on the half grid, at the grid's own times."""
+        by_function = cart.simulate_rheonomic({"cart_slide": shaken}, [0.5], [0.1], dt=0.01, steps=50, t0=0.3)
+        _, given = sampled({"cart_slide": shaken}, dt=0.01, steps=50, t0=0.3)
+        by_rows = cart.simulate_rheonomic({"cart_slide": given[:, 0]}, [0.5], [0.1], dt=0.01, steps=50, t0=0.3)
+        for one, other in zip(by_function, by_rows, strict=True):
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(by_function.q[:, 0], given[::2, 0, 0])
+        np.testing.assert_array_equal(by_function.a[:, 0], given[::2, 0, 2])
+
+    def test_5_6_motion_is_that_of_the_given_functions(self, cart: Robot) -> None:
+        """RK4 on the functions themselves: the same formula, whose sums may be rounded in another order, and fourth
+        stages at t + dt, where the samples have the next step's time; some 1e-16 a step, growing with the motion."""
+        expected = RheonomicRobot(cart, {"cart_slide": shaken}).simulate([0.5], [0.1], 0.3, dt=0.01, steps=200, t0=0.3)
+        found = cart.simulate_rheonomic({"cart_slide": shaken}, [0.5], [0.1], [0.3], dt=0.01, steps=200, t0=0.3)
+        for name in ("t", "q", "v", "a", "tau"):
+            np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12, atol=1e-12)
+
+    @pytest.mark.parametrize("per_step", [1, 2])
+    def test_fourth_order(self, cart: Robot, per_step: int) -> None:
+        """A wrong row at any stage costs orders, so do midpoints worse than the quintic's."""
+
+        def end(steps: int) -> np.ndarray:
+            given = rows(2.0 / steps, steps, per_step=per_step)
+            return cart.simulate_rheonomic({"cart_slide": given}, [0.5], [0.0], dt=2.0 / steps, steps=steps).q[-1, 1]
+
+        exact = end(1600)
+        errors = [abs(end(steps) - exact) for steps in (50, 100, 200)]
+        for coarse, fine in itertools.pairwise(errors):
+            assert 3.5 < np.log2(coarse / fine) < 4.6  # 4, and what the next order adds at these steps
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_5_5_partition_of_any_tree(self, seed: int) -> None:
+        """Every row satisfies M a + b = tau with wrench and gravity, the free efforts as given, the given motion as it
+        was."""
+        robot = Robot.from_urdf(random_urdf(200 + seed, movable=6))
+        rng = np.random.default_rng(seed)
+        names = [robot.joint_names[k] for k in (4, 1)]
+        steps, dt = 6, 1e-3
+        given = {name: rng.normal(size=(2 * steps + 1, 3)) for name in names}
+        tau, push = rng.normal(size=(steps, 4)), Wrench(robot.link_names[-1], force=(1.0, 2.0, 3.0))
+        motion = robot.simulate_rheonomic(
+            given, *rng.normal(size=(2, 4)), tau, dt=dt, steps=steps, gravity=GRAVITY, wrenches=push
+        )
+        expected = robot.inverse_dynamics(motion.q, motion.v, motion.a, gravity=GRAVITY, wrenches=push)
+        same(expected, motion.tau, 1e-10)
+        same(motion.tau[:, [0, 2, 3, 5]], tau[[0, 1, 2, 3, 4, 5, 5]])
+        for name in names:
+            k = robot.joint_names.index(name)
+            np.testing.assert_array_equal(np.stack([motion.q, motion.v, motion.a])[..., k].T, given[name][::2])
+
+    def test_records_and_times(self, cart: Robot) -> None:
+        options = {"dt": 0.01, "t0": 2.0, "first_step": 30}
+        every_one = cart.simulate_rheonomic({"cart_slide": rows(0.01, 20)}, [0.5], [0.0], steps=20, **options)
+        every_third = cart.simulate_rheonomic(
+            {"cart_slide": rows(0.01, 20)}, [0.5], [0.0], steps=20, every=3, **options
+        )
+        assert len(every_third.t) == 7
+        for one, third in zip(every_one, every_third, strict=True):
+            np.testing.assert_array_equal(one[::3], third)
+        same(every_one.t, 2.3 + 0.01 * np.arange(21))
+
+    def test_efforts_may_follow_time_and_state(self, cart: Robot) -> None:
+        seen = []
+
+        def damping(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+            seen.append((t, *q, *v))
+            return -0.4 * v
+
+        found = cart.simulate_rheonomic({"cart_slide": shaken}, [0.5], [1.0], damping, dt=0.01, steps=5, t0=1.0)
+        np.testing.assert_array_equal(np.array(seen)[:, 1:], np.stack([found.q, found.v], axis=-1)[:5, 1])
+        same(np.array(seen)[:, 0], found.t[:5])
+        same(found.tau[:5, 1], -0.4 * found.v[:5, 1])
+
+    def test_batches(self, cart: Robot) -> None:
+        """Starts, efforts and given motions side by side."""
+        given = np.stack([rows(0.01, 20), 0.5 * rows(0.01, 20)])
+        many = cart.simulate_rheonomic(
+            {"cart_slide": given}, [[[0.5]], [[1.0]], [[0.2]]], [0.0], np.array([[0.3]]), dt=0.01, steps=20
+        )
+        one = cart.simulate_rheonomic({"cart_slide": given[1]}, [1.0], [0.0], [0.3], dt=0.01, steps=20)
+        assert many.q.shape == (3, 2, 21, 2)
+        same(many.q[1, 1], one.q)
+        same(many.tau[1, 1], one.tau, 1e-11)
+
+    def test_all_or_none_prescribed(self, cart: Robot) -> None:
+        """None: `simulate` itself, whose step is compiled as one kernel; its rounding is its own."""
+        start = np.array([0.1, 0.5]), np.array([0.0, 1.0])
+        nothing = cart.simulate_rheonomic({}, *start, [0.2, 0.1], dt=0.01, steps=20)
+        plain = cart.simulate(*start, [0.2, 0.1], dt=0.01, steps=20)
+        same(nothing.q, plain.q, 1e-12)
+        both = {"cart_slide": shaken, "hinge": shaken}
+        driven = cart.simulate_rheonomic(both, [], [], dt=0.01, steps=3)
+        same(driven.tau, cart.inverse_dynamics(driven.q, driven.v, driven.a), 1e-12)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("change", "path", "message"),
+        [
+            ({"dt": 0.0}, "dt", "dt must be a positive time in s, found 0.0"),
+            ({"dt": True}, "dt", "dt must be"),
+            ({"steps": 0}, "steps", "steps must be a whole number, at least 1, found 0"),
+            ({"every": 0}, "every", "every must be a whole number, at least 1, found 0"),
+            (
+                {"prescribed": {"cart_slide": np.zeros((7, 3))}},
+                "prescribed.cart_slide",
+                r"has shape \(7, 3\), expected",
+            ),
+            (
+                {"prescribed": {"cart_slide": np.zeros((9, 2))}},
+                "prescribed.cart_slide",
+                r"has shape \(9, 2\), expected",
+            ),
+            ({"prescribed": {"cart_slide": "fast"}}, "prescribed.cart_slide", "must be numbers of shape"),
+            ({"q0": [0.0, 0.0]}, "q0", r"q0 has shape \(2,\), expected \(..., 1\): one entry per free joint \(hinge\)"),
+            ({"tau": np.zeros((3, 1))}, "tau", r"tau has shape \(3, 1\), expected \(1,\), \(..., 4, 1\) or a function"),
+        ],
+    )
+    def test_arguments(self, cart: Robot, change: dict, path: str, message: str) -> None:
+        given = {"prescribed": {"cart_slide": shaken}, "q0": [0.0], "v0": [0.0], "dt": 0.1, "steps": 4} | change
+        with pytest.raises(InvalidArgumentError, match=message) as refused:
+            cart.simulate_rheonomic(**given)
+        assert refused.value.path == path
+
+    def test_names_and_leading_axes(self, cart: Robot) -> None:
+        with pytest.raises(NotFoundError, match="no movable joint 'wheel'"):
+            cart.simulate_rheonomic({"wheel": shaken}, [0.0], [0.0], dt=0.1, steps=1)
+        two = {"cart_slide": np.zeros((2, 3, 3)), "hinge": np.zeros((4, 3, 3))}
+        with pytest.raises(InvalidArgumentError, match=r"cart_slide \(2,\), hinge \(4,\) do not broadcast"):
+            cart.simulate_rheonomic(two, [], [], dt=0.1, steps=1)
+
+    def test_divergence_names_the_true_step_and_time(self, cart: Robot) -> None:
+        with pytest.raises(FailedPreconditionError, match=r"diverged before step 41 \(t = 46 s\)"):
+            cart.simulate_rheonomic({"cart_slide": shaken}, [0.0], [1e200], dt=1.0, steps=50, t0=5.0, first_step=40)
