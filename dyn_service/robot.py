@@ -9,6 +9,7 @@ NaN out: finiteness is checked where data enter from outside, on the wire.
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import time
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.answers import Trajectory
+from dyn_service.dynamics.topology import pairs
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.inputs import broadcast, checked_options, found, numbers, row_of
 from dyn_service.kernels.library import KernelLibrary
@@ -53,7 +55,7 @@ class Robot(RobotQueries):
         self._signatures: dict[tuple[str, str, bool], Signature] = {}
         for row in QUERIES.values():
             # A subclass that overrides a method means it; without movable joints there is no kernel to go to at once.
-            if self.nv and getattr(type(self), row.name) is getattr(RobotQueries, row.name):
+            if self.nv and row.inputs and getattr(type(self), row.name) is getattr(RobotQueries, row.name):
                 setattr(self, row.name, self._shortcut(row))
 
     @classmethod
@@ -185,6 +187,8 @@ class Robot(RobotQueries):
         """
         chosen = [row for row in QUERIES.values() if row.control] if queries is None else map(row_of, queries)
         for row in chosen:
+            if row.constant:
+                continue
             for method in row.kernels:
                 begun = time.perf_counter()
                 signature = self.signature(row, method)
@@ -217,23 +221,6 @@ class Robot(RobotQueries):
 
         return simulate(self, q0, v0, tau, dt=dt, steps=steps, **options)
 
-    def constraint_basis(self, joint: str) -> Array:
-        """Directions in which a joint carries load, Newton-Euler (20): (6, 5) in joint axes, (6, 6) for a fixed joint.
-
-        `basis.T @ wrench` are the components of a joint's wrench along them.
-
-        Raises:
-            NotFoundError: There is no joint of that name.
-        """
-        from dyn_service.dynamics.constraint import basis
-
-        if joint not in self.all_joint_names:
-            raise NotFoundError(
-                f"robot '{self.name}' has no joint '{joint}'; its joints are {', '.join(self.all_joint_names)}",
-                path="joint",
-            )
-        return basis(self._tree, self._tree.joints.index(joint))
-
     def evaluate(
         self, query: str, inputs: Mapping[str, Any], options: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
@@ -249,9 +236,8 @@ class Robot(RobotQueries):
         row = row_of(query)
         for name in inputs:
             if name not in row.inputs:
-                raise InvalidArgumentError(
-                    f"{query} has no input '{name}'; its inputs are {', '.join(row.inputs)}", path=f"inputs.{name}"
-                )
+                known = f"its inputs are {', '.join(row.inputs)}" if row.inputs else "it has none"
+                raise InvalidArgumentError(f"{query} has no input '{name}'; {known}", path=f"inputs.{name}")
         for name in row.inputs:
             if inputs.get(name) is None and name not in row.optional:
                 raise InvalidArgumentError(f"{query} needs the input '{name}'", path=f"inputs.{name}")
@@ -259,9 +245,12 @@ class Robot(RobotQueries):
 
     def _evaluate(self, row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
         chosen = checked_options(row, options)
+        if row.constant:
+            return self._constant(row, chosen)
         wrenches = inputs.get("wrenches")
-        signature = self.signature(row, chosen[row.selector] if row.selector else "", wrenches=wrenches is not None)
-        self._refuse_massless(row)
+        method = chosen[row.selector] if row.selector else ""
+        signature = self.signature(row, method, wrenches=wrenches is not None)
+        self._refuse_massless(row, method)
         arguments = {name: self._argument(row, name, inputs.get(name)) for name in row.inputs if name != "wrenches"}
         if wrenches is not None:
             acting = link_wrenches(wrenches, self._link, lambda: self._rotations(arguments["q"]))
@@ -271,6 +260,18 @@ class Robot(RobotQueries):
         if chosen.get("frame") == "world":
             self._turn_to_world(outputs, row, arguments["q"])
         outputs.update(self._labels(row))
+        if chosen.get("joints") is not None:
+            self._select_joints(outputs, row, chosen["joints"])
+        return outputs
+
+    def _constant(self, row: Query, chosen: Mapping[str, Any]) -> dict[str, Any]:
+        """What does not depend on a state is asked of the tree itself, once per call."""
+        module, _, name = row.kernels[""].partition(".")
+        function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
+        options = {name: value for name, value in chosen.items() if name != "joints"}
+        outputs: dict[str, Any] = function(self._tree, **options)
+        missing = {label: names for label, names in row.labels.items() if label not in outputs}
+        outputs.update({label: self._names[names.dimension, names.of] for label, names in missing.items()})
         if chosen.get("joints") is not None:
             self._select_joints(outputs, row, chosen["joints"])
         return outputs
@@ -302,13 +303,18 @@ class Robot(RobotQueries):
         return known
 
     def _sizes(self, *, links: bool) -> dict[str, int]:
-        bodies = self._tree if links else self._weld.tree
+        return self.sizes if links else {**self.sizes, "nb": len(self._weld.tree)}
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The dimensions that the shapes in the table speak of, by symbol; `nb` as where bodies are links."""
         return {
             "nq": self.nq,
             "nv": self.nv,
             "nl": len(self._tree),
             "nj": len(self._tree) - 1,
-            "nb": len(bodies),
+            "nb": len(self._tree),
+            "na": len(pairs(self._weld.tree)),
         }
 
     def _shortcut(self, row: Query) -> Callable[..., Any]:
@@ -343,7 +349,7 @@ class Robot(RobotQueries):
             space["named"] = lambda arrays: row.result({**labels, **dict(zip(row.outputs, arrays, strict=True))})
 
         def first_call(*given: Any) -> Any:
-            self._refuse_massless(row)
+            self._refuse_massless(row, method)
             space["kernel"] = self._kernel(self.signature(row, method))
             return space["kernel"](*given)
 
@@ -377,8 +383,8 @@ class Robot(RobotQueries):
             )
         return array
 
-    def _refuse_massless(self, row: Query) -> None:
-        if row.inverts and self.massless_joint is not None:
+    def _refuse_massless(self, row: Query, method: str) -> None:
+        if method in row.inverts and self.massless_joint is not None:
             raise FailedPreconditionError(
                 f"{row.name} has no answer for robot '{self.name}': what moves with joint '{self.massless_joint}' has "
                 "no inertia along it, so no finite effort gives a finite acceleration"
@@ -404,16 +410,45 @@ class Robot(RobotQueries):
         return rotations
 
     def _labels(self, row: Query) -> dict[str, tuple[str, ...]]:
-        names = {"nj": self.all_joint_names, "nl": self.link_names, "nv": self.joint_names}
-        return {label: names[dimension] for label, dimension in row.labels.items()}
+        return {label: self._names[names.dimension, names.of] for label, names in row.labels.items()}
+
+    @cached_property
+    def _names(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        """What rows are called, and where moving bodies stand in the operators' blocks."""
+        moving, joints = self._weld.tree, self.joint_names
+        places = pairs(moving)
+        return {
+            ("nj", "row"): self.all_joint_names,
+            ("nl", "row"): self.link_names,
+            ("nv", "row"): joints,
+            ("nv", "parent"): tuple(joints[p] if p >= 0 else "" for p in moving.parent),
+            ("na", "row"): tuple(joints[i] for i, _ in places),
+            ("na", "column"): tuple(joints[j] for _, j in places),
+        }
+
+    @cached_property
+    def _links_of(self) -> dict[tuple[str, str], list[int]]:
+        """Per dimension, whose axes its rows are in: the link's index, -1 for the world's."""
+        moving = self._weld.tree
+        link = [i for i, k in enumerate(self._tree.dof) if k >= 0]
+        return {
+            ("nl", "row"): list(range(len(self._tree))),
+            ("nj", "row"): list(range(1, len(self._tree))),
+            ("nv", "row"): link,
+            ("nv", "parent"): [link[p] if p >= 0 else -1 for p in moving.parent],
+            ("na", "row"): [link[i] for i, _ in pairs(moving)],
+            ("na", "column"): [link[j] for _, j in pairs(moving)],
+        }
 
     def _turn_to_world(self, outputs: dict[str, Any], row: Query, q: Array) -> None:
         R = self._rotations(q)
+        R = np.concatenate([R, np.broadcast_to(np.eye(3), (*R.shape[:-3], 1, 3, 3))], axis=-3)  # -1 is the world
         for name, spec in row.outputs.items():
-            if spec.turned:
-                of_rows = R[..., 1:, :, :] if spec.shape[0] == "nj" else R  # the root link has no joint
-                parts = np.split(outputs[name], range(3, int(spec.shape[-1]), 3), axis=-1)
-                outputs[name] = np.concatenate([turn(of_rows, part) for part in parts], axis=-1)
+            whose = ("",) * (len(spec.shape) - 2) + ("row",) if spec.turned is True else spec.turned or ()
+            for axis, of in enumerate(whose, start=1 - len(spec.shape)):
+                if of:
+                    of_rows = R[..., self._links_of[str(spec.shape[0]), of], :, :]
+                    outputs[name] = _turned(outputs[name], axis, of_rows, len(spec.shape))
 
     def _select_joints(self, outputs: dict[str, Any], row: Query, joints: Sequence[str]) -> None:
         rows = []
@@ -435,3 +470,12 @@ class Robot(RobotQueries):
                 f"robot '{self.name}' has no link '{name}'; its links are {', '.join(self.link_names)}", path=path
             )
         return index
+
+
+def _turned(array: Array, axis: int, R: Array, core: int) -> Array:
+    """An array whose core begins with its rows, the vectors along one of its `core` axes turned row by row."""
+    vectors = np.moveaxis(array, axis, -1)
+    for _ in range(core - 2):
+        R = np.expand_dims(R, -3)
+    parts = np.split(vectors, range(3, vectors.shape[-1], 3), axis=-1)
+    return np.moveaxis(np.concatenate([turn(R, part) for part in parts], axis=-1), -1, axis)
