@@ -122,7 +122,7 @@ def equations_of_motion(
         v=tuple(symbols["v"]),
         a=tuple(symbols["a"]),
         tau=tuple(sympy.Symbol(f"tau_{k + 1}", real=True) for k in range(tree.nv)),
-        mass_matrix=sympy.Matrix(tree.nv, tree.nv, entries[:square]).T,  # CasADi counts by columns
+        mass_matrix=sympy.Matrix(tree.nv, tree.nv, entries[:square]),  # symmetric: by columns is by rows
         bias=sympy.Matrix(tree.nv, 1, entries[square:]),
         parameters=dict(zip(named[2 * tree.nv :], parameters.values, strict=True)),
     )

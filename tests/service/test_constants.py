@@ -8,20 +8,21 @@ import numpy as np
 import pytest
 
 from dyn_service import AsyncClient, Client, InvalidArgumentError, NotFoundError, Robot, RobotQueries, Server
+from dyn_service.calling import ask
 from tests.service.conftest import array, assert_same
 
 
 def test_constraint_basis_of_remote_robots(tcp_server: Server, panda: Robot) -> None:
     """The same call, and the same numbers, for every joint: moving, sliding and fixed."""
 
-    async def ask() -> list[np.ndarray]:
+    async def ask_all() -> list[np.ndarray]:
         async with AsyncClient(tcp_server.endpoints[0], timeout_s=20.0) as client:
             robot = await client.robot("panda")
             with pytest.raises(NotFoundError, match="robot 'panda' has no joint 'nose'; its joints are "):
                 await robot.constraint_basis("nose")
             return [await robot.constraint_basis(joint) for joint in robot.all_joint_names]
 
-    awaited = asyncio.run(ask())
+    awaited = asyncio.run(ask_all())
     with Client(tcp_server.endpoints[0], timeout_s=20.0) as client:
         remote: RobotQueries = client.robot("panda")
         widths = set()
@@ -51,6 +52,14 @@ def test_operators_of_a_remote_robot_assemble_on_the_client(tcp_server: Server, 
         there, panda.influence_operators(q, operator="beta", frame="world").dense(), strict=True
     ):
         np.testing.assert_array_equal(found, expected)
+
+
+def test_command_line_asks_them(tcp_server: Server, panda: Robot) -> None:
+    found = ask(tcp_server.endpoints[0], "constraint_bases", "panda", {"joints": ["panda_joint1"]}, 20.0)
+    assert found["joints"] == ["panda_joint1"]
+    assert found["directions"] == [5.0]
+    np.testing.assert_array_equal(np.array(found["basis"])[0, :, :5], panda.constraint_basis("panda_joint1"))
+    assert ask(tcp_server.endpoints[0], "topology", "panda", {}, 20.0)["nilpotency"] == 8.0
 
 
 def test_nothing_to_verify_and_no_inputs(tcp_server: Server, panda: Robot) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import casadi as ca
 import numpy as np
 import pytest
 import sympy
 
+from dyn_service.dynamics import symbolic
 from dyn_service.dynamics.symbolic import SymbolicEquations, equations_of_motion
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.robot import Robot
@@ -83,11 +85,21 @@ def test_double_pendulum_is_the_textbooks() -> None:
         assert_equal(equation.lhs, p_dot - lagrangian.diff(state[k]))
 
 
-@pytest.mark.parametrize("seed", range(6))
+SEEDS = range(904, 910)
+
+
+def test_sliders_hang_on_turning_bodies() -> None:
+    """Or else nothing would see how a prismatic joint's place moves and what turning adds to its acceleration."""
+    trees = [Robot.from_urdf(random_urdf(seed, movable=3, bushy=0.6)).bodies.tree for seed in SEEDS]
+    pairs = {(tree.motion[p], tree.motion[i]) for tree in trees for i, p in enumerate(tree.parent) if p >= 0}
+    assert pairs >= {("revolute", "prismatic"), ("prismatic", "revolute"), ("revolute", "revolute")}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_with_numbers_it_is_the_kernel(seed: int) -> None:
     """Skew axes, prismatic joints, full inertias, branches, gravity in any direction: every parameter counts."""
     gravity = (1.0, -2.0, 3.0)
-    robot = Robot.from_urdf(random_urdf(900 + seed, movable=3, bushy=0.6))
+    robot = Robot.from_urdf(random_urdf(seed, movable=3, bushy=0.6))
     found = equations_of_motion(robot.bodies.tree, gravity=gravity, simplify=False)
     q, v = np.random.default_rng(seed).normal(size=(2, robot.nv))
     symbols = [*found.q, *found.v, *found.parameters]
@@ -104,6 +116,17 @@ def test_with_numbers() -> None:
     assert not found.parameters
     assert float(found.mass_matrix[0]) == pytest.approx(0.10025 + 1.2 * 0.25, rel=1e-14)
     assert_equal(sympy.nsimplify(found.bias[0], rational=True), sympy.Rational(5886, 1000) * sympy.sin(found.q[0]))
+
+
+def test_every_operation_has_its_symbol() -> None:
+    """Expressions of the kinds that CasADi writes with operations of their own."""
+    x, y = sympy.symbols("x y")
+    given = ca.SX.sym("given", 2)
+    a, b = given[0], given[1]
+    of_casadi = ca.vertcat(a + b, a - b, a * b, a / b, -a, a * a, a + a, 1 / a, ca.sin(a), ca.cos(b), 3.0, 0.25 * a)
+    of_sympy = [x + y, x - y, x * y, x / y, -x, x**2, 2 * x, 1 / x, sympy.sin(x), sympy.cos(y), 3, x / 4]
+    assert symbolic._to_sympy(of_casadi, given, [x, y]) == of_sympy
+    assert symbolic._to_sympy(0.1 * a, given, [x, y]) == [sympy.Float(0.1) * x]  # a measured number stays one
 
 
 def test_no_gravity_has_no_symbol() -> None:
