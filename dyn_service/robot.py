@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.answers import Trajectory
-from dyn_service.dynamics.topology import pairs
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.inputs import broadcast, checked_options, found, numbers, row_of
 from dyn_service.kernels.library import KernelLibrary
@@ -32,7 +31,8 @@ from dyn_service.model.inertia import combine
 from dyn_service.model.receipt import MassSummary, Receipt, build_receipt
 from dyn_service.model.tree import Limits, Tree, Weld, weld, welding_notes
 from dyn_service.queries import DEFAULT_GRAVITY, QUERIES, Array, EffortFunction, Query, RobotQueries
-from dyn_service.wrenches import link_wrenches, on_bodies, on_links, turn
+from dyn_service.rows import Rows
+from dyn_service.wrenches import link_wrenches, on_bodies, on_links
 
 _SINGULAR = 1e-13
 """A joint whose branch inertia is below this share of its rigid one has none: rounding of the subtraction is 1e-15."""
@@ -49,6 +49,7 @@ class Robot(RobotQueries):
         self._description = description
         self._tree = Tree.from_description(description)
         self._weld = weld(self._tree)
+        self._rows = Rows(self._tree, self._weld.tree)
         self._library = KernelLibrary(self._tree, self._weld.tree)
         self._gravity = np.array(DEFAULT_GRAVITY)
         self._link_index = {name: i for i, name in enumerate(self._tree.links)}
@@ -258,8 +259,8 @@ class Robot(RobotQueries):
         arrays = self._run(signature, arguments)
         outputs: dict[str, Any] = dict(zip(row.outputs, arrays, strict=True))
         if chosen.get("frame") == "world":
-            self._turn_to_world(outputs, row, arguments["q"])
-        outputs.update(self._labels(row))
+            self._rows.turn_to_world(outputs, row, self._rotations(arguments["q"]))
+        outputs.update(self._rows.labels(row))
         if chosen.get("joints") is not None:
             self._select_joints(outputs, row, chosen["joints"])
         return outputs
@@ -269,9 +270,7 @@ class Robot(RobotQueries):
         module, _, name = row.kernels[""].partition(".")
         function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
         options = {name: value for name, value in chosen.items() if name != "joints"}
-        outputs: dict[str, Any] = function(self._tree, **options)
-        missing = {label: names for label, names in row.labels.items() if label not in outputs}
-        outputs.update({label: self._names[names.dimension, names.of] for label, names in missing.items()})
+        outputs: dict[str, Any] = {**self._rows.labels(row), **function(self._tree, **options)}
         if chosen.get("joints") is not None:
             self._select_joints(outputs, row, chosen["joints"])
         return outputs
@@ -305,17 +304,10 @@ class Robot(RobotQueries):
     def _sizes(self, *, links: bool) -> dict[str, int]:
         return self.sizes if links else {**self.sizes, "nb": len(self._weld.tree)}
 
-    @cached_property
+    @property
     def sizes(self) -> dict[str, int]:
         """The dimensions that the shapes in the table speak of, by symbol; `nb` as where bodies are links."""
-        return {
-            "nq": self.nq,
-            "nv": self.nv,
-            "nl": len(self._tree),
-            "nj": len(self._tree) - 1,
-            "nb": len(self._tree),
-            "na": len(pairs(self._weld.tree)),
-        }
+        return self._rows.sizes
 
     def _shortcut(self, row: Query) -> Callable[..., Any]:
         """The row's method as a plain function for the common call, without external wrenches and special options.
@@ -345,7 +337,7 @@ class Robot(RobotQueries):
             "full": np.full,
         }
         if row.result_type is not None:
-            labels = self._labels(row)
+            labels = self._rows.labels(row)
             space["named"] = lambda arrays: row.result({**labels, **dict(zip(row.outputs, arrays, strict=True))})
 
         def first_call(*given: Any) -> Any:
@@ -409,47 +401,6 @@ class Robot(RobotQueries):
         rotations: Array = self._evaluate(QUERIES["link_poses"], {"q": q}, {})["rotation"]
         return rotations
 
-    def _labels(self, row: Query) -> dict[str, tuple[str, ...]]:
-        return {label: self._names[names.dimension, names.of] for label, names in row.labels.items()}
-
-    @cached_property
-    def _names(self) -> dict[tuple[str, str], tuple[str, ...]]:
-        """What rows are called, and where moving bodies stand in the operators' blocks."""
-        moving, joints = self._weld.tree, self.joint_names
-        places = pairs(moving)
-        return {
-            ("nj", "row"): self.all_joint_names,
-            ("nl", "row"): self.link_names,
-            ("nv", "row"): joints,
-            ("nv", "parent"): tuple(joints[p] if p >= 0 else "" for p in moving.parent),
-            ("na", "row"): tuple(joints[i] for i, _ in places),
-            ("na", "column"): tuple(joints[j] for _, j in places),
-        }
-
-    @cached_property
-    def _links_of(self) -> dict[tuple[str, str], list[int]]:
-        """Per dimension, whose axes its rows are in: the link's index, -1 for the world's."""
-        moving = self._weld.tree
-        link = [i for i, k in enumerate(self._tree.dof) if k >= 0]
-        return {
-            ("nl", "row"): list(range(len(self._tree))),
-            ("nj", "row"): list(range(1, len(self._tree))),
-            ("nv", "row"): link,
-            ("nv", "parent"): [link[p] if p >= 0 else -1 for p in moving.parent],
-            ("na", "row"): [link[i] for i, _ in pairs(moving)],
-            ("na", "column"): [link[j] for _, j in pairs(moving)],
-        }
-
-    def _turn_to_world(self, outputs: dict[str, Any], row: Query, q: Array) -> None:
-        R = self._rotations(q)
-        R = np.concatenate([R, np.broadcast_to(np.eye(3), (*R.shape[:-3], 1, 3, 3))], axis=-3)  # -1 is the world
-        for name, spec in row.outputs.items():
-            whose = ("",) * (len(spec.shape) - 2) + ("row",) if spec.turned is True else spec.turned or ()
-            for axis, of in enumerate(whose, start=1 - len(spec.shape)):
-                if of:
-                    of_rows = R[..., self._links_of[str(spec.shape[0]), of], :, :]
-                    outputs[name] = _turned(outputs[name], axis, of_rows, len(spec.shape))
-
     def _select_joints(self, outputs: dict[str, Any], row: Query, joints: Sequence[str]) -> None:
         rows = []
         for k, name in enumerate(joints):
@@ -470,12 +421,3 @@ class Robot(RobotQueries):
                 f"robot '{self.name}' has no link '{name}'; its links are {', '.join(self.link_names)}", path=path
             )
         return index
-
-
-def _turned(array: Array, axis: int, R: Array, core: int) -> Array:
-    """An array whose core begins with its rows, the vectors along one of its `core` axes turned row by row."""
-    vectors = np.moveaxis(array, axis, -1)
-    for _ in range(core - 2):
-        R = np.expand_dims(R, -3)
-    parts = np.split(vectors, range(3, vectors.shape[-1], 3), axis=-1)
-    return np.moveaxis(np.concatenate([turn(R, part) for part in parts], axis=-1), -1, axis)
