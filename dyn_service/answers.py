@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.table import Spec
+from dyn_service.table import Names, Spec
 
 Array = NDArray[np.float64]
 
@@ -91,6 +91,147 @@ class BranchInertias:
 
 
 @dataclass(frozen=True, eq=False)
+class Topology:
+    """Who hangs on whom: the pattern of Phi and Psi. Row k belongs to `links[k]`, which hangs by the joint `joints[k]`.
+
+    Parent before child, and depth first: a branch is a run of rows. A body has the name of its link.
+    """
+
+    links: Annotated[tuple[str, ...], Names("nb", "link")]
+    joints: Annotated[tuple[str, ...], Names("nb", "row", "the joints by which the rows hang; the root link has none")]
+    parent: Annotated[Array, Spec(("nb",), "1", "row of the parent; -1 where it is the world")]
+    ancestors: Annotated[Array, Spec(("nb", "nb"), "1", "1 where column j is row i or carries it, j <= i, else 0: Psi")]
+    children: Annotated[Array, Spec(("nb", "nb"), "1", "1 where row i is the parent of column j, else 0: Phi^T")]
+    nilpotency: Annotated[Array, Spec((), "1", "m, with Phi^m = 0: bodies on the longest chain")]
+
+    def parent_of(self, link: str) -> str | None:
+        """The body that carries `link`; None where it is the world."""
+        row = int(self.parent[self._row(link)])
+        return self.links[row] if row >= 0 else None
+
+    def ancestors_of(self, link: str) -> tuple[str, ...]:
+        """{j <= i}: from the root to `link`, itself included."""
+        return self._marked(self.ancestors[self._row(link)])
+
+    def children_of(self, link: str) -> tuple[str, ...]:
+        """The bodies whose parent is `link`."""
+        return self._marked(self.children[self._row(link)])
+
+    def branch_of(self, link: str) -> tuple[str, ...]:
+        """{j >= i}: `link` and all that hangs on it."""
+        return self._marked(self.ancestors[:, self._row(link)])
+
+    def _marked(self, marks: Array) -> tuple[str, ...]:
+        return tuple(name for name, mark in zip(self.links, marks, strict=True) if mark)
+
+    def _row(self, link: str) -> int:
+        if link not in self.links:
+            raise NotFoundError(f"there is no body '{link}' here; the bodies are {', '.join(self.links)}")
+        return self.links.index(link)
+
+
+@dataclass(frozen=True, eq=False)
+class InfluenceOperators:
+    """Phi_A and Psi_A as blocks with their places, for moving bodies named by their inboard joints.
+
+    Block k of `phi` stands in row `joints[k]`, column `parents[k]`; block k of `psi` in row `rows[k]`, column
+    `columns[k]`. All other blocks are zero.
+    """
+
+    joints: tuple[str, ...]
+    parents: Annotated[
+        tuple[str, ...], Names("nv", "parent", 'the joint of the body that carries the row\'s; "" is the world')
+    ]
+    rows: Annotated[tuple[str, ...], Names("na", "row", "the rows of `psi`")]
+    columns: Annotated[tuple[str, ...], Names("na", "column", "the columns of `psi`: the row's joint, or one inboard")]
+    phi: Annotated[
+        Array,
+        Spec(("nv", 6, 6), "1, m", "A_i, from the parent; 0 where it is the world", turned=("row", "parent")),
+    ]
+    psi: Annotated[
+        Array, Spec(("na", 6, 6), "1, m", "A_i A_ip .. down to below j; e for j = i", turned=("row", "column"))
+    ]
+
+    def dense(self) -> tuple[Array, Array]:
+        """Phi_A and Psi_A whole, (..., 6 nv, 6 nv) each, bodies in the order of `joints`."""
+        carried = [k for k, parent in enumerate(self.parents) if parent]
+        return (
+            self._assembled(self.phi, [(k, self.joints[k], self.parents[k]) for k in carried]),
+            self._assembled(
+                self.psi, [(k, *place) for k, place in enumerate(zip(self.rows, self.columns, strict=True))]
+            ),
+        )
+
+    def _assembled(self, blocks: Array, places: list[tuple[int, str, str]]) -> Array:
+        size = 6 * len(self.joints)
+        whole = np.zeros((*blocks.shape[:-3], size, size))
+        for k, row, column in places:
+            i, j = 6 * self.joints.index(row), 6 * self.joints.index(column)
+            whole[..., i : i + 6, j : j + 6] = blocks[..., k, :, :]
+        return whole
+
+
+@dataclass(frozen=True, eq=False)
+class NewtonEulerBlocks:
+    """The blocks of (1)-(17), moving bodies named by their inboard joints. Row k belongs to `joints[k]`.
+
+    Each body is what moves with its joint as one, links behind fixed joints included, seen from the joint's origin.
+    """
+
+    joints: tuple[str, ...]
+    influence: Annotated[
+        Array, Spec(("nv", 6, 6), "1, m", "D, (4); 0 where the parent is the world", turned=("row", "parent"))
+    ]
+    free_axis: Annotated[Array, Spec(("nv", 6), "1", "G, (4)", turned=True)]
+    centre_lever: Annotated[Array, Spec(("nv", 6, 6), "1, m", "S, (1): to the centre of mass", turned=("row", "row"))]
+    velocity_products: Annotated[Array, Spec(("nv", 6), "rad/s^2, m/s^2", "A, (5a)", turned=True)]
+    centre_velocity_products: Annotated[Array, Spec(("nv", 6), "rad/s^2, m/s^2", "A-bar, (2)", turned=True)]
+    inertia: Annotated[
+        Array, Spec(("nv", 6, 6), "kg m^2, kg m, kg", "M, (16), about the joint's origin", turned=("row", "row"))
+    ]
+    centre_inertia: Annotated[
+        Array, Spec(("nv", 6, 6), "kg m^2, kg", "M-bar, (11), about the centre of mass", turned=("row", "row"))
+    ]
+    velocity_loads: Annotated[Array, Spec(("nv", 6), "N m, N", "B, (17), about the joint's origin", turned=True)]
+    centre_velocity_loads: Annotated[Array, Spec(("nv", 6), "N m, N", "B-bar, (11), about the centre", turned=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class MassMatrixSteps:
+    """The mass matrix by the document's three steps. Row k of J and Q belongs to `joints[k]`'s body."""
+
+    joints: tuple[str, ...]
+    jacobian: Annotated[
+        Array, Spec(("nv", 6, "nv"), "1, m", "J = Psi_D G: joint rates to velocities", turned=("row", ""))
+    ]
+    momenta: Annotated[
+        Array, Spec(("nv", 6, "nv"), "kg m^2, kg m, kg", "Q = M J: joint rates to momenta", turned=("row", ""))
+    ]
+    mass_matrix: Annotated[Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "J^T Q", kind="effort")]
+
+
+@dataclass(frozen=True, eq=False)
+class ConstraintBases:
+    """Directions in which joints carry load, (20), in joint axes. Row k belongs to `joints[k]`."""
+
+    joints: tuple[str, ...]
+    basis: Annotated[Array, Spec(("nj", 6, 6), "1", "columns: directions, orthonormal; 0 beyond their number")]
+    directions: Annotated[Array, Spec(("nj",), "1", "how many: 5 where the joint moves, 6 where it is fixed")]
+
+    def of(self, joint: str) -> Array:
+        """The directions of one joint, (6, 5), or (6, 6) for a fixed one.
+
+        Raises:
+            NotFoundError: There is no row for that joint.
+        """
+        if joint not in self.joints:
+            raise NotFoundError(f"there is no joint '{joint}' here; the joints are {', '.join(self.joints)}")
+        row = self.joints.index(joint)
+        found: Array = self.basis[row, :, : int(self.directions[row])]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
 class SystemMomentum:
     """Momentum of each branch. Row k belongs to `links[k]` and all that hangs on it, about that link's origin."""
 
@@ -99,6 +240,31 @@ class SystemMomentum:
     mass: Annotated[Array, Spec(("nl",), "kg", "of the branch")]
     centre: Annotated[
         Array, Spec(("nl", 3), "m", "c: centre of mass of the branch from the link's origin", turned=True)
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class SystemMomentumRate:
+    """How the momentum of each branch changes, and why. Row k belongs to `links[k]` and all that hangs on it.
+
+    Rates are those that stand still in the world sees; `frame` only says in whose axes their components are.
+    """
+
+    links: tuple[str, ...]
+    rate: Annotated[
+        Array, Spec(("nl", 6), "N m, N", "[H-dot; P-dot], about the link's moving origin: (P.1g), (P.1e)", turned=True)
+    ]
+    centre_rate: Annotated[Array, Spec(("nl", 3), "m/s", "c-dot, (P.1d); 0 for a branch without mass", turned=True)]
+    central_momentum: Annotated[
+        Array, Spec(("nl", 3), "N m s", "H^c: angular momentum about the branch's centre of mass", turned=True)
+    ]
+    central_rate: Annotated[Array, Spec(("nl", 3), "N m", "H^c-dot, (P.1f)", turned=True)]
+    load: Annotated[
+        Array, Spec(("nl", 6), "N m, N", "[tau; f] from the parent, from the ground on the root", turned=True)
+    ]
+    external: Annotated[
+        Array,
+        Spec(("nl", 6), "N m, N", "weight and wrenches on the whole branch, about the link's origin", turned=True),
     ]
 
 

@@ -60,7 +60,7 @@ def chosen(names: Iterable[str]) -> list[tuple[Query, str]]:
             )
         for query in PURPOSES.get(name, (name,)):
             row = QUERIES[query]
-            found |= {(query, method): (row, method) for method in row.kernels}
+            found |= {} if row.constant else {(query, method): (row, method) for method in row.kernels}
     return list(found.values())
 
 

@@ -6,7 +6,9 @@ source equation and the functions under `dynamics/` that carry it. From these ro
 `RemoteRobot`, the server's dispatch, `dyn call`, the reference page and the parametrised tests.
 
 Shapes are core shapes: every input may carry further leading axes, and these broadcast against each other as in NumPy.
-The symbols are `nq` (positions), `nv` (velocities), `nl` (links), `nj` (URDF joints, fixed ones too), `nb` (bodies).
+The symbols are `nq` (positions), `nv` (velocities), `nl` (links), `nj` (URDF joints, fixed ones too), `nb` (bodies),
+`na` (pairs of moving bodies of which one is the other or carries it). A query without inputs asks for what is the same
+at every state.
 Gravity is an acceleration in world axes, m/s^2. The world frame is the frame of the URDF's root link.
 """
 
@@ -24,17 +26,23 @@ from dyn_service.answers import (
     BiasAccelerations,
     BodyRecursion,
     BranchInertias,
+    ConstraintBases,
     ConstraintForces,
     Energy,
     EquationTerms,
     Hamiltonian,
     HamiltonianFlow,
+    InfluenceOperators,
     Jacobians,
     LinkMotion,
     LinkPoses,
+    MassMatrixSteps,
+    NewtonEulerBlocks,
     RheonomicTrajectory,
     State,
     SystemMomentum,
+    SystemMomentumRate,
+    Topology,
     Trajectory,
 )
 from dyn_service.prescribed import GivenMotion
@@ -141,6 +149,16 @@ class RobotQueries(ABC):
     @abstractmethod
     def close(self) -> None:
         """Lets go of what the robot holds open: the socket of a remote robot, nothing for one in this process."""
+
+    def constraint_basis(self, joint: str) -> Array:
+        """Directions in which a joint carries load, Newton-Euler (20): (6, 5) in joint axes, (6, 6) for a fixed joint.
+
+        `basis.T @ wrench` are the components of a joint's wrench along them.
+
+        Raises:
+            NotFoundError: There is no joint of that name.
+        """
+        return self.constraint_bases(joints=[joint]).of(joint)
 
     @abstractmethod
     def _evaluate(self, row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -250,6 +268,14 @@ class RobotQueries(ABC):
         """
         raise NotImplementedError
 
+    @query(equation="Newton-Euler (20)", kernel="constraint.bases", control=False)
+    def constraint_bases(self, *, joints: Sequence[str] | None = None) -> ConstraintBases:
+        """Directions in which each joint carries load: torques, then forces, in joint axes.
+
+        `joints` selects rows by name, in that order; None is every URDF joint, fixed ones too.
+        """
+        raise NotImplementedError
+
     @query(
         equation="Newton-Euler (18) with q-ddot = a_ref + kd (v_ref - v) + kp (q_ref - q)",
         kernel="newton_euler.computed_torque",
@@ -299,6 +325,54 @@ class RobotQueries(ABC):
         """What the O(N) solution (19b) is made of: J_i, R_i, K_i, beta_i at every movable joint."""
         raise NotImplementedError
 
+    @query(equation="Newton-Euler Def. 1, 2, Figs. 2, 3", kernel="topology.topology", control=False)
+    def topology(self, *, bodies: Literal["moving", "links"] = "moving") -> Topology:
+        """Parents, ancestors, children and branches of the bodies, and the nilpotency of Phi.
+
+        `bodies`: "moving" is one body per movable joint, with all that is fixed to it: the document's; "links" is one
+        per URDF link.
+        """
+        raise NotImplementedError
+
+    @query(
+        equation="Newton-Euler Def. 1, (P3); D of (4), beta of (19b)",
+        kernel={"D": "operators.influence_operators", "beta": "operators.yielding_operators"},
+        links=True,
+        control=False,
+        inverts=("beta",),
+    )
+    def influence_operators(
+        self, q: Position, *, operator: Literal["D", "beta"] = "D", frame: Literal["body", "world"] = "body"
+    ) -> InfluenceOperators:
+        """Phi_A and Psi_A = (e - Phi_A)^-1 as 6x6 blocks with their places.
+
+        `operator` is A: "D" is the influence of a parent on its child, (4); "beta" that on a child whose joint yields,
+        (19b). `frame` is the axes: "body" (each body's own: a block takes its column's axes to its row's) or "world".
+        """
+        raise NotImplementedError
+
+    @query(
+        equation="Newton-Euler (1)-(17): D, G, S, A, A-bar, M, M-bar, B, B-bar",
+        kernel="operators.newton_euler_blocks",
+        links=True,
+        control=False,
+    )
+    def newton_euler_blocks(
+        self, q: Position, v: Velocity, *, frame: Literal["body", "world"] = "body"
+    ) -> NewtonEulerBlocks:
+        """The blocks of which the equations of motion are made, one per moving body."""
+        raise NotImplementedError
+
+    @query(
+        equation="Newton-Euler (18c) by 'Computing System Mass Matrix', steps 1 to 3",
+        kernel="operators.mass_matrix_steps",
+        links=True,
+        control=False,
+    )
+    def mass_matrix_steps(self, q: Position, *, frame: Literal["body", "world"] = "body") -> MassMatrixSteps:
+        """The mass matrix with what it is made of on the way: J = Psi_D G, Q = M J, then J^T Q."""
+        raise NotImplementedError
+
     @query(equation="Hamilton (9), (P.2), (P.3a), (P.4)", kernel="hamilton.momentum", control=False)
     def momentum(self, q: Position, v: Velocity) -> MomentumResult:
         """Generalised momenta p = M(q) v."""
@@ -329,6 +403,20 @@ class RobotQueries(ABC):
     @query(equation="Hamilton (P.1a)-(P.1c), (P.2)", kernel="hamilton.system_momentum", links=True, control=False)
     def system_momentum(self, q: Position, v: Velocity, *, frame: Literal["body", "world"] = "body") -> SystemMomentum:
         """Momentum, mass and centre of mass of every branch: a link and all that hangs on it."""
+        raise NotImplementedError
+
+    @query(equation="Hamilton (P.1d)-(P.1g)", kernel="hamilton.system_momentum_rate", links=True, control=False)
+    def system_momentum_rate(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        frame: Literal["body", "world"] = "body",
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+    ) -> SystemMomentumRate:
+        """How every branch's momentum and centre of mass change, and the loads that make them change."""
         raise NotImplementedError
 
     @query(equation="Hamilton (4), (6), (7)", kernel="hamilton.energy", links=True, control=False)

@@ -9,6 +9,7 @@ NaN out: finiteness is checked where data enter from outside, on the wire.
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import time
@@ -33,7 +34,8 @@ from dyn_service.model.receipt import MassSummary, Receipt, build_receipt
 from dyn_service.model.tree import Limits, Tree, Weld, weld, welding_notes
 from dyn_service.prescribed import GivenMotion
 from dyn_service.queries import DEFAULT_GRAVITY, QUERIES, Array, EffortFunction, Query, RobotQueries
-from dyn_service.wrenches import link_wrenches, on_bodies, on_links, turn
+from dyn_service.rows import Rows
+from dyn_service.wrenches import link_wrenches, on_bodies, on_links
 
 _SINGULAR = 1e-13
 """A joint whose branch inertia is below this share of its rigid one has none: rounding of the subtraction is 1e-15."""
@@ -50,13 +52,14 @@ class Robot(RobotQueries):
         self._description = description
         self._tree = Tree.from_description(description)
         self._weld = weld(self._tree)
+        self._rows = Rows(self._tree, self._weld.tree)
         self._library = KernelLibrary(self._tree)
         self._gravity = np.array(DEFAULT_GRAVITY)
         self._link_index = {name: i for i, name in enumerate(self._tree.links)}
         self._signatures: dict[tuple[str, str, bool], Signature] = {}
         for row in QUERIES.values():
             # A subclass that overrides a method means it; without movable joints there is no kernel to go to at once.
-            if self.nv and getattr(type(self), row.name) is getattr(RobotQueries, row.name):
+            if self.nv and row.inputs and getattr(type(self), row.name) is getattr(RobotQueries, row.name):
                 setattr(self, row.name, self._shortcut(row))
 
     @classmethod
@@ -252,23 +255,6 @@ class Robot(RobotQueries):
 
         return simulate_rheonomic(self, prescribed, q0, v0, tau, dt=dt, steps=steps, **options)
 
-    def constraint_basis(self, joint: str) -> Array:
-        """Directions in which a joint carries load, Newton-Euler (20): (6, 5) in joint axes, (6, 6) for a fixed joint.
-
-        `basis.T @ wrench` are the components of a joint's wrench along them.
-
-        Raises:
-            NotFoundError: There is no joint of that name.
-        """
-        from dyn_service.dynamics.constraint import basis
-
-        if joint not in self.all_joint_names:
-            raise NotFoundError(
-                f"robot '{self.name}' has no joint '{joint}'; its joints are {', '.join(self.all_joint_names)}",
-                path="joint",
-            )
-        return basis(self._tree, self._tree.joints.index(joint))
-
     def evaluate(
         self, query: str, inputs: Mapping[str, Any], options: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
@@ -284,9 +270,8 @@ class Robot(RobotQueries):
         row = row_of(query)
         for name in inputs:
             if name not in row.inputs:
-                raise InvalidArgumentError(
-                    f"{query} has no input '{name}'; its inputs are {', '.join(row.inputs)}", path=f"inputs.{name}"
-                )
+                known = f"its inputs are {', '.join(row.inputs)}" if row.inputs else "it has none"
+                raise InvalidArgumentError(f"{query} has no input '{name}'; {known}", path=f"inputs.{name}")
         for name in row.inputs:
             if inputs.get(name) is None and name not in row.optional:
                 raise InvalidArgumentError(f"{query} needs the input '{name}'", path=f"inputs.{name}")
@@ -294,9 +279,12 @@ class Robot(RobotQueries):
 
     def _evaluate(self, row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
         chosen = checked_options(row, options)
+        if row.constant:
+            return self._constant(row, chosen)
         wrenches = inputs.get("wrenches")
-        signature = self.signature(row, chosen[row.selector] if row.selector else "", wrenches=wrenches is not None)
-        self._refuse_massless(row)
+        method = chosen[row.selector] if row.selector else ""
+        signature = self.signature(row, method, wrenches=wrenches is not None)
+        self._refuse_massless(row, method)
         arguments = {name: self._argument(row, name, inputs.get(name)) for name in row.inputs if name != "wrenches"}
         if wrenches is not None:
             acting = link_wrenches(wrenches, self._link, lambda: self._rotations(arguments["q"]))
@@ -304,8 +292,18 @@ class Robot(RobotQueries):
         arrays = self._run(signature, arguments)
         outputs: dict[str, Any] = dict(zip(row.outputs, arrays, strict=True))
         if chosen.get("frame") == "world":
-            self._turn_to_world(outputs, row, arguments["q"])
-        outputs.update(self._labels(row))
+            self._rows.turn_to_world(outputs, row, self._rotations(arguments["q"]))
+        outputs.update(self._rows.labels(row))
+        if chosen.get("joints") is not None:
+            self._select_joints(outputs, row, chosen["joints"])
+        return outputs
+
+    def _constant(self, row: Query, chosen: Mapping[str, Any]) -> dict[str, Any]:
+        """What does not depend on a state is asked of the tree itself, once per call."""
+        module, _, name = row.kernels[""].partition(".")
+        function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
+        options = {name: value for name, value in chosen.items() if name != "joints"}
+        outputs: dict[str, Any] = {**self._rows.labels(row), **function(self._tree, **options)}
         if chosen.get("joints") is not None:
             self._select_joints(outputs, row, chosen["joints"])
         return outputs
@@ -337,14 +335,12 @@ class Robot(RobotQueries):
         return known
 
     def _sizes(self, *, links: bool) -> dict[str, int]:
-        bodies = self._tree if links else self._weld.tree
-        return {
-            "nq": self.nq,
-            "nv": self.nv,
-            "nl": len(self._tree),
-            "nj": len(self._tree) - 1,
-            "nb": len(bodies),
-        }
+        return self.sizes if links else {**self.sizes, "nb": len(self._weld.tree)}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The dimensions that the shapes in the table speak of, by symbol; `nb` as where bodies are links."""
+        return self._rows.sizes
 
     def _shortcut(self, row: Query) -> Callable[..., Any]:
         """The row's method as a plain function for the common call, without external wrenches and special options.
@@ -374,11 +370,11 @@ class Robot(RobotQueries):
             "full": np.full,
         }
         if row.result_type is not None:
-            labels = self._labels(row)
+            labels = self._rows.labels(row)
             space["named"] = lambda arrays: row.result({**labels, **dict(zip(row.outputs, arrays, strict=True))})
 
         def first_call(*given: Any) -> Any:
-            self._refuse_massless(row)
+            self._refuse_massless(row, method)
             space["kernel"] = self._kernel(self.signature(row, method))
             return space["kernel"](*given)
 
@@ -412,8 +408,8 @@ class Robot(RobotQueries):
             )
         return array
 
-    def _refuse_massless(self, row: Query) -> None:
-        if row.inverts and self.massless_joint is not None:
+    def _refuse_massless(self, row: Query, method: str) -> None:
+        if method in row.inverts and self.massless_joint is not None:
             raise FailedPreconditionError(
                 f"{row.name} has no answer for robot '{self.name}': what moves with joint '{self.massless_joint}' has "
                 "no inertia along it, so no finite effort gives a finite acceleration"
@@ -447,18 +443,6 @@ class Robot(RobotQueries):
         """R_WL of every link, (..., nl, 3, 3)."""
         rotations: Array = self._evaluate(QUERIES["link_poses"], {"q": q}, {})["rotation"]
         return rotations
-
-    def _labels(self, row: Query) -> dict[str, tuple[str, ...]]:
-        names = {"nj": self.all_joint_names, "nl": self.link_names, "nv": self.joint_names}
-        return {label: names[dimension] for label, dimension in row.labels.items()}
-
-    def _turn_to_world(self, outputs: dict[str, Any], row: Query, q: Array) -> None:
-        R = self._rotations(q)
-        for name, spec in row.outputs.items():
-            if spec.turned:
-                of_rows = R[..., 1:, :, :] if spec.shape[0] == "nj" else R  # the root link has no joint
-                parts = np.split(outputs[name], range(3, int(spec.shape[-1]), 3), axis=-1)
-                outputs[name] = np.concatenate([turn(of_rows, part) for part in parts], axis=-1)
 
     def _select_joints(self, outputs: dict[str, Any], row: Query, joints: Sequence[str]) -> None:
         rows = []

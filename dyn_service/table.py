@@ -2,7 +2,8 @@
 
 A parameter whose annotation carries a `Spec` is an input; one without is an option, whose `Literal` names its choices.
 The return annotation is the output, or a dataclass whose fields are the outputs; a field without a `Spec` labels the
-rows of the others. The docstring says what comes back, and `query` adds source equation and kernel.
+rows of the others, as its `Names` say. A method without inputs asks for what is
+constant. The docstring says what comes back, and `query` adds source equation and kernel.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Spec:
     """An input or output: its core shape in dimension symbols, unit, a line of text, and its kind.
 
     `scalar` marks inputs for which one number stands for a vector of equal numbers; `turned` marks outputs made of
-    vectors in link axes, which the option `frame="world"` turns.
+    vectors in link axes, which the option `frame="world"` turns. True: its last axis holds vectors in the axes of the
+    row's link. Else it says of each axis after the first whose axes these are: `row`, `column`, `parent`, "" for none.
     """
 
     shape: tuple[str | int, ...]
@@ -33,12 +35,24 @@ class Spec:
     text: str
     name: str = ""
     scalar: bool = False
-    turned: bool = False
+    turned: bool | tuple[str, ...] = False
     kind: Kind = "plain"
 
     def dims(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The core shape in numbers."""
         return tuple(size if isinstance(size, int) else sizes[size] for size in self.shape)
+
+
+@dataclass(frozen=True)
+class Names:
+    """An output that is a list of names: what the entries along `dimension` are called.
+
+    of: which of the names that they have: those of the `row`, of its `column`, of its `parent`, of its `link`.
+    """
+
+    dimension: str
+    of: str = "row"
+    text: str = "the names of the rows"
 
 
 @dataclass(frozen=True)
@@ -54,10 +68,11 @@ class Option:
 class Query:
     """One row of the table.
 
-    inputs, outputs: by name. optional: the inputs that may be left out. labels: outputs that are lists of names, with
-    the dimension they label. kernels: the function under `dynamics/`, as `module.function`, per choice of `selector`
-    (key "" where there is none). links: the kernel's bodies are the links, fixed joints included; else only what moves.
-    control: control loops ask it, so its kernels are made before they do. inverts: it needs the mass matrix's inverse.
+    inputs, outputs: by name. optional: the inputs that may be left out. labels: outputs that are lists of names.
+    kernels: the function under `dynamics/`, as `module.function`, per choice of `selector` (key "": there is none).
+    links: the kernel's bodies are the links, fixed joints included; else only what moves.
+    control: control loops ask it, so its kernels are made before they do. inverts: the kernels' choices that need the
+    mass matrix's inverse.
     declared, passed: the method's parameters as they stand in a `def`, and in a call that hands them on.
     """
 
@@ -68,11 +83,11 @@ class Query:
     optional: frozenset[str]
     options: Mapping[str, Option]
     outputs: Mapping[str, Spec]
-    labels: Mapping[str, str]
+    labels: Mapping[str, Names]
     kernels: Mapping[str, str]
     links: bool
     control: bool
-    inverts: bool
+    inverts: frozenset[str]
     result_type: type[Any] | None
     declared: str
     passed: str
@@ -81,6 +96,11 @@ class Query:
     def selector(self) -> str | None:
         """The option that chooses among the kernels; None where there is one kernel."""
         return next((o.name for o in self.options.values() if o.choices == tuple(self.kernels)), None)
+
+    @property
+    def constant(self) -> bool:
+        """Whether the answer is the robot's alone, the same at every state: then there is nothing to compile."""
+        return not self.inputs
 
     def result(self, outputs: Mapping[str, Any]) -> Any:
         """The outputs as the method returns them: the array where there is one, else the named result."""
@@ -103,7 +123,7 @@ def query(
     kernel: str | Mapping[str, str],
     links: bool = False,
     control: bool = True,
-    inverts: bool = False,
+    inverts: bool | tuple[str, ...] = False,
 ) -> Callable[[_F], _F]:
     """Makes a declared method a row of the table, and gives it the body that asks `_evaluate` for the answer.
 
@@ -112,11 +132,14 @@ def query(
         kernel: `module.function` under `dynamics/`, or one per choice of an option, its default first.
         links: The function needs one body per link, fixed joints included.
         control: Control loops ask it: its kernels are made ahead of time by `prepare`.
-        inverts: It needs the inverse of the mass matrix, and has no answer where a massless branch moves.
+        inverts: It needs the inverse of the mass matrix, and has no answer where a massless branch moves. Or the
+            choices of kernel of which this is so.
     """
 
     def declare(method: _F) -> _F:
-        row = _row(method, equation, {"": kernel} if isinstance(kernel, str) else dict(kernel), links, control, inverts)
+        kernels = {"": kernel} if isinstance(kernel, str) else dict(kernel)
+        inverting = frozenset(kernels if inverts is True else inverts or ())
+        row = _row(method, equation, kernels, links, control, inverting)
         _ROWS[row.name] = row
         inputs = ", ".join(f"{n!r}: {n}" for n in row.inputs)
         options = ", ".join(f"{n!r}: {n}" for n in row.options)
@@ -134,7 +157,12 @@ def query(
 
 
 def _row(
-    method: Callable[..., Any], equation: str, kernels: Mapping[str, str], links: bool, control: bool, inverts: bool
+    method: Callable[..., Any],
+    equation: str,
+    kernels: Mapping[str, str],
+    links: bool,
+    control: bool,
+    inverts: frozenset[str],
 ) -> Query:
     hints = typing.get_type_hints(method, include_extras=True)
     parameters = inspect.signature(method).parameters
@@ -154,7 +182,7 @@ def _row(
             options[name] = Option(name, parameter.default, choices)
     answer = hints["return"]
     single = _spec(answer)
-    labels: dict[str, str] = {}
+    labels: dict[str, Names] = {}
     if single is not None:
         outputs, result_type = {single.name: single}, None
     else:
@@ -164,7 +192,11 @@ def _row(
         declared = typing.get_type_hints(answer, include_extras=True)
         outputs = {f.name: spec for f in fields(answer) if (spec := _spec(declared[f.name])) is not None}
         first = next(iter(outputs.values()))
-        labels = {f.name: str(first.shape[0]) for f in fields(answer) if f.name not in outputs}
+        labels = {
+            f.name: _names(declared[f.name]) or Names(str(first.shape[0]))
+            for f in fields(answer)
+            if f.name not in outputs
+        }
     declared_parameters, passed = _written(list(parameters.values())[1:])
     return Query(
         name=method.__name__,
@@ -193,6 +225,10 @@ def _written(parameters: Sequence[inspect.Parameter]) -> tuple[str, str]:
         default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
         declared.append(parameter.name + default)
     return ", ".join(declared), ", ".join(f"{p.name}={p.name}" for p in parameters)
+
+
+def _names(hint: Any) -> Names | None:
+    return next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Names)), None)
 
 
 def _spec(hint: Any) -> Spec | None:

@@ -22,7 +22,7 @@ import zmq.asyncio
 from msgspec import UNSET
 from numpy.typing import ArrayLike
 
-from dyn_service.answers import RheonomicTrajectory, SegmentLoads, SegmentMatrices, Trajectory
+from dyn_service.answers import ConstraintBases, RheonomicTrajectory, SegmentLoads, SegmentMatrices, Trajectory
 from dyn_service.client import rheonomic
 from dyn_service.client.core import (
     DEFAULT_TIMEOUT_S,
@@ -351,6 +351,11 @@ class AsyncRemoteRobot(Described):
             "inverse_dynamics", self.name, inputs, {"verify": True}, self.fingerprint, self._timeout_s
         )
         return read_residuals(head)
+
+    async def constraint_basis(self, joint: str) -> Array:
+        """Directions in which a joint carries load, (6, 5) in joint axes, (6, 6) for a fixed joint."""
+        bases: ConstraintBases = await self.constraint_bases(joints=[joint])
+        return bases.of(joint)
 
     async def simulate(
         self,

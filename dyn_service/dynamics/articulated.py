@@ -33,7 +33,7 @@ from dyn_service.dynamics.newton_euler import (
     velocity_products,
     world_acceleration,
 )
-from dyn_service.dynamics.spatial import Inertia, Influence, Mat, _Transposed, row_by_row
+from dyn_service.dynamics.spatial import Inertia, Influence, Mat, _Transposed, column_by_column, row_by_row
 from dyn_service.dynamics.sweeps import Stack, gather, handed_inward, inward, outward
 from dyn_service.model.tree import Tree
 
@@ -46,6 +46,7 @@ class Yielding:
     G: Mat
     K: Mat
 
+    @column_by_column
     def __matmul__(self, V: Mat) -> Mat:
         moved = self.D @ V
         return moved - self.G @ (self.K.T @ moved)
@@ -55,6 +56,7 @@ class Yielding:
         """beta_i^T."""
         return _Transposed(self)
 
+    @column_by_column
     def transposed_matmul(self, F: Mat) -> Mat:
         """beta_i^T F."""
         return self.D.T @ (F - self.K @ (self.G.T @ F))
@@ -130,8 +132,7 @@ def branch_inertias(tree: Tree, q: Mat) -> dict[str, Mat]:
     D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
     branch = branches(tree, D, G, M)
     moving = [i for i in range(len(tree)) if tree.dof[i] >= 0]
-    six = ca.DM.eye(6)
-    beta = [ca.horzcat(*(branch.beta[i] @ six[:, k] for k in range(6))) for i in moving]
+    beta = [branch.beta[i] @ ca.DM.eye(6) for i in moving]
     J = [ca.vertcat(ca.horzcat(b.I, b.H), ca.horzcat(b.H.T, b.m)) for b in (branch.J[i] for i in moving)]
     return {
         "inertia": ca.vertcat(*(row_by_row(block) for block in J)),

@@ -10,6 +10,8 @@ an orthonormal basis: G^T G^ = 0, G^^T G^ = e. Cost: O(N) over links, not bodies
 
 from __future__ import annotations
 
+from typing import Any
+
 import casadi as ca
 import numpy as np
 
@@ -34,6 +36,15 @@ def constraint_forces(
         "wrench": ca.vertcat(*(ca.densify(F[i]) for i in rows)),
         "actuation": ca.vertcat(*(along[i] if tree.dof[i] >= 0 else ca.DM.zeros(1) for i in rows)),
         "constraint": ca.vertcat(*(ca.densify(across[i]) for i in rows)),
+    }
+
+
+def bases(tree: Tree) -> dict[str, Any]:
+    """`basis` (nj, 6, 6), zero beyond the `directions` (nj,) of each named joint."""
+    found = [basis(tree, i) for i, joint in enumerate(tree.joints) if joint]
+    return {
+        "basis": np.array([np.pad(G_hat, ((0, 0), (0, 6 - G_hat.shape[1]))) for G_hat in found]).reshape(-1, 6, 6),
+        "directions": np.array([float(G_hat.shape[1]) for G_hat in found]),
     }
 
 

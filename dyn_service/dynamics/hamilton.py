@@ -22,7 +22,7 @@ import casadi as ca
 from dyn_service.dynamics.articulated import branches, yield_to
 from dyn_service.dynamics.kinematics import free_axes, influences, joint_values, joint_vector, placements
 from dyn_service.dynamics.mass_matrix import entries, solve
-from dyn_service.dynamics.newton_euler import inertias, velocities, world_acceleration
+from dyn_service.dynamics.newton_euler import inertias, joint_loads, velocities, world_acceleration
 from dyn_service.dynamics.spatial import Mat, angular, cross, join, linear
 from dyn_service.dynamics.sweeps import Stack, gather, inward, outward
 from dyn_service.model.tree import Tree
@@ -32,16 +32,56 @@ def system_momentum(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
     """K_i = [H_i; P_i] of each branch, its mass and centre of mass c_i from joint i, body axes, (P.1a-c), (P.2)."""
     D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
     K = inward(tree, D, M @ velocities(tree, D, G, v))
-    composite = gather(tree, M, lambda i, C: D[i].congruence(C))
-    masses = [sum(tree.inertia[k].mass for k in tree.branch(i)) for i in range(len(tree))]
-    # H = m c~: its entries (3, 2), (1, 3), (2, 1) are m c.
-    moments = [ca.vertcat(C.H[2, 1], C.H[0, 2], C.H[1, 0]) for C in composite]
-    centres = [h / m if m else ca.DM(3, 1) for h, m in zip(moments, masses, strict=True)]
+    masses, centres = _centres(tree, D, M)
     return {
         "momentum": ca.vertcat(*map(ca.densify, K)),
         "mass": ca.DM(masses),
         "centre": ca.vertcat(*map(ca.densify, centres)),
     }
+
+
+def _centres(tree: Tree, D: Stack, M: Stack) -> tuple[list[float], list[Mat]]:
+    """Mass and c_i of each branch, (P.1c); c_i is 0 where there is no mass."""
+    composite = gather(tree, M, lambda i, C: D[i].congruence(C))
+    masses = [sum(tree.inertia[k].mass for k in tree.branch(i)) for i in range(len(tree))]
+    # H = m c~: its entries (3, 2), (1, 3), (2, 1) are m c.
+    moments = [ca.vertcat(C.H[2, 1], C.H[0, 2], C.H[1, 0]) for C in composite]
+    return masses, [h / m if m else ca.DM(3, 1) for h, m in zip(moments, masses, strict=True)]
+
+
+def system_momentum_rate(
+    tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: Stack | None = None
+) -> dict[str, Mat]:
+    """Newton's and Euler's laws of every branch, each side of them, (P.1d)-(P.1g); body axes.
+
+        P-dot   = f + sum of f-bar                                      (P.1e)
+        H-dot   = - eta-dot x P + tau + sum of moments about joint i    (P.1g)
+        H^c-dot = tau - c x f + sum of moments about c                  (P.1f)
+        c-dot   = P / m - eta-dot                                       (P.1d)
+
+    tau, f are what the parent exerts at joint i, (13); what acts from outside is weight and wrenches.
+    """
+    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    V = velocities(tree, D, G, v)
+    K = inward(tree, D, M @ V)
+    F, _ = joint_loads(tree, q, v, a, gravity, wrenches)
+    E = inward(tree, D, _applied(tree, D, M, gravity, wrenches))
+    masses, centres = _centres(tree, D, M)
+    none = ca.DM(3, 1)
+    found: dict[str, list[Mat]] = {name: [] for name in ("rate", "centre_rate", "central_momentum", "central_rate")}
+    for V_i, K_i, W, m, c in zip(V, K, F + E, masses, centres, strict=True):
+        eta_dot, P = linear(V_i), linear(K_i)
+        found["rate"].append(W - join(cross(eta_dot, P), none))
+        found["centre_rate"].append(P / m - eta_dot if m else none)
+        found["central_momentum"].append(angular(K_i) - cross(c, P))
+        found["central_rate"].append(angular(W) - cross(c, linear(W)))
+    return {name: ca.vertcat(*map(ca.densify, rows)) for name, rows in {**found, "load": F, "external": E}.items()}
+
+
+def _applied(tree: Tree, D: Stack, M: Stack, gravity: Mat, wrenches: Stack | None) -> Stack:
+    """Y^T F-bar: weight, and the given wrenches, on each body at its joint in its axes."""
+    weight = Stack(-(M_i @ lift) for M_i, lift in zip(M, _lift(tree, D, gravity), strict=True))
+    return weight if wrenches is None else weight + wrenches
 
 
 def momentum(tree: Tree, q: Mat, v: Mat) -> Mat:
@@ -67,9 +107,7 @@ def flow(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: Stack | N
     D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
     v = velocity_from_momentum(tree, q, p)
     V = velocities(tree, D, G, v)
-    load = Stack(-(M_i @ lift) for M_i, lift in zip(M, _lift(tree, D, gravity), strict=True))
-    if wrenches is not None:
-        load = load + wrenches
+    load = _applied(tree, D, M, gravity, wrenches)
     K = inward(tree, D, M @ V)
     turning = Stack(
         join(

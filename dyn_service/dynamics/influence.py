@@ -22,16 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dyn_service.dynamics.topology import nilpotency
 from dyn_service.model.description import Matrix, Vector
 from dyn_service.model.inertia import skew
 from dyn_service.model.tree import Tree
 
+__all__ = ["WorldEquations", "nilpotency", "phi", "psi"]
+
 Blocks = Sequence[Matrix] | NDArray[np.float64]
-
-
-def nilpotency(tree: Tree) -> int:
-    """The m with Phi_A^m = 0 and Phi_A^(m-1) not: the number of bodies on the longest chain from a root."""
-    return max(len(tree.ancestors(i)) for i in range(len(tree)))
 
 
 def phi(tree: Tree, A: Blocks) -> sparse.csr_array:

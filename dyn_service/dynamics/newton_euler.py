@@ -67,11 +67,18 @@ def world_acceleration(gravity: Mat) -> Mat:
 def joint_loads(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: Stack | None = None) -> tuple[Stack, Stack]:
     """F, (13), and G: the load each parent exerts on its child at the joint's origin, in the child's axes."""
     D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    return loads_through(tree, D, G, M, v, a, gravity, wrenches), G
+
+
+def loads_through(
+    tree: Tree, D: Stack, G: Stack, M: Stack, v: Mat, a: Mat, gravity: Mat, wrenches: Stack | None = None
+) -> Stack:
+    """F, (13), with the operators given: their entries may be numbers or symbols."""
     V = velocities(tree, D, G, v)
     A = G @ joint_values(tree, a) + velocity_products(tree, D, G, V, v)
     acceleration = outward(tree, D, A, world=world_acceleration(gravity))
     load = M @ acceleration + velocity_loads(M, V)
-    return inward(tree, D, load if wrenches is None else load - wrenches), G
+    return inward(tree, D, load if wrenches is None else load - wrenches)
 
 
 def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: Stack | None = None) -> Mat:

@@ -13,7 +13,9 @@ a term that is known to vanish costs nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import casadi as ca
@@ -72,6 +74,23 @@ def row_by_row(matrix: Mat) -> Mat:
     return ca.vec(ca.densify(matrix).T)
 
 
+_Product = Callable[[Any, Mat], Mat]
+
+
+def column_by_column(product: _Product) -> _Product:
+    """An operator's product with one six-vector, made to take (6, k): its columns are k six-vectors."""
+
+    @wraps(product)
+    def of_columns(operator: Any, X: Mat) -> Mat:
+        if X.shape[1] == 1:
+            return product(operator, X)
+        if X.shape[1] == 0:
+            return ca.DM(6, 0)
+        return ca.horzcat(*(product(operator, column) for column in ca.horzsplit(X)))
+
+    return of_columns
+
+
 @dataclass(frozen=True, eq=False)
 class Influence:
     """D, from a parent to its child. rotation: R_CP. offset: p_PC in parent axes."""
@@ -79,6 +98,7 @@ class Influence:
     rotation: Mat
     offset: Mat
 
+    @column_by_column
     def __matmul__(self, V: Mat) -> Mat:
         """Motion of the child's origin, where the child moves with its parent as one."""
         turn = angular(V)
@@ -89,6 +109,7 @@ class Influence:
         """D^T: the child's load as its parent feels it."""
         return _Transposed(self)
 
+    @column_by_column
     def transposed_matmul(self, F: Mat) -> Mat:
         """D^T F."""
         force = self.rotation.T @ linear(F)
@@ -128,6 +149,7 @@ class Inertia:
             constant(body.mass * np.eye(3)),
         )
 
+    @column_by_column
     def __matmul__(self, V: Mat) -> Mat:
         return join(self.I @ angular(V) + self.H @ linear(V), self.H.T @ angular(V) + self.m @ linear(V))
 

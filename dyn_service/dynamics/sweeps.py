@@ -4,7 +4,9 @@
     inward    z = Psi_A^T x   solves z = Phi_A^T z + x     z_ip := z_ip + A_i^T z_i            leaves to root
 
 Newton-Euler document, Def. 1, 2, Prop. 1, 2 and the algorithms after (P4). `A` is one operator per body: the influence
-D of a parent on its child, or beta where joints yield (19b). Cost: O(N).
+D of a parent on its child, beta where joints yield (19b), or any matrix: anything with `@` and `.T`. Bodies may have
+vectors of different lengths, x_i (k_i, n) with A_i (k_i, k_ip), and n columns are swept at once: G in place of x gives
+J = Psi_D G. Cost: O(N) per column.
 """
 
 from __future__ import annotations
@@ -49,14 +51,19 @@ def outward(tree: Tree, A: Sequence[Any], x: Sequence[Mat], *, world: Mat | None
     return Stack(z)
 
 
+def handed_outward(tree: Tree, A: Sequence[Any], x: Sequence[Mat]) -> Stack:
+    """z = Phi_A x, (P1): what each body's parent hands it, one step and no further. z_i has the shape of x_i."""
+    return Stack(ca.DM(*x[i].shape) if parent < 0 else A[i] @ x[parent] for i, parent in enumerate(tree.parent))
+
+
 def inward(tree: Tree, A: Sequence[Any], x: Sequence[Mat]) -> Stack:
     """z = Psi_A^T x."""
     return Stack(gather(tree, x, lambda i, z_i: A[i].T @ z_i))
 
 
 def handed_inward(tree: Tree, A: Sequence[Any], x: Sequence[Mat]) -> Stack:
-    """z = Phi_A^T x, (P2): what each body's children hand it, one step and no further."""
-    z: list[Mat] = [ca.DM(6, 1)] * len(tree)
+    """z = Phi_A^T x, (P2): what each body's children hand it, one step and no further. z_i has the shape of x_i."""
+    z: list[Mat] = [ca.DM(*x_i.shape) for x_i in x]
     for i, parent in enumerate(tree.parent):
         if parent >= 0:
             z[parent] = z[parent] + A[i].T @ x[i]

@@ -36,7 +36,7 @@ def update(page: str) -> str:
 
 def _query(row: Query) -> list[str]:
     lines = [f"### `{row.name}`", "", row.summary, "", f"Source: {row.equation}.", ""]
-    lines += ["| input | shape | unit | |", "|---|---|---|---|"]
+    lines += ["| input | shape | unit | |", "|---|---|---|---|"] if row.inputs else ["It takes no inputs."]
     for name, spec in row.inputs.items():
         text = spec.text + ("; may be left out" if name in row.optional else "")
         shape = "map or list of maps" if name == "wrenches" else _shape(spec)
@@ -48,8 +48,7 @@ def _query(row: Query) -> list[str]:
             default = "nil" if option.default is None else f'`"{option.default}"`'
             lines.append(f"| `{option.name}` | {values} | {default} |")
     lines += ["", "| output | shape | unit | |", "|---|---|---|---|"]
-    for name, dimension in row.labels.items():
-        lines.append(f"| `{name}` | list of {dimension} texts | | the names of the rows |")
+    lines += [f"| `{n}` | list of {label.dimension} texts | | {label.text} |" for n, label in row.labels.items()]
     lines += [f"| `{n}` | {_shape(s)} | {_cell(s.unit)} | {_cell(s.text)} |" for n, s in row.outputs.items()]
     return [*lines, ""]
 

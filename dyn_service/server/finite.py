@@ -109,7 +109,7 @@ class Diagnosis:
         lead = found.index[: len(found.index) - len(spec.shape)]
         place = self._place(spec.shape, found.index[len(lead) :])
         return self._explain(
-            f"{self._row.name} gives {found.output}{place} = {found.value}", lead, ask, inverts=self._row.inverts
+            f"{self._row.name} gives {found.output}{place} = {found.value}", lead, ask, inverts=bool(self._row.inverts)
         )
 
     def of_residual(self, found: NotFinite, ask: Callable[[Mapping[str, Any]], Any]) -> DynError:

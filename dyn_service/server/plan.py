@@ -42,7 +42,7 @@ class Plan:
         self._outputs = (*row.labels, *row.outputs)
         self._bytes_per_state = self._state_bytes(sizes)
         self._warm: set[tuple[Any, bool]] = set()
-        small = sizes["nv"] > 0 and self._bytes_per_state <= SLOW_BYTES
+        small = sizes["nv"] > 0 and len(row.inputs) > 0 and self._bytes_per_state <= SLOW_BYTES
         self._state = StatePlan(row, self._ask, sizes, durations) if small else None
         self.models = (UNSET, robot.fingerprint)
         """What a request may name as `model`."""
@@ -65,8 +65,8 @@ class Plan:
         for name, value in raw.items():
             path = paths.get(name)
             if path is None:
-                message = f"{self._row.name} has no input '{name}'; its inputs are {', '.join(paths)}"
-                raise InvalidArgumentError(message, path=f"inputs.{name}")
+                known = f"its inputs are {', '.join(paths)}" if paths else "it has none"
+                raise InvalidArgumentError(f"{self._row.name} has no input '{name}'; {known}", path=f"inputs.{name}")
             if value is not None:
                 inputs[name] = unpack_wrenches(value, path) if name == "wrenches" else unpack_array(value, path)
         if not self._required <= inputs.keys():
@@ -159,6 +159,10 @@ class Plan:
         Raises:
             DynError: What the robot raises.
         """
+        if self._row.constant:
+            raise InvalidArgumentError(
+                f"{self._row.name} takes no state, so there is nothing to verify", path="options.verify"
+            )
         q = inputs["q"]
         still = np.zeros(self._sizes["nv"])
         v, a, gravity = inputs.get("v", still), inputs.get("a"), inputs.get("gravity")

@@ -26,10 +26,7 @@ class Served:
     def __init__(self, robot: Robot, metrics: Metrics) -> None:
         self.robot = robot
         self.description = robot.describe()
-        links = len(robot.link_names)
-        joints = len(self.description["all_joint_names"])
-        sizes = {"nq": robot.nq, "nv": robot.nv, "nl": links, "nj": joints, "nb": links}
-        self.plans = {name: Plan(row, robot, sizes, metrics.short(name)) for name, row in QUERIES.items()}
+        self.plans = {name: Plan(row, robot, robot.sizes, metrics.short(name)) for name, row in QUERIES.items()}
 
 
 class Registry:

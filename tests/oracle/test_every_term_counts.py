@@ -170,7 +170,7 @@ EDITS = [
         "cross(angular(V_i), linear(K_i)),\n        )",
         "0 * linear(K_i),\n        )",
     ),
-    ("H (P.3b): weight", "hamilton", "load = Stack(-(M_i @ lift)", "load = Stack(0 * (M_i @ lift)"),
+    ("H (P.3b): weight", "hamilton", "weight = Stack(-(M_i @ lift)", "weight = Stack(0 * (M_i @ lift)"),
     ("H (6): half", "hamilton", "ca.dot(V_i, M_i @ V_i) / 2", "ca.dot(V_i, M_i @ V_i)"),
     ("PNE 5.6: J_S of the origin", "projected", "turn @ (parent.J_O - skew(p_PC) @ parent.J_R)", "turn @ parent.J_O"),
     ("PNE 5.6: sigma, centrifugal", "projected", " + cross(parent.omega, cross(parent.omega, p_PC))", ""),

@@ -207,6 +207,11 @@ def test_version() -> None:
 
 def test_check() -> None:
     robot = Robot.from_urdf(URDF / "scara.urdf")
+    imported = json.loads(dyn("check", URDF / "scara.urdf", "--no-kernels", "--json").stdout)
+    assert imported == json.loads(json.dumps(robot.receipt.to_dict()))
+    assert imported["certificates"] == {}
+    robot.prepare()
+    assert robot.receipt.certificates.keys() == robot.certificates.keys() != set()
     assert dyn("check", URDF / "scara.urdf").stdout.rstrip("\n") == robot.receipt.render().rstrip("\n")
     found = json.loads(dyn("check", URDF / "scara.urdf", "--json").stdout)
     assert found == json.loads(json.dumps(robot.receipt.to_dict()))

@@ -298,8 +298,11 @@ class TestExamples:
         same(found, np.linalg.solve(M, right))
         same(robot.mass_matrix([x, theta]), M)
 
-    def test_m4_and_n4_symbolically(self) -> None:
-        """The generic sweeps, traced over symbols, are the hand-derived equations term by term."""
+    def test_n4_over_symbols_of_the_state(self) -> None:
+        """The generic sweeps, traced over symbols, are the hand-derived equations term by term.
+
+        With the parameters as symbols too, (M4) and (N4): `test_symbolic.py`.
+        """
         tree = weld(Tree.from_description(read_file(URDF / "cart_pendulum.urdf"))).tree
         q, v, a, g = ca.SX.sym("q", 2), ca.SX.sym("v", 2), ca.SX.sym("a", 2), ca.SX.sym("g")
         cart, bob = tree.inertia

@@ -74,11 +74,16 @@ OPERATIONS = {
     "link_poses": 202,
     "link_motion": 1366,
     "branch_inertias": 1094,
+    "influence_operators-D": 1069,
+    "influence_operators-beta": 3931,
+    "newton_euler_blocks": 781,
+    "mass_matrix_steps": 2995,
     "momentum": 372,
     "velocity_from_momentum-articulated": 1007,
     "velocity_from_momentum-mass_matrix": 1239,
     "momentum_rate": 1589,
     "system_momentum": 1111,
+    "system_momentum_rate": 2855,
     "energy": 831,
     "hamiltonian": 1545,
     "equation_terms": 3419,
@@ -93,7 +98,7 @@ OPERATIONS = {
 """Operations per state on the Panda. They do not depend on the machine; a change that adds any must say so here."""
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", [name for name, row in QUERIES.items() if not row.constant])
 def test_operation_counts(query: str) -> None:
     robot = Robot.from_urdf(URDF / "panda.urdf")
     row = QUERIES[query]

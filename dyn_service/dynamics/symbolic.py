@@ -1,0 +1,206 @@
+"""A robot's equations of motion in symbols: what is derived by hand for small mechanisms, from the sweeps themselves.
+
+    M(q) a + C(q, v) = tau                                                (18), (18b), (18c)
+
+The same sweeps that make the kernels run over symbols, with the bodies' masses, centres, inertias and places of the
+joints as symbols too, and what comes out is handed to SymPy. Of Examples 1 and 2 of the Newton-Euler document come out
+(M4) and (N4). Symbols carry the document's letters and the body's number, from 1, parent first:
+
+    q_i, v_i, a_i, tau_i   joint position, velocity, acceleration, effort       g   magnitude of gravity
+    m_i   mass   s_ix ..   centre of mass from joint i   I_ixx ..   inertia about it   d_ix ..   joint i in its parent
+
+A parameter that is exactly zero on the robot at hand stays zero, which is what keeps the equations readable; turns of
+joint frames stay numbers. Expressions grow fast: up to some three joints they are for reading, beyond for computing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from dyn_service.dynamics.kinematics import free_axes, influences, joint_vector
+from dyn_service.dynamics.newton_euler import loads_through
+from dyn_service.dynamics.spatial import Inertia, Influence, Mat, constant, skew
+from dyn_service.dynamics.sweeps import Stack
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.model.description import Vector
+from dyn_service.model.tree import Tree
+
+try:
+    import sympy
+except ModuleNotFoundError as fault:  # an extra of its own: nothing else here needs it
+    raise ModuleNotFoundError(
+        "equations in symbols need 'sympy', which is left out unless asked for: pip install 'dyn_service[symbolic]'",
+        name="sympy",
+    ) from fault
+
+_AXES = ("x", "y", "z")
+_DYADIC = 1 << 10
+"""Doubles with a denominator up to this are meant as fractions: the 2 of an equation, not a measured number."""
+
+
+@dataclass(frozen=True, eq=False)
+class SymbolicEquations:
+    """M a + C = tau of one robot in SymPy's symbols.
+
+    joints: names, in row order. q, v, a, tau: the symbols of each joint. mass_matrix: (nv, nv). bias: (nv, 1), C, the
+    efforts at zero acceleration, weight included. parameters: this robot's number for each symbol of one, SI units.
+    """
+
+    joints: tuple[str, ...]
+    q: tuple[Any, ...]
+    v: tuple[Any, ...]
+    a: tuple[Any, ...]
+    tau: tuple[Any, ...]
+    mass_matrix: Any
+    bias: Any
+    parameters: Mapping[Any, float]
+
+    def equations(self) -> tuple[Any, ...]:
+        """One `sympy.Eq` per joint: row i of M a + C = tau."""
+        left = self.mass_matrix * sympy.Matrix(self.a) + self.bias
+        return tuple(sympy.Eq(row, effort) for row, effort in zip(left, self.tau, strict=True))
+
+    def with_numbers(self) -> SymbolicEquations:
+        """The same with this robot's numbers in place of the parameters' symbols."""
+        return SymbolicEquations(
+            self.joints,
+            self.q,
+            self.v,
+            self.a,
+            self.tau,
+            self.mass_matrix.subs(self.parameters),
+            self.bias.subs(self.parameters),
+            {},
+        )
+
+
+def equations_of_motion(
+    tree: Tree, *, gravity: Vector | tuple[float, ...] = (0.0, 0.0, -9.81), simplify: bool = True
+) -> SymbolicEquations:
+    """The equations of motion of a tree in symbols, (18).
+
+    Args:
+        tree: Usually `Robot.bodies.tree`, one body per movable joint; with `Robot.tree` each link has its own symbols.
+        gravity: (3,) m/s^2 in world axes: its direction stays, its magnitude becomes the symbol g.
+        simplify: Whether to expand and gather what sines and cosines allow, entry by entry: seconds for two joints,
+            minutes for four.
+
+    Raises:
+        InvalidArgumentError: `gravity` is not three finite numbers.
+    """
+    direction = np.asarray(gravity, dtype=float)
+    if direction.shape != (3,) or not np.isfinite(direction).all():
+        raise InvalidArgumentError(f"gravity must be 3 finite numbers, found {gravity!r}", path="gravity")
+    strength = float(np.linalg.norm(direction))
+    parameters = _Parameters()
+    pull = constant(direction / strength) * parameters.symbol("g", strength) if strength else ca.DM(3, 1)
+    M = Stack(_inertia(parameters, i, body) for i, body in enumerate(tree.inertia, start=1))
+    q, v, a = (ca.SX.sym(name, tree.nv) for name in ("q", "v", "a"))
+    D = Stack(
+        Influence(D_i.rotation, D_i.offset - constant(origin) + parameters.vector(f"d_{i}", origin))
+        for i, (D_i, origin) in enumerate(zip(influences(tree, q), tree.origin, strict=True), start=1)
+    )
+    G = free_axes(tree)
+    F = loads_through(tree, D, G, M, v, a, pull)
+    tau = ca.SX(joint_vector(tree, G.T @ F))
+    bias = ca.substitute(tau, a, ca.DM.zeros(tree.nv))
+    symbols = {name: [sympy.Symbol(f"{name}_{k + 1}", real=True) for k in range(tree.nv)] for name in "qva"}
+    named = [*symbols["q"], *symbols["v"], *(sympy.Symbol(name, real=True) for name in parameters.names)]
+    given = ca.vertcat(q, v, *parameters.symbols)
+    entries = _to_sympy(ca.vertcat(ca.vec(ca.jacobian(tau, a)), bias), given, named)
+    if simplify:
+        entries = [sympy.trigsimp(sympy.expand(entry)) for entry in entries]
+    square = tree.nv * tree.nv
+    return SymbolicEquations(
+        joints=tree.movable_joints,
+        q=tuple(symbols["q"]),
+        v=tuple(symbols["v"]),
+        a=tuple(symbols["a"]),
+        tau=tuple(sympy.Symbol(f"tau_{k + 1}", real=True) for k in range(tree.nv)),
+        mass_matrix=sympy.Matrix(tree.nv, tree.nv, entries[:square]),  # symmetric: by columns is by rows
+        bias=sympy.Matrix(tree.nv, 1, entries[square:]),
+        parameters=dict(zip(named[2 * tree.nv :], parameters.values, strict=True)),
+    )
+
+
+class _Parameters:
+    """The symbols given out so far, and the robot's number for each."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.symbols: list[Mat] = []
+        self.values: list[float] = []
+
+    def symbol(self, name: str, value: float) -> Mat:
+        """A symbol, or zero where the number is."""
+        if value == 0.0:
+            return ca.SX(1, 1)
+        self.names.append(name)
+        self.symbols.append(ca.SX.sym(name))
+        self.values.append(float(value))
+        return self.symbols[-1]
+
+    def vector(self, name: str, values: Vector) -> Mat:
+        """(3, 1)."""
+        return ca.vertcat(*(self.symbol(name + axis, value) for axis, value in zip(_AXES, values, strict=True)))
+
+
+def _inertia(parameters: _Parameters, i: int, body: Any) -> Inertia:
+    """M_i, (16), in symbols."""
+    mass, s = parameters.symbol(f"m_{i}", body.mass), parameters.vector(f"s_{i}", body.com)
+    about = ca.SX(3, 3)
+    size = float(np.abs(body.about_com).max())
+    for row in range(3):
+        for column in range(row, 3):
+            # What is left of moving the inertia to the centre of mass and back is no parameter.
+            value = float(body.about_com[row, column])
+            value = value if abs(value) > 1e-14 * size else 0.0
+            about[row, column] = about[column, row] = parameters.symbol(f"I_{i}{_AXES[row]}{_AXES[column]}", value)
+    return Inertia(ca.sparsify(about) - mass * skew(s) @ skew(s), mass * skew(s), mass * ca.DM.eye(3))
+
+
+_OPERATIONS: dict[int, Callable[..., Any]] = {
+    ca.OP_ASSIGN: lambda x: x,
+    ca.OP_ADD: lambda x, y: x + y,
+    ca.OP_SUB: lambda x, y: x - y,
+    ca.OP_MUL: lambda x, y: x * y,
+    ca.OP_DIV: lambda x, y: x / y,
+    ca.OP_NEG: lambda x: -x,
+    ca.OP_SQ: lambda x: x**2,
+    ca.OP_TWICE: lambda x: 2 * x,
+    ca.OP_INV: lambda x: 1 / x,
+    ca.OP_SIN: sympy.sin,
+    ca.OP_COS: sympy.cos,
+}
+
+
+def _to_sympy(expression: Mat, given: Mat, named: list[Any]) -> list[Any]:
+    """The entries of a column, with `named` in place of the entries of `given`."""
+    function = ca.Function("expression", [given], [ca.densify(expression)])
+    work: dict[int, Any] = {}
+    entries: list[Any] = [sympy.Integer(0)] * expression.shape[0]
+    for k in range(function.n_instructions()):
+        operation, inputs, outputs = (
+            function.instruction_id(k),
+            function.instruction_input(k),
+            function.instruction_output(k),
+        )
+        if operation == ca.OP_CONST:
+            work[outputs[0]] = _number(function.instruction_constant(k))
+        elif operation == ca.OP_INPUT:
+            work[outputs[0]] = named[inputs[1]]
+        elif operation == ca.OP_OUTPUT:
+            entries[outputs[1]] = work[inputs[0]]
+        else:
+            work[outputs[0]] = _OPERATIONS[operation](*(work[n] for n in inputs))
+    return entries
+
+
+def _number(value: float) -> Any:
+    numerator, denominator = value.as_integer_ratio()
+    return sympy.Rational(numerator, denominator) if denominator <= _DYADIC else sympy.Float(value)

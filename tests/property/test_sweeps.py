@@ -1,0 +1,94 @@
+"""The sweeps are the operators they stand for, (P1)-(P4): random trees, blocks of any width, several columns at once.
+
+Numbers, not symbols: the sweeps work on CasADi matrices, and DM is one of them.
+"""
+
+from __future__ import annotations
+
+import casadi as ca
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dyn_service.dynamics.articulated import branches
+from dyn_service.dynamics.influence import phi, psi
+from dyn_service.dynamics.kinematics import free_axes, influences
+from dyn_service.dynamics.newton_euler import inertias
+from dyn_service.dynamics.sweeps import Stack, handed_inward, handed_outward, inward, outward
+from dyn_service.model.tree import Tree
+from dyn_service.model.urdf import read_text
+from tests.random_robots import random_urdf
+
+ROUNDING = 1e-12
+"""Relative to the largest number on either side: sums of at most some hundred products, in another order."""
+
+
+def tree_of(seed: int) -> Tree:
+    return Tree.from_description(read_text(random_urdf(seed, movable=1 + seed % 9, bushy=0.7)))
+
+
+def stack(rng: np.random.Generator, rows: list[int], columns: int) -> list[np.ndarray]:
+    return [rng.normal(size=(k, columns)) for k in rows]
+
+
+def swept(z: Stack) -> np.ndarray:
+    return np.vstack([np.array(ca.DM(z_i)) for z_i in z])
+
+
+def close(found: np.ndarray, expected: np.ndarray, scale: float = 0.0) -> None:
+    assert found.shape == expected.shape
+    largest = max(scale, np.abs(expected).max(initial=0.0), np.abs(found).max(initial=0.0))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING * max(1.0, largest))
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), width=st.integers(1, 8), columns=st.integers(1, 5))
+def test_sweeps_are_the_explicit_operators(seed: int, width: int, columns: int) -> None:
+    """Psi_A x, Psi_A^T x, Phi_A x and Phi_A^T x for blocks (width, width) and x of several columns."""
+    tree, rng = tree_of(seed), np.random.default_rng(seed)
+    A = stack(rng, [width] * len(tree), width)
+    x = stack(rng, [width] * len(tree), columns)
+    given_A, given_x = [ca.DM(block) for block in A], [ca.DM(block) for block in x]
+    whole = np.vstack(x)
+    close(swept(outward(tree, given_A, given_x)), psi(tree, A) @ whole)  # (P3)
+    close(swept(inward(tree, given_A, given_x)), psi(tree, A).T @ whole)  # (P4): the transpose, not another operator
+    close(swept(handed_outward(tree, given_A, given_x)), phi(tree, A) @ whole)  # (P1)
+    close(swept(handed_inward(tree, given_A, given_x)), phi(tree, A).T @ whole)  # (P2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), columns=st.integers(1, 4))
+def test_adjointness_where_each_body_has_its_own_width(seed: int, columns: int) -> None:
+    """<Psi x, y> = <x, Psi^T y> and <Phi x, y> = <x, Phi^T y> with A_i (k_i, k_ip), bodies of different lengths."""
+    tree, rng = tree_of(seed), np.random.default_rng(seed)
+    width = [int(k) for k in rng.integers(1, 7, len(tree))]
+    A = [
+        ca.DM(rng.normal(size=(k, width[parent] if parent >= 0 else k)))
+        for k, parent in zip(width, tree.parent, strict=True)
+    ]
+    x, y = ([ca.DM(block) for block in stack(rng, width, columns)] for _ in range(2))
+    for forward, backward in ((outward, inward), (handed_outward, handed_inward)):
+        there, back = swept(forward(tree, A, x)), swept(backward(tree, A, y))
+        size = float(np.linalg.norm(there) * np.linalg.norm(swept(Stack(y))) + 1.0)
+        close(np.sum(there * swept(Stack(y))), np.sum(swept(Stack(x)) * back), size)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), columns=st.integers(0, 4))
+def test_influence_inertia_and_yielding_act_on_columns(seed: int, columns: int) -> None:
+    """The robot's own operators on (6, k) are their action on each column, and transposed they are adjoint."""
+    tree, rng = tree_of(seed), np.random.default_rng(seed)
+    D, G, M = influences(tree, ca.DM(rng.normal(size=tree.nv))), free_axes(tree), inertias(tree)
+    x, y = ([ca.DM(block) for block in stack(rng, [6] * len(tree), columns)] for _ in range(2))
+    for A in (D, branches(tree, D, G, M).beta):
+        there, back = swept(outward(tree, A, x)), swept(inward(tree, A, y))
+        one_by_one = [swept(outward(tree, A, [x_i[:, k] for x_i in x])) for k in range(columns)]
+        close(there, np.hstack(one_by_one) if columns else np.zeros((6 * len(tree), 0)))
+        size = float(np.linalg.norm(there) * np.linalg.norm(swept(Stack(y))) + 1.0)
+        close(np.sum(there * swept(Stack(y))), np.sum(swept(Stack(x)) * back), size)
+    close(
+        swept(M @ Stack(x)),
+        np.hstack([swept(M @ Stack(x_i[:, k] for x_i in x)) for k in range(columns)])
+        if columns
+        else np.zeros((6 * len(tree), 0)),
+    )

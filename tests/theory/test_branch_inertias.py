@@ -1,0 +1,152 @@
+"""What (19b) and (20) are made of, by value: J, R, K, beta of `branch_inertias`, R and G^T C G of `joint_inertias`, and
+the order of the constraint basis' columns.
+
+The expected numbers are the document's equations in world axes (`WorldEquations`, held by tests of (18) and (19b) of
+their own) and closed forms. The robots have skew axes, prismatic joints, turned frames and branches, so that no
+transpose, swap, inverse or sign can pass for what was asked.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dyn_service.dynamics.articulated import joint_inertias
+from dyn_service.dynamics.constraint import basis
+from dyn_service.dynamics.influence import WorldEquations
+from dyn_service.robot import Robot
+from tests.conftest import URDF
+from tests.random_robots import random_urdf
+from tests.theory.test_newton_euler import GRAVITY, same
+
+CONDITIONED = 1e-10
+"""Relative to the largest entry: J loses what the joints give way to, whose share of it is at most some thousand times
+what is left on these robots, so 1e-16 becomes 1e-13; and a factor for the sums over the branch."""
+
+
+@pytest.fixture(scope="module", params=range(8))
+def moved(request: pytest.FixtureRequest) -> tuple[Robot, np.ndarray, WorldEquations]:
+    robot = Robot.from_urdf(random_urdf(300 + request.param, movable=7, bushy=0.6))
+    q = np.random.default_rng(request.param).normal(size=robot.nv)
+    return robot, q, WorldEquations(robot.tree, q, 0 * q, GRAVITY)
+
+
+def turned(rotation: np.ndarray) -> np.ndarray:
+    """diag(R, R): six-vectors in the link's axes into world axes."""
+    return np.kron(np.eye(2), rotation)
+
+
+def test_the_robots_are_skew_enough() -> None:
+    """Both kinds of joint, bodies with several children, and axes that no frame is aligned with."""
+    trees = [Robot.from_urdf(random_urdf(300 + k, movable=7, bushy=0.6)).tree for k in range(8)]
+    assert {motion for tree in trees for motion in tree.motion} == {"revolute", "prismatic", "fixed"}
+    assert any(len(children) > 1 for tree in trees for children in tree.children)
+    assert all(np.abs(tree.axis[i]).min() > 1e-3 for tree in trees for i, k in enumerate(tree.dof) if k >= 0)
+
+
+def test_19b_factors_at_every_joint(moved: tuple) -> None:
+    """J_i, R_i, K_i, beta_i in link axes are those of the document turned from world axes."""
+    robot, q, world = moved
+    found = robot.branch_inertias(q)
+    J, R, K, beta = world.branches
+    assert found.joints == robot.joint_names
+    for k, name in enumerate(found.joints):
+        i = robot.tree.joints.index(name)
+        parent = robot.tree.parent[i]
+        X = turned(world.rotation[i])
+        X_parent = turned(world.rotation[parent])
+        same(X @ found.inertia[k] @ X.T, J[i], CONDITIONED)
+        same(found.inertia[k], found.inertia[k].T)
+        assert found.resistance[k] == pytest.approx(R[k], rel=CONDITIONED)
+        same(X @ found.gain[k], K[i], CONDITIONED)
+        same(X @ found.influence[k] @ X_parent.T, beta[i], CONDITIONED)
+        # None of these would be the same the other way round: the comparison above could not be passed by accident.
+        if parent > 0:
+            assert np.abs(beta[i] - beta[i].T).max() > 1e-3
+        assert np.abs(J[i][:3, 3:] - J[i][3:, :3]).max() > 1e-3
+        assert abs(R[k] - 1.0 / R[k]) > 1e-3
+        assert np.abs(K[i]).max() > 1e-3
+
+
+def test_19b_definitions_hold_among_the_answers(moved: tuple) -> None:
+    """R = G^T J G, K = J G / R and G^T K = 1 (so K has a sign), beta = (e - G K^T) D, J of a leaf is its M."""
+    robot, q, world = moved
+    found = robot.branch_inertias(q)
+    for k, name in enumerate(found.joints):
+        i = robot.tree.joints.index(name)
+        X = turned(world.rotation[i])
+        G = X.T @ world.axes[i]
+        assert found.resistance[k] == pytest.approx(G @ found.inertia[k] @ G, rel=CONDITIONED)
+        same(found.gain[k], found.inertia[k] @ G / found.resistance[k], CONDITIONED)
+        assert G @ found.gain[k] == pytest.approx(1.0, rel=CONDITIONED)
+        # Whatever the parent does, a yielding joint passes no motion against K: K^T beta = 0.
+        same(found.gain[k] @ found.influence[k], np.zeros(6), CONDITIONED)
+        if not robot.tree.children[i]:
+            same(X @ found.inertia[k] @ X.T, world.M[i], CONDITIONED)
+
+
+def test_19b_closed_form_of_the_pendulum_on_a_cart() -> None:
+    """R_2 = I + m L^2, R_1 = m_1 + m_2 - (m_2 L cos)^2 / R_2: Schur's complement of (N4)."""
+    robot = Robot.from_urdf(URDF / "cart_pendulum.urdf")
+    m1, m2, L, I = 2.0, 1.2, 0.5, 0.10025
+    for theta in (0.0, 0.4, 1.3, -2.2):
+        found = robot.branch_inertias([0.2, theta])
+        R2 = I + m2 * L**2
+        coupling = m2 * L * np.cos(theta)
+        np.testing.assert_allclose(found.resistance, [m1 + m2 - coupling**2 / R2, R2], rtol=1e-13)
+        # Axis (0 -1 0), centre at (0 0 -L): an effort at the hinge pushes the bar's centre along its x.
+        np.testing.assert_allclose(found.gain[1], [0, -1, 0, m2 * L / R2, 0, 0], atol=1e-14)
+        H = found.inertia[1][:3, 3:]  # m s~ with s = (0 0 -L)
+        np.testing.assert_allclose(H, m2 * np.array([[0, L, 0], [-L, 0, 0], [0, 0, 0]]), atol=1e-14)
+        np.testing.assert_allclose(found.inertia[1][3:, :3], H.T, atol=1e-14)
+
+
+def test_joint_inertias_yielding_and_holding(moved: tuple) -> None:
+    """R_i, and the diagonal of M: what a joint meets while those outward of it yield, and while they hold."""
+    robot, q, world = moved
+    yielding, holding = joint_inertias(robot.tree, q)
+    np.testing.assert_allclose(yielding, world.branches[1], rtol=CONDITIONED)
+    np.testing.assert_allclose(holding, np.diag(world.mass_matrix), rtol=1e-12)
+    # Children count: a body with some on it meets more than itself alone, and less while they yield.
+    for i, k in enumerate(robot.tree.dof):
+        if k >= 0 and any(robot.tree.dof[j] >= 0 for j in robot.tree.branch(i)[1:]):
+            alone = world.axes[i] @ world.M[i] @ world.axes[i]
+            assert holding[k] > 1.001 * alone
+            assert holding[k] > yielding[k] > alone * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("motion", ["revolute", "prismatic", "fixed"])
+def test_20_order_of_the_basis_columns(motion: str) -> None:
+    """Torques first, then forces: two and three where a joint turns, three and two where it slides."""
+    zero, three = np.zeros((3, 3)), np.eye(3)
+    seen = 0
+    for seed in range(300, 308):
+        tree = Robot.from_urdf(random_urdf(seed, movable=7, bushy=0.6)).tree
+        for i in range(1, len(tree)):
+            if tree.motion[i] != motion:
+                continue
+            seen += 1
+            G_hat, axis = basis(tree, i), tree.axis[i]
+            if motion == "fixed":
+                np.testing.assert_array_equal(G_hat, np.eye(6))
+                continue
+            across = G_hat[:3, :2] if motion == "revolute" else G_hat[3:, 3:]
+            same(across.T @ across, np.eye(2))
+            same(axis @ across, np.zeros(2))
+            if motion == "revolute":
+                expected = np.block([[across, zero], [np.zeros((3, 2)), three]])
+            else:
+                expected = np.block([[three, np.zeros((3, 2))], [zero, across]])
+            np.testing.assert_array_equal(G_hat, expected)
+    assert seen > 3
+
+
+def test_20_components_of_a_slider_are_torques_then_forces() -> None:
+    """The slide of the cart carries moments in the first three components, forces across it in the last two."""
+    robot = Robot.from_urdf(URDF / "cart_pendulum.urdf")
+    q, v, tau = np.array([0.1, 0.7]), np.array([0.3, 0.8]), np.array([1.0, 0.0])
+    loads = robot.constraint_forces(q, v, tau)
+    row = loads.joints.index("cart_slide")
+    components = robot.constraint_basis("cart_slide").T @ loads.wrench[row]
+    same(components[:3], loads.wrench[row, :3])
+    assert np.linalg.norm(components[3:]) == pytest.approx(np.linalg.norm(loads.wrench[row, 4:]), rel=1e-13)

@@ -1,0 +1,274 @@
+"""Newton-Euler document: the operators, blocks and topology as queries, under their numbers.
+
+The expected numbers are `WorldEquations` on the tree of moving bodies, which shares no code with the kernels, and the
+matrices that the document prints for its examples.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dyn_service.dynamics.influence import WorldEquations, nilpotency, phi, psi
+from dyn_service.errors import FailedPreconditionError, NotFoundError
+from dyn_service.robot import Robot
+from tests.conftest import ROBOTS, URDF
+from tests.random_robots import random_urdf
+from tests.theory.test_newton_euler import GRAVITY, same, star
+
+OF_DOCUMENT = np.kron(np.eye(2), [[1, 0, 0], [0, 0, 1], [0, -1, 0]])
+"""Six-vectors in our world axes into the document's: its x, y, z are our x, z, -y in the files of its examples."""
+
+PRODUCTS = 1e-11
+"""Relative to the largest entry: beta's products lose what joints give way to, some hundred times what is left."""
+
+
+@pytest.fixture(scope="module", params=range(6))
+def state(request: pytest.FixtureRequest) -> tuple[Robot, np.ndarray, np.ndarray, WorldEquations]:
+    robot = Robot.from_urdf(random_urdf(500 + request.param, movable=6, bushy=0.6))
+    q, v = np.random.default_rng(request.param).normal(size=(2, robot.nv))
+    return robot, q, v, WorldEquations(robot.bodies.tree, q, v, GRAVITY)
+
+
+def turned(world: WorldEquations) -> np.ndarray:
+    """diag of diag(R_i, R_i): six-vectors of all bodies in their own axes into world axes."""
+    return sparse.block_diag([np.kron(np.eye(2), R) for R in world.rotation]).toarray()
+
+
+class TestOperators:
+    @pytest.mark.parametrize("operator", ["D", "beta"])
+    def test_def_1_and_p3_in_world_axes(self, state: tuple, operator: str) -> None:
+        """Phi_A and Psi_A for A = D, (4), and A = beta, (19b)."""
+        robot, q, _, world = state
+        A = world.D if operator == "D" else world.branches[3]
+        Phi, Psi = robot.influence_operators(q, operator=operator, frame="world").dense()
+        same(Phi, phi(world.tree, A), PRODUCTS)
+        same(Psi, psi(world.tree, A), PRODUCTS)
+
+    @pytest.mark.parametrize("operator", ["D", "beta"])
+    def test_body_axes_are_world_axes_turned_on_both_sides(self, state: tuple, operator: str) -> None:
+        robot, q, _, world = state
+        X = turned(world)
+        body = robot.influence_operators(q, operator=operator).dense()
+        for found, expected in zip(
+            body, robot.influence_operators(q, operator=operator, frame="world").dense(), strict=True
+        ):
+            same(X @ found @ X.T, expected, PRODUCTS)
+
+    @pytest.mark.parametrize("operator", ["D", "beta"])
+    def test_p3_and_p4_series_and_inverse(self, state: tuple, operator: str) -> None:
+        """Psi = e + Phi + ... + Phi^(m-1) = (e - Phi)^-1, Phi^m = 0 with m of the topology."""
+        robot, q, *_ = state
+        Phi, Psi = robot.influence_operators(q, operator=operator).dense()
+        m, e = int(robot.topology().nilpotency), np.eye(6 * robot.nv)
+        assert np.abs(np.linalg.matrix_power(Phi, m - 1)).max() > 0.0
+        assert np.abs(np.linalg.matrix_power(Phi, m)).max() == 0.0
+        same(sum(np.linalg.matrix_power(Phi, k) for k in range(m)), Psi, PRODUCTS)
+        same((e - Phi) @ Psi, e, PRODUCTS)
+        same(Psi.T @ (e - Phi.T), e, PRODUCTS)
+
+    def test_places_are_the_topology(self, state: tuple) -> None:
+        robot, q, *_ = state
+        found, tree = robot.influence_operators(q), robot.topology()
+        link = dict(zip(tree.joints, tree.links, strict=True))
+        places = {(link[row], link[column]) for row, column in zip(found.rows, found.columns, strict=True)}
+        assert places == {(i, j) for i in tree.links for j in tree.ancestors_of(i)}
+        assert len(found.rows) == len(places) == robot.sizes["na"]
+        for joint, parent, block in zip(found.joints, found.parents, found.phi, strict=True):
+            assert (link[parent] if parent else None) == tree.parent_of(link[joint])
+            assert (np.abs(block).max() > 0.0) == bool(parent)
+
+    def test_7_and_13_are_products_with_them(self, state: tuple) -> None:
+        """V = Psi_D G v, and tau = G^T Psi_D^T (M Psi_D G a + ...) at rest without weight is (18c) times a."""
+        robot, q, v, _ = state
+        _, Psi = robot.influence_operators(q).dense()
+        blocks = robot.newton_euler_blocks(q, v)
+        G = np.zeros((6 * robot.nv, robot.nv))
+        for k, axis in enumerate(blocks.free_axis):
+            G[6 * k : 6 * k + 6, k] = axis
+        M = sparse.block_diag(list(blocks.inertia)).toarray()
+        same(G.T @ Psi.T @ M @ Psi @ G, robot.mass_matrix(q), 1e-12)
+        A, B = blocks.velocity_products.ravel(), blocks.velocity_loads.ravel()
+        same(G.T @ Psi.T @ (M @ Psi @ A + B), robot.bias_forces(q, v, gravity=(0, 0, 0)), 1e-11)  # (18b)
+
+    def test_19b_is_a_product_with_them(self, state: tuple) -> None:
+        """[e - K^T Phi_D Psi_beta G] R^-1 [e - G^T Psi_beta^T Phi_D^T K] is the inverse of the mass matrix."""
+        robot, q, v, _ = state
+        Phi, _ = robot.influence_operators(q).dense()
+        _, Psi = robot.influence_operators(q, operator="beta").dense()
+        branch, axes = robot.branch_inertias(q), robot.newton_euler_blocks(q, v).free_axis
+        G, K = np.zeros((2, 6 * robot.nv, robot.nv))
+        for k in range(robot.nv):
+            G[6 * k : 6 * k + 6, k], K[6 * k : 6 * k + 6, k] = axes[k], branch.gain[k]
+        left = np.eye(robot.nv) - K.T @ Phi @ Psi @ G
+        # The condition number of these mass matrices is below 1e4.
+        same(left @ np.diag(1 / branch.resistance) @ left.T @ robot.mass_matrix(q), np.eye(robot.nv), 1e-10)
+
+    def test_batches(self, state: tuple) -> None:
+        robot, q, *_ = state
+        many = robot.influence_operators(np.stack([q, 2 * q, 3 * q]), frame="world").dense()
+        for whole, one in zip(many, robot.influence_operators(2 * q, frame="world").dense(), strict=True):
+            np.testing.assert_array_equal(whole[1], one)
+
+    def test_massless_mover_has_d_and_no_beta(self) -> None:
+        robot = Robot.from_urdf(
+            '<robot name="r"><link name="a"/><link name="b"/>'
+            '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint></robot>'
+        )
+        same(robot.influence_operators([0.1]).dense()[1], np.eye(6))
+        with pytest.raises(FailedPreconditionError, match="influence_operators has no answer for robot 'r'"):
+            robot.influence_operators([0.1], operator="beta")
+
+    def test_robot_that_cannot_move(self) -> None:
+        robot = Robot.from_urdf('<robot name="brick"><link name="a"/></robot>')
+        Phi, Psi = robot.influence_operators(np.zeros((4, 0)), frame="world").dense()
+        assert Phi.shape == Psi.shape == (4, 0, 0)
+        assert robot.topology().nilpotency == 0
+        assert robot.topology(bodies="links").nilpotency == 1
+
+
+class TestBlocks:
+    def test_1_to_17_in_world_axes(self, state: tuple) -> None:
+        """S (1), A-bar (2), D and G (4), A (5a), M-bar and B-bar (11), M (16), B (17) of every moving body."""
+        robot, q, v, world = state
+        found = robot.newton_euler_blocks(q, v, frame="world")
+        assert found.joints == robot.joint_names
+        moving = np.array([parent >= 0 for parent in world.tree.parent])
+        same(found.influence[moving], world.D[moving])
+        assert not found.influence[~moving].any()
+        same(found.free_axis, world.axes)
+        same(found.centre_lever, world.S)
+        same(found.velocity_products, world.A, 1e-11)
+        same(found.inertia, world.M)
+        same(found.centre_inertia, world.M_bar)
+        same(found.velocity_loads, world.B, 1e-11)
+        omega = world.velocity[:, :3]
+        same(found.centre_velocity_products[:, 3:], np.cross(omega, np.cross(omega, world.s)), 1e-11)
+        assert not found.centre_velocity_products[:, :3].any()
+        spin = np.cross(omega, np.einsum("nij,nj->ni", world.inertia_about_com, omega))
+        same(found.centre_velocity_loads[:, :3], spin, 1e-11)
+        assert not found.centre_velocity_loads[:, 3:].any()
+
+    @pytest.mark.parametrize("frame", ["body", "world"])
+    def test_16_and_17_from_the_blocks_about_the_centre(self, state: tuple, frame: str) -> None:
+        """M = S^T M-bar S and B = S^T M-bar A-bar + B-bar, in whichever axes."""
+        robot, q, v, _ = state
+        x = robot.newton_euler_blocks(q, v, frame=frame)
+        S_T = np.swapaxes(x.centre_lever, 1, 2)
+        same(S_T @ x.centre_inertia @ x.centre_lever, x.inertia)
+        B = np.einsum("nij,njk,nk->ni", S_T, x.centre_inertia, x.centre_velocity_products) + x.centre_velocity_loads
+        same(B, x.velocity_loads, 1e-11)
+
+    def test_body_axes_hold_what_is_constant(self, state: tuple) -> None:
+        """G, S, M and M-bar do not depend on the state where the body's own axes are taken."""
+        robot, q, v, _ = state
+        here, there = robot.newton_euler_blocks(q, v), robot.newton_euler_blocks(3 * q, -v)
+        for name in ("free_axis", "centre_lever", "inertia", "centre_inertia"):
+            np.testing.assert_array_equal(getattr(here, name), getattr(there, name))
+
+    def test_18c_in_three_steps(self, state: tuple) -> None:
+        """J = Psi_D G, Q = M J, J^T Q: each against the document's, and the last against the compiled mass matrix."""
+        robot, q, _, world = state
+        found = robot.mass_matrix_steps(q, frame="world")
+        J = (world.Psi @ world.G).toarray()
+        same(found.jacobian.reshape(-1, robot.nv), J)
+        same(found.momenta.reshape(-1, robot.nv), sparse.block_diag(list(world.M)) @ J)
+        same(found.mass_matrix, world.mass_matrix)
+        same(found.mass_matrix, robot.mass_matrix(q))
+        body = robot.mass_matrix_steps(q)
+        same(turned(world) @ body.jacobian.reshape(-1, robot.nv), J)
+        same(turned(world) @ body.momenta.reshape(-1, robot.nv), found.momenta.reshape(-1, robot.nv))
+
+    @pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
+    def test_18c_in_three_steps_on_our_robots(self, path: object) -> None:
+        robot = Robot.from_urdf(path)
+        q = np.random.default_rng(0).normal(size=robot.nv)
+        same(robot.mass_matrix_steps(q).mass_matrix, robot.mass_matrix(q))
+
+
+class TestTopology:
+    def test_fig_2(self) -> None:
+        """Every set that Fig. 2 prints, by the numbers in the bodies' names."""
+        tree = Robot.from_urdf(URDF / "ten_body_tree.urdf").topology()
+
+        def numbers(names: tuple[str, ...]) -> set[int]:
+            return {int(name.removeprefix("body_")) for name in names}
+
+        assert numbers(tree.ancestors_of("body_2")) == {2, 1}
+        assert numbers(tree.ancestors_of("body_5")) - {5} == {3, 1}
+        assert numbers(tree.ancestors_of("body_6")) == {6, 5, 3, 1}
+        assert numbers(tree.ancestors_of("body_10")) == {10, 9, 1}
+        assert numbers(tree.branch_of("body_1")) == set(range(1, 11))
+        assert numbers(tree.branch_of("body_2")) == {2}
+        assert numbers(tree.branch_of("body_3")) == set(range(3, 9))
+        assert numbers(tree.branch_of("body_4")) == {4, 7, 8}
+        assert numbers(tree.children_of("body_1")) == {2, 3, 9}
+        for leaf in (2, 6, 8, 10):
+            assert tree.children_of(f"body_{leaf}") == ()
+        assert numbers(tree.children_of("body_3")) == {4, 5}
+        assert numbers(tree.children_of("body_4")) == {7}
+        assert tree.parent_of("body_1") is None
+        assert tree.parent_of("body_8") == "body_7"
+        assert tree.nilpotency == 5
+        with pytest.raises(NotFoundError, match="there is no body 'body_11' here; the bodies are body_1, "):
+            tree.branch_of("body_11")
+
+    def test_fig_3(self) -> None:
+        """Nilpotency 2: all bodies on the first."""
+        assert nilpotency(star(7)) == 2
+
+    def test_patterns_are_those_of_phi_and_psi(self, state: tuple) -> None:
+        robot, *_ = state
+        for bodies, tree in (("moving", robot.bodies.tree), ("links", robot.tree)):
+            found = robot.topology(bodies=bodies)
+            ones = np.ones((len(tree), 1, 1))
+            assert found.links == tree.links
+            assert found.joints == tree.joints
+            np.testing.assert_array_equal(found.children, phi(tree, ones).toarray().T)
+            np.testing.assert_array_equal(found.ancestors, psi(tree, ones).toarray())
+            np.testing.assert_array_equal(found.parent, tree.parent)
+            assert found.nilpotency == nilpotency(tree) == max(len(found.ancestors_of(name)) for name in found.links)
+
+
+class TestExamples:
+    """What the document prints for its two pendulums, in its axes."""
+
+    @pytest.mark.parametrize("theta", [0.0, 0.7, -2.0])
+    def test_m1_to_m3_pendulum(self, theta: float) -> None:
+        """G = [e_z; 0], Phi_D = 0, Psi_D = e."""
+        robot = Robot.from_urdf(URDF / "pendulum.urdf")
+        (G,) = robot.newton_euler_blocks([theta], [0.3], frame="world").free_axis
+        np.testing.assert_allclose(OF_DOCUMENT @ G, [0, 0, 1, 0, 0, 0], atol=1e-15)  # (M1)
+        Phi, Psi = robot.influence_operators([theta], frame="world").dense()
+        np.testing.assert_array_equal(Phi, np.zeros((6, 6)))  # (M2)
+        np.testing.assert_allclose(Psi, np.eye(6), atol=1e-15)  # (M3)
+
+    @pytest.mark.parametrize("theta", [0.0, 0.7, -2.0])
+    def test_n1_to_n3_pendulum_on_a_moving_base(self, theta: float) -> None:
+        """G_1 = [0; e_x], G_2 = [e_z; 0], Phi_D = [0 0; e 0], nilpotency 2, Psi_D = [e 0; e e]."""
+        robot = Robot.from_urdf(URDF / "cart_pendulum.urdf")
+        G = robot.newton_euler_blocks([0.4, theta], [0.1, 0.2], frame="world").free_axis @ OF_DOCUMENT.T
+        np.testing.assert_allclose(G, [[0, 0, 0, 1, 0, 0], [0, 0, 1, 0, 0, 0]], atol=1e-15)  # (N1)
+        Phi, Psi = robot.influence_operators([0.4, theta], frame="world").dense()
+        e, zero = np.eye(6), np.zeros((6, 6))
+        np.testing.assert_allclose(Phi, np.block([[zero, zero], [e, zero]]), atol=1e-15)  # (N2)
+        assert robot.topology().nilpotency == 2
+        np.testing.assert_allclose(Psi, np.block([[e, zero], [e, e]]), atol=1e-15)  # (N3)
+        np.testing.assert_allclose(Psi, e_plus(Phi), atol=1e-15)
+
+    def test_blocks_of_both_examples(self) -> None:
+        """What stands between (M3) and (M4), (N3) and (N4): A = 0, and B with the bar's centripetal force alone."""
+        for file, q, v in (("pendulum", [0.7], [1.5]), ("cart_pendulum", [0.4, 0.7], [0.3, 1.5])):
+            robot = Robot.from_urdf(URDF / f"{file}.urdf")
+            found = robot.newton_euler_blocks(q, v, frame="world")
+            s = 0.5 * np.array([np.sin(0.7), -np.cos(0.7), 0.0])  # L (sin e_x - cos e_y)
+            same(found.velocity_products, np.zeros((len(q), 6)))
+            same(found.velocity_loads[-1] @ OF_DOCUMENT.T, np.concatenate([np.zeros(3), -1.2 * 1.5**2 * s]))
+            if len(q) > 1:
+                same(found.velocity_loads[0], np.zeros(6))
+
+
+def e_plus(Phi: np.ndarray) -> np.ndarray:
+    """(P3) where the nilpotency is 2."""
+    return np.eye(len(Phi)) + Phi

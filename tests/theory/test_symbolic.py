@@ -1,0 +1,158 @@
+"""(M4) and (N4) of the Newton-Euler document, letter by letter; and robots whose equations nobody derives by hand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import casadi as ca
+import numpy as np
+import pytest
+import sympy
+
+from dyn_service.dynamics import symbolic
+from dyn_service.dynamics.symbolic import SymbolicEquations, equations_of_motion
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.robot import Robot
+from tests.conftest import ROOT, URDF
+from tests.random_robots import random_urdf
+
+L, g = sympy.symbols("L g", positive=True)
+
+
+def derived(name: str) -> SymbolicEquations:
+    return equations_of_motion(Robot.from_urdf(URDF / f"{name}.urdf").bodies.tree)
+
+
+def letters(equations: SymbolicEquations, body: int) -> dict[sympy.Symbol, sympy.Expr]:
+    """Our symbols for gravity and the bar's centre, s = (0, 0, -L), in the document's letters."""
+    ours = {str(symbol): symbol for symbol in equations.parameters}
+    return {ours["g"]: g, ours[f"s_{body}z"]: -L}
+
+
+def assert_equal(found: sympy.Expr, expected: sympy.Expr) -> None:
+    assert sympy.simplify(found - expected) == 0, f"{found} is not {expected}"
+
+
+def test_m4() -> None:
+    """(I_1^zz + m_1 L^2) theta-ddot = tau - m_1 g L sin(theta); the document's z is our -y."""
+    found = derived("pendulum")
+    (theta,), (acceleration,), (tau,) = found.q, found.a, found.tau
+    m, I = (next(s for s in found.parameters if str(s) == name) for name in ("m_1", "I_1yy"))
+    (equation,) = (equation.subs(letters(found, 1)) for equation in found.equations())
+    assert_equal(equation.lhs - equation.rhs, (I + m * L**2) * acceleration - (tau - m * g * L * sympy.sin(theta)))
+    assert equation.lhs.free_symbols == {theta, acceleration, m, I, L, g}  # no velocity, no other inertia
+
+
+def test_n4() -> None:
+    """The system matrix of (N4) and its right side, f and the hinge's effort being the joints' efforts."""
+    found = derived("cart_pendulum")
+    named = {str(symbol): symbol for symbol in found.parameters}
+    m1, m2, I = named["m_1"], named["m_2"], named["I_2yy"]
+    (_, theta), (_, rate) = found.q, found.v
+    M, C = (x.subs(letters(found, 2)) for x in (found.mass_matrix, found.bias))
+    coupling = m2 * L * sympy.cos(theta)
+    expected = sympy.Matrix([[m1 + m2, coupling], [coupling, I + m2 * L**2]])
+    right = sympy.Matrix([m2 * L * sympy.sin(theta) * rate**2, -m2 * g * L * sympy.sin(theta)])
+    assert sympy.simplify(M - expected) == sympy.zeros(2, 2)
+    assert sympy.simplify(C + right) == sympy.zeros(2, 1)
+
+
+def test_double_pendulum_is_the_textbooks() -> None:
+    """Lagrange's equations, differentiated here from kinetic and potential energy, are what the sweeps give."""
+    found = derived("double_pendulum")
+    named = {str(symbol): symbol for symbol in found.parameters}
+    (q1, q2), (v1, v2), (a1, a2) = found.q, found.v, found.a
+    s1, s2, d2 = named["s_1z"], named["s_2z"], named["d_2z"]
+
+    def at(r1: sympy.Expr, r2: sympy.Expr) -> sympy.Matrix:
+        """A point r1 along the upper bar and r2 along the lower; hanging is r < 0."""
+        return sympy.Matrix(
+            [-r1 * sympy.sin(q1) - r2 * sympy.sin(q1 + q2), r1 * sympy.cos(q1) + r2 * sympy.cos(q1 + q2)]
+        )
+
+    state, rates = sympy.Matrix([q1, q2]), sympy.Matrix([v1, v2])
+    lagrangian = 0
+    for mass, point, inertia, spin in (
+        (named["m_1"], at(s1, 0), named["I_1yy"], v1),
+        (named["m_2"], at(d2, s2), named["I_2yy"], v1 + v2),
+    ):
+        velocity = point.jacobian(state) * rates
+        lagrangian += mass * velocity.dot(velocity) / 2 + inertia * spin**2 / 2 - mass * named["g"] * point[1]
+    for k, equation in enumerate(found.equations()):
+        p = lagrangian.diff(rates[k])
+        p_dot = p.diff(q1) * v1 + p.diff(q2) * v2 + p.diff(v1) * a1 + p.diff(v2) * a2
+        assert_equal(equation.lhs, p_dot - lagrangian.diff(state[k]))
+
+
+SEEDS = range(904, 910)
+
+
+def test_sliders_hang_on_turning_bodies() -> None:
+    """Or else nothing would see how a prismatic joint's place moves and what turning adds to its acceleration."""
+    trees = [Robot.from_urdf(random_urdf(seed, movable=3, bushy=0.6)).bodies.tree for seed in SEEDS]
+    pairs = {(tree.motion[p], tree.motion[i]) for tree in trees for i, p in enumerate(tree.parent) if p >= 0}
+    assert pairs >= {("revolute", "prismatic"), ("prismatic", "revolute"), ("revolute", "revolute")}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_with_numbers_it_is_the_kernel(seed: int) -> None:
+    """Skew axes, prismatic joints, full inertias, branches, gravity in any direction: every parameter counts."""
+    gravity = (1.0, -2.0, 3.0)
+    robot = Robot.from_urdf(random_urdf(seed, movable=3, bushy=0.6))
+    found = equations_of_motion(robot.bodies.tree, gravity=gravity, simplify=False)
+    q, v = np.random.default_rng(seed).normal(size=(2, robot.nv))
+    symbols = [*found.q, *found.v, *found.parameters]
+    in_numbers = sympy.lambdify(symbols, [found.mass_matrix, found.bias], cse=True)
+    M, C = in_numbers(*q, *v, *found.parameters.values())
+    # The parameters pass through the centre of mass and back: some roundings of the largest entry.
+    np.testing.assert_allclose(M, robot.mass_matrix(q), rtol=0, atol=1e-12 * np.abs(M).max())
+    np.testing.assert_allclose(C[:, 0], robot.bias_forces(q, v, gravity=gravity), rtol=0, atol=1e-12 * np.abs(C).max())
+    assert found.joints == robot.joint_names
+
+
+def test_with_numbers() -> None:
+    found = derived("pendulum").with_numbers()
+    assert not found.parameters
+    assert float(found.mass_matrix[0]) == pytest.approx(0.10025 + 1.2 * 0.25, rel=1e-14)
+    assert_equal(sympy.nsimplify(found.bias[0], rational=True), sympy.Rational(5886, 1000) * sympy.sin(found.q[0]))
+
+
+def test_every_operation_has_its_symbol() -> None:
+    """Expressions of the kinds that CasADi writes with operations of their own."""
+    x, y = sympy.symbols("x y")
+    given = ca.SX.sym("given", 2)
+    a, b = given[0], given[1]
+    of_casadi = ca.vertcat(a + b, a - b, a * b, a / b, -a, a * a, a + a, 1 / a, ca.sin(a), ca.cos(b), 3.0, 0.25 * a)
+    of_sympy = [x + y, x - y, x * y, x / y, -x, x**2, 2 * x, 1 / x, sympy.sin(x), sympy.cos(y), 3, x / 4]
+    assert symbolic._to_sympy(of_casadi, given, [x, y]) == of_sympy
+    assert symbolic._to_sympy(0.1 * a, given, [x, y]) == [sympy.Float(0.1) * x]  # a measured number stays one
+
+
+def test_no_gravity_has_no_symbol() -> None:
+    found = equations_of_motion(Robot.from_urdf(URDF / "pendulum.urdf").bodies.tree, gravity=(0, 0, 0))
+    assert found.bias == sympy.zeros(1, 1)
+    assert "g" not in map(str, found.parameters)
+
+
+def test_gravity_of_two_numbers_is_refused() -> None:
+    tree = Robot.from_urdf(URDF / "pendulum.urdf").bodies.tree
+    with pytest.raises(InvalidArgumentError, match=r"gravity must be 3 finite numbers, found \(0, 1\)"):
+        equations_of_motion(tree, gravity=(0, 1))
+    with pytest.raises(InvalidArgumentError, match="gravity must be 3 finite numbers"):
+        equations_of_motion(tree, gravity=(0, 0, np.nan))
+
+
+def test_without_sympy_it_says_what_to_install() -> None:
+    code = """
+import sys
+sys.modules["sympy"] = None
+try:
+    import dyn_service.dynamics.symbolic
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip().endswith("pip install 'dyn_service[symbolic]'")
