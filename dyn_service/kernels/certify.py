@@ -43,16 +43,13 @@ ROUNDINGS = 6.0
 order differ by so much, and a form that is ten times worse than the tree as given does not pass.
 """
 
-SIZES = (
-    (3.0, 1.0),
-    (3.0, 1.0),
-    (1.0, 0.0),
-    (1e-4, 1e-3),
-    (1e-9, 1.0),
-    (1e-2, 1e-6),
-    (30.0, 100.0),
-)
-"""Of the positions, and of everything else, state by state: at random, at rest, small, tiny, and large."""
+POSITIONS = (3.0, 3.0, 1.0, 1e-4, 1e-9, 1e-2, 1.0, 30.0, 3.0, 1e-3)
+"""Sizes of the positions, state by state: at random, small, tiny, large."""
+
+PLAIN = 2
+"""In so many of the states all other inputs have size 1; in the rest each has one of its own from 1e-4 to 100, or is
+zero: a term that is behind another at one state stands before it at the next.
+"""
 
 _STEP_S = 1e-3
 
@@ -85,8 +82,7 @@ def certified(links: Tree, signature: Signature, build: Callable[[Graph], Kernel
 @lru_cache(maxsize=4)
 def _placed(tree: Tree) -> tuple[Array, Array]:
     """Positions at which a robot's kernels are held, (states, nq), and M there, (states, nv, nv)."""
-    sizes = np.array([q for q, _ in SIZES])
-    positions = sizes[:, None] * np.random.default_rng(0).normal(size=(len(SIZES), tree.nv))
+    positions = np.random.default_rng(0).normal(size=(len(POSITIONS), tree.nv)) * np.array(POSITIONS)[:, None]
     return positions, np.array([tree.mass_matrix(q) for q in positions])
 
 
@@ -96,13 +92,15 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
     positions, M = _placed(tree)
     drawn = []
     for operand in signature.inputs:
-        array = rng.normal(size=(len(SIZES), *operand.shape))
+        array = rng.normal(size=(len(POSITIONS), *operand.shape))
+        sizes = 10.0 ** rng.uniform(-4.0, 2.0, len(POSITIONS)) * (rng.random(len(POSITIONS)) < 0.8)
+        sizes[:PLAIN] = 1.0
         if operand.name == "q" and tree.nv:
             array = positions
         elif operand.kind == "duration":
-            array *= _STEP_S
+            array = np.full_like(array, _STEP_S)
         else:
-            sizes = np.array([q if operand.kind == "position" else other for q, other in SIZES])
+            sizes = np.array(POSITIONS) if operand.kind == "position" else sizes
             array *= sizes.reshape(-1, *(1,) * len(operand.shape))
             if operand.kind == "effort" and tree.nv:
                 array *= _moved(M)

@@ -166,7 +166,10 @@ def _slide(tree: Tree, i: int, slides: list[Decimal]) -> Decimal:
     axis, other = tree.axis[i], R.T @ inherited
     point = R.T @ (inherited * slides[parent] - tree.origin[i])
 
-    reach = [_length(tree.inertia[i].com), *(_length(tree.origin[k]) for k in (i, *tree.children[i]))]
+    body = tree.inertia[i]
+    ends = [_length(body.com), *(_length(tree.origin[k]) for k in tree.children[i])]
+    gyration = (abs(Decimal(np.trace(body.about_com)) / Decimal(body.mass))).sqrt() if body.mass else Decimal(0)
+    reach = [gyration, *ends]
     level = axis @ point
     sine = _length(np.cross(axis, other))
     if sine > _STRUCTURAL:

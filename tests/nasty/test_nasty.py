@@ -116,13 +116,16 @@ def test_nearly_parallel_axes(tilt: float) -> None:
 def test_frames_slide_no_further_than_bodies_reach(seed: int) -> None:
     links = Robot.from_urdf(nasty_urdf(seed, most=40)).tree
     given, chosen = frames.welded(links).tree, frames.simplest(links)
-    for i, p in enumerate(chosen.origin):
-        reach = [
-            np.linalg.norm(given.inertia[i].com),
-            *(np.linalg.norm(given.origin[k]) for k in (i, *given.children[i])),
-        ]
-        # A half more for the rounding of lengths, which decide.
-        assert np.linalg.norm(p) <= 2.0 * max(reach) * (1.0 + 1e-12)
+    reach = []
+    for i, body in enumerate(given.inertia):
+        gyration = np.sqrt(np.trace(body.about_com) / body.mass)
+        reach.append(
+            max([gyration, *(np.linalg.norm(p) for p in (body.com, *(given.origin[k] for k in given.children[i])))])
+        )
+    for i, parent in enumerate(given.parent):
+        moved = 2.0 * reach[i] + (2.0 * reach[parent] if parent >= 0 else 0.0)
+        # The last digits are the lengths' rounding.
+        assert np.linalg.norm(chosen.tree.origin[i]) <= (np.linalg.norm(given.origin[i]) + moved) * (1.0 + 1e-12)
 
 
 @pytest.mark.parametrize("seed", range(30))
