@@ -13,6 +13,7 @@ from dyn_service.client.sync import Client
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.queries import QUERIES, Query, Wrench
+from dyn_service.suggestions import did_you_mean
 
 
 def read_values(text: str | None, words: Sequence[str]) -> dict[str, Any]:
@@ -54,7 +55,8 @@ def ask(endpoint: str, query: str, robot: str | None, values: Mapping[str, Any],
     """
     if query not in QUERIES and query not in ADMINISTRATION:
         known = ", ".join((*QUERIES, *ADMINISTRATION))
-        raise UnimplementedError(f"there is no query '{query}'; the queries are {known}", path="query")
+        near = did_you_mean(query, (*QUERIES, *ADMINISTRATION))
+        raise UnimplementedError(f"there is no query '{query}'; the queries are {known}{near}", path="query")
     with Client(endpoint, timeout_s=timeout_s) as client:
         if query in ADMINISTRATION:
             return _administer(client, query, robot, values)
@@ -62,7 +64,8 @@ def ask(endpoint: str, query: str, robot: str | None, values: Mapping[str, Any],
         unknown = [name for name in values if name not in row.inputs and name not in row.options]
         if unknown:
             known = ", ".join((*row.inputs, *row.options))
-            raise InvalidArgumentError(f"{query} has no '{unknown[0]}'; it takes {known}", path=unknown[0])
+            near = did_you_mean(unknown[0], (*row.inputs, *row.options))
+            raise InvalidArgumentError(f"{query} has no '{unknown[0]}'; it takes {known}{near}", path=unknown[0])
         missing = [name for name in row.inputs if name not in row.optional and name not in values]
         if missing:
             raise InvalidArgumentError(f"{query} needs the input '{missing[0]}'", path=f"inputs.{missing[0]}")

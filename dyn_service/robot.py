@@ -30,6 +30,7 @@ from dyn_service.model.inertia import combine
 from dyn_service.model.receipt import MassSummary, Receipt, build_receipt
 from dyn_service.model.tree import Limits, Tree, Weld, weld, welding_notes
 from dyn_service.queries import DEFAULT_GRAVITY, QUERIES, Array, EffortFunction, Query, RobotQueries
+from dyn_service.suggestions import did_you_mean
 from dyn_service.wrenches import link_wrenches, on_bodies, on_links, turn
 
 _SINGULAR = 1e-13
@@ -229,7 +230,8 @@ class Robot(RobotQueries):
 
         if joint not in self.all_joint_names:
             raise NotFoundError(
-                f"robot '{self.name}' has no joint '{joint}'; its joints are {', '.join(self.all_joint_names)}",
+                f"robot '{self.name}' has no joint '{joint}'; its joints are {', '.join(self.all_joint_names)}"
+                f"{did_you_mean(joint, self.all_joint_names)}",
                 path="joint",
             )
         return basis(self._tree, self._tree.joints.index(joint))
@@ -249,8 +251,10 @@ class Robot(RobotQueries):
         row = row_of(query)
         for name in inputs:
             if name not in row.inputs:
+                near = did_you_mean(name, row.inputs)
                 raise InvalidArgumentError(
-                    f"{query} has no input '{name}'; its inputs are {', '.join(row.inputs)}", path=f"inputs.{name}"
+                    f"{query} has no input '{name}'; its inputs are {', '.join(row.inputs)}{near}",
+                    path=f"inputs.{name}",
                 )
         for name in row.inputs:
             if inputs.get(name) is None and name not in row.optional:
@@ -420,7 +424,8 @@ class Robot(RobotQueries):
         for k, name in enumerate(joints):
             if name not in self.all_joint_names:
                 raise NotFoundError(
-                    f"robot '{self.name}' has no joint '{name}'; its joints are {', '.join(self.all_joint_names)}",
+                    f"robot '{self.name}' has no joint '{name}'; its joints are {', '.join(self.all_joint_names)}"
+                    f"{did_you_mean(name, self.all_joint_names)}",
                     path=f"options.joints[{k}]",
                 )
             rows.append(self.all_joint_names.index(name))
@@ -432,6 +437,8 @@ class Robot(RobotQueries):
         index = self._link_index.get(name) if isinstance(name, str) else None
         if index is None:
             raise NotFoundError(
-                f"robot '{self.name}' has no link '{name}'; its links are {', '.join(self.link_names)}", path=path
+                f"robot '{self.name}' has no link '{name}'; its links are {', '.join(self.link_names)}"
+                f"{did_you_mean(name, self.link_names)}",
+                path=path,
             )
         return index

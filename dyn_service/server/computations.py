@@ -15,6 +15,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, Re
 from dyn_service.protocol.arrays import describe_value, pack_output, unpack_array
 from dyn_service.protocol.defaults import MAX_STEPS
 from dyn_service.protocol.messages import Request
+from dyn_service.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from dyn_service.server.registry import Registry
@@ -81,7 +82,7 @@ def _arrays(request: Request, query: str, names: tuple[str, ...], required: tupl
     found = {}
     for name, value in (request.inputs or {}).items():
         if name not in names:
-            message = f"{query} has no input '{name}'; its inputs are {', '.join(names)}"
+            message = f"{query} has no input '{name}'; its inputs are {', '.join(names)}{did_you_mean(name, names)}"
             raise InvalidArgumentError(message, path=f"inputs.{name}")
         if value is not None:
             found[name] = unpack_array(value, f"inputs.{name}")
@@ -96,7 +97,7 @@ def _options(request: Request, query: str, kinds: Mapping[str, type], required: 
     for name, value in (request.options or {}).items():
         kind = kinds.get(name)
         if kind is None:
-            message = f"{query} has no option '{name}'; its options are {', '.join(kinds)}"
+            message = f"{query} has no option '{name}'; its options are {', '.join(kinds)}{did_you_mean(name, kinds)}"
             raise InvalidArgumentError(message, path=f"options.{name}")
         if type(value) is int and kind is float:
             value = float(value)

@@ -15,6 +15,7 @@ from dyn_service.protocol.wrenches import unpack_wrenches
 from dyn_service.queries import Query
 from dyn_service.server.metrics import Durations
 from dyn_service.server.state import StatePlan
+from dyn_service.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from dyn_service.robot import Robot
@@ -64,7 +65,8 @@ class Plan:
         for name, value in raw.items():
             path = paths.get(name)
             if path is None:
-                message = f"{self._row.name} has no input '{name}'; its inputs are {', '.join(paths)}"
+                near = did_you_mean(name, paths)
+                message = f"{self._row.name} has no input '{name}'; its inputs are {', '.join(paths)}{near}"
                 raise InvalidArgumentError(message, path=f"inputs.{name}")
             if value is not None:
                 inputs[name] = unpack_wrenches(value, path) if name == "wrenches" else unpack_array(value, path)
@@ -82,7 +84,7 @@ class Plan:
         for name in raw:
             if name not in self._row.options:
                 known = f"its options are {', '.join(self._row.options)}" if self._row.options else "it has none"
-                message = f"{self._row.name} has no option '{name}'; {known}"
+                message = f"{self._row.name} has no option '{name}'; {known}{did_you_mean(name, self._row.options)}"
                 raise InvalidArgumentError(message, path=f"options.{name}")
         return {name: value for name, value in raw.items() if value is not None}
 

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.queries import Array, RobotQueries, Wrench
+from dyn_service.suggestions import did_you_mean
 
 Prescription = Callable[[float], tuple[float, float, float]]
 """t (s) -> position (rad | m), velocity, acceleration of one joint."""
@@ -230,7 +231,8 @@ def _indices(robot: RobotQueries, names: Mapping[str, object]) -> list[int]:
     for name in names:
         if name not in robot.joint_names:
             raise NotFoundError(
-                f"robot '{robot.name}' has no movable joint '{name}'; they are {', '.join(robot.joint_names)}",
+                f"robot '{robot.name}' has no movable joint '{name}'; they are {', '.join(robot.joint_names)}"
+                f"{did_you_mean(name, robot.joint_names)}",
                 path="prescribed",
             )
     return [robot.joint_names.index(name) for name in names]
