@@ -20,7 +20,15 @@ import numpy as np
 from dyn_service.model.description import Description, Inertial, Joint, Link, Note, outward
 from dyn_service.model.inertia import principal_moments
 from dyn_service.model.places import Place, named, quoted
-from dyn_service.model.scales import FAINT_GYRATION_M, is_stand_in, limit_notes, measure, size_notes, unit_notes
+from dyn_service.model.scales import (
+    FAINT_GYRATION_M,
+    WIDEST_GYRATION_M,
+    is_stand_in,
+    limit_notes,
+    measure,
+    size_notes,
+    unit_notes,
+)
 from dyn_service.model.walking import walking_notes
 
 MOMENTS = 1e-3
@@ -28,8 +36,6 @@ MOMENTS = 1e-3
 LIGHTEST_KG = 1e-6
 HEAVIEST_KG = 1e5
 FARTHEST_COM_M = 10.0
-WIDEST_GYRATION_M = 10.0
-"""sqrt(largest moment / mass): beyond this, moments were given in other units than kg m^2."""
 
 
 def doubts(description: Description) -> list[Note]:

@@ -49,6 +49,8 @@ BALL = 1.6
 """Radius of a ball over its radius of gyration about any axis, sqrt(5/2)."""
 WIDE = 5.0
 """Radii of gyration over distances: the geometric middle of 2.5, sane, and 10, a third of the least slip of 31."""
+WIDEST_GYRATION_M = 10.0
+"""Beyond this, moments were given in other units than kg m^2, whatever the distances: see `doubts`."""
 SMALLEST_SHARE = 0.1
 """Of the robot's largest distance: what is smaller says nothing of a body's size, such as a rotor 0.1 mm off."""
 FAINT_GYRATION_M = 1e-6
@@ -178,12 +180,12 @@ def _gyrations(description: Description, sizes: Sizes) -> Iterator[Note]:
     total = sum(inertial.mass for _, inertial in _massive(description))
     for link, inertial in _massive(description):
         k = _gyration(inertial)
-        size = max(sizes.body[link.name], SMALLEST_SHARE * max(sizes.longest, sizes.apart))
+        size = max(sizes.body[link.name], SMALLEST_SHARE * (sizes.longest or sizes.apart))
         # A centre of mass may lie near its link's frame in any body: without joints apart nothing tells a size.
         known = sizes.apart > 0.0
         if k < FAINT_GYRATION_M or inertial.mass < FAINT_SHARE * total or is_stand_in(inertial):
             continue
-        if known and k > WIDE * size:
+        if known and WIDE * size < k <= WIDEST_GYRATION_M:
             text = (
                 f"the radius of gyration is {k:.3g} m, {k / size:.3g} times the {size:.3g} m between the joints and "
                 f"centres of mass about it: too much inertia for {inertial.mass:g} kg"
@@ -207,8 +209,8 @@ def _limits(description: Description, sizes: Sizes) -> Iterator[Note]:
         if joint.type == "revolute" and any(map(_reads_like_degrees, bounds)):
             turns = max(map(abs, bounds)) / (2.0 * math.pi)
             shown = " and ".join(f"{bound:g}" for bound in bounds)
-            text = f"limits {shown} rad read like degrees: {turns:.3g} turns"
-            yield place.note("doubted", text.replace("limits", "limit", 1) if len(bounds) == 1 else text)
+            text = f"limits {shown} rad read" if len(bounds) > 1 else f"limit {shown} rad reads"
+            yield place.note("doubted", f"{text} like degrees: {turns:.3g} turns")
         if joint.type == "prismatic" and bounds and sizes.longest > 0.0:
             travel = max(map(abs, bounds))
             # A base that slides carries most of the robot and may go far; what a robot carries may not.
