@@ -140,6 +140,31 @@ def test_yourdfpy_axes_and_dynamics(axis_file: Path) -> None:
     assert Counter(note.kind for note in read(axis_file).notes) == Counter(note.kind for note in robot.notes)
 
 
+ODD = """<robot name="r"><link name="a"><inertial><mass value="9"/><inertia ixx="0.5" ixy="0" ixz="0" iyy="0.5" iyz="0"
+izz="0.5"/></inertial></link>{legs}</robot>"""
+LEG = """<link name="thigh{n}"><inertial><origin xyz="0 0 -0.2"/><mass value="2"/><inertia ixx="{i}" ixy="0" ixz="0"
+iyy="{i}" iyz="0" izz="{i}"/></inertial></link><link name="foot{n}"><inertial><origin xyz="0 0 -0.2"/><mass value="1"/>
+<inertia ixx="0.02" ixy="0" ixz="0" iyy="0.02" iyz="0" izz="0.02"/></inertial></link>
+<joint name="hip{n}" type="revolute"><origin xyz="{n} 0 0"/><parent link="a"/><child link="thigh{n}"/><axis xyz="0 1 0"/>
+<limit effort="5" velocity="6" lower="-90" upper="90"/></joint>
+<joint name="knee{n}" type="revolute"><origin xyz="0 0 -0.4"/><parent link="thigh{n}"/><child link="foot{n}"/>
+<axis xyz="0 1 0"/><limit effort="0" velocity="0" lower="-1" upper="1"/><dynamics damping="1"/></joint>"""
+
+
+@pytest.mark.parametrize("load", [by_urchin, by_yourdfpy])
+def test_doubts_do_not_depend_on_the_way(load: Any, tmp_path: Path) -> None:
+    """A walking robot with limits in degrees, one thigh's moments in kg cm^2, limits of 0 and idle damping."""
+    path = tmp_path / "odd.urdf"
+    path.write_text(ODD.format(legs=LEG.format(n=0, i=0.03) + LEG.format(n=1, i=300.0)))
+    told = {(note.kind, note.element, note.text) for note in read(path).notes if note.kind in ("doubted", "reported")}
+    words = ("walk", "degrees", "too much inertia", "velocity limit 0", "does not act yet")
+    assert all(any(word in text for _, _, text in told) for word in words)
+    objects = read(load(path))
+    assert {
+        (note.kind, note.element, note.text) for note in objects.notes if note.kind in ("doubted", "reported")
+    } == told
+
+
 def test_bare_robot_of_yourdfpy(axis_file: Path) -> None:
     assert read(by_yourdfpy(axis_file).robot).source == "<yourdfpy Robot>"
 

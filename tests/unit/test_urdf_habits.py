@@ -276,8 +276,8 @@ REFUSED: list[tuple[str, str, str]] = [
     ("turning joint by another name", joint("", "rotational"),
      "<text>:4: joint 'j': the type 'rotational' is unknown, expected revolute, continuous, prismatic or fixed"),
     ("blank before the type", joint("", " fixed"),
-     "<text>:4: joint 'j': the type ' fixed' is unknown, expected revolute, continuous, prismatic or fixed; did you mean "
-     "'fixed'?"),
+     "<text>:4: joint 'j': the type ' fixed' is unknown, expected revolute, continuous, prismatic or fixed; did you "
+     "mean 'fixed'?"),
     ("blank after a link", joint("").replace('<child link="arm"/>', '<child link="arm "/>'),
      "<text>:4: joint 'j': the child 'arm ' is not a link of the robot; did you mean 'arm'?"),
     ("link in capitals", joint("").replace('<child link="arm"/>', '<child link="ARM"/>'),
