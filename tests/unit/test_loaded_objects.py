@@ -160,9 +160,8 @@ def test_doubts_do_not_depend_on_the_way(load: Any, tmp_path: Path) -> None:
     words = ("walk", "degrees", "too much inertia", "velocity limit 0", "does not act yet")
     assert all(any(word in text for _, _, text in told) for word in words)
     objects = read(load(path))
-    assert {
-        (note.kind, note.element, note.text) for note in objects.notes if note.kind in ("doubted", "reported")
-    } == told
+    same = {(note.kind, note.element, note.text) for note in objects.notes if note.kind in ("doubted", "reported")}
+    assert same == told
 
 
 def test_bare_robot_of_yourdfpy(axis_file: Path) -> None:
