@@ -145,8 +145,8 @@ izz="0.5"/></inertial></link>{legs}</robot>"""
 LEG = """<link name="thigh{n}"><inertial><origin xyz="0 0 -0.2"/><mass value="2"/><inertia ixx="{i}" ixy="0" ixz="0"
 iyy="{i}" iyz="0" izz="{i}"/></inertial></link><link name="foot{n}"><inertial><origin xyz="0 0 -0.2"/><mass value="1"/>
 <inertia ixx="0.02" ixy="0" ixz="0" iyy="0.02" iyz="0" izz="0.02"/></inertial></link>
-<joint name="hip{n}" type="revolute"><origin xyz="{n} 0 0"/><parent link="a"/><child link="thigh{n}"/><axis xyz="0 1 0"/>
-<limit effort="5" velocity="6" lower="-90" upper="90"/></joint>
+<joint name="hip{n}" type="revolute"><origin xyz="{n} 0 0"/><parent link="a"/><child link="thigh{n}"/>
+<axis xyz="0 1 0"/><limit effort="5" velocity="6" lower="-90" upper="90"/></joint>
 <joint name="knee{n}" type="revolute"><origin xyz="0 0 -0.4"/><parent link="thigh{n}"/><child link="foot{n}"/>
 <axis xyz="0 1 0"/><limit effort="0" velocity="0" lower="-1" upper="1"/><dynamics damping="1"/></joint>"""
 
