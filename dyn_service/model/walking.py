@@ -40,10 +40,11 @@ def walking_notes(description: Description) -> list[Note]:
         if turns[name] >= FEWEST_TURNS and _is_of_a_leg(name):
             feet.setdefault(turned[name], name)
     # Knee, ankle and foot are of one leg: the outermost of them stands for it.
-    beyond = dict.fromkeys(order, 0)
+    above: set[str] = set()
     for name in reversed(order[1:]):
-        beyond[inboard[name].parent] += beyond[name] + (name in feet)
-    legs = [link for link in feet if not beyond[link]]
+        if name in feet or name in above:
+            above.add(inboard[name].parent)
+    legs = [link for link in feet if link not in above]
     if len(legs) < FEWEST_LEGS:
         return []
     ends = listed([feet[link] for link in legs], 4)

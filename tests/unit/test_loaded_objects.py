@@ -285,6 +285,14 @@ def test_loop_of_objects() -> None:
         read(robot)
 
 
+def test_undeclared_world_of_objects() -> None:
+    robot = fake(joint_parent="world")
+    del robot.links[0]
+    described = read(robot)
+    assert [link.name for link in described.links] == ["b", "world"]
+    assert [note.element for note in described.notes if "not declared" in note.text] == ["link 'world'"]
+
+
 def test_object_is_not_changed_nor_shared() -> None:
     robot = fake()
     pose, axis = robot.joints[0].origin, robot.joints[0].axis

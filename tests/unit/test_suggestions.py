@@ -59,6 +59,8 @@ def test_what_is_compared_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(difflib, "get_close_matches", lambda _, known, **how: compared.extend(known) or [])
     assert closest("elbow", [f"link_{i}" for i in range(MOST)] + ["elbo"]) is None
     assert len(compared) == MOST
+    # Ten million pairs of characters a second is what difflib was seen to do at worst: a tenth of a second.
+    assert LONGEST**2 * MOST <= 2**20
 
 
 def test_names_cannot_command_the_terminal() -> None:

@@ -221,6 +221,8 @@ NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
         around("").replace('<link name="base"/>', '<link name="base" type="laser"/>'),
         [("dropped", "robot 'r'", "1 attribute 'type' of <link> is not used", 2)],
     ),
+    ("a tag of 5000 letters", around(f"<{'x' * 5000}/>"),
+     [("dropped", "robot 'r'", f"1 <{'x' * 60}> element in <robot> is not used", 5)]),
     ("text between tags", around("some words").replace("<mass", "words <mass"), []),
 ]  # fmt: skip
 
