@@ -35,6 +35,8 @@ MOST_DEGREES = 720.0
 """Beyond two turns, read as degrees, limits are stand-ins for none at all (1e3, 1e16)."""
 LONG_M = 10.0
 """A distance that lengths in millimetres exceed in any machine and lengths in m in few."""
+FAR_TRAVEL = 10.0
+"""Travel over the robot's longest distance: a slide of a few lengths of its links is a machine's, not a slip's 1e3."""
 FARTHEST_TRAVEL_M = 1e4
 """Travel from which a limit is a stand-in for none."""
 THIN_KG_M3 = 1e-2
@@ -215,7 +217,7 @@ def _limits(description: Description, sizes: Sizes) -> Iterator[Note]:
             travel = max(map(abs, bounds))
             # A base that slides carries most of the robot and may go far; what a robot carries may not.
             slides = carried[joint.child] < total / 2.0
-            if slides and LONG_M < travel < FARTHEST_TRAVEL_M and travel > LONG_M * sizes.longest:
+            if slides and LONG_M < travel < FARTHEST_TRAVEL_M and travel > FAR_TRAVEL * sizes.longest:
                 text = (
                     f"travels up to {travel:g} m, which reads like millimetres: no distance within a link is more than "
                     f"{sizes.longest:.3g} m"
