@@ -276,7 +276,7 @@ def limits(kind: str, lower: object, upper: object) -> list[str]:
 
 
 class TestLimits:
-    @pytest.mark.parametrize("degrees", [30, 45, 90, 135, 170, 180, 270, 350, 360, 720])
+    @pytest.mark.parametrize("degrees", [22, 30, 45, 90, 135, 170, 180, 270, 350, 360, 720])
     def test_degrees(self, degrees: int) -> None:
         turns = f"{degrees / (2 * math.pi):.3g}"
         text = f"limits {-degrees} and {degrees} rad read like degrees: {turns} turns"
