@@ -41,7 +41,7 @@ FARTHEST_TRAVEL_M = 1e4
 """Travel from which a limit is a stand-in for none."""
 THIN_KG_M3 = 1e-2
 """A hundredth of air. Real links have 1 to 1e4 in cubes of their length; in millimetres and kg 1e-9 of that, in
-millimetres and grams 1e-6. A crane's boom of 40 m and 2 t has 0.03."""
+millimetres and grams 1e-6. A crane's boom of 40 m and 1 t has 0.016."""
 HEAVY_KG = 100.0
 HEAVIEST_KG = 1e8
 """Between these, in grams, are robots of 0.1 kg to 100 t."""

@@ -182,8 +182,8 @@ def test_the_link_with_the_longest_distance_and_the_heaviest_are_named() -> None
 
 
 def test_a_crane_and_a_press_are_no_slips() -> None:
-    # A boom of 40 m and 2 t, and rolls of solid steel as long as they are thick, 0.3 m.
-    boom = (2000.0, 2000.0 * 40.0**2 / 12.0, 20.0)
+    # A boom of 40 m and 1 t, and rolls of solid steel as long as they are thick, 0.3 m.
+    boom = (1000.0, 1000.0 * 40.0**2 / 12.0, 20.0)
     roll = (0.7 * 7850 * 0.3**3, 0.7 * 7850 * 0.3**5 / 6.0, 0.15)
     assert not any("millimetres" in text for _, text in doubted(chain(boom, boom, boom, length=40.0)))
     assert doubted(chain(roll, roll, roll, length=0.3)) == []
@@ -194,6 +194,13 @@ def test_a_light_robot_is_not_in_grams() -> None:
     dense = (10.0, 10.0 * 0.05**2, 0.05)
     assert not any("grams" in text for _, text in doubted(chain(dense, dense, dense, length=0.08)))
     assert any("grams" in text for _, text in doubted(slipped(chain(dense, dense, dense, length=0.08), mass=10.0)))
+
+
+@pytest.mark.parametrize(("total", "told"), [(90.0, False), (110.0, True), (0.9e8, True), (1.1e8, False)])
+def test_robots_of_a_tenth_of_a_kilogram_to_a_hundred_tons_may_be_in_grams(total: float, told: bool) -> None:
+    mass = total / 3.0
+    dense = (mass, mass * 0.01**2, 0.01)
+    assert any("grams" in text for _, text in doubted(chain(dense, dense, dense, length=0.02))) == told
 
 
 @pytest.mark.parametrize("placed", ["fixed", "prismatic"])
@@ -265,6 +272,11 @@ class TestInertia:
     def test_stand_ins_are_doubted_once(self) -> None:
         robot = chain(SANE, (1.0, 1.0, 0.0), SANE, length=0.1)
         assert len(doubted(robot)) == 1
+
+    @pytest.mark.parametrize(("k", "text"), [(0.9e-6, "a point mass"), (1.1e-6, "too little inertia")])
+    def test_a_point_mass_is_a_micrometre_wide(self, k: float, text: str) -> None:
+        ((_, doubt),) = self.middle(2.0 * k**2)
+        assert text in doubt
 
     def test_point_masses_are_doubted_once(self) -> None:
         assert self.middle(0.0) == [("link 'l1'", "mass 2 kg and no inertia: a point mass")]
