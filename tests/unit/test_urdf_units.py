@@ -238,6 +238,14 @@ class TestInertia:
         text = f"too little inertia for 2 kg: {ball}"
         assert found == ([("link 'l1'", text)] if told else [])
 
+    def test_where_a_robot_stands_is_no_size(self) -> None:
+        """k = 4 m is too much for half a metre, 5 m from the origin of a world without mass too."""
+        first = link("l0", 2.0, 2.0 * 4.0**2) + joint("j0", "base", "l0", 5.0)
+        second = link("l1", *SANE) + joint("j1", "l0", "l1", 0.5)
+        assert any("8 times the 0.5 m" in text for _, text in doubted(robot_of(BASE, first, second)))
+        heavy = link("base", *SANE)
+        assert not any("too much" in text for _, text in doubted(robot_of(heavy, first, second)))
+
     def test_what_fixed_joints_weld_is_one_body(self) -> None:
         """A cover of 0.2 m radius is no wonder on a trunk of 1 m, however near its frame its own centre is."""
         cover = link("cover", 1.0, 0.04, 0.001) + joint("weld", "trunk", "cover", 0.01, "fixed")
@@ -322,6 +330,17 @@ class TestLimits:
         two = link("l0", *SANE) + joint("j0", "base", "l0", 0.0) + link("l1", *SANE) + joint("j1", "l0", "l1", 0.5)
         text = f"travels up to {travel:g} m, which reads like millimetres: no distance within a link is more than 0.5 m"
         assert doubted(robot_of(BASE, two, carried)) == ([("joint 'j2'", text)] if told else [])
+
+
+@pytest.mark.parametrize(("travel", "told"), [(29.0, False), (31.0, True)])
+def test_a_long_machine_may_slide_far(travel: float, told: bool) -> None:
+    """Ten times its longest distance, 3 m."""
+    slide = f'<limit lower="0" upper="{travel}" effort="1" velocity="1"/>'
+    beams = link("l0", 300.0, 300.0, 1.5) + joint("j0", "base", "l0", 0.0) + joint("j1", "l0", "l1", 3.0)
+    hook = (
+        link("l1", 300.0, 300.0, 1.5) + link("l2", 300.0, 300.0, 1.5) + joint("j2", "l1", "l2", 3.0, "prismatic", slide)
+    )
+    assert any("millimetres" in text for _, text in doubted(robot_of(BASE, beams, hook))) == told
 
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
