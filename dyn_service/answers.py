@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.suggestions import did_you_mean
 from dyn_service.table import Names, Spec
 
 Array = NDArray[np.float64]
@@ -49,9 +50,12 @@ class ConstraintForces:
             InvalidArgumentError: There is no component of that name.
         """
         if joint not in self.joints:
-            raise NotFoundError(f"there is no joint '{joint}' here; the joints are {', '.join(self.joints)}")
+            near = did_you_mean(joint, self.joints)
+            raise NotFoundError(f"there is no joint '{joint}' here; the joints are {', '.join(self.joints)}{near}")
         if name not in _COMPONENTS:
-            raise InvalidArgumentError(f"a component is one of {', '.join(_COMPONENTS)}, found {name!r}")
+            raise InvalidArgumentError(
+                f"a component is one of {', '.join(_COMPONENTS)}, found {name!r}{did_you_mean(name, _COMPONENTS)}"
+            )
         found: Array = self.constraint[..., self.joints.index(joint), _COMPONENTS.index(name)]
         return found
 

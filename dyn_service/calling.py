@@ -23,6 +23,7 @@ from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.protocol.administration import ADMINISTRATION, Administration
 from dyn_service.protocol.arrays import pack_array
 from dyn_service.queries import QUERIES, Query, Wrench
+from dyn_service.suggestions import did_you_mean
 
 _LEGEND = """\
 name(input, may_be_left_out?, option=default|other) -> outputs
@@ -79,7 +80,8 @@ def ask(
     """
     if query not in QUERIES and query not in ADMINISTRATION:
         known = ", ".join((*QUERIES, *ADMINISTRATION))
-        raise UnimplementedError(f"there is no query '{query}'; the queries are {known}", path="query")
+        near = did_you_mean(query, (*QUERIES, *ADMINISTRATION))
+        raise UnimplementedError(f"there is no query '{query}'; the queries are {known}{near}", path="query")
     with Client(endpoint, timeout_s=timeout_s, compile_wait_s=compile_wait_s, on_wait=on_wait) as client:
         if query in ADMINISTRATION:
             return _administer(client, ADMINISTRATION[query], robot, values)
@@ -143,7 +145,8 @@ def _check_names(
     for name in values:
         if name not in inputs and name not in options:
             takes = ", ".join((*inputs, *options)) or "nothing"
-            raise InvalidArgumentError(f"{query} has no '{name}'; it takes {takes}", path=name)
+            near = did_you_mean(name, (*inputs, *options))
+            raise InvalidArgumentError(f"{query} has no '{name}'; it takes {takes}{near}", path=name)
     for name in required:
         if values.get(name) is None:
             kind = "input" if name in inputs else "option"

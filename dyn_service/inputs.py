@@ -9,13 +9,17 @@ import numpy as np
 
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.queries import QUERIES, Array, Query
+from dyn_service.suggestions import did_you_mean
 
 
 def row_of(name: str) -> Query:
     """The row of that name."""
     row = QUERIES.get(name)
     if row is None:
-        raise UnimplementedError(f"there is no query '{name}'; the queries are {', '.join(QUERIES)}", path="query")
+        raise UnimplementedError(
+            f"there is no query '{name}'; the queries are {', '.join(QUERIES)}{did_you_mean(name, QUERIES)}",
+            path="query",
+        )
     return row
 
 
@@ -27,10 +31,14 @@ def checked_options(row: Query, options: Mapping[str, Any]) -> dict[str, Any]:
         path = f"options.{name}"
         if option is None:
             known = f"its options are {', '.join(row.options)}" if row.options else "it has none"
-            raise InvalidArgumentError(f"{row.name} has no option '{name}'; {known}", path=path)
+            raise InvalidArgumentError(
+                f"{row.name} has no option '{name}'; {known}{did_you_mean(name, row.options)}", path=path
+            )
         if option.choices is not None and value not in option.choices:
             expected = " or ".join(f"'{choice}'" for choice in option.choices)
-            raise InvalidArgumentError(f"{name} must be {expected}, found {value!r}", path=path)
+            raise InvalidArgumentError(
+                f"{name} must be {expected}, found {value!r}{did_you_mean(value, option.choices)}", path=path
+            )
         if option.choices is None and value is not None and not _is_names(value):
             raise InvalidArgumentError(f"{name} must be a list of names, found {found(value)}", path=path)
         chosen[name] = value

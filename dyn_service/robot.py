@@ -35,6 +35,7 @@ from dyn_service.model.tree import Limits, Tree, Weld, weld, welding_notes
 from dyn_service.prescribed import GivenMotion
 from dyn_service.queries import DEFAULT_GRAVITY, QUERIES, Array, EffortFunction, Query, RobotQueries
 from dyn_service.rows import Rows
+from dyn_service.suggestions import did_you_mean
 from dyn_service.wrenches import link_wrenches, on_bodies, on_links
 
 _SINGULAR = 1e-13
@@ -271,6 +272,7 @@ class Robot(RobotQueries):
         for name in inputs:
             if name not in row.inputs:
                 known = f"its inputs are {', '.join(row.inputs)}" if row.inputs else "it has none"
+                known += did_you_mean(name, row.inputs)
                 raise InvalidArgumentError(f"{query} has no input '{name}'; {known}", path=f"inputs.{name}")
         for name in row.inputs:
             if inputs.get(name) is None and name not in row.optional:
@@ -449,7 +451,8 @@ class Robot(RobotQueries):
         for k, name in enumerate(joints):
             if name not in self.all_joint_names:
                 raise NotFoundError(
-                    f"robot '{self.name}' has no joint '{name}'; its joints are {', '.join(self.all_joint_names)}",
+                    f"robot '{self.name}' has no joint '{name}'; its joints are {', '.join(self.all_joint_names)}"
+                    f"{did_you_mean(name, self.all_joint_names)}",
                     path=f"options.joints[{k}]",
                 )
             rows.append(self.all_joint_names.index(name))
@@ -461,6 +464,8 @@ class Robot(RobotQueries):
         index = self._link_index.get(name) if isinstance(name, str) else None
         if index is None:
             raise NotFoundError(
-                f"robot '{self.name}' has no link '{name}'; its links are {', '.join(self.link_names)}", path=path
+                f"robot '{self.name}' has no link '{name}'; its links are {', '.join(self.link_names)}"
+                f"{did_you_mean(name, self.link_names)}",
+                path=path,
             )
         return index

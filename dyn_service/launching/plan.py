@@ -34,6 +34,7 @@ from dyn_service.nodes.configuration import (
 )
 from dyn_service.nodes.parameters import Parameters
 from dyn_service.nodes.settings import ControllerParameters, PlantParameters, ServerParameters
+from dyn_service.suggestions import did_you_mean
 
 PACKAGE = "dyn_service"
 OWN_NODES: Mapping[str, type[msgspec.Struct]] = {
@@ -100,8 +101,9 @@ def make_plan(
     planner.run(launch, {})
     unknown = sorted(set(arguments) - set(planner.declared))
     if unknown:
+        near = did_you_mean(unknown[0], planner.declared)
         raise InvalidArgumentError(
-            f"unknown launch argument {unknown[0]!r}; declared are: {planner.list_declared()}", path=unknown[0]
+            f"unknown launch argument {unknown[0]!r}; declared are: {planner.list_declared()}{near}", path=unknown[0]
         )
     if not planner.processes:
         raise launch.document.fault("the launch starts no process", ("launch",))

@@ -104,3 +104,15 @@ class Description:
     joints: tuple[Joint, ...]
     source: str = "<text>"
     notes: tuple[Note, ...] = field(default=())
+
+
+def outward(description: Description) -> list[str]:
+    """Names of the links of a tree, parents first, otherwise in the order of the source."""
+    children: dict[str, list[str]] = {link.name: [] for link in description.links}
+    for joint in description.joints:
+        children[joint.parent].append(joint.child)
+    is_child = {joint.child for joint in description.joints}
+    order = [link.name for link in description.links if link.name not in is_child]
+    for name in order:  # Grows while it is walked.
+        order += children[name]
+    return order

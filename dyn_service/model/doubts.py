@@ -17,41 +17,60 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dyn_service.model.description import Description, Inertial, Joint, Link, Note
+from dyn_service.model.description import Description, Inertial, Joint, Link, Note, outward
 from dyn_service.model.inertia import principal_moments
 from dyn_service.model.places import Place, named, quoted
+from dyn_service.model.scales import (
+    FAINT_GYRATION_M,
+    WIDEST_GYRATION_M,
+    is_stand_in,
+    limit_notes,
+    measure,
+    size_notes,
+    unit_notes,
+)
+from dyn_service.model.walking import walking_notes
 
 MOMENTS = 1e-3
 """Share of the largest principal moment by which the conditions above may fail: files print moments with 3 digits."""
 LIGHTEST_KG = 1e-6
 HEAVIEST_KG = 1e5
 FARTHEST_COM_M = 10.0
-WIDEST_GYRATION_M = 10.0
-"""sqrt(largest moment / mass): beyond this, moments were given in other units than kg m^2."""
-NARROWEST_GYRATION_M = 1e-6
-"""Below this, moments are the dust of an exporter's rounding; their shape means nothing."""
 
 
 def doubts(description: Description) -> list[Note]:
-    """One note per doubt: inertials in the order of links, then moving links without mass, then joints."""
-    return [*_inertials(description), *_massless(description), *_joints(description)]
+    """One note per doubt: inertials in the order of links, moving links without mass, a fixed base, units, joints."""
+    sizes = measure(description)
+    units = unit_notes(description, sizes)
+    # One slip of units is one note, not one more for every link.
+    links = [] if units else size_notes(description, sizes)
+    return [
+        *_inertials(description, plausible=not units),
+        *_massless(description),
+        *walking_notes(description),
+        *units,
+        *links,
+        *_joints(description),
+        *limit_notes(description, sizes),
+    ]
 
 
 def _link(description: Description, link: Link) -> Place:
     return Place(description.source, named("link", link.name), link.line)
 
 
-def _inertials(description: Description) -> Iterator[Note]:
+def _inertials(description: Description, *, plausible: bool) -> Iterator[Note]:
+    """`plausible`: the robot's units are not in doubt, so that a link that is out of scale is news."""
     for link in description.links:
         if link.inertial is not None:
-            for text in _inertial(link.inertial):
+            for text in _inertial(link.inertial, plausible=plausible):
                 yield _link(description, link).note("doubted", text)
 
 
-def _inertial(inertial: Inertial) -> Iterator[str]:
+def _inertial(inertial: Inertial, *, plausible: bool) -> Iterator[str]:
     mass, inertia = inertial.mass, inertial.inertia
     scale = float(np.abs(inertia).max())
-    if _is_stand_in(inertial):
+    if is_stand_in(inertial):
         yield (
             "mass 1 kg and unit inertia at the link's origin is what urdfpy and urchin put where a file has no "
             "<inertial>; if that is so here, load the file itself"
@@ -59,19 +78,19 @@ def _inertial(inertial: Inertial) -> Iterator[str]:
         return
     if 0.0 < mass < LIGHTEST_KG:
         yield f"mass {mass:g} kg is less than {LIGHTEST_KG:g} kg"
-    if mass > HEAVIEST_KG:
+    if plausible and mass > HEAVIEST_KG:
         yield f"mass {mass:g} kg is more than {HEAVIEST_KG:g} kg"
     distance = math.hypot(*inertial.com)
-    if mass > 0.0 and distance > FARTHEST_COM_M:
+    if plausible and mass > 0.0 and distance > FARTHEST_COM_M:
         yield f"the centre of mass is {distance:g} m from the link's origin"
     gyration = math.sqrt(scale) / math.sqrt(mass) if mass > 0.0 else math.inf
-    if mass > 0.0 and gyration < NARROWEST_GYRATION_M:
+    if mass > 0.0 and gyration < FAINT_GYRATION_M:
         yield f"mass {mass:g} kg and no inertia: a point mass"
     elif scale > 0.0:
         yield from _moments(inertial, scale)
         if mass == 0.0:
             yield "inertia without mass"
-        elif gyration > WIDEST_GYRATION_M:
+        elif plausible and gyration > WIDEST_GYRATION_M:
             yield f"the radius of gyration is {gyration:.3g} m: too much inertia for {mass:g} kg"
 
 
@@ -85,29 +104,20 @@ def _moments(inertial: Inertial, scale: float) -> Iterator[str]:
         yield f"no body has these principal moments: of {moments} kg m^2 the largest exceeds the others' sum"
 
 
-def _is_stand_in(inertial: Inertial) -> bool:
-    return (
-        inertial.mass == 1.0
-        and not inertial.com.any()
-        and np.array_equal(inertial.inertia, np.eye(3))
-        and np.array_equal(inertial.rotation, np.eye(3))
-    )
-
-
 def _massless(description: Description) -> Iterator[Note]:
     """Movable joints that move a body of no mass: the child link and the links that fixed joints weld to it."""
     inboard = {joint.child: joint for joint in description.joints}
-    outward = _outward(description)
+    order = outward(description)
     own = {link.name: link.inertial.mass if link.inertial else 0.0 for link in description.links}
     welded, beyond = dict(own), dict(own)
-    for name in reversed(outward):
+    for name in reversed(order):
         if name in inboard:
             joint = inboard[name]
             beyond[joint.parent] += beyond[name]
             if joint.type == "fixed":
                 welded[joint.parent] += welded[name]
     links = {link.name: link for link in description.links}
-    for name in outward:
+    for name in order:
         if name in inboard and inboard[name].type != "fixed" and welded[name] == 0.0:
             mover = quoted(inboard[name].name)
             if beyond[name] == 0.0:
@@ -115,18 +125,6 @@ def _massless(description: Description) -> Iterator[Note]:
             else:
                 text = f"joint {mover} moves this link, which has no mass of its own nor welded to it"
             yield _link(description, links[name]).note("doubted", text)
-
-
-def _outward(description: Description) -> list[str]:
-    """Link names, parents first, otherwise in the order of the source."""
-    children: dict[str, list[str]] = {link.name: [] for link in description.links}
-    for joint in description.joints:
-        children[joint.parent].append(joint.child)
-    is_child = {joint.child for joint in description.joints}
-    order = [link.name for link in description.links if link.name not in is_child]
-    for name in order:  # Grows while it is walked.
-        order += children[name]
-    return order
 
 
 def _joints(description: Description) -> Iterator[Note]:
@@ -155,6 +153,10 @@ def _joint(joint: Joint) -> Iterator[str]:
             yield f"lower limit {limit.lower:g} is above upper limit {limit.upper:g}"
         elif limit.lower == limit.upper:
             yield f"lower and upper limit are both {limit.lower:g}: no room to move"
-    for what, value in (("effort", limit.effort), ("velocity", limit.velocity)):
+    bounds = {"effort": limit.effort, "velocity": limit.velocity}
+    for what, value in bounds.items():
         if value is not None and value < 0.0:
             yield f"{what} limit {value:g} is negative"
+    zero = [what for what, value in bounds.items() if value == 0.0]
+    if zero:
+        yield f"{' and '.join(zero)} limit 0: taken at its word the joint may not move; exporters write it for none"

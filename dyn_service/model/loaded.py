@@ -102,6 +102,7 @@ def _joint(joint: object, label: str, notes: list[Note]) -> Joint:
     dynamics = _get(joint, "dynamics", place)
     inside = place.inside("dynamics")
     damping, friction = (_number(dynamics, what, 0.0, inside) or 0.0 for what in ("damping", "friction"))
+    notes += quantities.passive_note(kind, damping, friction, place)
     mimic = _mimic(joint, place)
     if mimic is not None:
         notes.append(quantities.mimic_note(mimic, place))

@@ -1,8 +1,9 @@
 """XML text -> elements with their line numbers, and nothing else: no network, no other file, no entity, no recovery.
 
 The text is parsed by expat behind defusedxml's guards. A document type declaration is refused as such; with it go
-entities, expanding or external, since they cannot be declared anywhere else. Text between tags, comments and processing
-instructions are skipped: URDF says everything in attributes.
+entities, expanding or external, since they cannot be declared anywhere else. Text between tags and processing
+instructions are skipped: URDF says everything in attributes. Comments are kept, for what they take out of a robot.
+Prefixes are part of names and need no declaration: files outlive the tools whose prefixes they carry.
 
 Cost: one pass, time and memory linear in the text, both bounded by `ReadLimits`.
 """
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.sax import SAXParseException
-from xml.sax.handler import ContentHandler
+from xml.sax.handler import ContentHandler, LexicalHandler, property_lexical_handler
 from xml.sax.xmlreader import AttributesImpl
 
 from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped, unused-ignore]
@@ -62,6 +63,22 @@ class Element:
             element = stack.pop()
             yield element
             stack += reversed(element.children)
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment: its text, and the line on which it begins."""
+
+    text: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """An XML text: its root element, and its comments in order."""
+
+    root: Element
+    comments: tuple[Comment, ...]
 
 
 def load(path: str | os.PathLike[str], limits: ReadLimits) -> str:
@@ -121,8 +138,8 @@ def decode(data: bytes, file: str, limits: ReadLimits) -> str:
         raise Place(file, line=line).fault(message) from None
 
 
-def parse(text: str, file: str, limits: ReadLimits) -> Element:
-    """The root element of an XML text.
+def parse(text: str, file: str, limits: ReadLimits) -> Document:
+    """The elements and comments of an XML text.
 
     Args:
         text: The XML. Blanks before it are skipped (and counted as lines): text in triple quotes begins with one.
@@ -148,6 +165,7 @@ def parse(text: str, file: str, limits: ReadLimits) -> Element:
     parser = create_parser(forbid_dtd=True, forbid_entities=True, forbid_external=True)
     builder = _Builder(file, lambda: int(parser.getLineNumber()) + skipped, limits)
     parser.setContentHandler(builder)
+    parser.setProperty(property_lexical_handler, builder)
     try:
         parser.feed(body)
         parser.close()
@@ -166,16 +184,17 @@ def parse(text: str, file: str, limits: ReadLimits) -> Element:
         ) from None
     if builder.root is None:
         raise Place(file).fault("malformed XML: no element found")
-    return builder.root
+    return Document(builder.root, tuple(builder.comments))
 
 
-class _Builder(ContentHandler):
-    """Collects the elements that the parser reports."""
+class _Builder(ContentHandler, LexicalHandler):
+    """Collects the elements and comments that the parser reports."""
 
     def __init__(self, file: str, line: Callable[[], int], limits: ReadLimits) -> None:
         super().__init__()
         self.root: Element | None = None
         self.open: list[Element] = []
+        self.comments: list[Comment] = []
         self.line = line
         self._file = file
         self._limits = limits
@@ -199,6 +218,9 @@ class _Builder(ContentHandler):
 
     def endElement(self, name: str) -> None:
         self.open.pop()
+
+    def comment(self, content: str) -> None:
+        self.comments.append(Comment(content, self.line()))
 
 
 def _hold_size(size: int, file: str, limits: ReadLimits) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from dyn_service.model.description import JointType, Limit, Matrix, Mimic, Note, Vector
 from dyn_service.model.places import Place, quoted
 from dyn_service.model.tree import snapped
+from dyn_service.suggestions import did_you_mean
 
 JOINT_TYPES: tuple[JointType, ...] = ("revolute", "continuous", "prismatic", "fixed")
 LATER_TYPES = ("planar", "floating")
@@ -38,6 +39,8 @@ ORTHONORMAL = 1e-6
 """A rotation matrix of a loaded object may be this far from orthonormal."""
 SYMMETRIC = 1e-9
 """An inertia matrix of a loaded object may be this far from symmetric, as a share of its largest entry."""
+TURN = 2.0 * math.pi + 0.01
+"""rad; a whole turn, as files round it up."""
 LONGEST_NAME = 256
 """Characters of a name; real ones have up to 60, and every message, topic and log repeats them."""
 LONGEST_NUMBERS = 1000
@@ -94,6 +97,12 @@ def decimals(text: str, count: int, attribute: str, place: Place) -> Vector:
     return np.array(values) + 0.0
 
 
+def reading(text: str) -> tuple[float | str, ...]:
+    """The words of an attribute, numbers as such: what it says, however it is written."""
+    words = [word for word in _BLANKS.split(text) if word]
+    return tuple(float(word) if _DECIMAL.fullmatch(word) else word for word in words)
+
+
 def array(value: Any, shape: tuple[int, ...], what: str, place: Place) -> Matrix:
     """The value of a loaded object as a finite array of that shape.
 
@@ -137,7 +146,8 @@ def joint_type(kind: Any, place: Place) -> JointType:
     expected = ", ".join(JOINT_TYPES[:-1]) + " or " + JOINT_TYPES[-1]
     if kind in LATER_TYPES:
         raise place.unsupported(f"joints of type '{kind}' are not supported yet, expected {expected}")
-    raise place.fault(f"the type {quoted(str(kind))} is unknown, expected {expected}")
+    near = did_you_mean(kind, (*JOINT_TYPES, *LATER_TYPES))
+    raise place.fault(f"the type {quoted(str(kind))} is unknown, expected {expected}{near}")
 
 
 def unit_axis(values: Vector, place: Place, notes: list[Note]) -> Vector:
@@ -259,6 +269,24 @@ def limit_notes(kind: JointType, limit: Limit | None, place: Place) -> list[Note
     if not missing:
         return []
     return [place.note("defaulted", f"the <limit> has no {' and no '.join(missing)}: unlimited there")]
+
+
+def passive_note(kind: JointType, damping: float, friction: float, joint: Place) -> list[Note]:
+    """Says of a joint with damping or friction that neither acts."""
+    force, motion = ("N", "m") if kind == "prismatic" else ("N m", "rad")
+    given = [(damping, "damping", f"{force} s/{motion}"), (friction, "friction", force)]
+    parts = [f"{what} {value:g} {unit}" for value, what, unit in given if value != 0.0]
+    if kind == "fixed" or not parts:
+        return []
+    acts = "does" if len(parts) == 1 else "do"
+    return [joint.note("reported", f"{' and '.join(parts)} {acts} not act yet: efforts and motions are without")]
+
+
+def degree_note(rpy: Vector, origin: Place) -> list[Note]:
+    """Doubts roll, pitch and yaw of more than a turn: nobody turns a frame round and round, but 90 is a right angle."""
+    if float(np.abs(rpy).max()) <= TURN:
+        return []
+    return [origin.note("doubted", f"rpy ({_numbers(rpy)}) reads like degrees; angles are in rad")]
 
 
 def mimic_note(mimic: Mimic, joint: Place) -> Note:

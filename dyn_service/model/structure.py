@@ -11,17 +11,25 @@ The invariants that everything behind the importers relies on:
 
 Each is checked once, here, for every source. The order above is the order of checking: the first fault is the cause,
 not its echo. Cost: linear in links and joints.
+
+A parent called `world` that no link declares is how many write that a robot stands in the world, and other engines take
+it so. Where it makes the links one tree, it is added as a link without mass, and noted.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
+from dyn_service.errors import UrdfError
 from dyn_service.model.description import Description, Joint, Link, Note
 from dyn_service.model.doubts import doubts
 from dyn_service.model.places import Place, counted, listed, named, quoted
+from dyn_service.suggestions import did_you_mean
+
+WORLD = "world"
+"""The one link that need not be declared."""
 
 LONGEST_CYCLE = 8
 """Links of a loop that a message names."""
@@ -48,14 +56,41 @@ def assemble(
         raise robot.fault("there are no links, expected at least one")
     by_name = _unique(links, "link", robot)
     joint_by_name = _unique(joints, "joint", robot)
-    for joint in joints:
-        _check_ends(joint, by_name, robot)
-    inboard = _inboard(joints, robot)
-    _check_loops(links, inboard, robot)
-    _check_root(links, inboard, robot)
+    try:
+        _check_tree(by_name, joints, robot)
+    except UrdfError:
+        world = _undeclared_world(by_name, joints)
+        if world is None or not _is_tree(by_name | {WORLD: world}, joints, robot):
+            raise
+        by_name[WORLD] = world
+        text = "named as a parent and not declared: a link without mass is added, and is the root"
+        notes = [*notes, _place("link", world, robot).note("defaulted", text)]
     _check_mimic(joint_by_name, robot)
-    described = Description(name, tuple(links), tuple(joints), robot.file)
-    return Description(name, tuple(links), tuple(joints), robot.file, (*notes, *doubts(described)))
+    described = Description(name, tuple(by_name.values()), tuple(joints), robot.file)
+    return replace(described, notes=(*notes, *doubts(described)))
+
+
+def _check_tree(links: Mapping[str, Link], joints: Sequence[Joint], robot: Place) -> None:
+    for joint in joints:
+        _check_ends(joint, links, robot)
+    inboard = _inboard(joints, robot)
+    _check_loops(links.values(), inboard, robot)
+    _check_root(links.values(), inboard, robot)
+
+
+def _is_tree(links: Mapping[str, Link], joints: Sequence[Joint], robot: Place) -> bool:
+    try:
+        _check_tree(links, joints, robot)
+    except UrdfError:
+        return False
+    return True
+
+
+def _undeclared_world(links: Mapping[str, Link], joints: Iterable[Joint]) -> Link | None:
+    """The link that joints take for declared, on the line of the first of them."""
+    if WORLD in links:
+        return None
+    return next((Link(WORLD, line=joint.line) for joint in joints if joint.parent == WORLD), None)
 
 
 def _place(what: str, element: Link | Joint, robot: Place) -> Place:
@@ -80,9 +115,7 @@ def _check_ends(joint: Joint, links: Mapping[str, Link], robot: Place) -> None:
     place = _place("joint", joint, robot)
     for end, link in (("parent", joint.parent), ("child", joint.child)):
         if link not in links:
-            near = difflib.get_close_matches(link, links, 1) if len(link) < 100 else []
-            hint = f"; did you mean {quoted(near[0])}?" if near else ""
-            raise place.fault(f"the {end} {quoted(link)} is not a link of the robot{hint}")
+            raise place.fault(f"the {end} {quoted(link)} is not a link of the robot{did_you_mean(link, links)}")
     if joint.parent == joint.child:
         raise place.fault(f"the parent and the child are the same link {quoted(joint.parent)}, expected two links")
 

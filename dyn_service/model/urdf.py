@@ -1,8 +1,9 @@
 """URDF -> `Description`: links and joints as written, each fault with its file, line and element.
 
-The reader is strict where a parser's guess would change torques (numbers, names, structure, repeated elements) and
-lenient where dynamics does not look (geometry, simulator extensions): those are counted and noted as dropped. Defaults
-are URDF's own, noted where taken. Nothing but the given file is ever opened: no mesh, no `package://`, no include.
+The reader is strict where a parser's guess would change torques (numbers, names, structure, elements that contradict
+each other) and lenient where dynamics does not look (geometry, simulator extensions) and where nothing can be meant but
+one thing (the same axis twice): what it leaves is noted, see `unread`. Defaults are URDF's own, noted where taken.
+Nothing but the given file is ever opened: no mesh, no `package://`, no include.
 
     read        a path, the XML text, or an already loaded object
     read_text   text only; touches no file, so it is the one for text from strangers
@@ -15,16 +16,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Iterable
 
 import numpy as np
 
-from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError
+from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError, UrdfError
 from dyn_service.model import loaded, quantities
 from dyn_service.model.description import Description, Inertial, Joint, Limit, Link, Matrix, Mimic, Note, Vector
-from dyn_service.model.markup import BEFORE_XML, Element, ReadLimits, decode, load, parse
+from dyn_service.model.markup import BEFORE_XML, Comment, Element, ReadLimits, decode, load, parse
 from dyn_service.model.places import Place, counted, named, quoted, shown_path, unused
 from dyn_service.model.structure import assemble
+from dyn_service.model.unread import GEOMETRY, Unread
 
 TEXT = "<text>"
 """Stands for the file's name where a robot came as text."""
@@ -33,10 +35,10 @@ KNOWN_VERSIONS = ("1.0", "1.1", "1.2")
 QUATERNIONS_SINCE = (1, 1)
 """The URDF version from which `quat_xyzw` is read; before, ROS's own parser ignores it."""
 
-MOST_KINDS = 40
-"""Kinds of unused things that have a note of their own; real robots have up to ten."""
+# Between two angle brackets, so that each character is looked at for one opening bracket only.
+_FLOATING = re.compile(r"""<joint\b([^<>]*\btype\s*=\s*["']floating["'][^<>]*)>""")
+_NAME = re.compile(r"""\bname\s*=\s*["']([^"'<>]*)["']""")
 
-GEOMETRY = ("visual", "collision", "material")
 MOMENTS = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
 OTHER_FORMATS = {"sdf": "SDFormat", "world": "SDFormat", "mujoco": "MuJoCo's MJCF", "mujocoinclude": "MuJoCo's MJCF"}
 
@@ -97,13 +99,25 @@ class _Reader:
         self._file = file
         self._limits = limits
         self._notes: list[Note] = []
-        self._left_out: dict[tuple[str, str], list[int]] = {}
+        self._unread = Unread()
         self._quaternions = False
 
     def robot(self, text: str) -> Description:
-        root = parse(text, self._file, self._limits)
+        document = parse(text, self._file, self._limits)
+        try:
+            return self._robot(document.root, document.comments)
+        except UrdfError as fault:
+            # The cause before its echo: a link that is not there may be a misspelt one.
+            if not self._unread.suspects or "xacro" in fault.message:
+                raise
+            message = f"{fault.message}; {self._unread.suspects[0]}"
+            raise UrdfError(message, file=fault.file, line=fault.line, element=fault.element) from None
+
+    def _robot(self, root: Element, comments: Iterable[Comment]) -> Description:
         place = Place(self._file, "robot", root.line)
         _refuse_other_formats(root, place)
+        self._unread.keep(root, ("link", "joint", *GEOMETRY), ("name", "version"))
+        of_robot = self._unread.suspects
         links, joints = root.all("link"), root.all("joint")
         if len(links) > self._limits.links:
             message = (
@@ -115,31 +129,30 @@ class _Reader:
         name = self._name(root, place)
         place = Place(self._file, named("robot", name), root.line)
         self._version(root, place)
-        self._only(root, ("link", "joint", *GEOMETRY), ("name", "version"))
         read_links = [self._link(element) for element in links]
         read_joints = [self._joint(element) for element in joints]
+        self._unread.suspects = of_robot
         self._note_geometry(root, place)
-        for (what, where), lines in self._left_out.items():
-            self._notes.append(
-                Place(self._file, place.element, lines[0]).note("dropped", unused(len(lines), what, where))
-            )
+        self._note_floating(comments, place)
+        self._notes += self._unread.notes(place)
         return assemble(name, read_links, read_joints, self._notes, place)
 
     def _link(self, element: Element) -> Link:
+        self._unread.suspects = []
+        self._unread.keep(element, ("inertial", *GEOMETRY), ("name",))
         name = self._name(element, Place(self._file, "link", element.line))
         place = Place(self._file, named("link", name), element.line)
-        self._only(element, ("inertial", *GEOMETRY), ("name",))
         inertial = self._one(element, "inertial", place)
         return Link(name, None if inertial is None else self._inertial(inertial, place), element.line)
 
     def _inertial(self, element: Element, link: Place) -> Inertial:
         place = link.inside("inertial", element.line)
-        self._only(element, ("origin", "mass", "inertia"), ())
+        self._unread.keep(element, ("origin", "mass", "inertia"), ())
         com, rotation = self._origin(element, place, quantities.NO_INERTIAL_ORIGIN)
         mass_element = self._one(element, "mass", place)
         if mass_element is None:
             raise place.fault("there is no <mass> element, expected one")
-        self._only(mass_element, (), ("value",))
+        self._unread.keep(mass_element, (), ("value",))
         inside = place.inside("mass", mass_element.line)
         mass = quantities.mass(self._number(mass_element, "value", inside), inside)
         inertia = np.zeros((3, 3))
@@ -147,22 +160,26 @@ class _Reader:
         if moments is None:
             self._notes.append(place.note("defaulted", quantities.NO_INERTIA))
         else:
-            self._only(moments, (), MOMENTS)
+            self._unread.keep(moments, (), MOMENTS)
             inside = place.inside("inertia", moments.line)
             inertia = quantities.inertia_of_moments([self._number(moments, name, inside) for name in MOMENTS])
         return Inertial(mass, com, rotation, inertia)
 
     def _joint(self, element: Element) -> Joint:
+        self._unread.suspects = []
+        self._unread.keep(
+            element, ("parent", "child", "origin", "axis", "limit", "dynamics", "mimic"), ("name", "type")
+        )
         name = self._name(element, Place(self._file, "joint", element.line))
         place = Place(self._file, named("joint", name), element.line)
         kind = quantities.joint_type(self._attribute(element, "type", place), place)
-        self._only(element, ("parent", "child", "origin", "axis", "limit", "dynamics", "mimic"), ("name", "type"))
         parent, child = (self._end(element, end, place) for end in ("parent", "child"))
         xyz, rotation = self._origin(element, place, quantities.NO_JOINT_ORIGIN)
         axis = self._axis(element, place, moves=kind != "fixed")
         limit = self._limit(element, place)
         self._notes += quantities.limit_notes(kind, limit, place)
         damping, friction = self._dynamics(element, place)
+        self._notes += quantities.passive_note(kind, damping, friction, place)
         mimic = self._mimic(element, place)
         return Joint(name, kind, parent, child, xyz, rotation, axis, limit, damping, friction, mimic, element.line)
 
@@ -170,7 +187,7 @@ class _Reader:
         element = self._one(joint, tag, place)
         if element is None:
             raise place.fault(f"there is no <{tag}> element, expected one")
-        self._only(element, (), ("link",))
+        self._unread.keep(element, (), ("link",))
         inside = place.inside(tag, element.line)
         return quantities.name(self._attribute(element, "link", inside), inside)
 
@@ -181,8 +198,11 @@ class _Reader:
             if moves:
                 self._notes.append(place.note("defaulted", quantities.NO_AXIS))
             return default
-        self._only(element, (), ("xyz",))
+        self._unread.keep(element, (), ("xyz",))
         inside = place.inside("axis", element.line)
+        if not moves and not element.attributes.get("xyz", "").strip():
+            self._notes.append(inside.note("dropped", "an empty <axis>; a fixed joint has none"))
+            return default
         values = self._numbers(element, "xyz", 3, inside)
         # Exporters write a zero axis for fixed joints, where it means nothing.
         return quantities.unit_axis(values, inside, self._notes) if moves else default
@@ -192,7 +212,7 @@ class _Reader:
         if element is None:
             return None
         names = ("lower", "upper", "effort", "velocity")
-        self._only(element, (), names)
+        self._unread.keep(element, (), names)
         inside = place.inside("limit", element.line)
         return Limit(*(self._number(element, name, inside) if name in element.attributes else None for name in names))
 
@@ -200,7 +220,7 @@ class _Reader:
         element = self._one(joint, "dynamics", place)
         if element is None:
             return 0.0, 0.0
-        self._only(element, (), ("damping", "friction"))
+        self._unread.keep(element, (), ("damping", "friction"))
         inside = place.inside("dynamics", element.line)
         damping, friction = (
             self._number(element, name, inside) if name in element.attributes else 0.0
@@ -212,7 +232,7 @@ class _Reader:
         element = self._one(joint, "mimic", place)
         if element is None:
             return None
-        self._only(element, (), ("joint", "multiplier", "offset"))
+        self._unread.keep(element, (), ("joint", "multiplier", "offset"))
         inside = place.inside("mimic", element.line)
         leader = quantities.name(self._attribute(element, "joint", inside), inside)
         multiplier, offset = (
@@ -228,7 +248,7 @@ class _Reader:
         if element is None:
             self._notes.append(place.note("defaulted", default))
             return np.zeros(3), np.eye(3)
-        self._only(element, (), ("xyz", "rpy", "quat_xyzw"))
+        self._unread.keep(element, (), ("xyz", "rpy", "quat_xyzw"))
         inside = place.inside("origin", element.line)
         xyz = self._numbers(element, "xyz", 3, inside) if "xyz" in element.attributes else np.zeros(3)
         if "quat_xyzw" in element.attributes:
@@ -240,6 +260,7 @@ class _Reader:
             values = self._numbers(element, "quat_xyzw", 4, inside)
             return xyz, quantities.rotation_of_quaternion(values, inside, self._notes)
         rpy = self._numbers(element, "rpy", 3, inside) if "rpy" in element.attributes else np.zeros(3)
+        self._notes += quantities.degree_note(rpy, inside)
         return xyz, quantities.rotation_of_rpy(rpy)
 
     def _version(self, root: Element, place: Place) -> None:
@@ -260,28 +281,31 @@ class _Reader:
         elif materials:
             self._notes.append(place.note("dropped", unused(materials, "<material> element", "in <robot>")))
 
+    def _note_floating(self, comments: Iterable[Comment], place: Place) -> None:
+        for comment in comments:
+            for joint in _FLOATING.finditer(comment.text):
+                name = _NAME.search(joint[1])
+                which = f"joint {quoted(name[1])}" if name else "a joint"
+                line = comment.line + comment.text.count("\n", 0, joint.start())
+                text = f"{which} of type floating is commented out: the robot's root stands fixed in the world"
+                self._notes.append(Place(self._file, place.element, line).note("doubted", text))
+
     def _one(self, parent: Element, tag: str, place: Place) -> Element | None:
-        """The child of that tag, None where there is none; two are a fault, for either could be meant."""
+        """The child of that tag, None where there is none.
+
+        Two are a fault, for either could be meant; but not if they say the same, of a joint. (Of an inertial, twice the
+        same could mean the sum.)
+        """
         found = parent.all(tag)
         if len(found) > 1:
-            raise Place(self._file, place.element, found[1].line).fault(
-                f"there are {len(found)} <{tag}> elements, the first on line {found[0].line}, expected one"
-            )
+            again = Place(self._file, place.element, found[1].line)
+            if parent.tag != "joint" or any(_says(one) != _says(found[0]) for one in found[1:]):
+                raise again.fault(
+                    f"there are {len(found)} <{tag}> elements, the first on line {found[0].line}, expected one"
+                )
+            text = f"there are {len(found)} <{tag}> elements that say the same, the first on line {found[0].line}"
+            self._notes.append(again.note("dropped", text))
         return found[0] if found else None
-
-    def _only(self, element: Element, children: Collection[str], attributes: Collection[str]) -> None:
-        """Counts what this reader does not know of an element."""
-        for child in element.children:
-            if child.tag not in children:
-                self._leave_out((f"<{child.tag[:60]}> element", f"in <{element.tag}>"), child.line)
-        for name in element.attributes:
-            if name not in attributes and not name.startswith("xmlns"):
-                self._leave_out(("attribute", f"{quoted(name)} of <{element.tag}>"), element.line)
-
-    def _leave_out(self, kind: tuple[str, str], line: int) -> None:
-        if kind not in self._left_out and len(self._left_out) >= MOST_KINDS:
-            kind = ("further item", "of other kinds")
-        self._left_out.setdefault(kind, []).append(line)
 
     def _name(self, element: Element, place: Place) -> str:
         return quantities.name(self._attribute(element, "name", place), place)
@@ -298,12 +322,13 @@ class _Reader:
         return float(self._numbers(element, name, 1, place)[0])
 
 
+def _says(element: Element) -> tuple[object, ...]:
+    """What an element says, however it is written: `1.0` is `1`. Its children say more than is compared here."""
+    values = {name: quantities.reading(text) for name, text in element.attributes.items()}
+    return (values, [id(child) for child in element.children])
+
+
 def _refuse_other_formats(root: Element, place: Place) -> None:
-    for element in root.walk():
-        # Old files declare the xacro namespace and use nothing of it, so only elements count.
-        if element.tag.startswith("xacro:"):
-            message = f"found <{element.tag}>, expected URDF: this is a xacro file, run xacro first and read its output"
-            raise Place(place.file, line=element.line).fault(message)
     if root.tag in OTHER_FORMATS:
         raise Place(place.file, line=root.line).fault(
             f"the root element is <{root.tag}>: this is {OTHER_FORMATS[root.tag]}, expected URDF with the root <robot>"

@@ -14,6 +14,7 @@ from pathlib import Path
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.nodes.configuration import read_document
 from dyn_service.nodes.parameters import Parameters, assignment
+from dyn_service.suggestions import did_you_mean
 
 COMMAND_LINE = "command line"
 
@@ -63,7 +64,8 @@ def parse_arguments(argv: Sequence[str], *, default_name: str) -> NodeArguments:
                 raise InvalidArgumentError(f"option {word!r} lacks its value")
             pairs.append((_OPTIONS[word], value))
         else:
-            raise InvalidArgumentError(f"unknown option {word!r}: expected one of {', '.join(sorted(_OPTIONS))}")
+            near = did_you_mean(word, _OPTIONS)
+            raise InvalidArgumentError(f"unknown option {word!r}: expected one of {', '.join(sorted(_OPTIONS))}{near}")
 
     arguments = NodeArguments(name=default_name, rest=rest)
     for kind, value in pairs:

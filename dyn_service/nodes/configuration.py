@@ -9,7 +9,6 @@ Beyond YAML 1.1 as PyYAML reads it, numbers such as `1e-3` are numbers, and a ke
 
 from __future__ import annotations
 
-import difflib
 import re
 import typing
 from collections.abc import Iterable, Mapping
@@ -21,6 +20,7 @@ import msgspec
 import yaml
 
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.suggestions import did_you_mean
 
 T = TypeVar("T")
 Place = tuple[str | int, ...]
@@ -138,10 +138,7 @@ def dotted(place: Iterable[str | int]) -> str:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` where a known name is close, else the list of the known names."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; known here: {', '.join(names)}" if names else "; none are known here"
+    return did_you_mean(name, names) or (f"; known here: {', '.join(names)}" if names else "; none are known here")
 
 
 def _construct(loader: _Loader, node: yaml.Node, place: Place, lines: dict[Place, int], file: str) -> Any:

@@ -25,6 +25,7 @@ from dyn_service.nodes.settings import PlantParameters
 from dyn_service.nodes.telemetry import Recorder
 from dyn_service.queries import Array
 from dyn_service.robot import Robot
+from dyn_service.suggestions import did_you_mean
 
 STATS_PERIOD_S = 0.5
 
@@ -81,7 +82,10 @@ def initial_position(given: list[float] | dict[str, float], names: tuple[str, ..
     if isinstance(given, dict):
         for name, value in given.items():
             if name not in names:
-                raise InvalidArgumentError(f"initial_position: no joint {name!r}; the joints are {', '.join(names)}")
+                near = did_you_mean(name, names)
+                raise InvalidArgumentError(
+                    f"initial_position: no joint {name!r}; the joints are {', '.join(names)}{near}"
+                )
             q[names.index(name)] = value
     elif given:
         if len(given) != len(names):

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.queries import Array
+from dyn_service.suggestions import did_you_mean
 
 
 class Reference(NamedTuple):
@@ -213,7 +214,8 @@ def from_wire(wire: Mapping[str, Any]) -> Trajectory:
     values = dict(wire)
     kind = str(values.pop("kind", None))
     if kind not in kinds:
-        raise InvalidArgumentError(f"unknown trajectory {kind!r}: expected one of {', '.join(sorted(kinds))}")
+        near = did_you_mean(kind, kinds)
+        raise InvalidArgumentError(f"unknown trajectory {kind!r}: expected one of {', '.join(sorted(kinds))}{near}")
     try:
         built: Trajectory = kinds[kind](
             **{k: np.asarray(v, dtype=np.float64) if isinstance(v, list) else float(v) for k, v in values.items()}

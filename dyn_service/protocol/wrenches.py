@@ -12,6 +12,7 @@ from typing import Any
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.protocol.arrays import describe_value, pack_array, show_value, unpack_array
 from dyn_service.queries import Wrench
+from dyn_service.suggestions import did_you_mean
 
 _VECTORS = ("torque", "force", "point")
 _KEYS = ("link", *_VECTORS, "frame")
@@ -65,7 +66,7 @@ def _unpack_wrench(value: Any, path: str) -> Wrench:
         raise InvalidArgumentError(f"{place} must be a map with link, torque and force, found {found}", path=path)
     for key in value:
         if key not in _KEYS:
-            message = f"{place} has no {show_value(key)}; its keys are {', '.join(_KEYS)}"
+            message = f"{place} has no {show_value(key)}; its keys are {', '.join(_KEYS)}{did_you_mean(key, _KEYS)}"
             raise InvalidArgumentError(message, path=path)
     if value.get("link") is None:
         raise InvalidArgumentError(f"{place} needs the link it acts on", path=path)

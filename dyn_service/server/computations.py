@@ -18,6 +18,7 @@ from dyn_service.protocol.arrays import describe_value, pack_output, unpack_arra
 from dyn_service.protocol.defaults import MAX_RHEONOMIC_STEPS, MAX_STEPS
 from dyn_service.protocol.messages import Request
 from dyn_service.protocol.wrenches import unpack_wrenches
+from dyn_service.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from dyn_service.server.registry import Registry
@@ -144,7 +145,7 @@ def _arrays(request: Request, query: str, names: tuple[str, ...], required: tupl
     found = {}
     for name, value in (request.inputs or {}).items():
         if name not in names:
-            message = f"{query} has no input '{name}'; its inputs are {', '.join(names)}"
+            message = f"{query} has no input '{name}'; its inputs are {', '.join(names)}{did_you_mean(name, names)}"
             raise InvalidArgumentError(message, path=f"inputs.{name}")
         if value is not None:
             found[name] = unpack_array(value, f"inputs.{name}")
@@ -160,6 +161,7 @@ def _options(request: Request, query: str, kinds: Mapping[str, type], required: 
         kind = kinds.get(name)
         if kind is None:
             known = f"its options are {', '.join(kinds)}" if kinds else "it has none"
+            known += did_you_mean(name, kinds)
             message = f"{query} has no option '{name}'; {known}"
             raise InvalidArgumentError(message, path=f"options.{name}")
         if type(value) is int and kind is float:

@@ -16,6 +16,7 @@ from dyn_service.queries import Array, Query
 from dyn_service.server.finite import Diagnosis, NotFinite, first_not_finite
 from dyn_service.server.metrics import Durations
 from dyn_service.server.state import StatePlan
+from dyn_service.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from dyn_service.robot import Robot
@@ -66,6 +67,7 @@ class Plan:
             path = paths.get(name)
             if path is None:
                 known = f"its inputs are {', '.join(paths)}" if paths else "it has none"
+                known += did_you_mean(name, paths)
                 raise InvalidArgumentError(f"{self._row.name} has no input '{name}'; {known}", path=f"inputs.{name}")
             if value is not None:
                 inputs[name] = unpack_wrenches(value, path) if name == "wrenches" else unpack_array(value, path)
@@ -83,7 +85,7 @@ class Plan:
         for name in raw:
             if name not in self._row.options:
                 known = f"its options are {', '.join(self._row.options)}" if self._row.options else "it has none"
-                message = f"{self._row.name} has no option '{name}'; {known}"
+                message = f"{self._row.name} has no option '{name}'; {known}{did_you_mean(name, self._row.options)}"
                 raise InvalidArgumentError(message, path=f"options.{name}")
         return {name: value for name, value in raw.items() if value is not None}
 

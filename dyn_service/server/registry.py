@@ -15,6 +15,7 @@ from dyn_service.errors import (
 from dyn_service.queries import QUERIES
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.plan import Plan
+from dyn_service.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from dyn_service.robot import Robot
@@ -61,7 +62,8 @@ class Registry:
         served = self.served.get(name)
         if served is None:
             known = ", ".join(sorted(self.served)) or "none"
-            raise NotFoundError(f"there is no robot '{name}'; the robots are {known}", path="robot")
+            near = did_you_mean(name, self.served)
+            raise NotFoundError(f"there is no robot '{name}'; the robots are {known}{near}", path="robot")
         return served
 
     def add(self, robot: Robot) -> None:

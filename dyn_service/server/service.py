@@ -47,6 +47,7 @@ from dyn_service.server.metrics import Metrics
 from dyn_service.server.plan import SLOW_BYTES, SLOW_WRENCHES, Plan
 from dyn_service.server.registry import Registry
 from dyn_service.server.state import decode_state_request
+from dyn_service.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from dyn_service.robot import Robot
@@ -181,7 +182,8 @@ class Service:
             return Job(request, None, received_ns, slow=ADMINISTRATION[query].slow)
         if query not in QUERIES:
             known = ", ".join((*QUERIES, *ADMINISTRATION))
-            raise UnimplementedError(f"there is no query '{query}'; the queries are {known}", path="query")
+            near = did_you_mean(query, (*QUERIES, *ADMINISTRATION))
+            raise UnimplementedError(f"there is no query '{query}'; the queries are {known}{near}", path="query")
         plan = self.registry.get(request.robot).plans[query]
         if request.model not in (*plan.models, None):
             raise FailedPreconditionError(

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from dyn_service.dynamics.integration import rk4_step, semi_implicit_euler_step
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.queries import Array
+from dyn_service.suggestions import did_you_mean
 
 Acceleration = Callable[[Array, Array], Array]
 """a(q, v), rad/s^2 or m/s^2."""
@@ -41,7 +42,10 @@ def integrator(name: str) -> Step:
         InvalidArgumentError: There is none.
     """
     if name not in INTEGRATORS:
-        raise InvalidArgumentError(f"unknown integrator {name!r}: expected one of {', '.join(sorted(INTEGRATORS))}")
+        near = did_you_mean(name, INTEGRATORS)
+        raise InvalidArgumentError(
+            f"unknown integrator {name!r}: expected one of {', '.join(sorted(INTEGRATORS))}{near}"
+        )
     return INTEGRATORS[name]
 
 

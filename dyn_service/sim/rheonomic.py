@@ -28,6 +28,7 @@ from dyn_service.answers import RheonomicTrajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.prescribed import Prescription
 from dyn_service.queries import Array, RobotQueries, Wrench
+from dyn_service.suggestions import did_you_mean
 
 FreeEfforts = Callable[[float, Array, Array], ArrayLike]
 """(t, q, v) of the free joints -> their efforts, (..., nf)."""
@@ -222,7 +223,8 @@ def _indices(robot: RobotQueries, names: Mapping[str, object]) -> list[int]:
     for name in names:
         if name not in robot.joint_names:
             raise NotFoundError(
-                f"robot '{robot.name}' has no movable joint '{name}'; they are {', '.join(robot.joint_names)}",
+                f"robot '{robot.name}' has no movable joint '{name}'; they are {', '.join(robot.joint_names)}"
+                f"{did_you_mean(name, robot.joint_names)}",
                 path="prescribed",
             )
     return [robot.joint_names.index(name) for name in names]

@@ -21,6 +21,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.inputs import broadcast, found, numbers
 from dyn_service.queries import Array, EffortFunction, RobotQueries
 from dyn_service.sim.integrators import INTEGRATORS
+from dyn_service.suggestions import did_you_mean
 
 Integrator = Literal["rk4", "semi_implicit_euler", "implicit_midpoint", "adaptive"]
 Method = Literal["articulated", "mass_matrix"]
@@ -79,7 +80,8 @@ def simulate(
         )
     for name, value, known in (("integrator", integrator, get_args(Integrator)), ("method", method, get_args(Method))):
         if value not in known:
-            raise InvalidArgumentError(f"{name} must be one of {', '.join(known)}, found {value!r}", path=name)
+            near = did_you_mean(value, known)
+            raise InvalidArgumentError(f"{name} must be one of {', '.join(known)}, found {value!r}{near}", path=name)
     states = {}
     for name, given in (("q0", q0), ("v0", v0)):
         array = numbers(given)

@@ -220,6 +220,11 @@ def test_unknown_argument_lists_the_declared_ones(plan) -> None:
     assert fault_of(plan, text, b="2", c="3") == "unknown launch argument 'c'; declared are: a (default '1'), b"
 
 
+def test_misspelt_argument_names_the_nearest(plan) -> None:
+    text = "launch:\n  - arg: {name: gravity, default: 1}\n" + EXECUTABLE
+    assert fault_of(plan, text, gravty="2").endswith("(default '1'); did you mean 'gravity'?")
+
+
 def test_fault_in_a_parameter_file_names_that_file(plan, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("plant:\n  ros__parameters:\n    robot: r\n    substeps: 1.5\n", encoding="utf-8")
     with pytest.raises(ConfigurationError) as caught:

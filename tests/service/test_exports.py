@@ -59,7 +59,7 @@ def test_clients_bring_no_engine_along() -> None:
     modules = {name.partition(".")[0] for name in run(code).split()} & set(ENGINE)
     assert modules == set()
     inner = [name for name in run(code).split() if name.startswith("dyn_service.")]
-    allowed = ("client", "protocol", "queries", "prescribed", "answers", "table", "errors", "connect")
+    allowed = ("client", "protocol", "queries", "prescribed", "answers", "table", "errors", "suggestions", "connect")
     assert [name for name in inner if name.split(".")[1] not in allowed] == []
 
 

@@ -78,10 +78,13 @@ def test_same_robot_by_yourdfpy(name: str) -> None:
     assert_same(text, objects, stand_ins=False)
     assert objects.source == "<yourdfpy URDF>"
     assert not any(note.line for note in objects.notes)
-    # Doubts are of the robot, so they are the same ones.
-    assert [(note.element, note.text) for note in text.notes if note.kind == "doubted"] == [
+    # Doubts are of the robot, so they are the same ones, but for what only the file has.
+    doubts = [(note.element, note.text) for note in text.notes if note.kind == "doubted"]
+    assert [doubt for doubt in doubts if "is commented out" not in doubt[1]] == [
         (note.element, note.text) for note in objects.notes if note.kind == "doubted"
     ]
+    reports = [[note.text for note in robot.notes if "not act yet" in note.text] for robot in (text, objects)]
+    assert reports[0] == reports[1]
 
 
 @pytest.mark.parametrize("name", MANY)
@@ -126,10 +129,39 @@ def test_yourdfpy_axes_and_dynamics(axis_file: Path) -> None:
         Note("defaulted", "link 'b' inertial", "no <origin>: the centre of mass is the link's origin"),
         Note("defaulted", "joint 'j'", "no <origin>: the child link's frame is the parent link's"),
         Note("changed", "joint 'j' axis", "(0, 3, 4) has length 5; brought to unit length"),
+        Note(
+            "reported",
+            "joint 'j'",
+            "damping 0.25 N m s/rad and friction 0.5 N m do not act yet: efforts and motions are without",
+        ),
         Note("dropped", "robot 'r'", "geometry of 1 link is not used in dynamics"),
         Note("dropped", "robot 'r'", "1 <safety_controller> element in <joint> is not used"),
     )
     assert Counter(note.kind for note in read(axis_file).notes) == Counter(note.kind for note in robot.notes)
+
+
+ODD = """<robot name="r"><link name="a"><inertial><mass value="9"/><inertia ixx="0.5" ixy="0" ixz="0" iyy="0.5" iyz="0"
+izz="0.5"/></inertial></link>{legs}</robot>"""
+LEG = """<link name="thigh{n}"><inertial><origin xyz="0 0 -0.2"/><mass value="2"/><inertia ixx="{i}" ixy="0" ixz="0"
+iyy="{i}" iyz="0" izz="{i}"/></inertial></link><link name="foot{n}"><inertial><origin xyz="0 0 -0.2"/><mass value="1"/>
+<inertia ixx="0.02" ixy="0" ixz="0" iyy="0.02" iyz="0" izz="0.02"/></inertial></link>
+<joint name="hip{n}" type="revolute"><origin xyz="{n} 0 0"/><parent link="a"/><child link="thigh{n}"/>
+<axis xyz="0 1 0"/><limit effort="5" velocity="6" lower="-90" upper="90"/></joint>
+<joint name="knee{n}" type="revolute"><origin xyz="0 0 -0.4"/><parent link="thigh{n}"/><child link="foot{n}"/>
+<axis xyz="0 1 0"/><limit effort="0" velocity="0" lower="-1" upper="1"/><dynamics damping="1"/></joint>"""
+
+
+@pytest.mark.parametrize("load", [by_urchin, by_yourdfpy])
+def test_doubts_do_not_depend_on_the_way(load: Any, tmp_path: Path) -> None:
+    """A walking robot with limits in degrees, one thigh's moments in kg cm^2, limits of 0 and idle damping."""
+    path = tmp_path / "odd.urdf"
+    path.write_text(ODD.format(legs=LEG.format(n=0, i=0.03) + LEG.format(n=1, i=300.0)))
+    told = {(note.kind, note.element, note.text) for note in read(path).notes if note.kind in ("doubted", "reported")}
+    words = ("walk", "degrees", "too much inertia", "velocity limit 0", "does not act yet")
+    assert all(any(word in text for _, _, text in told) for word in words)
+    objects = read(load(path))
+    same = {(note.kind, note.element, note.text) for note in objects.notes if note.kind in ("doubted", "reported")}
+    assert same == told
 
 
 def test_bare_robot_of_yourdfpy(axis_file: Path) -> None:
@@ -251,6 +283,14 @@ def test_loop_of_objects() -> None:
     robot.joints.append(SimpleNamespace(**{**vars(robot.joints[0]), "name": "k", "parent": "b", "child": "a"}))
     with pytest.raises(UrdfError, match="the links form a loop, 'a' -> 'b' -> 'a', expected a tree"):
         read(robot)
+
+
+def test_undeclared_world_of_objects() -> None:
+    robot = fake(joint_parent="world")
+    del robot.links[0]
+    described = read(robot)
+    assert [link.name for link in described.links] == ["b", "world"]
+    assert [note.element for note in described.notes if "not declared" in note.text] == ["link 'world'"]
 
 
 def test_object_is_not_changed_nor_shared() -> None:

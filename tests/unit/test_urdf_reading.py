@@ -58,6 +58,13 @@ ARM = """<?xml version="1.0" encoding="utf-8"?>
 </robot>
 """
 
+IDLE = Note(
+    "reported",
+    "joint 'shoulder'",
+    "damping 0.7 N m s/rad and friction 0.3 N m do not act yet: efforts and motions are without",
+    19,
+)
+
 INERTIA = '<inertia ixx="0.02" ixy="0" ixz="0" iyy="0.02" iyz="0" izz="0.02"/>'
 
 
@@ -93,11 +100,11 @@ def inertial_of(robot: Description, link: str) -> Inertial:
 
 
 class TestAsWritten:
-    """A robot with nothing to remark: every number arrives, and no note is written."""
+    """A robot with little to remark: every number arrives, and the only note is on damping and friction."""
 
     def test_robot(self) -> None:
         robot = read(ARM)
-        assert (robot.name, robot.source, robot.notes) == ("arm", "<text>", ())
+        assert (robot.name, robot.source, robot.notes) == ("arm", "<text>", (IDLE,))
         assert [(link.name, link.line) for link in robot.links] == [
             ("base", 3),
             ("upper", 4),
@@ -204,7 +211,7 @@ class TestSources:
         monkeypatch.setattr("os.stat", refuse)
         robot = read(text)
         monkeypatch.undo()
-        assert robot.notes == (Note("dropped", "robot 'arm'", "geometry of 1 link is not used in dynamics", 2),)
+        assert robot.notes == (IDLE, Note("dropped", "robot 'arm'", "geometry of 1 link is not used in dynamics", 2))
 
     def test_order_of_elements_does_not_matter(self) -> None:
         joints = re.findall(r"  <joint.*?</joint>\n", ARM, re.DOTALL)
@@ -408,14 +415,18 @@ class TestDropped:
         ]
 
     def test_attributes(self) -> None:
-        """A misspelt attribute must not vanish without a word."""
+        """A misspelt attribute is doubted; another engine's is dropped."""
         robot = two_links(
-            '<origin xzy="0 0 1"/>\n<axis xyz="1 0 0" rpy="0 0 0"/><limit lower="0" upper="1"/><dynamics damp="2"/>'
+            '<origin xzy="0 0 1"/>\n<axis xyz="1 0 0" rpy="0 0 0"/><limit lower="0" upper="1" lowest="0"/>'
+            '<dynamics damp="2" armature="3"/>'
         )
         assert notes(robot) == [
-            ("dropped", "robot 'r'", "1 attribute 'xzy' of <origin> is not used", 10),
+            ("doubted", "robot 'r'", "1 attribute 'xzy' of <origin> is not used; did you mean 'xyz'?", 10),
             ("dropped", "robot 'r'", "1 attribute 'rpy' of <axis> is not used", 11),
-            ("dropped", "robot 'r'", "1 attribute 'damp' of <dynamics> is not used", 11),
+            # What is given as well cannot have been meant.
+            ("dropped", "robot 'r'", "1 attribute 'lowest' of <limit> is not used", 11),
+            ("doubted", "robot 'r'", "1 attribute 'damp' of <dynamics> is not used; did you mean 'damping'?", 11),
+            ("dropped", "robot 'r'", "1 attribute 'armature' of <dynamics> is not used", 11),
         ]
 
     def test_elements_in_the_wrong_place(self) -> None:
