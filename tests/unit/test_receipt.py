@@ -98,6 +98,7 @@ def test_plain_form() -> None:
         "joints": {"continuous": 1, "prismatic": 2, "fixed": 1},
         "movable": ["mirror", "slide", "wrist"],
         "bodies": 3,
+        "certificates": {},
         "mass": {
             "before": {"mass_kg": 0.7, "com_m": [0.0, 0.0125, -1.0]},
             "after": {"mass_kg": 0.7, "com_m": [0.0, 0.0125, -1.0]},

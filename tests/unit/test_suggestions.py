@@ -78,6 +78,11 @@ def registry() -> Registry:
     return Registry([PENDULUM], 3, Metrics())
 
 
+def asked(query: str, values: dict[str, Any]) -> Any:
+    """What `dyn call` does, with a server that it does not come to ask."""
+    return ask("ipc:///nowhere", query, None, values, 1.0, 0.0, None)
+
+
 def plan() -> Any:
     return Served(PENDULUM, Metrics()).plans["constraint_forces"]
 
@@ -99,8 +104,8 @@ MISSPELT: list[tuple[str, Callable[[], Any], str]] = [
     ("integrator", lambda: simulate(PENDULUM, Q, Q, dt=1e-3, steps=1, integrator="rk45"), "rk4"),
     ("integrator of the plant", lambda: integrator("semi_implicit"), "semi_implicit_euler"),
     ("prescribed joint", lambda: RheonomicRobot(PENDULUM, {"joint1": lambda t: (0.0, 0.0, 0.0)}), "joint_1"),
-    ("query of a command", lambda: ask("ipc:///nowhere", "mass_matrx", None, {}, 1.0), "mass_matrix"),
-    ("input of a command", lambda: ask("ipc:///nowhere", "gravity_forces", None, {"gravty": 0}, 1.0), "gravity"),
+    ("query of a command", lambda: asked("mass_matrx", {}), "mass_matrix"),
+    ("input of a command", lambda: asked("gravity_forces", {"gravty": 0}), "gravity"),
     ("query on a server", lambda: Service([PENDULUM])._check(Request(1, 1, "mass_matrx"), 0, 0), "mass_matrix"),
     ("robot on a server", lambda: registry().get("double_pendelum"), "double_pendulum"),
     ("input on a server", lambda: plan().read_inputs({"wrenche": []}), "wrenches"),
