@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from math import ceil
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,18 @@ from dyn_service.client.motion import parts
 from dyn_service.client.sockets import prepare
 from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
 from dyn_service.protocol.messages import ReplyHead
-from dyn_service.queries import QUERIES, Array, EffortFunction, Query, RobotQueries
+from dyn_service.queries import (
+    QUERIES,
+    Array,
+    EffortFunction,
+    Integrator,
+    Method,
+    Payload,
+    Query,
+    RobotQueries,
+    Wrench,
+    WrenchFunction,
+)
 
 
 class AsyncClient:
@@ -302,10 +313,34 @@ class AsyncRemoteRobot(Described):
         *,
         dt: float,
         steps: int,
-        **options: Any,
+        method: Method = "articulated",
+        integrator: Integrator = "rk4",
+        gravity: ArrayLike | None = None,
+        wrenches: Wrench | Sequence[Wrench] | WrenchFunction | None = None,
+        payload: Payload | None = None,
+        every: int = 1,
+        p0: ArrayLike | None = None,
+        first_step: int = 0,
+        progress: Callable[[float], None] | None = None,
     ) -> Trajectory:
-        """The motion from `q0`, `v0` under the efforts `tau`, as `Robot.simulate`; long ones come part by part."""
-        asking = parts(self.nv, q0, v0, tau, dt=dt, steps=steps, **options)
+        """The motion from `q0`, `v0` under the efforts `tau`: see `RobotQueries.simulate`; it comes part by part."""
+        asking = parts(
+            self.joint_names,
+            q0,
+            v0,
+            tau,
+            dt=dt,
+            steps=steps,
+            method=method,
+            integrator=integrator,
+            gravity=gravity,
+            wrenches=wrenches,
+            payload=payload,
+            every=every,
+            p0=p0,
+            first_step=first_step,
+            progress=progress,
+        )
         inputs, chosen = next(asking)
         while True:
             head = await self._client.ask(

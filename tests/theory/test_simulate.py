@@ -28,7 +28,9 @@ def exact(robot: Robot, tau: Any, seconds: float = 0.2) -> np.ndarray:
 
 
 @pytest.mark.parametrize("method", ["articulated", "mass_matrix"])
-@pytest.mark.parametrize(("integrator", "order"), [("semi_implicit_euler", 1), ("rk4", 4), ("implicit_midpoint", 2)])
+@pytest.mark.parametrize(
+    ("integrator", "order"), [("semi_implicit_euler", 1), ("explicit_euler", 1), ("rk4", 4), ("implicit_midpoint", 2)]
+)
 def test_order_of_convergence(arm: Robot, integrator: str, order: int, method: str) -> None:
     tau = np.array([1.0, -0.5, 40.0, 0.1])
     goal = exact(arm, tau)
@@ -131,7 +133,7 @@ FAULTS: list[tuple[str, Callable[[Robot], Any], str]] = [
     (
         "integrator",
         lambda r: r.simulate(*start(r), dt=1.0, steps=1, integrator="euler"),
-        "integrator must be one of rk4, semi_implicit_euler, implicit_midpoint, adaptive, found 'euler'",
+        "integrator must be one of rk4, semi_implicit_euler, explicit_euler, implicit_midpoint, adaptive, found 'euler'",
     ),
     ("q0", lambda r: r.simulate([0.0], [0.0] * 4, dt=1.0, steps=1), "q0 must be (..., 4) numbers, found list [0.0]"),
     (
@@ -148,7 +150,7 @@ FAULTS: list[tuple[str, Callable[[Robot], Any], str]] = [
     (
         "inputs",
         lambda r: r.simulate(np.zeros((2, 4)), np.zeros((3, 4)), dt=1.0, steps=1),
-        "the leading axes of q0 (2,), v0 (3,) and tau () do not broadcast against each other",
+        "the leading axes of q0 (2,) and v0 (3,) do not broadcast against each other",
     ),
     (
         "tau",
