@@ -11,7 +11,7 @@ links that have turned. `adaptive` is an extrapolation method of variable order,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -73,11 +73,16 @@ def simulate(
         return run.explicit()
 
 
+_Acting = tuple[Array, list[Wrench] | None]
+"""Efforts and external wrenches."""
+
+
 @dataclass(eq=False)
 class _Run:
     robot: RobotQueries
     task: Task
     progress: Callable[[float], None] | None
+    _acted: _Acting = field(init=False)
 
     def _acceleration(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> Array:
         task = self.task
@@ -90,16 +95,21 @@ class _Run:
             method=task.method,
         )
 
+    def _acting(self, k: int, q: Array, v: Array) -> _Acting:
+        """What acts through step k, which begins at that state."""
+        task = self.task
+        at = (k, task.first_step + k + 1, task.time(k), q, v)
+        return task.efforts.at(*at), task.wrenches.at(*at)
+
     def _watch(self, velocity: Callable[[Array, Array], Array]) -> Watch:
         """velocity: of the state (q, x)."""
         task = self.task
 
         def motion(k: int, q: Array, x: Array) -> tuple[Array, Array]:
             v = velocity(q, x)
-            if task.by_function:  # looked at each step, and not asked a second time
-                return v, np.zeros_like(v)
-            at = (k, task.first_step + k + 1, task.time(k), q, v)
-            return v, self._acceleration(q, v, task.efforts.at(*at), task.wrenches.at(*at))
+            if task.by_function:  # then each step is looked at, and what acted is that of the last
+                return v, self._acceleration(q, v, *self._acted)
+            return v, self._acceleration(q, v, *self._acting(k, q, v))
 
         return Watch(
             task.names, task.dt, task.first_step, task.last, task.q.size, task.by_function, motion, self.progress
@@ -124,9 +134,7 @@ class _Run:
         watch = self._watch(lambda q, v: v)
         watch.begin(q, v)
         for k in range(task.last):
-            t = task.time(k)
-            at = (k, task.first_step + k + 1, t, q, v)
-            tau, acting = task.efforts.at(*at), task.wrenches.at(*at)
+            tau, acting = self._acted = self._acting(k, q, v)
             if one_kernel:
                 state = robot.step(q, v, tau, step_length, gravity=gravity, wrenches=acting, integrator=integrator)  # type: ignore[arg-type]
                 q, v = state.q, state.v
@@ -156,8 +164,7 @@ class _Run:
         for k in range(task.last):
             if k and task.by_function:
                 v = velocity(q, p)
-            at = (k, task.first_step + k + 1, task.time(k), q, v)
-            tau, acting = task.efforts.at(*at), task.wrenches.at(*at)
+            tau, acting = self._acted = self._acting(k, q, v)
 
             def flow(q: Array, p: Array, tau: Array = tau, acting: list[Wrench] | None = acting) -> tuple[Array, Array]:
                 found = robot.hamiltonian_flow(

@@ -51,7 +51,7 @@ def test_the_two_solutions_agree(arm: Robot) -> None:
 
 def test_a_batch_is_its_members_to_the_last_bit(arm: Robot) -> None:
     q, v = start(arm, 5)
-    for integrator in ("rk4", "semi_implicit_euler"):
+    for integrator in ("rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint"):
         together = arm.simulate(q, v, dt=1e-3, steps=40, integrator=integrator)
         alone = arm.simulate(q[3], v[3], dt=1e-3, steps=40, integrator=integrator)
         np.testing.assert_array_equal(together.q[3], alone.q)
@@ -103,16 +103,16 @@ def test_progress_goes_from_nothing_to_all(arm: Robot) -> None:
     assert len(seen) > 2
 
 
-@pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "implicit_midpoint"])
+@pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint"])
 def test_divergence_is_told_in_words(arm: Robot, integrator: str) -> None:
     with pytest.raises(
-        FailedPreconditionError, match=r"the simulation diverged (within 32 steps before|in) step \d+ \(t = "
+        FailedPreconditionError, match=r"the simulation diverged in step \d+ \(t = [\d.]+ s\): the .* '\w+' is "
     ):
         arm.simulate(*start(arm), lambda t, q, v: 1e6 * q, dt=0.5, steps=2000, integrator=integrator)
 
 
 def test_divergence_of_the_adaptive_steps_ends(arm: Robot) -> None:
-    with pytest.raises(FailedPreconditionError, match=r"simulation (needs more than 100000 evaluations|diverged in)"):
+    with pytest.raises(FailedPreconditionError, match=r"the simulation diverged in step 1 \(t = "):
         arm.simulate(*start(arm), lambda t, q, v: 1e6 * v, dt=1.0, steps=3, integrator="adaptive")
 
 
