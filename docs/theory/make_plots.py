@@ -316,15 +316,17 @@ def matrix_formalism() -> None:
     dt, steps, l1, l2, g = 1e-4, 40_000, 1.0, 0.5, 9.81
     angles = {}
     for label, missing in (("as printed", g * (l1 - l2)), ("corrected", 0.0)):
-        q, v = relative @ [np.pi / 10, np.pi / 3], relative @ [2 * np.pi, -6 * np.pi]
-        rows = []
-        for k in range(steps):
-            if k % 40 == 0:
-                rows.append([q[0], q[0] + q[1]])
-            tau = np.array([missing * np.sin(q[0]), 0.0])
-            q, v = q + dt * v, v + dt * pendulum.forward_dynamics(q, v, tau)
-        angles[label] = np.array(rows)
-    t = dt * 40 * np.arange(steps // 40)
+        motion = pendulum.simulate(
+            relative @ [np.pi / 10, np.pi / 3],
+            relative @ [2 * np.pi, -6 * np.pi],
+            lambda t, q, v, missing=missing: np.array([missing * np.sin(q[0]), 0.0]),
+            dt=dt,
+            steps=steps,
+            integrator="explicit_euler",
+            every=40,
+        )
+        angles[label] = np.stack([motion.q[:, 0], motion.q.sum(axis=-1)], axis=-1)
+        t = motion.t
     figure, axes = plt.subplots(1, 2, figsize=(8.6, 3.3))
     for (label, theta), line in zip(angles.items(), ("--", "-"), strict=True):
         axes[0].plot(t, theta[:, 0], line, color=BLUE, lw=1.1, label=f"$\\theta_1$, {label}")

@@ -8,7 +8,7 @@ The integrator computes no acceleration. It is a generator that asks for one at 
 robot in this process, one behind a socket and one behind an event loop, to the same bits.
 
 Source: Hairer, Norsett, Wanner, Solving Ordinary Differential Equations I, II.9. Held against SciPy's DOP853 by
-tests/theory/test_simulate.py.
+tests/theory/test_simulate_loads.py.
 """
 
 from __future__ import annotations

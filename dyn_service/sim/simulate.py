@@ -128,13 +128,14 @@ class _Run:
         dt, gravity, integrator = task.dt, task.gravity, task.integrator
         formula = INTEGRATORS[integrator]
         one_kernel = task.method == "articulated" and (task.wrenches.none or integrator != "rk4")
-        step_length = np.array([dt])
+        step_length, steady = np.array([dt]), task.steady
         q, v = task.q, task.v
         records = self._records(q, v)
         watch = self._watch(lambda q, v: v)
         watch.begin(q, v)
         for k in range(task.last):
-            tau, acting = self._acted = self._acting(k, q, v)
+            if not (k and steady):
+                tau, acting = self._acted = self._acting(k, q, v)
             if one_kernel:
                 state = robot.step(q, v, tau, step_length, gravity=gravity, wrenches=acting, integrator=integrator)  # type: ignore[arg-type]
                 q, v = state.q, state.v

@@ -55,6 +55,11 @@ class Task:
         """Whether what acts is asked of a function at each step."""
         return self.efforts.function is not None or self.wrenches.function is not None
 
+    @property
+    def steady(self) -> bool:
+        """Whether the same acts in every step."""
+        return self.efforts.constant and self.wrenches.constant
+
     def time(self, step: int) -> float:
         """s, at the beginning of that step of this part."""
         return (self.first_step + step) * self.dt
@@ -147,6 +152,7 @@ class Efforts:
             )
         self._array = _finite("tau", array)
         self._sent = None if tau is None else array
+        self.constant = self.function is None and (array.ndim == 1 or array.shape[-2] == 1)
 
     def begin(self, step: int, t: float, q: Array, v: Array) -> tuple[int, ...]:
         """Asks a function for the first step's efforts, once; the leading axes of the efforts."""
@@ -211,7 +217,7 @@ class Loads:
         self._first: list[Wrench] | None = None
         self._samples = [] if wrenches is None or callable(wrenches) else _listed(wrenches)
         self.none = wrenches is None
-        self._constant = all(array.ndim == 1 for _, array in _arrays(self._samples))
+        self.constant = self.function is None and all(array.ndim == 1 for _, array in _arrays(self._samples))
         for name, array in _arrays(self._samples):
             if not _per_step(array, steps):
                 raise InvalidArgumentError(
@@ -231,7 +237,7 @@ class Loads:
         if self.none:
             return None
         if self.function is None:
-            return self._samples if self._constant else _changed(self._samples, lambda array: _sample(array, index))
+            return self._samples if self.constant else _changed(self._samples, lambda array: _sample(array, index))
         if self._first is not None:
             first, self._first = self._first, None
             return first
