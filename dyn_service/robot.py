@@ -28,7 +28,7 @@ from dyn_service.kernels.signature import Signature, signature_of
 from dyn_service.model import loaded, urdf
 from dyn_service.model.description import Description
 from dyn_service.model.inertia import combine
-from dyn_service.model.payload import carrying
+from dyn_service.model.payload import carrying, inertial_of
 from dyn_service.model.receipt import MassSummary, Receipt, build_receipt
 from dyn_service.model.tree import Limits, Tree, Weld, weld, welding_notes
 from dyn_service.queries import (
@@ -69,7 +69,7 @@ class Robot(RobotQueries):
         self._gravity = np.array(DEFAULT_GRAVITY)
         self._link_index = {name: i for i, name in enumerate(self._tree.links)}
         self._signatures: dict[tuple[str, str, bool], Signature] = {}
-        self._loaded: dict[str, Robot] = {}
+        self._loaded: dict[tuple[str, float, bytes, bytes], Robot] = {}
         self._loading = threading.Lock()
         for row in QUERIES.values():
             # A subclass that overrides a method means it; without movable joints there is no kernel to go to at once.
@@ -269,10 +269,12 @@ class Robot(RobotQueries):
             NotFoundError: There is no link of that name.
             InvalidArgumentError: The mass is not positive, or the inertia is none that a body can have.
         """
-        description = carrying(self._description, payload)
-        key = Tree.from_description(description).fingerprint
+        inertial = inertial_of(payload)
+        key = (payload.link, inertial.mass, inertial.com.tobytes(), inertial.inertia.tobytes())
         with self._loading:
-            loaded_robot = self._loaded.pop(key, None) or type(self)(description)
+            loaded_robot = self._loaded.pop(key, None) or type(self)(
+                carrying(self._description, payload.link, inertial)
+            )
             self._loaded[key] = loaded_robot  # the last one used is the last to go
             if len(self._loaded) > _KEPT_PAYLOADS:
                 del self._loaded[next(iter(self._loaded))]

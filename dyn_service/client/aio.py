@@ -341,16 +341,17 @@ class AsyncRemoteRobot(Described):
             first_step=first_step,
             progress=progress,
         )
-        inputs, chosen = next(asking)
+        outputs: Mapping[str, Any] | None = None
         while True:
-            head = await self._client.ask(
-                "simulate", self.name, pack_inputs(inputs), chosen, self.fingerprint, self._timeout_s
-            )
             try:
-                inputs, chosen = asking.send(read_arrays(head))
+                inputs, chosen = next(asking) if outputs is None else asking.send(outputs)
             except StopIteration as done:  # may not leave a coroutine
                 motion: Trajectory = done.value
                 return motion
+            head = await self._client.ask(
+                "simulate", self.name, pack_inputs(inputs), chosen, self.fingerprint, self._timeout_s
+            )
+            outputs = read_arrays(head)
 
 
 async def _poll(socket: zmq.asyncio.Socket, timeout_ms: int) -> bool:

@@ -20,31 +20,38 @@ _ROUNDING = 1e-12
 leave."""
 
 
-def carrying(description: Description, payload: Payload) -> Description:
-    """The description with the payload as a link of its own.
+def carrying(description: Description, link: str, inertial: Inertial) -> Description:
+    """The description with a body of that inertia, a link of its own, welded to the link of that name.
 
     Raises:
         NotFoundError: There is no link of that name.
+    """
+    links, joints = ({part.name for part in parts} for parts in (description.links, description.joints))
+    if link not in links:
+        raise NotFoundError(
+            f"robot '{description.name}' has no link '{link}'; its links are "
+            f"{', '.join(link.name for link in description.links)}",
+            path="payload.link",
+        )
+    name = "payload"
+    while name in links or name in joints:
+        name += "_"
+    joint = Joint(name, "fixed", link, name, np.zeros(3), np.eye(3), np.array([1.0, 0.0, 0.0]))
+    return replace(description, links=(*description.links, Link(name, inertial)), joints=(*description.joints, joint))
+
+
+def inertial_of(payload: Payload) -> Inertial:
+    """The payload's mass, centre of mass and inertia, checked.
+
+    Raises:
         InvalidArgumentError: The mass is not positive, or the inertia is none that a body can have.
     """
     if not isinstance(payload, Payload):
         raise InvalidArgumentError(f"payload must be a Payload, found {found(payload)}", path="payload")
-    links, joints = ({part.name for part in parts} for parts in (description.links, description.joints))
-    if payload.link not in links:
-        raise NotFoundError(
-            f"robot '{description.name}' has no link '{payload.link}'; its links are "
-            f"{', '.join(link.name for link in description.links)}",
-            path="payload.link",
+    if not isinstance(payload.link, str):
+        raise InvalidArgumentError(
+            f"payload.link must be the name of a link, found {found(payload.link)}", path="payload.link"
         )
-    inertial = _inertial(payload)
-    name = "payload"
-    while name in links or name in joints:
-        name += "_"
-    joint = Joint(name, "fixed", payload.link, name, np.zeros(3), np.eye(3), np.array([1.0, 0.0, 0.0]))
-    return replace(description, links=(*description.links, Link(name, inertial)), joints=(*description.joints, joint))
-
-
-def _inertial(payload: Payload) -> Inertial:
     mass = payload.mass
     if isinstance(mass, bool) or not isinstance(mass, int | float) or not (math.isfinite(mass) and mass > 0.0):
         raise InvalidArgumentError(f"payload.mass must be a positive mass in kg, found {mass!r}", path="payload.mass")

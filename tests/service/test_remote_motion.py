@@ -133,6 +133,19 @@ def test_fewer_steps_than_are_recorded(scara: Robot, client: Client, integrator:
     same(client.robot("scara").simulate(*start(scara, 2), **arguments), here)
 
 
+@pytest.mark.parametrize("tau", [None, feedback], ids=["none", "function"])
+@pytest.mark.parametrize("integrator", ["rk4", "adaptive"])
+def test_fewer_steps_asynchronously(scara: Robot, server: Server, integrator: Any, tau: Any) -> None:
+    """With adaptive steps and a function there is nothing to ask the server at all."""
+    arguments: dict[str, Any] = {"dt": 1e-3, "steps": 2, "every": 5, "integrator": integrator}
+
+    async def run() -> Any:
+        async with AsyncClient(server.endpoints[0], timeout_s=30.0) as client:
+            return await (await client.robot("scara")).simulate(*start(scara), tau, **arguments)
+
+    same(asyncio.run(run()), scara.simulate(*start(scara), tau, **arguments))
+
+
 @pytest.mark.usefixtures("short_parts")
 @pytest.mark.parametrize("loads", ["samples", "functions"])
 @pytest.mark.parametrize("integrator", ["rk4", "implicit_midpoint", "adaptive"])

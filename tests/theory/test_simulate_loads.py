@@ -120,6 +120,37 @@ def test_gravity_and_efforts_and_wrenches_each_count(arm: Robot, integrator: Any
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("integrator", ALL)
+def test_every_acceleration_is_by_the_method_asked_for(
+    monkeypatch: pytest.MonkeyPatch, integrator: Any, method: Any
+) -> None:
+    """The two methods differ by roundings alone: what is asked of the robot tells them apart."""
+    robot = Robot.from_urdf(URDF / "pendulum.urdf")
+    asked: list[tuple[str, str]] = []
+
+    def watched(name: str) -> Any:
+        ask = getattr(robot, name)
+
+        def call(*given: Any, **options: Any) -> Any:
+            asked.append((name, options.get("method", "articulated")))
+            return ask(*given, **options)
+
+        return call
+
+    for name in ("step", "forward_dynamics", "hamiltonian_flow", "velocity_from_momentum"):
+        monkeypatch.setattr(robot, name, watched(name))
+    robot.simulate([0.3], [0.1], dt=1e-3, steps=2, integrator=integrator, method=method)
+    assert {by for _, by in asked} == {method}
+    names = {
+        "adaptive": {"forward_dynamics"},
+        "implicit_midpoint": {"hamiltonian_flow", "velocity_from_momentum"},
+    }
+    assert {name for name, _ in asked} == names.get(
+        integrator, {"step" if method == "articulated" else "forward_dynamics"}
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("integrator", FIXED)
 def test_functions_are_asked_once_a_step_at_its_beginning(arm: Robot, integrator: Any, method: Any) -> None:
     """They see the time and the very state that is recorded there, and what they give acts through that step."""
@@ -308,6 +339,11 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
         "tau(t, q, v) has leading axes (2,), the motion began with ()",
     ),
     ("payload", {"payload": 2.0}, "payload must be a Payload, found float 2.0"),
+    (
+        "payload.link",
+        {"payload": Payload([LINK], 1.0)},  # type: ignore[arg-type]
+        "payload.link must be the name of a link, found list ['quill']",
+    ),
     ("payload.mass", {"payload": Payload(LINK, 0.0)}, "payload.mass must be a positive mass in kg, found 0.0"),
     (
         "payload.com",
