@@ -48,10 +48,8 @@ def no_longer_finite(
     wild = ~finite
     member = tuple(np.argwhere(wild.any(axis=-1))[0].tolist())
     v, a = (np.broadcast_to(x, wild.shape)[member] for x in before[1:])
-    beyond = wild[member] & ~np.isfinite(a)
-    suspects = beyond if beyond.any() else wild[member]
     speed = np.abs(v) + dt * np.where(np.isfinite(a), np.abs(a), 0.0)
-    joint = names[int(np.argmax(np.where(suspects, speed, -1.0)))]
+    joint = names[int(np.argmax(np.where(wild[member], speed, -1.0)))]
     of = f" of member {list(member)} of the batch" if member else ""
     return diverged(
         step, t, f"the state of joint '{joint}'{of} is no longer finite; try a step shorter than dt = {dt:g} s"

@@ -33,12 +33,12 @@ Flow = Callable[[Array, Array], tuple[Array, Array]]
 _ROUNDING = float(np.finfo(np.float64).eps)
 _MOST_ITERATIONS = 100
 _PATIENCE = 4
-"""Iterations without a new least change after which it may be rounding. Positions and momenta contract in turn, so that
-every second change may be no smaller than the one before."""
+"""Iterations without a new least change after which the flow's rounding is measured, which costs two flows a joint.
+Positions and momenta contract in turn, so that every second change may be no smaller than the one before."""
 
 _SPREAD = 16.0
-"""Times the flow's measured rounding that a change at rounding may be: one sample of it against the largest of many
-differences, after some tens of bodies."""
+"""Times the flow's measured rounding that a change at rounding may be: it is measured by moving the state's entries, and
+inside a flow every body adds roundings of its own."""
 
 
 def midpoint_step(flow: Flow, q: Array, p: Array, dt: float, unit: float) -> tuple[Array, Array] | None:
