@@ -37,8 +37,8 @@ _PATIENCE = 4
 Positions and momenta contract in turn, so that every second change may be no smaller than the one before."""
 
 _SPREAD = 16.0
-"""Times the flow's measured rounding that a change at rounding may be: it is measured by moving the state's entries, and
-inside a flow every body adds roundings of its own."""
+"""Times the flow's measured rounding that a change at rounding may be: what is measured are roundings of the state, and
+every body adds some of its own inside a flow."""
 
 
 def midpoint_step(flow: Flow, q: Array, p: Array, dt: float, unit: float) -> tuple[Array, Array] | None:

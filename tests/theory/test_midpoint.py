@@ -96,7 +96,7 @@ def test_area_is_kept_to_rounding() -> None:
 
 
 def test_a_step_ends_as_soon_as_its_contraction_tells(panda: Robot) -> None:
-    """At 1 ms the Panda's iteration contracts a thousandfold: a step takes six flows, and one that waits for the changes to vanish nine."""
+    """At 1 ms the Panda's takes six flows; to wait until the changes vanish would take nine."""
     q, v = np.random.default_rng(3).normal(size=(2, 9))
     p = panda.momentum(q, 0.3 * v)
     count = 0
