@@ -15,6 +15,7 @@ from scipy.integrate import solve_ivp
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.queries import Payload, Wrench
 from dyn_service.robot import Robot
+from dyn_service.sim import adaptive
 from tests.conftest import URDF
 
 EXPLICIT = ["rk4", "semi_implicit_euler", "explicit_euler"]
@@ -450,3 +451,12 @@ def test_functions_never_see_what_is_not_finite(arm: Robot) -> None:
     for integrator in ALL:
         with pytest.raises(FailedPreconditionError):
             arm.simulate(*start(arm), tau, dt=1e-2, steps=3000, integrator=integrator)  # type: ignore[arg-type]
+
+
+def test_adaptive_steps_are_limited(arm: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adaptive, "MOST_EVALUATIONS", 300)
+    with pytest.raises(FailedPreconditionError) as caught:
+        arm.simulate(*start(arm), dt=20.0, steps=2, integrator="adaptive")
+    assert str(caught.value).startswith("the simulation diverged in step 1 (t = ")
+    assert "it needs more than 300 evaluations between two times of the grid" in str(caught.value)
+    assert "or dt = 20 s is too long for so fast a motion" in str(caught.value)
