@@ -20,6 +20,7 @@ _HOMES = {
     "connect": "dyn_service.connect",
     "QUERIES": "dyn_service.queries",
     "RobotQueries": "dyn_service.queries",
+    "Payload": "dyn_service.queries",
     "Wrench": "dyn_service.queries",
     "ConstraintForces": "dyn_service.queries",
     "LinkPoses": "dyn_service.queries",
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
         UnsupportedJointError,
         UrdfError,
     )
-    from dyn_service.queries import QUERIES, ConstraintForces, LinkPoses, RobotQueries, Wrench
+    from dyn_service.queries import QUERIES, ConstraintForces, LinkPoses, Payload, RobotQueries, Wrench
     from dyn_service.robot import Robot
     from dyn_service.server.app import Server
 
@@ -72,6 +73,7 @@ __all__ = [
     "InvalidArgumentError",
     "LinkPoses",
     "NotFoundError",
+    "Payload",
     "PermissionDeniedError",
     "RemoteRobot",
     "ResourceExhaustedError",

@@ -55,11 +55,15 @@ __all__ = [
     "ConstraintForces",
     "EffortFunction",
     "LinkPoses",
+    "Integrator",
+    "Method",
     "Option",
+    "Payload",
     "Query",
     "RobotQueries",
     "Spec",
     "Wrench",
+    "WrenchFunction",
 ]
 
 DEFAULT_GRAVITY = (0.0, 0.0, -9.81)
@@ -80,6 +84,26 @@ class Wrench:
     point: ArrayLike = (0.0, 0.0, 0.0)
     frame: str = "world"
 
+
+@dataclass(frozen=True, eq=False)
+class Payload:
+    """A body that a link carries, as if it were welded to it.
+
+    link: the link's name. mass: kg, more than 0. com: (3,) m, its centre of mass in the link's frame. inertia: (3, 3)
+    kg m^2, about its centre of mass in the link's axes; zeros are a point mass.
+    """
+
+    link: str
+    mass: float
+    com: ArrayLike = (0.0, 0.0, 0.0)
+    inertia: ArrayLike = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+
+
+Integrator = Literal["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint", "adaptive"]
+"""How `simulate` steps."""
+
+Method = Literal["articulated", "mass_matrix"]
+"""Which solution of the equation of motion: O(N), (19b), (P.5b), or through the mass matrix, (19a), (P.5a)."""
 
 Position = Annotated[ArrayLike, Spec(("nq",), "rad | m", "joint positions", kind="position")]
 Velocity = Annotated[ArrayLike, Spec(("nv",), "rad/s | m/s", "joint velocities", kind="motion")]
@@ -111,6 +135,9 @@ MomentumRateResult = Annotated[
 
 EffortFunction = Callable[[float, Array, Array], ArrayLike]
 """Efforts as a function of time and state: tau (..., nv) at t (s), q, v."""
+
+WrenchFunction = Callable[[float, Array, Array], Wrench | Sequence[Wrench] | None]
+"""External wrenches as a function of time and state: at t (s), q, v."""
 
 
 class RobotQueries(ABC):
@@ -180,9 +207,48 @@ class RobotQueries(ABC):
         *,
         dt: float,
         steps: int,
-        **options: Any,
+        method: Method = "articulated",
+        integrator: Integrator = "rk4",
+        gravity: ArrayLike | None = None,
+        wrenches: Wrench | Sequence[Wrench] | WrenchFunction | None = None,
+        payload: Payload | None = None,
+        every: int = 1,
+        p0: ArrayLike | None = None,
+        first_step: int = 0,
+        progress: Callable[[float], None] | None = None,
     ) -> Trajectory:
-        """The motion from `q0`, `v0` under the efforts `tau`: `dyn_service.sim.simulate` says all it takes."""
+        """The motion from `q0`, `v0` under the efforts `tau`, on a grid of `steps` steps of `dt`.
+
+        Args:
+            q0: (..., nq) first positions; leading axes are simulated together.
+            v0: (..., nv) first velocities.
+            tau: Efforts, held through each step: None (none), (nv,) constant, (..., steps, nv) samples, or a function
+                of (t, q, v) at the step's beginning. `adaptive` asks a function at every stage instead.
+            dt: s, of a step, and of the output grid for `adaptive`.
+            steps: How many; those after the last one that is recorded are not made.
+            method: Which solution of the equation of motion.
+            integrator: "rk4", "semi_implicit_euler" and "explicit_euler" step q and v, "implicit_midpoint" q and p;
+                "adaptive" chooses its steps.
+            gravity: (3,) m/s^2, world axes; None is the default.
+            wrenches: External wrenches, held through each step in the axes of their `frame`: a `Wrench` or several,
+                whose torque, force and point are (3,) constant or (..., steps, 3) samples, or a function of (t, q, v)
+                that gives such with (..., 3), asked as a function for `tau` is.
+            payload: A body that a link carries through the motion.
+            every: Record every so many steps; the first state and these are returned.
+            p0: (..., nv) first momenta, in place of those of `v0`, for "implicit_midpoint".
+            first_step: The number of the first step, where this goes on with a longer motion: times are those of the
+                whole. From a record's q, v (and p) a motion goes on, to the last bit, as if it had not ended there.
+            progress: Called now and then with the share that is done.
+
+        Returns:
+            `steps // every + 1` states; with "implicit_midpoint" the momenta too.
+
+        Raises:
+            FailedPreconditionError: The state is no longer finite; names the first such step, its time and the joint.
+                Or an implicit midpoint is not found.
+            InvalidArgumentError: An argument of the wrong shape or value; `path` names it.
+            NotFoundError: A wrench's or the payload's link does not exist.
+        """
 
     @abstractmethod
     def simulate_rheonomic(
@@ -463,12 +529,22 @@ class RobotQueries(ABC):
         raise NotImplementedError
 
     @query(
-        equation="Hamilton (1), (2): (P.5b) and (P.3b) together", kernel="hamilton.flow", control=False, inverts=True
+        equation="Hamilton (1), (2): (P.5b) and (P.3b) together; with method='mass_matrix' (P.5a)",
+        kernel={"articulated": "hamilton.flow", "mass_matrix": "hamilton.flow_through_mass_matrix"},
+        control=False,
+        inverts=True,
     )
     def hamiltonian_flow(
-        self, q: Position, p: Momentum, tau: Effort, *, gravity: Gravity = None, wrenches: Wrenches = None
+        self,
+        q: Position,
+        p: Momentum,
+        tau: Effort,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        method: Literal["articulated", "mass_matrix"] = "articulated",
     ) -> HamiltonianFlow:
-        """Hamilton's equations: the rates of q and p."""
+        """Hamilton's equations: the rates of q and p. `method` says how v is found from p."""
         raise NotImplementedError
 
     @query(equation="d/dt of Hamilton (P.4), by differentiation", kernel="hamilton.momentum_derivative", control=False)
@@ -478,7 +554,11 @@ class RobotQueries(ABC):
 
     @query(
         equation="Newton-Euler, O(N) solution of EOM, Steps 1 and 2",
-        kernel={"rk4": "integration.rk4", "semi_implicit_euler": "integration.semi_implicit_euler"},
+        kernel={
+            "rk4": "integration.rk4",
+            "semi_implicit_euler": "integration.semi_implicit_euler",
+            "explicit_euler": "integration.explicit_euler",
+        },
         control=False,
         inverts=True,
     )
@@ -491,7 +571,7 @@ class RobotQueries(ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        integrator: Literal["rk4", "semi_implicit_euler"] = "rk4",
+        integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4",
     ) -> State:
-        """The state one step later, the efforts and wrenches held through it."""
+        """The state one step later, the efforts held through it, and the wrenches in the axes of their links."""
         raise NotImplementedError

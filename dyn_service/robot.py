@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -30,16 +31,33 @@ from dyn_service.kernels.signature import Signature, signature_of
 from dyn_service.model import loaded, urdf
 from dyn_service.model.description import Description
 from dyn_service.model.inertia import combine
+from dyn_service.model.payload import carrying, inertial_of
 from dyn_service.model.receipt import MassSummary, Receipt, build_receipt
 from dyn_service.model.tree import Limits, Tree, Weld, weld, welding_notes
 from dyn_service.prescribed import GivenMotion
-from dyn_service.queries import DEFAULT_GRAVITY, QUERIES, Array, EffortFunction, Query, RobotQueries
+from dyn_service.queries import (
+    DEFAULT_GRAVITY,
+    QUERIES,
+    Array,
+    EffortFunction,
+    Integrator,
+    Method,
+    Payload,
+    Query,
+    RobotQueries,
+    Wrench,
+    WrenchFunction,
+)
 from dyn_service.rows import Rows
 from dyn_service.suggestions import did_you_mean
 from dyn_service.wrenches import link_wrenches, on_bodies, on_links
 
 _SINGULAR = 1e-13
 """A joint whose branch inertia is below this share of its rigid one has none: rounding of the subtraction is 1e-15."""
+
+
+_KEPT_PAYLOADS = 8
+"""Robots with a payload that are kept: each holds the kernels that were made for it."""
 
 
 class Robot(RobotQueries):
@@ -58,6 +76,8 @@ class Robot(RobotQueries):
         self._gravity = np.array(DEFAULT_GRAVITY)
         self._link_index = {name: i for i, name in enumerate(self._tree.links)}
         self._signatures: dict[tuple[str, str, bool], Signature] = {}
+        self._loaded: dict[tuple[str, float, bytes, bytes], Robot] = {}
+        self._loading = threading.Lock()
         for row in QUERIES.values():
             # A subclass that overrides a method means it; without movable joints there is no kernel to go to at once.
             if self.nv and row.inputs and getattr(type(self), row.name) is getattr(RobotQueries, row.name):
@@ -233,12 +253,55 @@ class Robot(RobotQueries):
         *,
         dt: float,
         steps: int,
-        **options: Any,
+        method: Method = "articulated",
+        integrator: Integrator = "rk4",
+        gravity: ArrayLike | None = None,
+        wrenches: Wrench | Sequence[Wrench] | WrenchFunction | None = None,
+        payload: Payload | None = None,
+        every: int = 1,
+        p0: ArrayLike | None = None,
+        first_step: int = 0,
+        progress: Callable[[float], None] | None = None,
     ) -> Trajectory:
-        """The motion from `q0`, `v0` under the efforts `tau`: see `dyn_service.sim.simulate`."""
+        """The motion from `q0`, `v0` under the efforts `tau`: see `RobotQueries.simulate`."""
         from dyn_service.sim.simulate import simulate
 
-        return simulate(self, q0, v0, tau, dt=dt, steps=steps, **options)
+        return simulate(
+            self if payload is None else self.with_payload(payload),
+            q0,
+            v0,
+            tau,
+            dt=dt,
+            steps=steps,
+            method=method,
+            integrator=integrator,
+            gravity=gravity,
+            wrenches=wrenches,
+            every=every,
+            p0=p0,
+            first_step=first_step,
+            progress=progress,
+        )
+
+    def with_payload(self, payload: Payload) -> Robot:
+        """This robot with one more body, welded to a link; the last few of them are kept with their kernels.
+
+        Its joints are this robot's, in the same order; its links are this robot's and the payload.
+
+        Raises:
+            NotFoundError: There is no link of that name.
+            InvalidArgumentError: The mass is not positive, or the inertia is none that a body can have.
+        """
+        inertial = inertial_of(payload)
+        key = (payload.link, inertial.mass, inertial.com.tobytes(), inertial.inertia.tobytes())
+        with self._loading:
+            loaded_robot = self._loaded.pop(key, None) or type(self)(
+                carrying(self._description, payload.link, inertial)
+            )
+            self._loaded[key] = loaded_robot  # the last one used is the last to go
+            if len(self._loaded) > _KEPT_PAYLOADS:
+                del self._loaded[next(iter(self._loaded))]
+        return loaded_robot
 
     def simulate_rheonomic(
         self,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from math import ceil
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,18 @@ from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, U
 from dyn_service.prescribed import GivenMotion
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S
 from dyn_service.protocol.messages import Notice, ReplyHead
-from dyn_service.queries import QUERIES, Array, EffortFunction, Query, RobotQueries
+from dyn_service.queries import (
+    QUERIES,
+    Array,
+    EffortFunction,
+    Integrator,
+    Method,
+    Payload,
+    Query,
+    RobotQueries,
+    Wrench,
+    WrenchFunction,
+)
 
 
 class AsyncClient:
@@ -365,20 +376,45 @@ class AsyncRemoteRobot(Described):
         *,
         dt: float,
         steps: int,
-        **options: Any,
+        method: Method = "articulated",
+        integrator: Integrator = "rk4",
+        gravity: ArrayLike | None = None,
+        wrenches: Wrench | Sequence[Wrench] | WrenchFunction | None = None,
+        payload: Payload | None = None,
+        every: int = 1,
+        p0: ArrayLike | None = None,
+        first_step: int = 0,
+        progress: Callable[[float], None] | None = None,
     ) -> Trajectory:
-        """The motion from `q0`, `v0` under the efforts `tau`, as `Robot.simulate`; long ones come part by part."""
-        asking = parts(self.nv, q0, v0, tau, dt=dt, steps=steps, **options)
-        inputs, chosen = next(asking)
+        """The motion from `q0`, `v0` under the efforts `tau`: see `RobotQueries.simulate`; it comes part by part."""
+        asking = parts(
+            self.joint_names,
+            q0,
+            v0,
+            tau,
+            dt=dt,
+            steps=steps,
+            method=method,
+            integrator=integrator,
+            gravity=gravity,
+            wrenches=wrenches,
+            payload=payload,
+            every=every,
+            p0=p0,
+            first_step=first_step,
+            progress=progress,
+        )
+        outputs: Mapping[str, Any] | None = None
         while True:
-            head = await self._client.ask(
-                "simulate", self.name, pack_inputs(inputs), chosen, self.fingerprint, self._timeout_s
-            )
             try:
-                inputs, chosen = asking.send(read_arrays(head))
+                inputs, chosen = next(asking) if outputs is None else asking.send(outputs)
             except StopIteration as done:  # may not leave a coroutine
                 motion: Trajectory = done.value
                 return motion
+            head = await self._client.ask(
+                "simulate", self.name, pack_inputs(inputs), chosen, self.fingerprint, self._timeout_s
+            )
+            outputs = read_arrays(head)
 
     async def simulate_rheonomic(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ from dyn_service.protocol.messages import (
     decode_reply_head,
     encode,
 )
+from dyn_service.protocol.payloads import pack_payload
 from dyn_service.protocol.sockets import SCHEMES
 from dyn_service.protocol.wrenches import pack_wrenches
 from dyn_service.queries import Query
@@ -37,6 +38,8 @@ from dyn_service.queries import Query
 DEFAULT_TIMEOUT_S = 1.0
 
 _F8 = np.dtype("<f8")
+_PACKED: Mapping[str, Callable[[Any, str], Any]] = {"wrenches": pack_wrenches, "payload": pack_payload}
+"""How inputs are written that are no arrays."""
 
 
 class _ArrayReply(msgspec.Struct, gc=False):
@@ -125,7 +128,7 @@ def pack_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
             packed[name] = WireArray("<f8", value.shape, value.tobytes())
         elif value is not None:
             path = f"inputs.{name}"
-            packed[name] = pack_wrenches(value, path) if name == "wrenches" else pack_array(value, path)
+            packed[name] = _PACKED.get(name, pack_array)(value, path)
     return packed
 
 

@@ -1,7 +1,9 @@
-"""A simulation over the wire, part by part: what to ask next, from what was answered. No sockets here.
+"""Simulations over the wire, part by part: what to ask next, and the whole motion in the end. No sockets here.
 
 The server simulates a limited number of steps a request; a longer motion is a series of requests, each from the last
-state of the one before. So nothing of it waits on the server, progress shows, and a client that goes away ends it.
+state of the one before and with the number of its first step, so that nothing of it stays on the server in between and
+its bits are those of a motion in one piece. A function for efforts or wrenches is asked here, and its value sent with
+each step; with adaptive steps, which ask it at every stage, the integration itself is done here, from accelerations.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.answers import Array, Trajectory
-from dyn_service.errors import InvalidArgumentError
-from dyn_service.queries import EffortFunction
+from dyn_service.queries import EffortFunction, Payload
+from dyn_service.sim.adaptive import between
+from dyn_service.sim.task import Task, checked, one_step
 
 PART_STEPS = 2000
 """Steps of one request at most: some milliseconds of the server's time."""
@@ -25,68 +28,101 @@ PART_NUMBERS = 1 << 16
 Asking = tuple[dict[str, Any], dict[str, Any]]
 """Inputs and options of one request."""
 
+Motion = Generator[Asking, Mapping[str, Array], Trajectory]
+"""The requests of one simulation, in turn: send each one's outputs back in; the motion is what comes back."""
+
 
 def parts(
-    nv: int,
+    names: tuple[str, ...],
     q0: ArrayLike,
     v0: ArrayLike,
     tau: ArrayLike | EffortFunction | None,
     *,
-    dt: float,
-    steps: int,
-    every: int = 1,
+    payload: Payload | None = None,
     progress: Callable[[float], None] | None = None,
-    **options: Any,
-) -> Generator[Asking, Mapping[str, Array], Trajectory]:
-    """The requests of one simulation, in turn: send each one's outputs back in; the motion is what comes back.
+    **arguments: Any,
+) -> Motion:
+    """The requests of one simulation.
 
     Args:
-        nv: Movable joints of the robot.
-        q0: As for `Robot.simulate`, like all that follow. A function `tau` is called here, a request a step.
+        names: The robot's movable joints.
+        q0: As for `Robot.simulate`, like all that follow. Functions are called here.
         v0: First velocities.
         tau: Efforts.
-        dt: s, of a step.
-        steps: How many.
-        every: Record every so many steps.
+        payload: Goes with every request.
         progress: Called after each part with the share that is done.
-        **options: `method`, `integrator`, `gravity`.
+        **arguments: The others of `Robot.simulate`.
 
     Raises:
-        InvalidArgumentError: `steps` or `every` is not a positive number.
+        InvalidArgumentError: An argument of the wrong shape or value; `path` names it.
+        FailedPreconditionError: The motion diverges.
     """
-    if steps < 1 or every < 1:
-        raise InvalidArgumentError(f"steps and every must be at least 1, found {steps} and {every}", path="steps")
-    q, v = np.asarray(q0, dtype=np.float64), np.asarray(v0, dtype=np.float64)
-    gravity = options.pop("gravity", None)
-    samples = None if tau is None or callable(tau) else np.asarray(tau, dtype=np.float64)
-    sampled = samples is not None and samples.ndim > 1 and samples.shape[-2] == steps
-    states = max(1, max(q.size, v.size) // max(nv, 1))
-    records = max(1, min(PART_STEPS // every, PART_NUMBERS // (2 * nv * states or 1)))
-    per_part = 1 if callable(tau) else records * every
-    last = steps // every * every
+    task = checked(names, q0, v0, tau, **arguments)
+    always = {"gravity": task.gravity, "payload": payload}
+    told = progress or (lambda share: None)
+    if task.integrator == "adaptive" and task.by_function:
+        return _adaptive(task, always, told)
+    return _fixed(task, always, told)
+
+
+def _fixed(task: Task, always: dict[str, Any], told: Callable[[float], None]) -> Motion:
+    """All but the first states of each part, joined."""
+    every = task.every
+    q, v, p = task.q, task.v, task.p
+    records = max(1, min(PART_STEPS // every, PART_NUMBERS // (2 * max(q.size, 1))))
+    per_part = 1 if task.by_function else records * every
     found: dict[str, list[Array]] = {}
     done = 0
-    while done < last:
-        count = min(per_part, last - done)
-        acting: Any = samples
-        if callable(tau):
-            acting = np.asarray(tau(done * dt, q, v), dtype=np.float64)[..., None, :]
-        elif sampled and samples is not None:
-            acting = samples[..., done : done + count, :]
-        inputs = {"q": q, "v": v, "tau": acting, "gravity": gravity}
-        asked = {"dt": dt, "steps": count, "every": 1 if callable(tau) else every, **options}
-        outputs = yield inputs, asked
+    while not found or done < task.last:
+        # Where not even one state is recorded after the first, a step is made for the first one's sake.
+        count = max(1, min(per_part, task.last - done))
+        tau, wrenches = task.efforts.part(done, count), task.wrenches.part(done, count)
+        if task.by_function:
+            at = (done, task.first_step + done + 1, task.time(done), q, v)
+            tau, wrenches = one_step(task.efforts.at(*at), task.wrenches.at(*at))
+        inputs = {"q": q, "v": v, "p": p, "tau": tau, "wrenches": wrenches, **always}
+        outputs = yield inputs, _options(task, count, done, every=1 if task.by_function else every)
         q, v = outputs["q"][..., -1, :], outputs["v"][..., -1, :]
+        p = outputs["p"][..., -1, :] if "p" in outputs else None
         if not done:
             found = {name: [array[..., :1, :]] for name, array in outputs.items() if name != "t"}
         done += count
-        if not callable(tau) or not done % every:
+        if done <= task.last and not (task.by_function and done % every):
             for name, kept in found.items():
                 kept.append(outputs[name][..., 1:, :])
-        if progress is not None:
-            progress(done / last)
-    if not found:  # fewer steps than are recorded at all: the first state is the motion
-        return Trajectory(np.zeros(1), q[..., None, :], v[..., None, :])
-    joined = {name: np.concatenate(kept, axis=-2) for name, kept in found.items()}
-    times: Array = dt * every * np.arange(last // every + 1, dtype=np.float64)
-    return Trajectory(times, **joined)
+        told(min(1.0, done / max(task.last, 1)))
+    return Trajectory(task.times(), **{name: np.concatenate(kept, axis=-2) for name, kept in found.items()})
+
+
+def _adaptive(task: Task, always: dict[str, Any], told: Callable[[float], None]) -> Motion:
+    """Adaptive steps done here: every request asks for the accelerations at one stage."""
+    q, v = task.q, task.v
+    q_all, v_all = [q], [v]
+    for k in range(task.last):
+        stages = between(task, k, q, v)
+        try:
+            stage = next(stages)
+            while True:
+                inputs = {"q": stage.q, "v": stage.v, "tau": stage.tau, "wrenches": stage.wrenches, **always}
+                outputs = yield inputs, {"dt": task.dt, "steps": 0, "method": task.method}
+                stage = stages.send(outputs["a"])
+        except StopIteration as ended:
+            q, v = ended.value
+        if not (k + 1) % task.every:
+            q_all.append(q)
+            v_all.append(v)
+        told((k + 1) / task.last)
+    return Trajectory(task.times(), np.stack(q_all, axis=-2), np.stack(v_all, axis=-2))
+
+
+def _options(task: Task, count: int, done: int, every: int) -> dict[str, Any]:
+    options = {
+        "dt": task.dt,
+        "steps": count,
+        "every": every,
+        "method": task.method,
+        "integrator": task.integrator,
+        "first_step": task.first_step + done,
+    }
+    # Servers that do not know the option yet refuse it: it goes only where it says something.
+    return {name: value for name, value in options.items() if name != "first_step" or value}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import ceil
 from time import perf_counter
@@ -53,7 +53,18 @@ from dyn_service.prescribed import GivenMotion
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S
 from dyn_service.protocol.messages import Notice, ReplyHead
 from dyn_service.protocol.sockets import is_writable, plain_send
-from dyn_service.queries import QUERIES, Array, EffortFunction, Query, RobotQueries
+from dyn_service.queries import (
+    QUERIES,
+    Array,
+    EffortFunction,
+    Integrator,
+    Method,
+    Payload,
+    Query,
+    RobotQueries,
+    Wrench,
+    WrenchFunction,
+)
 
 
 class Client:
@@ -411,10 +422,34 @@ class RemoteRobot(Described, RobotQueries):
         *,
         dt: float,
         steps: int,
-        **options: Any,
+        method: Method = "articulated",
+        integrator: Integrator = "rk4",
+        gravity: ArrayLike | None = None,
+        wrenches: Wrench | Sequence[Wrench] | WrenchFunction | None = None,
+        payload: Payload | None = None,
+        every: int = 1,
+        p0: ArrayLike | None = None,
+        first_step: int = 0,
+        progress: Callable[[float], None] | None = None,
     ) -> Trajectory:
-        """The motion from `q0`, `v0` under the efforts `tau`, as `Robot.simulate`; long ones come part by part."""
-        asking = parts(self.nv, q0, v0, tau, dt=dt, steps=steps, **options)
+        """The motion from `q0`, `v0` under the efforts `tau`: see `RobotQueries.simulate`; it comes part by part."""
+        asking = parts(
+            self.joint_names,
+            q0,
+            v0,
+            tau,
+            dt=dt,
+            steps=steps,
+            method=method,
+            integrator=integrator,
+            gravity=gravity,
+            wrenches=wrenches,
+            payload=payload,
+            every=every,
+            p0=p0,
+            first_step=first_step,
+            progress=progress,
+        )
         try:
             inputs, chosen = next(asking)
             while True:

@@ -103,9 +103,19 @@ def velocity_through_mass_matrix(tree: Tree, q: Mat, p: Mat) -> Mat:
 
 
 def flow(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None) -> dict[str, Mat]:
-    """v by (P.5b), and p-dot by (P.3b) for revolute and prismatic joints."""
+    """v by (P.5b), O(N), and p-dot by (P.3b) for revolute and prismatic joints."""
+    return _flow(tree, q, velocity_from_momentum(tree, q, p), tau, gravity, wrenches)
+
+
+def flow_through_mass_matrix(
+    tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None
+) -> dict[str, Mat]:
+    """v by (P.5a), O(N^3), and p-dot by (P.3b)."""
+    return _flow(tree, q, velocity_through_mass_matrix(tree, q, p), tau, gravity, wrenches)
+
+
+def _flow(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None) -> dict[str, Mat]:
     D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
-    v = velocity_from_momentum(tree, q, p)
     V = velocities(tree, D, G, v)
     load = _applied(tree, D, M, gravity, wrenches)
     K = inward(tree, D, M @ V)

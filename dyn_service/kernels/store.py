@@ -28,7 +28,16 @@ _LOG = logging.getLogger(__name__)
 MOST_FILES = 2000
 """Beyond this many kernels the ones unused for longest are deleted: about 100 MB."""
 
-_SHAPING_SOURCES = ("dynamics", "kernels", "model/tree.py", "model/inertia.py", "queries.py", "answers.py", "table.py")
+_SHAPING_SOURCES = (
+    "dynamics",
+    "kernels",
+    "model/tree.py",
+    "model/inertia.py",
+    "queries.py",
+    "answers.py",
+    "table.py",
+    "steps.py",
+)
 _SHAPING_LIBRARIES = ("casadi", "llvmlite")
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dyn_service.errors import FailedPreconditionError
 from dyn_service.nodes.messages import JointCommand, JointState
 from dyn_service.queries import Array
+from dyn_service.sim.divergence import no_longer_finite
 from dyn_service.sim.integrators import ForwardDynamics, advance, held, integrator
 
 BRAKED, ACTIVE, STALE = "braked", "active", "stale"
@@ -122,7 +122,7 @@ class Plant:
         """Integrates `steps` steps under the effort in force.
 
         Raises:
-            FailedPreconditionError: The state is no longer finite; it names the joint and the time.
+            FailedPreconditionError: The state is no longer finite; names the first such step, its time and the joint.
         """
         settings, counters = self.settings, self.counters
         for _ in range(steps):
@@ -138,13 +138,17 @@ class Plant:
                 if settings.stale_policy == "brake":
                     continue
             acceleration = held(self.forward_dynamics, self.effort)
-            self.q, self.v = advance(self._step, acceleration, self.q, self.v, settings.dt_s, settings.substeps)
+            before = self.q, self.v
+            self.q, self.v = advance(self._step, acceleration, *before, settings.dt_s, settings.substeps)
+            if not math.isfinite(self.q.sum() + self.v.sum()):  # or the sum alone has overflowed
+                finite = np.isfinite(self.q) & np.isfinite(self.v)
+                if not finite.all():
+                    motion = (*before, acceleration(*before))
+                    step, inner = counters.steps, settings.dt_s / settings.substeps
+                    raise no_longer_finite(self.names, step, self.time_s, inner, motion, finite)
             counters.clamped_steps += self._clamped
             counters.over_effort_steps += self._over
             counters.out_of_range_steps += bool(((self.q < self.limits.lower) | (self.q > self.limits.upper)).any())
-        if not math.isfinite(self.q.sum() + self.v.sum()):
-            worst = self.names[int(np.argmin(np.isfinite(self.q) & np.isfinite(self.v)))]
-            raise FailedPreconditionError(f"the simulation diverged before t = {self.time_s:.3f} s at joint {worst!r}")
 
     def state(self) -> JointState:
         """The state as it is published."""

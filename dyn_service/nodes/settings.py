@@ -20,7 +20,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     robot: str
     rate_hz: float = 1000.0
-    integrator: Literal["rk4", "semi_implicit_euler"] = "rk4"
+    integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4"
     substeps: int = 1
     state_rate_hz: float = 0.0
     initial_position: list[float] | dict[str, float] = []

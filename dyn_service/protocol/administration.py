@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import get_args
 
 from dyn_service.protocol.defaults import MAX_RHEONOMIC_STEPS, MAX_STEPS
+from dyn_service.queries import Integrator
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Administration:
     required: tuple[str, ...] = ()
 
 
+_INTEGRATORS = get_args(Integrator)
 _DESCRIPTION = {
     "name": "the robot's name",
     "fingerprint": "changes whenever anything that an answer depends on changes: send it as `model`",
@@ -84,28 +87,39 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
             Administration(
                 "simulate",
                 "The motion of a robot under efforts, on a grid of times. A request takes a limited number of steps; a "
-                "longer motion comes in parts, each from the last state of the one before.",
+                "longer motion comes in parts, each from the last state of the one before: its `q`, `v`, and `p` where "
+                "there is one.",
                 names_robot=True,
                 slow=True,
                 required=("q", "v", "dt", "steps"),
                 inputs={
                     "q": "array (.., nq), first positions",
                     "v": "array (.., nv), first velocities",
+                    "p": "array (.., nv), first momenta in place of those of `v`; of `implicit_midpoint` alone",
                     "tau": "array (nv) or (.., steps, nv), efforts, each held for one step; none if left out",
                     "gravity": "array (3), m/s^2, world axes",
+                    "wrenches": "map or list of maps; torque, force and point are arrays (3) or (.., steps, 3), each "
+                    "held for one step in the axes of `frame`",
+                    "payload": "map: a body that the link named `link` carries, of `mass` in kg, `com` array (3), m, "
+                    "in the link's frame, and `inertia` array (3, 3), kg m^2, about it in the link's axes; zeros if "
+                    "left out",
                 },
                 options={
                     "dt": "s, of a step; required",
-                    "steps": f"how many, at most {MAX_STEPS}; required",
+                    "steps": f"how many, at most {MAX_STEPS}; 0 asks for `a` alone; required",
                     "method": "`articulated` or `mass_matrix`",
-                    "integrator": "`rk4`, `semi_implicit_euler`, `implicit_midpoint` or `adaptive`",
+                    "integrator": f"{', '.join(f'`{name}`' for name in _INTEGRATORS[:-1])} or `{_INTEGRATORS[-1]}`",
                     "every": "record every so many steps; 1 if left out",
+                    "first_step": "the number of the first step in the whole motion, of which this is a part: times "
+                    "go on from there; 0 if left out",
                 },
                 outputs={
                     "t": "array (K), s",
                     "q": "array (.., K, nq)",
                     "v": "array (.., K, nv)",
                     "p": "array (.., K, nv), generalised momenta; of `implicit_midpoint` alone",
+                    "a": "array (.., nv), accelerations at `q`, `v`; the only output where `steps` is 0, for clients "
+                    "that do the steps themselves",
                 },
             ),
             Administration(

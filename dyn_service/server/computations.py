@@ -6,10 +6,11 @@ parts, each from the last state of the one before, so that nothing of it stays o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 from msgspec import UNSET
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
@@ -17,14 +18,25 @@ from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.protocol.arrays import describe_value, pack_output, unpack_array
 from dyn_service.protocol.defaults import MAX_RHEONOMIC_STEPS, MAX_STEPS
 from dyn_service.protocol.messages import Request
+from dyn_service.protocol.payloads import unpack_payload
 from dyn_service.protocol.wrenches import unpack_wrenches
 from dyn_service.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from dyn_service.server.registry import Registry
 
-_SIMULATION_INPUTS = ("q", "v", "tau", "gravity")
-_SIMULATION_OPTIONS: Mapping[str, type] = {"dt": float, "steps": int, "method": str, "integrator": str, "every": int}
+_SIMULATION_INPUTS = ("q", "v", "p", "tau", "gravity", "wrenches", "payload")
+_SIMULATION_OPTIONS: Mapping[str, type] = {
+    "dt": float,
+    "steps": int,
+    "method": str,
+    "integrator": str,
+    "every": int,
+    "first_step": int,
+}
+_READ: Mapping[str, Callable[[Any, str], Any]] = {"wrenches": unpack_wrenches, "payload": unpack_payload}
+"""How inputs are read that are no arrays."""
+
 _RHEONOMIC_OPTIONS: Mapping[str, type] = {
     "joints": list,
     "dt": float,
@@ -36,12 +48,12 @@ _RHEONOMIC_OPTIONS: Mapping[str, type] = {
 
 
 def simulate(registry: Registry, request: Request) -> dict[str, Any]:
-    """The motion of a robot under efforts: `t`, `q`, `v`, and `p` where momenta are integrated.
+    """The motion of a robot under efforts: `t`, `q`, `v`, and `p` where momenta are integrated; `a` for no steps.
 
     Raises:
         DynError: The request is refused, or the motion diverges.
     """
-    from dyn_service.sim.simulate import simulate as run  # not at the top: it brings SciPy
+    from dyn_service.sim.simulate import simulate as run
 
     robot = registry.get(request.robot).robot
     if request.model not in (UNSET, None, robot.fingerprint):
@@ -56,7 +68,14 @@ def simulate(registry: Registry, request: Request) -> dict[str, Any]:
             f"steps must be at most {MAX_STEPS} in one request, found {options['steps']}: go on from the last state",
             path="options.steps",
         )
-    motion = run(robot, inputs["q"], inputs["v"], inputs.get("tau"), gravity=inputs.get("gravity"), **options)
+    if "payload" in inputs:
+        robot = robot.with_payload(inputs["payload"])
+    acting: dict[str, Any] = {name: inputs.get(name) for name in ("gravity", "wrenches")}
+    if options["steps"] == 0:  # for a client that does the steps: it asks at every stage of each
+        tau = inputs.get("tau", np.zeros(robot.nv))
+        method: dict[str, Any] = {name: options[name] for name in ("method",) if name in options}
+        return {"a": pack_output(robot.forward_dynamics(inputs["q"], inputs["v"], tau, **acting, **method))}
+    motion = run(robot, inputs["q"], inputs["v"], inputs.get("tau"), p0=inputs.get("p"), **acting, **options)
     outputs = {"t": motion.t, "q": motion.q, "v": motion.v} | ({} if motion.p is None else {"p": motion.p})
     return {name: pack_output(array) for name, array in outputs.items()}
 
@@ -148,7 +167,8 @@ def _arrays(request: Request, query: str, names: tuple[str, ...], required: tupl
             message = f"{query} has no input '{name}'; its inputs are {', '.join(names)}{did_you_mean(name, names)}"
             raise InvalidArgumentError(message, path=f"inputs.{name}")
         if value is not None:
-            found[name] = unpack_array(value, f"inputs.{name}")
+            read: Callable[[Any, str], Any] = _READ.get(name, unpack_array)
+            found[name] = read(value, f"inputs.{name}")
     for name in required:
         if name not in found:
             raise InvalidArgumentError(f"{query} needs the input '{name}'", path=f"inputs.{name}")

@@ -3,35 +3,32 @@
     q-dot = v,    v-dot = a(q, v)        with the joint efforts held through the step
 
 The state is an array `q` (..., n) and an array `v` (..., n): every joint is revolute, continuous or prismatic, so a
-position's rate is its velocity. Both steps are explicit; neither allocates anything that outlives it.
+position's rate is its velocity. The steps are explicit; none allocates anything that outlives it.
 
 | step | order | evaluations of a | use |
 |---|---|---|---|
 | `semi_implicit_euler` | 1, symplectic | 1 | energy stays bounded over long runs; cheap |
 | `rk4` | 4 | 4 | small error per step; the default |
+| `explicit_euler` | 1 | 1 | to reproduce programs that use it: it adds energy to every swing |
 
-The formulas stand in `dynamics/integration.py`, where they also make kernels; here they take any acceleration.
+The formulas stand in `steps.py`, from which kernels are made too; here they take any acceleration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
-from dyn_service.dynamics.integration import rk4_step, semi_implicit_euler_step
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.queries import Array
+from dyn_service.steps import STEPS, Step
 from dyn_service.suggestions import did_you_mean
 
 Acceleration = Callable[[Array, Array], Array]
 """a(q, v), rad/s^2 or m/s^2."""
 ForwardDynamics = Callable[[Array, Array, Array], Array]
 """(q, v, tau) -> a, e.g. `robot.forward_dynamics`."""
-Step = Callable[[Acceleration, Array, Array, float], tuple[Array, Array]]
-"""(a, q, v, dt in s) -> the state one step later."""
 
-
-INTEGRATORS: Mapping[str, Step] = MappingProxyType({"rk4": rk4_step, "semi_implicit_euler": semi_implicit_euler_step})
+INTEGRATORS: Mapping[str, Step] = STEPS
 """The steps by name."""
 
 

@@ -27,7 +27,8 @@ from numpy.typing import ArrayLike
 from dyn_service.answers import RheonomicTrajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.prescribed import Prescription
-from dyn_service.queries import Array, RobotQueries, Wrench
+from dyn_service.queries import Array, RobotQueries, Wrench, WrenchFunction
+from dyn_service.steps import rk4_step
 from dyn_service.suggestions import did_you_mean
 
 FreeEfforts = Callable[[float, Array, Array], ArrayLike]
@@ -154,6 +155,7 @@ class RheonomicRobot:
         steps: int,
         t0: float = 0.0,
         gravity: ArrayLike | None = None,
+        wrenches: Wrench | Sequence[Wrench] | WrenchFunction | None = None,
     ) -> RheonomicTrajectory:
         """The motion from the free joints' state `q0`, `v0` at `t0`, by `steps` RK4 steps of `dt`.
 
@@ -165,6 +167,8 @@ class RheonomicRobot:
             steps: How many.
             t0: s.
             gravity: (3,) m/s^2, world axes; None is the default.
+            wrenches: External wrenches on links, or a function of (t, q, v) of the free joints that gives them,
+                evaluated at every stage.
 
         Raises:
             FailedPreconditionError: The state is no longer finite; names the step and the time.
@@ -178,10 +182,9 @@ class RheonomicRobot:
         free = self._free
 
         def found(t: float, q: Array, v: Array) -> PartlyPrescribed:
-            return self.forward_dynamics(t, q, v, tau(t, q, v) if callable(tau) else tau, gravity=gravity)
-
-        def rates(t: float, q: Array, v: Array) -> tuple[Array, Array]:
-            return v, found(t, q, v).a[..., free]
+            efforts = tau(t, q, v) if callable(tau) else tau
+            acting = wrenches(t, q, v) if callable(wrenches) else wrenches
+            return self.forward_dynamics(t, q, v, efforts, gravity=gravity, wrenches=acting)
 
         lead = found(t0, q, v).a.shape[:-1]  # the efforts' leading axes too
         q, v = (np.broadcast_to(x, (*lead, len(free))) for x in (q, v))
@@ -197,11 +200,12 @@ class RheonomicRobot:
                 )
             if k == steps:
                 break
-            q1, v1 = v, here.a[..., free]
-            q2, v2 = rates(t + dt / 2, q + dt / 2 * q1, v + dt / 2 * v1)
-            q3, v3 = rates(t + dt / 2, q + dt / 2 * q2, v + dt / 2 * v2)
-            q4, v4 = rates(t + dt, q + dt * q3, v + dt * v3)
-            q, v = q + dt / 6 * (q1 + 2 * q2 + 2 * q3 + q4), v + dt / 6 * (v1 + 2 * v2 + 2 * v3 + v4)
+
+            def acceleration(at: float, q: Array, v: Array, begun: Array = q, known: PartlyPrescribed = here) -> Array:
+                stage = known if q is begun else found(at, q, v)  # the first stage is what was recorded
+                return stage.a[..., free]
+
+            q, v = rk4_step(acceleration, q, v, dt, t)
         times: Array = t0 + dt * np.arange(steps + 1, dtype=np.float64)
         return RheonomicTrajectory(times, *(np.stack(column, axis=-2) for column in zip(*records, strict=True)))
 

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.answers import RheonomicTrajectory
-from dyn_service.dynamics.integration import rk4_step
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.prescribed import GivenMotion, check_efforts, check_grid, sampled
 from dyn_service.queries import Array, EffortFunction, RobotQueries, Wrench
 from dyn_service.sim.rheonomic import PartlyPrescribed, _indices, forward_dynamics
+from dyn_service.steps import rk4_step
 
 
 def simulate_rheonomic(

@@ -18,7 +18,7 @@ def end(method: str, steps: int) -> float:
     return float(q[0])
 
 
-@pytest.mark.parametrize(("method", "order"), [("semi_implicit_euler", 1), ("rk4", 4)])
+@pytest.mark.parametrize(("method", "order"), [("explicit_euler", 1), ("semi_implicit_euler", 1), ("rk4", 4)])
 def test_order_of_convergence(method: str, order: int) -> None:
     exact = end("rk4", 4096)
     errors = np.abs([end(method, steps) - exact for steps in (32, 64, 128)])
@@ -47,4 +47,4 @@ def test_a_batch_is_its_members(method: str) -> None:
 def test_unknown_integrator() -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         integrator("euler")
-    assert str(caught.value) == "unknown integrator 'euler': expected one of rk4, semi_implicit_euler"
+    assert str(caught.value) == "unknown integrator 'euler': expected one of explicit_euler, rk4, semi_implicit_euler"

@@ -114,12 +114,63 @@ def test_release_brakes() -> None:
     assert (one.mode, one.v.tolist(), one.effort.tolist()) == ("braked", [0.0, 0.0], [0.0, 0.0])
 
 
-def test_divergence_names_the_joint() -> None:
-    one = plant()
-    one.forward_dynamics = lambda q, v, tau: np.array([0.0, np.inf])
+def test_divergence_names_the_joint_and_the_step() -> None:
+    """Joint b runs away and takes a with it: after some steps of a catch-up both are not numbers."""
+    one = plant(command_timeout_s=1.0)
+    one.forward_dynamics = lambda q, v, tau: np.array([1.0 + 0.0 * v[1] ** 2, 1e6 * (1.0 + v[1] ** 2)])
     assert one.offer(command(one, [0.0, 0.0]))
-    with pytest.raises(FailedPreconditionError, match=r"diverged before t = 0.001 s at joint 'b'"):
+    two = plant(command_timeout_s=1.0)
+    two.forward_dynamics = one.forward_dynamics
+    assert two.offer(command(two, [0.0, 0.0]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        while np.isfinite(two.v).all():  # step by step, to the first step that is not finite
+            try:
+                two.advance(1)
+            except FailedPreconditionError:
+                break
+        with pytest.raises(FailedPreconditionError) as caught:
+            one.advance(40)
+    step = two.counters.steps
+    assert 1 < step < 40
+    assert str(caught.value) == (
+        f"the simulation diverged in step {step} (t = {step * 0.001:g} s): the state of joint 'b' is no longer finite; "
+        "try a step shorter than dt = 0.001 s"
+    )
+
+
+def test_large_numbers_are_no_divergence() -> None:
+    one = plant()
+    one.forward_dynamics = lambda q, v, tau: np.zeros(2)
+    one.q = np.array([1e308, 1e308])
+    assert one.offer(command(one, [0.0, 0.0]))
+    with np.errstate(over="ignore"):
         one.advance(1)
+    assert one.q.tolist() == [1e308, 1e308]
+
+
+@pytest.mark.parametrize("substeps", [1, 2])
+@pytest.mark.parametrize("name", ["rk4", "semi_implicit_euler", "explicit_euler"])
+def test_the_plant_does_the_step_it_was_told(name: str, substeps: int) -> None:
+    """A mass on a spring with a constant push: against the formulas by hand."""
+    one = plant(integrator=name, dt_s=0.1, substeps=substeps, command_timeout_s=10.0)
+    one.forward_dynamics = lambda q, v, tau: tau - q
+    one.q = np.array([1.0, -1.0])
+    assert one.offer(command(one, [0.5, 2.0]))
+    one.advance(3)
+    q, v, h = np.array([1.0, -1.0]), np.zeros(2), 0.1 / substeps
+    for _ in range(3 * substeps):
+        a = np.array([0.5, 2.0]) - q
+        if name == "rk4":  # of a linear system, the Taylor series to the fourth order
+            q, v = (
+                q + h * v + h**2 / 2 * a - h**3 / 6 * v - h**4 / 24 * a,
+                v + h * a - h**2 / 2 * v - h**3 / 6 * a + h**4 / 24 * v,
+            )
+        elif name == "explicit_euler":
+            q, v = q + h * v, v + h * a
+        else:
+            v = v + h * a
+            q = q + h * v
+    np.testing.assert_allclose([one.q, one.v], [q, v], rtol=1e-14)  # some dozen roundings
 
 
 def test_delay_of_a_command_is_reported() -> None:

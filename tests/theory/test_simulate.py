@@ -28,7 +28,9 @@ def exact(robot: Robot, tau: Any, seconds: float = 0.2) -> np.ndarray:
 
 
 @pytest.mark.parametrize("method", ["articulated", "mass_matrix"])
-@pytest.mark.parametrize(("integrator", "order"), [("semi_implicit_euler", 1), ("rk4", 4), ("implicit_midpoint", 2)])
+@pytest.mark.parametrize(
+    ("integrator", "order"), [("semi_implicit_euler", 1), ("explicit_euler", 1), ("rk4", 4), ("implicit_midpoint", 2)]
+)
 def test_order_of_convergence(arm: Robot, integrator: str, order: int, method: str) -> None:
     tau = np.array([1.0, -0.5, 40.0, 0.1])
     goal = exact(arm, tau)
@@ -49,7 +51,7 @@ def test_the_two_solutions_agree(arm: Robot) -> None:
 
 def test_a_batch_is_its_members_to_the_last_bit(arm: Robot) -> None:
     q, v = start(arm, 5)
-    for integrator in ("rk4", "semi_implicit_euler"):
+    for integrator in ("rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint"):
         together = arm.simulate(q, v, dt=1e-3, steps=40, integrator=integrator)
         alone = arm.simulate(q[3], v[3], dt=1e-3, steps=40, integrator=integrator)
         np.testing.assert_array_equal(together.q[3], alone.q)
@@ -101,16 +103,16 @@ def test_progress_goes_from_nothing_to_all(arm: Robot) -> None:
     assert len(seen) > 2
 
 
-@pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "implicit_midpoint"])
+@pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint"])
 def test_divergence_is_told_in_words(arm: Robot, integrator: str) -> None:
     with pytest.raises(
-        FailedPreconditionError, match=r"the simulation diverged (within 32 steps before|in) step \d+ \(t = "
+        FailedPreconditionError, match=r"the simulation diverged in step \d+ \(t = [\d.]+ s\): the .* '\w+' is "
     ):
         arm.simulate(*start(arm), lambda t, q, v: 1e6 * q, dt=0.5, steps=2000, integrator=integrator)
 
 
 def test_divergence_of_the_adaptive_steps_ends(arm: Robot) -> None:
-    with pytest.raises(FailedPreconditionError, match=r"simulation (needs more than 100000 evaluations|diverged in)"):
+    with pytest.raises(FailedPreconditionError, match=r"the simulation diverged in step 1 \(t = "):
         arm.simulate(*start(arm), lambda t, q, v: 1e6 * v, dt=1.0, steps=3, integrator="adaptive")
 
 
@@ -131,7 +133,8 @@ FAULTS: list[tuple[str, Callable[[Robot], Any], str]] = [
     (
         "integrator",
         lambda r: r.simulate(*start(r), dt=1.0, steps=1, integrator="euler"),
-        "integrator must be one of rk4, semi_implicit_euler, implicit_midpoint, adaptive, found 'euler'",
+        "integrator must be one of rk4, semi_implicit_euler, explicit_euler, implicit_midpoint, adaptive, "
+        "found 'euler'",
     ),
     ("q0", lambda r: r.simulate([0.0], [0.0] * 4, dt=1.0, steps=1), "q0 must be (..., 4) numbers, found list [0.0]"),
     (
@@ -148,7 +151,7 @@ FAULTS: list[tuple[str, Callable[[Robot], Any], str]] = [
     (
         "inputs",
         lambda r: r.simulate(np.zeros((2, 4)), np.zeros((3, 4)), dt=1.0, steps=1),
-        "the leading axes of q0 (2,), v0 (3,) and tau () do not broadcast against each other",
+        "the leading axes of q0 (2,) and v0 (3,) do not broadcast against each other",
     ),
     (
         "tau",

@@ -1,0 +1,57 @@
+"""A payload in a message: one map with the fields of `Payload`.
+
+    {"link": text, "mass": number, "com": array?, "inertia": array?}
+
+A key that is none of these is refused: ignoring a misspelt `inertia` would change the answer in silence.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.protocol.arrays import describe_value, pack_array, show_value, unpack_array
+from dyn_service.queries import Payload
+
+_ARRAYS = ("com", "inertia")
+_KEYS = ("link", "mass", *_ARRAYS)
+
+
+def pack_payload(value: Any, path: str) -> dict[str, Any]:
+    """The payload as a message carries it.
+
+    Args:
+        value: A `Payload`.
+        path: Where it stands in the request, for the error.
+
+    Raises:
+        InvalidArgumentError: Something else than a `Payload`, or a field that is no array of numbers.
+    """
+    if not isinstance(value, Payload):
+        raise InvalidArgumentError(f"payload must be a Payload, found {type(value).__name__}", path=path)
+    arrays = {name: pack_array(getattr(value, name), f"{path}.{name}") for name in _ARRAYS}
+    return {"link": value.link, "mass": value.mass, **arrays}
+
+
+def unpack_payload(value: Any, path: str) -> Payload:
+    """The payload that a message holds; what its numbers may be is for the robot to say.
+
+    Raises:
+        InvalidArgumentError: A field that is missing, unknown or of the wrong type, or an array that is not finite.
+    """
+    if type(value) is not dict:
+        raise InvalidArgumentError(
+            f"payload must be a map with link and mass, found {describe_value(value)}", path=path
+        )
+    for key in value:
+        if key not in _KEYS:
+            message = f"payload has no {show_value(key)}; its keys are {', '.join(_KEYS)}"
+            raise InvalidArgumentError(message, path=path)
+    for name, kinds, expected in (("link", (str,), "a name"), ("mass", (int, float), "a number")):
+        if type(value.get(name)) not in kinds:
+            message = f"payload.{name} must be {expected}, found {describe_value(value.get(name))}"
+            raise InvalidArgumentError(message, path=f"{path}.{name}")
+    arrays: dict[str, Any] = {
+        name: unpack_array(value[name], f"{path}.{name}") for name in _ARRAYS if value.get(name) is not None
+    }
+    return Payload(value["link"], value["mass"], **arrays)

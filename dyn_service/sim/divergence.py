@@ -1,0 +1,116 @@
+"""Motions that leave the finite numbers: at which step, in which joint, said in words.
+
+A state is looked at every few steps, and the states since the last look are kept. Once one is not finite, the first
+such step is found among them, and of its joints the one that was fastest as the step began: the equations of motion
+couple all joints, so that within a step or two a single joint makes every one of them not a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.queries import Array
+
+_LOOK_EVERY = 32
+"""Steps between looks at a small state; a look costs about as much as two steps of a small robot."""
+
+_SMALL = 4096
+"""Numbers up to which a state is small: larger ones are looked at each step, rather than kept."""
+
+
+def diverged(step: int, t: float, cause: str) -> FailedPreconditionError:
+    """The error of a motion that diverged in that step, counted from 1, which ends at t (s)."""
+    return FailedPreconditionError(f"the simulation diverged in step {step} (t = {t:g} s): {cause}")
+
+
+def no_longer_finite(
+    names: tuple[str, ...],
+    step: int,
+    t: float,
+    dt: float,
+    before: tuple[Array, Array, Array],
+    finite: NDArray[np.bool_],
+) -> FailedPreconditionError:
+    """The error of a motion whose state is not finite after a step.
+
+    Args:
+        names: The movable joints.
+        step: Counted from 1.
+        t: s, when it ends.
+        dt: s, its length.
+        before: Positions, velocities and accelerations (..., n) as it began.
+        finite: (..., n) whether each joint's state is after it.
+    """
+    wild = ~finite
+    member = tuple(np.argwhere(wild.any(axis=-1))[0].tolist())
+    v, a = (np.broadcast_to(x, wild.shape)[member] for x in before[1:])
+    speed = np.abs(v) + dt * np.where(np.isfinite(a), np.abs(a), 0.0)
+    joint = names[int(np.argmax(np.where(wild[member], speed, -1.0)))]
+    of = f" of member {list(member)} of the batch" if member else ""
+    return diverged(
+        step, t, f"the state of joint '{joint}'{of} is no longer finite; try a step shorter than dt = {dt:g} s"
+    )
+
+
+class Watch:
+    """Looks now and then whether a motion is still finite.
+
+    Args:
+        names: The movable joints.
+        dt: s, of a step.
+        first_step: The number of the first step in the whole motion.
+        last: Steps of this part.
+        size: Numbers of a state.
+        each: Whether to look at every step, so that no function is given a state that is not finite.
+        motion: (k, q, x) -> velocities and accelerations at the state (q, x) with which step k of this part begins.
+        progress: Told the share that is done at each look.
+    """
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        dt: float,
+        first_step: int,
+        last: int,
+        size: int,
+        each: bool,
+        motion: Callable[[int, Array, Array], tuple[Array, Array]],
+        progress: Callable[[float], None] | None,
+    ) -> None:
+        self._names, self._dt, self._first, self._last = names, dt, first_step, last
+        self._every = 1 if each or size > _SMALL else _LOOK_EVERY
+        self._motion, self._progress = motion, progress
+        self._kept: list[tuple[Array, Array]] = []
+
+    def begin(self, q: Array, x: Array) -> None:
+        """The state from which the motion begins, which is finite."""
+        self._kept = [(q, x)]
+
+    def look(self, k: int, q: Array, x: Array) -> None:
+        """After step k of this part, counted from 1, to the state (q, x).
+
+        Raises:
+            FailedPreconditionError: A state since the last look is not finite; names the first such step and its time,
+                and the joint.
+        """
+        self._kept.append((q, x))
+        if k % self._every and k != self._last:
+            return
+        if not (np.isfinite(q).all() and np.isfinite(x).all()):
+            self._tell(k)
+        self._kept = [(q, x)]
+        if self._progress is not None:
+            self._progress(k / self._last)
+
+    def _tell(self, k: int) -> None:
+        finite = [np.isfinite(q) & np.isfinite(x) for q, x in self._kept]
+        index = next(i for i, each in enumerate(finite) if not each.all())
+        step = k - (len(finite) - 1) + index
+        q, x = self._kept[index - 1]
+        v, a = self._motion(step - 1, q, x)
+        number = self._first + step
+        raise no_longer_finite(self._names, number, number * self._dt, self._dt, (q, v, a), finite[index])

@@ -1,0 +1,344 @@
+"""What a simulation is asked for, checked once: the same for a robot in this process and at a client.
+
+Efforts and external wrenches come as constants, as samples (one per step), or as functions of (t, q, v); each value is
+held through its step. A motion may be one part of a longer one: `first_step` is the number of its first step there, and
+all times are those of the whole. Nothing here needs an engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.inputs import broadcast, found, numbers, vector
+from dyn_service.queries import Array, EffortFunction, Integrator, Method, Wrench, WrenchFunction
+from dyn_service.sim.divergence import diverged
+
+Wrenches = Wrench | Sequence[Wrench] | WrenchFunction | None
+_VECTORS = ("torque", "force", "point")
+
+
+@dataclass(eq=False)
+class Task:
+    """One simulation, its arguments checked and its first state spread over all leading axes.
+
+    names: the movable joints. q, v: (..., n). p: (..., n), given in place of v's momenta, or None. gravity: (..., 3) or
+    None. The rest as for `simulate`.
+    """
+
+    names: tuple[str, ...]
+    q: Array
+    v: Array
+    p: Array | None
+    efforts: Efforts
+    wrenches: Loads
+    gravity: Array | None
+    dt: float
+    steps: int
+    every: int
+    first_step: int
+    method: Method
+    integrator: Integrator
+
+    @property
+    def last(self) -> int:
+        """Steps up to the last one that is recorded; none after it is made."""
+        return self.steps // self.every * self.every
+
+    @property
+    def by_function(self) -> bool:
+        """Whether what acts is asked of a function at each step."""
+        return self.efforts.function is not None or self.wrenches.function is not None
+
+    @property
+    def steady(self) -> bool:
+        """Whether the same acts in every step."""
+        return self.efforts.constant and self.wrenches.constant
+
+    def time(self, step: int) -> float:
+        """s, at the beginning of that step of this part."""
+        return (self.first_step + step) * self.dt
+
+    def times(self) -> Array:
+        """(K,) s, of the records."""
+        steps: Array = self.first_step + self.every * np.arange(self.steps // self.every + 1, dtype=np.float64)
+        return steps * self.dt
+
+
+def checked(
+    names: tuple[str, ...],
+    q0: ArrayLike,
+    v0: ArrayLike,
+    tau: ArrayLike | EffortFunction | None,
+    *,
+    dt: float,
+    steps: int,
+    method: Method = "articulated",
+    integrator: Integrator = "rk4",
+    gravity: ArrayLike | None = None,
+    wrenches: Wrenches = None,
+    every: int = 1,
+    p0: ArrayLike | None = None,
+    first_step: int = 0,
+) -> Task:
+    """The simulation that these arguments of `simulate` ask for.
+
+    Raises:
+        InvalidArgumentError: One of them has the wrong type, shape or value; `path` names it.
+    """
+    if isinstance(dt, bool) or not isinstance(dt, int | float) or not (np.isfinite(dt) and dt > 0.0):
+        raise InvalidArgumentError(f"dt must be a positive time in s, found {dt!r}", path="dt")
+    if not (_whole(steps) and _whole(every)) or steps < 1 or every < 1:
+        raise InvalidArgumentError(
+            f"steps and every must be whole numbers, at least 1, found {steps!r} and {every!r}", path="steps"
+        )
+    if not _whole(first_step) or first_step < 0:
+        raise InvalidArgumentError(
+            f"first_step must be a whole number, at least 0, found {first_step!r}", path="first_step"
+        )
+    for name, value, known in (("integrator", integrator, get_args(Integrator)), ("method", method, get_args(Method))):
+        if value not in known:
+            raise InvalidArgumentError(f"{name} must be one of {', '.join(known)}, found {value!r}", path=name)
+    if p0 is not None and integrator != "implicit_midpoint":
+        raise InvalidArgumentError(f"p0 goes with implicit_midpoint alone, found integrator {integrator}", path="p0")
+    n = len(names)
+    given = {"q0": q0, "v0": v0} if p0 is None else {"q0": q0, "v0": v0, "p0": p0}
+    states = {name: _vectors(name, value, n) for name, value in given.items()}
+    g = None if gravity is None else _vectors("gravity", gravity, 3)
+    efforts = Efforts(names, tau, steps)
+    loads = Loads(wrenches, steps)
+    leads = {name: array.shape[:-1] for name, array in states.items()}
+    spread = {name: np.broadcast_to(array, (*broadcast(leads), n)) for name, array in states.items()}
+    q, v = spread["q0"], spread["v0"]
+    step, t = first_step + 1, first_step * dt
+    leads |= {"tau": efforts.begin(step, t, q, v)} | loads.begin(step, t, q, v)
+    if g is not None and g.ndim > 1:
+        leads["gravity"] = g.shape[:-1]
+    shape = (*broadcast(leads), n)
+    efforts.lead = loads.lead = shape[:-1]
+    q, v, *p = (np.broadcast_to(array, shape) for array in spread.values())
+    return Task(
+        names, q, v, p[0] if p else None, efforts, loads, g, float(dt), steps, every, first_step, method, integrator
+    )
+
+
+class Efforts:
+    """Joint efforts, held through each step.
+
+    Args:
+        names: The movable joints.
+        tau: None (none), (n,) constant, (..., steps, n) samples, or a function of (t, q, v).
+        steps: How many samples there must be.
+
+    Raises:
+        InvalidArgumentError: It is none of these, or not finite.
+    """
+
+    def __init__(self, names: tuple[str, ...], tau: ArrayLike | EffortFunction | None, steps: int) -> None:
+        self._names = names
+        self.lead: tuple[int, ...] | None = None
+        self.function = tau if callable(tau) else None
+        self._first: Array | None = None
+        n = len(names)
+        array = np.zeros(n) if tau is None or callable(tau) else numbers(tau)
+        if array is None or array.ndim < 1 or array.shape[-1] != n or not _per_step(array, steps):
+            raise InvalidArgumentError(
+                f"tau has {_shape(tau)}, expected ({n},), (..., {steps}, {n}) or a function of (t, q, v)", path="tau"
+            )
+        self._array = _finite("tau", array)
+        self._sent = None if tau is None else array
+        self.constant = self.function is None and (array.ndim == 1 or array.shape[-2] == 1)
+
+    def begin(self, step: int, t: float, q: Array, v: Array) -> tuple[int, ...]:
+        """Asks a function for the first step's efforts, once; the leading axes of the efforts."""
+        if self.function is None:
+            return self._array.shape[:-2]
+        self._first = self._asked(step, t, q, v)
+        return self._first.shape[:-1]
+
+    def at(self, index: int, step: int, t: float, q: Array, v: Array) -> Array:
+        """(..., n), what acts through a step.
+
+        Args:
+            index: Which sample.
+            step: The step's number in the whole motion, from 1, for errors.
+            t: s, at its beginning.
+            q: (..., n) positions there.
+            v: (..., n) velocities there.
+
+        Raises:
+            InvalidArgumentError: A function's value has the wrong shape.
+            FailedPreconditionError: A function's value is not finite; names the joint.
+        """
+        if self.function is None:
+            return _sample(self._array, index)
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
+        return self._asked(step, t, q, v)
+
+    def part(self, start: int, count: int) -> Array | None:
+        """What acts through `count` steps from `start` on, as an argument of their own; None is none."""
+        return None if self._sent is None else _slice(self._sent, start, count)
+
+    def _asked(self, step: int, t: float, q: Array, v: Array) -> Array:
+        value = self.function(t, q, v)  # type: ignore[misc]  # called where there is one
+        tau = numbers(value)
+        n = len(self._names)
+        if tau is None or tau.ndim < 1 or tau.shape[-1] != n:
+            raise InvalidArgumentError(f"tau(t, q, v) must be (..., {n}) numbers, found {found(value)}", path="tau")
+        _fits("tau(t, q, v)", tau.shape[:-1], self.lead, "tau")
+        if not np.isfinite(tau).all():
+            wild = ~np.isfinite(tau).all(axis=tuple(range(tau.ndim - 1)))
+            raise diverged(step, t, f"the effort of joint '{self._names[int(np.argmax(wild))]}' is not finite")
+        return tau
+
+
+class Loads:
+    """External wrenches, held through each step in the axes they are given in.
+
+    Args:
+        wrenches: None, a `Wrench` or several, or a function of (t, q, v) that gives such. Torque, force and point are
+            (3,) constant or (..., steps, 3) samples; a function's are (..., 3).
+        steps: How many samples there must be.
+
+    Raises:
+        InvalidArgumentError: It is none of these, or not finite.
+    """
+
+    def __init__(self, wrenches: Wrenches, steps: int) -> None:
+        self.lead: tuple[int, ...] | None = None
+        self.function = wrenches if callable(wrenches) else None
+        self._first: list[Wrench] | None = None
+        self._samples = [] if wrenches is None or callable(wrenches) else _listed(wrenches)
+        self.none = wrenches is None
+        self.constant = self.function is None and all(array.ndim == 1 for _, array in _arrays(self._samples))
+        for name, array in _arrays(self._samples):
+            if not _per_step(array, steps):
+                raise InvalidArgumentError(
+                    f"{name} has shape {array.shape}, expected (3,) or (..., {steps}, 3)", path=name
+                )
+            _finite(name, array)
+
+    def begin(self, step: int, t: float, q: Array, v: Array) -> dict[str, tuple[int, ...]]:
+        """Asks a function for the first step's wrenches, once; the leading axes by name."""
+        if self.function is None:
+            return {name: array.shape[:-2] for name, array in _arrays(self._samples) if array.ndim > 1}
+        self._first = self._asked(step, t, q, v)
+        return {name: array.shape[:-1] for name, array in _arrays(self._first) if array.ndim > 1}
+
+    def at(self, index: int, step: int, t: float, q: Array, v: Array) -> list[Wrench] | None:
+        """What acts through a step, as queries take it; arguments and errors as of `Efforts.at`."""
+        if self.none:
+            return None
+        if self.function is None:
+            return self._samples if self.constant else _changed(self._samples, lambda array: _sample(array, index))
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
+        return self._asked(step, t, q, v)
+
+    def part(self, start: int, count: int) -> list[Wrench] | None:
+        """What acts through `count` steps from `start` on, as an argument of their own; None is none."""
+        return None if self.none else _changed(self._samples, lambda array: _slice(array, start, count))
+
+    def _asked(self, step: int, t: float, q: Array, v: Array) -> list[Wrench]:
+        value = self.function(t, q, v)  # type: ignore[misc]  # called where there is one
+        acting = [] if value is None else _listed(value)
+        for name, array in _arrays(acting):
+            _fits(name, array.shape[:-1], self.lead, "wrenches")
+            if not np.isfinite(array).all():
+                raise diverged(step, t, f"{name} is not finite")
+        return acting
+
+
+def one_step(tau: Array | None, wrenches: list[Wrench] | None) -> tuple[Array | None, list[Wrench] | None]:
+    """Efforts (..., n) and wrenches (..., 3) of one moment as arguments of a simulation of one step."""
+    efforts = None if tau is None else _as_sample(tau)
+    return efforts, None if wrenches is None else _changed(wrenches, _as_sample)
+
+
+def _as_sample(array: Array) -> Array:
+    return array if array.ndim == 1 else array[..., None, :]
+
+
+def _per_step(array: Array, steps: int) -> bool:
+    return array.ndim == 1 or array.shape[-2] in (1, steps)
+
+
+def _sample(array: Array, index: int) -> Array:
+    return array if array.ndim == 1 else array[..., min(index, array.shape[-2] - 1), :]
+
+
+def _slice(array: Array, start: int, count: int) -> Array:
+    return array if array.ndim == 1 or array.shape[-2] == 1 else array[..., start : start + count, :]
+
+
+def _listed(wrenches: Wrench | Sequence[Wrench]) -> list[Wrench]:
+    """The wrenches with their vectors as arrays."""
+    given = [wrenches] if isinstance(wrenches, Wrench) else wrenches
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InvalidArgumentError(
+            f"wrenches must be a Wrench, a list of them or a function of (t, q, v), found {found(given)}",
+            path="wrenches",
+        )
+    for k, wrench in enumerate(given):
+        if not isinstance(wrench, Wrench):
+            raise InvalidArgumentError(f"wrenches[{k}] must be a Wrench, found {found(wrench)}", path=f"wrenches[{k}]")
+    return [
+        _with(wrench, {part: vector(getattr(wrench, part), f"wrenches[{k}].{part}") for part in _VECTORS})
+        for k, wrench in enumerate(given)
+    ]
+
+
+def _arrays(wrenches: list[Wrench]) -> list[tuple[str, Array]]:
+    return [
+        (f"wrenches[{k}].{part}", np.asarray(getattr(wrench, part)))
+        for k, wrench in enumerate(wrenches)
+        for part in _VECTORS
+    ]
+
+
+def _changed(wrenches: list[Wrench], change: Callable[[Any], Array]) -> list[Wrench]:
+    return [_with(wrench, {part: change(getattr(wrench, part)) for part in _VECTORS}) for wrench in wrenches]
+
+
+def _with(wrench: Wrench, vectors: Mapping[str, Any]) -> Wrench:
+    return replace(wrench, **vectors)
+
+
+def _vectors(name: str, value: ArrayLike, length: int) -> Array:
+    array = numbers(value)
+    if array is None or array.ndim < 1 or array.shape[-1] != length:
+        raise InvalidArgumentError(f"{name} must be (..., {length}) numbers, found {found(value)}", path=name)
+    return _finite(name, array)
+
+
+def _finite(name: str, array: Array) -> Array:
+    if not np.isfinite(array).all():
+        index = np.argwhere(~np.isfinite(array))[0].tolist()
+        raise InvalidArgumentError(f"{name} must be finite, found {array[tuple(index)]} at {index}", path=name)
+    return array
+
+
+def _fits(name: str, lead: tuple[int, ...], whole: tuple[int, ...] | None, path: str) -> None:
+    """Whether a function's value has the leading axes it began with."""
+    if whole is None or not lead:
+        return
+    leads: Mapping[str, tuple[int, ...]] = {"the motion": whole, name: lead}
+    if broadcast(leads) != whole:
+        raise InvalidArgumentError(f"{name} has leading axes {lead}, the motion began with {whole}", path=path)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _shape(value: Any) -> str:
+    array = numbers(value)
+    return f"shape {array.shape}" if array is not None else found(value)

@@ -1,0 +1,71 @@
+"""Steps in time: the solution loop of the Newton-Euler document, Step 1 and Step 2.
+
+    explicit Euler        q' = q + dt v,  v' = v + dt a(q, v)                          order 1
+    semi-implicit Euler   v' = v + dt a(q, v),  q' = q + dt v'                         order 1, symplectic
+    RK4                   the classical Runge-Kutta step on (q-dot, v-dot) = (v, a)    order 4
+
+The formulas are written once, for whatever can be added and scaled: symbols, where a step becomes one kernel
+(`dynamics/integration.py`), or arrays, where a is any function. Every joint is revolute or prismatic, so a position's
+rate is its velocity. Source of the steps: Hairer, Lubich, Wanner, Geometric Numerical Integration, (1.5) and (1.9) of
+chapter I and (1.8) of chapter II; explicit Euler is also what the program of the Matrix Formalism document does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
+
+
+class Step(Protocol):
+    """(a, q, v, dt in s) -> q and v one step later.
+
+    acceleration: a(q, v); with `t`, the time at which the step begins (s), it is a(t, q, v) at each stage's own time.
+    """
+
+    def __call__(
+        self, acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None
+    ) -> tuple[Any, Any]:
+        """The state one step later."""
+
+
+def explicit_euler_step(
+    acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None
+) -> tuple[Any, Any]:
+    """The state after dt by q += dt v and v += dt a(q, v), both from the step's beginning."""
+    return q + dt * v, v + dt * _at(acceleration, t)(0.0, q, v)
+
+
+def semi_implicit_euler_step(
+    acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None
+) -> tuple[Any, Any]:
+    """The state after dt by v += dt a(q, v), then q += dt v."""
+    v_next = v + dt * _at(acceleration, t)(0.0, q, v)
+    return q + dt * v_next, v_next
+
+
+def rk4_step(acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None) -> tuple[Any, Any]:
+    """The state after dt by the classical Runge-Kutta step."""
+    a = _at(acceleration, t)
+    half, sixth = dt / 2, dt / 6
+    a1 = a(0.0, q, v)
+    v2 = v + half * a1
+    a2 = a(half, q + half * v, v2)
+    v3 = v + half * a2
+    a3 = a(half, q + half * v2, v3)
+    v4 = v + dt * a3
+    a4 = a(dt, q + dt * v3, v4)
+    return q + sixth * (v + 2 * (v2 + v3) + v4), v + sixth * (a1 + 2 * (a2 + a3) + a4)
+
+
+STEPS: Mapping[str, Step] = MappingProxyType(
+    {"rk4": rk4_step, "semi_implicit_euler": semi_implicit_euler_step, "explicit_euler": explicit_euler_step}
+)
+"""The steps by name; each is also a kernel, the row `step` of the table."""
+
+
+def _at(acceleration: Callable[..., Any], t: float | None) -> Callable[[Any, Any, Any], Any]:
+    """(s since the step began, q, v) -> a."""
+    if t is None:
+        return lambda after, q, v: acceleration(q, v)
+    return lambda after, q, v: acceleration(t + after, q, v)
