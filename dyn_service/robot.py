@@ -207,6 +207,7 @@ class Robot(RobotQueries):
             "link_names": list(self.link_names),
             "limits": limits,
             "gravity": list(DEFAULT_GRAVITY),
+            "certificates": {name: found.to_dict() for name, found in self.certificates.items()},
         }
 
     def close(self) -> None:

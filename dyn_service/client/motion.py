@@ -105,7 +105,7 @@ def _adaptive(task: Task, always: dict[str, Any], told: Callable[[float], None])
             while True:
                 inputs = {"q": stage.q, "v": stage.v, "tau": stage.tau, "wrenches": stage.wrenches, **always}
                 outputs = yield inputs, {"dt": task.dt, "steps": 0, "method": task.method}
-                stage = stages.send(outputs["a"])
+                stage = stages.send(np.where(outputs["finite"] > 0.0, outputs["a"], np.nan))
         except StopIteration as ended:
             q, v = ended.value
         if not (k + 1) % task.every:

@@ -118,8 +118,9 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                     "q": "array (.., K, nq)",
                     "v": "array (.., K, nv)",
                     "p": "array (.., K, nv), generalised momenta; of `implicit_midpoint` alone",
-                    "a": "array (.., nv), accelerations at `q`, `v`; the only output where `steps` is 0, for clients "
-                    "that do the steps themselves",
+                    "a": "array (.., nv), accelerations at `q`, `v`; where `steps` is 0 this and `finite` are all there is, "
+                    "for clients that do the steps themselves",
+                    "finite": "array (.., nv), 1, or 0 where an acceleration overflows and `a` says 0",
                 },
             ),
             Administration(

@@ -68,8 +68,7 @@ class Administrator:
         return self._describe(self._registry.get(request.robot))
 
     def _describe(self, served: Served) -> dict[str, Any]:
-        certificates = {name: found.to_dict() for name, found in served.robot.certificates.items()}
-        return {**served.description, "certificates": certificates}
+        return {**served.description, "certificates": served.robot.describe()["certificates"]}
 
     def _load_robot(self, request: Request) -> dict[str, Any]:
         self._check_change()

@@ -74,7 +74,10 @@ def simulate(registry: Registry, request: Request) -> dict[str, Any]:
     if options["steps"] == 0:  # for a client that does the steps: it asks at every stage of each
         tau = inputs.get("tau", np.zeros(robot.nv))
         method: dict[str, Any] = {name: options[name] for name in ("method",) if name in options}
-        return {"a": pack_output(robot.forward_dynamics(inputs["q"], inputs["v"], tau, **acting, **method))}
+        a = robot.forward_dynamics(inputs["q"], inputs["v"], tau, **acting, **method)
+        # A stage may overflow: that is for the client to tell, who knows the step and its time.
+        finite = np.isfinite(a)
+        return {"a": pack_output(np.where(finite, a, 0.0)), "finite": pack_output(finite.astype(np.float64))}
     motion = run(robot, inputs["q"], inputs["v"], inputs.get("tau"), p0=inputs.get("p"), **acting, **options)
     outputs = {"t": motion.t, "q": motion.q, "v": motion.v} | ({} if motion.p is None else {"p": motion.p})
     return {name: pack_output(array) for name, array in outputs.items()}

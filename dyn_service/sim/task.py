@@ -18,6 +18,7 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.inputs import broadcast, found, numbers, vector
 from dyn_service.queries import Array, EffortFunction, Integrator, Method, Wrench, WrenchFunction
 from dyn_service.sim.divergence import diverged
+from dyn_service.suggestions import did_you_mean
 
 Wrenches = Wrench | Sequence[Wrench] | WrenchFunction | None
 _VECTORS = ("torque", "force", "point")
@@ -103,7 +104,8 @@ def checked(
         )
     for name, value, known in (("integrator", integrator, get_args(Integrator)), ("method", method, get_args(Method))):
         if value not in known:
-            raise InvalidArgumentError(f"{name} must be one of {', '.join(known)}, found {value!r}", path=name)
+            near = did_you_mean(value, known)
+            raise InvalidArgumentError(f"{name} must be one of {', '.join(known)}, found {value!r}{near}", path=name)
     if p0 is not None and integrator != "implicit_midpoint":
         raise InvalidArgumentError(f"p0 goes with implicit_midpoint alone, found integrator {integrator}", path="p0")
     n = len(names)

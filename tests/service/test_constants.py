@@ -55,11 +55,11 @@ def test_operators_of_a_remote_robot_assemble_on_the_client(tcp_server: Server, 
 
 
 def test_command_line_asks_them(tcp_server: Server, panda: Robot) -> None:
-    found = ask(tcp_server.endpoints[0], "constraint_bases", "panda", {"joints": ["panda_joint1"]}, 20.0)
+    found = ask(tcp_server.endpoints[0], "constraint_bases", "panda", {"joints": ["panda_joint1"]}, 20.0, 0.0, None)
     assert found["joints"] == ["panda_joint1"]
     assert found["directions"] == [5.0]
     np.testing.assert_array_equal(np.array(found["basis"])[0, :, :5], panda.constraint_basis("panda_joint1"))
-    assert ask(tcp_server.endpoints[0], "topology", "panda", {}, 20.0)["nilpotency"] == 8.0
+    assert ask(tcp_server.endpoints[0], "topology", "panda", {}, 20.0, 0.0, None)["nilpotency"] == 8.0
 
 
 def test_nothing_to_verify_and_no_inputs(tcp_server: Server, panda: Robot) -> None:

@@ -96,7 +96,7 @@ def attacks(robot: Robot, query: str) -> Iterator[dict[str, Any]]:
                 parts = {part: [size, 0.5 * size, size] for part in ("torque", "force", "point")}
                 grown["wrenches"] = {"link": robot.link_names[-1], **parts}
             for inputs in (grown, *({**plain, name: value} for name, value in grown.items())):
-                for options in ({}, {"verify": True}) if size in (0.0, 1e200) and not lead else ({},):
+                for options in ({}, {"verify": True}) if size in (0.0, 1e200) and not lead and row.inputs else ({},):
                     yield request(query, robot.name, inputs=inputs, options=options)
 
 
@@ -213,7 +213,7 @@ def test_a_step_that_overflows(service: Service) -> None:
     assert message.endswith("the largest input is dt = 1e+300")
 
 
-@pytest.mark.parametrize("numbers", [{"mass": "1e95", "length": "1e110"}, {"mass": "1e-200", "length": "1"}])
+@pytest.mark.parametrize("numbers", [{"mass": "1e95", "length": "1e260"}, {"mass": "1e-200", "length": "1"}])
 def test_a_robot_whose_own_numbers_overflow(numbers: dict[str, str]) -> None:
     """Each is in range, their products are not: no input is to blame."""
     service = Service([Robot.from_urdf(SLIDER.format(**numbers))])

@@ -47,13 +47,14 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    gate, code = Gate(), KernelLibrary._code
+    gate, compiled = Gate(), KernelLibrary._compiled
 
-    def slow(library: KernelLibrary, signature: Any) -> bytes:
+    def slow(library: KernelLibrary, graph: Any) -> bytes:
         gate.wait()
-        return code(library, signature)
+        return compiled(library, graph)
 
-    monkeypatch.setattr(KernelLibrary, "_code", slow)
+    monkeypatch.setenv("DYN_SERVICE_CACHE", "")
+    monkeypatch.setattr(KernelLibrary, "_compiled", slow)
     yield gate
     gate.open()
 
