@@ -118,7 +118,7 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                     "q": "array (.., K, nq)",
                     "v": "array (.., K, nv)",
                     "p": "array (.., K, nv), generalised momenta; of `implicit_midpoint` alone",
-                    "a": "array (.., nv), accelerations at `q`, `v`; where `steps` is 0 this and `finite` are all there is, "
+                    "a": "array (.., nv), accelerations at `q`, `v`; where `steps` is 0 this and `finite` are all, "
                     "for clients that do the steps themselves",
                     "finite": "array (.., nv), 1, or 0 where an acceleration overflows and `a` says 0",
                 },

@@ -1,8 +1,8 @@
 """The long run: `python -m tests.nasty --trees 5000`, the worst error of every query and what certificates refused.
 
-Every tree goes through inverse dynamics, forward dynamics and the mass matrix, and one other query in turn; with `--all`
-through every query, which takes four times as long. Two processes by default; progress on the terminal, the table of
-docs/nasty.md on standard output.
+Every tree goes through inverse dynamics, forward dynamics and the mass matrix, and one other query in turn; with
+`--all` through every query, which takes four times as long. Two processes by default; progress on the terminal, the
+table of docs/nasty.md on standard output.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def attacks(robot: Robot, query: str) -> Iterator[dict[str, Any]]:
                     yield request(query, robot.name, inputs=inputs, options=options)
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", [name for name, row in QUERIES.items() if row.inputs])
 @pytest.mark.parametrize("name", ["pendulum", "gimbal", "slider"])
 def test_every_query_under_attack(service: Service, name: str, query: str) -> None:
     refused = 0
