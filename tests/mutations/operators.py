@@ -13,7 +13,8 @@
 | statement | an assignment to what already has a value, a call, `continue` or `break` removed |
 | choice | `a if c else b` to `b if c else a` |
 
-Left alone: docstrings, annotations, decorators, imports, whatever is in a `raise`, formatted text, type aliases.
+Left alone: docstrings, annotations, decorators, imports, whatever is in a `raise`, formatted text, type aliases, and calls
+that convert a value without changing it.
 """
 
 from __future__ import annotations
@@ -62,6 +63,12 @@ _PAIRS = [
 ]
 RENAMED = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
 """Names whose meaning another name has the other way about."""
+
+_CONVERSIONS = {"asarray", "array", "densify", "sparsify", "DM", "SX", "float", "int", "str", "bool", "list", "tuple"}
+"""Calls that change the type of a value, or how it is stored, and not the value."""
+
+_UNVALUED = {"strict", "path", "element", "line", "dtype", "copy"}
+"""Keywords that say no value: of `zip`, where lengths are equal already, of errors, of conversions."""
 
 _SKIPPED_FIELDS = {"annotation", "returns", "decorator_list", "type_params", "bases"}
 _SKIPPED_NODES = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Assert)
@@ -171,8 +178,8 @@ def _skipped(parent: ast.AST, node: ast.AST, *, first: bool) -> bool:
         return True  # a docstring
     if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
         return True
-    if isinstance(node, ast.keyword) and node.arg in ("strict", "path", "element", "line"):
-        return True  # of `zip`, where lengths are equal already; of errors
+    if isinstance(node, ast.keyword) and node.arg in _UNVALUED:
+        return True
     if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
         target = node.targets[0].id
         alias = isinstance(parent, ast.Module) and target.strip("_").istitle()
@@ -276,12 +283,14 @@ def _call(node: ast.Call) -> Iterator[tuple[str, ast.AST]]:
         yield "call", _changed(node, args=[args[0], args[0], *args[2:]])
         for k in range(1, len(args) - 1):
             yield "call", _changed(node, args=[*args[:k], args[k + 1], args[k], *args[k + 2 :]])
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     if args and plain:
-        yield "call", args[0]
+        if called not in _CONVERSIONS:
+            yield "call", args[0]
     elif not args and not node.keywords and isinstance(node.func, ast.Attribute):
         yield "call", node.func.value
     for k, keyword in enumerate(node.keywords):
-        if keyword.arg not in ("strict", "path", "element", "line"):
+        if keyword.arg not in _UNVALUED:
             yield "term", _changed(node, keywords=[*node.keywords[:k], *node.keywords[k + 1 :]])
 
 
