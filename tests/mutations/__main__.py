@@ -8,6 +8,7 @@ import random
 import sys
 import time
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 from tests.mutations import report
@@ -27,6 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    if options.tests:
+        chosen = [replace(plan, stages=tuple(options.tests)) for plan in chosen]
     every = {plan: mutants(plan.path.read_text(), plan.module) for plan in chosen}
     tried = {plan: _sample(found, options) for plan, found in every.items()}
     work = [(plan, mutant) for plan, found in tried.items() for mutant in found]
@@ -52,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         _show("")
-        print("stopped; the page is left as it was", file=sys.stderr)
+        print("stopped: nothing is written", file=sys.stderr)
         return 130
     _show("")
     survived = _tell(every, outcomes, options.page)
@@ -70,15 +73,23 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the sample; default 0")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="trials at a time; default one per core")
     parser.add_argument("--function", help="only mutants in functions of this name")
-    parser.add_argument("--page", type=Path, default=PAGE, help="what is written; default docs/mutations.md")
+    parser.add_argument("--containing", default="", help="only mutants in whose line, as printed, this stands")
+    parser.add_argument("--tests", nargs="+", help="these test files instead of those of the plan")
+    parser.add_argument(
+        "--page", type=Path, help="what is written; default docs/mutations.md where nothing is filtered"
+    )
     parser.add_argument("--list", action="store_true", help="print the mutants and try none")
     parser.add_argument("--verbose", action="store_true", help="print every outcome, not only survivors")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.page is None and not (options.function or options.containing or options.tests):
+        options.page = PAGE
+    return options
 
 
 def _sample(found: list[Mutant], options: argparse.Namespace) -> list[Mutant]:
     if options.function is not None:
         found = [mutant for mutant in found if options.function in (mutant.function, *mutant.function.split("."))]
+    found = [mutant for mutant in found if options.containing in str(mutant)]
     if options.sample is None or options.sample >= len(found):
         return found
     # Seeded by the module too, so that a module's sample does not depend on which others run.
@@ -98,10 +109,10 @@ def _progress(number: int, of: int, took_s: float, outcomes: dict[Plan, list[Out
     _show(f"{number} of {of}, {survived} survived, {took_s / number:.2f} s each, {left_s / 60:.0f} min left")
 
 
-def _tell(every: dict[Plan, list[Mutant]], outcomes: dict[Plan, list[Outcome]], page: Path) -> int:
-    """Writes the page and says what it says of these modules; returns how many survive unexplained."""
+def _tell(every: dict[Plan, list[Mutant]], outcomes: dict[Plan, list[Outcome]], page: Path | None) -> int:
+    """Writes the page, if one is asked for, and its rows; returns how many survive unexplained."""
     entries = explanations()
-    rows = report.read(page)
+    rows = {} if page is None else report.read(page)
     survivors = 0
     for plan, found in outcomes.items():
         explained = {id(o.mutant) for o in found if any(entry.matches(o.mutant) for entry in entries)}
@@ -113,7 +124,8 @@ def _tell(every: dict[Plan, list[Mutant]], outcomes: dict[Plan, list[Outcome]], 
         for entry in entries:
             if entry.module == plan.module and not any(entry.matches(mutant) for mutant in every[plan]):
                 print(f"explained, but there is no such mutant any more: {entry}", file=sys.stderr)
-    report.write(page, rows)
+    if page is not None:
+        report.write(page, rows)
     return survivors
 
 

@@ -13,8 +13,8 @@
 | statement | an assignment to what already has a value, a call, `continue` or `break` removed |
 | choice | `a if c else b` to `b if c else a` |
 
-Left alone: docstrings, annotations, decorators, imports, whatever is in a `raise`, formatted text, type aliases, and calls
-that convert a value without changing it.
+Left alone: docstrings, annotations, decorators, imports, whatever is in a `raise`, formatted text, type aliases, and
+calls that convert a value without changing it.
 """
 
 from __future__ import annotations
