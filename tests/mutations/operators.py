@@ -67,6 +67,9 @@ RENAMED = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
 _CONVERSIONS = {"asarray", "array", "densify", "sparsify", "DM", "SX", "float", "int", "str", "bool", "list", "tuple"}
 """Calls that change the type of a value, or how it is stored, and not the value."""
 
+_SYMMETRIC = {"max", "min", "maximum", "minimum", "hypot", "dot", "isclose", "_relative"}
+"""Functions whose first two arguments may change places."""
+
 _UNVALUED = {"strict", "path", "element", "line", "dtype", "copy"}
 """Keywords that say no value: of `zip`, where lengths are equal already, of errors, of conversions."""
 
@@ -278,12 +281,13 @@ def _bool(node: ast.BoolOp) -> Iterator[tuple[str, ast.AST]]:
 def _call(node: ast.Call) -> Iterator[tuple[str, ast.AST]]:
     args = node.args
     plain = not any(isinstance(arg, ast.Starred) for arg in args)
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     if len(args) >= 2 and plain:
-        yield "call", _changed(node, args=[args[1], args[0], *args[2:]])
+        if called not in _SYMMETRIC:
+            yield "call", _changed(node, args=[args[1], args[0], *args[2:]])
         yield "call", _changed(node, args=[args[0], args[0], *args[2:]])
         for k in range(1, len(args) - 1):
             yield "call", _changed(node, args=[*args[:k], args[k + 1], args[k], *args[k + 2 :]])
-    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     if args and plain:
         if called not in _CONVERSIONS:
             yield "call", args[0]

@@ -65,7 +65,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "nodes/plant_core.py": ("tests/nodes/test_plant_core.py",),
     "sim/": ("tests/theory/test_simulate.py", "tests/nodes/test_integrators.py"),
     "sim/rheonomic.py": ("tests/theory/test_projected.py", "tests/theory/test_particles.py"),
-    "verification.py": ("tests/theory/test_verification.py", "tests/theory/test_agreement.py"),
+    "verification.py": ("tests/theory/test_verification.py",),
 }
 """Test files by module; of a module that is not named, those of its folder."""
 

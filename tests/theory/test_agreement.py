@@ -16,12 +16,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dyn_service.robot import Robot
 from dyn_service.verification import survey
-from tests.conftest import ROBOTS, URDF
+from tests.conftest import ROBOTS
 from tests.oracle.example_robots import SUPPORTED, path_of
 from tests.random_robots import random_urdf
 
@@ -45,14 +44,6 @@ ALL = {
     "power",
     "constraint_power",
 }
-NEED_FORWARD_DYNAMICS = {
-    "articulated",
-    "mass_matrix_solution",
-    "influence_solution",
-    "velocity_from_momentum",
-    "momentum_rate",
-    "constraint_forces",
-}
 
 
 @pytest.mark.parametrize("seed", PART)
@@ -67,30 +58,6 @@ def test_our_robots(path: Path) -> None:
     found = survey(Robot.from_urdf(path), states=STATES)
     assert set(found["residuals"]) == ALL
     assert found["worst"] < BOUND
-
-
-def test_batches_and_single_states() -> None:
-    robot = Robot.from_urdf(ROBOTS[0])
-    q, v, a = np.random.default_rng(0).normal(size=(3, 2, 3, robot.nv))
-    together, alone = robot.verify(q, v, a), robot.verify(q[1, 2], v[1, 2], a[1, 2])
-    assert {name: residual.shape for name, residual in together.items()} == dict.fromkeys(ALL, (2, 3))
-    assert {name: float(residual[1, 2]) for name, residual in together.items()} == {
-        name: float(residual) for name, residual in alone.items()
-    }
-
-
-def test_rest_without_load_is_no_disagreement() -> None:
-    robot = Robot.from_urdf(URDF / "scara.urdf")
-    still = np.zeros(robot.nv)
-    assert max(robot.verify(still, still, still, gravity=(0, 0, 0)).values()) < BOUND
-
-
-def test_massless_mover_leaves_out_what_has_no_answer() -> None:
-    robot = Robot.from_urdf(
-        '<robot name="r"><link name="a"/><link name="b"/>'
-        '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint></robot>'
-    )
-    assert set(robot.verify([0.1], [0.2], [0.3])) == ALL - NEED_FORWARD_DYNAMICS
 
 
 def check_dynamics(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -81,6 +81,17 @@ EXPLICIT: dict[str, set[str]] = {
 """The same for the explicit operators of `WorldEquations`."""
 
 
+ALL = set().union(*SEEN_BY.values(), *EXPLICIT.values())
+NEED_FORWARD_DYNAMICS = {
+    "articulated",
+    "mass_matrix_solution",
+    "influence_solution",
+    "velocity_from_momentum",
+    "momentum_rate",
+    "constraint_forces",
+}
+
+
 def off(x: Any) -> Any:
     """Up to a thousandth off, each entry of the last axis by another share: no scale can hide it."""
     x = np.asarray(x, dtype=float)
@@ -125,8 +136,41 @@ def told(found: dict[str, Any]) -> set[str]:
     return {name for name, residual in found.items() if not residual < TOLD}
 
 
-def test_right_answers_agree(robot: Robot, state: np.ndarray) -> None:
-    assert told(residuals(robot, *state)) == set()
+@pytest.mark.parametrize("gravity", [None, (0.3, 1.0, -3.7), (0.0, 0.0, 0.0)], ids=["earth", "aslant", "none"])
+def test_right_answers_agree(robot: Robot, state: np.ndarray, gravity: tuple[float, ...] | None) -> None:
+    assert told(residuals(robot, *state, gravity=gravity)) == set()
+
+
+def test_without_movable_joints_there_is_nothing_to_disagree_on() -> None:
+    found = residuals(Robot.from_urdf('<robot name="r"><link name="a"/></robot>'), [], [], [])
+    assert {float(residual) for residual in found.values()} == {0.0}
+
+
+def test_every_query_is_asked_about_the_same_state(
+    monkeypatch: pytest.MonkeyPatch, robot: Robot, state: np.ndarray
+) -> None:
+    """Joint loads carry the efforts at any state, so the residual alone could not tell of another."""
+    gravity = np.array([0.3, 1.0, -3.7])
+    q, v, a = state
+    tau, p = robot.inverse_dynamics(q, v, a, gravity=gravity), robot.mass_matrix(q) @ v
+    expected = {"q": q, "v": v, "a": a, "tau": tau, "p": p, "gravity": gravity}
+    asked = set()
+
+    def noting(query: str, right: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(*args: Any, **options: Any) -> Any:
+            given = inspect.signature(getattr(Robot, query)).bind(None, *args, **options).arguments
+            takes = inspect.signature(getattr(Robot, query)).parameters
+            for name in expected.keys() & takes.keys():
+                np.testing.assert_allclose(given[name], expected[name], rtol=1e-12, err_msg=f"{name} of {query}")
+            asked.add(query)
+            return right(*args, **options)
+
+        return answer
+
+    for query in {query for query, _ in SEEN_BY}:
+        monkeypatch.setattr(robot, query, noting(query, getattr(robot, query)))
+    residuals(robot, *state, gravity=gravity)
+    assert asked == {query for query, _ in SEEN_BY}
 
 
 @pytest.mark.parametrize(("query", "part"), SEEN_BY, ids=["-".join(filter(None, key)) for key in SEEN_BY])
@@ -161,7 +205,7 @@ def test_a_wrong_explicit_operator_is_seen(
 
 
 def test_every_residual_can_tell(robot: Robot, state: np.ndarray) -> None:
-    assert set().union(*SEEN_BY.values(), *EXPLICIT.values()) == set(residuals(robot, *state))
+    assert set(residuals(robot, *state)) == ALL
 
 
 def test_relative_difference_in_numbers() -> None:
@@ -172,6 +216,7 @@ def test_relative_difference_in_numbers() -> None:
     assert verification._relative(x, -x) == 2.0
     assert verification._relative(x, y, np.array([0.0, 10.0])) == 0.05
     assert verification._relative(x, y, np.array([0.0, 1.0])) == 0.5 / 4.5
+    assert verification._relative(np.array([1.0]), np.array([0.75])) == 0.25
     assert verification._relative(np.zeros(2), np.zeros(2)) == 0.0
     assert verification._relative(np.zeros(0), np.zeros(0)) == 0.0
     assert np.isnan(verification._relative(x, y * np.nan))
@@ -180,36 +225,107 @@ def test_relative_difference_in_numbers() -> None:
     np.testing.assert_array_equal(rows, [0.5 / 4.5, 0.0, 0.0])
 
 
+LIGHT = """<robot name="light"><link name="base"/>
+<link name="arm"><inertial><origin xyz="0 0 -0.1"/><mass value="0.01"/>
+<inertia ixx="1e-4" ixy="0" ixz="0" iyy="1e-4" iyz="0" izz="1e-5"/></inertial></link>
+<link name="tip"><inertial><origin xyz="0 0.02 -0.1"/><mass value="0.01"/>
+<inertia ixx="1e-4" ixy="0" ixz="0" iyy="1e-4" iyz="0" izz="1e-5"/></inertial></link>
+<joint name="j1" type="continuous"><parent link="base"/><child link="arm"/><axis xyz="1 0 0"/></joint>
+<joint name="j2" type="continuous"><parent link="arm"/><child link="tip"/><axis xyz="1 0 0"/>
+<origin xyz="0 0 -0.2"/></joint></robot>"""
+"""All its efforts are far below one."""
+
+
+@pytest.fixture(scope="module", params=["scara", "light"])
+def sized(request: pytest.FixtureRequest) -> Robot:
+    return Robot.from_urdf(LIGHT if request.param == "light" else URDF / "scara.urdf")
+
+
 @pytest.mark.parametrize("largest", ["efforts", "bias", "unit"])
 def test_efforts_are_compared_at_the_size_of_what_they_are_made_of(
-    monkeypatch: pytest.MonkeyPatch, robot: Robot, largest: str
+    monkeypatch: pytest.MonkeyPatch, sized: Robot, largest: str
 ) -> None:
-    """The scale is the largest of the efforts, the bias forces and the efforts of a unit acceleration, per joint."""
-    q = np.array([0.3, 0.4, 0.1, 0.2])
-    v, a, gravity = np.zeros(4), np.zeros(4), np.zeros(3)
+    """The scale is the largest of the efforts, the bias forces and the efforts of a unit acceleration."""
+    n = sized.nv
+    q = np.linspace(0.3, 0.1, n)
+    v, a, gravity = np.zeros(n), np.zeros(n), np.zeros(3)
     if largest == "efforts":
-        a = np.full(4, 1e3)
+        a = -np.full(n, 1e3)
     elif largest == "bias":
-        gravity = np.array([0.0, 0.0, -9.81])
-        a = np.linalg.solve(robot.mass_matrix(q), -robot.gravity_forces(q, gravity=gravity))  # falls: no efforts
-    right, wrong = robot.body_recursion, np.array([0.0, 1e-3, 0.0, 0.0])
-
-    def answer(*args: Any, **options: Any) -> Any:
-        result = right(*args, **options)
-        return dataclasses.replace(result, tau=result.tau + wrong)
-
-    monkeypatch.setattr(robot, "body_recursion", answer)
+        gravity = np.array([0.0, 10.0, -1e4])
+        a = np.linalg.solve(sized.mass_matrix(q), -sized.gravity_forces(q, gravity=gravity))  # falls: no efforts
     sizes = {
-        "efforts": np.abs(robot.inverse_dynamics(q, v, a, gravity=gravity)).max(),
-        "bias": np.abs(robot.gravity_forces(q, gravity=gravity)).max(),
-        "unit": np.abs(robot.mass_matrix(q)).max(),
+        "efforts": np.abs(sized.inverse_dynamics(q, v, a, gravity=gravity)).max(),
+        "bias": np.abs(sized.gravity_forces(q, gravity=gravity)).max(),
+        "unit": np.abs(sized.mass_matrix(q)).max(),
     }
     assert max(sizes, key=lambda name: sizes[name]) == largest
-    found = robot.verify(q, v, a, gravity=gravity)["body_recursion"]
-    assert found == pytest.approx(1e-3 / sizes[largest], rel=1e-9)
+    wrong = np.zeros(n)
+    wrong[-1] = 1e-3 * sizes[largest]
+    changed = {
+        "body_recursion": lambda result: dataclasses.replace(result, tau=result.tau + wrong),
+        "bias_forces": lambda result: result + wrong,
+        "equation_terms": lambda result: dataclasses.replace(result, gravity_forces=result.gravity_forces - wrong),
+        "constraint_forces": lambda result: dataclasses.replace(result, actuation=result.actuation + wrong),
+        "momentum_rate": lambda result: result + wrong,
+    }
+    named = {"bias_forces": "mass_matrix", "equation_terms": "projected"}
+    for query, change in changed.items():
+        right = getattr(sized, query)
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                sized, query, lambda *args, right=right, change=change, **options: change(right(*args, **options))
+            )
+            found = sized.verify(q, v, a, gravity=gravity)[named.get(query, query)]
+        # The wrong answer may itself be the largest, by the thousandth it is off.
+        assert found == pytest.approx(1e-3, rel=2e-3), query
+    C = WorldEquations.C.func
+    with monkeypatch.context() as patched:
+        other = type("Wrong", (WorldEquations,), {"C": property(lambda self: C(self) + wrong)})
+        patched.setattr(verification, "WorldEquations", other)
+        assert sized.verify(q, v, a, gravity=gravity)["influence_operators"] == pytest.approx(1e-3, rel=2e-3)
+
+
+def test_powers_are_compared_at_the_size_of_their_terms(monkeypatch: pytest.MonkeyPatch, robot: Robot) -> None:
+    """Powers of joints cancel in their sum; the scale is the sum of their sizes."""
+    rng = np.random.default_rng(5)
+    q, v, a = rng.normal(size=(3, robot.nv))
+    v = np.array([1.0, -2.0, 3.0, -0.5])
+    tau, bias = robot.inverse_dynamics(q, v, a), robot.bias_forces(q, v)
+    effort = np.maximum(np.maximum(np.abs(tau), np.abs(bias)), np.abs(robot.mass_matrix(q)).max())
+    off_by = np.array([0.0, 1e-2, 0.0, 0.0])
+    right = robot.gravity_forces
+    monkeypatch.setattr(robot, "gravity_forces", lambda *args, **options: right(*args, **options) + off_by)
+    found = robot.verify(q, v, a)["power"]
+    assert found == pytest.approx(0.02 / (np.abs(v) * effort).sum(), rel=1e-9)
+
+
+def test_power_of_constraints_is_compared_with_what_cancels_in_it(
+    monkeypatch: pytest.MonkeyPatch, robot: Robot
+) -> None:
+    """The scale is the larger of two sums of sizes: over the links' powers, over the joints'. Either occurs."""
+    right, larger = WorldEquations.applied.func, set()
+    pushed = np.zeros((len(robot.tree), 6))
+    pushed[-1, 5] = 1e-3
+    for seed in range(12):
+        q, v, a = np.random.default_rng(seed).normal(size=(3, robot.nv))
+        tau = robot.inverse_dynamics(q, v, a)
+        world = WorldEquations(robot.tree, q, v, np.array(verification.DEFAULT_GRAVITY))
+        inertial = np.einsum("nij,nj->ni", world.M, world.acceleration(a)) + world.B - world.applied - pushed
+        links, joints = np.abs(inertial * world.velocity).sum(), np.abs(v * tau).sum()
+        larger.add("links" if links > joints else "joints")
+        with monkeypatch.context() as patched:
+            wrong = property(lambda self: right(self) + pushed)
+            patched.setattr(verification, "WorldEquations", type("Wrong", (WorldEquations,), {"applied": wrong}))
+            found = robot.verify(q, v, a)["constraint_power"]
+        missing = abs(1e-3 * world.velocity[-1, 5])
+        # The difference is of sums a thousand times larger than itself at most: three digits less than rounding.
+        assert found == pytest.approx(missing / max(links, joints), rel=1e-9)
+    assert larger == {"links", "joints"}
 
 
 LIMITED = """<robot name="limited"><link name="l0"/><link name="l1"/><link name="l2"/><link name="l3"/><link name="l4"/>
+<link name="l5"/><joint name="j0" type="prismatic"><parent link="l0"/><child link="l5"/><limit upper="1"/></joint>
 <joint name="j1" type="revolute"><parent link="l0"/><child link="l1"/><limit lower="-0.5" upper="2"/></joint>
 <joint name="j2" type="continuous"><parent link="l1"/><child link="l2"/></joint>
 <joint name="j3" type="prismatic"><parent link="l2"/><child link="l3"/><limit lower="1"/></joint>
@@ -227,15 +343,15 @@ def test_survey_draws_within_the_limits(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(verification, "residuals", noted)
     found = survey(Robot.from_urdf(LIMITED), states=400, seed=3)
     assert found == {"residuals": {"one": 3e-9, "other": 2e-9}, "worst": 3e-9, "states": 400}
-    low, high = np.array([-0.5, -np.pi, -np.pi, -np.pi]), np.array([2.0, np.pi, np.pi, np.pi])
-    assert {x.shape for x in seen.values()} == {(400, 4)}
+    low, high = np.array([-np.pi, -0.5, *[-np.pi] * 3]), np.array([np.pi, 2.0, *[np.pi] * 3])
+    assert {x.shape for x in seen.values()} == {(400, 5)}
     assert (seen["q"] >= low).all()
     assert (seen["q"] <= high).all()
-    # That 400 draws leave a 50th of the range free at one of eight ends has a chance of 0.3 %; the seed is fixed.
+    # That 400 draws leave a 50th of the range free at one of ten ends has a chance of 0.3 %; the seed is fixed.
     assert (seen["q"].min(axis=0) < low + 0.02 * (high - low)).all()
     assert (seen["q"].max(axis=0) > high - 0.02 * (high - low)).all()
     for name in ("v", "a"):
-        assert seen[name].std() == pytest.approx(1.0, abs=0.1)  # of 1600 draws: 0.02 off at one sigma
+        assert seen[name].std() == pytest.approx(1.0, abs=0.1)  # of 2000 draws: 0.02 off at one sigma
     assert not np.array_equal(seen["v"], seen["a"])
 
 
@@ -246,3 +362,27 @@ def test_survey_is_the_same_for_the_same_seed(monkeypatch: pytest.MonkeyPatch, r
         survey(robot, **options)
     np.testing.assert_array_equal(drawn[0], drawn[1])
     assert not np.array_equal(drawn[1], drawn[2])
+
+
+def test_batches_and_single_states() -> None:
+    robot = Robot.from_urdf(URDF / "cart_pendulum.urdf")
+    q, v, a = np.random.default_rng(0).normal(size=(3, 2, 3, robot.nv))
+    together, alone = robot.verify(q, v, a), robot.verify(q[1, 2], v[1, 2], a[1, 2])
+    assert {name: residual.shape for name, residual in together.items()} == dict.fromkeys(ALL, (2, 3))
+    assert {name: float(residual[1, 2]) for name, residual in together.items()} == {
+        name: float(residual) for name, residual in alone.items()
+    }
+
+
+def test_rest_without_load_is_no_disagreement() -> None:
+    robot = Robot.from_urdf(URDF / "scara.urdf")
+    still = np.zeros(robot.nv)
+    assert max(robot.verify(still, still, still, gravity=(0, 0, 0)).values()) < AGREE
+
+
+def test_massless_mover_leaves_out_what_has_no_answer() -> None:
+    robot = Robot.from_urdf(
+        '<robot name="r"><link name="a"/><link name="b"/>'
+        '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint></robot>'
+    )
+    assert set(robot.verify([0.1], [0.2], [0.3])) == ALL - NEED_FORWARD_DYNAMICS
