@@ -14,7 +14,7 @@ import casadi as ca
 import numpy as np
 import pinocchio as pin
 
-from dyn_service.model.tree import Tree
+from dyn_service.model.tree import Tree, weld
 from dyn_service.model.urdf import read_text
 from tests.oracle.pinocchio_oracle import Oracle, with_fixed_joints_turning
 from tests.random_robots import random_urdf
@@ -28,16 +28,21 @@ Case = tuple[Callable[[], Any], Callable[[], np.ndarray]]
 
 
 class Numbers:
-    """The two sides of each comparison, by name. made: the modules of `dynamics/` by name."""
+    """The two sides of each comparison, by name.
 
-    def __init__(self, made: Mapping[str, Any]) -> None:
-        self.made = made
-        self.tree = Tree.from_description(read_text(XML))
+    made: the modules of `dynamics/` by name. welded: the tree of the moving bodies, whose first body moves, instead of
+    the full one, whose first body is the ground. Pinocchio welds too; for the full tree its fixed joints turn, held.
+    """
+
+    def __init__(self, made: Mapping[str, Any], *, welded: bool = False) -> None:
+        self.made, self.welded = made, welded
+        full = Tree.from_description(read_text(XML))
+        self.tree = weld(full).tree if welded else full
         rng = np.random.default_rng(0)
         self.q, self.v, self.a = rng.uniform(-1.5, 1.5, (3, self.tree.nv))
         self.wrenches = rng.uniform(-5.0, 5.0, (len(self.tree), 6))
         self.free = Oracle(XML)
-        self.held = Oracle(with_fixed_joints_turning(XML))
+        self.held = Oracle(XML if welded else with_fixed_joints_turning(XML))
         for oracle in (self.free, self.held):
             oracle.model.gravity.linear = GRAVITY
         names = self.held.joint_names
@@ -212,10 +217,10 @@ class Numbers:
 
     def _potential(self) -> np.ndarray:
         """Pinocchio leaves out the root link, which does not move."""
-        root = self.tree.inertia[0]
+        root = np.zeros(3) if self.welded else self.tree.inertia[0].moment
         model, data = self.held.model, self.held.model.createData()
         moving = pin.computePotentialEnergy(model, data, self.held.position(self.spread(self.q)))
-        return np.array([moving - GRAVITY @ root.moment])
+        return np.array([moving - GRAVITY @ root])
 
     def _links(self) -> dict[str, Case]:
         made, tree, data, model = self.made, self.tree, self.moving, self.held.model
@@ -227,7 +232,8 @@ class Numbers:
         jacobians = cache(lambda: made["projected"].jacobians(tree, q))
         biases = cache(lambda: made["projected"].bias_accelerations(tree, q, v))
         branch = cache(lambda: made["hamilton"].system_momentum(tree, q, v))
-        still = np.zeros((1, 3))
+        ground = 0 if self.welded else 1
+        still = np.zeros((ground, 3))
         turn = [data.oMi[row].rotation for row in self.rows]
         omega = [data.v[row].angular for row in self.rows]
         linear = [data.v[row].linear for row in self.rows]
@@ -249,11 +255,11 @@ class Numbers:
             for row, wd, w, s in zip(self.rows, sigma_R, omega, lever, strict=True)
         ]
         momenta, masses, centres = self._branches()
-        # A root link stands still: zeros in its row. Pinocchio has no load there either.
+        # The ground stands still: zeros in its row. Pinocchio has no load there.
         with_root = lambda rows: np.concatenate([still, np.array(rows)]).ravel()
-        six = np.zeros((1, 6))
+        six = np.zeros((ground, 6))
         six_rows = lambda x, y: np.concatenate([six, np.hstack([np.array(x), np.array(y)])]).ravel()
-        behind = lambda x, width: np.array(ca.DM(x)).ravel()[width:]  # the rows behind the root's
+        behind = lambda x, width: np.array(ca.DM(x)).ravel()[ground * width :]  # not the ground's
         return {
             "link_poses, rotation": (lambda: behind(poses()["rotation"], 9), lambda: body(turn)),
             "link_poses, position": (

@@ -23,7 +23,12 @@ MODULES = (
     "projected",
     "sweeps",
 )
-CASES = Numbers({name: importlib.import_module(f"dyn_service.dynamics.{name}") for name in MODULES}).cases()
+MADE = {name: importlib.import_module(f"dyn_service.dynamics.{name}") for name in MODULES}
+CASES = {
+    f"{name}, {'moving bodies' if welded else 'all links'}": case
+    for welded in (False, True)
+    for name, case in Numbers(MADE, welded=welded).cases().items()
+}
 
 BOUND = 1e-10
 """Of the largest entry: both sides' rounding, 1e-13 here, where the mass matrix has a condition number of 1e3."""
