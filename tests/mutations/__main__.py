@@ -106,7 +106,11 @@ def _show(text: str) -> None:
 def _progress(number: int, of: int, took_s: float, outcomes: dict[Plan, list[Outcome]]) -> None:
     survived = sum(outcome.kind == SURVIVED for found in outcomes.values() for outcome in found)
     left_s = took_s / number * (of - number)
-    _show(f"{number} of {of}, {survived} survived, {took_s / number:.2f} s each, {left_s / 60:.0f} min left")
+    text = f"{number} of {of}, {survived} survived, {took_s / number:.2f} s each, {left_s / 60:.0f} min left"
+    _show(text)
+    # A log gets a line for every twentieth of the work.
+    if not sys.stderr.isatty() and 20 * number // of > 20 * (number - 1) // of:
+        print(text, file=sys.stderr, flush=True)
 
 
 def _tell(every: dict[Plan, list[Mutant]], outcomes: dict[Plan, list[Outcome]], page: Path | None) -> int:
