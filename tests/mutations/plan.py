@@ -52,7 +52,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "model/doubts.py": ("tests/unit/test_urdf_doubts.py", *_READING),
     "model/inertia.py": ("tests/unit/test_inertia.py", "tests/unit/test_urdf_doubts.py", _NUMBERS),
     "model/loaded.py": ("tests/unit/test_loaded_objects.py",),
-    "model/quantities.py": (*_READING, "tests/unit/test_loaded_objects.py"),
+    "model/quantities.py": ("tests/unit/test_quantities.py", *_READING, "tests/unit/test_loaded_objects.py"),
     "model/receipt.py": ("tests/unit/test_receipt.py",),
     "model/tree.py": (
         "tests/unit/test_tree.py",

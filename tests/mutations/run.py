@@ -6,7 +6,8 @@ stages until a test turns red. The fork has a kernel cache of its own: empty whe
 cache's key digests the sources on disk, which are unchanged; else a copy of a warm one, made of hard links, which the
 store never writes through.
 
-A trial ends at a limit of time, several times what the unmutated module needs: a fault may make a loop endless.
+A trial ends at a limit of processor time, several times what the unmutated module needs: a fault may make a loop
+endless. Time on the clock would depend on what else the machine does; it only ends what waits for ever.
 """
 
 from __future__ import annotations
@@ -34,12 +35,16 @@ from tests.mutations.plan import Plan
 
 CAUGHT, TIMED_OUT, SURVIVED = "caught", "timed out", "survived"
 
-MEMORY_BYTES = 16 << 30
+MEMORY_BYTES = 6 << 30
 """Address space of a trial: a fault may fill memory without end. Libraries alone map 2 GiB."""
 
 SLACK = 5.0
-"""A stage may take this many times as long as unmutated, and LEAST_S at least: other work slows this machine too."""
+"""A stage may take this many times the processor's seconds it takes unmutated, and LEAST_S at least."""
 LEAST_S = 20.0
+UNKNOWN_S = 300.0
+"""Where that was not measured."""
+PATIENCE_S = 1200.0
+"""On the clock, of one stage: it waits for something that does not come."""
 
 LIBRARIES = (
     "casadi",
@@ -67,12 +72,15 @@ _PLUGINS = ("-p", "_hypothesis_pytestplugin", "-p", "pytest_timeout", "-p", "no:
 
 @dataclass(frozen=True)
 class Outcome:
-    """kind: CAUGHT, TIMED_OUT or SURVIVED. by: the test that turned red, or the stage that took too long."""
+    """kind: CAUGHT, TIMED_OUT or SURVIVED. by: the test that turned red, or the stage that took too long.
+
+    used_s: seconds of a processor.
+    """
 
     mutant: Mutant
     kind: str
     by: str
-    took_s: float
+    used_s: float
 
 
 class BaselineError(Exception):
@@ -120,7 +128,6 @@ class _Trial:
     plan: Plan
     pid: int
     pipe: int
-    begun_s: float
     folder: Path
     said: str = ""
     stage: int = 0
@@ -164,19 +171,19 @@ class Runner:
                     continue
                 progress(f"unmutated: {stage}")
                 alone = Plan(plan.module, (stage,), plan.shaping)
-                (outcome,) = self.run([(alone, None)])
-                if outcome[1] != SURVIVED:
-                    raise BaselineError(f"{stage} is red before anything is mutated: {outcome[2]}")
-                self._usual_s[stage, plan.shaping] = outcome[3]
+                ((_, kind, by, used_s),) = self.run([(alone, None)])
+                if kind != SURVIVED:
+                    raise BaselineError(f"{stage} is red before anything is mutated: {by}")
+                self._usual_s[stage, plan.shaping] = used_s
 
     def outcomes(self, work: Iterable[tuple[Plan, Mutant]]) -> Iterator[Outcome]:
         """The outcome of each mutant, as they end."""
-        for mutant, kind, by, took_s in self.run(work):
+        for mutant, kind, by, used_s in self.run(work):
             assert mutant is not None
-            yield Outcome(mutant, kind, by, took_s)
+            yield Outcome(mutant, kind, by, used_s)
 
     def run(self, work: Iterable[tuple[Plan, Mutant | None]]) -> Iterator[tuple[Mutant | None, str, str, float]]:
-        """Trials of mutants, or of the module as it is; yields (mutant, kind, by, seconds)."""
+        """Trials of mutants, or of the module as it is; yields (mutant, kind, by, processor seconds)."""
         waiting = iter(work)
         exhausted = False
         while True:
@@ -197,27 +204,23 @@ class Runner:
             said = os.read(pipe, 65536).decode()
             trial.said += said
             if not said:
-                took_s = time.monotonic() - trial.begun_s
-                kind, by = self._verdict(trial)
-                self._end(trial)
-                yield trial.mutant, kind, by, took_s
+                status, used_s = self._end(trial, kill=False)
+                yield trial.mutant, *self._verdict(trial, status), used_s
             elif trial.said.count("stage\n") > trial.stage:
                 trial.stage = trial.said.count("stage\n")
-                trial.deadline_s = time.monotonic() + self._limit_s(trial)
+                trial.deadline_s = time.monotonic() + PATIENCE_S
         for trial in list(self._running.values()):
             if time.monotonic() > trial.deadline_s:
-                self._end(trial)
-                yield trial.mutant, TIMED_OUT, trial.plan.stages[trial.stage - 1], time.monotonic() - trial.begun_s
-
-    def _limit_s(self, trial: _Trial) -> float:
-        usual_s = self._usual_s.get((trial.plan.stages[trial.stage - 1], trial.plan.shaping))
-        return float("inf") if usual_s is None else max(LEAST_S, SLACK * usual_s)
+                _, used_s = self._end(trial)
+                yield trial.mutant, TIMED_OUT, trial.plan.stages[trial.stage - 1], used_s
 
     @staticmethod
-    def _verdict(trial: _Trial) -> tuple[str, str]:
+    def _verdict(trial: _Trial, status: int) -> tuple[str, str]:
         last = trial.said.splitlines()[-1] if trial.said else ""
         if last == "green":
             return SURVIVED, ""
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
+            return TIMED_OUT, trial.plan.stages[trial.stage - 1]
         # A fork that ended without a word was ended by its fault: a crash of native code, or no memory.
         return CAUGHT, last.removeprefix("red ") if last.startswith("red ") else "(the process died)"
 
@@ -229,18 +232,20 @@ class Runner:
             os.close(reading)
             self._try(plan, mutant, folder, writing)
         os.close(writing)
-        self._running[reading] = _Trial(mutant, plan, pid, reading, time.monotonic(), folder)
+        self._running[reading] = _Trial(mutant, plan, pid, reading, folder)
 
-    def _end(self, trial: _Trial) -> None:
-        """Ends the fork and what it started, if it still runs, and forgets it."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(trial.pid, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(trial.pid, signal.SIGKILL)
-        os.waitpid(trial.pid, 0)
+    def _end(self, trial: _Trial, *, kill: bool = True) -> tuple[int, float]:
+        """Waits for the fork, or ends it first, and what it started; its status and the processor's seconds it took."""
+        if kill:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(trial.pid, signal.SIGKILL)
+        _, status, used = os.wait4(trial.pid, 0)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(trial.pid, signal.SIGKILL)  # what it started and left behind
         os.close(trial.pipe)
         del self._running[trial.pipe]
         shutil.rmtree(trial.folder, ignore_errors=True)
+        return status, used.ru_utime + used.ru_stime
 
     def _try(self, plan: Plan, mutant: Mutant | None, folder: Path, pipe: int) -> None:
         """In the fork; does not return."""
@@ -271,8 +276,7 @@ class Runner:
                 os.link(file, place / file.name)
         return place
 
-    @staticmethod
-    def _stages(plan: Plan, folder: Path, pipe: int) -> str:
+    def _stages(self, plan: Plan, folder: Path, pipe: int) -> str:
         import hypothesis
         import pytest
 
@@ -281,6 +285,10 @@ class Runner:
         hypothesis.settings.load_profile("mutations")
         for stage in plan.stages:
             os.write(pipe, b"stage\n")
+            usual_s = self._usual_s.get((stage, plan.shaping))
+            limit_s = UNKNOWN_S if usual_s is None else max(LEAST_S, SLACK * usual_s)
+            _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+            resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + limit_s) + 1, hard))
             first = _FirstFailure()
             options = ["-x", "-q", "--tb=no", f"--basetemp={folder / 'tmp'}", *_PLUGINS]
             status = pytest.main([*options, stage], plugins=[first])

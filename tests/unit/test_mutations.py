@@ -164,6 +164,22 @@ def test_command_tells_of_a_survivor(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each mutant is tried in a fork")
+def test_an_endless_loop_ends() -> None:
+    """`branch` without its step walks for ever; the limit of processor time ends it, and that is red."""
+    chosen = "'--part', 'model/tree.py', '--function', 'branch', '--containing', 'end += 1  ->  (removed)'"
+    tried = "'--tests', 'tests/unit/test_tree.py', '--verbose', '--jobs', '1', '--trust'"
+    source = (
+        "import sys, tests.mutations.run as run\nrun.UNKNOWN_S = 3.0\n"
+        f"from tests.mutations.__main__ import main\nsys.exit(main([{chosen}, {tried}]))"
+    )
+    run = [sys.executable, "-c", source]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=ROOT, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("timed out")
+    assert "| `model/tree.py` | 1 of " in done.stdout
+
+
 def test_command_refuses_what_is_not_there() -> None:
     done = command("--part", "wings")
     assert (done.returncode, done.stdout) == (2, "")

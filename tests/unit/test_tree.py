@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from dyn_service.model.description import Mimic
+from dyn_service.errors import UrdfError
+from dyn_service.model.description import Mimic, Note
 from dyn_service.model.inertia import BodyInertia, combine, principal_moments
-from dyn_service.model.tree import Tree, weld
+from dyn_service.model.tree import SNAP, Tree, snapped, weld, welding_notes
 from dyn_service.model.urdf import read_file, read_text
 from tests.conftest import URDF
 from tests.random_robots import random_urdf
@@ -79,6 +80,49 @@ def test_welding_keeps_every_link_its_place_and_its_inertia(seed: int) -> None:
     assert after.mass == pytest.approx(before.mass, rel=1e-14)
     np.testing.assert_allclose(after.com, before.com, atol=1e-13)
     np.testing.assert_allclose(after.about_com, before.about_com, rtol=1e-11, atol=1e-11)
+
+
+def test_welding_is_noted_link_by_link() -> None:
+    """Every link behind a fixed joint, in the order of the tree, with where it went; no other, the root neither."""
+    joints = (
+        ("j1", "fixed", "a", "b"),
+        ("j2", "revolute", "b", "c"),
+        ("j3", "fixed", "c", "d"),
+        ("j4", "fixed", "d", "e"),
+    )
+    text = "".join(f'<link name="{name}"/>' for name in "abcde") + "".join(
+        f'<joint name="{name}" type="{kind}"><parent link="{parent}"/><child link="{child}"/></joint>'
+        for name, kind, parent, child in joints
+    )
+    full = Tree.from_description(read_text(f'<robot name="r">{text}</robot>'))
+    assert welding_notes(full, weld(full)) == (
+        Note("merged", "link 'b'", "welded by fixed joint 'j1' to the world"),
+        Note("merged", "link 'd'", "welded by fixed joint 'j3' to the body of link 'c'"),
+        Note("merged", "link 'e'", "welded by fixed joint 'j4' to the body of link 'c'"),
+    )
+
+
+@pytest.mark.parametrize(("mass", "com", "refused"), [(1.0, 1e49, False), (1.0, 1e51, True), (1e101, 0.1, True)])
+def test_inertia_beyond_the_range_of_doubles_is_refused(mass: float, com: float, refused: bool) -> None:
+    text = (
+        f'<robot name="r"><link name="a"><inertial><origin xyz="{com} 0 0"/><mass value="{mass}"/>'
+        '<inertia ixx="0" iyy="0" izz="0" ixy="0" ixz="0" iyz="0"/></inertial></link></robot>'
+    )
+    if not refused:
+        assert Tree.from_description(read_text(text)).inertia[0].mass == mass
+        return
+    with pytest.raises(UrdfError, match=r"link 'a' inertial: the inertia .* expected less than 1e\+100"):
+        Tree.from_description(read_text(text))
+
+
+def test_snapped_entries() -> None:
+    """Zeros and ones but for rounding become exact; whatever is further off, or a larger whole number, stays."""
+    near, far = 0.9 * SNAP, 1.1 * SNAP
+    exact = snapped(np.array([near, -near, 1.0 + near, 1.0 - near, -1.0 + near, -1.0 - near, -0.0]))
+    assert exact.tolist() == [0.0, 0.0, 1.0, 1.0, -1.0, -1.0, 0.0]
+    assert not np.signbit(exact[[0, 1, 6]]).any()
+    kept = np.array([far, -far, 1.0 + far, 1.0 - far, 0.5, 2.0 + 4e-16, -3.0 - 4e-16, 1e300])
+    np.testing.assert_array_equal(snapped(kept), kept)
 
 
 def test_rotated_inertia() -> None:
