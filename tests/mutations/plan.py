@@ -52,6 +52,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "model/doubts.py": ("tests/unit/test_urdf_doubts.py", *_READING),
     "model/inertia.py": ("tests/unit/test_inertia.py", "tests/unit/test_urdf_doubts.py", _NUMBERS),
     "model/loaded.py": ("tests/unit/test_loaded_objects.py",),
+    "model/description.py": ("tests/unit/test_places.py", *_READING),
+    "model/places.py": ("tests/unit/test_places.py", *_READING),
     "model/quantities.py": ("tests/unit/test_quantities.py", *_READING, "tests/unit/test_loaded_objects.py"),
     "model/receipt.py": ("tests/unit/test_receipt.py",),
     "model/tree.py": (
