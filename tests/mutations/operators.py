@@ -169,7 +169,9 @@ def _places(node: ast.AST, function: str, statement: ast.AST) -> Iterator[_Place
             within = child if isinstance(child, ast.stmt) else statement
             if isinstance(child, ast.stmt | ast.expr | ast.comprehension):
                 # A bare number says nothing: what it stands in does.
-                small = isinstance(child, ast.Constant | ast.Name) and isinstance(node, ast.expr | ast.stmt)
+                small = isinstance(child, ast.Constant | ast.Name) and isinstance(
+                    node, ast.expr | ast.stmt | ast.keyword
+                )
                 yield _Place(child, at, function, node if small else child, within)
             yield from _places(child, inside, within)
 

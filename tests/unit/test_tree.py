@@ -125,6 +125,14 @@ def test_snapped_entries() -> None:
     np.testing.assert_array_equal(snapped(kept), kept)
 
 
+def test_the_root_stands_in_the_world() -> None:
+    tree = Tree.from_description(read_text(random_urdf(3)))
+    assert (tree.joints[0], tree.parent[0], tree.motion[0], tree.dof[0]) == ("", -1, "fixed", -1)
+    np.testing.assert_array_equal(tree.axis[0], [1.0, 0.0, 0.0])
+    np.testing.assert_array_equal(tree.rotation[0], np.eye(3))
+    np.testing.assert_array_equal(tree.origin[0], np.zeros(3))
+
+
 def test_rotated_inertia() -> None:
     """The vector that other importers have failed: diag(1, 2, 2.5) turned 90 degrees about z is diag(2, 1, 2.5)."""
     robot = (

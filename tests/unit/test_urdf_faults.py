@@ -474,3 +474,11 @@ def test_a_loop_is_told_from_its_first_joint_on_whichever_link_comes_first(turne
     assert str(caught.value) == (
         "<text>:2: joint 'j1': the links form a loop, 'b' -> 'c' -> 'a' -> 'b', expected a tree"
     )
+
+
+def test_size_is_counted_in_bytes_and_the_fault_names_the_source() -> None:
+    text = '<robot name="é"><link name="a"/></robot>'
+    assert len(text.encode()) == len(text) + 1
+    assert read_text(text, limits=ReadLimits(size=len(text) + 1)).name == "é"
+    with pytest.raises(ResourceExhaustedError, match=f"^<text>: the robot description has more than {len(text)} bytes"):
+        read_text(text, limits=ReadLimits(size=len(text)))
