@@ -64,8 +64,23 @@ _PAIRS = [
 RENAMED = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
 """Names whose meaning another name has the other way about."""
 
-_CONVERSIONS = {"asarray", "array", "densify", "sparsify", "DM", "SX", "float", "int", "str", "bool", "list", "tuple"}
-"""Calls that change the type of a value, or how it is stored, and not the value."""
+_CONVERSIONS = {
+    "asarray",
+    "array",
+    "densify",
+    "sparsify",
+    "constant",
+    "DM",
+    "SX",
+    "Stack",
+    "float",
+    "int",
+    "str",
+    "bool",
+    "list",
+    "tuple",
+}
+"""Calls that change the type of a value, or how it is stored (dense, sparse, as a stack), and not the value."""
 
 _SYMMETRIC = {"max", "min", "maximum", "minimum", "hypot", "dot", "isclose", "_relative"}
 """Functions whose first two arguments may change places."""
