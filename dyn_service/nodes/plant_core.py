@@ -26,6 +26,9 @@ from dyn_service.sim.integrators import ForwardDynamics, advance, held, integrat
 BRAKED, ACTIVE, STALE = "braked", "active", "stale"
 MODES = (BRAKED, ACTIVE, STALE)
 
+_ROUNDING_S = 1e-9
+"""Times are products of a step and a count: a command just in time must not be late by their rounding."""
+
 
 @dataclass
 class PlantCounters:
@@ -97,7 +100,8 @@ class Plant:
         """Takes the command for the next step, or refuses it; whether it was taken."""
         order = self._order_of(command.name)
         age = self.time_s - command.stamp
-        fresh = -1e-9 <= age <= self.settings.command_timeout_s and command.state_seq >= self._command_seq
+        in_time = -_ROUNDING_S <= age <= self.settings.command_timeout_s + _ROUNDING_S
+        fresh = in_time and command.state_seq >= self._command_seq
         if command.session != self.session or order is None or not fresh or len(command.effort) != len(order):
             self.counters.refused += 1
             return False

@@ -203,3 +203,123 @@ def test_initial_position() -> None:
         initial_position({"c": 1.0}, NAMES, limits)
     with pytest.raises(InvalidArgumentError, match="initial_position has 1 numbers, the robot 2 joints"):
         initial_position([1.0], NAMES, limits)
+
+
+def falling(**settings) -> Plant:
+    """Unit masses that fall at 10 m/s^2 when nothing holds them."""
+    one = plant(**settings)
+    one.forward_dynamics = lambda q, v, tau: tau - 10.0
+    return one
+
+
+def test_before_the_first_command() -> None:
+    state = plant().state()
+    assert (state.command_seq, state.command_delay, state.mode) == (-1, 0.0, "braked")
+    assert (state.velocity, state.effort) == ([0.0, 0.0], [0.0, 0.0])
+    assert plant().counters == type(plant().counters)(0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def test_every_command_taken_is_counted_once() -> None:
+    one = plant()
+    for number in (1, 2, 3):
+        assert one.offer(command(one, [1.0, 1.0]))
+        one.advance(2)
+        assert (one.counters.commands, one.counters.steps) == (number, 2 * number)
+        assert one.state().command_seq == 2 * (number - 1)
+    assert (one.counters.refused, one.counters.over_effort_steps, one.counters.clamped_steps) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("policy", ["braked", "stale"])
+def test_brakes_hold_against_weight(policy: str) -> None:
+    one = falling(stale_policy="brake")
+    if policy == "stale":
+        assert one.offer(command(one, [10.0, 10.0]))
+        one.advance(12)
+        assert one.mode == "stale"
+    one.advance(20)
+    assert (one.q.tolist(), one.v.tolist()) == ([0.0, 0.0], [0.0, 0.0])
+
+
+def test_without_brakes_a_stale_plant_falls() -> None:
+    one = falling(stale_policy="zero")
+    assert one.offer(command(one, [10.0, 10.0]))
+    one.advance(11)
+    assert one.v.tolist() == [0.0, 0.0]
+    one.advance(5)
+    np.testing.assert_allclose(one.v, -0.05, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dt_s", [0.001, 0.003, 0.0007])
+def test_a_command_acts_for_its_time_to_the_step_whenever_it_came(dt_s: float) -> None:
+    """Times are sums of steps that no double holds exactly: the count of steps must not depend on their rounding."""
+    one = plant(dt_s=dt_s, command_timeout_s=10 * dt_s)
+    for _ in range(60):
+        assert one.offer(command(one, [0.0, 0.0]))
+        one.advance(11)
+        assert one.mode == "active"
+        one.advance(1)
+        assert one.mode == "stale"
+
+
+@pytest.mark.parametrize(
+    ("q", "counted"),
+    [([-1.0, 0.0], 0), ([1.0, 0.0], 0), ([0.0, -1e9], 0), ([-1.1, 0.0], 1), ([1.1, 0.0], 1)],
+)
+def test_range_of_positions_at_both_ends(q: list[float], counted: int) -> None:
+    """A limit belongs to the range."""
+    one = plant()
+    one.q = np.array(q)
+    assert one.offer(command(one, [0.0, 0.0]))
+    one.advance(1)
+    assert one.counters.out_of_range_steps == counted
+
+
+@pytest.mark.parametrize(("age_s", "taken"), [(0.0, True), (0.01, True), (0.0101, False), (-0.0005, False)])
+def test_age_of_a_command_at_its_ends(age_s: float, taken: bool) -> None:
+    one = plant()
+    one.advance(50)
+    assert one.offer(command(one, [0.0, 0.0], stamp=one.time_s - age_s)) is taken
+
+
+def test_a_command_within_limits_ends_the_counting_of_one_beyond() -> None:
+    one = plant()
+    for effort, counts in ((25.0, 2), (-25.0, 4), (5.0, 4), (-10.0, 4)):
+        assert one.offer(command(one, [effort, 0.0]))
+        one.advance(2)
+        assert (one.counters.over_effort_steps, one.counters.clamped_steps) == (counts, counts)
+        assert one.effort[0] == np.clip(effort, -10.0, 10.0)
+
+
+@pytest.mark.parametrize("policy", ["zero", "brake"])
+def test_efforts_that_no_longer_act_are_not_counted_as_too_large(policy: str) -> None:
+    one = plant(stale_policy=policy)
+    assert one.offer(command(one, [25.0, 0.0]))
+    one.advance(30)
+    assert one.mode == "stale"
+    assert (one.counters.over_effort_steps, one.counters.clamped_steps) == (11, 11)
+    assert one.offer(command(one, [25.0, 0.0], release=True))
+    one.advance(5)
+    assert one.counters.over_effort_steps == 11
+
+
+def test_an_effort_held_while_stale_still_counts() -> None:
+    one = plant(stale_policy="hold")
+    assert one.offer(command(one, [25.0, 0.0]))
+    one.advance(30)
+    assert one.counters.over_effort_steps == 30
+
+
+def test_strangers_joint_names_do_not_fill_the_memory() -> None:
+    one = plant()
+    for number in range(40):
+        assert not one.offer(command(one, [0.0, 0.0], name=(f"a{number}", "b")))
+    assert len(one._order) == 16
+    assert one.offer(command(one, [0.0, 0.0]))
+
+
+@pytest.mark.parametrize(("q", "v"), [([0.0, np.nan], [0.0, 0.0]), ([0.0, 0.0], [0.0, np.inf])])
+def test_divergence_of_either_position_or_velocity_names_its_joint(q: list[float], v: list[float]) -> None:
+    one = plant()
+    one.q, one.v = np.array(q), np.array(v)
+    with pytest.raises(FailedPreconditionError, match="at joint 'b'"):
+        one.advance(0)

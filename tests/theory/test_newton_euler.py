@@ -324,3 +324,18 @@ class TestExamples:
             rng = np.random.default_rng(seed)
             for value in check(rng.normal(size=2), rng.normal(size=2), rng.normal(size=2), rng.normal()):
                 assert float(ca.norm_inf(ca.vec(ca.DM(value)))) < 1e-12
+
+
+@pytest.mark.parametrize("seed", [12, 28, 40])
+def test_moving_bodies_alone_have_the_same_equations(seed: int) -> None:
+    """The first body of the full tree is the ground; of the other it moves, and others stand on it."""
+    full = Tree.from_description(read_text(random_urdf(seed)))
+    rng = np.random.default_rng(seed)
+    q, v, tau = rng.normal(size=(3, full.nv))
+    links, bodies = (WorldEquations(tree, q, v, GRAVITY) for tree in (full, weld(full).tree))
+    same(bodies.mass_matrix, links.mass_matrix)
+    same(bodies.C, links.C)
+    same(bodies.forward_dynamics(tau), links.forward_dynamics(tau), 1e-10)  # the mass matrix's condition number is 1e3
+    rows = [full.links.index(name) for name in bodies.tree.links]
+    same(bodies.eta, links.eta[rows])
+    same(bodies.velocity, links.velocity[rows])

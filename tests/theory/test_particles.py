@@ -374,3 +374,18 @@ class TestRheonomicTrees:
             pytest.raises(FailedPreconditionError, match="diverged before step"),
         ):
             moving.simulate([0.0], [1e200], dt=1.0, steps=50)
+
+
+def test_time_may_have_the_leading_axes() -> None:
+    """One state at many times, as many states at one time."""
+    driven = ParticleSystem([2.0], lambda q, t: [q[0] * ca.cos(t), q[0] * ca.sin(t)], 1, dimension=2)
+    times = np.linspace(0.0, 1.0, 5)
+    many = driven.terms([0.3], [0.1], times)
+    assert many.velocity_forces.shape == (5, 1)
+    assert many.position.shape == (5, 1, 2)
+    for k, t in enumerate(times):
+        one = driven.terms([0.3], [0.1], t)
+        np.testing.assert_array_equal(many.position[k], one.position)
+        np.testing.assert_array_equal(many.gravity_forces[k], one.gravity_forces)
+    with pytest.raises(InvalidArgumentError, match=r"leading axes of q \(2,\), q_dot \(\), t \(5,\) do not broadcast"):
+        driven.terms([[0.3], [0.4]], [0.1], times)

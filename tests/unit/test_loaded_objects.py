@@ -309,3 +309,14 @@ def test_arrays_of_objects_hold_no_negative_zero() -> None:
     (joint,) = read(fake(joint_origin=pose, joint_axis=[-0.0, 1, 0])).joints
     for values in (joint.xyz, joint.rotation, joint.axis):
         assert not np.signbit(values).any()
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "offset", "expected"),
+    [(None, None, (1.0, 0.0)), (2.0, None, (2.0, 0.0)), (0.0, 0.5, (0.0, 0.5)), (-1, -0.25, (-1.0, -0.25))],
+)
+def test_mimic_numbers(multiplier: float | None, offset: float | None, expected: tuple[float, float]) -> None:
+    robot = fake(joint_mimic=SimpleNamespace(joint="leader", multiplier=multiplier, offset=offset))
+    found = read(robot).joints[0].mimic
+    assert found is not None
+    assert (found.joint, found.multiplier, found.offset) == ("leader", *expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -184,3 +185,8 @@ def test_names_cannot_command_the_terminal(name: str) -> None:
     text = receipt(read_text(f'<robot name="{name}"><link name="{name}"/></robot>'), merged=()).render()
     assert all(line.isprintable() for line in text.split("\n"))
     assert name not in text
+
+
+def test_head_leaves_out_kinds_of_which_there_are_none() -> None:
+    made = dataclasses.replace(receipt(), joints={"revolute": 0, "prismatic": 2, "fixed": 0})
+    assert made.render().splitlines()[0] == "gripper: 5 links, 2 joints (2 movable: 2 prismatic)"

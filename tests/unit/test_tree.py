@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
+from dyn_service.errors import UrdfError
+from dyn_service.model.description import Mimic, Note
 from dyn_service.model.inertia import BodyInertia, combine, principal_moments
-from dyn_service.model.tree import Tree, weld
+from dyn_service.model.tree import SNAP, Tree, snapped, weld, welding_notes
 from dyn_service.model.urdf import read_file, read_text
 from tests.conftest import URDF
 from tests.random_robots import random_urdf
@@ -77,6 +82,57 @@ def test_welding_keeps_every_link_its_place_and_its_inertia(seed: int) -> None:
     np.testing.assert_allclose(after.about_com, before.about_com, rtol=1e-11, atol=1e-11)
 
 
+def test_welding_is_noted_link_by_link() -> None:
+    """Every link behind a fixed joint, in the order of the tree, with where it went; no other, the root neither."""
+    joints = (
+        ("j1", "fixed", "a", "b"),
+        ("j2", "revolute", "b", "c"),
+        ("j3", "fixed", "c", "d"),
+        ("j4", "fixed", "d", "e"),
+    )
+    text = "".join(f'<link name="{name}"/>' for name in "abcde") + "".join(
+        f'<joint name="{name}" type="{kind}"><parent link="{parent}"/><child link="{child}"/></joint>'
+        for name, kind, parent, child in joints
+    )
+    full = Tree.from_description(read_text(f'<robot name="r">{text}</robot>'))
+    assert welding_notes(full, weld(full)) == (
+        Note("merged", "link 'b'", "welded by fixed joint 'j1' to the world"),
+        Note("merged", "link 'd'", "welded by fixed joint 'j3' to the body of link 'c'"),
+        Note("merged", "link 'e'", "welded by fixed joint 'j4' to the body of link 'c'"),
+    )
+
+
+@pytest.mark.parametrize(("mass", "com", "refused"), [(1.0, 1e49, False), (1.0, 1e51, True), (1e101, 0.1, True)])
+def test_inertia_beyond_the_range_of_doubles_is_refused(mass: float, com: float, refused: bool) -> None:
+    text = (
+        f'<robot name="r"><link name="a"><inertial><origin xyz="{com} 0 0"/><mass value="{mass}"/>'
+        '<inertia ixx="0" iyy="0" izz="0" ixy="0" ixz="0" iyz="0"/></inertial></link></robot>'
+    )
+    if not refused:
+        assert Tree.from_description(read_text(text)).inertia[0].mass == mass
+        return
+    with pytest.raises(UrdfError, match=r"link 'a' inertial: the inertia .* expected less than 1e\+100"):
+        Tree.from_description(read_text(text))
+
+
+def test_snapped_entries() -> None:
+    """Zeros and ones but for rounding become exact; whatever is further off, or a larger whole number, stays."""
+    near, far = 0.9 * SNAP, 1.1 * SNAP
+    exact = snapped(np.array([near, -near, 1.0 + near, 1.0 - near, -1.0 + near, -1.0 - near, -0.0]))
+    assert exact.tolist() == [0.0, 0.0, 1.0, 1.0, -1.0, -1.0, 0.0]
+    assert not np.signbit(exact[[0, 1, 6]]).any()
+    kept = np.array([far, -far, 1.0 + far, 1.0 - far, 0.5, 2.0 + 4e-16, -3.0 - 4e-16, 1e300])
+    np.testing.assert_array_equal(snapped(kept), kept)
+
+
+def test_the_root_stands_in_the_world() -> None:
+    tree = Tree.from_description(read_text(random_urdf(3)))
+    assert (tree.joints[0], tree.parent[0], tree.motion[0], tree.dof[0]) == ("", -1, "fixed", -1)
+    np.testing.assert_array_equal(tree.axis[0], [1.0, 0.0, 0.0])
+    np.testing.assert_array_equal(tree.rotation[0], np.eye(3))
+    np.testing.assert_array_equal(tree.origin[0], np.zeros(3))
+
+
 def test_rotated_inertia() -> None:
     """The vector that other importers have failed: diag(1, 2, 2.5) turned 90 degrees about z is diag(2, 1, 2.5)."""
     robot = (
@@ -120,6 +176,82 @@ def test_fingerprint_follows_the_robot_not_the_file() -> None:
     ):
         assert other != text
         assert Tree.from_description(read_text(other)).fingerprint != fingerprint
+
+
+def changed_by_a_little(value: object) -> Iterator[object]:
+    """The value with each of its numbers, names or entries changed in turn, and nothing else."""
+    if isinstance(value, np.ndarray):
+        for index in np.ndindex(value.shape):
+            other = value.copy()
+            # One part in 1e12, or 1e-12 where it is zero; an absent limit becomes a huge one.
+            other[index] = 1e300 if np.isinf(value[index]) else value[index] * (1 + 1e-12) or 1e-12
+            yield other
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            for other in changed_by_a_little(getattr(value, field.name)):
+                yield dataclasses.replace(value, **{field.name: other})
+    elif isinstance(value, tuple):
+        for index, entry in enumerate(value):
+            for other in changed_by_a_little(entry):
+                yield (*value[:index], other, *value[index + 1 :])
+    elif isinstance(value, frozenset):
+        yield from (value - {entry} for entry in value)
+        yield value | {"another"}
+    elif isinstance(value, str):
+        yield value + "x"
+    elif isinstance(value, float):
+        yield value * (1 + 1e-12) or 1e-12
+    elif isinstance(value, int):
+        yield value + 7
+    elif value is None:
+        yield Mimic("another")
+    else:
+        raise TypeError(f"no way to change a {type(value).__name__}")
+
+
+def test_fingerprint_changes_with_every_number_and_name() -> None:
+    """Every field of the tree, those it may get one day too: answers must not come from another robot's kernels."""
+    tree = Tree.from_description(read_text(random_urdf(3)))
+    mimic = (Mimic("joint_1", 2.0, 0.1), *[None] * (tree.nv - 1))
+    tree = dataclasses.replace(tree, damping=np.arange(tree.nv) / 4, friction=np.arange(tree.nv) / 8, mimic=mimic)
+    assert tree.nv > 3
+    assert len(set(tree.motion)) == 3
+    seen = {tree.fingerprint: "as it is"}
+    for field in dataclasses.fields(Tree):
+        value = getattr(tree, field.name)
+        others = list(changed_by_a_little(value))
+        assert others, field.name
+        for number, other in enumerate(others):
+            fingerprint = dataclasses.replace(tree, **{field.name: other}).fingerprint
+            assert fingerprint not in seen, (
+                f"{field.name}, change {number}: the fingerprint is that of {seen[fingerprint]}"
+            )
+            seen[fingerprint] = f"{field.name}, change {number}"
+
+
+def test_fingerprint_knows_no_negative_zero() -> None:
+    tree = Tree.from_description(read_text(random_urdf(3)))
+    zero = tuple(0.0 * origin for origin in tree.origin)
+    negative = tuple(-origin for origin in zero)
+    assert np.signbit(negative[0]).all()
+    assert dataclasses.replace(tree, origin=negative).fingerprint == dataclasses.replace(tree, origin=zero).fingerprint
+
+
+@pytest.mark.parametrize("kind", ["revolute", "prismatic", "continuous"])
+def test_limits_are_those_of_the_file_and_a_continuous_joint_has_no_range(kind: str) -> None:
+    """Files write a range on continuous joints too; it means nothing there. Rates and efforts keep their limits."""
+    limits = '<limit lower="-1" upper="2" velocity="3" effort="4"/>'
+    robot = (
+        '<robot name="r"><link name="a"/><link name="b"/><link name="c"/>'
+        f'<joint name="j" type="{kind}"><parent link="a"/><child link="b"/>{limits}</joint>'
+        '<joint name="k" type="revolute"><parent link="b"/><child link="c"/></joint></robot>'
+    )
+    found = Tree.from_description(read_text(robot)).limits
+    low, high = (-np.inf, np.inf) if kind == "continuous" else (-1.0, 2.0)
+    assert found.lower.tolist() == [low, -np.inf]
+    assert found.upper.tolist() == [high, np.inf]
+    assert found.velocity.tolist() == [3.0, np.inf]
+    assert found.effort.tolist() == [4.0, np.inf]
 
 
 def test_arrays_are_read_only() -> None:

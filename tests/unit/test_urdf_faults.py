@@ -514,3 +514,26 @@ def test_every_fault_is_one_short_line() -> None:
         text = str(caught.value)
         assert text.isprintable(), text[:500]
         assert len(text) < 400
+
+
+@pytest.mark.parametrize("turned", range(3))
+def test_a_loop_is_told_from_its_first_joint_on_whichever_link_comes_first(turned: int) -> None:
+    joints = [("j1", "a", "b"), ("j2", "b", "c"), ("j3", "c", "a")]
+    links = "".join(f'<link name="{name}"/>' for name in "abc"[turned:] + "abc"[:turned])
+    text = f'<robot name="r">{links}\n' + "\n".join(
+        f'<joint name="{name}" type="fixed"><parent link="{parent}"/><child link="{child}"/></joint>'
+        for name, parent, child in joints
+    )
+    with pytest.raises(UrdfError) as caught:
+        read_text(text + "</robot>")
+    assert str(caught.value) == (
+        "<text>:2: joint 'j1': the links form a loop, 'b' -> 'c' -> 'a' -> 'b', expected a tree"
+    )
+
+
+def test_size_is_counted_in_bytes_and_the_fault_names_the_source() -> None:
+    text = '<robot name="é"><link name="a"/></robot>'
+    assert len(text.encode()) == len(text) + 1
+    assert read_text(text, limits=ReadLimits(size=len(text) + 1)).name == "é"
+    with pytest.raises(ResourceExhaustedError, match=f"^<text>: the robot description has more than {len(text)} bytes"):
+        read_text(text, limits=ReadLimits(size=len(text)))

@@ -490,3 +490,41 @@ def test_a_long_chain_is_read() -> None:
     )
     robot = read_text(f'<robot name="r">{links}{joints}</robot>')
     assert (len(robot.links), len(robot.joints)) == (count, count - 1)
+
+
+STRANGE = """<robot name="r">
+<link name="a"><inertial><origin/><mass value="1"/>
+<inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial></link><link name="b"/>
+<joint name="j" type="revolute"><origin/><parent link="a"/><child link="b"/><axis xyz="1 0 0"/>
+<limit lower="-1" upper="1"/><dynamics damping="0"/><mimic joint="k"/></joint></robot>"""
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "robot",
+        "link",
+        "inertial",
+        "origin",
+        "mass",
+        "inertia",
+        "joint",
+        "parent",
+        "child",
+        "axis",
+        "limit",
+        "dynamics",
+        "mimic",
+    ],
+)
+def test_what_is_not_known_of_any_element_is_noted(tag: str) -> None:
+    """A misspelt attribute or element would else be lost without a word."""
+    plain = [note.text for note in read_text(STRANGE).notes]
+    assert not any("not used" in text for text in plain)
+    text = STRANGE.replace(f"<{tag} ", f'<{tag} strange="1" ', 1).replace(f"<{tag}/>", f'<{tag} strange="1"/>', 1)
+    text = text.replace(f"<{tag}>", f'<{tag} strange="1">', 1)
+    number = text.count("strange")
+    assert number
+    noted = [(note.kind, note.text) for note in read_text(text).notes if "strange" in note.text]
+    count = "1 attribute" if number == 1 else f"{number} attributes"
+    assert noted == [("dropped", f"{count} 'strange' of <{tag}> {'is' if number == 1 else 'are'} not used")]

@@ -1,0 +1,116 @@
+"""What is mutated, and which tests see a mutant of each module, the quickest and likeliest first.
+
+The order decides only how long a mutant lives: each is tried against all its stages until a test turns red.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGE = ROOT / "dyn_service"
+
+PARTS: dict[str, tuple[str, ...]] = {
+    "dynamics": ("dynamics",),
+    "model": ("model",),
+    "sim": ("sim",),
+    "frames": ("kernels/frames.py",),
+    "verification": ("verification.py",),
+    "plant": ("nodes/plant_core.py",),
+}
+"""The parts of the command line: folders and files of the package."""
+
+SHAPING = ("dynamics/", "kernels/", "model/tree.py", "model/inertia.py")
+"""Mutants of these make other kernels, of the same robots: each starts from an empty kernel cache of its own."""
+
+_NUMBERS = "tests/oracle/test_in_numbers.py"
+_READING = ("tests/unit/test_urdf_reading.py", "tests/unit/test_urdf_faults.py", "tests/unit/test_receipt.py")
+
+STAGES: dict[str, tuple[str, ...]] = {
+    "dynamics/": (_NUMBERS, "tests/theory/test_newton_euler.py", "tests/unit/test_robot.py"),
+    "dynamics/articulated.py": (_NUMBERS, "tests/unit/test_robot.py", "tests/theory/test_newton_euler.py"),
+    "dynamics/body_frame.py": (_NUMBERS, "tests/theory/test_body_frame.py"),
+    "dynamics/constraint.py": (_NUMBERS, "tests/unit/test_robot.py", "tests/theory/test_newton_euler.py"),
+    "dynamics/hamilton.py": (_NUMBERS, "tests/theory/test_hamilton.py"),
+    "dynamics/influence.py": (
+        "tests/theory/test_verification.py",
+        "tests/theory/test_newton_euler.py",
+        "tests/theory/test_hamilton.py",
+    ),
+    "dynamics/integration.py": (_NUMBERS, "tests/nodes/test_integrators.py", "tests/theory/test_simulate.py"),
+    "dynamics/mass_matrix.py": (_NUMBERS, "tests/unit/test_robot.py", "tests/theory/test_newton_euler.py"),
+    "dynamics/particles.py": ("tests/theory/test_particles.py",),
+    "dynamics/projected.py": (_NUMBERS, "tests/theory/test_projected.py"),
+    "dynamics/segments.py": ("tests/theory/test_matrix_formalism.py",),
+    "kernels/frames.py": (
+        "tests/unit/test_robot.py",
+        "tests/unit/test_kernels.py",
+        "tests/property/test_identities.py",
+    ),
+    "model/": (*_READING, "tests/unit/test_tree.py"),
+    "model/doubts.py": ("tests/unit/test_urdf_doubts.py", *_READING),
+    "model/inertia.py": ("tests/unit/test_inertia.py", "tests/unit/test_urdf_doubts.py", _NUMBERS),
+    "model/loaded.py": ("tests/unit/test_loaded_objects.py",),
+    "model/description.py": ("tests/unit/test_places.py", *_READING),
+    "model/places.py": ("tests/unit/test_places.py", *_READING),
+    "model/quantities.py": ("tests/unit/test_quantities.py", *_READING, "tests/unit/test_loaded_objects.py"),
+    "model/receipt.py": ("tests/unit/test_receipt.py",),
+    "model/tree.py": (
+        "tests/unit/test_tree.py",
+        _NUMBERS,
+        *_READING,
+        "tests/unit/test_urdf_doubts.py",
+        "tests/unit/test_robot.py",
+    ),
+    "model/urdf.py": (*_READING, "tests/unit/test_urdf_doubts.py", "tests/property/test_urdf_mutilated.py"),
+    "nodes/plant_core.py": ("tests/nodes/test_plant_core.py",),
+    "sim/": ("tests/theory/test_simulate.py", "tests/nodes/test_integrators.py"),
+    "sim/rheonomic.py": ("tests/theory/test_projected.py", "tests/theory/test_particles.py"),
+    "verification.py": ("tests/theory/test_verification.py",),
+}
+"""Test files by module; of a module that is not named, those of its folder."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """module: relative to the package. stages: test files, in order. shaping: its mutants make other kernels."""
+
+    module: str
+    stages: tuple[str, ...]
+    shaping: bool
+
+    @property
+    def path(self) -> Path:
+        """The source."""
+        return PACKAGE / self.module
+
+    @property
+    def name(self) -> str:
+        """As it is imported."""
+        return "dyn_service." + self.module.removesuffix(".py").replace("/", ".")
+
+
+def plans(parts: list[str]) -> list[Plan]:
+    """One per module with anything in it, of the named parts or modules; all parts where none is named.
+
+    Raises:
+        ValueError: There is no such part or module; names it.
+    """
+    found: list[Plan] = []
+    for part in parts or list(PARTS):
+        for place in PARTS.get(part, (part,)):
+            path = PACKAGE / place
+            if not path.exists():
+                raise ValueError(f"there is no part or module '{part}'; the parts are {', '.join(PARTS)}")
+            files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+            found += [_plan(str(file.relative_to(PACKAGE))) for file in files if file.name != "__init__.py"]
+    return found
+
+
+def _plan(module: str) -> Plan:
+    folder = module.rpartition("/")[0] + "/"
+    stages = STAGES.get(module) or STAGES.get(folder)
+    if stages is None:
+        raise ValueError(f"no tests are named for {module}: add them to STAGES in tests/mutations/plan.py")
+    return Plan(module, stages, module.startswith(SHAPING))

@@ -1,0 +1,89 @@
+"""Ten numbers of a body against what they are: sums over its particles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from dyn_service.model.inertia import NOTHING, BodyInertia, combine, principal_moments, skew
+
+ROUNDING = 1e-13
+"""Of sums of some hundred products of numbers near one."""
+
+
+def cloud(seed: int, particles: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    """Masses (n,) kg and places (n, 3) m."""
+    rng = np.random.default_rng(seed)
+    return rng.uniform(0.1, 1.0, particles), rng.normal(size=(particles, 3))
+
+
+def of_particles(masses: np.ndarray, places: np.ndarray) -> BodyInertia:
+    """By definition: sum of m, of m r, of m (r.r e - r r^T)."""
+    about = sum(m * (r @ r * np.eye(3) - np.outer(r, r)) for m, r in zip(masses, places, strict=True))
+    return BodyInertia(float(masses.sum()), masses @ places, np.asarray(about))
+
+
+def same(x: BodyInertia, y: BodyInertia) -> None:
+    assert x.mass == pytest.approx(y.mass, rel=ROUNDING)
+    np.testing.assert_allclose(x.moment, y.moment, rtol=0, atol=ROUNDING * 100)
+    np.testing.assert_allclose(x.about_origin, y.about_origin, rtol=0, atol=ROUNDING * 100)
+
+
+def test_one_particle_by_hand() -> None:
+    body = BodyInertia.of_centre(2.0, np.array([1.0, 2.0, 3.0]), np.zeros((3, 3)))
+    assert (body.mass, body.moment.tolist(), body.com.tolist()) == (2.0, [2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(body.about_origin, [[26, -4, -6], [-4, 20, -12], [-6, -12, 10]])
+    np.testing.assert_array_equal(body.about_com, np.zeros((3, 3)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_body_seen_from_another_frame(seed: int) -> None:
+    masses, places = cloud(seed)
+    body = of_particles(masses, places)
+    R = Rotation.random(random_state=seed).as_matrix()
+    p = np.random.default_rng(seed).normal(size=3)
+    same(body.placed(R, p), of_particles(masses, places @ R.T + p))
+    same(body.placed(R, p).placed(R.T, -R.T @ p), body)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_about_the_centre_of_mass(seed: int) -> None:
+    masses, places = cloud(seed)
+    body, centre = of_particles(masses, places), masses @ places / masses.sum()
+    np.testing.assert_allclose(body.com, centre, rtol=ROUNDING)
+    central = of_particles(masses, places - centre).about_origin
+    np.testing.assert_allclose(body.about_com, central, rtol=0, atol=ROUNDING * 100)
+    same(BodyInertia.of_centre(body.mass, centre, central), body)
+
+
+def test_bodies_add_and_subtract() -> None:
+    (masses, places), (others, elsewhere) = cloud(1), cloud(2)
+    x, y = of_particles(masses, places), of_particles(others, elsewhere)
+    whole = of_particles(np.concatenate([masses, others]), np.concatenate([places, elsewhere]))
+    same(x + y, whole)
+    same(whole - y, x)
+    same(combine([x, y]), whole)
+    same(combine(iter([x])), x)
+
+
+def test_nothing_has_no_mass_and_stands_at_the_origin() -> None:
+    same(combine([]), NOTHING)
+    assert (NOTHING.mass, NOTHING.com.tolist(), NOTHING.moment.tolist()) == (0.0, [0.0] * 3, [0.0] * 3)
+    np.testing.assert_array_equal(NOTHING.about_com, np.zeros((3, 3)))
+    same(NOTHING.placed(np.eye(3), np.ones(3)), NOTHING)
+
+
+def test_skew_is_the_cross_product() -> None:
+    a, b = np.array([1.0, 2.0, 3.0]), np.array([-5.0, 7.0, 11.0])
+    np.testing.assert_array_equal(skew(a) @ b, np.cross(a, b))
+    assert skew(a).shape == (3, 3)
+
+
+def test_principal_moments_are_ascending_and_blind_to_the_axes() -> None:
+    R = Rotation.from_rotvec([0.3, -0.5, 0.7]).as_matrix()
+    np.testing.assert_allclose(principal_moments(R @ np.diag([3.0, 1.0, 2.0]) @ R.T), [1.0, 2.0, 3.0], rtol=1e-14)
+    # Rounding leaves one triangle off: the symmetric part counts, not one side.
+    lopsided = np.array([[2.0, 0.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 5.0]])
+    np.testing.assert_allclose(principal_moments(lopsided), [1.0, 3.0, 5.0], rtol=1e-14)
+    np.testing.assert_allclose(principal_moments(lopsided.T), [1.0, 3.0, 5.0], rtol=1e-14)
