@@ -217,7 +217,7 @@ class Tree:
         for name in names:
             digest.update(name.encode() + b"\0")
         digest.update(np.array([self.parent, self.dof], dtype="<i8").tobytes())
-        numbers = [*self.axis, *self.rotation, *self.origin]
+        numbers = [*self.axis, *self.rotation, *self.origin, *self.turn]
         for body in self.inertia:
             numbers += [np.array([body.mass]), body.moment, body.about_origin]
         numbers += [self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort]
