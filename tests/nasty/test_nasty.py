@@ -9,7 +9,6 @@ import mujoco
 import numpy as np
 import pytest
 
-from dyn_service.kernels import frames
 from dyn_service.queries import QUERIES
 from dyn_service.robot import Robot
 from tests.nasty.measure import Expected, states
@@ -110,33 +109,3 @@ def test_nearly_parallel_axes(tilt: float) -> None:
     for error in of_kernels(pair_urdf(tilt), 0, (*QUICK, *LINKS)).values():
         assert error < 1e-12
     assert np.linalg.cond(double(exact.at(np.full(3, 0.3)).mass_matrix)) < 100.0
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_frames_slide_no_further_than_bodies_reach(seed: int) -> None:
-    links = Robot.from_urdf(nasty_urdf(seed, most=40)).tree
-    given, chosen = frames.welded(links).tree, frames.simplest(links)
-    reach = []
-    for i, body in enumerate(given.inertia):
-        gyration = np.sqrt(np.trace(body.about_com) / body.mass)
-        reach.append(
-            max([gyration, *(np.linalg.norm(p) for p in (body.com, *(given.origin[k] for k in given.children[i])))])
-        )
-    for i, parent in enumerate(given.parent):
-        moved = 2.0 * reach[i] + (2.0 * reach[parent] if parent >= 0 else 0.0)
-        # The last digits are the lengths' rounding.
-        assert np.linalg.norm(chosen.tree.origin[i]) <= (np.linalg.norm(given.origin[i]) + moved) * (1.0 + 1e-12)
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_frames_and_lumps_change_no_number(seed: int) -> None:
-    """The chosen form in fifty digits has the mass matrix of the tree as given: what moved came from somewhere."""
-    links = Robot.from_urdf(nasty_urdf(seed, most=8)).tree
-    exact = ExactRobot(nasty_urdf(seed, most=8))
-    q = np.random.default_rng(seed).uniform(-3, 3, links.nv)
-    M = double(exact.at(q).mass_matrix)
-    d = np.sqrt(np.diag(M))
-    chosen = frames.simplest(links).tree
-    turned = q + np.array([np.arctan2(s, c) for c, s in chosen.turn])
-    # The angle of the turn as a double, and sums of some ten bodies: thin ones turned out of their axes are the worst.
-    assert np.abs((chosen.mass_matrix(turned) - M) / np.outer(d, d)).max() < 1e-9

@@ -1,0 +1,80 @@
+"""The frames and lumps that kernels are traced in: bounded slides, the same robot, no digit lost in choosing them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dyn_service.kernels import frames
+from dyn_service.robot import Robot
+from tests.nasty.reference import ExactRobot, double
+from tests.nasty.robots import nasty_urdf, pair_urdf
+from tests.random_robots import random_urdf
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_frames_slide_no_further_than_bodies_reach(seed: int) -> None:
+    links = Robot.from_urdf(nasty_urdf(seed, most=40)).tree
+    given, chosen = frames.welded(links).tree, frames.simplest(links)
+    reach = []
+    for i, body in enumerate(given.inertia):
+        gyration = np.sqrt(np.trace(body.about_com) / body.mass)
+        reach.append(
+            max([gyration, *(np.linalg.norm(p) for p in (body.com, *(given.origin[k] for k in given.children[i])))])
+        )
+    for i, parent in enumerate(given.parent):
+        moved = 2.0 * reach[i] + (2.0 * reach[parent] if parent >= 0 else 0.0)
+        # The last digits are the lengths' rounding.
+        assert np.linalg.norm(chosen.tree.origin[i]) <= (np.linalg.norm(given.origin[i]) + moved) * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_frames_and_lumps_change_no_number(seed: int) -> None:
+    """The chosen form in fifty digits has the mass matrix of the tree as given: what moved came from somewhere."""
+    links = Robot.from_urdf(nasty_urdf(seed, most=8)).tree
+    exact = ExactRobot(nasty_urdf(seed, most=8))
+    q = np.random.default_rng(seed).uniform(-3, 3, links.nv)
+    M = double(exact.at(q).mass_matrix)
+    d = np.sqrt(np.diag(M))
+    chosen = frames.simplest(links).tree
+    turned = q + np.array([np.arctan2(s, c) for c, s in chosen.turn])
+    # The angle of the turn as a double, and sums of some ten bodies: thin ones turned out of their axes are the worst.
+    assert np.abs((chosen.mass_matrix(turned) - M) / np.outer(d, d)).max() < 1e-9
+
+
+def test_a_frame_stands_level_where_the_common_normal_is_far() -> None:
+    """The axes pass each other 5,000 km away; the frame stays level with its parent."""
+    chosen = frames.simplest(Robot.from_urdf(pair_urdf(2e-7)).tree).tree
+    assert np.abs(chosen.origin[2]).max() < 1.2
+    assert chosen.origin[2][2] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_small_tilt_keeps_its_digits() -> None:
+    """In doubles sin(t) of a product of rotations is good to 1e-16; here to 1e-16 of itself."""
+    for tilt in (1e-12, 3e-9, 2e-7):
+        chosen = frames.simplest(Robot.from_urdf(pair_urdf(tilt)).tree).tree
+        found = np.hypot(*chosen.rotation[2][:2, 2])
+        assert found == pytest.approx(np.sin(tilt), rel=1e-15)
+
+
+def test_small_angles_keep_their_digits() -> None:
+    """q enters as it is given: a frame that is turned about its axis does not add its angle to it."""
+    robot = Robot.from_urdf(random_urdf(3, movable=6))
+    assert sum(bool(c and s) for c, s in frames.simplest(robot.tree).tree.turn) > 2
+    q, q_ref, v = np.full(6, 1e-9), np.full(6, 2e-9), np.zeros(6)
+    tau = robot.computed_torque(q, v, q_ref, v, v, kp=1e9, kd=1.0)
+    expected = robot.inverse_dynamics(q, v, 1e9 * (q_ref - q))
+    # Roundings of some hundred terms; angles of the frames' own, added to q, would leave 1e-7 of the error.
+    np.testing.assert_allclose(tau, expected, rtol=0, atol=1e-13 * np.abs(expected).max())
+
+
+def test_lumps_leave_nothing_negative_across() -> None:
+    """What stays with a turning body has no negative moment: it could only cancel what its parent got."""
+    for seed in range(20):
+        chosen = frames.simplest(Robot.from_urdf(nasty_urdf(seed, most=12)).tree).tree
+        for motion, body in zip(chosen.motion, chosen.inertia, strict=True):
+            if motion == "revolute":
+                assert min(body.about_origin[0, 0], body.about_origin[1, 1]) == 0.0
+                assert body.mass == body.moment[2] == 0.0
+            else:
+                assert not body.about_origin.any()
