@@ -6,8 +6,9 @@ is seen here: at several states, large and small, the kernel's answers are compa
 
     |kernel - given| <= 3 spread + 6 eps scale        for each entry of each output
 
-spread: how far an entry of the answer as given moves when each of its operations is rounded at random instead of to
-nearest, the largest of fifteen runs: this very sweep's own rounding at this very state, however ill the state.
+spread: how far an entry of the answer as given moves when each of its operations and each number of the robot is rounded
+at random instead of to nearest, the largest of fifteen runs: this very sweep's own rounding at this very state, however
+ill the state.
 scale: with d_i = sqrt(M_ii), what joint i moves in this state, d_i max_j |tau_j| / d_j for efforts and d_i d_j for the
 mass matrix: a finger's error is not hidden behind a shoulder, and what is zero by cancellation may be its rounding.
 Motions count by themselves, with 1 / d_i, and as the efforts they need, M (a' - a): a nearly singular M magnifies any
@@ -33,6 +34,7 @@ from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.model.tree import Tree
+from dyn_service.queries import DEFAULT_GRAVITY
 
 Array = NDArray[np.float64]
 
@@ -43,8 +45,13 @@ ROUNDINGS = 6.0
 order differ by so much, and a form that is ten times worse than the tree as given does not pass.
 """
 
-POSITIONS = (3.0, 3.0, 1.0, 1e-4, 1e-9, 1e-2, 1.0, 30.0, 3.0, 1e-3)
-"""Sizes of the positions, state by state: at random, small, tiny, large."""
+POSITIONS = (3.0, 3.0, 1.0, 1e-4, 1e-9, 1e-2, 1.0, 30.0, 3.0, 1e-3, 0.0, 0.0, 0.0, 1.0)
+"""Sizes of the positions, state by state: at random, small, tiny, large. Where it is 0 they are poses of right angles, at
+which arms fold and slides are drawn in: there the largest numbers cancel.
+"""
+
+AT_REST = 3
+"""In the last states nothing acts but weight, straight down: what nearly vertical axes leave of it has to be right."""
 
 PLAIN = 2
 """In so many of the states all other inputs have size 1; in the rest each has one of its own from 1e-4 to 100, or is
@@ -52,6 +59,9 @@ zero: a term that is behind another at one state stands before it at the next.
 """
 
 _STEP_S = 1e-3
+
+BEYOND = 1e30
+"""The figure for a difference where rounding explains none, and for NaN."""
 
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -82,7 +92,13 @@ def certified(links: Tree, signature: Signature, build: Callable[[Graph], Kernel
 @lru_cache(maxsize=4)
 def _placed(tree: Tree) -> tuple[Array, Array]:
     """Positions at which a robot's kernels are held, (states, nq), and M there, (states, nv, nv)."""
-    positions = np.random.default_rng(0).normal(size=(len(POSITIONS), tree.nv)) * np.array(POSITIONS)[:, None]
+    rng = np.random.default_rng(0)
+    positions = rng.normal(size=(len(POSITIONS), tree.nv)) * np.array(POSITIONS)[:, None]
+    drawn_in = {tree.dof[i]: -(tree.rotation[i] @ tree.axis[i]) @ tree.origin[i] for i in range(len(tree))}
+    sliding = [tree.dof[i] for i, motion in enumerate(tree.motion) if motion == "prismatic"]
+    for row in np.flatnonzero(np.array(POSITIONS) == 0.0):
+        positions[row] = rng.integers(-1, 3, tree.nv) * (np.pi / 2)
+        positions[row, sliding] = [drawn_in[k] for k in sliding]
     return positions, np.array([tree.mass_matrix(q) for q in positions])
 
 
@@ -95,6 +111,7 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
         array = rng.normal(size=(len(POSITIONS), *operand.shape))
         sizes = 10.0 ** rng.uniform(-4.0, 2.0, len(POSITIONS)) * (rng.random(len(POSITIONS)) < 0.8)
         sizes[:PLAIN] = 1.0
+        sizes[-AT_REST:] = 0.0
         if operand.name == "q" and tree.nv:
             array = positions
         elif operand.kind == "duration":
@@ -104,6 +121,8 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
             array *= sizes.reshape(-1, *(1,) * len(operand.shape))
             if operand.kind == "effort" and tree.nv:
                 array *= _moved(M)
+            if operand.name == "gravity":
+                array[-AT_REST:] = DEFAULT_GRAVITY
         drawn.append(array)
     return tuple(drawn), M
 
@@ -119,7 +138,7 @@ def difference(kernel: Callable[..., Any], given: Graph, tree: Tree) -> float:
         answers = answers if isinstance(answers, tuple) else (answers,)
         runs = rounded_at_random(given.function, inputs)
         outputs = given.signature.outputs
-        return max(_share(*each, M) for each in zip(outputs, answers, runs, strict=True))
+        return float(np.max([_share(*each, M) for each in zip(outputs, answers, runs, strict=True)]))
 
 
 def _moved(M: Array) -> Array:
@@ -151,7 +170,9 @@ def _share(operand: Operand, answer: Array, runs: Array, M: Array) -> float:
 def _beyond(apart: Array, spread: Array, scale: Array) -> float:
     """The largest difference over what rounding explains. apart, scale: (states, entries); spread: (..., 1 + RUNS)."""
     explained = SPREADS * np.abs(spread).max(axis=-1) + ROUNDINGS * np.finfo(np.float64).eps * scale
-    share = np.divide(np.abs(apart), explained, out=np.full_like(apart, np.inf), where=explained > 0.0)
+    share = np.divide(np.abs(apart), explained, out=np.full_like(apart, BEYOND), where=explained > 0.0)
+    # What is finite as given and is not from the kernel is beyond all rounding.
+    share = np.where(np.isfinite(share), np.minimum(share, BEYOND), BEYOND)
     return float(np.max(np.where(apart == 0.0, 0.0, share), initial=0.0))
 
 
@@ -184,7 +205,7 @@ def rounded_at_random(function: Any, inputs: Sequence[Array]) -> list[Array]:
     """The function's outputs, (states, entries, 1 + RUNS) each: rounded to nearest once, then RUNS times at random."""
     lanes = len(inputs[0]) * (1 + RUNS)
     flat = [np.repeat(x.reshape(len(x), -1), 1 + RUNS, axis=0).T for x in inputs]
-    errors = 1.0 + np.finfo(np.float64).eps / 2 * np.random.default_rng(1).uniform(-1.0, 1.0, (256, lanes))
+    errors = 1.0 + np.finfo(np.float64).eps / 2 * np.random.default_rng(1).uniform(-1.0, 1.0, (1021, lanes))
     errors[:, :: 1 + RUNS] = 1.0
     outputs = [np.zeros((function.size1_out(k), lanes)) for k in range(function.n_out())]
     work: dict[int, Any] = {}
@@ -192,7 +213,9 @@ def rounded_at_random(function: Any, inputs: Sequence[Array]) -> list[Array]:
         operation = function.instruction_id(k)
         target = function.instruction_output(k)
         if operation == ca.OP_CONST:
-            work[target[0]] = np.full(lanes, function.instruction_constant(k))
+            value = function.instruction_constant(k)
+            # Whole numbers are the equations' own; what is zero stays so.
+            work[target[0]] = np.full(lanes, value) if value == round(value) else value * errors[k % len(errors)]
         elif operation == ca.OP_INPUT:
             operand, entry = function.instruction_input(k)
             work[target[0]] = flat[operand][entry]
@@ -202,5 +225,5 @@ def rounded_at_random(function: Any, inputs: Sequence[Array]) -> list[Array]:
         else:
             values = [work[index] for index in function.instruction_input(k)]
             exact = _EXACT.get(operation)
-            work[target[0]] = exact(*values) if exact else _OPERATIONS[operation](*values) * errors[k % 256]
+            work[target[0]] = exact(*values) if exact else _OPERATIONS[operation](*values) * errors[k % len(errors)]
     return [array.T.reshape(len(inputs[0]), 1 + RUNS, -1).swapaxes(1, 2) for array in outputs]

@@ -43,6 +43,11 @@ _SLIDE = 2
 tilt, kilometres away, and an inertia taken from there has no digits left.
 """
 
+_LUMP = 30
+"""A body takes from its child at most so many times its own mass. A load of kilograms on a link of grams would stand on
+the link, and where the arm folds, it cancels what the joints beyond take away again.
+"""
+
 _PARALLEL = Decimal("1e-8")
 """Sine of the angle below which x points at the child instead of along the common normal: that saves more zeros."""
 
@@ -94,7 +99,12 @@ def _exact(tree: Tree) -> Tree:
     """The tree in decimals. Its rotations and axes, rounded to doubles, are not quite orthonormal: here they are."""
 
     def inertia(body: BodyInertia) -> BodyInertia:
-        return BodyInertia(Decimal(body.mass), _decimal(body.moment), _decimal(body.about_origin))  # type: ignore[arg-type]
+        mass: Exact = Decimal(body.mass)
+        if body.centre is not None:
+            com, axes, about_com = map(_decimal, body.centre)
+            exact = BodyInertia.of_centre(mass, com, about_com, _orthonormal(axes))
+            return BodyInertia(mass, exact.moment, exact.about_origin)
+        return BodyInertia(mass, _decimal(body.moment), _decimal(body.about_origin))
 
     axes = [_decimal(axis) for axis in tree.axis]
     return replace(
@@ -223,6 +233,9 @@ def _lumped(tree: Tree) -> tuple[list[BodyInertia], list[BodyInertia]]:
             unfelt = BodyInertia(body.mass, along, np.diag([across, across, 0]))
         else:
             unfelt = BodyInertia(Decimal(0), np.zeros(3, dtype=object), body.about_origin)  # type: ignore[arg-type]
+        if parent >= 0 and body.mass > _LUMP * tree.inertia[parent].mass:
+            kept[i] = body
+            continue
         kept[i] = body - unfelt
         if parent >= 0:
             # The last turn is the joint's own, and a body of revolution does not feel it.

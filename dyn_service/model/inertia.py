@@ -22,25 +22,39 @@ from dyn_service.model.description import Matrix, Vector
 
 @dataclass(frozen=True, eq=False)
 class BodyInertia:
-    """mass: kg. moment: (3,) kg m. about_origin: (3, 3) kg m^2. Both at the body's origin, in its axes."""
+    """mass: kg. moment: (3,) kg m. about_origin: (3, 3) kg m^2. Both at the body's origin, in its axes.
+
+    centre: centre of mass (3,) m, axes (3, 3) in which the inertia was given, and inertia about the centre in them (3, 3)
+    kg m^2, where the body was given so; None of sums. What is small there has lost digits about a far origin.
+    """
 
     mass: float
     moment: Vector
     about_origin: Matrix
+    centre: tuple[Vector, Matrix, Matrix] | None = None
 
     @classmethod
-    def of_centre(cls, mass: float, com: Vector, about_com: Matrix) -> BodyInertia:
-        """From the centre of mass (3,) m, and the inertia (3, 3) kg m^2 about it in the body's axes."""
-        return cls(mass, mass * com, about_com - mass * skew(com) @ skew(com))
+    def of_centre(cls, mass: float, com: Vector, inertia: Matrix, rotation: Matrix | None = None) -> BodyInertia:
+        """From the centre of mass (3,) m, and the inertia (3, 3) kg m^2 about it, in axes that stand at `rotation` in the
+        body's; None is the body's own.
+        """
+        axes = np.eye(3, dtype=inertia.dtype) if rotation is None else rotation
+        about_com = axes @ inertia @ axes.T
+        return cls(mass, mass * com, about_com - mass * skew(com) @ skew(com), (com, axes, inertia))
 
     @property
     def com(self) -> Vector:
         """Centre of mass, (3,) m; the origin where there is no mass."""
+        if self.centre is not None:
+            return self.centre[0]
         return self.moment / self.mass if self.mass else 0 * self.moment
 
     @property
     def about_com(self) -> Matrix:
         """Inertia about the centre of mass, (3, 3) kg m^2."""
+        if self.centre is not None:
+            _, axes, inertia = self.centre
+            return axes @ inertia @ axes.T
         return self.about_origin + self.mass * skew(self.com) @ skew(self.com)
 
     def placed(self, rotation: Matrix, origin: Vector) -> BodyInertia:
@@ -57,7 +71,7 @@ class BodyInertia:
         return BodyInertia(self.mass - other.mass, self.moment - other.moment, self.about_origin - other.about_origin)
 
 
-NOTHING = BodyInertia(0.0, np.zeros(3), np.zeros((3, 3)))
+NOTHING = BodyInertia.of_centre(0.0, np.zeros(3), np.zeros((3, 3)))
 
 
 def skew(a: Vector) -> Matrix:

@@ -79,7 +79,7 @@ class Tree:
     def __post_init__(self) -> None:
         """Makes the arrays read-only: kernels are compiled from them, and must not be outlived by what they say."""
         limits = (self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort)
-        bodies = (array for body in self.inertia for array in (body.moment, body.about_origin))
+        bodies = (array for body in self.inertia for array in (body.moment, body.about_origin, *(body.centre or ())))
         for array in (
             *self.axis,
             *self.rotation,
@@ -219,7 +219,7 @@ class Tree:
         digest.update(np.array([self.parent, self.dof], dtype="<i8").tobytes())
         numbers = [*self.axis, *self.rotation, *self.origin, *self.turn]
         for body in self.inertia:
-            numbers += [np.array([body.mass]), body.moment, body.about_origin]
+            numbers += [np.array([body.mass]), body.moment, body.about_origin, *(body.centre or ())]
         numbers += [self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort]
         numbers += [self.damping, self.friction]
         for array in numbers:
@@ -316,7 +316,7 @@ def _inertia(link: Link) -> BodyInertia:
         return NOTHING
     R = link.inertial.rotation
     with np.errstate(over="ignore", invalid="ignore"):
-        body = BodyInertia.of_centre(link.inertial.mass, link.inertial.com, R @ link.inertial.inertia @ R.T)
+        body = BodyInertia.of_centre(link.inertial.mass, link.inertial.com, link.inertial.inertia, R)
     if not (np.abs(body.about_origin).max() < _HUGE and np.abs(body.moment).max() < _HUGE):
         raise UrdfError(
             f"the inertia about the link's origin is {np.abs(body.about_origin).max():g} kg m^2, expected less than "

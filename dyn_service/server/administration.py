@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from dyn_service import __version__
-from dyn_service.errors import DynError, InvalidArgumentError, PermissionDeniedError
+from dyn_service.errors import DynError, InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError
 from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.protocol.arrays import describe_value, unpack_array
 from dyn_service.protocol.messages import VERSION, Request
@@ -82,8 +83,12 @@ class Administrator:
 
         robot = Robot.from_urdf(text)
         self._registry.add(robot)
-        robot.prepare(row for row in _CERTIFIED if robot.massless_joint is None or not QUERIES[row].inverts)
-        return self._describe(self._registry.get(robot.name))
+        served = self._registry.get(robot.name)  # that one, should it be served already
+        for row in _CERTIFIED:
+            if served.robot.massless_joint is None or not QUERIES[row].inverts:
+                with suppress(ResourceExhaustedError):  # too large for this query is not too large for others
+                    served.robot.prepare([row])
+        return self._describe(served)
 
     def _unload_robot(self, request: Request) -> dict[str, Any]:
         self._check_change()

@@ -16,6 +16,7 @@ import numpy as np
 from flint import arb
 
 from dyn_service import Wrench
+from dyn_service.queries import DEFAULT_GRAVITY
 from tests.nasty.reference import Array, ExactRobot, State, cross_force, double, rows, stack, vector
 
 GRAVITY = (0.3, -0.2, -9.81)
@@ -24,12 +25,13 @@ Evaluate = Callable[[str, str, Mapping[str, Any]], Answers]
 """(query, method, inputs) -> outputs by name."""
 
 STATES = (
-    # sizes of: q, v, a, efforts in units of sqrt(M_ii); gravity or none
+    # sizes of: q, v, a, efforts in units of sqrt(M_ii); oblique gravity or none, None: straight down
     (3.0, 1.0, 1.0, 1.0, True),
     (3.0, 1.0, 1.0, 1.0, True),
     (1e-9, 1.0, 1.0, 1.0, True),
     (1e-4, 1e-3, 1.0, 1.0, True),
     (1.0, 0.0, 0.0, 1.0, True),
+    (1.0, 0.0, 0.0, 0.0, None),
     (30.0, 100.0, 1e-3, 1.0, False),
     (1e-2, 1e-6, 1e-6, 1e-6, False),
 )
@@ -47,7 +49,7 @@ def states(robot: ExactRobot, seed: int) -> list[dict[str, Array]]:
         tau, p = effort * scale * rng.normal(size=(2, robot.nv))
         given = {"q": q, "v": v, "a": a, "tau": tau, "p": p, "q_ref": q_ref, "v_ref": v_ref, "a_ref": a_ref}
         given |= {"kp": rng.uniform(1, 100, robot.nv), "kd": rng.uniform(1, 20, robot.nv), "dt": np.array([1e-3])}
-        given["gravity"] = np.array(GRAVITY if weighed else (0.0, 0.0, 0.0))
+        given["gravity"] = np.array(DEFAULT_GRAVITY if weighed is None else GRAVITY if weighed else (0.0, 0.0, 0.0))
         found.append(given)
     return found
 

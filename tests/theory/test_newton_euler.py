@@ -339,3 +339,15 @@ def test_moving_bodies_alone_have_the_same_equations(seed: int) -> None:
     rows = [full.links.index(name) for name in bodies.tree.links]
     same(bodies.eta, links.eta[rows])
     same(bodies.velocity, links.velocity[rows])
+
+
+def test_fixed_joints_do_not_yield() -> None:
+    """Where there is no free axis K is zero and beta is D: the branch moves with its parent as one."""
+    tree = Tree.from_description(read_text(random_urdf(12)))
+    q, v = np.random.default_rng(0).normal(size=(2, tree.nv))
+    world = WorldEquations(tree, q, v, GRAVITY)
+    _, _, K, beta = world.branches
+    fixed = [i for i, k in enumerate(tree.dof) if k < 0]
+    assert len(fixed) > 2
+    np.testing.assert_array_equal(K[fixed], np.zeros((len(fixed), 6)))
+    np.testing.assert_array_equal(beta[fixed], world.D[fixed])

@@ -320,3 +320,13 @@ def test_mimic_numbers(multiplier: float | None, offset: float | None, expected:
     found = read(robot).joints[0].mimic
     assert found is not None
     assert (found.joint, found.multiplier, found.offset) == ("leader", *expected)
+
+
+def test_inertial_numbers_without_an_inertia_are_kept() -> None:
+    pose = np.eye(4)
+    pose[:3, 3] = [0.1, 0.2, 0.3]
+    found = read(fake(inertial_inertia=None, inertial_origin=pose)).links[1].inertial
+    assert found is not None
+    assert (found.mass, found.com.tolist()) == (2.0, [0.1, 0.2, 0.3])
+    np.testing.assert_array_equal(found.rotation, np.eye(3))
+    np.testing.assert_array_equal(found.inertia, np.zeros((3, 3)))

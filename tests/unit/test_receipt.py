@@ -190,3 +190,13 @@ def test_names_cannot_command_the_terminal(name: str) -> None:
 def test_head_leaves_out_kinds_of_which_there_are_none() -> None:
     made = dataclasses.replace(receipt(), joints={"revolute": 0, "prismatic": 2, "fixed": 0})
     assert made.render().splitlines()[0] == "gripper: 5 links, 2 joints (2 movable: 2 prismatic)"
+
+
+def test_control_characters_are_shown_as_they_are_written_in_python() -> None:
+    text = receipt(read_text('<robot name="a\u0085b"><link name="c"/></robot>'), merged=()).render()
+    assert text.splitlines()[0] == "a\\x85b: 1 link, 0 joints"
+
+
+def test_a_note_of_what_the_source_does_not_have_has_no_line() -> None:
+    made = receipt(merged=(Note("merged", "link 'ghost'", "welded"),))
+    assert made.of_kind("merged") == (Note("merged", "link 'ghost'", "welded", 0),)

@@ -102,11 +102,14 @@ def test_welding_is_noted_link_by_link() -> None:
     )
 
 
-@pytest.mark.parametrize(("mass", "com", "refused"), [(1.0, 1e49, False), (1.0, 1e51, True), (1e101, 0.1, True)])
-def test_inertia_beyond_the_range_of_doubles_is_refused(mass: float, com: float, refused: bool) -> None:
+@pytest.mark.parametrize(
+    ("mass", "com", "ixx", "refused"),
+    [(1.0, 1e49, 0.0, False), (1.0, 1e51, 0.0, True), (1e101, 0.1, 0.0, True), (0.0, 0.0, -1e101, True)],
+)
+def test_inertia_beyond_the_range_of_doubles_is_refused(mass: float, com: float, ixx: float, refused: bool) -> None:
     text = (
         f'<robot name="r"><link name="a"><inertial><origin xyz="{com} 0 0"/><mass value="{mass}"/>'
-        '<inertia ixx="0" iyy="0" izz="0" ixy="0" ixz="0" iyz="0"/></inertial></link></robot>'
+        f'<inertia ixx="{ixx}" iyy="0" izz="0" ixy="0" ixz="0" iyz="0"/></inertial></link></robot>'
     )
     if not refused:
         assert Tree.from_description(read_text(text)).inertia[0].mass == mass

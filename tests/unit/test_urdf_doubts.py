@@ -140,3 +140,25 @@ def test_mimic_of_a_joint_that_does_not_exist() -> None:
     """Real files have it, and what is not acted on cannot mislead: noted, not refused."""
     robot = two_links(f'{PLAIN}<mimic joint="k"/>')
     assert ("doubted", "joint 'j'", "follows joint 'k', which the robot does not have", 7) in notes(robot)
+
+
+@pytest.mark.parametrize(
+    ("mass", "com", "moment", "doubt"),
+    [
+        (1.01e-6, 0.0, 1e-12, None),
+        (0.99e-6, 0.0, 1e-12, "mass 9.9e-07 kg is less than 1e-06 kg"),
+        (0.99e5, 0.0, 1e3, None),
+        (1.01e5, 0.0, 1e3, "mass 101000 kg is more than 100000 kg"),
+        (1.0, 9.9, 0.1, None),
+        (1.0, -10.1, 0.1, "the centre of mass is 10.1 m from the link's origin"),
+        (2.0, 0.0, 2.0 * 9.9**2, None),
+        (2.0, 0.0, 2.0 * 10.1**2, "the radius of gyration is 10.1 m: too much inertia for 2 kg"),
+        (2.0, 0.0, 2.0 * 1.1e-6**2, None),
+        (2.0, 0.0, 2.0 * 0.9e-6**2, "mass 2 kg and no inertia: a point mass"),
+    ],
+)
+def test_doubts_begin_where_they_say(mass: float, com: float, moment: float, doubt: str | None) -> None:
+    inertia = f'<inertia ixx="{moment}" ixy="0" ixz="0" iyy="{moment}" iyz="0" izz="{moment}"/>'
+    text = f'<inertial><origin xyz="0 {com} 0"/><mass value="{mass}"/>{inertia}</inertial>'
+    found = read_text(f'<robot name="r"><link name="a">{text}</link></robot>').notes
+    assert [note.text for note in found if note.kind == "doubted"] == ([] if doubt is None else [doubt])

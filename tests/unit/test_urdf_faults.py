@@ -537,3 +537,19 @@ def test_size_is_counted_in_bytes_and_the_fault_names_the_source() -> None:
     assert read_text(text, limits=ReadLimits(size=len(text) + 1)).name == "é"
     with pytest.raises(ResourceExhaustedError, match=f"^<text>: the robot description has more than {len(text)} bytes"):
         read_text(text, limits=ReadLimits(size=len(text)))
+
+
+def test_a_file_of_exactly_the_largest_size_is_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "robot.urdf"
+    text = '<robot name="r"><link name="a"/></robot>'
+    path.write_text(text)
+    assert read_file(path, limits=ReadLimits(size=len(text))).name == "r"
+    with pytest.raises(
+        ResourceExhaustedError, match=f"robot.urdf: the robot description has more than {len(text) - 1} b"
+    ):
+        read_file(path, limits=ReadLimits(size=len(text) - 1))
+
+
+def test_blank_lines_before_the_xml_count() -> None:
+    with pytest.raises(UrdfError, match=r"^<text>:4: malformed XML"):
+        read_text('\n\n<robot name="r">\n<link name="a"></robot>')
