@@ -6,9 +6,9 @@ is seen here: at several states, large and small, the kernel's answers are compa
 
     |kernel - given| <= 3 spread + 6 eps scale        for each entry of each output
 
-spread: how far an entry of the answer as given moves when each of its operations and each number of the robot is rounded
-at random instead of to nearest, the largest of fifteen runs: this very sweep's own rounding at this very state, however
-ill the state.
+spread: how far an entry of the answer as given moves when each of its operations and each number of the robot is
+rounded at random instead of to nearest, the largest of fifteen runs: this very sweep's own rounding at this very state,
+however ill the state.
 scale: with d_i = sqrt(M_ii), what joint i moves in this state, d_i max_j |tau_j| / d_j for efforts and d_i d_j for the
 mass matrix: a finger's error is not hidden behind a shoulder, and what is zero by cancellation may be its rounding.
 Motions count by themselves, with 1 / d_i, and as the efforts they need, M (a' - a): a nearly singular M magnifies any
@@ -46,8 +46,8 @@ order differ by so much, and a form that is ten times worse than the tree as giv
 """
 
 POSITIONS = (3.0, 3.0, 1.0, 1e-4, 1e-9, 1e-2, 1.0, 30.0, 3.0, 1e-3, 0.0, 0.0, 0.0, 1.0)
-"""Sizes of the positions, state by state: at random, small, tiny, large. Where it is 0 they are poses of right angles, at
-which arms fold and slides are drawn in: there the largest numbers cancel.
+"""Sizes of the positions, state by state: at random, small, tiny, large. Where it is 0 they are poses of right angles,
+at which arms fold and slides are drawn in: there the largest numbers cancel.
 """
 
 AT_REST = 3

@@ -24,8 +24,8 @@ from dyn_service.model.description import Matrix, Vector
 class BodyInertia:
     """mass: kg. moment: (3,) kg m. about_origin: (3, 3) kg m^2. Both at the body's origin, in its axes.
 
-    centre: centre of mass (3,) m, axes (3, 3) in which the inertia was given, and inertia about the centre in them (3, 3)
-    kg m^2, where the body was given so; None of sums. What is small there has lost digits about a far origin.
+    centre: centre of mass (3,) m, axes (3, 3) in which the inertia was given, and inertia about the centre in them
+    (3, 3) kg m^2, where the body was given so; None of sums. What is small there has lost digits about a far origin.
     """
 
     mass: float
@@ -35,8 +35,8 @@ class BodyInertia:
 
     @classmethod
     def of_centre(cls, mass: float, com: Vector, inertia: Matrix, rotation: Matrix | None = None) -> BodyInertia:
-        """From the centre of mass (3,) m, and the inertia (3, 3) kg m^2 about it, in axes that stand at `rotation` in the
-        body's; None is the body's own.
+        """From the centre of mass (3,) m, and the inertia (3, 3) kg m^2 about it, in axes that stand at `rotation` in
+        the body's; None is the body's own.
         """
         axes = np.eye(3, dtype=inertia.dtype) if rotation is None else rotation
         about_com = axes @ inertia @ axes.T
@@ -71,12 +71,12 @@ class BodyInertia:
         return BodyInertia(self.mass - other.mass, self.moment - other.moment, self.about_origin - other.about_origin)
 
 
-NOTHING = BodyInertia.of_centre(0.0, np.zeros(3), np.zeros((3, 3)))
-
-
 def skew(a: Vector) -> Matrix:
     """(3, 3) matrix a~ with a~ b = a x b."""
     return np.array([[0, -a[2], a[1]], [a[2], 0, -a[0]], [-a[1], a[0], 0]])
+
+
+NOTHING = BodyInertia.of_centre(0.0, np.zeros(3), np.zeros((3, 3)))
 
 
 def combine(parts: Iterable[BodyInertia]) -> BodyInertia:

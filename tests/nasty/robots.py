@@ -41,7 +41,8 @@ def nasty_urdf(seed: int, *, most: int = 120) -> str:
 
 def pair_urdf(tilt: float) -> str:
     """Three turning joints about x, z, z; the third axis tilted against the second by so many rad, at an offset."""
-    inertial = '<inertial><origin xyz="0.2 0 0"/><mass value="{}"/><inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>'
+    moments = '<inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/>'
+    inertial = f'<inertial><origin xyz="0.2 0 0"/><mass value="{{}}"/>{moments}</inertial>'
     links = "".join(f'<link name="l{k}">{inertial.format(mass)}</link>' for k, mass in ((1, 2), (2, 1), (3, 1)))
     joint = (
         '<joint name="j{k}" type="continuous"><parent link="l{p}"/><child link="l{k}"/>'

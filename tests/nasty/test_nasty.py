@@ -21,8 +21,10 @@ TREES = 200
 GROUPS = 25
 """Trees are tested some at a time, so that each worker of a parallel run has whole groups."""
 
-SOLVED = ("forward_dynamics", "velocity_from_momentum", "hamiltonian_flow", "momentum_rate", "step")
-"""Queries that solve with the mass matrix: how exact they can be, its condition says, and the tree as given shows."""
+UNCANCELLED = ("mass_matrix", "momentum")
+"""Queries that neither solve with the mass matrix, whose condition reaches 1e14 here, nor balance weight: whatever the
+tree as given says, they have digits.
+"""
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
@@ -33,10 +35,9 @@ def test_no_query_loses_digits(group: int) -> None:
         chosen = QUICK if not seed % 8 else [QUICK[(seed + k) % len(QUICK)] for k in (0, 3, 7)]
         for finding in of_graphs(nasty_urdf(seed, most=24), seed, chosen):
             assert finding.ratio <= 10.0, (seed, finding)
-            if finding.query not in SOLVED:
-                # Sums of thirty bodies' terms: a hundred roundings of the largest of them. One joint alone, whose
-                # torque cancels to a thousandth, may be a thousand times worse beside itself.
-                assert finding.error < 1e-10, (seed, finding)
+            if finding.query in UNCANCELLED:
+                # Sums of thirty bodies' terms. A slender rod may have 1e-4 of their size left along its own axis.
+                assert finding.error < 1e-11, (seed, finding)
 
 
 @pytest.mark.parametrize("seed", range(0, TREES, 8))
