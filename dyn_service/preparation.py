@@ -41,8 +41,8 @@ PURPOSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Rows of the table, by purpose."""
 
-_MODULES = {"verify": ("dyn_service.verification",), "simulate": ("dyn_service.sim.simulate", "scipy.integrate")}
-"""What a first call would import: SciPy's integrators take longer than many kernels."""
+_MODULES = {"verify": ("dyn_service.verification",), "simulate": ("dyn_service.sim.simulate",)}
+"""What a first call would import."""
 
 
 def chosen(names: Iterable[str]) -> list[tuple[Query, str]]:

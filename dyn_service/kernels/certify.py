@@ -45,7 +45,7 @@ ROUNDINGS = 6.0
 order differ by so much, and a form that is ten times worse than the tree as given does not pass.
 """
 
-POSITIONS = (3.0, 3.0, 1.0, 1e-4, 1e-9, 1e-2, 1.0, 30.0, 3.0, 1e-3, 0.0, 0.0, 0.0, 1.0)
+POSITIONS = (3.0, 3.0, 1.0, 1e-4, 1e-9, 1e-2, 1.0, 30.0, 3.0, 1e-3, 3.0, 0.3, 10.0, 3.0, 1.0, 3.0, 0.0, 0.0, 0.0, 1.0)
 """Sizes of the positions, state by state: at random, small, tiny, large. Where it is 0 they are poses of right angles,
 at which arms fold and slides are drawn in: there the largest numbers cancel.
 """

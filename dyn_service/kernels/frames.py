@@ -14,8 +14,8 @@ Khalil, Direct calculation of minimum set of inertial parameters of serial robot
 
 Digits. All this is done on decimals of fifty digits and rounded once, so each number of the result is the double
 nearest to what the file means, however much cancelled on the way. A frame slides no further than its body reaches
-(`_SLIDE`), so no lever or inertia grows much. What is still lost, a kernel's certificate finds. docs/adr/0009 has the
-error analysis.
+(`_SLIDE`), and a light body takes no heavy load (`_LUMP`). What is still lost, a kernel's certificate looks for.
+docs/adr/0009 has the error analysis.
 
 Loads at the joints do depend on both, so a kernel that gives them takes the tree as it is.
 """

@@ -147,13 +147,18 @@ def test_mimic_of_a_joint_that_does_not_exist() -> None:
     [
         (1.01e-6, 0.0, 1e-12, None),
         (0.99e-6, 0.0, 1e-12, "mass 9.9e-07 kg is less than 1e-06 kg"),
-        (0.99e5, 0.0, 1e3, None),
-        (1.01e5, 0.0, 1e3, "mass 101000 kg is more than 100000 kg"),
+        (0.99e5, 0.0, 1e6, None),
+        (1.01e5, 0.0, 1e6, "mass 101000 kg is more than 100000 kg"),
         (1.0, 9.9, 0.1, None),
         (1.0, -10.1, 0.1, "the centre of mass is 10.1 m from the link's origin"),
         (2.0, 0.0, 2.0 * 9.9**2, None),
         (2.0, 0.0, 2.0 * 10.1**2, "the radius of gyration is 10.1 m: too much inertia for 2 kg"),
-        (2.0, 0.0, 2.0 * 1.1e-6**2, None),
+        (
+            2.0,
+            0.0,
+            2.0 * 1.1e-6**2,
+            "too little inertia for 2 kg: even a ball would need 9.08e+16 kg/m^3, and the densest matter has 22590",
+        ),
         (2.0, 0.0, 2.0 * 0.9e-6**2, "mass 2 kg and no inertia: a point mass"),
     ],
 )
