@@ -112,6 +112,10 @@ def serve(
     given["robots"] = [*settings.robots, *map(str, robots or [])]
     settings = msgspec.structs.replace(settings, **{name: value for name, value in given.items() if value is not None})
     loaded = [Robot.from_urdf(Path(path)) for path in settings.robots]
+    for path, robot in zip(settings.robots, loaded, strict=True):
+        doubted = len(robot.receipt.of_kind("doubted"))
+        if doubted:
+            print(f"{robot.name}: {doubted} doubted in its file, see dyn check {path}", file=sys.stderr)
     server = Server(loaded, endpoints=settings.endpoints, limits=settings.limits, allow_load=settings.allow_load)
     if not loaded and not server.service.allow_load:
         raise InvalidArgumentError("there is nothing to serve: name a URDF file")

@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.queries import QUERIES, Query
+from dyn_service.suggestions import did_you_mean
 
 PURPOSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -56,7 +57,9 @@ def chosen(names: Iterable[str]) -> list[tuple[Query, str]]:
         if name not in PURPOSES and name not in QUERIES:
             known = ", ".join((*PURPOSES, *QUERIES))
             raise InvalidArgumentError(
-                f"prepare takes purposes and names of queries, found {name!r}; they are {known}", path="prepare"
+                f"prepare takes purposes and names of queries, found {name!r}; they are {known}"
+                f"{did_you_mean(name, (*PURPOSES, *QUERIES))}",
+                path="prepare",
             )
         for query in PURPOSES.get(name, (name,)):
             row = QUERIES[query]

@@ -226,7 +226,7 @@ class Robot(RobotQueries):
         Raises:
             InvalidArgumentError: There is no query and no purpose of that name.
         """
-        names = ["control"] if queries is None else list(queries)
+        names = ["control"] if queries is None else [queries] if isinstance(queries, str) else list(queries)
         for row, method in preparation.chosen(names):
             begun = time.perf_counter()
             signature = self.signature(row, method)

@@ -14,6 +14,7 @@ from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.inputs import found, numbers
 from dyn_service.model.description import Description, Inertial, Joint, Link
 from dyn_service.queries import Payload
+from dyn_service.suggestions import did_you_mean
 
 _ROUNDING = 1e-12
 """Share of the largest moment up to which an inertia is symmetric and no moment negative: what typing and turning one
@@ -30,7 +31,8 @@ def carrying(description: Description, link: str, inertial: Inertial) -> Descrip
     if link not in links:
         raise NotFoundError(
             f"robot '{description.name}' has no link '{link}'; its links are "
-            f"{', '.join(link.name for link in description.links)}",
+            f"{', '.join(link.name for link in description.links)}"
+            f"{did_you_mean(link, [link.name for link in description.links])}",
             path="payload.link",
         )
     name = "payload"

@@ -205,8 +205,8 @@ class Tree:
         """R_PB, p_PB of body i at q."""
         R, p, k = self.rotation[i], self.origin[i], self.dof[i]
         if self.motion[i] == "revolute":
-            across = skew(self.axis[i])
-            return R @ (np.eye(3) + np.sin(q[k]) * across + (1.0 - np.cos(q[k])) * across @ across), p
+            across, angle = skew(self.axis[i]), q[k] + np.arctan2(self.turn[i][1], self.turn[i][0])
+            return R @ (np.eye(3) + np.sin(angle) * across + (1.0 - np.cos(angle)) * across @ across), p
         return R, p + R @ self.axis[i] * q[k] if k >= 0 else p
 
     @cached_property
