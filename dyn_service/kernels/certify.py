@@ -215,7 +215,7 @@ def rounded_at_random(function: Any, inputs: Sequence[Array]) -> list[Array]:
         if operation == ca.OP_CONST:
             value = function.instruction_constant(k)
             # Whole numbers are the equations' own; what is zero stays so.
-            work[target[0]] = np.full(lanes, value) if value == round(value) else value * errors[k % len(errors)]
+            work[target[0]] = np.full(lanes, value) if value == np.rint(value) else value * errors[k % len(errors)]
         elif operation == ca.OP_INPUT:
             operand, entry = function.instruction_input(k)
             work[target[0]] = flat[operand][entry]

@@ -286,7 +286,9 @@ def test_call_asks_what_it_lists(
             assert (status, out) == (1, "")
             assert re.match(f"error: {query} needs the (input|option) '{name}'", err)
         status, out, err = ask(query, given)
-        assert (status, err) == (0, ""), (query, err)
+        # With an empty kernel cache the server has to compile, and says so.
+        assert status == 0, (query, err)
+        assert all(line.startswith("waiting: ") for line in err.splitlines()), (query, err)
         found = json.loads(out)
         assert found.keys() == {name for name in outputs if query != "simulate" or name in "tqv"}
 
