@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from flint import arb
 
-from dyn_service import Wrench
 from dyn_service.queries import DEFAULT_GRAVITY
 from tests.nasty.reference import Array, ExactRobot, State, cross_force, double, rows, stack, vector
 
@@ -52,18 +51,6 @@ def states(robot: ExactRobot, seed: int) -> list[dict[str, Array]]:
         given["gravity"] = np.array(DEFAULT_GRAVITY if weighed is None else GRAVITY if weighed else (0.0, 0.0, 0.0))
         found.append(given)
     return found
-
-
-def wrenches(robot: ExactRobot, seed: int, scale: float) -> tuple[list[Wrench], list[Any]]:
-    """A wrench on three links at their origins in their axes: as users give them, and per link."""
-    rng = np.random.default_rng([8, seed])
-    acting = [vector([0] * 6) for _ in robot.links]
-    given = []
-    for i in rng.choice(len(robot.links), size=min(3, len(robot.links)), replace=False):
-        torque, force = scale * rng.normal(size=(2, 3))
-        given.append(Wrench(robot.links[i], torque=torque, force=force, frame=robot.links[i]))
-        acting[i] = stack(vector(torque.tolist()), vector(force.tolist()))
-    return given, acting
 
 
 class Expected:

@@ -77,7 +77,7 @@ def of_graphs(xml: str, seed: int, queries: Iterable[str] = QUICK) -> list[Findi
 
 
 def of_kernels(xml: str, seed: int, queries: Iterable[str]) -> dict[tuple[str, str], float]:
-    """Errors of the machine code, by query and method, and with three external wrenches (method `wrenches`)."""
+    """Errors of the machine code, by query and method, without external wrenches."""
     robot, exact = Robot.from_urdf(xml), ExactRobot(xml)
     found: dict[tuple[str, str], float] = {}
     for state in states(exact, seed):
