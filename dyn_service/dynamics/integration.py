@@ -6,6 +6,8 @@ Source: Newton-Euler document, Order(N) solution of the equation of motion, Step
 
 from __future__ import annotations
 
+import casadi as ca
+
 from dyn_service.dynamics.articulated import forward_dynamics
 from dyn_service.dynamics.spatial import Mat
 from dyn_service.dynamics.sweeps import Stack
@@ -35,5 +37,12 @@ def rk4(tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: S
 def _stepped(
     step: Step, tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: Stack | None
 ) -> dict[str, Mat]:
-    q_next, v_next = step(lambda q, v: forward_dynamics(tree, q, v, tau, gravity, wrenches), q, v, dt)
+    # Written once and entered at each of the step's states: tracing it anew for each took most of a kernel's making.
+    at_q, at_v = ca.SX.sym("q", q.shape[0]), ca.SX.sym("v", v.shape[0])
+    acceleration = forward_dynamics(tree, at_q, at_v, tau, gravity, wrenches)
+
+    def rate(q: Mat, v: Mat) -> Mat:
+        return ca.substitute(acceleration, ca.vertcat(at_q, at_v), ca.vertcat(q, v))
+
+    q_next, v_next = step(rate, q, v, dt)
     return {"q": q_next, "v": v_next}

@@ -99,7 +99,7 @@ def _placed(tree: Tree) -> tuple[Array, Array]:
     for row in np.flatnonzero(np.array(POSITIONS) == 0.0):
         positions[row] = rng.integers(-1, 3, tree.nv) * (np.pi / 2)
         positions[row, sliding] = [drawn_in[k] for k in sliding]
-    return positions, np.array([tree.mass_matrix(q) for q in positions])
+    return positions, tree.mass_matrix(positions)
 
 
 def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], Array]:

@@ -57,6 +57,12 @@ class BodyInertia:
             return axes @ inertia @ axes.T
         return self.about_origin + self.mass * skew(self.com) @ skew(self.com)
 
+    @property
+    def matrix(self) -> Matrix:
+        """M, (6, 6), the module's docstring."""
+        h = skew(self.moment)
+        return np.block([[self.about_origin, h], [h.T, self.mass * np.eye(3)]])
+
     def placed(self, rotation: Matrix, origin: Vector) -> BodyInertia:
         """The same inertia seen from a frame A in which the body's frame B stands at R_AB, p_AB."""
         moment, p = rotation @ self.moment, skew(origin)

@@ -181,33 +181,40 @@ class Tree:
         return combine(inertia.placed(*pose) for inertia, pose in zip(self.inertia, self.poses_at_zero(), strict=True))
 
     def mass_matrix(self, q: Vector) -> Matrix:
-        """M(q), (nv, nv), of one state in plain numbers, by composite bodies: (18c) of the Newton-Euler document."""
-        composite = list(self.inertia)
-        M = np.zeros((self.nv, self.nv))
-        poses = [self._pose(i, q) for i in range(len(self))]
+        """M(q), (..., nv, nv) at q (..., nv), in plain numbers, by composite bodies: (18c) of the Newton-Euler document."""
+        M = np.zeros((*q.shape, self.nv))
+        D = [self._influence(i, q) for i in range(len(self))]
+        C: list[Matrix] = [body.matrix for body in self.inertia]
         for i in range(len(self) - 1, -1, -1):
-            whole, axis = composite[i], self.axis[i]
-            if self.motion[i] == "revolute":
-                torque, force = whole.about_origin @ axis, np.cross(axis, whole.moment)
-            else:
-                torque, force = np.cross(whole.moment, axis), whole.mass * axis
-            for j in self.ancestors(i) if self.dof[i] >= 0 else ():
-                if self.dof[j] >= 0:
-                    felt = self.axis[j] @ (torque if self.motion[j] == "revolute" else force)
-                    M[self.dof[i], self.dof[j]] = M[self.dof[j], self.dof[i]] = felt
-                R, p = poses[j]
-                torque, force = R @ torque + np.cross(p, R @ force), R @ force
             if self.parent[i] >= 0:
-                composite[self.parent[i]] = composite[self.parent[i]] + whole.placed(*poses[i])
+                C[self.parent[i]] = C[self.parent[i]] + D[i].mT @ C[i] @ D[i]
+            if self.dof[i] >= 0:
+                F = C[i] @ self._free_axis(i)[:, None]
+                for j in self.ancestors(i):
+                    if self.dof[j] >= 0:
+                        felt = (self._free_axis(j) @ F)[..., 0]
+                        M[..., self.dof[i], self.dof[j]] = M[..., self.dof[j], self.dof[i]] = felt
+                    F = D[j].mT @ F
         return M
 
-    def _pose(self, i: int, q: Vector) -> tuple[Matrix, Vector]:
-        """R_PB, p_PB of body i at q."""
+    def _free_axis(self, i: int) -> Vector:
+        """G_i, (6,)."""
+        nothing = np.zeros(3)
+        return np.concatenate((self.axis[i], nothing) if self.motion[i] == "revolute" else (nothing, self.axis[i]))
+
+    def _influence(self, i: int, q: Vector) -> Matrix:
+        """D_i, (..., 6, 6), (4) of the Newton-Euler document in body axes: motion of body i that stands in its parent."""
         R, p, k = self.rotation[i], self.origin[i], self.dof[i]
         if self.motion[i] == "revolute":
-            across, angle = skew(self.axis[i]), q[k] + np.arctan2(self.turn[i][1], self.turn[i][0])
-            return R @ (np.eye(3) + np.sin(angle) * across + (1.0 - np.cos(angle)) * across @ across), p
-        return R, p + R @ self.axis[i] * q[k] if k >= 0 else p
+            across, angle = skew(self.axis[i]), q[..., k, None, None] + np.arctan2(self.turn[i][1], self.turn[i][0])
+            R = R @ (np.eye(3) + np.sin(angle) * across + (1.0 - np.cos(angle)) * across @ across)
+        lever = skew(p)
+        if self.motion[i] == "prismatic":
+            lever = lever + skew(R @ self.axis[i]) * q[..., k, None, None]
+        D = np.zeros((*q.shape[:-1], 6, 6))
+        D[..., :3, :3] = D[..., 3:, 3:] = R.mT
+        D[..., 3:, :3] = -R.mT @ lever
+        return D
 
     @cached_property
     def fingerprint(self) -> str:
