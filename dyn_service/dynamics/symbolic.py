@@ -154,12 +154,13 @@ def _inertia(parameters: _Parameters, i: int, body: Any) -> Inertia:
     """M_i, (16), in symbols."""
     mass, s = parameters.symbol(f"m_{i}", body.mass), parameters.vector(f"s_{i}", body.com)
     about = ca.SX(3, 3)
-    size = float(np.abs(body.about_com).max())
+    as_typed = body.centre is not None and not np.any(body.centre[1] % 1.0)
+    rounding = 0.0 if as_typed else 1e-14 * float(np.abs(body.about_com).max())
     for row in range(3):
         for column in range(row, 3):
-            # What is left of moving the inertia to the centre of mass and back is no parameter.
+            # What is left of turning the inertia, or moving it to the centre of mass and back, is no parameter.
             value = float(body.about_com[row, column])
-            value = value if abs(value) > 1e-14 * size else 0.0
+            value = value if abs(value) > rounding else 0.0
             about[row, column] = about[column, row] = parameters.symbol(f"I_{i}{_AXES[row]}{_AXES[column]}", value)
     return Inertia(ca.sparsify(about) - mass * skew(s) @ skew(s), mass * skew(s), mass * ca.DM.eye(3))
 

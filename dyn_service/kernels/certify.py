@@ -78,15 +78,15 @@ def certified(links: Tree, signature: Signature, build: Callable[[Graph], Kernel
     if signature.links:
         given = trace(frames.as_given(links), signature)
         kernel = build(given)
-        return kernel, Certificate(signature.name, "link frames", difference(kernel, given, links)), given
+        return kernel, Certificate(signature.name, "link frames", *difference(kernel, given, links)), given
     tree = frames.welded(links)
     given = trace(tree, signature, shared=False)
     kernel = build(trace(frames.simplest(links), signature))
-    fast = difference(kernel, given, links)
+    fast, states = difference(kernel, given, links)
     if fast <= 1.0:
-        return kernel, Certificate(signature.name, "chosen frames", fast), given
+        return kernel, Certificate(signature.name, "chosen frames", fast, states), given
     kernel = build(trace(tree, signature))
-    return kernel, Certificate(signature.name, "link frames", difference(kernel, given, links), refused=fast), given
+    return kernel, Certificate(signature.name, "link frames", *difference(kernel, given, links), refused=fast), given
 
 
 @lru_cache(maxsize=4)
@@ -127,10 +127,9 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
     return tuple(drawn), M
 
 
-def difference(kernel: Callable[..., Any], given: Graph, tree: Tree) -> float:
-    """The kernel's largest difference from the function as given, as a share of what rounding explains.
-
-    States at which the answer as given is not finite say nothing, and do not count.
+def difference(kernel: Callable[..., Any], given: Graph, tree: Tree) -> tuple[float, int]:
+    """The kernel's largest difference from the function as given, as a share of what rounding explains; and at how
+    many states: those at which an answer as given is not finite say nothing of it, and do not count.
     """
     with np.errstate(all="ignore"):
         inputs, M = drawn_states(given.signature, tree)
@@ -138,7 +137,13 @@ def difference(kernel: Callable[..., Any], given: Graph, tree: Tree) -> float:
         answers = answers if isinstance(answers, tuple) else (answers,)
         runs = rounded_at_random(given.function, inputs)
         outputs = given.signature.outputs
-        return float(np.max([_share(*each, M) for each in zip(outputs, answers, runs, strict=True)]))
+        shares = [_share(*each, M) for each in zip(outputs, answers, runs, strict=True)]
+        return max(shares), min(int(_finite(run).sum()) for run in runs)
+
+
+def _finite(runs: Array) -> Any:
+    """Which states have an answer, (states,)."""
+    return np.isfinite(runs).all(axis=(-2, -1))
 
 
 def _moved(M: Array) -> Array:
@@ -148,7 +153,7 @@ def _moved(M: Array) -> Array:
 
 def _share(operand: Operand, answer: Array, runs: Array, M: Array) -> float:
     """runs: (states, entries, 1 + RUNS), the first rounded to nearest. M: (states, nv, nv)."""
-    finite = np.isfinite(runs).all(axis=(-2, -1))
+    finite = _finite(runs)
     if not finite.any():
         return 0.0
     answer, runs, M = answer.reshape(len(runs), -1)[finite], runs[finite], M[finite]

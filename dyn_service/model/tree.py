@@ -181,7 +181,7 @@ class Tree:
         return combine(inertia.placed(*pose) for inertia, pose in zip(self.inertia, self.poses_at_zero(), strict=True))
 
     def mass_matrix(self, q: Vector) -> Matrix:
-        """M(q), (..., nv, nv) at q (..., nv), in plain numbers, by composite bodies: (18c) of the Newton-Euler document."""
+        """M(q), (..., nv, nv) at q (..., nv), in plain numbers, by composite bodies: Newton-Euler document, (18c)."""
         M = np.zeros((*q.shape, self.nv))
         D = [self._influence(i, q) for i in range(len(self))]
         C: list[Matrix] = [body.matrix for body in self.inertia]
@@ -203,7 +203,7 @@ class Tree:
         return np.concatenate((self.axis[i], nothing) if self.motion[i] == "revolute" else (nothing, self.axis[i]))
 
     def _influence(self, i: int, q: Vector) -> Matrix:
-        """D_i, (..., 6, 6), (4) of the Newton-Euler document in body axes: motion of body i that stands in its parent."""
+        """D_i, (..., 6, 6): Newton-Euler document, (4), in body axes."""
         R, p, k = self.rotation[i], self.origin[i], self.dof[i]
         if self.motion[i] == "revolute":
             across, angle = skew(self.axis[i]), q[..., k, None, None] + np.arctan2(self.turn[i][1], self.turn[i][0])

@@ -45,7 +45,8 @@ _DESCRIPTION = {
     "limits": "`lower`, `upper`, `velocity`, `effort`: lists in the order of `q`, nil where there is none",
     "gravity": "m/s^2, world axes: what a request without `gravity` means",
     "certificates": "by kernel made so far: `form`, `chosen frames` or `link frames`; `error`, its largest difference "
-    "from the tree as given as a share of what rounding explains; `refused`, that of a form that was not kept, or nil",
+    "from the tree as given as a share of what rounding explains; `states`, at how many it was compared; `refused`, "
+    "the error of a form that was not kept, or nil",
 }
 
 _SEGMENTS = {

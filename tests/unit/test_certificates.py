@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import casadi as ca
 import numpy as np
 import pytest
 
@@ -32,7 +34,9 @@ def held(robot: Robot, query: str, change: Callable[[Any], Any]) -> float:
     signature = robot.signature(QUERIES[query], next(iter(QUERIES[query].kernels)))
     given = trace(frames.welded(robot.tree), signature)
     kernel = interpreted(given)
-    return certify.difference(lambda *inputs: change(kernel(*inputs)), given, robot.tree)
+    error, states = certify.difference(lambda *inputs: change(kernel(*inputs)), given, robot.tree)
+    assert states == len(certify.POSITIONS)
+    return error
 
 
 @pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
@@ -77,7 +81,7 @@ def test_rounding_is_no_error() -> None:
                     array[..., k].reshape(-1, *operand.shape)
                     for array, operand in zip(run, signature.outputs, strict=True)
                 )
-                assert certify.difference(lambda *_, answers=answers: answers, given, robot.tree) < 1.0
+                assert certify.difference(lambda *_, answers=answers: answers, given, robot.tree)[0] < 1.0
 
 
 def test_random_rounding_is_rounding() -> None:
@@ -121,8 +125,27 @@ def test_unbounded_slides_would_be_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_kernel_that_never_holds_is_doubted() -> None:
-    (note,) = Certificate("step-rk4", "link frames", 40.0).notes()
+    (note,) = Certificate("step-rk4", "link frames", 40.0, 20).notes()
     assert (note.kind, note.text) == ("doubted", "40 times further off than rounding explains")
+
+
+def test_a_kernel_without_answers_is_doubted() -> None:
+    """Nothing was compared, which is not the same as no difference."""
+    robot = Robot.from_urdf(random_urdf(3, movable=6))
+    signature = robot.signature(QUERIES["velocity_from_momentum"], "articulated")
+    given = trace(frames.welded(robot.tree), signature)
+    nothing = dataclasses.replace(given, function=_not_a_number(given.function))
+    certificate = Certificate(
+        signature.name, "link frames", *certify.difference(interpreted(nothing), nothing, robot.tree)
+    )
+    assert (certificate.error, certificate.states, certificate.holds) == (0.0, 0, False)
+    (note,) = certificate.notes()
+    assert note.text == "no answer was finite at the states tried: nothing was compared"
+
+
+def _not_a_number(function: Any) -> Any:
+    inputs = function.sx_in()
+    return ca.Function("nothing", inputs, [(x - x) / (x - x) for x in function.call(inputs)])
 
 
 def test_certificates_are_kept_with_the_code(tmp_path: Path) -> None:
