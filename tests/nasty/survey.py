@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dyn_service.kernels.certify import certified, rounded_at_random
-from dyn_service.kernels.graph import Graph
 from dyn_service.queries import QUERIES
 from dyn_service.robot import Robot
 from tests.nasty.measure import Expected, states
-from tests.nasty.reference import Array, ExactRobot
+from tests.nasty.reference import ExactRobot
+from tests.oracle.interpreting import interpreted
 
 QUICK = tuple(row.name for row in QUERIES.values() if hasattr(Expected, row.name) and not row.links)
 """The queries whose kernels are made in frames of our choice."""
@@ -41,20 +41,6 @@ class Finding(NamedTuple):
         return self.error / max(self.given, 1e-15)
 
 
-def interpreted(graph: Graph) -> Callable[..., tuple[Array, ...]]:
-    """A kernel that walks the graph: arrays (states, ...) in, a tuple of them out."""
-
-    def kernel(*inputs: Array) -> tuple[Array, ...]:
-        found = graph.function(*(x.reshape(len(x), -1).T for x in inputs))
-        outputs = found if isinstance(found, tuple | list) else [found]
-        return tuple(
-            np.array(x).T.reshape(-1, *operand.shape)
-            for x, operand in zip(outputs, graph.signature.outputs, strict=True)
-        )
-
-    return kernel
-
-
 def of_graphs(xml: str, seed: int, queries: Iterable[str] = QUICK) -> list[Finding]:
     """Findings of the queries in every method."""
     robot, exact = Robot.from_urdf(xml), ExactRobot(xml)
@@ -69,6 +55,7 @@ def of_graphs(xml: str, seed: int, queries: Iterable[str] = QUICK) -> list[Findi
             inputs = [np.array([state[operand.name] for state in given]) for operand in signature.inputs]
             names = [operand.name for operand in signature.outputs]
             answers = kernel(*inputs)
+            answers = answers if isinstance(answers, tuple) else (answers,)
             runs = rounded_at_random(as_given.function, inputs)
             error = _worst(expected, query, method, names, answers)
             ways = [_worst(expected, query, method, names, [r[..., k] for r in runs]) for k in range(runs[0].shape[-1])]

@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from dyn_service.robot import Robot
+from tests.oracle.interpreting import interpreting
 from tests.oracle.test_pinocchio import STATES, TOLERANCE, TREES, relative_error
 from tests.random_robots import random_urdf
 
@@ -23,7 +23,7 @@ def mujoco_model(xml: str) -> mujoco.MjModel:
 @pytest.mark.parametrize("seed", range(0, TREES, 3))
 def test_random_tree(seed: int) -> None:
     xml = random_urdf(seed)
-    robot, model = Robot.from_urdf(xml), mujoco_model(xml)
+    robot, model = interpreting(xml), mujoco_model(xml)
     data = mujoco.MjData(model)
     place = [model.joint(name).dofadr[0] for name in robot.joint_names]
     rng = np.random.default_rng(seed)

@@ -1,7 +1,13 @@
-"""Every query against Pinocchio: random trees, our robots, and every robot of example-robot-data that we support."""
+"""Every query against Pinocchio: random trees, our robots, and every robot of example-robot-data that we support.
+
+Here the kernels of most of them are interpreted, and those of some compiled; `python -m tests.oracle` compiles all.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +17,16 @@ from dyn_service import errors
 from dyn_service.robot import Robot
 from tests.conftest import ROBOTS
 from tests.oracle.example_robots import REFUSED, SUPPORTED, path_of
+from tests.oracle.interpreting import interpreting
 from tests.oracle.pinocchio_oracle import Oracle, with_fixed_joints_turning
 from tests.random_robots import random_urdf
 
 TREES = 200
 STATES = 100
+COMPILED = 8
+"""One robot in so many is compiled; all of ours are."""
+
+Maker = Callable[[str | os.PathLike[str]], Robot]
 TOLERANCE = 1e-10
 """Relative to the largest entry of a state's answer. Both sides round at 1e-16 of their intermediate results."""
 
@@ -40,9 +51,9 @@ def relative_error(ours: np.ndarray, theirs: np.ndarray) -> float:
     return float(relative_errors(ours, theirs).max())
 
 
-def worst_errors(xml: str, states: int, seed: int = 0) -> dict[str, float]:
+def worst_errors(xml: str, make: Maker, states: int = STATES, seed: int = 0) -> dict[str, float]:
     """Each query's worst relative error over random states, as a share of what is allowed."""
-    robot, oracle = Robot.from_urdf(xml), Oracle(xml)
+    robot, oracle = make(xml), Oracle(xml)
     assert robot.joint_names == oracle.joint_names
     rng = np.random.default_rng(seed)
     q = rng.uniform(-3.0, 3.0, (states, robot.nq))
@@ -83,24 +94,25 @@ def worst_errors(xml: str, states: int, seed: int = 0) -> dict[str, float]:
     return shares
 
 
-def assert_agrees(xml: str, states: int = STATES, seed: int = 0) -> None:
-    wrong = {name: share for name, share in worst_errors(xml, states, seed).items() if not share <= 1.0}
+def assert_agrees(xml: str, make: Maker, seed: int = 0) -> None:
+    wrong = {name: share for name, share in worst_errors(xml, make, seed=seed).items() if not share <= 1.0}
     assert not wrong
 
 
 @pytest.mark.parametrize("seed", range(TREES))
 def test_random_tree(seed: int) -> None:
-    assert_agrees(random_urdf(seed), seed=seed)
+    assert_agrees(random_urdf(seed), interpreting if seed % COMPILED else Robot.from_urdf, seed)
 
 
 @pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
 def test_our_robot(path: Path) -> None:
-    assert_agrees(path.read_text())
+    assert_agrees(path.read_text(), Robot.from_urdf)
 
 
 @pytest.mark.parametrize("name", SUPPORTED)
 def test_example_robot(name: str) -> None:
-    assert_agrees(path_of(name).read_text())
+    make = partial(interpreting, certifying=True) if SUPPORTED.index(name) % COMPILED else Robot.from_urdf
+    assert_agrees(path_of(name).read_text(), make)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -114,7 +126,7 @@ def test_refused_example_robot(name: str) -> None:
 def test_wrench_at_fixed_joints(seed: int) -> None:
     """A fixed joint carries what a revolute joint in its place carries while it stands still."""
     xml = random_urdf(seed)
-    robot, turning = Robot.from_urdf(xml), Oracle(with_fixed_joints_turning(xml))
+    robot, turning = interpreting(xml), Oracle(with_fixed_joints_turning(xml))
     rng = np.random.default_rng(seed)
     q, v, a = rng.uniform(-2.0, 2.0, (3, robot.nv))
     place = [turning.joint_names.index(name) for name in robot.joint_names]

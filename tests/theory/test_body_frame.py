@@ -8,6 +8,7 @@ import pytest
 from dyn_service.answers import BodyRecursion
 from dyn_service.queries import Wrench
 from dyn_service.robot import Robot
+from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.theory.test_newton_euler import GRAVITY, same
 
@@ -18,7 +19,7 @@ Formula = tuple[Robot, np.ndarray, np.ndarray, np.ndarray, BodyRecursion]
 def state(request: pytest.FixtureRequest) -> Formula:
     """A chain, a tree or a bushy tree of revolute, prismatic and fixed joints, and its recursion, weight included."""
     bushy, seed = request.param
-    robot = Robot.from_urdf(random_urdf(seed, movable=8, bushy=bushy))
+    robot = interpreting(random_urdf(seed, movable=8, bushy=bushy))
     assert {"revolute", "prismatic", "fixed"} <= {
         motion for motion, parent in zip(robot.tree.motion, robot.tree.parent, strict=True) if parent > 0
     }

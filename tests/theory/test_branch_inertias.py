@@ -16,6 +16,7 @@ from dyn_service.dynamics.constraint import basis
 from dyn_service.dynamics.influence import WorldEquations
 from dyn_service.robot import Robot
 from tests.conftest import URDF
+from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.theory.test_newton_euler import GRAVITY, same
 
@@ -26,7 +27,7 @@ what is left on these robots, so 1e-16 becomes 1e-13; and a factor for the sums 
 
 @pytest.fixture(scope="module", params=range(8))
 def moved(request: pytest.FixtureRequest) -> tuple[Robot, np.ndarray, WorldEquations]:
-    robot = Robot.from_urdf(random_urdf(300 + request.param, movable=7, bushy=0.6))
+    robot = interpreting(random_urdf(300 + request.param, movable=7, bushy=0.6))
     q = np.random.default_rng(request.param).normal(size=robot.nv)
     return robot, q, WorldEquations(robot.tree, q, 0 * q, GRAVITY)
 
@@ -38,7 +39,7 @@ def turned(rotation: np.ndarray) -> np.ndarray:
 
 def test_the_robots_are_skew_enough() -> None:
     """Both kinds of joint, bodies with several children, and axes that no frame is aligned with."""
-    trees = [Robot.from_urdf(random_urdf(300 + k, movable=7, bushy=0.6)).tree for k in range(8)]
+    trees = [interpreting(random_urdf(300 + k, movable=7, bushy=0.6)).tree for k in range(8)]
     assert {motion for tree in trees for motion in tree.motion} == {"revolute", "prismatic", "fixed"}
     assert any(len(children) > 1 for tree in trees for children in tree.children)
     assert all(np.abs(tree.axis[i]).min() > 1e-3 for tree in trees for i, k in enumerate(tree.dof) if k >= 0)
@@ -121,7 +122,7 @@ def test_20_order_of_the_basis_columns(motion: str) -> None:
     zero, three = np.zeros((3, 3)), np.eye(3)
     seen = 0
     for seed in range(300, 308):
-        tree = Robot.from_urdf(random_urdf(seed, movable=7, bushy=0.6)).tree
+        tree = interpreting(random_urdf(seed, movable=7, bushy=0.6)).tree
         for i in range(1, len(tree)):
             if tree.motion[i] != motion:
                 continue

@@ -10,13 +10,14 @@ from dyn_service.queries import Wrench
 from dyn_service.robot import Robot
 from dyn_service.sim import simulate
 from tests.conftest import URDF
+from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.theory.test_newton_euler import GRAVITY, same
 
 
 @pytest.fixture(scope="module", params=range(6))
 def state(request: pytest.FixtureRequest) -> tuple[Robot, np.ndarray, np.ndarray, np.ndarray]:
-    robot = Robot.from_urdf(random_urdf(60 + request.param))
+    robot = interpreting(random_urdf(60 + request.param))
     q, v, tau = np.random.default_rng(request.param).normal(size=(3, robot.nv))
     return robot, q, v, tau
 

@@ -17,6 +17,7 @@ from dyn_service.model.tree import Tree
 from dyn_service.queries import Wrench
 from dyn_service.robot import Robot
 from tests.conftest import URDF
+from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.theory.test_newton_euler import GRAVITY, same
 
@@ -27,7 +28,7 @@ that are up to a hundred times the largest result, since velocities here are of 
 
 @pytest.fixture(scope="module", params=range(6))
 def state(request: pytest.FixtureRequest) -> tuple[Robot, np.ndarray, np.ndarray, np.ndarray, Wrench]:
-    robot = Robot.from_urdf(random_urdf(700 + request.param, movable=6, bushy=0.6))
+    robot = interpreting(random_urdf(700 + request.param, movable=6, bushy=0.6))
     rng = np.random.default_rng(request.param)
     q, v, a = rng.normal(size=(3, robot.nv))
     push = Wrench(robot.link_names[-1], *rng.normal(size=(3, 3)), frame="world")

@@ -14,6 +14,7 @@ from dyn_service.model.tree import Tree, weld
 from dyn_service.model.urdf import read_file, read_text
 from dyn_service.robot import Robot
 from tests.conftest import URDF
+from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 
 EXACT = 1e-12
@@ -38,7 +39,7 @@ def fig_2() -> tuple[Tree, np.ndarray]:
 @pytest.fixture(scope="module", params=range(8))
 def state(request: pytest.FixtureRequest) -> tuple[Robot, WorldEquations, np.ndarray, np.ndarray]:
     """A random robot, its equations at a random state with weight and wrenches, an acceleration, efforts."""
-    robot = Robot.from_urdf(random_urdf(40 + request.param))
+    robot = interpreting(random_urdf(40 + request.param))
     rng = np.random.default_rng(request.param)
     q, v, a = rng.normal(size=(3, robot.nv))
     wrenches = rng.normal(size=(len(robot.tree), 6))

@@ -14,6 +14,7 @@ from dyn_service.dynamics.influence import WorldEquations, nilpotency, phi, psi
 from dyn_service.errors import FailedPreconditionError, NotFoundError
 from dyn_service.robot import Robot
 from tests.conftest import ROBOTS, URDF
+from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.theory.test_newton_euler import GRAVITY, same, star
 
@@ -26,7 +27,7 @@ PRODUCTS = 1e-11
 
 @pytest.fixture(scope="module", params=range(6))
 def state(request: pytest.FixtureRequest) -> tuple[Robot, np.ndarray, np.ndarray, WorldEquations]:
-    robot = Robot.from_urdf(random_urdf(500 + request.param, movable=6, bushy=0.6))
+    robot = interpreting(random_urdf(500 + request.param, movable=6, bushy=0.6))
     q, v = np.random.default_rng(request.param).normal(size=(2, robot.nv))
     return robot, q, v, WorldEquations(robot.bodies.tree, q, v, GRAVITY)
 

@@ -14,6 +14,7 @@ from dyn_service.queries import Wrench
 from dyn_service.robot import Robot
 from dyn_service.sim.rheonomic import RheonomicRobot, forward_dynamics
 from tests.conftest import URDF
+from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.theory.test_newton_euler import GRAVITY, same
 
@@ -286,7 +287,7 @@ class TestRheonomicTrees:
     @pytest.mark.parametrize("seed", range(4))
     def test_partition_of_any_tree(self, seed: int) -> None:
         """M a + b = tau holds for all joints, with what was prescribed as it was."""
-        robot = Robot.from_urdf(random_urdf(200 + seed, movable=6))
+        robot = interpreting(random_urdf(200 + seed, movable=6))
         rng = np.random.default_rng(seed)
         q, v, tau = rng.normal(size=(3, 2, 5, 6))
         push = Wrench(robot.link_names[-1], force=(1.0, 2.0, 3.0))

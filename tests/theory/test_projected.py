@@ -7,6 +7,7 @@ import pytest
 
 from dyn_service.queries import Wrench
 from dyn_service.robot import Robot
+from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.theory.test_newton_euler import GRAVITY, same
 
@@ -19,7 +20,7 @@ def rate(function: object, h: float = 1e-4) -> np.ndarray:
 @pytest.fixture(scope="module", params=range(6))
 def state(request: pytest.FixtureRequest) -> tuple[Robot, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """A random branched robot with prismatic and fixed joints; q, v, a, tau."""
-    robot = Robot.from_urdf(random_urdf(80 + request.param))
+    robot = interpreting(random_urdf(80 + request.param))
     return robot, *np.random.default_rng(request.param).normal(size=(4, robot.nv))
 
 

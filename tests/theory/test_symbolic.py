@@ -15,6 +15,7 @@ from dyn_service.dynamics.symbolic import SymbolicEquations, equations_of_motion
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.robot import Robot
 from tests.conftest import ROOT, URDF
+from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 
 L, g = sympy.symbols("L g", positive=True)
@@ -90,7 +91,7 @@ SEEDS = range(904, 910)
 
 def test_sliders_hang_on_turning_bodies() -> None:
     """Or else nothing would see how a prismatic joint's place moves and what turning adds to its acceleration."""
-    trees = [Robot.from_urdf(random_urdf(seed, movable=3, bushy=0.6)).bodies.tree for seed in SEEDS]
+    trees = [interpreting(random_urdf(seed, movable=3, bushy=0.6)).bodies.tree for seed in SEEDS]
     pairs = {(tree.motion[p], tree.motion[i]) for tree in trees for i, p in enumerate(tree.parent) if p >= 0}
     assert pairs >= {("revolute", "prismatic"), ("prismatic", "revolute"), ("revolute", "revolute")}
 
@@ -99,7 +100,7 @@ def test_sliders_hang_on_turning_bodies() -> None:
 def test_with_numbers_it_is_the_kernel(seed: int) -> None:
     """Skew axes, prismatic joints, full inertias, branches, gravity in any direction: every parameter counts."""
     gravity = (1.0, -2.0, 3.0)
-    robot = Robot.from_urdf(random_urdf(seed, movable=3, bushy=0.6))
+    robot = interpreting(random_urdf(seed, movable=3, bushy=0.6))
     found = equations_of_motion(robot.bodies.tree, gravity=gravity, simplify=False)
     q, v = np.random.default_rng(seed).normal(size=(2, robot.nv))
     symbols = [*found.q, *found.v, *found.parameters]

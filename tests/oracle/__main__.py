@@ -1,0 +1,56 @@
+"""The long run: `python -m tests.oracle`, every query's machine code against Pinocchio on all robots, compiled.
+
+The gate interprets most of these kernels. Progress on the terminal, the table of docs/oracle.md on standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+from dyn_service.robot import Robot
+from tests.conftest import ROBOTS
+from tests.oracle.example_robots import SUPPORTED, path_of
+from tests.oracle.test_pinocchio import STATES, TREES, worst_errors
+from tests.random_robots import random_urdf
+
+
+def _one(task: tuple[str, str]) -> tuple[str, dict[str, float]]:
+    name, key = task
+    if name == "random trees":
+        return name, worst_errors(random_urdf(int(key)), Robot.from_urdf, seed=int(key))
+    path = path_of(key) if name == "example-robot-data" else next(p for p in ROBOTS if p.stem == key)
+    return name, worst_errors(path.read_text(), Robot.from_urdf)
+
+
+def main() -> None:
+    """Runs all robots and prints each group's worst share of what is allowed, query by query."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args()
+    tasks = [("our robots", path.stem) for path in ROBOTS]
+    tasks += [("example-robot-data", name) for name in SUPPORTED]
+    tasks += [("random trees", str(seed)) for seed in range(TREES)]
+    begun, worst, count = time.monotonic(), dict[str, dict[str, float]](), dict[str, int]()
+    with ProcessPoolExecutor(given.jobs) as pool:
+        for done, (group, shares) in enumerate(pool.map(_one, tasks, chunksize=2), start=1):
+            count[group] = count.get(group, 0) + 1
+            for query, share in shares.items():
+                into = worst.setdefault(group, {})
+                into[query] = max(share, into.get(query, 0.0))
+            if sys.stderr.isatty() or not done % 20:
+                print(f"{done} of {len(tasks)} robots, {time.monotonic() - begun:.0f} s", file=sys.stderr)
+    queries = list(next(iter(worst.values())))
+    print(f"{STATES} states of each robot; the worst error as a share of what is allowed\n")
+    print("| | robots | " + " | ".join(queries) + " |")
+    print("|---" * (len(queries) + 2) + "|")
+    for group, shares in worst.items():
+        print(f"| {group} | {count[group]} | " + " | ".join(f"{shares[query]:.2g}" for query in queries) + " |")
+    if any(share > 1.0 for shares in worst.values() for share in shares.values()):
+        raise SystemExit("a query is further off than allowed")
+
+
+if __name__ == "__main__":
+    main()

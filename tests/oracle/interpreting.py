@@ -1,0 +1,64 @@
+"""A robot whose kernels walk their graphs instead of being compiled: the same equations and frames.
+
+Compiling is most of what a test of the equations on hundreds of robots takes, and machine code does not depend on
+which robot it is for: some are compiled in the gate, all by `python -m tests.oracle`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dyn_service.kernels.certificate import Certificate
+from dyn_service.kernels.certify import certified
+from dyn_service.kernels.frames import as_given, simplest
+from dyn_service.kernels.graph import Graph, trace
+from dyn_service.kernels.library import KernelLibrary
+from dyn_service.kernels.signature import Signature
+from dyn_service.robot import Robot
+
+
+def interpreted(graph: Graph) -> Callable[..., Any]:
+    """A kernel that walks the graph, with leading axes as a gufunc has them."""
+    operands = graph.signature.inputs
+
+    def kernel(*inputs: Any) -> Any:
+        given = [np.asarray(x, dtype=float) for x in inputs]
+        pairs = list(zip(given, operands, strict=True))
+        lead = np.broadcast_shapes(*(x.shape[: x.ndim - len(operand.shape)] for x, operand in pairs))
+        flat = [np.broadcast_to(x, lead + operand.shape).reshape(-1, operand.size).T for x, operand in pairs]
+        found = graph.function(*flat)
+        outputs = found if isinstance(found, tuple | list) else [found]
+        shaped = [
+            np.array(x).T.reshape(lead + operand.shape)
+            for x, operand in zip(outputs, graph.signature.outputs, strict=True)
+        ]
+        return shaped[0] if len(shaped) == 1 else tuple(shaped)
+
+    return kernel
+
+
+class _Library(KernelLibrary):
+    certifying = True
+
+    def _load(self, signature: Signature) -> None:
+        return None
+
+    def _make(self, signature: Signature) -> tuple[Any, Certificate]:
+        if self.certifying:
+            kernel, certificate, _ = certified(self.links, signature, interpreted)
+            return kernel, certificate
+        tree = as_given(self.links) if signature.links else simplest(self.links)
+        return interpreted(trace(tree, signature)), Certificate(signature.name, "chosen frames", 0.0, 0)
+
+
+def interpreting(source: str | os.PathLike[str], *, certifying: bool = False) -> Robot:
+    """`Robot.from_urdf`, its kernels interpreted, and held against the tree as given or not."""
+    robot = Robot.from_urdf(source)
+    library = _Library(robot.tree)
+    library.certifying = certifying
+    robot._library = library
+    return robot
