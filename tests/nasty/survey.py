@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dyn_service.kernels.certify import certified, rounded_at_random
-from dyn_service.kernels.graph import Graph
+from dyn_service.kernels.frames import as_given as as_given_tree
+from dyn_service.kernels.graph import Graph, trace
 from dyn_service.queries import QUERIES
 from dyn_service.robot import Robot
 from dyn_service.wrenches import link_wrenches, on_bodies, on_links
@@ -25,8 +26,20 @@ QUICK = tuple(row.name for row in QUERIES.values() if hasattr(Expected, row.name
 LINKS = tuple(row.name for row in QUERIES.values() if hasattr(Expected, row.name) and row.links)
 """The queries on the tree as given, whose kernels can only be compiled wrongly."""
 
-ACTED = tuple(row.name for row in QUERIES.values() if "wrenches" in row.inputs and hasattr(Expected, row.name))
-"""The queries that take external wrenches: these have kernels of their own."""
+Asked = tuple[str, bool]
+"""A query, and whether external wrenches act: with them it has kernels of its own."""
+
+
+def _asked(queries: Sequence[str]) -> tuple[Asked, ...]:
+    """The queries without wrenches, then those that take some with them."""
+    return (*((q, False) for q in queries), *((q, True) for q in queries if "wrenches" in QUERIES[q].inputs))
+
+
+IN_FRAMES = _asked(QUICK)
+"""All that is asked in frames of our choice."""
+
+ON_LINKS = _asked(LINKS)
+"""All that is asked of the tree as given."""
 
 NOT_MEASURED = (
     "constraint_bases",  # no kernel: numbers of the file alone, orthonormal to rounding (tests of the constraints)
@@ -87,14 +100,9 @@ def case(xml: str, seed: int) -> Case:
     return Case(Robot.from_urdf(xml), exact, given, expected, acted)
 
 
-def of_graphs(xml: str, seed: int, queries: Iterable[str] = QUICK, acted: Iterable[str] = ()) -> list[Finding]:
-    """Findings of the queries in every method, and of `acted` with external wrenches."""
-    return [
-        finding
-        for wrenches, names in ((False, queries), (True, acted))
-        for query in names
-        for finding in _of_graphs(case(xml, seed), query, wrenches)
-    ]
+def of_graphs(xml: str, seed: int, asked: Iterable[Asked] = IN_FRAMES) -> list[Finding]:
+    """Findings of the queries in every method."""
+    return [finding for query, wrenches in asked for finding in _of_graphs(case(xml, seed), query, wrenches)]
 
 
 def _of_graphs(at: Case, query: str, wrenches: bool) -> Iterator[Finding]:
@@ -102,7 +110,12 @@ def _of_graphs(at: Case, query: str, wrenches: bool) -> Iterator[Finding]:
     expected = at.acted if wrenches else at.expected
     for method in row.kernels:
         signature = at.robot.signature(row, method, wrenches=wrenches)
-        kernel, certificate, as_given = certified(at.robot.tree, signature, interpreted)
+        if row.links:  # one form, and its graph is the function as given
+            as_given = trace(as_given_tree(at.robot.tree), signature)
+            kernel, refused = interpreted(as_given), None
+        else:
+            kernel, certificate, as_given = certified(at.robot.tree, signature, interpreted)
+            refused = certificate.refused
         inputs = [
             _pushed(at, row.links)
             if operand.name == "wrenches"
@@ -114,7 +127,7 @@ def _of_graphs(at: Case, query: str, wrenches: bool) -> Iterator[Finding]:
         runs = rounded_at_random(as_given.function, inputs)
         error = _worst(expected, query, method, names, answers)
         ways = [_worst(expected, query, method, names, [r[..., k] for r in runs]) for k in range(runs[0].shape[-1])]
-        yield Finding(query, method, error, max(ways), certificate.refused, wrenches)
+        yield Finding(query, method, error, max(ways), refused, wrenches)
 
 
 def _pushed(at: Case, links: bool) -> Array:
@@ -128,21 +141,24 @@ def _pushed(at: Case, links: bool) -> Array:
     return np.array(found)
 
 
-def of_kernels(
-    xml: str, seed: int, queries: Iterable[str], acted: Iterable[str] = ()
-) -> dict[tuple[str, str, bool], float]:
-    """Errors of the machine code, by query, method and whether external wrenches act, as a user asks for them."""
+def of_kernels(xml: str, seed: int, asked: Iterable[Asked]) -> dict[tuple[str, str, bool], float]:
+    """Errors of the machine code by query, method and whether external wrenches act, asked for as users ask.
+
+    Every kernel has a certificate that holds.
+    """
     at = case(xml, seed)
     found: dict[tuple[str, str, bool], float] = {}
-    for wrenches, names in ((False, queries), (True, acted)):
-        for query in names:
-            row = QUERIES[query]
-            for state, expected in zip(at.given, at.acted if wrenches else at.expected, strict=True):
-                inputs = {name: state[name] for name in row.inputs if wrenches or name != "wrenches"}
-                for method in row.kernels:
-                    answers = at.robot.evaluate(query, inputs, {row.selector: method} if row.selector else {})
-                    error = expected.error(query, method, answers)
-                    found[query, method, wrenches] = max(error, found.get((query, method, wrenches), 0.0))
+    for query, wrenches in asked:
+        row = QUERIES[query]
+        for state, expected in zip(at.given, at.acted if wrenches else at.expected, strict=True):
+            inputs = {name: state[name] for name in row.inputs if wrenches or name != "wrenches"}
+            for method in row.kernels:
+                answers = at.robot.evaluate(query, inputs, {row.selector: method} if row.selector else {})
+                error = expected.error(query, method, answers)
+                found[query, method, wrenches] = max(error, found.get((query, method, wrenches), 0.0))
+        for method in row.kernels:
+            certificate = at.robot.certificates[at.robot.signature(row, method, wrenches=wrenches).name]
+            assert certificate.holds, (seed, certificate)
     return found
 
 
