@@ -23,7 +23,7 @@ Answers = dict[str, Array]
 """Outputs by name."""
 
 Answer = tuple[str, Array, Any]
-"""How errors of an output count, its true value, and the scale they count on: a number, or an array beside the value."""
+"""How errors of an output count, its true value, and the scale they count on: a number, or an array like the value."""
 
 
 class Measured:
