@@ -18,7 +18,7 @@ from tests.nasty.survey import IN_FRAMES, LINKS, NOT_MEASURED, ON_LINKS, QUICK, 
 from tests.oracle.pinocchio_oracle import Oracle
 
 TREES = 200
-ALL_OF = 20
+ALL_OF = 22
 """Every so manyth tree goes through all queries."""
 
 GROUPS = 25
@@ -129,7 +129,7 @@ def test_reference_and_mujoco_agree() -> None:
     assert compared > 20
 
 
-TURNS = 4
+TURNS = 6
 TILTS = [10.0 ** (k / 2) for k in range(-24, -1)]
 
 
