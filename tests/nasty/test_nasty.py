@@ -18,7 +18,7 @@ from tests.nasty.survey import IN_FRAMES, LINKS, NOT_MEASURED, ON_LINKS, QUICK, 
 from tests.oracle.pinocchio_oracle import Oracle
 
 TREES = 200
-ALL_OF = 22
+ALL_OF = 40
 """Every so manyth tree goes through all queries."""
 
 GROUPS = 25
