@@ -12,8 +12,8 @@ however ill the state.
 scale: with d_i = sqrt(M_ii), what joint i moves in this state, d_i max_j |tau_j| / d_j for efforts and d_i d_j for the
 mass matrix: a finger's error is not hidden behind a shoulder, and what is zero by cancellation may be its rounding.
 Motions count by themselves, with 1 / d_i, and as the efforts they need, M (a' - a): a nearly singular M magnifies any
-error of theirs along one way, and behind it others hide. Of other outputs, an entry's own size over all states, times
-how large the answer is in this state beside that.
+error of theirs along one way, and behind it others hide. Of other outputs, the size of an entry's row (its body) over
+all states, times how large the answer is in this state beside that.
 
 Cost: one more trace, and some microseconds an operation; nothing when a kernel comes from the store. Source: random
 rounding is Monte Carlo arithmetic (D. S. Parker, 1997).
@@ -160,7 +160,7 @@ def _share(operand: Operand, answer: Array, runs: Array, M: Array) -> float:
     given, moved = runs[..., 0], _moved(M)
     apart, spread = answer - given, runs - given[..., None]
     if operand.kind == "plain":
-        return _beyond(apart, spread, _on_scale_of(np.abs(given).max(axis=0), given))
+        return _beyond(apart, spread, _on_scale_of(_by_row(np.abs(given).max(axis=0), operand), given))
     if operand.kind == "effort":
         square = len(operand.shape) == 2
         scale = np.einsum("si,sj->sij", moved, moved).reshape(given.shape) if square else _on_scale_of(moved, given)
@@ -170,6 +170,12 @@ def _share(operand: Operand, answer: Array, runs: Array, M: Array) -> float:
         _beyond(apart, spread, _on_scale_of(1.0 / np.maximum(moved, 1e-300), given)),
         _beyond(needed[..., 0], needed_spread, _on_scale_of(moved, needed_given[..., 0])),
     )
+
+
+def _by_row(sizes: Array, operand: Operand) -> Array:
+    """The largest size in each entry's row: an entry that is zero beside its body's others may be their rounding."""
+    rows = sizes.reshape(operand.shape[0], -1) if len(operand.shape) > 1 else sizes[:, None]
+    return np.broadcast_to(rows.max(axis=1, keepdims=True), rows.shape).reshape(-1)
 
 
 def _beyond(apart: Array, spread: Array, scale: Array) -> float:

@@ -25,7 +25,8 @@ class BodyInertia:
     """mass: kg. moment: (3,) kg m. about_origin: (3, 3) kg m^2. Both at the body's origin, in its axes.
 
     centre: centre of mass (3,) m, axes (3, 3) in which the inertia was given, and inertia about the centre in them
-    (3, 3) kg m^2, where the body was given so; None of sums. What is small there has lost digits about a far origin.
+    (3, 3) kg m^2, where the body was given so; None of differences. What is small there has lost digits about a far
+    origin.
     """
 
     mass: float
@@ -68,10 +69,23 @@ class BodyInertia:
         moment, p = rotation @ self.moment, skew(origin)
         cross = p @ skew(moment)
         about = rotation @ self.about_origin @ rotation.T - cross - cross.T - self.mass * p @ p
-        return BodyInertia(self.mass, moment + self.mass * origin, about)
+        centre = None
+        if self.centre is not None:
+            com, axes, inertia = self.centre
+            centre = (rotation @ com + origin, rotation @ axes, inertia)
+        return BodyInertia(self.mass, moment + self.mass * origin, about, centre)
 
     def __add__(self, other: BodyInertia) -> BodyInertia:
-        return BodyInertia(self.mass + other.mass, self.moment + other.moment, self.about_origin + other.about_origin)
+        mass, moment = self.mass + other.mass, self.moment + other.moment
+        centre = None
+        if self.centre is not None and other.centre is not None:
+            # About the common centre, not by way of the origin: there a small inertia keeps its digits.
+            com = (self.mass * self.com + other.mass * other.com) / mass if mass else 0 * self.com
+            about = sum(
+                part.about_com - part.mass * skew(part.com - com) @ skew(part.com - com) for part in (self, other)
+            )
+            centre = (com, np.eye(3), np.asarray(about))
+        return BodyInertia(mass, moment, self.about_origin + other.about_origin, centre)
 
     def __sub__(self, other: BodyInertia) -> BodyInertia:
         return BodyInertia(self.mass - other.mass, self.moment - other.moment, self.about_origin - other.about_origin)

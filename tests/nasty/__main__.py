@@ -1,7 +1,7 @@
 """The long run: `python -m tests.nasty --trees 5000`, the worst error of every query and what certificates refused.
 
 Every tree goes through inverse dynamics, forward dynamics and the mass matrix, and one other query in turn; with
-`--all` through every query, which takes four times as long. Two processes by default; progress on the terminal, the
+`--all` through every query, which takes eight times as long. Two processes by default; progress on the terminal, the
 table of docs/nasty.md on standard output.
 """
 
@@ -14,16 +14,17 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.nasty.robots import nasty_urdf
-from tests.nasty.survey import QUICK, Finding, of_graphs
+from tests.nasty.survey import IN_FRAMES, ON_LINKS, Finding, of_graphs
 
-_MAIN = ("inverse_dynamics", "forward_dynamics", "mass_matrix")
-_OTHERS = tuple(query for query in QUICK if query not in _MAIN)
+_ALL = (*IN_FRAMES, *ON_LINKS)
+_MAIN = (("inverse_dynamics", False), ("forward_dynamics", False), ("mass_matrix", False))
+_OTHERS = tuple(asked for asked in _ALL if asked not in _MAIN)
 
 
 def _one(task: tuple[int, int, bool]) -> tuple[int, list[Finding]]:
     seed, most, all_queries = task
-    queries = QUICK if all_queries else (*_MAIN, _OTHERS[seed % len(_OTHERS)])
-    return seed, of_graphs(nasty_urdf(seed, most=most), seed, queries)
+    asked = _ALL if all_queries else (*_MAIN, _OTHERS[seed % len(_OTHERS)])
+    return seed, of_graphs(nasty_urdf(seed, most=most), seed, asked)
 
 
 def table(found: dict[int, list[Finding]]) -> Iterator[str]:
@@ -33,7 +34,8 @@ def table(found: dict[int, list[Finding]]) -> Iterator[str]:
     rows: dict[tuple[str, str], list[tuple[int, Finding]]] = {}
     for seed, findings in found.items():
         for finding in findings:
-            rows.setdefault((finding.query, finding.method), []).append((seed, finding))
+            method = ", ".join(part for part in (finding.method, "wrenches" if finding.acted else "") if part)
+            rows.setdefault((finding.query, method), []).append((seed, finding))
     for (query, method), entries in rows.items():
         seed, worst = max(entries, key=lambda entry: entry[1].ratio)
         refused = sum(finding.refused is not None for _, finding in entries)

@@ -211,12 +211,17 @@ class State:
         return self.along(self.forces(a, gravity, wrenches))
 
     @cached_property
+    def composite(self) -> list[arb_mat]:
+        """The inertia of each link and all that hangs on it, its joints held."""
+        found = list(self.robot.inertia)
+        for i in range(len(found) - 1, 0, -1):
+            parent = self.robot.parent[i]
+            found[parent] = found[parent] + self.X[i].transpose() * found[i] * self.X[i]
+        return found
+
+    @cached_property
     def mass_matrix(self) -> arb_mat:
-        robot = self.robot
-        composite = list(robot.inertia)
-        for i in range(len(composite) - 1, 0, -1):
-            parent = robot.parent[i]
-            composite[parent] = composite[parent] + self.X[i].transpose() * composite[i] * self.X[i]
+        robot, composite = self.robot, self.composite
         M = [[arb(0)] * robot.nv for _ in range(robot.nv)]
         for i, S in enumerate(robot.subspace):
             if S is None:
