@@ -315,7 +315,9 @@ class RobotQueries(ABC):
         """Joint efforts that hold the robot still at `q`: g(q)."""
         raise NotImplementedError
 
-    @query(equation="Newton-Euler (15), (18a), (20)", kernel="constraint.constraint_forces", links=True, inverts=True)
+    @query(
+        equation="Newton-Euler (15), (18a), (20)", kernel="constraint.constraint_forces", bodies="links", inverts=True
+    )
     def constraint_forces(
         self,
         q: Position,
@@ -363,13 +365,17 @@ class RobotQueries(ABC):
         raise NotImplementedError
 
     @query(
-        equation="forward kinematics: R_WL and p_WL from parent to child", kernel="kinematics.link_poses", links=True
+        equation="forward kinematics: R_WL and p_WL from parent to child",
+        kernel="kinematics.link_poses",
+        bodies="links",
     )
     def link_poses(self, q: Position) -> LinkPoses:
         """Orientation and position of every link in the world."""
         raise NotImplementedError
 
-    @query(equation="Newton-Euler (4)-(8), (13), (15)", kernel="newton_euler.link_motion", links=True, control=False)
+    @query(
+        equation="Newton-Euler (4)-(8), (13), (15)", kernel="newton_euler.link_motion", bodies="links", control=False
+    )
     def link_motion(
         self,
         q: Position,
@@ -386,7 +392,9 @@ class RobotQueries(ABC):
         """
         raise NotImplementedError
 
-    @query(equation="Newton-Euler (19b)", kernel="articulated.branch_inertias", links=True, control=False, inverts=True)
+    @query(
+        equation="Newton-Euler (19b)", kernel="articulated.branch_inertias", bodies="links", control=False, inverts=True
+    )
     def branch_inertias(self, q: Position) -> BranchInertias:
         """What the O(N) solution (19b) is made of: J_i, R_i, K_i, beta_i at every movable joint."""
         raise NotImplementedError
@@ -403,7 +411,7 @@ class RobotQueries(ABC):
     @query(
         equation="Newton-Euler Def. 1, (P3); D of (4), beta of (19b)",
         kernel={"D": "operators.influence_operators", "beta": "operators.yielding_operators"},
-        links=True,
+        bodies="moving",
         control=False,
         inverts=("beta",),
     )
@@ -420,7 +428,7 @@ class RobotQueries(ABC):
     @query(
         equation="Newton-Euler (1)-(17): D, G, S, A, A-bar, M, M-bar, B, B-bar",
         kernel="operators.newton_euler_blocks",
-        links=True,
+        bodies="moving",
         control=False,
     )
     def newton_euler_blocks(
@@ -432,7 +440,7 @@ class RobotQueries(ABC):
     @query(
         equation="Newton-Euler (18c) by 'Computing System Mass Matrix', steps 1 to 3",
         kernel="operators.mass_matrix_steps",
-        links=True,
+        bodies="moving",
         control=False,
     )
     def mass_matrix_steps(self, q: Position, *, frame: Literal["body", "world"] = "body") -> MassMatrixSteps:
@@ -466,12 +474,12 @@ class RobotQueries(ABC):
         """Rates of the generalised momenta under the efforts `tau`, for revolute and prismatic joints."""
         raise NotImplementedError
 
-    @query(equation="Hamilton (P.1a)-(P.1c), (P.2)", kernel="hamilton.system_momentum", links=True, control=False)
+    @query(equation="Hamilton (P.1a)-(P.1c), (P.2)", kernel="hamilton.system_momentum", bodies="links", control=False)
     def system_momentum(self, q: Position, v: Velocity, *, frame: Literal["body", "world"] = "body") -> SystemMomentum:
         """Momentum, mass and centre of mass of every branch: a link and all that hangs on it."""
         raise NotImplementedError
 
-    @query(equation="Hamilton (P.1d)-(P.1g)", kernel="hamilton.system_momentum_rate", links=True, control=False)
+    @query(equation="Hamilton (P.1d)-(P.1g)", kernel="hamilton.system_momentum_rate", bodies="links", control=False)
     def system_momentum_rate(
         self,
         q: Position,
@@ -485,12 +493,12 @@ class RobotQueries(ABC):
         """How every branch's momentum and centre of mass change, and the loads that make them change."""
         raise NotImplementedError
 
-    @query(equation="Hamilton (4), (6), (7)", kernel="hamilton.energy", links=True, control=False)
+    @query(equation="Hamilton (4), (6), (7)", kernel="hamilton.energy", bodies="links", control=False)
     def energy(self, q: Position, v: Velocity, *, gravity: Gravity = None) -> Energy:
         """Kinetic and potential energy, and their sum."""
         raise NotImplementedError
 
-    @query(equation="Hamilton (3), (11)", kernel="hamilton.hamiltonian", links=True, control=False, inverts=True)
+    @query(equation="Hamilton (3), (11)", kernel="hamilton.hamiltonian", bodies="links", control=False, inverts=True)
     def hamiltonian(self, q: Position, p: Momentum, *, gravity: Gravity = None) -> Hamiltonian:
         """The Hamiltonian H(q, p) and its kinetic and potential parts."""
         raise NotImplementedError
@@ -506,12 +514,12 @@ class RobotQueries(ABC):
         """The equation of motion term by term, M a = C + G + Q + E, summed over bodies by their Jacobians."""
         raise NotImplementedError
 
-    @query(equation="Projected Newton-Euler 5.2, 5.6", kernel="projected.jacobians", links=True, control=False)
+    @query(equation="Projected Newton-Euler 5.2, 5.6", kernel="projected.jacobians", bodies="links", control=False)
     def jacobians(self, q: Position) -> Jacobians:
         """Jacobians of every link: of its centre of mass, J_S, and of its rotation, J_R, in link axes."""
         raise NotImplementedError
 
-    @query(equation="Projected Newton-Euler 5.6", kernel="projected.bias_accelerations", links=True, control=False)
+    @query(equation="Projected Newton-Euler 5.6", kernel="projected.bias_accelerations", bodies="links", control=False)
     def bias_accelerations(self, q: Position, v: Velocity) -> BiasAccelerations:
         """What is left of every link's accelerations at zero joint accelerations, in link axes."""
         raise NotImplementedError
@@ -519,7 +527,7 @@ class RobotQueries(ABC):
     @query(
         equation="Newton/Euler recursion: omega, omega-dot, v-dot outward; f, eta inward",
         kernel="body_frame.recursion",
-        links=True,
+        bodies="links",
         control=False,
     )
     def body_recursion(

@@ -21,6 +21,12 @@ matrix, which scale with what each joint moves; a length of time; or nothing of 
 """
 
 
+Bodies = Literal["links", "moving", "chosen"]
+"""What the bodies of a kernel's tree are: one per link, fixed joints included; one per movable joint, in the axes of
+that joint's child link; or the same in whichever frames cost least, which an answer must not depend on.
+"""
+
+
 @dataclass(frozen=True)
 class Spec:
     """An input or output: its core shape in dimension symbols, unit, a line of text, and its kind.
@@ -70,7 +76,7 @@ class Query:
 
     inputs, outputs: by name. optional: the inputs that may be left out. labels: outputs that are lists of names.
     kernels: the function under `dynamics/`, as `module.function`, per choice of `selector` (key "": there is none).
-    links: the kernel's bodies are the links, fixed joints included; else only what moves.
+    bodies: what the bodies of its kernels' tree are.
     control: control loops ask it, so its kernels are made before they do. inverts: the kernels' choices that need the
     mass matrix's inverse.
     declared, passed: the method's parameters as they stand in a `def`, and in a call that hands them on.
@@ -85,7 +91,7 @@ class Query:
     outputs: Mapping[str, Spec]
     labels: Mapping[str, Names]
     kernels: Mapping[str, str]
-    links: bool
+    bodies: Bodies
     control: bool
     inverts: frozenset[str]
     result_type: type[Any] | None
@@ -96,6 +102,11 @@ class Query:
     def selector(self) -> str | None:
         """The option that chooses among the kernels; None where there is one kernel."""
         return next((o.name for o in self.options.values() if o.choices == tuple(self.kernels)), None)
+
+    @property
+    def links(self) -> bool:
+        """Whether the bodies of its kernels' tree are the links."""
+        return self.bodies == "links"
 
     @property
     def constant(self) -> bool:
@@ -121,7 +132,7 @@ def query(
     *,
     equation: str,
     kernel: str | Mapping[str, str],
-    links: bool = False,
+    bodies: Bodies = "chosen",
     control: bool = True,
     inverts: bool | tuple[str, ...] = False,
 ) -> Callable[[_F], _F]:
@@ -130,7 +141,7 @@ def query(
     Args:
         equation: Where the answer comes from: document and equation numbers.
         kernel: `module.function` under `dynamics/`, or one per choice of an option, its default first.
-        links: The function needs one body per link, fixed joints included.
+        bodies: What the bodies of the tree are that the function takes.
         control: Control loops ask it: its kernels are made ahead of time by `prepare`.
         inverts: It needs the inverse of the mass matrix, and has no answer where a massless branch moves. Or the
             choices of kernel of which this is so.
@@ -139,7 +150,7 @@ def query(
     def declare(method: _F) -> _F:
         kernels = {"": kernel} if isinstance(kernel, str) else dict(kernel)
         inverting = frozenset(kernels if inverts is True else inverts or ())
-        row = _row(method, equation, kernels, links, control, inverting)
+        row = _row(method, equation, kernels, bodies, control, inverting)
         _ROWS[row.name] = row
         inputs = ", ".join(f"{n!r}: {n}" for n in row.inputs)
         options = ", ".join(f"{n!r}: {n}" for n in row.options)
@@ -160,7 +171,7 @@ def _row(
     method: Callable[..., Any],
     equation: str,
     kernels: Mapping[str, str],
-    links: bool,
+    bodies: Bodies,
     control: bool,
     inverts: frozenset[str],
 ) -> Query:
@@ -208,7 +219,7 @@ def _row(
         outputs=MappingProxyType(outputs),
         labels=MappingProxyType(labels),
         kernels=MappingProxyType(dict(kernels)),
-        links=links,
+        bodies=bodies,
         control=control,
         inverts=inverts,
         result_type=result_type,

@@ -5,7 +5,7 @@
     J = Psi_D G,   Q = M J,   script-M = J^T Q                       (18c), 'Computing System Mass Matrix'
 
 with A = D, (4), or A = beta, (19b). The bodies are the document's: what moves with one joint is one body, whatever is
-fixed to it, and stands in the axes of that joint's child link. So the functions take the tree of links and weld it.
+fixed to it, and stands in the axes of that joint's child link.
 Each works with the same D, G, M and the same sweeps as the kernels that never form a matrix; only here are they
 multiplied out. Cost: O(N d) blocks with d the depth; step 3 is O(N^2 d). Source: Newton-Euler document.
 """
@@ -24,22 +24,20 @@ from dyn_service.dynamics.newton_euler import inertias, velocities, velocity_loa
 from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join
 from dyn_service.dynamics.sweeps import Stack, outward
 from dyn_service.model.inertia import skew
-from dyn_service.model.tree import Tree, weld
+from dyn_service.model.tree import Tree
 
 _SIX = ca.DM.eye(6)
 
 
 def influence_operators(tree: Tree, q: Mat) -> dict[str, Mat]:
     """Phi_D and Psi_D: `phi` (nv, 6, 6), and `psi` (na, 6, 6) at `topology.pairs`."""
-    moving = weld(tree).tree
-    return _operators(moving, influences(moving, q))
+    return _operators(tree, influences(tree, q))
 
 
 def yielding_operators(tree: Tree, q: Mat) -> dict[str, Mat]:
     """Phi_beta and Psi_beta, as `influence_operators`."""
-    moving = weld(tree).tree
-    D, G, M = influences(moving, q), free_axes(moving), inertias(moving)
-    return _operators(moving, branches(moving, D, G, M).beta)
+    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    return _operators(tree, branches(tree, D, G, M).beta)
 
 
 def _operators(tree: Tree, A: Sequence[Any]) -> dict[str, Mat]:
@@ -54,40 +52,38 @@ def _operators(tree: Tree, A: Sequence[Any]) -> dict[str, Mat]:
 
 def mass_matrix_steps(tree: Tree, q: Mat) -> dict[str, Mat]:
     """J (nv, 6, nv), Q (nv, 6, nv) and their product (nv, nv): the document's three steps, all columns at once."""
-    moving = weld(tree).tree
-    D, M = influences(moving, q), inertias(moving)
-    columns = ca.horzsplit(ca.DM.eye(moving.nv), 1)
-    G = [axis @ columns[k].T for axis, k in zip(free_axes(moving), moving.dof, strict=True)]  # rows of blocks, (6, nv)
-    J = outward(moving, D, G)  # 1
+    D, M = influences(tree, q), inertias(tree)
+    columns = ca.horzsplit(ca.DM.eye(tree.nv), 1)
+    G = [axis @ columns[k].T for axis, k in zip(free_axes(tree), tree.dof, strict=True)]  # rows of blocks, (6, nv)
+    J = outward(tree, D, G)  # 1
     Q = M @ J  # 2
-    product = ca.SX(moving.nv, moving.nv)
+    product = ca.SX(tree.nv, tree.nv)
     for J_i, Q_i in zip(J, Q, strict=True):  # 3
         product = product + J_i.T @ Q_i
     return {"jacobian": _stacked(J), "momenta": _stacked(Q), "mass_matrix": ca.densify(product)}
 
 
 def newton_euler_blocks(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
-    """D, G, S, A, A-bar, M, M-bar, B and B-bar of (1)-(17), one per moving body in its own axes."""
-    moving = weld(tree).tree
-    D, G, M = influences(moving, q), free_axes(moving), inertias(moving)
-    V = velocities(moving, D, G, v)
+    """D, G, S, A, A-bar, M, M-bar, B and B-bar of (1)-(17), one per body in its own axes."""
+    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    V = velocities(tree, D, G, v)
     omega = [angular(V_i) for V_i in V]
-    centre = [constant(body.com) for body in moving.inertia]
-    about = [constant(body.about_com) for body in moving.inertia]
+    centre = [constant(body.com) for body in tree.inertia]
+    about = [constant(body.about_com) for body in tree.inertia]
     none = ca.DM(3, 1)
     blocks = {
-        "influence": Stack(ca.DM(6, 6) if p < 0 else D[i] @ _SIX for i, p in enumerate(moving.parent)),
+        "influence": Stack(ca.DM(6, 6) if p < 0 else D[i] @ _SIX for i, p in enumerate(tree.parent)),
         "free_axis": G,
         "centre_lever": Stack(
-            constant(np.block([[np.eye(3), np.zeros((3, 3))], [-skew(body.com), np.eye(3)]])) for body in moving.inertia
+            constant(np.block([[np.eye(3), np.zeros((3, 3))], [-skew(body.com), np.eye(3)]])) for body in tree.inertia
         ),
-        "velocity_products": velocity_products(moving, D, G, V, v),
+        "velocity_products": velocity_products(tree, D, G, V, v),
         "centre_velocity_products": Stack(
             join(none, cross(w, cross(w, s))) for w, s in zip(omega, centre, strict=True)
         ),
         "inertia": Stack(M_i @ _SIX for M_i in M),
         "centre_inertia": Stack(
-            ca.diagcat(I, body.mass * ca.DM.eye(3)) for I, body in zip(about, moving.inertia, strict=True)
+            ca.diagcat(I, body.mass * ca.DM.eye(3)) for I, body in zip(about, tree.inertia, strict=True)
         ),
         "velocity_loads": velocity_loads(M, V),
         "centre_velocity_loads": Stack(join(cross(w, I @ w), none) for w, I in zip(omega, about, strict=True)),

@@ -75,8 +75,8 @@ def certified(links: Tree, signature: Signature, build: Callable[[Graph], Kernel
         signature: Which kernel.
         build: Makes a kernel from a graph: arrays (states, ...) in, an array or a tuple of arrays (states, ...) out.
     """
-    if signature.links:
-        given = trace(frames.as_given(links), signature)
+    if signature.bodies != "chosen":
+        given = trace(frames.kernel_tree(links, signature.bodies), signature)
         kernel = build(given)
         return kernel, Certificate(signature.name, "link frames", *difference(kernel, given, links)), given
     tree = frames.welded(links)

@@ -34,6 +34,7 @@ from dyn_service.dynamics.spatial import Influence, Mat, constant
 from dyn_service.model.description import Matrix, Vector
 from dyn_service.model.inertia import BodyInertia
 from dyn_service.model.tree import Tree, weld
+from dyn_service.table import Bodies
 
 _DIGITS = 50
 """Of the decimals: three times those of doubles, so that no cancellation between two of them shows."""
@@ -78,6 +79,13 @@ class KernelTree:
 def as_given(tree: Tree) -> KernelTree:
     """The tree as it is: link frames, every body's own inertia."""
     return KernelTree(tree, (np.eye(3),) * len(tree), (np.zeros(3),) * len(tree))
+
+
+def kernel_tree(links: Tree, bodies: Bodies) -> KernelTree:
+    """The tree that a kernel is traced on, from that of one body per link."""
+    if bodies == "links":
+        return as_given(links)
+    return welded(links) if bodies == "moving" else simplest(links)
 
 
 @lru_cache(maxsize=4)
@@ -255,7 +263,9 @@ def _rounded(tree: Tree, whole: Iterable[BodyInertia], lengths: Iterable[Decimal
     def inertia(body: BodyInertia, of: BodyInertia) -> BodyInertia:
         turning = Decimal(np.abs(np.diag(of.about_origin)).sum())
         moment = (turning * abs(Decimal(of.mass))).sqrt()
-        return BodyInertia(float(body.mass), _double(body.moment, moment), _double(body.about_origin, turning))
+        about = _double(body.about_com, Decimal(np.abs(np.diag(body.about_com)).sum()))
+        centre = (_double(body.com, _length(body.com)), np.eye(3), about)
+        return BodyInertia(float(body.mass), _double(body.moment, moment), _double(body.about_origin, turning), centre)
 
     return replace(
         tree,

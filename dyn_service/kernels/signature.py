@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dyn_service.queries import Query
-from dyn_service.table import Kind
+from dyn_service.table import Bodies, Kind
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Signature:
-    """function: `module.function` under `dynamics/`. links: the tree has one body per link, else one per moving body.
+    """function: `module.function` under `dynamics/`. bodies: what the bodies of the tree are.
 
     An input without entries (`q` of a robot that cannot move), which NumPy does not take, is padded to one that is
     ignored; `padded` names these, with the number of their core axes.
@@ -34,7 +34,7 @@ class Signature:
 
     name: str
     function: str
-    links: bool
+    bodies: Bodies
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     padded: Mapping[str, int]
@@ -66,7 +66,7 @@ def signature_of(query: Query, method: str, sizes: Mapping[str, int], *, wrenche
     return Signature(
         name,
         query.kernels[method],
-        query.links,
+        query.bodies,
         inputs=tuple(operand if operand.size else replace(operand, shape=(1,)) for operand in inputs),
         outputs=outputs,
         padded={operand.name: len(operand.shape) for operand in inputs if not operand.size},

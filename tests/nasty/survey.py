@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dyn_service.kernels.certify import certified, rounded_at_random
-from dyn_service.kernels.frames import as_given as as_given_tree
+from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import trace
 from dyn_service.queries import QUERIES
 from dyn_service.robot import Robot
@@ -21,10 +21,10 @@ from tests.nasty.measure import Expected, states
 from tests.nasty.reference import Array, ExactRobot
 from tests.oracle.interpreting import interpreted
 
-QUICK = tuple(row.name for row in QUERIES.values() if hasattr(Expected, row.name) and not row.links)
+QUICK = tuple(row.name for row in QUERIES.values() if hasattr(Expected, row.name) and row.bodies == "chosen")
 """The queries whose kernels are made in frames of our choice."""
 
-LINKS = tuple(row.name for row in QUERIES.values() if hasattr(Expected, row.name) and row.links)
+LINKS = tuple(row.name for row in QUERIES.values() if hasattr(Expected, row.name) and row.bodies != "chosen")
 """The queries on the tree as given, whose kernels can only be compiled wrongly."""
 
 Asked = tuple[str, bool]
@@ -97,8 +97,8 @@ def _of_graphs(at: Case, query: str, wrenches: bool) -> Iterator[Finding]:
     expected = at.acted if wrenches else at.expected
     for method in row.kernels:
         signature = at.robot.signature(row, method, wrenches=wrenches)
-        if row.links:  # one form, and its graph is the function as given
-            as_given = trace(as_given_tree(at.robot.tree), signature)
+        if row.bodies != "chosen":  # one form, and its graph is the function as given
+            as_given = trace(kernel_tree(at.robot.tree, row.bodies), signature)
             kernel, refused = interpreted(as_given), None
         else:
             kernel, certificate, as_given = certified(at.robot.tree, signature, interpreted)
@@ -147,7 +147,7 @@ def of_kernels(xml: str, seed: int, asked: Iterable[Asked]) -> dict[tuple[str, s
                 found[query, method, wrenches] = max(error, found.get((query, method, wrenches), 0.0))
         for method in row.kernels:
             certificate = at.robot.certificates[at.robot.signature(row, method, wrenches=wrenches).name]
-            assert certificate.holds or row.links, (seed, certificate)
+            assert certificate.holds or row.bodies != "chosen", (seed, certificate)
     return found
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.certify import certified
-from dyn_service.kernels.frames import as_given, simplest
+from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature
@@ -51,7 +51,7 @@ class _Library(KernelLibrary):
         if self.certifying:
             kernel, certificate, _ = certified(self.links, signature, interpreted)
             return kernel, certificate
-        tree = as_given(self.links) if signature.links else simplest(self.links)
+        tree = kernel_tree(self.links, signature.bodies)
         return interpreted(trace(tree, signature)), Certificate(signature.name, "chosen frames", 0.0, 0)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from dyn_service.errors import PermissionDeniedError
 from dyn_service.kernels import store
-from dyn_service.kernels.frames import KernelTree, as_given, simplest
+from dyn_service.kernels.frames import KernelTree, kernel_tree, simplest
 from dyn_service.kernels.graph import trace
 from dyn_service.kernels.gufunc import make_gufunc
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host
@@ -59,7 +59,7 @@ def test_angles_without_a_sine_give_nan_and_no_warning(turn: Robot, angle: float
 
 def model_of(robot: Robot, row: Query) -> KernelTree:
     """The tree a kernel is traced on."""
-    return as_given(robot.tree) if row.links else simplest(robot.tree)
+    return kernel_tree(robot.tree, row.bodies)
 
 
 OPERATIONS = {
