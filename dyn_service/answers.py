@@ -33,7 +33,14 @@ class ConstraintForces:
         Array,
         Spec(("nj", 6), "N m, N", "[torque; force] that the parent link exerts on the child link", turned=True),
     ]
-    actuation: Annotated[Array, Spec(("nj",), "N m | N", "the wrench's part along the free axis; 0 at fixed joints")]
+    actuation: Annotated[
+        Array,
+        Spec(
+            ("nj",),
+            "N m | N",
+            "the wrench's part along the free axis; 0 at fixed joints, of several the length",
+        ),
+    ]
     constraint: Annotated[
         Array, Spec(("nj", 6), "N m, N", "the rest of the wrench: the load on bearings or guides", turned=True)
     ]
@@ -88,10 +95,12 @@ class BranchInertias:
     """The factors of the inverse mass matrix, (19b). Row k belongs to the movable joint `joints[k]`, in its axes."""
 
     joints: tuple[str, ...]
-    inertia: Annotated[Array, Spec(("nv", 6, 6), "kg m^2, kg m, kg", "J: the branch's inertia, its joints yielding")]
-    resistance: Annotated[Array, Spec(("nv",), "kg m^2 | kg", "R = G^T J G: what the joint meets")]
-    gain: Annotated[Array, Spec(("nv", 6), "1, m, 1/m", "K = J G / R")]
-    influence: Annotated[Array, Spec(("nv", 6, 6), "1, m", "beta = (e - G K^T) D: from the parent, joint yielding")]
+    inertia: Annotated[Array, Spec(("nm", 6, 6), "kg m^2, kg m, kg", "J: the branch's inertia, its joints yielding")]
+    resistance: Annotated[
+        Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "R = G^T J G: what each joint meets; zero between joints")
+    ]
+    gain: Annotated[Array, Spec(("nv", 6), "1, m, 1/m", "K = J G R^-1, a row per entry of v")]
+    influence: Annotated[Array, Spec(("nm", 6, 6), "1, m", "beta = (e - G K^T) D: from the parent, joint yielding")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,13 +153,13 @@ class InfluenceOperators:
 
     joints: tuple[str, ...]
     parents: Annotated[
-        tuple[str, ...], Names("nv", "parent", 'the joint of the body that carries the row\'s; "" is the world')
+        tuple[str, ...], Names("nm", "parent", 'the joint of the body that carries the row\'s; "" is the world')
     ]
     rows: Annotated[tuple[str, ...], Names("na", "row", "the rows of `psi`")]
     columns: Annotated[tuple[str, ...], Names("na", "column", "the columns of `psi`: the row's joint, or one inboard")]
     phi: Annotated[
         Array,
-        Spec(("nv", 6, 6), "1, m", "A_i, from the parent; 0 where it is the world", turned=("row", "parent")),
+        Spec(("nm", 6, 6), "1, m", "A_i, from the parent; 0 where it is the world", turned=("row", "parent")),
     ]
     psi: Annotated[
         Array, Spec(("na", 6, 6), "1, m", "A_i A_ip .. down to below j; e for j = i", turned=("row", "column"))
@@ -184,20 +193,20 @@ class NewtonEulerBlocks:
 
     joints: tuple[str, ...]
     influence: Annotated[
-        Array, Spec(("nv", 6, 6), "1, m", "D, (4); 0 where the parent is the world", turned=("row", "parent"))
+        Array, Spec(("nm", 6, 6), "1, m", "D, (4); 0 where the parent is the world", turned=("row", "parent"))
     ]
-    free_axis: Annotated[Array, Spec(("nv", 6), "1", "G, (4)", turned=True)]
-    centre_lever: Annotated[Array, Spec(("nv", 6, 6), "1, m", "S, (1): to the centre of mass", turned=("row", "row"))]
-    velocity_products: Annotated[Array, Spec(("nv", 6), "rad/s^2, m/s^2", "A, (5a)", turned=True)]
-    centre_velocity_products: Annotated[Array, Spec(("nv", 6), "rad/s^2, m/s^2", "A-bar, (2)", turned=True)]
+    free_axis: Annotated[Array, Spec(("nv", 6), "1", "G, (4), a row per entry of v", turned=True)]
+    centre_lever: Annotated[Array, Spec(("nm", 6, 6), "1, m", "S, (1): to the centre of mass", turned=("row", "row"))]
+    velocity_products: Annotated[Array, Spec(("nm", 6), "rad/s^2, m/s^2", "A, (5a)", turned=True)]
+    centre_velocity_products: Annotated[Array, Spec(("nm", 6), "rad/s^2, m/s^2", "A-bar, (2)", turned=True)]
     inertia: Annotated[
-        Array, Spec(("nv", 6, 6), "kg m^2, kg m, kg", "M, (16), about the joint's origin", turned=("row", "row"))
+        Array, Spec(("nm", 6, 6), "kg m^2, kg m, kg", "M, (16), about the joint's origin", turned=("row", "row"))
     ]
     centre_inertia: Annotated[
-        Array, Spec(("nv", 6, 6), "kg m^2, kg", "M-bar, (11), about the centre of mass", turned=("row", "row"))
+        Array, Spec(("nm", 6, 6), "kg m^2, kg", "M-bar, (11), about the centre of mass", turned=("row", "row"))
     ]
-    velocity_loads: Annotated[Array, Spec(("nv", 6), "N m, N", "B, (17), about the joint's origin", turned=True)]
-    centre_velocity_loads: Annotated[Array, Spec(("nv", 6), "N m, N", "B-bar, (11), about the centre", turned=True)]
+    velocity_loads: Annotated[Array, Spec(("nm", 6), "N m, N", "B, (17), about the joint's origin", turned=True)]
+    centre_velocity_loads: Annotated[Array, Spec(("nm", 6), "N m, N", "B-bar, (11), about the centre", turned=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,10 +215,10 @@ class MassMatrixSteps:
 
     joints: tuple[str, ...]
     jacobian: Annotated[
-        Array, Spec(("nv", 6, "nv"), "1, m", "J = Psi_D G: joint rates to velocities", turned=("row", ""))
+        Array, Spec(("nm", 6, "nv"), "1, m", "J = Psi_D G: joint rates to velocities", turned=("row", ""))
     ]
     momenta: Annotated[
-        Array, Spec(("nv", 6, "nv"), "kg m^2, kg m, kg", "Q = M J: joint rates to momenta", turned=("row", ""))
+        Array, Spec(("nm", 6, "nv"), "kg m^2, kg m, kg", "Q = M J: joint rates to momenta", turned=("row", ""))
     ]
     mass_matrix: Annotated[Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "J^T Q", kind="effort")]
 

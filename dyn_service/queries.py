@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from numpy.typing import ArrayLike
 
@@ -47,6 +47,9 @@ from dyn_service.answers import (
 )
 from dyn_service.prescribed import GivenMotion
 from dyn_service.table import QUERIES, Option, Query, Spec, query
+
+if TYPE_CHECKING:
+    from dyn_service.model.configuration import Configuration
 
 __all__ = [
     "DEFAULT_GRAVITY",
@@ -113,12 +116,19 @@ Effort = Annotated[
 ]
 Momentum = Annotated[ArrayLike, Spec(("nv",), "N m s | N s", "generalised momenta", kind="effort")]
 Step = Annotated[ArrayLike, Spec((1,), "s", "length of the step", scalar=True, kind="duration")]
-Gravity = Annotated[ArrayLike | None, Spec((3,), "m/s^2", "acceleration of gravity, world axes; None is (0, 0, -9.81)")]
-Wrenches = Annotated[
-    Wrench | Sequence[Wrench] | None, Spec(("nb", 6), "N m, N", "external wrenches on links, see `Wrench`")
+Gravity = Annotated[
+    ArrayLike | None, Spec((3,), "m/s^2", "acceleration of gravity, world axes; None is (0, 0, -9.81)", kind="gravity")
 ]
-PositionGain = Annotated[ArrayLike, Spec(("nv",), "1/s^2", "position gain, a number or one per joint", scalar=True)]
-VelocityGain = Annotated[ArrayLike, Spec(("nv",), "1/s", "velocity gain, a number or one per joint", scalar=True)]
+Wrenches = Annotated[
+    Wrench | Sequence[Wrench] | None,
+    Spec(("nb", 6), "N m, N", "external wrenches on links, see `Wrench`", kind="wrenches"),
+]
+PositionGain = Annotated[
+    ArrayLike, Spec(("nv",), "1/s^2", "position gain, a number or one per entry of v", scalar=True, kind="gain")
+]
+VelocityGain = Annotated[
+    ArrayLike, Spec(("nv",), "1/s", "velocity gain, a number or one per entry of v", scalar=True, kind="gain")
+]
 
 EffortResult = Annotated[Array, Spec(("nv",), "N m | N", "joint efforts", name="tau", kind="effort")]
 AccelerationResult = Annotated[Array, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations", name="a", kind="motion")]
@@ -152,6 +162,11 @@ class RobotQueries(ABC):
     @abstractmethod
     def joint_names(self) -> tuple[str, ...]:
         """The movable joints, in the order of `q`, `v`, `tau`."""
+
+    @property
+    @abstractmethod
+    def configuration(self) -> Configuration:
+        """Where the joints' entries stand in q and v, and how positions move: `integrate`, `difference`, `neutral`."""
 
     @property
     @abstractmethod

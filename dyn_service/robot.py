@@ -29,9 +29,11 @@ from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
 from dyn_service.model import loaded, urdf
-from dyn_service.model.description import Description
+from dyn_service.model.configuration import Configuration
+from dyn_service.model.description import Description, RootType, rooted
 from dyn_service.model.inertia import combine
 from dyn_service.model.payload import carrying, inertial_of
+from dyn_service.model.places import counted
 from dyn_service.model.receipt import MassSummary, Receipt, build_receipt
 from dyn_service.model.tree import Limits, Tree, Weld, weld, welding_notes
 from dyn_service.prescribed import GivenMotion
@@ -84,20 +86,21 @@ class Robot(RobotQueries):
                 setattr(self, row.name, self._shortcut(row))
 
     @classmethod
-    def from_urdf(cls, source: str | os.PathLike[str] | Any) -> Robot:
+    def from_urdf(cls, source: str | os.PathLike[str] | Any, *, root: RootType = "fixed") -> Robot:
         """The robot a URDF describes.
 
         Args:
             source: A path, the XML text itself, or a loaded URDF object of urchin, urdfpy or yourdfpy.
+            root: How the root link moves in the world: it stands "fixed", or is "floating" or "planar". Then it has a
+                joint `root_joint`, first in `joint_names`.
 
         Raises:
             UrdfError: The description is malformed; names file, line, element and cause.
-            UnsupportedJointError: A joint is planar or floating.
+            InvalidArgumentError: There is no such kind of root.
             NotFoundError: There is no such file.
         """
-        if isinstance(source, str | bytes | os.PathLike):
-            return cls(urdf.read(source))
-        return cls(loaded.read(source))
+        read = urdf.read if isinstance(source, str | bytes | os.PathLike) else loaded.read
+        return cls(rooted(read(source), root))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._description,)
@@ -112,13 +115,18 @@ class Robot(RobotQueries):
 
     @property
     def nq(self) -> int:
-        """Length of `q`: one position per movable joint."""
-        return self._tree.nv
+        """Length of `q`."""
+        return self._tree.nq
 
     @property
     def nv(self) -> int:
         """Length of `v`, `a` and `tau`."""
         return self._tree.nv
+
+    @property
+    def configuration(self) -> Configuration:
+        """Where the joints' entries stand in q and v, and how positions move: `integrate`, `difference`, `neutral`."""
+        return self._tree.configuration
 
     @property
     def joint_names(self) -> tuple[str, ...]:
@@ -128,7 +136,7 @@ class Robot(RobotQueries):
     @property
     def all_joint_names(self) -> tuple[str, ...]:
         """Every URDF joint, fixed ones too: the rows of `constraint_forces`."""
-        return self._tree.joints[1:]
+        return self._tree.named_joints
 
     @property
     def link_names(self) -> tuple[str, ...]:
@@ -199,10 +207,7 @@ class Robot(RobotQueries):
             "nq": self.nq,
             "nv": self.nv,
             "joint_names": list(self.joint_names),
-            "joint_types": [
-                "continuous" if name in self._tree.continuous else self._tree.motion[self._tree.joints.index(name)]
-                for name in self.joint_names
-            ],
+            "joint_types": [joint.type for joint in self._tree.configuration.joints],
             "all_joint_names": list(self.all_joint_names),
             "link_names": list(self.link_names),
             "limits": limits,
@@ -347,18 +352,20 @@ class Robot(RobotQueries):
         chosen = checked_options(row, options)
         if row.constant:
             return self._constant(row, chosen)
-        wrenches = inputs.get("wrenches")
+        pushed = row.wrenches
+        wrenches = None if pushed is None else inputs.get(pushed)
         method = chosen[row.selector] if row.selector else ""
         signature = self.signature(row, method, wrenches=wrenches is not None)
         self._refuse_massless(row, method)
-        arguments = {name: self._argument(row, name, inputs.get(name)) for name in row.inputs if name != "wrenches"}
-        if wrenches is not None:
-            acting = link_wrenches(wrenches, self._link, lambda: self._rotations(arguments["q"]))
-            arguments["wrenches"] = on_links(acting, self._tree) if row.links else on_bodies(acting, self._weld)
+        arguments = {name: self._argument(row, name, inputs.get(name)) for name in row.inputs if name != pushed}
+        pose = arguments[row.pose] if row.pose else self._tree.configuration.neutral
+        if pushed is not None and wrenches is not None:
+            acting = link_wrenches(wrenches, self._link, lambda: self._rotations(pose))
+            arguments[pushed] = on_links(acting, self._tree) if row.links else on_bodies(acting, self._weld)
         arrays = self._run(signature, arguments)
         outputs: dict[str, Any] = dict(zip(row.outputs, arrays, strict=True))
         if chosen.get("frame") == "world":
-            self._rows.turn_to_world(outputs, row, self._rotations(arguments["q"]))
+            self._rows.turn_to_world(outputs, row, self._rotations(pose))
         outputs.update(self._rows.labels(row))
         if chosen.get("joints") is not None:
             self._select_joints(outputs, row, chosen["joints"])
@@ -417,7 +424,7 @@ class Robot(RobotQueries):
         general = getattr(RobotQueries, row.name).__get__(self)
         method = next(iter(row.kernels))
         required = [name for name in row.inputs if name not in row.optional]
-        arguments = [*required, "default_gravity"] if "gravity" in row.inputs else required
+        arguments = [*required, *("default_gravity" for _ in row.of_kind("gravity"))]
         plain = [f"{name} is None" for name in row.optional]
         plain += [f"{option.name} == {option.default!r}" for option in row.options.values()]
         numbers = [name for name in required if row.inputs[name].scalar]
@@ -468,7 +475,7 @@ class Robot(RobotQueries):
         if spec.scalar and array.ndim == 0:
             return np.full(core, array[()])
         if array.ndim < len(core) or array.shape[array.ndim - len(core) :] != core:
-            of = f" ({self.nv} movable joints)" if core == (self.nv,) else ""
+            of = f" ({counted(len(self.joint_names), 'movable joint')})" if spec.shape in (("nq",), ("nv",)) else ""
             raise InvalidArgumentError(
                 f"{name} has shape {array.shape}, expected (..., {', '.join(map(str, core))}){of}", path=path
             )
@@ -488,7 +495,8 @@ class Robot(RobotQueries):
         if all(body.mass > 0.0 and np.linalg.eigvalsh(body.about_com)[0] > 0.0 for body in moving.inertia):
             return None  # every body's inertia is positive definite, hence every branch's
         # Branch inertias are analytic in q: zero at an arbitrary configuration means zero at all.
-        return self.singular_joint(np.random.default_rng(0).uniform(-1.0, 1.0, self.nq))
+        moved = np.random.default_rng(0).uniform(-1.0, 1.0, self.nv)
+        return self.singular_joint(self.configuration.integrate(self.configuration.neutral, moved))
 
     def singular_joint(self, q: ArrayLike) -> str | None:
         """The movable joint nearest the leaves whose branch has no inertia along it at `q`; None: M(q) is regular.
@@ -503,7 +511,7 @@ class Robot(RobotQueries):
         bare = [
             k for k in range(self.nv) if math.isfinite(rigid[k]) and not abs(articulated[k]) > _SINGULAR * abs(rigid[k])
         ]
-        return moving.joints[max(bare)] if bare else None
+        return moving.configuration.velocity_joints[max(bare)] if bare else None
 
     def _rotations(self, q: Array) -> Array:
         """R_WL of every link, (..., nl, 3, 3)."""

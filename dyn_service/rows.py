@@ -30,27 +30,31 @@ class Rows:
         places = pairs(moving)
         joints, parents = links.movable_joints, moving.parent
         self.sizes: dict[str, int] = {
-            "nq": links.nv,
+            "nq": links.nq,
             "nv": links.nv,
+            "nm": len(joints),
             "nl": len(links),
-            "nj": len(links) - 1,
+            "nj": len(links.named_joints),
             "nb": len(links),
             "na": len(places),
         }
+        entries = [k for k, joint in enumerate(links.configuration.joints) for _ in range(joint.nv)]
         self._names: dict[tuple[str, str], tuple[str, ...]] = {
-            ("nj", "row"): links.joints[1:],
+            ("nj", "row"): links.named_joints,
             ("nl", "row"): links.links,
-            ("nv", "row"): joints,
-            ("nv", "parent"): tuple(joints[p] if p >= 0 else "" for p in parents),
+            ("nv", "row"): links.configuration.velocity_names,
+            ("nm", "row"): joints,
+            ("nm", "parent"): tuple(joints[p] if p >= 0 else "" for p in parents),
             ("na", "row"): tuple(joints[i] for i, _ in places),
             ("na", "column"): tuple(joints[j] for _, j in places),
         }
-        link = [i for i, k in enumerate(links.dof) if k >= 0]
+        link = links.movable
         self._links: dict[tuple[str, str], list[int]] = {  # whose axes; -1 is the world
             ("nl", "row"): list(range(len(links))),
-            ("nj", "row"): list(range(1, len(links))),
-            ("nv", "row"): link,
-            ("nv", "parent"): [link[p] if p >= 0 else -1 for p in parents],
+            ("nj", "row"): [i for i, name in enumerate(links.joints) if name],
+            ("nv", "row"): [link[k] for k in entries],
+            ("nm", "row"): list(link),
+            ("nm", "parent"): [link[p] if p >= 0 else -1 for p in parents],
             ("na", "row"): [link[i] for i, _ in places],
             ("na", "column"): [link[j] for _, j in places],
         }

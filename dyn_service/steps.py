@@ -5,9 +5,12 @@
     RK4                   the classical Runge-Kutta step on (q-dot, v-dot) = (v, a)    order 4
 
 The formulas are written once, for whatever can be added and scaled: symbols, where a step becomes one kernel
-(`dynamics/integration.py`), or arrays, where a is any function. Every joint is revolute or prismatic, so a position's
-rate is its velocity. Source of the steps: Hairer, Lubich, Wanner, Geometric Numerical Integration, (1.5) and (1.9) of
-chapter I and (1.8) of chapter II; explicit Euler is also what the program of the Matrix Formalism document does.
+(`dynamics/integration.py`), or arrays, where a is any function. Where positions do not add up, as those of joints with
+quaternions, `Positions` says what q + dt v means: Euler's steps go along the exponential map, RK4 takes its stages in
+the space around the unit quaternions, of which pose and rate know no length, and returns to them.
+
+Source of the steps: Hairer, Lubich, Wanner, Geometric Numerical Integration, (1.5) and (1.9) of chapter I and (1.8) of
+chapter II; explicit Euler is also what the program of the Matrix Formalism document does.
 """
 
 from __future__ import annotations
@@ -17,6 +20,38 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 
+class Positions(Protocol):
+    """How positions move."""
+
+    def rate(self, q: Any, v: Any) -> Any:
+        """q-dot."""
+
+    def integrate(self, q: Any, v: Any, dt: Any) -> Any:
+        """The position after dt with constant v."""
+
+    def normalised(self, q: Any) -> Any:
+        """The same position, its quaternions of unit length."""
+
+
+class Flat:
+    """Positions whose rate is the velocity."""
+
+    def rate(self, q: Any, v: Any) -> Any:
+        """v."""
+        return v
+
+    def integrate(self, q: Any, v: Any, dt: Any) -> Any:
+        """q + dt v."""
+        return q + dt * v
+
+    def normalised(self, q: Any) -> Any:
+        """q."""
+        return q
+
+
+FLAT = Flat()
+
+
 class Step(Protocol):
     """(a, q, v, dt in s) -> q and v one step later.
 
@@ -24,38 +59,40 @@ class Step(Protocol):
     """
 
     def __call__(
-        self, acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None
+        self, acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None, on: Positions = FLAT
     ) -> tuple[Any, Any]:
         """The state one step later."""
 
 
 def explicit_euler_step(
-    acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None
+    acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None, on: Positions = FLAT
 ) -> tuple[Any, Any]:
     """The state after dt by q += dt v and v += dt a(q, v), both from the step's beginning."""
-    return q + dt * v, v + dt * _at(acceleration, t)(0.0, q, v)
+    return on.integrate(q, v, dt), v + dt * _at(acceleration, t)(0.0, q, v)
 
 
 def semi_implicit_euler_step(
-    acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None
+    acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None, on: Positions = FLAT
 ) -> tuple[Any, Any]:
     """The state after dt by v += dt a(q, v), then q += dt v."""
     v_next = v + dt * _at(acceleration, t)(0.0, q, v)
-    return q + dt * v_next, v_next
+    return on.integrate(q, v_next, dt), v_next
 
 
-def rk4_step(acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None) -> tuple[Any, Any]:
+def rk4_step(
+    acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None, on: Positions = FLAT
+) -> tuple[Any, Any]:
     """The state after dt by the classical Runge-Kutta step."""
     a = _at(acceleration, t)
     half, sixth = dt / 2, dt / 6
-    a1 = a(0.0, q, v)
-    v2 = v + half * a1
-    a2 = a(half, q + half * v, v2)
-    v3 = v + half * a2
-    a3 = a(half, q + half * v2, v3)
-    v4 = v + dt * a3
-    a4 = a(dt, q + dt * v3, v4)
-    return q + sixth * (v + 2 * (v2 + v3) + v4), v + sixth * (a1 + 2 * (a2 + a3) + a4)
+    a1, r1 = a(0.0, q, v), on.rate(q, v)
+    q2, v2 = q + half * r1, v + half * a1
+    a2, r2 = a(half, q2, v2), on.rate(q2, v2)
+    q3, v3 = q + half * r2, v + half * a2
+    a3, r3 = a(half, q3, v3), on.rate(q3, v3)
+    q4, v4 = q + dt * r3, v + dt * a3
+    a4, r4 = a(dt, q4, v4), on.rate(q4, v4)
+    return on.normalised(q + sixth * (r1 + 2 * (r2 + r3) + r4)), v + sixth * (a1 + 2 * (a2 + a3) + a4)
 
 
 STEPS: Mapping[str, Step] = MappingProxyType(

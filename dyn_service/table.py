@@ -12,12 +12,21 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-Kind = Literal["plain", "position", "motion", "effort", "duration"]
-"""What an array means to a robot's joints: positions; velocities and accelerations; efforts, momenta and the mass
-matrix, which scale with what each joint moves; a length of time; or nothing of these.
+Kind = Literal["plain", "position", "motion", "effort", "gain", "gravity", "wrenches", "duration"]
+"""What an input or output means, and so how it is treated, whatever its name:
+
+    position   where the joints stand, (nq,); the first input of this kind is where the robot stands
+    motion     velocities and accelerations, (nv,)
+    effort     efforts, momenta and the mass matrix, which scale with what each joint moves
+    gain       of a controller
+    gravity    (3,), the robot's own where it is left out
+    wrenches   external wrenches on links, `Wrench` in and one six-vector per body to the kernel
+    duration   a length of time
+    plain      none of these
 """
 
 
@@ -107,6 +116,20 @@ class Query:
     def links(self) -> bool:
         """Whether the bodies of its kernels' tree are the links."""
         return self.bodies == "links"
+
+    @cached_property
+    def pose(self) -> str | None:
+        """The input that says where the robot stands: the first of its positions."""
+        return next(iter(self.of_kind("position")), None)
+
+    @cached_property
+    def wrenches(self) -> str | None:
+        """The input of external wrenches."""
+        return next(iter(self.of_kind("wrenches")), None)
+
+    def of_kind(self, kind: Kind) -> tuple[str, ...]:
+        """The names of the inputs of a kind."""
+        return tuple(name for name, spec in self.inputs.items() if spec.kind == kind)
 
     @property
     def constant(self) -> bool:

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dyn_service.answers import ConstraintForces
 from dyn_service.dynamics.influence import WorldEquations
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.queries import DEFAULT_GRAVITY, Array
@@ -52,7 +53,7 @@ def residuals(
         a: (..., nv) accelerations.
         gravity: (3,) m/s^2, world axes; None is the default.
     """
-    q, v, a = (np.array(x) for x in np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (q, v, a))))
+    q, v, a = _spread(*(np.asarray(x, dtype=np.float64) for x in (q, v, a)))
     g = np.asarray(DEFAULT_GRAVITY if gravity is None else gravity, dtype=np.float64)
     tau = robot.inverse_dynamics(q, v, a, gravity=g)
     M, bias = robot.mass_matrix(q), robot.bias_forces(q, v, gravity=g)
@@ -85,7 +86,7 @@ def residuals(
         found["velocity_from_momentum"] = np.maximum(*(_relative(_times(M, x), p) for x in velocities))
         found["momentum_rate"] = _relative(robot.momentum_rate(q, p, tau, gravity=g), derivative, effort)
         loads = robot.constraint_forces(q, v, tau, joints=robot.joint_names, gravity=g)
-        found["constraint_forces"] = _relative(loads.actuation, tau, effort)
+        found["constraint_forces"] = _relative(_along(robot, loads), tau, effort)
     except FailedPreconditionError:
         pass
     return found
@@ -98,10 +99,7 @@ def survey(robot: Robot, *, states: int = 20, seed: int = 0) -> dict[str, Any]:
         `residuals` by name, the `worst` of them, and how many `states`: plain values, ready for JSON.
     """
     rng = np.random.default_rng(seed)
-    limits = robot.limits
-    bounded = np.isfinite(limits.lower) & np.isfinite(limits.upper) & (limits.lower < limits.upper)
-    low, high = np.where(bounded, limits.lower, -np.pi), np.where(bounded, limits.upper, np.pi)
-    q = rng.uniform(low, high, (states, robot.nq))
+    q = np.array([robot.configuration.random(rng, robot.limits.lower, robot.limits.upper) for _ in range(states)])
     v, a = rng.normal(size=(2, states, robot.nv))
     found = {name: float(np.max(residual, initial=0.0)) for name, residual in residuals(robot, q, v, a).items()}
     return {"residuals": found, "worst": float(np.max(list(found.values()))), "states": states}
@@ -129,6 +127,21 @@ def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, 
             needed = world.mass_matrix @ world.forward_dynamics(tau[index])
             found["influence_solution"][index] = _relative(needed, world.mass_matrix @ a[index], scale)
     return found
+
+
+def _along(robot: Robot, loads: ConstraintForces) -> Array:
+    """(..., nv): the loads' parts along the free axes; of joints with several, which one number cannot hold, G^T F."""
+    parts = [
+        loads.actuation[..., k, None] if joint.nv == 1 else (joint.subspace.T @ loads.wrench[..., k, :, None])[..., 0]
+        for k, joint in enumerate(robot.configuration.joints)
+    ]
+    return np.concatenate([loads.actuation[..., :0], *parts], axis=-1)
+
+
+def _spread(*arrays: Array) -> list[Array]:
+    """Leading axes of all for each."""
+    lead = np.broadcast_shapes(*(x.shape[:-1] for x in arrays))
+    return [np.array(np.broadcast_to(x, (*lead, x.shape[-1]))) for x in arrays]
 
 
 def _times(M: Array, x: Array) -> Array:

@@ -388,7 +388,7 @@ class AsyncRemoteRobot(Described):
     ) -> Trajectory:
         """The motion from `q0`, `v0` under the efforts `tau`: see `RobotQueries.simulate`; it comes part by part."""
         asking = parts(
-            self.joint_names,
+            self.configuration,
             q0,
             v0,
             tau,
@@ -428,7 +428,7 @@ class AsyncRemoteRobot(Described):
         **options: Any,
     ) -> RheonomicTrajectory:
         """The motion while some joints move as given, as `Robot.simulate_rheonomic`; long ones come part by part."""
-        asking = rheonomic.parts(self.joint_names, prescribed, q0, v0, tau, dt=dt, steps=steps, **options)
+        asking = rheonomic.parts(self.configuration, prescribed, q0, v0, tau, dt=dt, steps=steps, **options)
         inputs, chosen = next(asking)
         while True:
             head = await self._client.ask(

@@ -19,6 +19,7 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     from_wire,
 )
+from dyn_service.model.configuration import Configuration
 from dyn_service.protocol.arrays import WireArray, pack_array
 from dyn_service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.protocol.messages import (
@@ -286,6 +287,7 @@ class Described:
             self._nq, self._nv = int(description["nq"]), int(description["nv"])
             self._joint_names = tuple(description["joint_names"])
             self._link_names = tuple(description["link_names"])
+            self._configuration = Configuration.of_types(self._joint_names, description["joint_types"])
         except (KeyError, TypeError, ValueError) as fault:
             raise InternalError(f"the server's description of the robot cannot be read: {fault!r}") from None
 
@@ -311,6 +313,11 @@ class Described:
     def joint_names(self) -> tuple[str, ...]:
         """The movable joints, in the order of `q`, `v`, `tau`."""
         return self._joint_names
+
+    @property
+    def configuration(self) -> Configuration:
+        """Where the joints' entries stand in q and v, and how positions move."""
+        return self._configuration
 
     @property
     def all_joint_names(self) -> tuple[str, ...]:

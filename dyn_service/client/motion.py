@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.answers import Array, Trajectory
+from dyn_service.model.configuration import Configuration
 from dyn_service.queries import EffortFunction, Payload
 from dyn_service.sim.adaptive import between
 from dyn_service.sim.task import Task, checked, one_step
@@ -33,7 +34,7 @@ Motion = Generator[Asking, Mapping[str, Array], Trajectory]
 
 
 def parts(
-    names: tuple[str, ...],
+    at: Configuration,
     q0: ArrayLike,
     v0: ArrayLike,
     tau: ArrayLike | EffortFunction | None,
@@ -45,7 +46,7 @@ def parts(
     """The requests of one simulation.
 
     Args:
-        names: The robot's movable joints.
+        at: The robot's movable joints.
         q0: As for `Robot.simulate`, like all that follow. Functions are called here.
         v0: First velocities.
         tau: Efforts.
@@ -57,7 +58,7 @@ def parts(
         InvalidArgumentError: An argument of the wrong shape or value; `path` names it.
         FailedPreconditionError: The motion diverges.
     """
-    task = checked(names, q0, v0, tau, **arguments)
+    task = checked(at, q0, v0, tau, **arguments)
     always = {"gravity": task.gravity, "payload": payload}
     told = progress or (lambda share: None)
     if task.integrator == "adaptive" and task.by_function:

@@ -6,13 +6,14 @@ whole to the last bit. A part goes on from the free joints' entries of the last 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.answers import Array, RheonomicTrajectory
+from dyn_service.model.configuration import Configuration
 from dyn_service.prescribed import GivenMotion, check_efforts, check_grid, sampled
 from dyn_service.queries import EffortFunction
 
@@ -27,7 +28,7 @@ Asking = tuple[dict[str, Any], dict[str, Any]]
 
 
 def parts(
-    joint_names: Sequence[str],
+    at: Configuration,
     prescribed: GivenMotion,
     q0: ArrayLike,
     v0: ArrayLike,
@@ -44,7 +45,7 @@ def parts(
     """The requests of one motion, in turn: send each one's outputs back in; the motion is what comes back.
 
     Args:
-        joint_names: The robot's movable joints.
+        at: The robot's movable joints.
         prescribed: As for `Robot.simulate_rheonomic`, like all that follow. Functions of time are called here.
         q0: First positions of the free joints.
         v0: First velocities.
@@ -62,13 +63,13 @@ def parts(
     """
     check_grid(dt, steps, every)
     names, rows = sampled(prescribed, dt=dt, steps=steps, t0=t0)
-    free = [k for k, name in enumerate(joint_names) if name not in names]
+    free, *of_free = at.chosen([name for name in at.names if name not in names])
     q, v = np.asarray(q0, dtype=np.float64), np.asarray(v0, dtype=np.float64)
     samples = None
     if tau is not None and not callable(tau):  # here, since the server knows a part's steps only
-        samples = check_efforts(np.asarray(tau, dtype=np.float64), steps, len(free))
-    states = max(1, max(q.size, v.size) // max(len(free), 1))
-    most = max(1, min(PART_STEPS, PART_NUMBERS // (4 * len(joint_names) * states or 1)))
+        samples = check_efforts(np.asarray(tau, dtype=np.float64), steps, free.nv)
+    states = max(1, max(q.size // max(free.nq, 1), v.size // max(free.nv, 1)))
+    most = max(1, min(PART_STEPS, PART_NUMBERS // ((at.nq + 3 * at.nv) * states or 1)))
     aligned = every <= most and not callable(tau)  # then parts end where a state is recorded
     per_part = 1 if callable(tau) else most // every * every if aligned else most
     found: dict[str, list[Array]] = {name: [] for name in ("q", "v", "a", "tau")}
@@ -92,7 +93,7 @@ def parts(
         stride = every if aligned and not count % every else 1
         options = {"joints": list(names), "dt": dt, "steps": count, "t0": t0, "first_step": done, "every": stride}
         outputs = yield inputs, options
-        q, v = (outputs[name][..., -1, :][..., free] for name in ("q", "v"))
+        q, v = (outputs[name][..., -1, :][..., places] for name, places in zip(("q", "v"), of_free, strict=True))
         # The last row of a part is the first of the next, which knows the efforts that act from there on.
         end = None if done + count == steps else -1
         for name, records in found.items():

@@ -434,7 +434,7 @@ class RemoteRobot(Described, RobotQueries):
     ) -> Trajectory:
         """The motion from `q0`, `v0` under the efforts `tau`: see `RobotQueries.simulate`; it comes part by part."""
         asking = parts(
-            self.joint_names,
+            self.configuration,
             q0,
             v0,
             tau,
@@ -473,7 +473,7 @@ class RemoteRobot(Described, RobotQueries):
         **options: Any,
     ) -> RheonomicTrajectory:
         """The motion while some joints move as given, as `Robot.simulate_rheonomic`; long ones come part by part."""
-        asking = rheonomic.parts(self.joint_names, prescribed, q0, v0, tau, dt=dt, steps=steps, **options)
+        asking = rheonomic.parts(self.configuration, prescribed, q0, v0, tau, dt=dt, steps=steps, **options)
         inputs, chosen = next(asking)
         while True:
             head = self._client.ask(

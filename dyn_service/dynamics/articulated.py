@@ -19,7 +19,6 @@ Cost: O(N). Source: Newton-Euler document, (19b) and its refs. [1], [2].
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +32,16 @@ from dyn_service.dynamics.newton_euler import (
     velocity_products,
     world_acceleration,
 )
-from dyn_service.dynamics.spatial import Inertia, Influence, Mat, _Transposed, column_by_column, row_by_row
+from dyn_service.dynamics.spatial import (
+    Inertia,
+    Influence,
+    Mat,
+    _Transposed,
+    column_by_column,
+    inverse,
+    pivots,
+    row_by_row,
+)
 from dyn_service.dynamics.sweeps import Stack, gather, handed_inward, inward, outward
 from dyn_service.model.tree import Tree
 
@@ -64,7 +72,7 @@ class Yielding:
 
 @dataclass(frozen=True, eq=False)
 class Branches:
-    """What (19b) needs of the configuration: J_i, 1 / R_i, K_i, beta_i per body; a fixed joint has no R and no K."""
+    """What (19b) needs of the configuration: J_i, R_i^-1, K_i, beta_i per body; a fixed joint has no R and no K."""
 
     J: list[Inertia]
     R_inverse: Stack
@@ -79,13 +87,12 @@ def branches(tree: Tree, D: Stack, G: Stack, M: Stack) -> Branches:
 
     def eliminate(i: int, J: Inertia) -> Inertia:
         """J^_i; notes K_i and R_i on the way."""
-        if tree.dof[i] < 0:
+        if not tree.inboard[i].nv:
             return J
         U = J @ G[i]
-        R = G[i].T @ U
-        R_inverse[i] = 1 / R
-        K[i] = U * R_inverse[i]
-        return J.minus_outer(U, R_inverse[i])
+        R_inverse[i] = inverse(G[i].T @ U)
+        K[i] = U @ R_inverse[i]
+        return J.minus_outer(K[i], U)
 
     J = gather(tree, M, lambda i, J_i: D[i].congruence(eliminate(i, J_i)))
     for i, parent in enumerate(tree.parent):
@@ -128,27 +135,27 @@ def yield_to(
 
 
 def branch_inertias(tree: Tree, q: Mat) -> dict[str, Mat]:
-    """J_i (nv, 6, 6), R_i (nv,), K_i (nv, 6), beta_i (nv, 6, 6) of the movable joints, in their own axes."""
+    """J_i (nm, 6, 6), R (nv, nv), K (nv, 6), beta_i (nm, 6, 6) of the movable joints, in their own axes."""
     D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
     branch = branches(tree, D, G, M)
-    moving = [i for i in range(len(tree)) if tree.dof[i] >= 0]
-    beta = [branch.beta[i] @ ca.DM.eye(6) for i in moving]
-    J = [ca.vertcat(ca.horzcat(b.I, b.H), ca.horzcat(b.H.T, b.m)) for b in (branch.J[i] for i in moving)]
+    beta = [branch.beta[i] @ ca.DM.eye(6) for i in tree.movable]
+    J = [ca.vertcat(ca.horzcat(b.I, b.H), ca.horzcat(b.H.T, b.m)) for b in (branch.J[i] for i in tree.movable)]
     return {
         "inertia": ca.vertcat(*(row_by_row(block) for block in J)),
-        "resistance": ca.vertcat(*(1 / branch.R_inverse[i] for i in moving)),
-        "gain": ca.vertcat(*(ca.densify(branch.K[i]) for i in moving)),
+        "resistance": row_by_row(ca.diagcat(*(G[i].T @ (branch.J[i] @ G[i]) for i in tree.movable))),
+        "gain": ca.vertcat(*(row_by_row(branch.K[i].T) for i in tree.movable)),
         "influence": ca.vertcat(*(row_by_row(block) for block in beta)),
     }
 
 
 def joint_inertias(tree: Tree, q: Any) -> tuple[list[float], list[float]]:
-    """At a configuration in numbers: R_i, the inertia that joint i meets while the joints outward of it yield, and
-    G_i^T C_i G_i, what it meets while they hold. Per movable joint; NaN where R is lost because one outward of it is 0.
+    """At a configuration in numbers, per entry of v: what is left of R_i, the inertia that joint i meets while the
+    joints outward of it yield, once its earlier entries yield too (its pivot); and the entry of G_i^T C_i G_i, what it
+    meets while they hold. NaN where R is lost because one outward of it is 0.
     """
     D, G, M = influences(tree, ca.DM(q)), free_axes(tree), inertias(tree)
-    yielding = branches(tree, D, G, M).R_inverse
+    yielding = branches(tree, D, G, M).J
     holding = gather(tree, M, lambda i, J: D[i].congruence(J))
-    moving = [i for i in range(len(tree)) if tree.dof[i] >= 0]
-    R = [1.0 / float(yielding[i]) if float(yielding[i]) != 0.0 else math.inf for i in moving]
-    return R, [float(G[i].T @ (holding[i] @ G[i])) for i in moving]
+    R = [float(pivot) for i in tree.movable for pivot in pivots(G[i].T @ (yielding[i] @ G[i]))[1]]
+    C = [G[i].T @ (holding[i] @ G[i]) for i in tree.movable]
+    return R, [float(block[k, k]) for block in C for k in range(block.shape[0])]

@@ -6,6 +6,7 @@ Outward, from link i to link i + 1, with R = {i+1}R{i} and p the place of frame 
                 v-dot' = R (v-dot + omega-dot x p + omega x (omega x p))
     prismatic   omega' = R omega                      omega-dot' = R omega-dot
                 v-dot' = R (v-dot + d-ddot x + 2 omega x d-dot x + omega-dot x p + omega x (omega x p))
+    any other   the terms of both, and what the shift's axes turn with the body, theta-dot z x d-dot x
 
 Inward, with the centre of mass at p_cm and F = m v-dot_cm, N = M omega-dot + omega x M omega about it:
 
@@ -35,19 +36,20 @@ def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: Stack 
     weight: list[Mat] = []
     poses = placements(tree, q)
     for i, (R_PC, p) in enumerate(poses):
-        parent, k = tree.parent[i], tree.dof[i]
+        parent, joint, part = tree.parent[i], tree.inboard[i], tree.in_v[i]
         still = ca.DM(3, 1)
         w, wd, vd, g = (still, still, still, gravity)
         if parent >= 0:
             w, wd, vd, g = omega[parent], omega_dot[parent], v_dot[parent], weight[parent]
-        R, z = R_PC.T, constant(tree.axis[i])
+        R = R_PC.T
         vd = vd + cross(wd, p) + cross(w, cross(w, p))
         w, wd, vd = R @ w, R @ wd, R @ vd
-        if tree.motion[i] == "revolute":
-            wd = wd + cross(w, v[k] * z) + a[k] * z
-            w = w + v[k] * z
-        elif tree.motion[i] == "prismatic":
-            vd = vd + a[k] * z + 2 * cross(w, v[k] * z)
+        if joint.nv:
+            turning, shifting = constant(joint.subspace[:3]), constant(joint.subspace[3:])
+            turn, shift = turning @ v[part], shifting @ v[part]
+            vd = vd + shifting @ a[part] + 2 * cross(w, shift) + cross(turn, shift)
+            wd = wd + cross(w, turn) + turning @ a[part]
+            w = w + turn
         omega.append(w)
         omega_dot.append(wd)
         v_dot.append(vd)
@@ -70,9 +72,8 @@ def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: Stack 
             eta[parent] = eta[parent] + R_PC @ eta[i] + cross(p, R_PC @ f[i])
 
     tau = [
-        ca.dot(constant(tree.axis[i]), eta[i] if tree.motion[i] == "revolute" else f[i])
-        for i in range(len(tree))
-        if tree.dof[i] >= 0
+        constant(tree.inboard[i].subspace[:3].T) @ eta[i] + constant(tree.inboard[i].subspace[3:].T) @ f[i]
+        for i in tree.movable
     ]
     stacked = {"omega": omega, "omega_dot": omega_dot, "v_dot": v_dot, "force": f, "moment": eta}
     return {name: ca.vertcat(*map(ca.densify, rows)) for name, rows in stacked.items()} | {"tau": ca.vertcat(*tau)}

@@ -1,11 +1,12 @@
 """What each joint carries: the wrench from parent to child, and its part that no actuator makes.
 
-    F                                    load at every joint, fixed ones too      (15), with a from (19b)
-    actuation  = G^T F                                                            (18a)
-    constraint = F - G G^T F = G^ G^^T F                                          (20)
+    F                                             load at every joint, fixed ones too      (15), with a from (19b)
+    actuation  = G^T F                                                                     (18a)
+    constraint = F - G (G^T G)^-1 G^T F = G^ G^^T F                                        (20)
 
-G has unit length, so subtracting its part leaves the part in the five-dimensional complement G^, of which `basis` gives
-an orthonormal basis: G^T G^ = 0, G^^T G^ = e. Cost: O(N) over links, not bodies.
+Subtracting G's part leaves the part in its complement G^, of 6 - nv_i dimensions, of which `basis` gives an orthonormal
+basis: G^T G^ = 0, G^^T G^ = e. Of a joint with several ways to move, which one number cannot hold, the actuation is
+the length of G^T F. Cost: O(N) over links, not bodies.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from dyn_service.dynamics.articulated import forward_dynamics
 from dyn_service.dynamics.newton_euler import joint_loads
-from dyn_service.dynamics.spatial import Mat
+from dyn_service.dynamics.spatial import Mat, constant
 from dyn_service.dynamics.sweeps import Stack
 from dyn_service.model.description import Matrix
 from dyn_service.model.tree import Tree
@@ -31,10 +32,10 @@ def constraint_forces(
     F, G = joint_loads(tree, q, v, a, gravity, wrenches)
     rows = [i for i, joint in enumerate(tree.joints) if joint]
     along = G.T @ F
-    across = F - G @ along
+    across = F - Stack(constant(_of_subspace(joint.subspace)) for joint in tree.inboard) @ along
     return {
         "wrench": ca.vertcat(*(ca.densify(F[i]) for i in rows)),
-        "actuation": ca.vertcat(*(along[i] if tree.dof[i] >= 0 else ca.DM.zeros(1) for i in rows)),
+        "actuation": ca.vertcat(*(along[i] if tree.inboard[i].nv == 1 else _length(along[i]) for i in rows)),
         "constraint": ca.vertcat(*(ca.densify(across[i]) for i in rows)),
     }
 
@@ -52,13 +53,31 @@ def basis(tree: Tree, i: int) -> Matrix:
     """G^ of body i's joint, (20): (6, 5), directions in which it carries load; (6, 6) for a fixed joint.
 
     In joint axes, angular part first. For a turning joint two torques across the axis, then three forces; for a sliding
-    one three torques, then two forces across the axis.
+    one three torques, then two forces across the axis; (6, 0) for a floating one.
     """
-    axis = tree.axis[i]
-    across = np.linalg.svd(axis[None, :])[2][1:].T
-    three, none = np.eye(3), np.zeros((3, 3))
-    if tree.motion[i] == "revolute":
-        return np.block([[across, none], [np.zeros((3, 2)), three]])
-    if tree.motion[i] == "prismatic":
-        return np.block([[three, np.zeros((3, 2))], [none, across]])
-    return np.eye(6)
+    G = tree.inboard[i].subspace
+    turning, shifting = _complement(G[:3]), _complement(G[3:])
+    if turning.shape[1] + shifting.shape[1] + G.shape[1] == 6:
+        return np.block(
+            [
+                [turning, np.zeros((3, shifting.shape[1]))],
+                [np.zeros((3, turning.shape[1])), shifting],
+            ]
+        )
+    return _complement(G)  # the directions that are free turn and shift at once
+
+
+def _complement(G: Matrix) -> Matrix:
+    """An orthonormal basis of what is across the columns of G, (n, ..)."""
+    used = G[:, np.abs(G).max(axis=0, initial=0.0) > 0.0]
+    return np.eye(len(G)) if not used.size else np.linalg.svd(used.T)[2][used.shape[1] :].T
+
+
+def _of_subspace(G: Matrix) -> Matrix:
+    """G (G^T G)^-1, which is G where its columns are orthonormal."""
+    gram = G.T @ G
+    return G if np.abs(gram - np.eye(len(gram))).max(initial=0.0) < 1e-14 else G @ np.linalg.inv(gram)
+
+
+def _length(x: Mat) -> Mat:
+    return ca.norm_2(x) if x.shape[0] else ca.DM.zeros(1)

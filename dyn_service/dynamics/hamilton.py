@@ -20,7 +20,14 @@ from __future__ import annotations
 import casadi as ca
 
 from dyn_service.dynamics.articulated import branches, yield_to
-from dyn_service.dynamics.kinematics import free_axes, influences, joint_values, joint_vector, placements
+from dyn_service.dynamics.kinematics import (
+    free_axes,
+    influences,
+    joint_values,
+    joint_vector,
+    placements,
+    position_rates,
+)
 from dyn_service.dynamics.mass_matrix import entries, solve
 from dyn_service.dynamics.newton_euler import inertias, joint_loads, velocities, world_acceleration
 from dyn_service.dynamics.spatial import Mat, angular, cross, join, linear
@@ -135,9 +142,10 @@ def momentum_rate(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: 
 
 
 def momentum_derivative(tree: Tree, q: Mat, v: Mat, a: Mat) -> Mat:
-    """d/dt (M v) at q-dot = v, v-dot = a, by differentiating the expression of p: independent of (P.3b)."""
-    position, velocity = ca.SX.sym("position", tree.nv), ca.SX.sym("velocity", tree.nv)
-    rate = ca.jtimes(momentum(tree, position, velocity), ca.vertcat(position, velocity), ca.vertcat(v, a))
+    """d/dt (M v) at q-dot = N v, v-dot = a, by differentiating the expression of p: independent of (P.3b)."""
+    position, velocity = ca.SX.sym("position", tree.nq), ca.SX.sym("velocity", tree.nv)
+    moved = ca.vertcat(position_rates(tree, q, v), a)
+    rate = ca.jtimes(momentum(tree, position, velocity), ca.vertcat(position, velocity), moved)
     return ca.substitute(rate, ca.vertcat(position, velocity), ca.vertcat(q, v))
 
 

@@ -99,26 +99,23 @@ class WorldEquations:
         return np.array([_lever(s) for s in self.s])
 
     @cached_property
-    def axes(self) -> Matrix:
-        """(N, 6): G_i of each body, zero at fixed joints."""
-        G = np.zeros((len(self.tree), 6))
-        for i, motion in enumerate(self.tree.motion):
-            if motion != "fixed":
-                G[i, 0 if motion == "revolute" else 3 :][:3] = self.rotation[i] @ self.tree.axis[i]
-        return G
+    def axes(self) -> list[Matrix]:
+        """(6, nv_i): G_i of each body."""
+        return [
+            np.kron(np.eye(2), R) @ joint.subspace for R, joint in zip(self.rotation, self.tree.inboard, strict=True)
+        ]
 
     @cached_property
     def G(self) -> sparse.csr_array:
         """(6N, nv), block diagonal over the movable joints."""
         return self._columns(self.axes)
 
-    def _columns(self, blocks: Matrix) -> sparse.csr_array:
-        """(6N, nv): the six-vector of each movable body in its joint's column."""
-        moving = [(i, k) for i, k in enumerate(self.tree.dof) if k >= 0]
-        rows = np.array([6 * i + n for i, _ in moving for n in range(6)], dtype=int)
-        columns = np.repeat([k for _, k in moving], 6).astype(int)
-        values = np.array([blocks[i, n] for i, _ in moving for n in range(6)])
-        return sparse.csr_array((values, (rows, columns)), shape=(6 * len(self.tree), self.tree.nv))
+    def _columns(self, blocks: Sequence[Matrix]) -> sparse.csr_array:
+        """(6N, nv): of each body its block (6, nv_i) in its joint's columns."""
+        columns = sparse.lil_array((6 * len(self.tree), self.tree.nv))
+        for i in self.tree.movable:
+            columns[6 * i : 6 * i + 6, self.tree.in_v[i]] = blocks[i]
+        return columns.tocsr()
 
     @cached_property
     def Phi(self) -> sparse.csr_array:
@@ -137,14 +134,14 @@ class WorldEquations:
 
     @cached_property
     def A(self) -> Matrix:
-        """(5a): for revolute and prismatic joints."""
+        """(5a), with what joints add that shift."""
         found = np.zeros((len(self.tree), 6))
         for i, parent in enumerate(self.tree.parent):
-            if parent >= 0:
-                omega = self.velocity[parent, :3]
-                rate = self.axes[i] * (self.v[self.tree.dof[i]] if self.tree.dof[i] >= 0 else 0.0)
-                found[i, :3] = np.cross(omega, rate[:3])
-                found[i, 3:] = np.cross(omega, np.cross(omega, self.d[i])) + 2 * np.cross(omega, rate[3:])
+            omega = self.velocity[parent, :3] if parent >= 0 else np.zeros(3)
+            rate = self.axes[i] @ self.v[self.tree.in_v[i]]
+            found[i, :3] = np.cross(omega, rate[:3])
+            found[i, 3:] = np.cross(omega, np.cross(omega, self.d[i]) * (parent >= 0)) + 2 * np.cross(omega, rate[3:])
+            found[i, 3:] += np.cross(rate[:3], rate[3:])
         return found
 
     @cached_property
@@ -214,17 +211,20 @@ class WorldEquations:
         return np.asarray((J.T @ Q).toarray())
 
     @cached_property
-    def branches(self) -> tuple[Matrix, Vector, Matrix, Matrix]:
-        """J_i (N, 6, 6), R (nv,), K (N, 6), beta (N, 6, 6): what (19b) is made of. K is zero at fixed joints."""
-        J, K, beta = self.M.copy(), np.zeros((len(self.tree), 6)), self.D.copy()
-        R = np.zeros(self.tree.nv)
+    def branches(self) -> tuple[Matrix, Matrix, list[Matrix], Matrix]:
+        """J_i (N, 6, 6), R (nv, nv) block diagonal, K_i (6, nv_i), beta (N, 6, 6): what (19b) is made of."""
+        J, K, beta = self.M.copy(), [np.zeros((6, joint.nv)) for joint in self.tree.inboard], self.D.copy()
+        R = np.zeros((self.tree.nv, self.tree.nv))
         for i in range(len(self.tree) - 1, -1, -1):
             G, hat = self.axes[i], J[i]
-            if self.tree.dof[i] >= 0:
-                R[self.tree.dof[i]] = G @ J[i] @ G
-                K[i] = J[i] @ G / R[self.tree.dof[i]] if R[self.tree.dof[i]] else np.nan  # (19b) has no answer then
-                hat = J[i] - np.outer(K[i], K[i]) * R[self.tree.dof[i]]
-                beta[i] = (np.eye(6) - np.outer(G, K[i])) @ self.D[i]
+            if self.tree.inboard[i].nv:
+                R_i = R[self.tree.in_v[i], self.tree.in_v[i]] = G.T @ J[i] @ G
+                try:
+                    K[i] = J[i] @ G @ np.linalg.inv(R_i)
+                except np.linalg.LinAlgError:  # (19b) has no answer then
+                    K[i] = np.full_like(K[i], np.nan)
+                hat = J[i] - K[i] @ R_i @ K[i].T
+                beta[i] = (np.eye(6) - G @ K[i].T) @ self.D[i]
             if self.tree.parent[i] >= 0:
                 J[self.tree.parent[i]] += self.D[i].T @ hat @ self.D[i]
         return J, R, K, beta
@@ -235,19 +235,14 @@ class WorldEquations:
         K, Psi_beta = self._columns(K_blocks), psi(self.tree, beta)
         f = np.asarray(tau) - self.C
         left = f - self.G.T @ (Psi_beta.T @ (self.Phi.T @ (K @ f)))
-        left = left / R
+        left = np.linalg.solve(R, left)
         return np.asarray(left - K.T @ (self.Phi @ (Psi_beta @ (self.G @ left))))
 
 
 def _poses(tree: Tree, q: Vector) -> tuple[Matrix, Matrix]:
     rotations, origins = np.zeros((len(tree), 3, 3)), np.zeros((len(tree), 3))
     for i, parent in enumerate(tree.parent):
-        R, p = tree.rotation[i], tree.origin[i]
-        if tree.motion[i] == "revolute":
-            a, angle = skew(tree.axis[i]), q[tree.dof[i]]
-            R = R @ (np.eye(3) + np.sin(angle) * a + (1.0 - np.cos(angle)) * a @ a)
-        elif tree.motion[i] == "prismatic":
-            p = p + R @ tree.axis[i] * q[tree.dof[i]]
+        R, p = tree.pose(i, q)
         if parent >= 0:
             R, p = rotations[parent] @ R, origins[parent] + rotations[parent] @ p
         rotations[i], origins[i] = R, p

@@ -6,9 +6,12 @@ Source: Newton-Euler document, Order(N) solution of the equation of motion, Step
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import casadi as ca
 
 from dyn_service.dynamics.articulated import forward_dynamics
+from dyn_service.dynamics.kinematics import integrate, normalised, position_rates
 from dyn_service.dynamics.spatial import Mat
 from dyn_service.dynamics.sweeps import Stack
 from dyn_service.model.tree import Tree
@@ -34,15 +37,34 @@ def rk4(tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: S
     return _stepped(rk4_step, tree, q, v, tau, dt, gravity, wrenches)
 
 
+@dataclass(frozen=True)
+class _On:
+    """The positions of a tree's joints, in symbols."""
+
+    tree: Tree
+
+    def rate(self, q: Mat, v: Mat) -> Mat:
+        """q-dot."""
+        return position_rates(self.tree, q, v)
+
+    def integrate(self, q: Mat, v: Mat, dt: Mat) -> Mat:
+        """The position after dt with constant v."""
+        return integrate(self.tree, q, v, dt)
+
+    def normalised(self, q: Mat) -> Mat:
+        """The same position, its quaternions of unit length."""
+        return normalised(self.tree, q)
+
+
 def _stepped(
     step: Step, tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: Stack | None
 ) -> dict[str, Mat]:
     # Written once and entered at each of the step's states: tracing it anew for each took most of a kernel's making.
-    at_q, at_v = ca.SX.sym("q", q.shape[0]), ca.SX.sym("v", v.shape[0])
+    at_q, at_v = ca.SX.sym("q", tree.nq), ca.SX.sym("v", tree.nv)
     acceleration = forward_dynamics(tree, at_q, at_v, tau, gravity, wrenches)
 
     def rate(q: Mat, v: Mat) -> Mat:
         return ca.substitute(acceleration, ca.vertcat(at_q, at_v), ca.vertcat(q, v))
 
-    q_next, v_next = step(rate, q, v, dt)
+    q_next, v_next = step(rate, q, v, dt, on=_On(tree))
     return {"q": q_next, "v": v_next}

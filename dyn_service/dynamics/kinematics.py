@@ -1,54 +1,99 @@
 """Where each body stands and how its joint lets it move.
 
-    D_i, G_i   influence of the parent and free axis of body i, both in the axes of body i      Newton-Euler (4)
-    revolute   R_PC = R_PC(0) Rot(axis, t + q),  p_PC constant,              G = [axis; 0],  t = 0 in link frames
-    prismatic  R_PC = R_PC(0),               p_PC = p_PC(0) + R_PC(0) axis q,  G = [0; axis]
-    fixed      both constant,                                                G has no column
+    R_PC = R_PJ R_JB(q),  p_PC = p_PJ + R_PJ p_JB(q)     joint frame on the parent, then the joint's own pose
+    D_i, G_i                                             influence of the parent and motion subspace of body i, both in
+                                                         the axes of body i                       Newton-Euler (4)
 
-The documents write G for revolute joints only; a prismatic joint moves d_i instead.
+What a type of joint does with q stands in `model/joints.py`. The documents write G for revolute joints only: one unit
+vector, angular; here it has one column for each way the joint can move.
 """
 
 from __future__ import annotations
 
 import casadi as ca
 
-from dyn_service.dynamics.spatial import Influence, Mat, constant, join, rotation_about, row_by_row
+from dyn_service.dynamics.spatial import SYMBOLS, Influence, Mat, constant, row_by_row, summed
 from dyn_service.dynamics.sweeps import Stack
 from dyn_service.model.tree import Tree
 
 
 def joint_values(tree: Tree, x: Mat) -> Stack:
-    """One entry per body from a vector over the movable joints: 1x1, and 0x1 at fixed joints."""
-    return Stack(x[k] if k >= 0 else ca.DM(0, 1) for k in tree.dof)
+    """One column per body, (nv_i, 1), from a vector over the velocities; 0x1 at fixed joints."""
+    return Stack(x[part] if part.stop > part.start else ca.DM(0, 1) for part in tree.in_v)
 
 
 def joint_vector(tree: Tree, x: Stack) -> Mat:
-    """The vector over the movable joints from one entry per body."""
-    return ca.vertcat(*(x[i] for i, k in enumerate(tree.dof) if k >= 0))
+    """The vector over the velocities from one column per body."""
+    return ca.vertcat(*(x[i] for i in tree.movable))
 
 
 def free_axes(tree: Tree) -> Stack:
-    """G, one constant 6x1 column per body; 6x0 at fixed joints."""
-    columns = []
-    for motion, axis in zip(tree.motion, tree.axis, strict=True):
-        none, direction = ca.DM(3, 1), constant(axis)
-        if motion == "fixed":
-            columns.append(ca.DM(6, 0))
-        else:
-            columns.append(join(direction, none) if motion == "revolute" else join(none, direction))
-    return Stack(columns)
+    """G, one constant (6, nv_i) per body."""
+    return Stack(constant(joint.subspace) for joint in tree.inboard)
+
+
+def position_rates(tree: Tree, q: Mat, v: Mat) -> Mat:
+    """q-dot = N(q) v."""
+    if tree.configuration.flat:
+        return v
+    return ca.vertcat(
+        *(
+            entry
+            for i in tree.movable
+            for entry in tree.inboard[i].rate(ca.vertsplit(q[tree.in_q[i]]), ca.vertsplit(v[tree.in_v[i]]), SYMBOLS)
+        )
+    )
+
+
+def normalised(tree: Tree, q: Mat) -> Mat:
+    """The same positions, quaternions of unit length."""
+    if tree.configuration.flat:
+        return q
+    return ca.vertcat(
+        *(x for i in tree.movable for x in tree.inboard[i].normalised(ca.vertsplit(q[tree.in_q[i]]), SYMBOLS))
+    )
+
+
+def integrate(tree: Tree, q: Mat, v: Mat, dt: Mat) -> Mat:
+    """The position after dt s with constant v: along each joint's own exponential map."""
+    if tree.configuration.flat:
+        return q + dt * v
+    step = dt * v
+    return ca.vertcat(
+        *(
+            entry
+            for i in tree.movable
+            for entry in tree.inboard[i].integrate(
+                ca.vertsplit(q[tree.in_q[i]]), ca.vertsplit(step[tree.in_v[i]]), SYMBOLS
+            )
+        )
+    )
+
+
+def difference(tree: Tree, q: Mat, to: Mat) -> Mat:
+    """The constant v that moves q to `to` in 1 s: the inverse of `integrate`."""
+    if tree.configuration.flat:
+        return to - q
+    return ca.vertcat(
+        *(
+            entry
+            for i in tree.movable
+            for entry in tree.inboard[i].difference(
+                ca.vertsplit(q[tree.in_q[i]]), ca.vertsplit(to[tree.in_q[i]]), SYMBOLS
+            )
+        )
+    )
 
 
 def placements(tree: Tree, q: Mat) -> list[tuple[Mat, Mat]]:
     """R_PC and p_PC of every body at q."""
     poses = []
-    for i, motion in enumerate(tree.motion):
-        R, p = constant(tree.rotation[i]), constant(tree.origin[i])
-        if motion == "revolute":
-            R = R @ rotation_about(tree.axis[i], q[tree.dof[i]], tree.turn[i])
-        elif motion == "prismatic":
-            p = p + R @ constant(tree.axis[i]) * q[tree.dof[i]]
-        poses.append((R, p))
+    for i, joint in enumerate(tree.inboard):
+        R_PJ, p_PJ = constant(tree.rotation[i]), constant(tree.origin[i])
+        entries = ca.vertsplit(q[tree.in_q[i]]) if joint.nq else ()
+        turned, shifted = joint.rotation(entries, SYMBOLS), joint.translation(entries, SYMBOLS)
+        p = p_PJ + summed(shifted, before=R_PJ) if shifted else p_PJ
+        poses.append((R_PJ @ summed(turned) if turned else R_PJ, p))
     return poses
 
 

@@ -21,7 +21,7 @@ from dyn_service.dynamics.sweeps import Stack, gather
 from dyn_service.model.tree import Tree
 
 Entries = dict[tuple[int, int], Mat]
-"""The entries (i, j), j <= i in the tree, of a symmetric matrix over the movable joints."""
+"""The entries (i, j), j <= i in the tree, of a symmetric matrix over the velocities."""
 
 
 def entries(tree: Tree, q: Mat) -> Entries:
@@ -29,19 +29,22 @@ def entries(tree: Tree, q: Mat) -> Entries:
     D, G = influences(tree, q), free_axes(tree)
     C = gather(tree, inertias(tree), lambda i, C_i: D[i].congruence(C_i))
     found: Entries = {}
-    for i, k in enumerate(tree.dof):
-        if k < 0:
-            continue
+    for i in tree.movable:
         F = C[i] @ G[i]
-        j = i
-        while True:
-            if tree.dof[j] >= 0:
-                found[k, tree.dof[j]] = G[j].T @ F
-            if tree.parent[j] < 0:
-                break
-            F = D[j].T @ F
-            j = tree.parent[j]
+        for j in tree.ancestors(i):
+            block = G[j].T @ F
+            for n, column in enumerate(_entries(tree, j)):
+                for k, row in enumerate(_entries(tree, i)):
+                    if column <= row:
+                        found[row, column] = block[n, k]
+            if tree.parent[j] >= 0:
+                F = D[j].T @ F
     return found
+
+
+def _entries(tree: Tree, i: int) -> range:
+    """Where the velocities of body i's joint stand in v."""
+    return range(tree.in_v[i].start, tree.in_v[i].stop)
 
 
 def mass_matrix(tree: Tree, q: Mat) -> Mat:
@@ -87,9 +90,11 @@ def solve(tree: Tree, M: Entries, x: Mat) -> Mat:
 
 
 def _chains(tree: Tree) -> dict[int, list[int]]:
-    """For each movable joint the movable joints from it to the root, itself first."""
+    """For each velocity those that it acts through on the way to the root, itself first: a joint of several is a
+    chain of its entries.
+    """
     return {
-        tree.dof[i]: [tree.dof[j] for j in tree.ancestors(i) if tree.dof[j] >= 0]
-        for i in range(len(tree))
-        if tree.dof[i] >= 0
+        k: [n for j in tree.ancestors(i) for n in reversed(_entries(tree, j)) if n <= k]
+        for i in tree.movable
+        for k in _entries(tree, i)
     }

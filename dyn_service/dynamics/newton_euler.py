@@ -1,8 +1,8 @@
 """Inverse dynamics by the Newton-Euler equations with influence operators.
 
     V      = Psi_D G v                                  velocities                      Hamilton (V.4)
-    A_i    = [omega_p x g v;  omega_p x (omega_p x d)]  what velocity alone adds        (5a), revolute
-           + [0; 2 omega_p x g v]                       ... instead of the first, prismatic
+    A_i    = [omega_p x w;  omega_p x (omega_p x d)]    what velocity alone adds        (5a)
+           + [0; 2 omega_p x u + w x u]                 ... where [w; u] = G v has a linear part
     V-dot  = Psi_D (G a + A)                            accelerations                   (7)
     F      = Psi_D^T (M V-dot + B - W)                  loads at the joints             (13), (16), (17)
     tau    = G^T F                                      their part along the free axes  (18a)
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import casadi as ca
 
-from dyn_service.dynamics.kinematics import free_axes, influences, joint_values, joint_vector
+from dyn_service.dynamics.kinematics import difference, free_axes, influences, joint_values, joint_vector
 from dyn_service.dynamics.spatial import Inertia, Mat, angular, cross, join, linear
 from dyn_service.dynamics.sweeps import Stack, inward, outward
 from dyn_service.model.tree import Tree
@@ -34,13 +34,15 @@ def velocity_products(tree: Tree, D: Stack, G: Stack, V: Stack, v: Mat) -> Stack
     rates = G @ joint_values(tree, v)
     products = []
     for i, parent in enumerate(tree.parent):
+        # v_JB is given in the body's axes, which turn against the joint frame with w.
+        own = join(ca.DM(3, 1), cross(angular(rates[i]), linear(rates[i])))
         if parent < 0:
-            products.append(ca.DM(6, 1))
+            products.append(own)
             continue
         omega, d = angular(V[parent]), D[i].offset
         turned = D[i].rotation @ omega
         carried = D[i].rotation @ cross(omega, cross(omega, d))
-        products.append(join(cross(turned, angular(rates[i])), carried + 2 * cross(turned, linear(rates[i]))))
+        products.append(join(cross(turned, angular(rates[i])), carried + 2 * cross(turned, linear(rates[i]))) + own)
     return Stack(products)
 
 
@@ -109,8 +111,11 @@ def computed_torque(
     gravity: Mat,
     wrenches: Stack | None = None,
 ) -> Mat:
-    """Inverse dynamics of a = a_ref + kd (v_ref - v) + kp (q_ref - q), which linearises the closed loop."""
-    a = a_ref + kd * (v_ref - v) + kp * (q_ref - q)
+    """Inverse dynamics of a = a_ref + kd (v_ref - v) + kp (q_ref - q), which linearises the closed loop.
+
+    Of joints whose positions do not subtract, q_ref - q is the velocity that leads there in 1 s.
+    """
+    a = a_ref + kd * (v_ref - v) + kp * difference(tree, q, q_ref)
     return inverse_dynamics(tree, q, v, a, gravity, wrenches)
 
 

@@ -53,8 +53,8 @@ def _operators(tree: Tree, A: Sequence[Any]) -> dict[str, Mat]:
 def mass_matrix_steps(tree: Tree, q: Mat) -> dict[str, Mat]:
     """J (nv, 6, nv), Q (nv, 6, nv) and their product (nv, nv): the document's three steps, all columns at once."""
     D, M = influences(tree, q), inertias(tree)
-    columns = ca.horzsplit(ca.DM.eye(tree.nv), 1)
-    G = [axis @ columns[k].T for axis, k in zip(free_axes(tree), tree.dof, strict=True)]  # rows of blocks, (6, nv)
+    columns = ca.DM.eye(tree.nv)
+    G = [of @ columns[part, :] for of, part in zip(free_axes(tree), tree.in_v, strict=True)]  # rows of blocks, (6, nv)
     J = outward(tree, D, G)  # 1
     Q = M @ J  # 2
     product = ca.SX(tree.nv, tree.nv)
@@ -73,7 +73,7 @@ def newton_euler_blocks(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
     none = ca.DM(3, 1)
     blocks = {
         "influence": Stack(ca.DM(6, 6) if p < 0 else D[i] @ _SIX for i, p in enumerate(tree.parent)),
-        "free_axis": G,
+        "free_axis": [G_i.T for G_i in G],
         "centre_lever": Stack(
             constant(np.block([[np.eye(3), np.zeros((3, 3))], [-skew(body.com), np.eye(3)]])) for body in tree.inertia
         ),

@@ -36,7 +36,7 @@ class BodyMotion:
 
 
 def body_motions(tree: Tree, q: Mat, v: Mat) -> list[BodyMotion]:
-    """The recursion from parent to child, for revolute, prismatic and fixed joints."""
+    """The recursion from parent to child, for joints of any type."""
     motions: list[BodyMotion] = []
     still = ca.DM(3, 1)
     ground = BodyMotion(ca.DM(3, tree.nv), ca.DM(3, tree.nv), still, still, still, ca.DM.eye(3))
@@ -46,17 +46,14 @@ def body_motions(tree: Tree, q: Mat, v: Mat) -> list[BodyMotion]:
         J_R, J_O = turn @ parent.J_R, turn @ (parent.J_O - skew(p_PC) @ parent.J_R)
         carried = parent.sigma_O + cross(parent.sigma_R, p_PC) + cross(parent.omega, cross(parent.omega, p_PC))
         omega, sigma_R, sigma_O = turn @ parent.omega, turn @ parent.sigma_R, turn @ carried
-        k, axis = tree.dof[i], constant(tree.axis[i])
-        unit = ca.DM(1, tree.nv)
-        if k >= 0:
-            unit[0, k] = 1
-        if tree.motion[i] == "revolute":
-            sigma_R = sigma_R + cross(omega, axis * v[k])
-            omega = omega + axis * v[k]
-            J_R = J_R + axis @ unit
-        elif tree.motion[i] == "prismatic":
-            sigma_O = sigma_O + 2 * cross(omega, axis * v[k])
-            J_O = J_O + axis @ unit
+        joint, part = tree.inboard[i], tree.in_v[i]
+        if joint.nv:
+            own = ca.DM.eye(tree.nv)[part, :]
+            turning, shifting = constant(joint.subspace[:3]), constant(joint.subspace[3:])
+            w, u = turning @ v[part], shifting @ v[part]
+            sigma_R, sigma_O = sigma_R + cross(omega, w), sigma_O + 2 * cross(omega, u) + cross(w, u)
+            omega = omega + w
+            J_R, J_O = J_R + turning @ own, J_O + shifting @ own
         motions.append(BodyMotion(J_O, J_R, sigma_O, sigma_R, omega, parent.rotation @ R_PC))
     return motions
 

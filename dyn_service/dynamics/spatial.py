@@ -22,6 +22,7 @@ import casadi as ca
 import numpy as np
 
 from dyn_service.model.inertia import BodyInertia
+from dyn_service.model.joints import Arithmetic, Terms
 
 Mat = Any
 """A CasADi SX or DM; CasADi ships no types."""
@@ -57,16 +58,57 @@ def skew(a: Mat) -> Mat:
     return ca.skew(a)
 
 
-def rotation_about(axis: np.ndarray[Any, Any], q: Mat, turn: np.ndarray[Any, Any]) -> Mat:
-    """R_PC of a turn by q + t about the unit vector `axis`, cos (e - a a^T) + a a^T + sin a~; turn: (cos t, sin t).
+SYMBOLS = Arithmetic(
+    ca.sin,
+    ca.cos,
+    ca.sqrt,
+    ca.fabs,
+    ca.atan2,
+    ca.copysign,
+    lambda a, b, then, otherwise: ca.if_else(a < b, then, otherwise),
+)
+"""How the functions of `model/joints.py` are computed here."""
 
-    By the theorem of addition: q + t as a number would have lost the last digits of a small q.
-    """
-    outer = np.outer(axis, axis)
-    cos_q, sin_q = ca.cos(q), ca.sin(q)
-    cos_t, sin_t = map(float, turn)
-    cosine, sine = cos_t * cos_q - sin_t * sin_q, cos_t * sin_q + sin_t * cos_q
-    return constant(np.eye(3) - outer) * cosine + constant(outer) + constant(np.asarray(ca.skew(axis))) * sine
+
+def summed(terms: Terms, before: Mat | None = None) -> Mat:
+    """A sum of scalars times constant arrays, each multiplied by `before` from the left where that is given."""
+    found = None
+    for scalar, array in terms:
+        factor = constant(array) if before is None else before @ constant(array)
+        term = factor if scalar is None else factor * scalar
+        found = term if found is None else found + term
+    return found
+
+
+def pivots(S: Mat) -> tuple[list[list[Mat]], list[Mat]]:
+    """Rows of L below its diagonal of ones, and D, of S = L D L^T; S (k, k) is symmetric."""
+    L: list[list[Mat]] = []
+    D: list[Mat] = []
+    for i in range(S.shape[0]):
+        row: list[Mat] = []
+        for j in range(i):
+            row.append((S[i, j] - sum(row[k] * L[j][k] * D[k] for k in range(j))) / D[j])
+        D.append(S[i, i] - sum(row[k] * row[k] * D[k] for k in range(i)))
+        L.append(row)
+    return L, D
+
+
+def inverse(S: Mat) -> Mat:
+    """S^-1 of a symmetric S, (k, k): a number's, or by L D L^T, leaving out no pivot."""
+    if S.shape[0] == 1:
+        return 1 / S
+    L, D = pivots(S)
+    columns = []
+    for n in range(len(D)):
+        x: list[Mat] = [ca.DM(0) if i < n else ca.DM(1) for i in range(len(D))]
+        for i in range(n + 1, len(D)):
+            x[i] = -sum(L[i][k] * x[k] for k in range(n, i))
+        x = [x_i / d for x_i, d in zip(x, D, strict=True)]
+        for i in range(len(D) - 1, -1, -1):
+            for k in range(i):
+                x[k] = x[k] - L[i][k] * x[i]
+        columns.append(ca.vertcat(*x))
+    return ca.triu2symm(ca.triu(ca.horzcat(*columns)))
 
 
 def row_by_row(matrix: Mat) -> Mat:
@@ -156,14 +198,13 @@ class Inertia:
     def __add__(self, other: Inertia) -> Inertia:
         return Inertia(self.I + other.I, self.H + other.H, self.m + other.m)
 
-    def minus_outer(self, K: Mat, R: Mat) -> Inertia:
-        """J - K R K^T for a column K and a scalar R."""
-        w = K * R
-        k, n = angular(K), linear(K)
+    def minus_outer(self, W: Mat, U: Mat) -> Inertia:
+        """J - W U^T for W U^T known to be symmetric, (6, k) each."""
+        k, n = U[:3, :], U[3:, :]
         return Inertia(
-            self.I - _symmetric(angular(w), k),
-            self.H - angular(w) @ n.T,
-            self.m - _symmetric(linear(w), n),
+            self.I - _symmetric(W[:3, :], k),
+            self.H - W[:3, :] @ n.T,
+            self.m - _symmetric(W[3:, :], n),
         )
 
     def turned(self, rotation: Mat) -> Inertia:

@@ -33,6 +33,7 @@ from dyn_service.kernels import frames
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.model.joints import NUMBERS
 from dyn_service.model.tree import Tree
 from dyn_service.queries import DEFAULT_GRAVITY
 
@@ -93,12 +94,19 @@ def certified(links: Tree, signature: Signature, build: Callable[[Graph], Kernel
 def _placed(tree: Tree) -> tuple[Array, Array]:
     """Positions at which a robot's kernels are held, (states, nq), and M there, (states, nv, nv)."""
     rng = np.random.default_rng(0)
-    positions = rng.normal(size=(len(POSITIONS), tree.nv)) * np.array(POSITIONS)[:, None]
-    drawn_in = {tree.dof[i]: -(tree.rotation[i] @ tree.axis[i]) @ tree.origin[i] for i in range(len(tree))}
-    sliding = [tree.dof[i] for i, motion in enumerate(tree.motion) if motion == "prismatic"]
+    at = tree.configuration
+    positions = rng.normal(size=(len(POSITIONS), at.nq)) * np.array(POSITIONS)[:, None]
+    # The offset of each shift that brings a body back to its parent's origin; quaternions at right angles are whole.
+    drawn_in = np.zeros(at.nq)
+    for i in tree.movable:
+        for x, direction in tree.inboard[i].translation(range(tree.in_q[i].start, tree.in_q[i].stop), NUMBERS):
+            drawn_in[x] = -(tree.rotation[i] @ direction) @ tree.origin[i]
     for row in np.flatnonzero(np.array(POSITIONS) == 0.0):
-        positions[row] = rng.integers(-1, 3, tree.nv) * (np.pi / 2)
-        positions[row, sliding] = [drawn_in[k] for k in sliding]
+        turns = rng.integers(-1, 3, at.nq)
+        positions[row] = np.where(at.angles, turns * (np.pi / 2), np.where(at.shifts, drawn_in, turns))
+    if not at.flat:
+        positions = at.normalised(positions)
+        positions = np.where(np.isfinite(positions), positions, at.neutral)  # a quaternion of zeros is no rotation
     return positions, tree.mass_matrix(positions)
 
 
@@ -112,7 +120,7 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
         sizes = 10.0 ** rng.uniform(-4.0, 2.0, len(POSITIONS)) * (rng.random(len(POSITIONS)) < 0.8)
         sizes[:PLAIN] = 1.0
         sizes[-AT_REST:] = 0.0
-        if operand.name == "q" and tree.nv:
+        if operand is signature.pose and tree.nv:
             array = positions
         elif operand.kind == "duration":
             array = np.full_like(array, _STEP_S)
@@ -121,8 +129,10 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
             array *= sizes.reshape(-1, *(1,) * len(operand.shape))
             if operand.kind == "effort" and tree.nv:
                 array *= _moved(M)
-            if operand.name == "gravity":
+            if operand.kind == "gravity":
                 array[-AT_REST:] = DEFAULT_GRAVITY
+            if operand.kind == "position" and tree.nv:
+                array = tree.configuration.normalised(array)
         drawn.append(array)
     return tuple(drawn), M
 
@@ -159,7 +169,7 @@ def _share(operand: Operand, answer: Array, runs: Array, M: Array) -> float:
     answer, runs, M = answer.reshape(len(runs), -1)[finite], runs[finite], M[finite]
     given, moved = runs[..., 0], _moved(M)
     apart, spread = answer - given, runs - given[..., None]
-    if operand.kind == "plain":
+    if operand.kind == "plain" or (operand.kind == "position" and given.shape[-1] != M.shape[-1]):
         return _beyond(apart, spread, _on_scale_of(_by_row(np.abs(given).max(axis=0), operand), given))
     if operand.kind == "effort":
         square = len(operand.shape) == 2
@@ -204,11 +214,17 @@ _OPERATIONS: Mapping[int, Callable[..., Any]] = {
     ca.OP_SQRT: np.sqrt,
     ca.OP_SIN: np.sin,
     ca.OP_COS: np.cos,
+    ca.OP_ATAN2: np.arctan2,
 }
 _EXACT: Mapping[int, Callable[..., Any]] = {
     ca.OP_NEG: np.negative,
     ca.OP_TWICE: lambda x: x + x,
     ca.OP_ASSIGN: np.array,
+    ca.OP_FABS: np.fabs,
+    ca.OP_COPYSIGN: np.copysign,
+    ca.OP_LT: lambda x, y: (x < y) * 1.0,
+    ca.OP_NOT: lambda x: (x == 0.0) * 1.0,
+    ca.OP_IF_ELSE_ZERO: lambda x, y: np.where(x == 0.0, 0.0, y),
 }
 
 

@@ -114,10 +114,12 @@ def _exact(tree: Tree) -> Tree:
             return BodyInertia(mass, exact.moment, exact.about_origin)
         return BodyInertia(mass, _decimal(body.moment), _decimal(body.about_origin))
 
-    axes = [_decimal(axis) for axis in tree.axis]
+    def unit(vector: Any) -> Exact:
+        return _decimal(vector) / _length(_decimal(vector))
+
     return replace(
         tree,
-        axis=tuple(axis / _length(axis) for axis in axes),
+        inboard=tuple(joint.mapped(unit) for joint in tree.inboard),
         rotation=tuple(_orthonormal(_decimal(R)) for R in tree.rotation),
         origin=tuple(_decimal(p) for p in tree.origin),
         inertia=tuple(map(inertia, tree.inertia)),
@@ -139,29 +141,26 @@ def _along_axes(tree: Tree) -> KernelTree:
     slides: list[Decimal] = []
     for i in range(len(tree)):
         slides.append(_slide(tree, i, slides))
-    axes: tuple[Exact, ...] = tree.axis
-    slid = [axis * slide for axis, slide in zip(axes, slides, strict=True)]
+    slid = [_unslid() if line is None else line * slide for line, slide in zip(_lines(tree), slides, strict=True)]
     frames = [(np.column_stack(_axes(tree, i, slid)), slid[i]) for i in range(len(tree))]  # R_LN, p_LN
 
-    rotation, origin, turn, inertia, lengths = [], [], [], [], []
+    rotation, origin, inboard, inertia, lengths = [], [], [], [], []
     for i, parent in enumerate(tree.parent):
         R_LN, p_LN = frames[i]
         ground = np.eye(3, dtype=object), np.zeros(3, dtype=object)
         R_PN, p_PN = ground if parent < 0 else frames[parent]
         R = R_PN.T @ tree.rotation[i] @ R_LN
-        c, s = _last_turn(R) if tree.motion[i] == "revolute" else (Decimal(1), Decimal(0))
+        c, s = _last_turn(R) if tree.inboard[i].takes_turns else (Decimal(1), Decimal(0))
         rotation.append(R @ np.array([[c, s, 0], [-s, c, 0], [0, 0, 1]]))
-        turn.append(np.array([c, s]))
+        inboard.append(tree.inboard[i].along_z(np.array([c, s])))
         origin.append(R_PN.T @ (tree.origin[i] + tree.rotation[i] @ p_LN - p_PN))
         lengths.append(_length(tree.origin[i]) + _length(p_LN) + _length(p_PN))
         inertia.append(tree.inertia[i].placed(R_LN.T, -R_LN.T @ p_LN))
-    along_z = np.array([0.0, 0.0, 1.0])
     chosen = replace(
         tree,
-        axis=(along_z,) * len(tree),
+        inboard=tuple(inboard),
         rotation=tuple(rotation),
         origin=tuple(origin),
-        turn=tuple(turn),
         inertia=tuple(inertia),
     )
     kept, whole = _lumped(chosen)
@@ -176,19 +175,20 @@ def _slide(tree: Tree, i: int, slides: list[Decimal]) -> Decimal:
     """How far along its axis body i's frame stands: nearest to the parent's axis, or level with the parent, or not
     moved; the first of them that is within reach.
     """
-    parent = tree.parent[i]
-    if parent < 0:
+    parent, lines = tree.parent[i], _lines(tree)
+    axis = lines[i]
+    if parent < 0 or axis is None:
         return Decimal(0)  # the ground does not turn: where a root joint stands does not matter
     R: Exact = tree.rotation[i]
-    inherited: Exact = tree.axis[parent]
-    axis, other = tree.axis[i], R.T @ inherited
-    point = R.T @ (inherited * slides[parent] - tree.origin[i])
+    inherited = lines[parent]
+    point = R.T @ (_unslid() if inherited is None else inherited * slides[parent]) - R.T @ tree.origin[i]
 
     body = tree.inertia[i]
     ends = [_length(body.com), *(_length(tree.origin[k]) for k in tree.children[i])]
     gyration = (abs(Decimal(np.trace(body.about_com)) / Decimal(body.mass))).sqrt() if body.mass else Decimal(0)
     reach = [gyration, *ends]
     level = axis @ point
+    other = axis if inherited is None else R.T @ inherited
     sine = _length(np.cross(axis, other))
     if sine > _STRUCTURAL:
         nearest = (level - (axis @ other) * (other @ point)) / (sine * sine)
@@ -198,11 +198,16 @@ def _slide(tree: Tree, i: int, slides: list[Decimal]) -> Decimal:
 
 
 def _axes(tree: Tree, i: int, slid: list[Exact]) -> tuple[Exact, Exact, Exact]:
-    """x, y, z of the chosen frame of body i, in link axes."""
-    z: Exact = tree.axis[i]
+    """x, y, z of the chosen frame of body i, in link axes; those themselves where its joint leaves no choice."""
+    lines = _lines(tree)
+    z = lines[i]
+    if z is None:
+        x, y, z = np.eye(3, dtype=object)
+        return x, y, z
     if tree.children[i]:
         child = max(tree.children[i], key=lambda k: (len(tree.branch(k)), -k))
-        x = np.cross(z, tree.rotation[child] @ tree.axis[child])
+        other = lines[child]
+        x = 0 * z if other is None else np.cross(z, tree.rotation[child] @ other)
         if _length(x) <= _PARALLEL:
             x = _across(tree.origin[child] + tree.rotation[child] @ slid[child] - slid[i], z)
     else:
@@ -211,6 +216,15 @@ def _axes(tree: Tree, i: int, slid: list[Exact]) -> tuple[Exact, Exact, Exact]:
         x = _across(np.eye(3, dtype=object)[min(range(3), key=lambda k: abs(z[k]))], z)
     x = x / _length(x)
     return x, np.cross(z, x), z
+
+
+def _lines(tree: Tree) -> list[Exact | None]:
+    """Per body the direction of the line along which its frame may be slid and about which it may be turned."""
+    return [joint.line for joint in tree.inboard]
+
+
+def _unslid() -> Exact:
+    return np.array([Decimal(0)] * 3)
 
 
 def _across(vector: Exact, z: Exact) -> Exact:
@@ -234,14 +248,8 @@ def _lumped(tree: Tree) -> tuple[list[BodyInertia], list[BodyInertia]]:
     kept = list(tree.inertia)
     for i in range(len(tree) - 1, -1, -1):
         body, parent = whole[i], tree.parent[i]
-        if tree.motion[i] == "revolute":
-            # The smaller one, so that what stays behind cannot be negative and cancel what went.
-            across = min(body.about_origin[0, 0], body.about_origin[1, 1])
-            along = np.array([0, 0, body.moment[2]])
-            unfelt = BodyInertia(body.mass, along, np.diag([across, across, 0]))
-        else:
-            unfelt = BodyInertia(Decimal(0), np.zeros(3, dtype=object), body.about_origin)  # type: ignore[arg-type]
-        if parent >= 0 and body.mass > _LUMP * tree.inertia[parent].mass:
+        unfelt = tree.inboard[i].unfelt(body)
+        if unfelt is None or (parent >= 0 and body.mass > _LUMP * tree.inertia[parent].mass):
             kept[i] = body
             continue
         kept[i] = body - unfelt
@@ -269,10 +277,9 @@ def _rounded(tree: Tree, whole: Iterable[BodyInertia], lengths: Iterable[Decimal
 
     return replace(
         tree,
-        axis=tuple(map(_double, tree.axis)),
+        inboard=tuple(joint.mapped(_double) for joint in tree.inboard),
         rotation=tuple(map(_double, tree.rotation)),
         origin=tuple(_double(p, length) for p, length in zip(tree.origin, lengths, strict=True)),
-        turn=tuple(map(_double, tree.turn)),
         inertia=tuple(inertia(body, of) for body, of in zip(tree.inertia, whole, strict=True)),
     )
 

@@ -14,7 +14,7 @@ import casadi as ca
 
 from dyn_service.dynamics.sweeps import Stack
 from dyn_service.kernels.frames import KernelTree
-from dyn_service.kernels.signature import Signature
+from dyn_service.kernels.signature import Operand, Signature
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ def trace(model: KernelTree, signature: Signature, *, shared: bool = True) -> Gr
     module, _, name = signature.function.partition(".")
     function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
     symbols = {operand.name: ca.SX.sym(operand.name, operand.size) for operand in signature.inputs}
-    given = {name: _entered(model, name, symbol) for name, symbol in symbols.items()}
+    given = {operand.name: _entered(model, operand, symbols[operand.name]) for operand in signature.inputs}
     given |= {name: ca.DM(0, 1) for name in signature.padded}
     answer = function(model.tree, **given)
     outputs = answer if isinstance(answer, dict) else {signature.outputs[0].name: answer}
@@ -51,8 +51,8 @@ def trace(model: KernelTree, signature: Signature, *, shared: bool = True) -> Gr
     return Graph(ca.Function("kernel", list(symbols.values()), ca.cse(flat) if shared else flat), signature)
 
 
-def _entered(model: KernelTree, name: str, symbol: Any) -> Any:
+def _entered(model: KernelTree, operand: Operand, symbol: Any) -> Any:
     """An input as the equations take it: wrenches body by body, in the chosen frames."""
-    if name == "wrenches":
+    if operand.kind == "wrenches":
         return Stack(model.wrench(i, W) for i, W in enumerate(ca.vertsplit(symbol, 6)))
     return symbol

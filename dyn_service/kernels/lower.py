@@ -115,6 +115,12 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
         ca.OP_SIN: lambda x: turned(x)[0],
         ca.OP_COS: lambda x: turned(x)[1],
         ca.OP_ASSIGN: lambda x: x,
+        ca.OP_FABS: lambda x: b.call(vector_intrinsic(module, "fabs", vector, 1), [x]),
+        ca.OP_COPYSIGN: lambda x, y: b.call(vector_intrinsic(module, "copysign", vector, 2), [x, y]),
+        ca.OP_ATAN2: lambda x, y: _lane_by_lane(b, "atan2", x, y),
+        ca.OP_LT: lambda x, y: b.select(b.icmp_unsigned("<", _bits(b, x), _bits(b, y)), number(1.0), zero),
+        ca.OP_NOT: lambda x: b.select(_is_zero(b, x), number(1.0), zero),
+        ca.OP_IF_ELSE_ZERO: lambda x, y: b.select(_is_zero(b, x), zero, y),
     }
     for k in range(function.n_instructions()):
         if k % BLOCK_INSTRUCTIONS == BLOCK_INSTRUCTIONS - 1:
@@ -141,6 +147,28 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
             raise NotImplementedError(f"CasADi operation {operation} has no lowering")
     b.ret_void()
     return emitted
+
+
+def _bits(b: ir.IRBuilder, x: Any) -> Any:
+    """Numbers that are not negative, as integers in the same order: comparing floats raises flags where one is NaN."""
+    return b.bitcast(x, ir.VectorType(_I64, x.type.count))
+
+
+def _is_zero(b: ir.IRBuilder, x: Any) -> Any:
+    bits = _bits(b, x)
+    return b.icmp_unsigned("==", bits, ir.Constant(bits.type, [0] * bits.type.count))
+
+
+def _lane_by_lane(b: ir.IRBuilder, name: str, *vectors: Any) -> Any:
+    """A function of the C library, which few kernels need, one lane at a time."""
+    kind = ir.FunctionType(_DOUBLE, [_DOUBLE] * len(vectors))
+    function = b.module.globals.get(name) or ir.Function(b.module, kind, name)
+    found = ir.Constant(vectors[0].type, ir.Undefined)
+    for lane in range(vectors[0].type.count):
+        place = ir.Constant(ir.IntType(32), lane)
+        value = b.call(function, [b.extract_element(v, place) for v in vectors])
+        found = b.insert_element(found, value, place)
+    return found
 
 
 class _loop_over:  # noqa: N801 - reads as a statement

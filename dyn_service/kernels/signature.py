@@ -40,6 +40,11 @@ class Signature:
     padded: Mapping[str, int]
 
     @property
+    def pose(self) -> Operand | None:
+        """The input that says where the robot stands: the first of its positions."""
+        return next((operand for operand in self.inputs if operand.kind == "position"), None)
+
+    @property
     def empty(self) -> bool:
         """Whether an output has no entries: then there is nothing to compute."""
         return not all(operand.size for operand in self.outputs)
@@ -59,7 +64,7 @@ def signature_of(query: Query, method: str, sizes: Mapping[str, int], *, wrenche
     inputs = [
         Operand(name, spec.dims(sizes), spec.kind)
         for name, spec in query.inputs.items()
-        if wrenches or name != "wrenches"
+        if wrenches or spec.kind != "wrenches"
     ]
     outputs = tuple(Operand(name, spec.dims(sizes), spec.kind) for name, spec in query.outputs.items())
     name = "-".join(part for part in (query.name, method, "wrenches" if wrenches else "") if part)

@@ -6,15 +6,25 @@ rotation matrix of the frame's axes in its parent's axes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dyn_service.errors import InvalidArgumentError, UrdfError
+from dyn_service.suggestions import did_you_mean
+
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-JointType = Literal["revolute", "continuous", "prismatic", "fixed"]
+RootType = Literal["fixed", "planar", "floating"]
+"""How a robot's root link may move in the world."""
+
+ROOT_JOINT = "root_joint"
+"""The name of the joint by which a root link moves in the world."""
+
+JointType = str
+"""One of `joints.JOINT_TYPES`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,13 +107,38 @@ class Note:
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """A robot as written, with the importer's notes. `source` names the file, or says what else it came from."""
+    """A robot as written, with the importer's notes. `source` names the file, or says what else it came from.
+
+    root: how the root link moves in the world.
+    """
 
     name: str
     links: tuple[Link, ...]
     joints: tuple[Joint, ...]
     source: str = "<text>"
     notes: tuple[Note, ...] = field(default=())
+    root: RootType = "fixed"
+
+
+def rooted(description: Description, root: RootType) -> Description:
+    """The same robot, its root link moving in the world as `root` says.
+
+    Raises:
+        InvalidArgumentError: There is no such kind of root.
+        UrdfError: The robot has a joint with the name that the root's joint takes.
+    """
+    if root not in get_args(RootType):
+        known = ", ".join(get_args(RootType))
+        near = did_you_mean(root, get_args(RootType))
+        raise InvalidArgumentError(f"root must be one of {known}, found {root!r}{near}", path="root")
+    taken = next((joint for joint in description.joints if joint.name == ROOT_JOINT), None)
+    if root != "fixed" and taken is not None:
+        raise UrdfError(
+            f"the name is that of the joint by which a {root} root moves, expected another",
+            line=taken.line or None,
+            element=f"joint '{taken.name}'",
+        )
+    return replace(description, root=root)
 
 
 def outward(description: Description) -> list[str]:

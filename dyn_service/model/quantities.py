@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 
 from dyn_service.model.description import JointType, Limit, Matrix, Mimic, Note, Vector
+from dyn_service.model.joints import JOINT_TYPES
 from dyn_service.model.places import Place, quoted
 from dyn_service.model.tree import snapped
 from dyn_service.suggestions import did_you_mean
 
-JOINT_TYPES: tuple[JointType, ...] = ("revolute", "continuous", "prismatic", "fixed")
-LATER_TYPES = ("planar", "floating")
 """URDF's other types."""
 
 X_AXIS = (1.0, 0.0, 0.0)
@@ -137,16 +136,13 @@ def joint_type(kind: Any, place: Place) -> JointType:
     """The joint's type, if it is one of this version's.
 
     Raises:
-        UnsupportedJointError: A type that URDF has and this version has not.
         UrdfError: Any other.
     """
-    for known in JOINT_TYPES:
-        if kind == known:
-            return known
-    expected = ", ".join(JOINT_TYPES[:-1]) + " or " + JOINT_TYPES[-1]
-    if kind in LATER_TYPES:
-        raise place.unsupported(f"joints of type '{kind}' are not supported yet, expected {expected}")
-    near = did_you_mean(kind, (*JOINT_TYPES, *LATER_TYPES))
+    if kind in JOINT_TYPES:
+        return str(kind)
+    *most, last = JOINT_TYPES
+    expected = ", ".join(most) + " or " + last
+    near = did_you_mean(kind, tuple(JOINT_TYPES))
     raise place.fault(f"the type {quoted(str(kind))} is unknown, expected {expected}{near}")
 
 

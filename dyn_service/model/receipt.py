@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dyn_service.model.description import Description, Note, Vector
+from dyn_service.model.joints import JOINT_TYPES
 from dyn_service.model.places import counted
-from dyn_service.model.quantities import JOINT_TYPES
 
 KINDS = {
     "doubted": "kept as written, but can hardly be meant",

@@ -19,16 +19,16 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.errors import UrdfError
-from dyn_service.model.description import Description, Joint, Link, Matrix, Mimic, Note, Vector
-from dyn_service.model.inertia import NOTHING, BodyInertia, combine, skew
-
-MotionType = Literal["revolute", "prismatic", "fixed"]
+from dyn_service.model.configuration import Configuration
+from dyn_service.model.description import ROOT_JOINT, Description, Link, Matrix, Mimic, Note, RootType, Vector
+from dyn_service.model.description import Joint as DescribedJoint
+from dyn_service.model.inertia import NOTHING, BodyInertia, combine
+from dyn_service.model.joints import FIXED, JOINT_TYPES, NUMBERS, Joint, Terms
 
 SNAP = 1e-15
 """Entries of rotations, and of places in m, this near to 0 or +-1 are roundings of `rpy` in multiples of pi/2."""
@@ -40,7 +40,7 @@ _HUGE = 1e100
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """Per movable joint, (nv,): lower, upper (rad | m), velocity (rad/s | m/s), effort (N m | N); inf where absent."""
+    """lower, upper: (nq,) rad | m. velocity: (nv,) rad/s | m/s. effort: (nv,) N m | N. Infinite where absent."""
 
     lower: Vector
     upper: Vector
@@ -52,25 +52,19 @@ class Limits:
 class Tree:
     """Bodies in parent-first order; entry i of each field belongs to body i.
 
-    links: the link's name. joints: the inboard joint's name ("" for the root link, which stands fixed in the world).
-    parent: index, -1 for the world. motion: revolute, prismatic or fixed. axis: (3,) unit vector of the free axis in
-    the joint frame, which is also the body's. rotation, origin: R_PB, p_PB at q = 0. turn: cosine and sine of an angle
-    that a turning joint adds to q; (1, 0) but in frames of our own choice. inertia: the body's. dof: index into q and
-    v, -1 for fixed joints.
+    links: the link's name. joints: the inboard joint's name ("" for the root link that stands fixed in the world).
+    parent: index, -1 for the world. inboard: the joint, in the joint frame, which is also the body's at q = 0.
+    rotation, origin: R_PJ, p_PJ, where the joint frame stands on the parent. inertia: the body's.
     """
 
     name: str
     links: tuple[str, ...]
     joints: tuple[str, ...]
     parent: tuple[int, ...]
-    motion: tuple[MotionType, ...]
-    axis: tuple[Vector, ...]
+    inboard: tuple[Joint, ...]
     rotation: tuple[Matrix, ...]
     origin: tuple[Vector, ...]
-    turn: tuple[Vector, ...]
     inertia: tuple[BodyInertia, ...]
-    dof: tuple[int, ...]
-    continuous: frozenset[str]
     limits: Limits
     damping: Vector
     friction: Vector
@@ -81,10 +75,9 @@ class Tree:
         limits = (self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort)
         bodies = (array for body in self.inertia for array in (body.moment, body.about_origin, *(body.centre or ())))
         for array in (
-            *self.axis,
+            *(array for joint in self.inboard for array in joint.numbers),
             *self.rotation,
             *self.origin,
-            *self.turn,
             *bodies,
             *limits,
             self.damping,
@@ -96,13 +89,13 @@ class Tree:
     def from_description(cls, description: Description) -> Tree:
         """One body per link. The description is a tree (the importer has checked it): one root, no loops."""
         links = {link.name: link for link in description.links}
-        outboard: dict[str, list[Joint]] = {name: [] for name in links}
+        outboard: dict[str, list[DescribedJoint]] = {name: [] for name in links}
         for joint in description.joints:
             outboard[joint.parent].append(joint)
         (root,) = set(links) - {joint.child for joint in description.joints}
 
-        order: list[tuple[Link, Joint | None, int]] = []
-        stack: list[tuple[str, Joint | None, int]] = [(root, None, -1)]
+        order: list[tuple[Link, DescribedJoint | None, int]] = []
+        stack: list[tuple[str, DescribedJoint | None, int]] = [(root, _root_joint(description.root, root), -1)]
         while stack:
             name, inboard, parent = stack.pop()
             index = len(order)
@@ -110,39 +103,74 @@ class Tree:
             ordered = sorted(outboard[name], key=lambda joint: joint.name, reverse=True)
             stack += [(joint.child, joint, index) for joint in ordered]
 
-        movable = [joint for _, joint, _ in order if joint is not None and joint.type != "fixed"]
-        dof = {joint.name: k for k, joint in enumerate(movable)}
+        inboards = tuple(_inboard(joint) for _, joint, _ in order)
+        movable = [
+            (described, joint)
+            for (_, described, _), joint in zip(order, inboards, strict=True)
+            if described is not None and joint.nv
+        ]
+        spread = [joint.nv for _, joint in movable]
         return cls(
             name=description.name,
             links=tuple(link.name for link, _, _ in order),
             joints=tuple("" if joint is None else joint.name for _, joint, _ in order),
             parent=tuple(parent for _, _, parent in order),
-            motion=tuple(_motion(joint) for _, joint, _ in order),
-            axis=tuple(np.array([1.0, 0.0, 0.0]) if joint is None else snapped(joint.axis) for _, joint, _ in order),
+            inboard=inboards,
             rotation=tuple(np.eye(3) if joint is None else snapped(joint.rotation) for _, joint, _ in order),
             origin=tuple(np.zeros(3) if joint is None else joint.xyz for _, joint, _ in order),
-            turn=(np.array([1.0, 0.0]),) * len(order),
             inertia=tuple(_inertia(link) for link, _, _ in order),
-            dof=tuple(-1 if joint is None else dof.get(joint.name, -1) for _, joint, _ in order),
-            continuous=frozenset(joint.name for joint in movable if joint.type == "continuous"),
             limits=_limits(movable),
-            damping=np.array([joint.damping for joint in movable]),
-            friction=np.array([joint.friction for joint in movable]),
-            mimic=tuple(joint.mimic for joint in movable),
+            damping=np.repeat([joint.damping for joint, _ in movable], spread).astype(np.float64),
+            friction=np.repeat([joint.friction for joint, _ in movable], spread).astype(np.float64),
+            mimic=tuple(joint.mimic for joint, _ in movable),
         )
 
     def __len__(self) -> int:
         return len(self.links)
 
     @cached_property
-    def nv(self) -> int:
-        """Number of movable joints; each has one position and one velocity."""
-        return sum(k >= 0 for k in self.dof)
+    def movable(self) -> tuple[int, ...]:
+        """The bodies whose inboard joint moves."""
+        return tuple(i for i, joint in enumerate(self.inboard) if joint.nv)
 
     @cached_property
+    def configuration(self) -> Configuration:
+        """The movable joints and their entries in q and v."""
+        return Configuration(tuple(self.joints[i] for i in self.movable), tuple(self.inboard[i] for i in self.movable))
+
+    @property
+    def nq(self) -> int:
+        """Length of q."""
+        return self.configuration.nq
+
+    @property
+    def nv(self) -> int:
+        """Length of v, a, tau."""
+        return self.configuration.nv
+
+    @property
     def movable_joints(self) -> tuple[str, ...]:
         """Names of the movable joints, in the order of q."""
-        return tuple(name for name, k in zip(self.joints, self.dof, strict=True) if k >= 0)
+        return self.configuration.names
+
+    @cached_property
+    def named_joints(self) -> tuple[str, ...]:
+        """Names of all joints, fixed ones too, in the order of the bodies they move."""
+        return tuple(name for name in self.joints if name)
+
+    @cached_property
+    def in_q(self) -> tuple[slice, ...]:
+        """Per body, where its joint's positions stand in q; empty at fixed joints."""
+        return self._spread(self.configuration.q_slices)
+
+    @cached_property
+    def in_v(self) -> tuple[slice, ...]:
+        """Per body, where its joint's velocities stand in v; empty at fixed joints."""
+        return self._spread(self.configuration.v_slices)
+
+    def _spread(self, slices: tuple[slice, ...]) -> tuple[slice, ...]:
+        of = dict(zip(self.movable, slices, strict=True))
+        return tuple(of.get(i, slice(0, 0)) for i in range(len(self)))
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
@@ -180,51 +208,52 @@ class Tree:
         """The whole robot's inertia at q = 0, seen from the world."""
         return combine(inertia.placed(*pose) for inertia, pose in zip(self.inertia, self.poses_at_zero(), strict=True))
 
+    def pose(self, i: int, q: Vector) -> tuple[Matrix, Vector]:
+        """R_PB (..., 3, 3) and p_PB (..., 3) of body i at q (..., nq)."""
+        joint, entries = self.inboard[i], [q[..., k] for k in range(self.in_q[i].start, self.in_q[i].stop)]
+        R, p = self.rotation[i], self.origin[i]
+        turned, shifted = joint.rotation(entries, NUMBERS), joint.translation(entries, NUMBERS)
+        moved = p + _summed(shifted, 1) @ R.T if shifted else np.broadcast_to(p, (*q.shape[:-1], 3))
+        return (R @ _summed(turned, 2) if turned else np.broadcast_to(R, (*q.shape[:-1], 3, 3))), moved
+
     def mass_matrix(self, q: Vector) -> Matrix:
-        """M(q), (..., nv, nv) at q (..., nv), in plain numbers, by composite bodies: Newton-Euler document, (18c)."""
-        M = np.zeros((*q.shape, self.nv))
+        """M(q), (..., nv, nv) at q (..., nq), in plain numbers, by composite bodies: Newton-Euler document, (18c)."""
+        M = np.zeros((*q.shape[:-1], self.nv, self.nv))
         D = [self._influence(i, q) for i in range(len(self))]
         C: list[Matrix] = [body.matrix for body in self.inertia]
         for i in range(len(self) - 1, -1, -1):
             if self.parent[i] >= 0:
                 C[self.parent[i]] = C[self.parent[i]] + D[i].mT @ C[i] @ D[i]
-            if self.dof[i] >= 0:
-                F = C[i] @ self._free_axis(i)[:, None]
+            if self.inboard[i].nv:
+                F = C[i] @ self.inboard[i].subspace
                 for j in self.ancestors(i):
-                    if self.dof[j] >= 0:
-                        felt = (self._free_axis(j) @ F)[..., 0]
-                        M[..., self.dof[i], self.dof[j]] = M[..., self.dof[j], self.dof[i]] = felt
+                    if self.inboard[j].nv:
+                        felt = self.inboard[j].subspace.T @ F
+                        M[..., self.in_v[j], self.in_v[i]] = felt
+                        M[..., self.in_v[i], self.in_v[j]] = felt.mT
                     F = D[j].mT @ F
         return M
 
-    def _free_axis(self, i: int) -> Vector:
-        """G_i, (6,)."""
-        nothing = np.zeros(3)
-        return np.concatenate((self.axis[i], nothing) if self.motion[i] == "revolute" else (nothing, self.axis[i]))
-
     def _influence(self, i: int, q: Vector) -> Matrix:
         """D_i, (..., 6, 6): Newton-Euler document, (4), in body axes."""
-        R, p, k = self.rotation[i], self.origin[i], self.dof[i]
-        if self.motion[i] == "revolute":
-            across, angle = skew(self.axis[i]), q[..., k, None, None] + np.arctan2(self.turn[i][1], self.turn[i][0])
-            R = R @ (np.eye(3) + np.sin(angle) * across + (1.0 - np.cos(angle)) * across @ across)
-        lever = skew(p)
-        if self.motion[i] == "prismatic":
-            lever = lever + skew(R @ self.axis[i]) * q[..., k, None, None]
+        R, p = self.pose(i, q)
         D = np.zeros((*q.shape[:-1], 6, 6))
         D[..., :3, :3] = D[..., 3:, 3:] = R.mT
-        D[..., 3:, :3] = -R.mT @ lever
+        D[..., 3:, :3] = R.mT @ np.cross(np.eye(3), p[..., None, :]).mT  # -R p~
         return D
 
     @cached_property
     def fingerprint(self) -> str:
         """32 hexadecimal digits over all that answers depend on, names and limits too; not over the file's layout."""
         digest = hashlib.sha256()
-        names = (self.name, *self.links, *self.joints, *self.motion, *sorted(self.continuous), *map(str, self.mimic))
+        types = (joint.type for joint in self.inboard)
+        names = (self.name, *self.links, *self.joints, *types, *map(str, self.mimic))
         for name in names:
             digest.update(name.encode() + b"\0")
-        digest.update(np.array([self.parent, self.dof], dtype="<i8").tobytes())
-        numbers = [*self.axis, *self.rotation, *self.origin, *self.turn]
+        digest.update(np.array(self.parent, dtype="<i8").tobytes())
+        numbers = [*self.rotation, *self.origin]
+        for joint in self.inboard:
+            numbers += joint.numbers
         for body in self.inertia:
             numbers += [np.array([body.mass]), body.moment, body.about_origin, *(body.centre or ())]
         numbers += [self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort]
@@ -265,7 +294,7 @@ def weld(full: Tree) -> Weld:
     for i, parent in enumerate(full.parent):
         carrier, R, p = (-1, unturned, nowhere) if parent < 0 else (body[parent], rotation[parent], origin[parent])
         R_BL, p_BL = R @ full.rotation[i], p + R @ full.origin[i]
-        if full.dof[i] >= 0:
+        if full.inboard[i].nv:
             placement.append((carrier, R_BL, p_BL))
             carrier, R_BL, p_BL = len(moving), unturned, nowhere
             moving.append(i)
@@ -280,14 +309,10 @@ def weld(full: Tree) -> Weld:
         links=tuple(full.links[i] for i in moving),
         joints=tuple(full.joints[i] for i in moving),
         parent=tuple(carrier for carrier, _, _ in placement),
-        motion=tuple(full.motion[i] for i in moving),
-        axis=tuple(full.axis[i] for i in moving),
+        inboard=tuple(full.inboard[i] for i in moving),
         rotation=tuple(R for _, R, _ in placement),
         origin=tuple(p for _, _, p in placement),
-        turn=tuple(full.turn[i] for i in moving),
         inertia=tuple(combine(inertias) for inertias in parts),
-        dof=tuple(range(len(moving))),
-        continuous=full.continuous,
         limits=full.limits,
         damping=full.damping,
         friction=full.friction,
@@ -300,7 +325,7 @@ def welding_notes(full: Tree, welded: Weld) -> tuple[Note, ...]:
     """One note per link that a fixed joint joined to a moving body or to the world."""
     notes = []
     for i, carrier in enumerate(welded.body):
-        if full.joints[i] and full.dof[i] < 0:
+        if full.joints[i] and not full.inboard[i].nv:
             to = "the world" if carrier < 0 else f"the body of link '{welded.tree.links[carrier]}'"
             notes.append(Note("merged", f"link '{full.links[i]}'", f"welded by fixed joint '{full.joints[i]}' to {to}"))
     return tuple(notes)
@@ -312,10 +337,22 @@ def snapped(array: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where((np.abs(array - nearest) < SNAP) & (np.abs(nearest) <= 1.0), nearest, array) + 0.0
 
 
-def _motion(joint: Joint | None) -> MotionType:
-    if joint is None or joint.type == "fixed":
-        return "fixed"
-    return "prismatic" if joint.type == "prismatic" else "revolute"
+def _root_joint(kind: RootType, link: str) -> DescribedJoint | None:
+    if kind == "fixed":
+        return None
+    upright = np.array([0.0, 0.0, 1.0])
+    return DescribedJoint(ROOT_JOINT, kind, "", link, np.zeros(3), np.eye(3), upright)
+
+
+def _inboard(joint: DescribedJoint | None) -> Joint:
+    return FIXED if joint is None else JOINT_TYPES[joint.type](snapped(joint.axis))
+
+
+def _summed(terms: Terms, axes: int) -> NDArray[np.float64]:
+    """A sum of scalars (...) times constant arrays of that many axes."""
+    places = (Ellipsis, *(None,) * axes)
+    first, *others = (matrix if x is None else np.asarray(x)[places] * matrix for x, matrix in terms)
+    return np.asarray(sum(others, first))
 
 
 def _inertia(link: Link) -> BodyInertia:
@@ -334,15 +371,21 @@ def _inertia(link: Link) -> BodyInertia:
     return body
 
 
-def _limits(movable: list[Joint]) -> Limits:
-    def column(name: str, absent: float) -> Vector:
-        values = (None if joint.limit is None else getattr(joint.limit, name) for joint in movable)
-        return np.array([absent if value is None else value for value in values])
+def _limits(movable: list[tuple[DescribedJoint, Joint]]) -> Limits:
+    """Those of joints with one way to move; the file's one range says nothing of several."""
 
-    limits = Limits(
-        column("lower", -np.inf), column("upper", np.inf), column("velocity", np.inf), column("effort", np.inf)
+    def column(name: str, absent: float, of_positions: bool) -> Vector:
+        found: list[float] = []
+        for described, joint in movable:
+            entries = joint.nq if of_positions else joint.nv
+            limited = joint.nv == 1 and described.limit is not None and (joint.ranged or not of_positions)
+            value = getattr(described.limit, name) if limited else None
+            found += [absent if value is None else value] * entries
+        return np.array(found)
+
+    return Limits(
+        column("lower", -np.inf, True),
+        column("upper", np.inf, True),
+        column("velocity", np.inf, False),
+        column("effort", np.inf, False),
     )
-    for k, joint in enumerate(movable):
-        if joint.type == "continuous":
-            limits.lower[k], limits.upper[k] = -np.inf, np.inf
-    return limits

@@ -17,6 +17,7 @@ import numpy as np
 import zmq
 
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.model.configuration import Configuration
 from dyn_service.nodes.messages import decode_command, encode
 from dyn_service.nodes.pacing import Pacer, precise_sleep
 from dyn_service.nodes.plant_core import MODES, JointLimits, Plant, PlantSettings
@@ -35,14 +36,14 @@ def main(node: Node[PlantParameters]) -> None:
     p = node.parameters
     if not 0.0 <= p.state_rate_hz <= p.rate_hz or p.rate_hz <= 0.0 or p.substeps < 1:
         raise InvalidArgumentError("rate_hz and substeps must be positive, and state_rate_hz at most rate_hz")
-    robot = Robot.from_urdf(Path(p.robot))
+    robot = Robot.from_urdf(Path(p.robot), root=p.root)
     robot.prepare(["forward_dynamics"])
     limits = JointLimits(robot.limits.lower, robot.limits.upper, robot.limits.effort)
     plant = Plant(
         robot.forward_dynamics,
-        tuple(robot.joint_names),
+        robot.configuration,
         limits,
-        initial_position(p.initial_position, tuple(robot.joint_names), limits),
+        initial_position(p.initial_position, robot.configuration, limits),
         PlantSettings(1.0 / p.rate_hz, p.integrator, p.substeps, p.command_timeout_s, p.stale_policy, p.clamp_effort),
         session=secrets.randbits(53),
     )
@@ -70,15 +71,15 @@ def main(node: Node[PlantParameters]) -> None:
     _Loop(node, plant, states, commands).run()
 
 
-def initial_position(given: list[float] | dict[str, float], names: tuple[str, ...], limits: JointLimits) -> Array:
-    """The first position: the middle of the limits (0 where there are none), with what is given over it.
+def initial_position(given: list[float] | dict[str, float], at: Configuration, limits: JointLimits) -> Array:
+    """The first position: the middle of the limits (neutral where there are none), with what is given over it.
 
     Raises:
-        InvalidArgumentError: A joint is unknown, or the list's length is not the number of joints.
+        InvalidArgumentError: A joint is unknown, or the list's length is not that of q.
     """
-    bounded = np.isfinite(limits.lower) & np.isfinite(limits.upper)
+    bounded, names = np.isfinite(limits.lower) & np.isfinite(limits.upper), at.position_names
     with np.errstate(invalid="ignore"):
-        q = np.where(bounded, 0.5 * (limits.lower + limits.upper), np.clip(0.0, limits.lower, limits.upper))
+        q = np.where(bounded, 0.5 * (limits.lower + limits.upper), np.clip(at.neutral, limits.lower, limits.upper))
     if isinstance(given, dict):
         for name, value in given.items():
             if name not in names:
@@ -88,15 +89,16 @@ def initial_position(given: list[float] | dict[str, float], names: tuple[str, ..
                 )
             q[names.index(name)] = value
     elif given:
-        if len(given) != len(names):
-            raise InvalidArgumentError(f"initial_position has {len(given)} numbers, the robot {len(names)} joints")
+        if len(given) != at.nq:
+            raise InvalidArgumentError(f"initial_position has {len(given)} numbers, the robot {at.nq} positions")
         q = np.array(given, dtype=np.float64)
     return q
 
 
 def units(robot: Robot) -> list[str]:
-    """`rad` or `m` per movable joint."""
-    return ["m" if kind == "prismatic" else "rad" for kind in robot.describe()["joint_types"]]
+    """`rad` or `m` per entry of q; parts of quaternions have no unit."""
+    at = robot.configuration
+    return ["rad" if angle else "m" if shift else "1" for angle, shift in zip(at.angles, at.shifts, strict=True)]
 
 
 class _Loop:
@@ -107,7 +109,9 @@ class _Loop:
     ) -> None:
         p = node.parameters
         self.node, self.plant, self.states, self.commands = node, plant, states, commands
-        columns = ["t", "session", "mode", *(f"{kind}.{name}" for kind in ("q", "v", "tau") for name in plant.names)]
+        at = plant.configuration
+        columns = ["t", "session", "mode", *(f"q.{name}" for name in at.position_names)]
+        columns += [f"{kind}.{name}" for kind in ("v", "tau") for name in at.velocity_names]
         self.recorder = Recorder(node.telemetry, "plant", columns) if p.record else None
         self.pacer = Pacer(1.0 / p.rate_hz)
         self.most = max(1, round(p.max_catch_up_s * p.rate_hz))

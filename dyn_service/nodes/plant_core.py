@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dyn_service.model.configuration import Configuration
 from dyn_service.nodes.messages import JointCommand, JointState
 from dyn_service.queries import Array
 from dyn_service.sim.divergence import no_longer_finite
@@ -69,11 +70,11 @@ class JointLimits:
 class Plant:
     """A simulated robot at its present state.
 
-    forward_dynamics: (q, v, tau) -> a. names: the joints, in order. q, v: the state. session: see `JointState`.
+    forward_dynamics: (q, v, tau) -> a. configuration: the joints, in order. q, v: the state. session: see `JointState`.
     """
 
     forward_dynamics: ForwardDynamics
-    names: tuple[str, ...]
+    configuration: Configuration
     limits: JointLimits
     q: Array
     settings: PlantSettings
@@ -81,8 +82,9 @@ class Plant:
     counters: PlantCounters = field(default_factory=PlantCounters)
 
     def __post_init__(self) -> None:
-        self.v: Array = np.zeros_like(self.q)
-        self.effort: Array = np.zeros_like(self.q)
+        self.names = self.configuration.velocity_names
+        self.v: Array = np.zeros(self.configuration.nv)
+        self.effort: Array = np.zeros(self.configuration.nv)
         self.mode = BRAKED
         self._step = integrator(self.settings.integrator)
         self._order: dict[tuple[str, ...], list[int] | None] = {self.names: list(range(len(self.names)))}
@@ -143,13 +145,15 @@ class Plant:
                     continue
             acceleration = held(self.forward_dynamics, self.effort)
             before = self.q, self.v
-            self.q, self.v = advance(self._step, acceleration, *before, settings.dt_s, settings.substeps)
+            self.q, self.v = advance(
+                self._step, acceleration, *before, settings.dt_s, settings.substeps, on=self.configuration
+            )
             if not math.isfinite(self.q.sum() + self.v.sum()):  # or the sum alone has overflowed
-                finite = np.isfinite(self.q) & np.isfinite(self.v)
+                finite = self.configuration.finite(self.q, self.v)
                 if not finite.all():
                     motion = (*before, acceleration(*before))
                     step, inner = counters.steps, settings.dt_s / settings.substeps
-                    raise no_longer_finite(self.names, step, self.time_s, inner, motion, finite)
+                    raise no_longer_finite(self.configuration, step, self.time_s, inner, motion, finite)
             counters.clamped_steps += self._clamped
             counters.over_effort_steps += self._over
             counters.out_of_range_steps += bool(((self.q < self.limits.lower) | (self.q > self.limits.upper)).any())

@@ -10,15 +10,17 @@ import msgspec
 class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Parameters of the plant.
 
-    robot: path of the URDF. rate_hz: integration steps per second of wall time. integrator, substeps: how one step is
-    done. state_rate_hz: joint states per second, at most rate_hz; 0 is every step. initial_position: rad | m, by joint
-    or in order; empty is the middle of the limits. command_timeout_s: age at which a command is stale. stale_policy:
-    what acts then: `zero` effort, `hold` the last effort, or `brake` (stands still). clamp_effort: whether efforts
-    are cut to the URDF's limits. max_catch_up_s: how much missed time is integrated after an overrun; what is beyond
-    is slipped. joint_states, joint_commands: topics or endpoints. record: whether the recording goes to the launcher.
+    robot: path of the URDF. root: how its root link moves in the world. rate_hz: integration steps per second of wall
+    time. integrator, substeps: how one step is done. state_rate_hz: joint states per second, at most rate_hz; 0 is
+    every step. initial_position: rad | m, by joint or in order; empty is the middle of the limits. command_timeout_s:
+    age at which a command is stale. stale_policy: what acts then: `zero` effort, `hold` the last effort, or `brake`
+    (stands still). clamp_effort: whether efforts are cut to the URDF's limits. max_catch_up_s: how much missed time is
+    integrated after an overrun; what is beyond is slipped. joint_states, joint_commands: topics or endpoints. record:
+    whether the recording goes to the launcher.
     """
 
     robot: str
+    root: Literal["fixed", "planar", "floating"] = "fixed"
     rate_hz: float = 1000.0
     integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4"
     substeps: int = 1

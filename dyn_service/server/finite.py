@@ -127,7 +127,7 @@ class Diagnosis:
         if q is not None and q.shape == (self._robot.nq,):
             joint = self._too_far(q)
             if joint is not None:
-                value = float(q[self._robot.joint_names.index(joint)])
+                value = float(q[self._robot.configuration.position_names.index(joint)])
                 return InvalidArgumentError(
                     f"{text}: q of joint '{joint}' is {value:g} rad, where a sine has no digits left; the limit is "
                     "2^45 rad, about 3.5e13",
@@ -172,9 +172,9 @@ class Diagnosis:
         """The first joint that turns, and stands at an angle without digits."""
         from dyn_service.kernels.trig import LIMIT
 
-        moving = self._robot.bodies.tree
-        for name, motion, angle in zip(moving.joints, moving.motion, q, strict=True):
-            if motion == "revolute" and abs(angle) > LIMIT:
+        at = self._robot.configuration
+        for name, is_angle, angle in zip(at.position_names, at.angles, q, strict=True):
+            if is_angle and abs(angle) > LIMIT:
                 return name
         return None
 
@@ -184,8 +184,7 @@ class Diagnosis:
             return [replace(w, **{part: np.clip(getattr(w, part), -1.0, 1.0) for part in _WRENCH_PARTS}) for w in value]
         cut: Array = np.clip(value, -1.0, 1.0)
         if name == "q" and value.shape == (self._robot.nq,):
-            turns = [motion == "revolute" for motion in self._robot.bodies.tree.motion]
-            cut = np.where(turns, value, cut)
+            cut = np.where(self._robot.configuration.shifts, cut, value)
         return cut
 
     def _largest(self, inputs: Mapping[str, Any]) -> _Entry:
@@ -269,8 +268,14 @@ def _largest_of_wrench(number: int, wrench: Wrench) -> _Entry:
 
 def _dimension_names(robot: Robot) -> dict[str, Sequence[str]]:
     """What stands along a dimension, by its symbol."""
-    joints = robot.joint_names
-    return {"nq": joints, "nv": joints, "nl": robot.link_names, "nj": robot.all_joint_names}
+    at = robot.configuration
+    return {
+        "nq": at.position_names,
+        "nv": at.velocity_names,
+        "nm": at.names,
+        "nl": robot.link_names,
+        "nj": robot.all_joint_names,
+    }
 
 
 def _declared_dims(text: str) -> list[str | int]:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.model.configuration import Configuration
 from dyn_service.queries import Array, Wrench
 from dyn_service.sim.divergence import diverged, no_longer_finite
 from dyn_service.sim.task import Task
@@ -64,7 +65,7 @@ def between(task: Task, k: int, q: Array, v: Array) -> Generator[Stage, Array, t
         InvalidArgumentError: A function's value has the wrong shape.
     """
     number, begin = task.first_step + k + 1, task.time(k)
-    integration = extrapolated(q, v, begin, task.dt)
+    integration = extrapolated(task.at, q, v, begin, task.dt)
     fault: FailedPreconditionError | None = None
     try:
         t, q, v = next(integration)
@@ -84,9 +85,9 @@ def between(task: Task, k: int, q: Array, v: Array) -> Generator[Stage, Array, t
     except StepLostError as lost:
         if fault is not None:
             raise fault from None
-        finite = np.zeros(lost.q.shape, dtype=bool)
+        finite = np.zeros(lost.v.shape, dtype=bool)
         end = (task.first_step + k + 1) * task.dt
-        raise no_longer_finite(task.names, number, end, task.dt, (lost.q, lost.v, lost.a), finite) from None
+        raise no_longer_finite(task.at, number, end, task.dt, (lost.q, lost.v, lost.a), finite) from None
     raise diverged(
         number,
         t,
@@ -95,29 +96,30 @@ def between(task: Task, k: int, q: Array, v: Array) -> Generator[Stage, Array, t
     )
 
 
-def extrapolated(q: Array, v: Array, t: float, dt: float) -> Integration:
+def extrapolated(at: Configuration, q: Array, v: Array, t: float, dt: float) -> Integration:
     """The state dt after t.
 
     Args:
-        q: (..., n) positions at t; leading axes share the steps that the fastest of them needs.
-        v: (..., n) velocities.
+        at: The joints. Their positions move through the space around them: quaternions leave the unit length by what
+            a step is wrong, and are brought back after it.
+        q: (..., nq) positions at t; leading axes share the steps that the fastest of them needs.
+        v: (..., nv) velocities.
         t: s.
         dt: s.
 
     Raises:
         StepLostError: The motion diverges.
     """
-    x = np.stack([q, v])
+    x = np.concatenate([q, v], axis=-1)
     done, length = 0.0, dt
     while done < dt:
         left = dt - done
         length = left if length > 0.999 * left else length
-        a = yield t + done, x[0], x[1]
-        rates = np.stack([x[1], np.broadcast_to(a, v.shape)])
+        rates = yield from _rates(at, t + done, x)
         table: list[Array] = []
         error, accepted = np.inf, False
         for j, count in enumerate(_SUBSTEPS):
-            row = [(yield from _midpoints(x, rates, t + done, length, count))]
+            row = [(yield from _midpoints(at, x, rates, t + done, length, count))]
             for i in range(j):
                 ratio = (count / _SUBSTEPS[j - 1 - i]) ** 2
                 row.append(row[i] + (row[i] - table[i]) / (ratio - 1.0))
@@ -131,25 +133,31 @@ def extrapolated(q: Array, v: Array, t: float, dt: float) -> Integration:
         # The error of the last columns goes with the length to the power 2 j + 1 (j from 0).
         growth = 0.1 if not np.isfinite(error) else 0.9 * max(error, 1e-30) ** (-1.0 / (2 * j + 1))
         if accepted:
-            x = table[-1]
+            x = np.concatenate([at.normalised(table[-1][..., : at.nq]), table[-1][..., at.nq :]], axis=-1)
             done = dt if length == left else done + length
             length *= min(max(growth, 0.3), 4.0)
         else:
             length *= min(max(growth, 0.05), 0.5)
             if not length > _SHORTEST * max(abs(t), dt):
-                raise StepLostError(x[0], x[1], rates[1])
-    return x[0], x[1]
+                raise StepLostError(x[..., : at.nq], x[..., at.nq :], rates[..., at.nq :])
+    return x[..., : at.nq], x[..., at.nq :]
+
+
+def _rates(at: Configuration, t: float, x: Array) -> Generator[tuple[float, Array, Array], Array, Array]:
+    """(q-dot, a) of the state x = (q, v)."""
+    q, v = x[..., : at.nq], x[..., at.nq :]
+    a = yield t, q, v
+    return np.concatenate([at.rate(q, v), np.broadcast_to(a, v.shape)], axis=-1)
 
 
 def _midpoints(
-    x: Array, rates: Array, t: float, length: float, count: int
+    at: Configuration, x: Array, rates: Array, t: float, length: float, count: int
 ) -> Generator[tuple[float, Array, Array], Array, Array]:
     """The state `length` later, by `count` substeps of the explicit midpoint rule, the first of them Euler's."""
     h = length / count
     before, here = x, x + h * rates
     for m in range(1, count):
-        a = yield t + m * h, here[0], here[1]
-        moved = np.stack([here[1], np.broadcast_to(a, here[1].shape)])
+        moved = yield from _rates(at, t + m * h, here)
         before, here = here, before + (2.0 * h) * moved
     return here
 
@@ -157,4 +165,4 @@ def _midpoints(
 def _error(x: Array, better: Array, worse: Array) -> float:
     """The largest error of any member, in units of what is allowed: root mean square over its positions and speeds."""
     allowed = ABSOLUTE + RELATIVE * np.maximum(np.abs(x), np.abs(better))
-    return float(np.sqrt(np.mean(((better - worse) / allowed) ** 2, axis=(0, -1)).max(initial=0.0)))
+    return float(np.sqrt(np.mean(((better - worse) / allowed) ** 2, axis=-1).max(initial=0.0)))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.model.configuration import Configuration
 from dyn_service.queries import Array
 
 _LOOK_EVERY = 32
@@ -28,7 +29,7 @@ def diverged(step: int, t: float, cause: str) -> FailedPreconditionError:
 
 
 def no_longer_finite(
-    names: tuple[str, ...],
+    at: Configuration,
     step: int,
     t: float,
     dt: float,
@@ -38,18 +39,18 @@ def no_longer_finite(
     """The error of a motion whose state is not finite after a step.
 
     Args:
-        names: The movable joints.
+        at: The movable joints.
         step: Counted from 1.
         t: s, when it ends.
         dt: s, its length.
-        before: Positions, velocities and accelerations (..., n) as it began.
-        finite: (..., n) whether each joint's state is after it.
+        before: Positions, velocities and accelerations as it began.
+        finite: (..., nv) whether the state of each entry's joint is after it.
     """
     wild = ~finite
     member = tuple(np.argwhere(wild.any(axis=-1))[0].tolist())
     v, a = (np.broadcast_to(x, wild.shape)[member] for x in before[1:])
     speed = np.abs(v) + dt * np.where(np.isfinite(a), np.abs(a), 0.0)
-    joint = names[int(np.argmax(np.where(wild[member], speed, -1.0)))]
+    joint = at.velocity_joints[int(np.argmax(np.where(wild[member], speed, -1.0)))]
     of = f" of member {list(member)} of the batch" if member else ""
     return diverged(
         step, t, f"the state of joint '{joint}'{of} is no longer finite; try a step shorter than dt = {dt:g} s"
@@ -60,7 +61,7 @@ class Watch:
     """Looks now and then whether a motion is still finite.
 
     Args:
-        names: The movable joints.
+        at: The movable joints.
         dt: s, of a step.
         first_step: The number of the first step in the whole motion.
         last: Steps of this part.
@@ -72,7 +73,7 @@ class Watch:
 
     def __init__(
         self,
-        names: tuple[str, ...],
+        at: Configuration,
         dt: float,
         first_step: int,
         last: int,
@@ -81,7 +82,7 @@ class Watch:
         motion: Callable[[int, Array, Array], tuple[Array, Array]],
         progress: Callable[[float], None] | None,
     ) -> None:
-        self._names, self._dt, self._first, self._last = names, dt, first_step, last
+        self._at, self._dt, self._first, self._last = at, dt, first_step, last
         self._every = 1 if each or size > _SMALL else _LOOK_EVERY
         self._motion, self._progress = motion, progress
         self._kept: list[tuple[Array, Array]] = []
@@ -107,10 +108,10 @@ class Watch:
             self._progress(k / self._last)
 
     def _tell(self, k: int) -> None:
-        finite = [np.isfinite(q) & np.isfinite(x) for q, x in self._kept]
+        finite = [self._at.finite(q, x) for q, x in self._kept]
         index = next(i for i, each in enumerate(finite) if not each.all())
         step = k - (len(finite) - 1) + index
         q, x = self._kept[index - 1]
         v, a = self._motion(step - 1, q, x)
         number = self._first + step
-        raise no_longer_finite(self._names, number, number * self._dt, self._dt, (q, v, a), finite[index])
+        raise no_longer_finite(self._at, number, number * self._dt, self._dt, (q, v, a), finite[index])

@@ -1,9 +1,9 @@
 """Steps of the equations of motion in time, over any leading axes.
 
-    q-dot = v,    v-dot = a(q, v)        with the joint efforts held through the step
+    q-dot = N(q) v,    v-dot = a(q, v)        with the joint efforts held through the step
 
-The state is an array `q` (..., n) and an array `v` (..., n): every joint is revolute, continuous or prismatic, so a
-position's rate is its velocity. The steps are explicit; none allocates anything that outlives it.
+The state is an array `q` (..., nq) and an array `v` (..., nv). The steps are explicit; none allocates anything that
+outlives it.
 
 | step | order | evaluations of a | use |
 |---|---|---|---|
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.queries import Array
-from dyn_service.steps import STEPS, Step
+from dyn_service.steps import FLAT, STEPS, Positions, Step
 from dyn_service.suggestions import did_you_mean
 
 Acceleration = Callable[[Array, Array], Array]
@@ -52,10 +52,16 @@ def held(forward_dynamics: ForwardDynamics, tau: Array) -> Acceleration:
 
 
 def advance(
-    step: Step, acceleration: Acceleration, q: Array, v: Array, dt_s: float, substeps: int = 1
+    step: Step,
+    acceleration: Acceleration,
+    q: Array,
+    v: Array,
+    dt_s: float,
+    substeps: int = 1,
+    on: Positions = FLAT,
 ) -> tuple[Array, Array]:
     """The state after `dt_s`, in `substeps` equal steps."""
     inner = dt_s / substeps
     for _ in range(substeps):
-        q, v = step(acceleration, q, v, inner)
+        q, v = step(acceleration, q, v, inner, on=on)
     return q, v

@@ -14,6 +14,10 @@ state: there no further iterate is nearer. What comes to neither end does not co
 Each member of a batch ends by itself and is kept from then on, so that its motion does not depend on the others. The
 step decides by its own state alone: a motion may be cut and gone on with anywhere, to the last bit.
 
+Where positions do not add up (quaternions), q moves along the exponential map, and momenta are those in the frames of
+the parents: q' = q (+) dt v, with v and the rate taken at q (+) dt/2 v. A floating robot on which nothing acts keeps
+its momentum in the world then, to rounding.
+
 Source: Hairer, Lubich, Wanner, Geometric Numerical Integration, (1.7) of chapter I, VIII.6. Checked by
 tests/theory/test_midpoint.py.
 """
@@ -21,10 +25,12 @@ tests/theory/test_midpoint.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from dyn_service.model.configuration import Configuration
 from dyn_service.queries import Array
 
 Flow = Callable[[Array, Array], tuple[Array, Array]]
@@ -41,13 +47,16 @@ _SPREAD = 16.0
 every body adds some of its own inside a flow."""
 
 
-def midpoint_step(flow: Flow, q: Array, p: Array, dt: float, unit: float) -> tuple[Array, Array] | None:
+def midpoint_step(
+    flow: Flow, at: Configuration, q: Array, p: Array, dt: float, unit: float
+) -> tuple[Array, Array] | None:
     """The state after dt, or None where the iteration does not converge.
 
     Args:
         flow: Hamilton's equations, what acts held.
-        q: (..., n) positions.
-        p: (..., n) momenta.
+        at: The joints.
+        q: (..., nq) positions.
+        p: (..., nv) momenta.
         dt: s.
         unit: N m s, the size of momenta that counts as large: rounding is relative to it, or to p where that is larger.
 
@@ -58,15 +67,16 @@ def midpoint_step(flow: Flow, q: Array, p: Array, dt: float, unit: float) -> tup
     # In units of the state: rad and m beside 1, momenta beside those of a motion of 1 rad/s.
     q_size = np.maximum(_largest(q), 1.0) / dt
     p_size = np.maximum(_largest(p), unit or 1.0) / dt
-    v, p_dot = flow(q, p)
+    pi = p if at.flat else at.momentum_on_parent(q, p)
+    v, p_dot = _flow_on_parents(flow, at, q, p)
     # Operators only: of a single state these are plain numbers, ten times as fast as arrays.
     contraction: Any = np.inf
     last = least = np.inf
     found: Any = np.zeros(q.shape[:-1], dtype=bool)[()]
     waited: Any = 0
     for _ in range(_MOST_ITERATIONS):
-        q_mid, p_mid = q + half * v, p + half * p_dot
-        v_next, p_dot_next = flow(q_mid, p_mid)
+        q_mid, p_mid = _moved(at, q, pi, v, p_dot, half)
+        v_next, p_dot_next = _flow_on_parents(flow, at, q_mid, p_mid)
         change = np.maximum(_largest(v_next - v) / q_size, _largest(p_dot_next - p_dot) / p_size)
         if found.any():
             kept = found[..., None]
@@ -78,12 +88,25 @@ def midpoint_step(flow: Flow, q: Array, p: Array, dt: float, unit: float) -> tup
         waited = (waited + 1) * (change >= least)
         stalled = (waited >= _PATIENCE) & ~found
         if stalled.any():
-            rounding = _rounding(flow, q_mid, p_mid, (v_next, p_dot_next), q_size, p_size)
+            on_parents = partial(_flow_on_parents, flow, at)
+            rounding = _rounding(on_parents, q_mid, p_mid, (v_next, p_dot_next), q_size, p_size)
             found = found | (stalled & (change <= _SPREAD * rounding))
         if found.all():
-            return q + dt * v, p + dt * p_dot
+            return _moved(at, q, pi, v, p_dot, dt)
         last, least = change, np.minimum(least, change)
-    return None if np.isfinite(v).all() and np.isfinite(p_dot).all() else (q + dt * v, p + dt * p_dot)
+    return None if np.isfinite(v).all() and np.isfinite(p_dot).all() else _moved(at, q, pi, v, p_dot, dt)
+
+
+def _flow_on_parents(flow: Flow, at: Configuration, q: Array, p: Array) -> tuple[Array, Array]:
+    """v, and the rates of the momenta in the frames of the parents."""
+    v, p_dot = flow(q, p)
+    return v, p_dot if at.flat else at.momentum_on_parent(q, p_dot + at.turning(v, p))
+
+
+def _moved(at: Configuration, q: Array, pi: Array, v: Array, rate: Array, dt: float) -> tuple[Array, Array]:
+    """The state dt on from q, with momenta pi in the frames of the parents."""
+    moved, momenta = at.integrate(q, v, dt), pi + dt * rate
+    return moved, momenta if at.flat else at.momentum_on_body(moved, momenta)
 
 
 def _largest(x: Array) -> Any:
@@ -97,8 +120,8 @@ def _rounding(flow: Flow, q: Array, p: Array, here: tuple[Array, Array], q_size:
     Entry by entry, since the roundings of two entries may cancel in the flow.
     """
     total = np.zeros(q_size.shape)
-    for k in range(q.shape[-1]):
-        for shaken, of_positions in ((q, True), (p, False)):
+    for shaken, of_positions in ((q, True), (p, False)):
+        for k in range(shaken.shape[-1]):
             other = shaken.copy()
             size = np.maximum(np.abs(other[..., k]), 1.0) if of_positions else np.abs(other[..., k])
             other[..., k] += _ROUNDING * size

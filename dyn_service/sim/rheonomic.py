@@ -18,7 +18,8 @@ Checked by tests/theory/test_particles.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from numpy.typing import ArrayLike
 
 from dyn_service.answers import RheonomicTrajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.model.configuration import Configuration
 from dyn_service.prescribed import Prescription
 from dyn_service.queries import Array, RobotQueries, Wrench, WrenchFunction
 from dyn_service.steps import rk4_step
@@ -68,12 +70,13 @@ def forward_dynamics(
         InvalidArgumentError: The last axis of q, v or tau does not fit, or leading axes do not broadcast.
         FailedPreconditionError: The free joints' mass matrix is singular: a massless branch moves.
     """
-    given = _indices(robot, prescribed)
-    free = [k for k in range(robot.nv) if k not in given]
+    parts = partition(robot, prescribed)
+    given, free = parts.given_v, parts.free_v
     full = {name: np.asarray(x, dtype=np.float64) for name, x in (("q", q), ("v", v), ("tau", tau))}
     for name, array in full.items():
-        if array.ndim < 1 or array.shape[-1] != robot.nv:
-            raise InvalidArgumentError(f"{name} has shape {array.shape}, expected (..., {robot.nv})", path=name)
+        length = robot.nq if name == "q" else robot.nv
+        if array.ndim < 1 or array.shape[-1] != length:
+            raise InvalidArgumentError(f"{name} has shape {array.shape}, expected (..., {length})", path=name)
     rates = {name: np.asarray(x, dtype=np.float64) for name, x in prescribed.items()}
     try:
         lead = np.broadcast_shapes(*(x.shape[:-1] for x in full.values()), *(x.shape for x in rates.values()))
@@ -111,18 +114,18 @@ class RheonomicRobot:
     def __init__(self, robot: RobotQueries, prescribed: Mapping[str, Prescription]) -> None:
         self.robot = robot
         self.prescribed = dict(prescribed)
-        self._given = _indices(robot, prescribed)
-        self._free = [k for k in range(robot.nv) if k not in self._given]
+        self._parts = partition(robot, prescribed)
 
     @property
     def free_joints(self) -> tuple[str, ...]:
         """The joints whose motion is found, in the order of the robot's."""
-        return tuple(self.robot.joint_names[k] for k in self._free)
+        return self._parts.free.names
 
     def state(self, t: float, q: ArrayLike, v: ArrayLike) -> tuple[Array, Array]:
-        """Positions and velocities of all joints, (..., nv), from those of the free ones, (..., nf), at t."""
+        """Positions (..., nq) and velocities (..., nv) of all joints, from those of the free ones at t."""
         moved = [self.prescribed[name](t) for name in self.prescribed]
-        return self._full("q", q, [x[0] for x in moved]), self._full("v", v, [x[1] for x in moved])
+        parts = self._parts
+        return parts.positions(q, [x[0] for x in moved]), parts.velocities("v", v, [x[1] for x in moved])
 
     def forward_dynamics(
         self,
@@ -141,8 +144,8 @@ class RheonomicRobot:
         """
         q_all, v_all = self.state(t, q, v)
         accelerations = {name: self.prescribed[name](t)[2] for name in self.prescribed}
-        spread = np.broadcast_to(tau, (len(self._free),)) if np.ndim(tau) == 0 else tau
-        efforts = self._full("tau", spread, [0.0] * len(self._given))
+        spread = np.broadcast_to(tau, (self._parts.free.nv,)) if np.ndim(tau) == 0 else tau
+        efforts = self._parts.velocities("tau", spread, [0.0] * len(self._parts.given_v))
         return forward_dynamics(self.robot, q_all, v_all, efforts, accelerations, gravity=gravity, wrenches=wrenches)
 
     def simulate(
@@ -178,8 +181,8 @@ class RheonomicRobot:
             raise InvalidArgumentError(f"dt must be a positive time in s, found {dt!r}", path="dt")
         if steps < 1:
             raise InvalidArgumentError(f"steps must be at least 1, found {steps}", path="steps")
-        q, v = np.broadcast_arrays(np.asarray(q0, dtype=np.float64), np.asarray(v0, dtype=np.float64))
-        free = self._free
+        q, v = np.asarray(q0, dtype=np.float64), np.asarray(v0, dtype=np.float64)
+        free = self._parts.free_v
 
         def found(t: float, q: Array, v: Array) -> PartlyPrescribed:
             efforts = tau(t, q, v) if callable(tau) else tau
@@ -187,7 +190,7 @@ class RheonomicRobot:
             return self.forward_dynamics(t, q, v, efforts, gravity=gravity, wrenches=acting)
 
         lead = found(t0, q, v).a.shape[:-1]  # the efforts' leading axes too
-        q, v = (np.broadcast_to(x, (*lead, len(free))) for x in (q, v))
+        q, v = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (q, v))
         records = []
         for k in range(steps + 1):
             t = t0 + k * dt
@@ -205,30 +208,80 @@ class RheonomicRobot:
                 stage = known if q is begun else found(at, q, v)  # the first stage is what was recorded
                 return stage.a[..., free]
 
-            q, v = rk4_step(acceleration, q, v, dt, t)
+            q, v = rk4_step(acceleration, q, v, dt, t, on=self._parts.free)
         times: Array = t0 + dt * np.arange(steps + 1, dtype=np.float64)
         return RheonomicTrajectory(times, *(np.stack(column, axis=-2) for column in zip(*records, strict=True)))
 
-    def _full(self, name: str, free: ArrayLike, given: Sequence[float]) -> Array:
-        array = np.asarray(free, dtype=np.float64)
-        if array.ndim < 1 or array.shape[-1] != len(self._free):
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """The joints of a robot that are free, and where their entries and those of the prescribed ones stand.
+
+    at: all joints. free: the free ones. free_q, free_v, given_q, given_v: places in q and in v.
+    """
+
+    at: Configuration
+    free: Configuration
+    free_q: list[int]
+    free_v: list[int]
+    given_q: list[int]
+    given_v: list[int]
+
+    def positions(self, free: ArrayLike, given: ArrayLike) -> Array:
+        """(..., nq) of all joints from those of the free (..., nqf) and of the prescribed ones (..., np)."""
+        return self._whole("q", free, given, self.at.nq, self.free_q, self.given_q)
+
+    def velocities(self, name: str, free: ArrayLike, given: ArrayLike) -> Array:
+        """(..., nv) of all joints: velocities, accelerations or efforts, as `name` says in an error."""
+        return self._whole(name, free, given, self.at.nv, self.free_v, self.given_v)
+
+    def checked(self, name: str, value: ArrayLike) -> Array:
+        """The free joints' part of q (`q`, `q0`) or of what has the length of v.
+
+        Raises:
+            InvalidArgumentError: Its last axis does not fit.
+        """
+        return self._checked(name, value, self.free.nq if name.startswith("q") else self.free.nv)
+
+    def _checked(self, name: str, value: ArrayLike, length: int) -> Array:
+        array = np.asarray(value, dtype=np.float64)
+        if array.ndim < 1 or array.shape[-1] != length:
+            one_each = "one entry per free joint " if self.free.flat else "those of the free joints "
             raise InvalidArgumentError(
-                f"{name} has shape {array.shape}, expected (..., {len(self._free)}): one entry per free joint "
-                f"({', '.join(self.free_joints)})",
+                f"{name} has shape {array.shape}, expected (..., {length}): {one_each}({', '.join(self.free.names)})",
                 path=name,
             )
-        full = np.zeros((*array.shape[:-1], self.robot.nv))
-        full[..., self._free] = array
-        full[..., self._given] = given
+        return array
+
+    def _whole(
+        self, name: str, free: ArrayLike, given: ArrayLike, size: int, free_at: list[int], given_at: list[int]
+    ) -> Array:
+        of_free, of_given = self._checked(name, free, len(free_at)), np.asarray(given, dtype=np.float64)
+        full = np.zeros((*np.broadcast_shapes(of_free.shape[:-1], of_given.shape[:-1]), size))
+        full[..., free_at], full[..., given_at] = of_free, of_given
         return full
 
 
-def _indices(robot: RobotQueries, names: Mapping[str, object]) -> list[int]:
+def partition(robot: RobotQueries, prescribed: Iterable[str]) -> Partition:
+    """The robot's joints, the prescribed ones in the order of their names.
+
+    Raises:
+        NotFoundError: There is no movable joint of that name.
+        InvalidArgumentError: A prescribed joint has more than one way to move.
+    """
+    at, names = robot.configuration, list(prescribed)
     for name in names:
-        if name not in robot.joint_names:
+        if name not in at.names:
             raise NotFoundError(
-                f"robot '{robot.name}' has no movable joint '{name}'; they are {', '.join(robot.joint_names)}"
-                f"{did_you_mean(name, robot.joint_names)}",
+                f"robot '{robot.name}' has no movable joint '{name}'; they are {', '.join(at.names)}"
+                f"{did_you_mean(name, at.names)}",
                 path="prescribed",
             )
-    return [robot.joint_names.index(name) for name in names]
+        joint = at.joints[at.names.index(name)]
+        if joint.nv != 1:
+            raise InvalidArgumentError(
+                f"joint '{name}' is {joint.type}, and a prescribed one must have one way to move", path="prescribed"
+            )
+    free, free_q, free_v = at.chosen([name for name in at.names if name not in names])
+    _, given_q, given_v = at.chosen(names)
+    return Partition(at, free, free_q, free_v, given_q, given_v)

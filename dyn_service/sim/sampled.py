@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.answers import RheonomicTrajectory
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.errors import FailedPreconditionError
 from dyn_service.prescribed import GivenMotion, check_efforts, check_grid, sampled
 from dyn_service.queries import Array, EffortFunction, RobotQueries, Wrench
-from dyn_service.sim.rheonomic import PartlyPrescribed, _indices, forward_dynamics
+from dyn_service.sim.rheonomic import Partition, PartlyPrescribed, forward_dynamics, partition
 from dyn_service.steps import rk4_step
 
 
@@ -67,27 +67,20 @@ def simulate_rheonomic(
     """
     check_grid(dt, steps, every)
     names, rows = sampled(prescribed, dt=dt, steps=steps, t0=t0)
-    given = _indices(robot, dict.fromkeys(names))
-    free = [k for k in range(robot.nv) if k not in given]
-    free_joints = tuple(robot.joint_names[k] for k in free)
-    q, v = (_per_free_joint(name, x, free_joints) for name, x in (("q0", q0), ("v0", v0)))
-    efforts = _efforts(tau, steps, free_joints)
-
-    def all_joints(of_free: Array, of_given: Array) -> Array:
-        lead = np.broadcast_shapes(of_free.shape[:-1], of_given.shape[:-1])
-        full = np.zeros((*lead, robot.nv))
-        full[..., free], full[..., given] = of_free, of_given
-        return full
+    parts = partition(robot, names)
+    free = parts.free_v
+    q, v = (parts.checked(name, x) for name, x in (("q0", q0), ("v0", v0)))
+    efforts = _efforts(tau, steps, parts)
 
     def time(k: int) -> float:
         return t0 + (first_step + k) * dt
 
     def state(row: int, q: Array, v: Array) -> tuple[Array, Array]:
-        return all_joints(q, rows[..., row, :, 0]), all_joints(v, rows[..., row, :, 1])
+        return parts.positions(q, rows[..., row, :, 0]), parts.velocities("v", v, rows[..., row, :, 1])
 
     def found(row: int, q: Array, v: Array) -> PartlyPrescribed:
         rates = {name: rows[..., row, i, 2] for i, name in enumerate(names)}
-        tau_all = all_joints(acting, np.zeros(len(given)))
+        tau_all = parts.velocities("tau", acting, np.zeros(len(names)))
         return forward_dynamics(robot, *state(row, q, v), tau_all, rates, gravity=gravity, wrenches=wrenches)
 
     def acceleration(q: Array, v: Array) -> Array:
@@ -98,7 +91,7 @@ def simulate_rheonomic(
     with np.errstate(over="ignore", invalid="ignore"):  # divergence is told in words
         acting = efforts(0, time(0), q, v)
         lead = found(0, q, v).a.shape[:-1]  # those of gravity and wrenches too
-        q, v = (np.broadcast_to(x, (*lead, len(free))) for x in (q, v))
+        q, v = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (q, v))
         records: list[tuple[Array, Array, Array, Array]] = []
         for k in range(steps + 1):
             if 0 < k < steps:
@@ -110,12 +103,12 @@ def simulate_rheonomic(
                     f"no longer finite; try a step shorter than dt = {dt:g} s"
                 )
             if not k % every:
-                moved = (np.broadcast_to(x, here.a.shape) for x in state(2 * k, q, v))
+                moved = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in state(2 * k, q, v))
                 records.append((*moved, *here))  # type: ignore[arg-type]
             if k == steps:
                 break
             stages = iter(((2 * k, here), (2 * k + 1, None), (2 * k + 1, None), (2 * k + 2, None)))
-            q, v = rk4_step(acceleration, q, v, dt)
+            q, v = rk4_step(acceleration, q, v, dt, on=parts.free)
             if progress is not None:
                 progress((k + 1) / steps)
     times: Array = t0 + dt * (first_step + every * np.arange(len(records), dtype=np.float64))
@@ -123,23 +116,12 @@ def simulate_rheonomic(
 
 
 def _efforts(
-    tau: ArrayLike | EffortFunction | None, steps: int, free_joints: tuple[str, ...]
+    tau: ArrayLike | EffortFunction | None, steps: int, parts: Partition
 ) -> Callable[[int, float, Array, Array], Array]:
     """(step, t, q, v) -> the efforts that act through that step."""
     if callable(tau):
         function = tau
-        return lambda k, t, q, v: _per_free_joint("tau", function(t, q, v), free_joints)
-    given = np.zeros(len(free_joints)) if tau is None else np.asarray(tau, dtype=np.float64)
-    array = check_efforts(given, steps, len(free_joints))
+        return lambda k, t, q, v: parts.checked("tau", function(t, q, v))
+    given = np.zeros(parts.free.nv) if tau is None else np.asarray(tau, dtype=np.float64)
+    array = check_efforts(given, steps, parts.free.nv)
     return lambda k, t, q, v: array if array.ndim == 1 else array[..., min(k, array.shape[-2] - 1), :]
-
-
-def _per_free_joint(name: str, value: ArrayLike, free_joints: tuple[str, ...]) -> Array:
-    array = np.asarray(value, dtype=np.float64)
-    if array.ndim < 1 or array.shape[-1] != len(free_joints):
-        raise InvalidArgumentError(
-            f"{name} has shape {array.shape}, expected (..., {len(free_joints)}): one entry per free joint "
-            f"({', '.join(free_joints)})",
-            path=name,
-        )
-    return array

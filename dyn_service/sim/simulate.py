@@ -50,7 +50,7 @@ def simulate(
         InvalidArgumentError: An argument of the wrong shape or value; `path` names it.
     """
     task = checked(
-        robot.joint_names,
+        robot.configuration,
         q0,
         v0,
         tau,
@@ -111,9 +111,7 @@ class _Run:
                 return v, self._acceleration(q, v, *self._acted)
             return v, self._acceleration(q, v, *self._acting(k, q, v))
 
-        return Watch(
-            task.names, task.dt, task.first_step, task.last, task.q.size, task.by_function, motion, self.progress
-        )
+        return Watch(task.at, task.dt, task.first_step, task.last, task.q.size, task.by_function, motion, self.progress)
 
     def _records(self, *state: Array) -> list[Array]:
         count = self.task.steps // self.task.every + 1
@@ -140,7 +138,7 @@ class _Run:
                 state = robot.step(q, v, tau, step_length, gravity=gravity, wrenches=acting, integrator=integrator)  # type: ignore[arg-type]
                 q, v = state.q, state.v
             else:
-                q, v = formula(lambda q, v, held=(tau, acting): self._acceleration(q, v, *held), q, v, dt)
+                q, v = formula(lambda q, v, held=(tau, acting): self._acceleration(q, v, *held), q, v, dt, on=task.at)
             watch.look(k + 1, q, v)
             if not (k + 1) % task.every:
                 for record, x in zip(records, (q, v), strict=True):
@@ -150,13 +148,12 @@ class _Run:
     def implicit_midpoint(self) -> Trajectory:
         """Fixed steps of (q, p) by x' = x + dt f((x + x') / 2), solved by iteration to rounding."""
         robot, task = self.robot, self.task
-        n = len(task.names)
 
         def velocity(q: Array, p: Array) -> Array:
             return robot.velocity_from_momentum(q, p, method=task.method)
 
         # What momenta are measured by where there are none: those of 1 rad/s, 1 m/s in all joints.
-        unit = float(np.abs(robot.momentum(np.zeros(n), np.ones(n))).max(initial=0.0))
+        unit = float(np.abs(robot.momentum(task.at.neutral, np.ones(task.at.nv))).max(initial=0.0))
         q, v = task.q, task.v
         p = robot.momentum(q, v) if task.p is None else task.p
         q_all, p_all = self._records(q, p)
@@ -178,7 +175,7 @@ class _Run:
                 )
                 return found.v, found.p_dot
 
-            found = midpoint_step(flow, q, p, task.dt, unit)
+            found = midpoint_step(flow, task.at, q, p, task.dt, unit)
             if found is None:
                 raise FailedPreconditionError(
                     f"the midpoint of step {task.first_step + k + 1} (t = {task.time(k):g} s) was not found: its "

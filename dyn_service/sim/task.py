@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.inputs import broadcast, found, numbers, vector
+from dyn_service.model.configuration import Configuration
 from dyn_service.queries import Array, EffortFunction, Integrator, Method, Wrench, WrenchFunction
 from dyn_service.sim.divergence import diverged
 from dyn_service.suggestions import did_you_mean
@@ -28,11 +29,11 @@ _VECTORS = ("torque", "force", "point")
 class Task:
     """One simulation, its arguments checked and its first state spread over all leading axes.
 
-    names: the movable joints. q, v: (..., n). p: (..., n), given in place of v's momenta, or None. gravity: (..., 3) or
-    None. The rest as for `simulate`.
+    at: the movable joints. q: (..., nq). v: (..., nv). p: (..., nv), given in place of v's momenta, or None. gravity:
+    (..., 3) or None. The rest as for `simulate`.
     """
 
-    names: tuple[str, ...]
+    at: Configuration
     q: Array
     v: Array
     p: Array | None
@@ -72,7 +73,7 @@ class Task:
 
 
 def checked(
-    names: tuple[str, ...],
+    at: Configuration,
     q0: ArrayLike,
     v0: ArrayLike,
     tau: ArrayLike | EffortFunction | None,
@@ -108,24 +109,24 @@ def checked(
             raise InvalidArgumentError(f"{name} must be one of {', '.join(known)}, found {value!r}{near}", path=name)
     if p0 is not None and integrator != "implicit_midpoint":
         raise InvalidArgumentError(f"p0 goes with implicit_midpoint alone, found integrator {integrator}", path="p0")
-    n = len(names)
-    given = {"q0": q0, "v0": v0} if p0 is None else {"q0": q0, "v0": v0, "p0": p0}
-    states = {name: _vectors(name, value, n) for name, value in given.items()}
+    given: dict[str, tuple[ArrayLike, int]] = {"q0": (q0, at.nq), "v0": (v0, at.nv)}
+    if p0 is not None:
+        given["p0"] = (p0, at.nv)
+    states = {name: _vectors(name, value, length) for name, (value, length) in given.items()}
     g = None if gravity is None else _vectors("gravity", gravity, 3)
-    efforts = Efforts(names, tau, steps)
+    efforts = Efforts(at.velocity_joints, tau, steps)
     loads = Loads(wrenches, steps)
     leads = {name: array.shape[:-1] for name, array in states.items()}
-    spread = {name: np.broadcast_to(array, (*broadcast(leads), n)) for name, array in states.items()}
+    spread = {name: np.broadcast_to(x, (*broadcast(leads), x.shape[-1])) for name, x in states.items()}
     q, v = spread["q0"], spread["v0"]
     step, t = first_step + 1, first_step * dt
     leads |= {"tau": efforts.begin(step, t, q, v)} | loads.begin(step, t, q, v)
     if g is not None and g.ndim > 1:
         leads["gravity"] = g.shape[:-1]
-    shape = (*broadcast(leads), n)
-    efforts.lead = loads.lead = shape[:-1]
-    q, v, *p = (np.broadcast_to(array, shape) for array in spread.values())
+    efforts.lead = loads.lead = lead = broadcast(leads)
+    q, v, *p = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in spread.values())
     return Task(
-        names, q, v, p[0] if p else None, efforts, loads, g, float(dt), steps, every, first_step, method, integrator
+        at, q, v, p[0] if p else None, efforts, loads, g, float(dt), steps, every, first_step, method, integrator
     )
 
 
@@ -133,7 +134,7 @@ class Efforts:
     """Joint efforts, held through each step.
 
     Args:
-        names: The movable joints.
+        names: The joint that each entry belongs to.
         tau: None (none), (n,) constant, (..., steps, n) samples, or a function of (t, q, v).
         steps: How many samples there must be.
 

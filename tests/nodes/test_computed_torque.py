@@ -26,7 +26,7 @@ def track(robot: Robot, seconds: float, *, delay_steps: int = 1, compensate: boo
     limits = robot.limits
     plant = Plant(
         robot.forward_dynamics,
-        robot.joint_names,
+        robot.configuration,
         JointLimits(limits.lower, limits.upper, limits.effort),
         0.5 * (limits.lower + limits.upper),
         PlantSettings(0.001, command_timeout_s=0.05, stale_policy="brake"),

@@ -15,7 +15,7 @@ LIMITS = JointLimits(np.array([-1.0, -np.inf]), np.array([1.0, np.inf]), np.arra
 def plant(**settings) -> Plant:
     """Two unit masses."""
     settings = PlantSettings(**{"dt_s": 0.001, "command_timeout_s": 0.01, **settings})
-    return Plant(lambda q, v, tau: tau, NAMES, LIMITS, np.zeros(2), settings, session=7)
+    return Plant(lambda q, v, tau: tau, Configuration.of_types(NAMES, ["revolute"] * len(NAMES)), LIMITS, np.zeros(2), settings, session=7)
 
 
 def command(of: Plant, efforts, **changes) -> JointCommand:

@@ -1,0 +1,195 @@
+"""Where the joints of a robot stand, as arrays: sizes, names of entries, and motion on the manifold of positions.
+
+Positions q (..., nq) and velocities v (..., nv) hold the joints' entries one joint after the other. Where every joint
+has as many positions as velocities and they just add up, so do the arrays; else each joint does its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dyn_service.model.joints import JOINT_TYPES, NUMBERS, Joint
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Configuration:
+    """names, joints: of the movable joints, in the order of q."""
+
+    names: tuple[str, ...]
+    joints: tuple[Joint, ...]
+
+    @classmethod
+    def of_types(cls, names: Sequence[str], types: Sequence[str]) -> Configuration:
+        """From the names of the joints' types alone, which is all that motion in q depends on.
+
+        Raises:
+            KeyError: There is no such type.
+        """
+        along_z = np.array([0.0, 0.0, 1.0])
+        return cls(tuple(names), tuple(JOINT_TYPES[kind](along_z) for kind in types))
+
+    @cached_property
+    def nq(self) -> int:
+        """Length of q."""
+        return sum(joint.nq for joint in self.joints)
+
+    @cached_property
+    def nv(self) -> int:
+        """Length of v."""
+        return sum(joint.nv for joint in self.joints)
+
+    @cached_property
+    def q_slices(self) -> tuple[slice, ...]:
+        """Where each joint's positions stand in q."""
+        return _slices(joint.nq for joint in self.joints)
+
+    @cached_property
+    def v_slices(self) -> tuple[slice, ...]:
+        """Where each joint's velocities stand in v."""
+        return _slices(joint.nv for joint in self.joints)
+
+    @cached_property
+    def position_names(self) -> tuple[str, ...]:
+        """What each entry of q is called: the joint's name, with a dot and its part where the joint has several."""
+        return _entry_names(self.names, [joint.positions for joint in self.joints])
+
+    @cached_property
+    def velocity_names(self) -> tuple[str, ...]:
+        """What each entry of v, a, tau is called."""
+        return _entry_names(self.names, [joint.velocities for joint in self.joints])
+
+    @cached_property
+    def velocity_joints(self) -> tuple[str, ...]:
+        """The joint that each entry of v belongs to."""
+        return tuple(name for name, joint in zip(self.names, self.joints, strict=True) for _ in range(joint.nv))
+
+    @cached_property
+    def flat(self) -> bool:
+        """Whether q-dot is v and positions add up."""
+        return all(joint.nv <= 1 for joint in self.joints)
+
+    @cached_property
+    def neutral(self) -> Array:
+        """(nq,): every body coincides with its joint's frame."""
+        return np.concatenate([np.zeros(0), *(joint.neutral for joint in self.joints)])
+
+    @cached_property
+    def angles(self) -> NDArray[np.bool_]:
+        """(nq,): which positions are angles, in rad."""
+        return np.array([angle for joint in self.joints for angle in joint.angles], dtype=bool)
+
+    @cached_property
+    def shifts(self) -> NDArray[np.bool_]:
+        """(nq,): which positions are lengths, in m: neither angles nor parts of quaternions."""
+        return np.array([shift for joint in self.joints for shift in joint.shifts], dtype=bool)
+
+    def integrate(self, q: ArrayLike, v: ArrayLike, dt: ArrayLike = 1.0) -> Array:
+        """The position (..., nq) after dt s with constant v (..., nv)."""
+        at = np.asarray(q, dtype=np.float64)
+        step: Array = np.asarray(v, dtype=np.float64) * np.asarray(dt, dtype=np.float64)
+        if self.flat:
+            return np.asarray(at + step)
+        return self._joined(lambda joint, q, step: joint.integrate(q, step, NUMBERS), at, step)
+
+    def difference(self, q: ArrayLike, to: ArrayLike) -> Array:
+        """The v (..., nv) that moves q to `to` in 1 s."""
+        q, to = np.asarray(q, dtype=np.float64), np.asarray(to, dtype=np.float64)
+        if self.flat:
+            return np.asarray(to - q)
+        lead = np.broadcast_shapes(q.shape[:-1], to.shape[:-1])
+        found = []
+        for joint, part in zip(self.joints, self.q_slices, strict=True):
+            found += joint.difference(_entries(q, part, lead), _entries(to, part, lead), NUMBERS)
+        return _stacked(found, lead)
+
+    def rate(self, q: Array, v: Array) -> Array:
+        """q-dot, (..., nq)."""
+        if self.flat:
+            return v
+        return self._joined(lambda joint, q, v: joint.rate(q, v, NUMBERS), q, v)
+
+    def normalised(self, q: Array) -> Array:
+        """The same positions, quaternions of unit length."""
+        if self.flat:
+            return q
+        return self._joined(lambda joint, q, _: joint.normalised(q, NUMBERS), q, np.zeros(self.nv))
+
+    def momentum_on_parent(self, q: Array, p: Array) -> Array:
+        """(..., nv), `Joint.momentum_on_parent` of each joint."""
+        return self._joined(lambda joint, q, p: joint.momentum_on_parent(q, p, NUMBERS), q, p)
+
+    def momentum_on_body(self, q: Array, p: Array) -> Array:
+        """(..., nv), `Joint.momentum_on_body` of each joint."""
+        return self._joined(lambda joint, q, p: joint.momentum_on_body(q, p, NUMBERS), q, p)
+
+    def turning(self, v: Array, p: Array) -> Array:
+        """(..., nv), v x* p of each joint."""
+        lead = np.broadcast_shapes(v.shape[:-1], p.shape[:-1])
+        found = []
+        for joint, part in zip(self.joints, self.v_slices, strict=True):
+            found += joint.turning(_entries(v, part, lead), _entries(p, part, lead))
+        return _stacked(found, lead)
+
+    def finite(self, q: Array, v: Array) -> NDArray[np.bool_]:
+        """(..., nv): whether the state of the joint that each entry of v belongs to is finite."""
+        if self.flat:
+            return np.isfinite(q) & np.isfinite(v)
+        parts = [
+            np.repeat(
+                np.isfinite(np.concatenate([q[..., in_q], v[..., in_v]], axis=-1)).all(axis=-1, keepdims=True),
+                joint.nv,
+                axis=-1,
+            )
+            for joint, in_q, in_v in zip(self.joints, self.q_slices, self.v_slices, strict=True)
+        ]
+        return np.concatenate(parts, axis=-1)
+
+    def chosen(self, names: Sequence[str]) -> tuple[Configuration, list[int], list[int]]:
+        """The joints of these names, in this order, and where their entries stand in q and in v."""
+        places = [self.names.index(name) for name in names]
+        of = Configuration(tuple(names), tuple(self.joints[k] for k in places))
+        in_q = [n for k in places for n in range(self.q_slices[k].start, self.q_slices[k].stop)]
+        in_v = [n for k in places for n in range(self.v_slices[k].start, self.v_slices[k].stop)]
+        return of, in_q, in_v
+
+    def random(self, rng: np.random.Generator, lower: Array, upper: Array) -> Array:
+        """(nq,), at random within limits (nq,)."""
+        parts = (
+            joint.random(rng, lower[part], upper[part]) for joint, part in zip(self.joints, self.q_slices, strict=True)
+        )
+        return np.concatenate([np.zeros(0), *parts])
+
+    def _joined(self, of_joint: Callable[[Joint, list[Array], list[Array]], list[Array]], q: Array, v: Array) -> Array:
+        lead = np.broadcast_shapes(q.shape[:-1], v.shape[:-1])
+        found: list[Array] = []
+        for joint, in_q, in_v in zip(self.joints, self.q_slices, self.v_slices, strict=True):
+            found += of_joint(joint, _entries(q, in_q, lead), _entries(v, in_v, lead))
+        return _stacked(found, lead)
+
+
+def _slices(sizes: Iterable[int]) -> tuple[slice, ...]:
+    ends = tuple(accumulate(sizes))
+    return tuple(slice(start, end) for start, end in zip((0, *ends), ends, strict=False))
+
+
+def _entry_names(names: Sequence[str], parts: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(
+        name if len(of) == 1 else f"{name}.{part}" for name, of in zip(names, parts, strict=True) for part in of
+    )
+
+
+def _entries(x: Array, part: slice, lead: tuple[int, ...]) -> list[Array]:
+    spread = np.broadcast_to(x, (*lead, x.shape[-1]))
+    return [spread[..., k] for k in range(part.start, part.stop)]
+
+
+def _stacked(entries: Sequence[Array], lead: tuple[int, ...]) -> Array:
+    return np.stack(entries, axis=-1) if entries else np.zeros((*lead, 0))
