@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service.errors import InvalidArgumentError, UnsupportedJointError, UrdfError
+from dyn_service.errors import InvalidArgumentError, UrdfError
 from dyn_service.model.description import Description, Limit, Note
 from dyn_service.model.urdf import read
 
@@ -247,7 +247,7 @@ FAULTS: list[tuple[str, dict[str, Any], str, str]] = [
     ("name blank", {"link_name": " "}, "link", "the name is ' ', expected one that is not blank"),
     ("duplicate link", {"link_name": "a"}, "link 'a'", "a link of this name is already defined, expected unique names"),
     ("unknown type", {"joint_joint_type": "hinge"}, "joint 'j'",
-     "the type 'hinge' is unknown, expected revolute, continuous, prismatic or fixed"),
+     "the type 'hinge' is unknown, expected fixed, revolute, continuous, prismatic, planar, spherical or floating"),
     ("damping as a word", {"joint_dynamics": SimpleNamespace(damping="nan", friction=None)}, "joint 'j' dynamics",
      "attribute 'damping': expected a plain decimal number, found 'nan'"),
     ("mimic of itself", {"joint_mimic": SimpleNamespace(joint="j", multiplier=None, offset=None)}, "joint 'j' mimic",
@@ -264,9 +264,10 @@ def test_malformed_objects(changes: dict[str, Any], element: str, cause: str) ->
     assert (caught.value.line, caught.value.element) == (None, element)
 
 
-def test_floating_joint() -> None:
-    with pytest.raises(UnsupportedJointError, match="joint 'j': joints of type 'floating' are not supported yet"):
-        read(fake(joint_joint_type="floating"))
+@pytest.mark.parametrize("kind", ["planar", "spherical", "floating"])
+def test_joint_with_several_ways_to_move(kind: str) -> None:
+    (found,) = read(fake(joint_joint_type=kind)).joints
+    assert (found.type, found.name, found.parent, found.child) == (kind, "j", "a", "b")
 
 
 def test_missing_attribute() -> None:

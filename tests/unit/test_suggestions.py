@@ -117,7 +117,7 @@ MISSPELT: list[tuple[str, Callable[[], Any], str]] = [
     ("option of a computation",
      lambda: computations.simulate(registry(), Request(1, 1, "simulate", "double_pendulum", STATE, {"metod": "x"})),
      "method"),
-    ("joint of a plant", lambda: initial_position({"joint1": 0.0}, ("joint_1", "joint_2"), LIMITS), "joint_1"),
+    ("joint of a plant", lambda: initial_position({"joint1": 0.0}, PENDULUM.configuration, LIMITS), "joint_1"),
     ("trajectory", lambda: from_wire({"kind": "multisine"}), "multi_sine"),
     ("node's option", lambda: parse_arguments(["--ros-args", "--remaps", "a:=b"], default_name="n"), "--remap"),
 ]

@@ -11,6 +11,7 @@ import pytest
 from dyn_service.errors import UrdfError
 from dyn_service.model.description import Mimic, Note
 from dyn_service.model.inertia import BodyInertia, combine, principal_moments
+from dyn_service.model.joints import JOINT_TYPES, Joint
 from dyn_service.model.tree import SNAP, Tree, snapped, weld, welding_notes
 from dyn_service.model.urdf import read_file, read_text
 from tests.conftest import URDF
@@ -130,8 +131,9 @@ def test_snapped_entries() -> None:
 
 def test_the_root_stands_in_the_world() -> None:
     tree = Tree.from_description(read_text(random_urdf(3)))
-    assert (tree.joints[0], tree.parent[0], tree.motion[0], tree.dof[0]) == ("", -1, "fixed", -1)
-    np.testing.assert_array_equal(tree.axis[0], [1.0, 0.0, 0.0])
+    assert (tree.joints[0], tree.parent[0], tree.inboard[0].type) == ("", -1, "fixed")
+    assert (tree.inboard[0].nv, tree.inboard[0].subspace.shape) == (0, (6, 0))
+    assert 0 not in tree.movable
     np.testing.assert_array_equal(tree.rotation[0], np.eye(3))
     np.testing.assert_array_equal(tree.origin[0], np.zeros(3))
 
@@ -181,8 +183,14 @@ def test_fingerprint_follows_the_robot_not_the_file() -> None:
         assert Tree.from_description(read_text(other)).fingerprint != fingerprint
 
 
+UPRIGHT = np.array([0.0, 0.0, 1.0])
+
+
 def changed_by_a_little(value: object) -> Iterator[object]:
-    """The value with each of its numbers, names or entries changed in turn, and nothing else."""
+    """The value with each of its numbers, names or entries changed in turn, and nothing else.
+
+    A joint may also become one of another type on the same axis, with as many ways to move.
+    """
     if isinstance(value, np.ndarray):
         for index in np.ndindex(value.shape):
             other = value.copy()
@@ -190,6 +198,9 @@ def changed_by_a_little(value: object) -> Iterator[object]:
             other[index] = 1e300 if np.isinf(value[index]) else value[index] * (1 + 1e-12) or 1e-12
             yield other
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        if isinstance(value, Joint):
+            made = (of_axis(getattr(value, "axis", UPRIGHT)) for of_axis in JOINT_TYPES.values())
+            yield from (other for other in made if other.nv == value.nv and other.type != value.type)
         for field in dataclasses.fields(value):
             for other in changed_by_a_little(getattr(value, field.name)):
                 yield dataclasses.replace(value, **{field.name: other})
@@ -214,11 +225,13 @@ def changed_by_a_little(value: object) -> Iterator[object]:
 
 def test_fingerprint_changes_with_every_number_and_name() -> None:
     """Every field of the tree, those it may get one day too: answers must not come from another robot's kernels."""
-    tree = Tree.from_description(read_text(random_urdf(3)))
-    mimic = (Mimic("joint_1", 2.0, 0.1), *[None] * (tree.nv - 1))
+    joint = '<joint name="{}" type="{}"><parent link="link_0"/><child link="{}"/><axis xyz="0 3 4"/></joint>'
+    more = [f'<link name="{kind}"/>{joint.format(kind, kind, kind)}' for kind in ("planar", "spherical", "floating")]
+    tree = Tree.from_description(read_text(random_urdf(3).replace("</robot>", "".join(more) + "</robot>")))
+    mimic = (Mimic("joint_1", 2.0, 0.1), *[None] * (len(tree.movable) - 1))
     tree = dataclasses.replace(tree, damping=np.arange(tree.nv) / 4, friction=np.arange(tree.nv) / 8, mimic=mimic)
     assert tree.nv > 3
-    assert len(set(tree.motion)) == 3
+    assert {joint.type for joint in tree.inboard} == set(JOINT_TYPES)
     seen = {tree.fingerprint: "as it is"}
     for field in dataclasses.fields(Tree):
         value = getattr(tree, field.name)

@@ -16,7 +16,6 @@ from dyn_service.errors import (
     NotFoundError,
     PermissionDeniedError,
     ResourceExhaustedError,
-    UnsupportedJointError,
     UrdfError,
 )
 from dyn_service.model.urdf import ReadLimits, read, read_file, read_text
@@ -62,6 +61,8 @@ MIMICS_IN_A_LOOP = robot(
     '<joint name="j" type="revolute"><parent link="a"/><child link="b"/><mimic joint="k"/></joint>\n'
     '<joint name="k" type="revolute"><parent link="b"/><child link="c"/><mimic joint="j"/></joint>'
 )
+
+TYPES = "fixed, revolute, continuous, prismatic, planar, spherical or floating"
 
 # fmt: off
 # name; source; line, element, cause: the error's text is `<text>:line: element: cause`
@@ -208,16 +209,16 @@ FAULTS: list[tuple[str, str | bytes, int | None, str | None, str]] = [
     ("joint without type", robot(LINKS + '\n<joint name="j"/>'),
      4, "joint 'j'", "the attribute 'type' is missing"),
     ("joint of unknown type", joint("", "hinge"),
-     4, "joint 'j'", "the type 'hinge' is unknown, expected revolute, continuous, prismatic or fixed"),
+     4, "joint 'j'", f"the type 'hinge' is unknown, expected {TYPES}"),
     ("type in capitals", joint("", "Revolute"),
      4, "joint 'j'",
-     "the type 'Revolute' is unknown, expected revolute, continuous, prismatic or fixed; did you mean 'revolute'?"),
+     f"the type 'Revolute' is unknown, expected {TYPES}; did you mean 'revolute'?"),
     ("misspelt joint type", joint("", "continous"),
      4, "joint 'j'",
-     "the type 'continous' is unknown, expected revolute, continuous, prismatic or fixed; did you mean 'continuous'?"),
-    ("misspelt type that comes later", joint("", "Floating"),
+     f"the type 'continous' is unknown, expected {TYPES}; did you mean 'continuous'?"),
+    ("misspelt type of several ways to move", joint("", "Floating"),
      4, "joint 'j'",
-     "the type 'Floating' is unknown, expected revolute, continuous, prismatic or fixed; did you mean 'floating'?"),
+     f"the type 'Floating' is unknown, expected {TYPES}; did you mean 'floating'?"),
     ("joint without parent", robot(LINKS + '\n<joint name="j" type="fixed">\n<child link="arm"/>\n</joint>'),
      4, "joint 'j'", "there is no <parent> element, expected one"),
     ("joint without child", robot(LINKS + '\n<joint name="j" type="fixed">\n<parent link="base"/>\n</joint>'),
@@ -330,14 +331,6 @@ FAULTS: list[tuple[str, str | bytes, int | None, str | None, str]] = [
      3, "joint 'j' mimic", "the joints follow each other in a loop, 'j' -> 'k' -> 'j', expected one that leads"),
 ]
 
-UNSUPPORTED: list[tuple[str, str, int, str, str]] = [
-    ("floating joint", joint("", "floating"),
-     4, "joint 'j'",
-     "joints of type 'floating' are not supported yet, expected revolute, continuous, prismatic or fixed"),
-    ("planar joint", joint("", "planar"),
-     4, "joint 'j'",
-     "joints of type 'planar' are not supported yet, expected revolute, continuous, prismatic or fixed"),
-]
 # fmt: on
 
 
@@ -351,16 +344,6 @@ def test_malformed(source: str | bytes, line: int | None, element: str | None, c
     assert (error.file, error.line, error.element) == ("<text>", line, element)
     assert type(error) is UrdfError
     assert error.code == "INVALID_ARGUMENT"
-
-
-@pytest.mark.parametrize(("source", "line", "element", "cause"), [pytest.param(*f[1:], id=f[0]) for f in UNSUPPORTED])
-def test_unsupported(source: str, line: int, element: str, cause: str) -> None:
-    with pytest.raises(UnsupportedJointError) as caught:
-        read_text(source)
-    error = caught.value
-    assert str(error) == f"<text>:{line}: {element}: {cause}"
-    assert (error.file, error.line, error.element) == ("<text>", line, element)
-    assert error.code == "UNIMPLEMENTED"
 
 
 def test_fault_in_a_file_names_the_path(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dyn_service import Robot
-from dyn_service.errors import DynError, UnsupportedJointError, UrdfError
+from dyn_service.errors import DynError, UrdfError
 from dyn_service.model.description import Description, Note
 from dyn_service.model.urdf import read_text
 
@@ -22,6 +22,7 @@ LINKS = f'<link name="base"/>\n<link name="arm">{INERTIAL}</link>'
 ENDS = '<parent link="base"/><child link="arm"/>'
 STOPS = '<limit lower="-1" upper="1" effort="5" velocity="6"/>'
 AXIS = '<axis xyz="0 0 1"/>'
+TYPES = "fixed, revolute, continuous, prismatic, planar, spherical or floating"
 
 
 def robot(body: str, attributes: str = 'name="r"') -> str:
@@ -273,13 +274,12 @@ REFUSED: list[tuple[str, str, str]] = [
      "<text>:5: malformed XML: not well-formed (invalid token), column 10; <robot> of line 1 is still open"),
     ("ampersand", around('<link name="a & b"/>'),
      "<text>:5: malformed XML: not well-formed (invalid token), column 16; <robot> of line 1 is still open"),
-    ("ball joint", joint("", "spherical"),
-     "<text>:4: joint 'j': the type 'spherical' is unknown, expected revolute, continuous, prismatic or fixed"),
+    ("ball joint by another name", joint("", "ball"),
+     f"<text>:4: joint 'j': the type 'ball' is unknown, expected {TYPES}"),
     ("turning joint by another name", joint("", "rotational"),
-     "<text>:4: joint 'j': the type 'rotational' is unknown, expected revolute, continuous, prismatic or fixed"),
+     f"<text>:4: joint 'j': the type 'rotational' is unknown, expected {TYPES}"),
     ("blank before the type", joint("", " fixed"),
-     "<text>:4: joint 'j': the type ' fixed' is unknown, expected revolute, continuous, prismatic or fixed; did you "
-     "mean 'fixed'?"),
+     f"<text>:4: joint 'j': the type ' fixed' is unknown, expected {TYPES}; did you mean 'fixed'?"),
     ("blank after a link", joint("").replace('<child link="arm"/>', '<child link="arm "/>'),
      "<text>:4: joint 'j': the child 'arm ' is not a link of the robot; did you mean 'arm'?"),
     ("link in capitals", joint("").replace('<child link="arm"/>', '<child link="ARM"/>'),
@@ -414,9 +414,24 @@ def test_comments_do_not_cost_more_than_their_length() -> None:
         read_text(around(f"<!-- {piece * (1_000_000 // len(piece))} -->"))
 
 
-def test_a_joint_that_floats_is_still_not_supported() -> None:
-    with pytest.raises(UnsupportedJointError):
-        read_text(joint("", "floating"))
+@pytest.mark.parametrize(
+    ("kind", "positions", "velocities"),
+    [("planar", "x y theta", "vx vy omega"), ("spherical", "qx qy qz qw", "wx wy wz"),
+     ("floating", "x y z qx qy qz qw", "vx vy vz wx wy wz")],
+)  # fmt: skip
+def test_joints_with_several_ways_to_move_are_read(kind: str, positions: str, velocities: str) -> None:
+    """A range in the file says nothing of several entries: none of them has a limit."""
+    text = joint(AXIS + STOPS, kind)
+    (described,) = read_text(text).joints
+    assert (described.type, described.axis.tolist(), described.line) == (kind, [0, 0, 1], 4)
+    read = Robot.from_urdf(text)
+    assert read.configuration.position_names == tuple(f"j.{part}" for part in positions.split())
+    assert read.configuration.velocity_names == tuple(f"j.{part}" for part in velocities.split())
+    assert read.receipt.joints == {kind: 1}
+    limits = read.limits
+    assert (limits.lower == -np.inf).all() and (limits.upper == np.inf).all()
+    assert (limits.velocity == np.inf).all() and (limits.effort == np.inf).all()
+    assert (limits.lower.shape, limits.effort.shape) == ((read.nq,), (read.nv,))
 
 
 def test_suspects_keep_a_message_short() -> None:
