@@ -10,6 +10,7 @@ from dyn_service.robot import Robot
 from tests.nasty.reference import ExactRobot, double
 from tests.nasty.robots import nasty_urdf, pair_urdf
 from tests.random_robots import random_urdf
+from tests.trees import motions
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -59,7 +60,8 @@ def test_a_small_tilt_keeps_its_digits() -> None:
 def test_small_angles_keep_their_digits() -> None:
     """q enters as it is given: a frame that is turned about its axis does not add its angle to it."""
     robot = Robot.from_urdf(random_urdf(3, movable=6))
-    assert sum(bool(c and s) for c, s in frames.simplest(robot.tree).tree.turn) > 2
+    turning = [joint for joint in frames.simplest(robot.tree).tree.inboard if joint.takes_turns]
+    assert sum(bool(np.all(joint.turn)) for joint in turning) > 2
     q, q_ref, v = np.full(6, 1e-9), np.full(6, 2e-9), np.zeros(6)
     tau = robot.computed_torque(q, v, q_ref, v, v, kp=1e9, kd=1.0)
     expected = robot.inverse_dynamics(q, v, 1e9 * (q_ref - q))
@@ -71,7 +73,7 @@ def test_lumps_leave_nothing_negative_across() -> None:
     """What stays with a turning body has no negative moment: it could only cancel what its parent got."""
     for seed in range(20):
         chosen = frames.simplest(Robot.from_urdf(nasty_urdf(seed, most=12)).tree).tree
-        for motion, body in zip(chosen.motion, chosen.inertia, strict=True):
+        for motion, body in zip(motions(chosen), chosen.inertia, strict=True):
             if body.mass and body.moment[2]:
                 continue  # too heavy for its parent: it keeps what it has
             if motion == "revolute":

@@ -4,18 +4,27 @@ import numpy as np
 import pytest
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.model.configuration import Configuration
 from dyn_service.nodes.messages import JointCommand, decode_command, decode_state, encode
 from dyn_service.nodes.plant import initial_position
 from dyn_service.nodes.plant_core import JointLimits, Plant, PlantSettings
 
 NAMES = ("a", "b")
+JOINTS = Configuration.of_types(NAMES, ["revolute", "revolute"])
 LIMITS = JointLimits(np.array([-1.0, -np.inf]), np.array([1.0, np.inf]), np.array([10.0, np.inf]))
 
 
 def plant(**settings) -> Plant:
     """Two unit masses."""
     settings = PlantSettings(**{"dt_s": 0.001, "command_timeout_s": 0.01, **settings})
-    return Plant(lambda q, v, tau: tau, Configuration.of_types(NAMES, ["revolute"] * len(NAMES)), LIMITS, np.zeros(2), settings, session=7)
+    return Plant(
+        lambda q, v, tau: tau,
+        JOINTS,
+        LIMITS,
+        np.zeros(2),
+        settings,
+        session=7,
+    )
 
 
 def command(of: Plant, efforts, **changes) -> JointCommand:
@@ -194,15 +203,15 @@ def test_messages_survive_the_wire() -> None:
 
 
 def test_initial_position() -> None:
-    assert initial_position([], NAMES, LIMITS).tolist() == [0.0, 0.0]
+    assert initial_position([], JOINTS, LIMITS).tolist() == [0.0, 0.0]
     limits = JointLimits(np.array([1.0, 2.0]), np.array([3.0, np.inf]), LIMITS.effort)
-    assert initial_position([], NAMES, limits).tolist() == [2.0, 2.0]
-    assert initial_position({"b": 5.0}, NAMES, limits).tolist() == [2.0, 5.0]
-    assert initial_position([7.0, 8.0], NAMES, limits).tolist() == [7.0, 8.0]
+    assert initial_position([], JOINTS, limits).tolist() == [2.0, 2.0]
+    assert initial_position({"b": 5.0}, JOINTS, limits).tolist() == [2.0, 5.0]
+    assert initial_position([7.0, 8.0], JOINTS, limits).tolist() == [7.0, 8.0]
     with pytest.raises(InvalidArgumentError, match="no joint 'c'; the joints are a, b"):
-        initial_position({"c": 1.0}, NAMES, limits)
-    with pytest.raises(InvalidArgumentError, match="initial_position has 1 numbers, the robot 2 joints"):
-        initial_position([1.0], NAMES, limits)
+        initial_position({"c": 1.0}, JOINTS, limits)
+    with pytest.raises(InvalidArgumentError, match="initial_position has 1 numbers, the robot 2 positions"):
+        initial_position([1.0], JOINTS, limits)
 
 
 def falling(**settings) -> Plant:

@@ -18,6 +18,7 @@ from dyn_service.model.tree import Tree, weld
 from dyn_service.model.urdf import read_text
 from tests.oracle.pinocchio_oracle import Oracle, with_fixed_joints_turning
 from tests.random_robots import random_urdf
+from tests.trees import dofs, free_axes
 
 XML = random_urdf(12)
 """Three joints on the ground, the first body among them, which carries others; every kind of joint on every other."""
@@ -165,8 +166,8 @@ class Numbers:
         for label, data, wrenches in (("", self.moving, None), (", pushed", self.pushed, W)):
             tau = data.tau[self.movable].copy()
             loads = np.array([_angular_first(data.f[row]) for row in self.rows])
-            along = np.array([tau[tree.dof[i]] if tree.dof[i] >= 0 else 0.0 for i in self.bodies])
-            axes = np.array([self._axis(i) for i in self.bodies])
+            along = np.array([tau[dofs(tree)[i]] if tree.inboard[i].nv else 0.0 for i in self.bodies])
+            axes = free_axes(tree)[self.bodies]
             found = cache(partial(made["constraint"].constraint_forces, tree, q, v, ca.DM(tau), g, wrenches))
             expected = {"wrench": loads, "actuation": along, "constraint": loads - axes * along[:, None]}
             for name, value in expected.items():
@@ -175,12 +176,6 @@ class Numbers:
                     lambda value=value: value,
                 )
         return cases
-
-    def _axis(self, i: int) -> np.ndarray:
-        column = np.zeros(6)
-        if self.tree.motion[i] != "fixed":
-            column[0 if self.tree.motion[i] == "revolute" else 3 :][:3] = self.tree.axis[i]
-        return column
 
     def _momenta(self) -> dict[str, Case]:
         made, tree, oracle = self.made, self.tree, self.free

@@ -11,6 +11,10 @@ from dyn_service.robot import Robot
 from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.theory.test_newton_euler import GRAVITY, same
+from tests.trees import dofs, motions
+
+NO_AXIS = np.full(3, np.nan)
+"""Of a fixed joint."""
 
 Formula = tuple[Robot, np.ndarray, np.ndarray, np.ndarray, BodyRecursion]
 
@@ -21,7 +25,7 @@ def state(request: pytest.FixtureRequest) -> Formula:
     bushy, seed = request.param
     robot = interpreting(random_urdf(seed, movable=8, bushy=bushy))
     assert {"revolute", "prismatic", "fixed"} <= {
-        motion for motion, parent in zip(robot.tree.motion, robot.tree.parent, strict=True) if parent > 0
+        motion for motion, parent in zip(motions(robot.tree), robot.tree.parent, strict=True) if parent > 0
     }
     q, v, a = np.random.default_rng(seed).normal(size=(3, robot.nv))
     return robot, q, v, a, robot.body_recursion(q, v, a, gravity=GRAVITY)
@@ -42,9 +46,9 @@ def links(robot: Robot, motion: str) -> list[tuple[int, int, np.ndarray, int]]:
     """Link, parent, axis and joint of the links that hang on another by a joint of this kind."""
     tree = robot.tree
     return [
-        (i, tree.parent[i], tree.axis[i], tree.dof[i])
-        for i in range(len(tree))
-        if tree.motion[i] == motion and tree.parent[i] >= 0
+        (i, tree.parent[i], getattr(tree.inboard[i], "axis", NO_AXIS), dofs(tree)[i])
+        for i, kind in enumerate(motions(tree))
+        if kind == motion and tree.parent[i] >= 0
     ]
 
 

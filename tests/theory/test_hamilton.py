@@ -13,6 +13,7 @@ from tests.conftest import URDF
 from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.theory.test_newton_euler import GRAVITY, same
+from tests.trees import columns, dofs, motions
 
 
 @pytest.fixture(scope="module", params=range(6))
@@ -159,14 +160,15 @@ def test_p_3b_rate_of_momentum(state: tuple) -> None:
     world = WorldEquations(robot.tree, q, v, GRAVITY, wrenches)
     K = robot.system_momentum(q, v, frame="world").momentum
     outside = (world.Psi.T @ world.applied.ravel()).reshape(-1, 6)
-    for i, k in enumerate(robot.tree.dof):
+    axes = columns(world.axes)
+    for i, k in enumerate(dofs(robot.tree)):
         if k < 0:
             continue
         omega, eta_dot, (H, P) = world.velocity[i, :3], world.velocity[i, 3:], np.split(K[i], 2)
-        if robot.tree.motion[i] == "revolute":
-            rate = world.axes[i, :3] @ (-np.cross(omega, H) - np.cross(eta_dot, P) + outside[i, :3])
+        if motions(robot.tree)[i] == "revolute":
+            rate = axes[i, :3] @ (-np.cross(omega, H) - np.cross(eta_dot, P) + outside[i, :3])
         else:
-            rate = world.axes[i, 3:] @ (-np.cross(omega, P) + outside[i, 3:])
+            rate = axes[i, 3:] @ (-np.cross(omega, P) + outside[i, 3:])
         assert found[k] == pytest.approx(tau[k] + rate, rel=1e-9, abs=1e-9)
 
 

@@ -266,7 +266,7 @@ class TestGait:
         )
         same(found.force, loads["world"][..., 3:], 1e-10)  # global basis
         same(found.moment, loads["joint"][..., :3], 1e-10)  # the segment's basis
-        axes = np.array([robot.tree.axis[i] for i in leg.rows])
+        axes = np.array([robot.tree.inboard[i].axis for i in leg.rows])
         efforts = tau[:, [robot.joint_names.index(name) for name in names]]
         same(np.einsum("fni,ni->fn", found.moment, axes), efforts, 1e-10)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.model.configuration import Configuration
 from dyn_service.robot import Robot
 from dyn_service.sim import midpoint
 from dyn_service.sim.midpoint import midpoint_step
@@ -17,6 +18,7 @@ from tests.conftest import URDF
 Method = Literal["articulated", "mass_matrix"]
 METHODS: list[Method] = ["articulated", "mass_matrix"]
 ROUNDING = np.finfo(np.float64).eps
+SLIDE = Configuration.of_types(["slide"], ["prismatic"])
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +90,7 @@ def test_area_is_kept_to_rounding() -> None:
     """Symplectic: the step's matrix of a linear system has determinant 1, and is Cayley's."""
     A = oscillator(30.0, 0.5)
     dt = 0.02
-    columns = [np.concatenate(midpoint_step(linear(A), e[:1], e[1:], dt, 1.0) or ()) for e in np.eye(2)]
+    columns = [np.concatenate(midpoint_step(linear(A), SLIDE, e[:1], e[1:], dt, 1.0) or ()) for e in np.eye(2)]
     step = np.stack(columns, axis=-1)
     half = dt / 2 * A
     np.testing.assert_allclose(step, np.linalg.solve(np.eye(2) - half, np.eye(2) + half), rtol=0, atol=8 * ROUNDING)
@@ -107,7 +109,7 @@ def test_a_step_ends_as_soon_as_its_contraction_tells(panda: Robot) -> None:
         found = panda.hamiltonian_flow(q, p, np.zeros(9))
         return found.v, found.p_dot
 
-    assert midpoint_step(flow, q, p, 1e-3, float(np.abs(p).max())) is not None
+    assert midpoint_step(flow, panda.configuration, q, p, 1e-3, float(np.abs(p).max())) is not None
     assert count <= 6
 
 
@@ -115,25 +117,25 @@ def test_a_step_ends_as_soon_as_its_contraction_tells(panda: Robot) -> None:
 def test_what_does_not_contract_is_not_found(size: float) -> None:
     """dt w / 2 = 1.1: the iterates grow, however small the state is from which they do."""
     x = np.array([size])
-    assert midpoint_step(linear(oscillator(4 * 1.1**2)), x, x, 1.0, 1.0) is None
+    assert midpoint_step(linear(oscillator(4 * 1.1**2)), SLIDE, x, x, 1.0, 1.0) is None
 
 
 def test_slow_contraction_is_found_or_told() -> None:
     """dt w / 2 = 0.6 takes some seventy iterations; 0.95 would take seven hundred."""
     x = np.array([1.0])
-    found = midpoint_step(linear(oscillator(4 * 0.6**2)), x, x, 1.0, 1.0)
+    found = midpoint_step(linear(oscillator(4 * 0.6**2)), SLIDE, x, x, 1.0, 1.0)
     half = 0.5 * oscillator(4 * 0.6**2)
     exact = np.linalg.solve(np.eye(2) - half, (np.eye(2) + half) @ [1.0, 1.0])
     assert found is not None
     np.testing.assert_allclose(np.concatenate(found), exact, rtol=0, atol=16 * ROUNDING)
-    assert midpoint_step(linear(oscillator(4 * 0.95**2)), x, x, 1.0, 1.0) is None
+    assert midpoint_step(linear(oscillator(4 * 0.95**2)), SLIDE, x, x, 1.0, 1.0) is None
 
 
 def test_positions_and_momenta_that_contract_in_turn() -> None:
     """A stiff spring and a light mass: every second change is no smaller, until both are."""
     A = oscillator(1e4, 1e-2)
     dt = 4e-4
-    found = midpoint_step(linear(A), np.array([1e-3]), np.array([0.0]), dt, 1e-2)
+    found = midpoint_step(linear(A), SLIDE, np.array([1e-3]), np.array([0.0]), dt, 1e-2)
     half = dt / 2 * A
     exact = np.linalg.solve(np.eye(2) - half, (np.eye(2) + half) @ [1e-3, 0.0])
     assert found is not None
@@ -149,6 +151,7 @@ def test_a_flow_with_large_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
     def flow(q: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.linalg.solve(M * (1.0 + 1e-9 * np.sin(1e18 * q.sum())), p), np.zeros(4)
 
+    four = Configuration.of_types(list("abcd"), ["revolute"] * 4)
     asked = []
     measured = midpoint._rounding
 
@@ -158,7 +161,7 @@ def test_a_flow_with_large_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(midpoint, "_rounding", counted)
     p = M @ np.ones(4)
-    found = midpoint_step(flow, np.zeros(4), p, 1e-3, 1.0)
+    found = midpoint_step(flow, four, np.zeros(4), p, 1e-3, 1.0)
     assert found is not None
     assert asked, "the flow's own rounding ends this step"
     np.testing.assert_allclose(found[0], 1e-3 * np.ones(4), rtol=1e-8)  # some of those roundings

@@ -17,6 +17,7 @@ from dyn_service.robot import Robot
 from tests.conftest import ROOT, URDF
 from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
+from tests.trees import motions
 
 L, g = sympy.symbols("L g", positive=True)
 
@@ -92,7 +93,7 @@ SEEDS = range(904, 910)
 def test_sliders_hang_on_turning_bodies() -> None:
     """Or else nothing would see how a prismatic joint's place moves and what turning adds to its acceleration."""
     trees = [interpreting(random_urdf(seed, movable=3, bushy=0.6)).bodies.tree for seed in SEEDS]
-    pairs = {(tree.motion[p], tree.motion[i]) for tree in trees for i, p in enumerate(tree.parent) if p >= 0}
+    pairs = {(motions(tree)[p], motions(tree)[i]) for tree in trees for i, p in enumerate(tree.parent) if p >= 0}
     assert pairs >= {("revolute", "prismatic"), ("prismatic", "revolute"), ("revolute", "revolute")}
 
 

@@ -138,10 +138,11 @@ def test_command_catches_a_fault_and_touches_no_source(tmp_path: Path) -> None:
     """A lower limit kept on a continuous joint, among others: the test that holds it turns red, the file stays."""
     source = (PACKAGE / "model" / "tree.py").read_bytes()
     page, tests = tmp_path / "page.md", "tests/unit/test_tree.py"
-    chosen = ("--part", "model/tree.py", "--function", "_limits", "--containing", "-np.inf, np.inf")
+    chosen = ("--part", "model/tree.py", "--function", "column", "--containing", "joint.ranged or not of")
     done = command(*chosen, "--tests", tests, "--page", str(page), "--verbose", "--jobs", "2")
     assert done.returncode == 0, done.stdout + done.stderr
-    (kept,) = (line for line in done.stdout.splitlines() if line.endswith("]") and "->  (removed)" in line)
+    fault = "->  joint.nv == 1 and described.limit is not None  ["
+    (kept,) = (line for line in done.stdout.splitlines() if fault in line)
     assert kept.startswith("caught")
     assert f"{tests}::test_limits_are_those_of_the_file" in kept
     assert "| `model/tree.py` | " in page.read_text()
@@ -151,17 +152,15 @@ def test_command_catches_a_fault_and_touches_no_source(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each mutant is tried in a fork")
 def test_command_tells_of_a_survivor(tmp_path: Path) -> None:
     """Tests that do not look at limits let the same fault live."""
-    chosen = ("--part", "model/tree.py", "--function", "_limits", "--containing", "->  (removed)")
+    chosen = ("--part", "model/tree.py", "--function", "column", "--containing", "->  (removed)")
     done = command(*chosen, "--tests", "tests/unit/test_mutations_idle.py")
     assert done.returncode == 2
     assert "is red before anything is mutated" in done.stderr
     done = command(*chosen, "--tests", "tests/unit/test_urdf_doubts.py", "--page", str(tmp_path / "page.md"))
     assert done.returncode == 1, done.stdout + done.stderr
     assert done.stdout.startswith("survived")
-    assert (
-        "  - limits.lower[k], limits.upper[k] = (-np.inf, np.inf)\n  + (removed)\n"
-        in (tmp_path / "page.md").read_text()
-    )
+    fault = "  - found += [absent if value is None else value] * entries\n  + (removed)\n"
+    assert fault in (tmp_path / "page.md").read_text()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each mutant is tried in a fork")

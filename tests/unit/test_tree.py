@@ -270,6 +270,17 @@ def test_limits_are_those_of_the_file_and_a_continuous_joint_has_no_range(kind: 
     assert found.effort.tolist() == [4.0, np.inf]
 
 
+@pytest.mark.parametrize(("kind", "nq", "nv"), [("planar", 3, 3), ("spherical", 4, 3), ("floating", 7, 6)])
+def test_a_joint_with_several_ways_to_move_has_no_limits(kind: str, nq: int, nv: int) -> None:
+    robot = (
+        '<robot name="r"><link name="a"/><link name="b"/><joint name="j" type="{}"><parent link="a"/><child link="b"/>'
+        '<limit lower="-1" upper="2" velocity="3" effort="4"/></joint></robot>'
+    )
+    found = Tree.from_description(read_text(robot.format(kind))).limits
+    assert (found.lower.tolist(), found.upper.tolist()) == ([-np.inf] * nq, [np.inf] * nq)
+    assert (found.velocity.tolist(), found.effort.tolist()) == ([np.inf] * nv, [np.inf] * nv)
+
+
 def test_arrays_are_read_only() -> None:
     tree = Tree.from_description(read_file(URDF / "panda.urdf"))
     for array in (tree.limits.upper, tree.origin[1], tree.inertia[1].moment, tree.rotation[1]):

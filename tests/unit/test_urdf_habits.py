@@ -429,9 +429,10 @@ def test_joints_with_several_ways_to_move_are_read(kind: str, positions: str, ve
     assert read.configuration.velocity_names == tuple(f"j.{part}" for part in velocities.split())
     assert read.receipt.joints == {kind: 1}
     limits = read.limits
-    assert (limits.lower == -np.inf).all() and (limits.upper == np.inf).all()
-    assert (limits.velocity == np.inf).all() and (limits.effort == np.inf).all()
-    assert (limits.lower.shape, limits.effort.shape) == ((read.nq,), (read.nv,))
+    np.testing.assert_array_equal(limits.lower, np.full(read.nq, -np.inf))
+    np.testing.assert_array_equal(limits.upper, np.full(read.nq, np.inf))
+    np.testing.assert_array_equal(limits.velocity, np.full(read.nv, np.inf))
+    np.testing.assert_array_equal(limits.effort, np.full(read.nv, np.inf))
 
 
 def test_suspects_keep_a_message_short() -> None:
