@@ -77,6 +77,10 @@ def serve(
         list[str] | None,
         typer.Option(metavar="ENDPOINT", help=f"Where to listen, may be given often. (default: {DEFAULT_ENDPOINT})"),
     ] = None,
+    root: Annotated[
+        str | None,
+        typer.Option(help="How the robots' root links move: fixed, planar or floating. (default: fixed)"),
+    ] = None,
     allow_load: Annotated[
         bool | None,
         typer.Option(
@@ -108,10 +112,10 @@ def serve(
     settings = _read_settings(config) if config is not None else ServerSettings()
     if prepare is not None and prepare_for:
         raise InvalidArgumentError("give --prepare, --no-prepare or --prepare-for, not two of them", path="prepare")
-    given = {"allow_load": allow_load, "prepare": prepare_for or prepare, "endpoints": bind or None}
+    given = {"root": root, "allow_load": allow_load, "prepare": prepare_for or prepare, "endpoints": bind or None}
     given["robots"] = [*settings.robots, *map(str, robots or [])]
     settings = msgspec.structs.replace(settings, **{name: value for name, value in given.items() if value is not None})
-    loaded = [Robot.from_urdf(Path(path)) for path in settings.robots]
+    loaded = [Robot.from_urdf(Path(path), root=settings.root) for path in settings.robots]
     for path, robot in zip(settings.robots, loaded, strict=True):
         doubted = len(robot.receipt.of_kind("doubted"))
         if doubted:

@@ -7,16 +7,20 @@ import os
 from dyn_service.client.core import DEFAULT_TIMEOUT_S
 from dyn_service.client.sync import Client, RemoteRobot
 from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.model.description import RootType
 from dyn_service.protocol.sockets import SCHEMES
 from dyn_service.queries import RobotQueries
 
 
-def connect(target: str | os.PathLike[str], *, timeout_s: float = DEFAULT_TIMEOUT_S) -> RobotQueries:
+def connect(
+    target: str | os.PathLike[str], *, root: RootType = "fixed", timeout_s: float = DEFAULT_TIMEOUT_S
+) -> RobotQueries:
     """The robot that the target names.
 
     Args:
         target: The path or the text of a URDF: a robot in this process. `tcp://host:port/robot`,
             `ipc:///path/robot` or `inproc://name/robot`: a robot of the server that listens there.
+        root: How the root link of a URDF moves in the world; a robot of a server has its own.
         timeout_s: The time limit of each call to a server.
 
     Returns:
@@ -34,7 +38,7 @@ def connect(target: str | os.PathLike[str], *, timeout_s: float = DEFAULT_TIMEOU
             raise InvalidArgumentError(f"target must be a URDF or start with {schemes}, found '{text}'", path="target")
         from dyn_service import Robot  # the engine is only needed here
 
-        return Robot.from_urdf(target)
+        return Robot.from_urdf(target, root=root)
     endpoint, name = _split(text)
     if not name:
         raise _unnamed(endpoint, timeout_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,13 +34,9 @@ def checked_options(row: Query, options: Mapping[str, Any]) -> dict[str, Any]:
             raise InvalidArgumentError(
                 f"{row.name} has no option '{name}'; {known}{did_you_mean(name, row.options)}", path=path
             )
-        if option.choices is not None and value not in option.choices:
-            expected = " or ".join(f"'{choice}'" for choice in option.choices)
-            raise InvalidArgumentError(
-                f"{name} must be {expected}, found {value!r}{did_you_mean(value, option.choices)}", path=path
-            )
-        if option.choices is None and value is not None and not _is_names(value):
-            raise InvalidArgumentError(f"{name} must be a list of names, found {found(value)}", path=path)
+        if not option.is_one(value):
+            said = repr(value) + did_you_mean(value, option.choices) if option.choices else found(value)
+            raise InvalidArgumentError(f"{name} must be {option.takes}, found {said}", path=path)
         chosen[name] = value
     return chosen
 
@@ -71,10 +67,6 @@ def broadcast(leads: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
         raise InvalidArgumentError(
             f"the leading axes of {', '.join(most)} and {last} do not broadcast against each other", path="inputs"
         ) from None
-
-
-def _is_names(value: Any) -> bool:
-    return not isinstance(value, str) and isinstance(value, Sequence) and all(isinstance(n, str) for n in value)
 
 
 def found(value: Any) -> str:

@@ -130,6 +130,7 @@ VelocityGain = Annotated[
     ArrayLike, Spec(("nv",), "1/s", "velocity gain, a number or one per entry of v", scalar=True, kind="gain")
 ]
 
+PositionResult = Annotated[Array, Spec(("nq",), "rad | m", "joint positions", name="q", kind="position")]
 EffortResult = Annotated[Array, Spec(("nv",), "N m | N", "joint efforts", name="tau", kind="effort")]
 AccelerationResult = Annotated[Array, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations", name="a", kind="motion")]
 MassMatrixResult = Annotated[
@@ -573,6 +574,33 @@ class RobotQueries(ABC):
     @query(equation="d/dt of Hamilton (P.4), by differentiation", kernel="hamilton.momentum_derivative", control=False)
     def momentum_derivative(self, q: Position, v: Velocity, a: Acceleration) -> MomentumRateResult:
         """d/dt (M(q) v) along the motion: M a + M-dot v."""
+        raise NotImplementedError
+
+    @query(
+        equation="q-dot = N(q) v, integrated: each joint's exponential map",
+        kernel="kinematics.integrate",
+        control=False,
+    )
+    def integrate(self, q: Position, v: Velocity, dt: Step) -> PositionResult:
+        """The position after moving for `dt` with constant joint velocities: q + dt v where positions add up."""
+        raise NotImplementedError
+
+    @query(equation="the inverse of `integrate`", kernel="kinematics.difference", control=False)
+    def difference(self, q: Position, q_to: Position) -> VelocityResult:
+        """The constant joint velocities that move `q` to `q_to` in 1 s, turns without a range by the shorter way."""
+        raise NotImplementedError
+
+    @query(equation="each body in its joint's frame", kernel="configurations.neutral", control=False)
+    def neutral(self) -> PositionResult:
+        """The position at which every body stands in its joint's frame: zeros, and quaternions (0, 0, 0, 1)."""
+        raise NotImplementedError
+
+    @query(equation="uniform over what each joint can do", kernel="configurations.random_configuration", control=False)
+    def random_configuration(self, *, seed: int = 0) -> PositionResult:
+        """A position at random, within the limits of each joint; the same for the same seed.
+
+        Where there are no limits: angles within pi rad, lengths within 1 m of zero, any rotation.
+        """
         raise NotImplementedError
 
     @query(

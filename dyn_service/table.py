@@ -72,11 +72,30 @@ class Names:
 
 @dataclass(frozen=True)
 class Option:
-    """A keyword that selects among answers: `choices` where it must be one of them, else any list of names or None."""
+    """A keyword that selects among answers: one of `choices`, where there are any; else a whole number, not negative,
+    where `whole`; else a list of names or None.
+    """
 
     name: str
     default: Any
     choices: tuple[str, ...] | None
+    whole: bool = False
+
+    @property
+    def takes(self) -> str:
+        """What it may be, in words."""
+        if self.choices:
+            return " or ".join(f"'{choice}'" for choice in self.choices)
+        return "a whole number, at least 0" if self.whole else "a list of names"
+
+    def is_one(self, value: Any) -> bool:
+        """Whether it may be this."""
+        if self.choices is not None:
+            return value in self.choices
+        if self.whole:
+            return type(value) is int and value >= 0
+        listed = not isinstance(value, str) and isinstance(value, Sequence)
+        return value is None or (listed and all(isinstance(n, str) for n in value))
 
 
 @dataclass(frozen=True)
@@ -213,7 +232,7 @@ def _row(
                 optional.add(name)
         else:
             choices = typing.get_args(hints[name]) if typing.get_origin(hints[name]) is Literal else None
-            options[name] = Option(name, parameter.default, choices)
+            options[name] = Option(name, parameter.default, choices, whole=hints[name] is int)
     answer = hints["return"]
     single = _spec(answer)
     labels: dict[str, Names] = {}

@@ -45,6 +45,7 @@ from dyn_service.client.motion import parts
 from dyn_service.client.patience import OnWait, Patience
 from dyn_service.client.sockets import prepare
 from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
+from dyn_service.model.description import RootType
 from dyn_service.prescribed import GivenMotion
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S
 from dyn_service.protocol.messages import Notice, ReplyHead
@@ -152,19 +153,24 @@ class AsyncClient:
         robots: list[str] = (await self._administer("list_robots"))["robots"]
         return robots
 
-    async def load_robot(self, urdf: str | os.PathLike[str], *, timeout_s: float | None = None) -> AsyncRemoteRobot:
+    async def load_robot(
+        self, urdf: str | os.PathLike[str], *, root: RootType = "fixed", timeout_s: float | None = None
+    ) -> AsyncRemoteRobot:
         """Makes the server serve one more robot.
 
         Args:
             urdf: The text of a URDF file, or the path of one on this side.
+            root: How the root link moves in the world: "fixed", "planar" or "floating".
             timeout_s: The time limit of this call; None is the client's.
 
         Raises:
             PermissionDeniedError: The server does not let clients load robots.
             UrdfError: The description is malformed.
         """
-        inputs = {"urdf": read_description(urdf)}
-        return AsyncRemoteRobot(self, await self._administer("load_robot", inputs=inputs, timeout_s=timeout_s))
+        inputs, options = {"urdf": read_description(urdf)}, {"root": root} if root != "fixed" else UNSET
+        return AsyncRemoteRobot(
+            self, await self._administer("load_robot", inputs=inputs, options=options, timeout_s=timeout_s)
+        )
 
     async def unload_robot(self, name: str) -> None:
         """Makes the server stop serving a robot.
@@ -241,9 +247,15 @@ class AsyncClient:
             self._pending.pop(request_id, None)
 
     async def _administer(
-        self, query: str, *, robot: Any = UNSET, inputs: Any = UNSET, timeout_s: float | None = None
+        self,
+        query: str,
+        *,
+        robot: Any = UNSET,
+        inputs: Any = UNSET,
+        options: Any = UNSET,
+        timeout_s: float | None = None,
     ) -> dict[str, Any]:
-        return read_plain(await self.ask(query, robot, inputs, UNSET, UNSET, timeout_s))
+        return read_plain(await self.ask(query, robot, inputs, options, UNSET, timeout_s))
 
     async def _send(self, payload: bytes, timeout_s: float) -> None:
         """Sends at once, or when a server can be reached; what was not sent in time never will be."""

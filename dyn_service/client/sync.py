@@ -49,6 +49,7 @@ from dyn_service.client.patience import OnWait, Patience
 from dyn_service.client.sockets import forks, prepare
 from dyn_service.client.state import StateCall, shortcut
 from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
+from dyn_service.model.description import RootType
 from dyn_service.prescribed import GivenMotion
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S
 from dyn_service.protocol.messages import Notice, ReplyHead
@@ -158,19 +159,22 @@ class Client:
         robots: list[str] = self._administer("list_robots")["robots"]
         return robots
 
-    def load_robot(self, urdf: str | os.PathLike[str], *, timeout_s: float | None = None) -> RemoteRobot:
+    def load_robot(
+        self, urdf: str | os.PathLike[str], *, root: RootType = "fixed", timeout_s: float | None = None
+    ) -> RemoteRobot:
         """Makes the server serve one more robot.
 
         Args:
             urdf: The text of a URDF file, or the path of one on this side.
+            root: How the root link moves in the world: "fixed", "planar" or "floating".
             timeout_s: The time limit of this call; None is the client's.
 
         Raises:
             PermissionDeniedError: The server does not let clients load robots.
             UrdfError: The description is malformed.
         """
-        inputs = {"urdf": read_description(urdf)}
-        return RemoteRobot(self, self._administer("load_robot", inputs=inputs, timeout_s=timeout_s))
+        inputs, options = {"urdf": read_description(urdf)}, {"root": root} if root != "fixed" else UNSET
+        return RemoteRobot(self, self._administer("load_robot", inputs=inputs, options=options, timeout_s=timeout_s))
 
     def unload_robot(self, name: str) -> None:
         """Makes the server stop serving a robot.
@@ -295,9 +299,15 @@ class Client:
             self._turn.release()
 
     def _administer(
-        self, query: str, *, robot: Any = UNSET, inputs: Any = UNSET, timeout_s: float | None = None
+        self,
+        query: str,
+        *,
+        robot: Any = UNSET,
+        inputs: Any = UNSET,
+        options: Any = UNSET,
+        timeout_s: float | None = None,
     ) -> dict[str, Any]:
-        return read_plain(self.ask(query, robot, inputs, UNSET, UNSET, timeout_s))
+        return read_plain(self.ask(query, robot, inputs, options, UNSET, timeout_s))
 
     def _no_answer(
         self, query: str, timeout_s: float, patience: Patience | None

@@ -70,16 +70,16 @@ def integrate(tree: Tree, q: Mat, v: Mat, dt: Mat) -> Mat:
     )
 
 
-def difference(tree: Tree, q: Mat, to: Mat) -> Mat:
-    """The constant v that moves q to `to` in 1 s: the inverse of `integrate`."""
+def difference(tree: Tree, q: Mat, q_to: Mat) -> Mat:
+    """The constant v that moves q to q_to in 1 s: the inverse of `integrate`."""
     if tree.configuration.flat:
-        return to - q
+        return q_to - q
     return ca.vertcat(
         *(
             entry
             for i in tree.movable
             for entry in tree.inboard[i].difference(
-                ca.vertsplit(q[tree.in_q[i]]), ca.vertsplit(to[tree.in_q[i]]), SYMBOLS
+                ca.vertsplit(q[tree.in_q[i]]), ca.vertsplit(q_to[tree.in_q[i]]), SYMBOLS
             )
         )
     )

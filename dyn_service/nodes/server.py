@@ -22,7 +22,7 @@ def main(node: Node[ServerParameters]) -> None:
     p = node.parameters
     if not p.robots:
         raise InvalidArgumentError("robots is empty: name at least one URDF file")
-    robots = [Robot.from_urdf(Path(path)) for path in p.robots]
+    robots = [Robot.from_urdf(Path(path), root=p.root) for path in p.robots]
     for robot in robots:
         robot.prepare()
     node.telemetry.facts(

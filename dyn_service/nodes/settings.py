@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from dyn_service.model.description import RootType
+
 
 class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Parameters of the plant.
@@ -20,7 +22,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """
 
     robot: str
-    root: Literal["fixed", "planar", "floating"] = "fixed"
+    root: RootType = "fixed"
     rate_hz: float = 1000.0
     integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4"
     substeps: int = 1
@@ -84,7 +86,8 @@ class ControllerParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=T
 
 
 class ServerParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Parameters of the server node: the URDF files it serves and the endpoint it binds."""
+    """Parameters of the server node: the URDF files it serves, how their root links move, the endpoint it binds."""
 
     robots: list[str]
+    root: RootType = "fixed"
     endpoint: str = "tcp://127.0.0.1:5755"

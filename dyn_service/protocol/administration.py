@@ -82,6 +82,7 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 "machines refuse this unless told otherwise. Loading what is already served changes nothing.",
                 slow=True,
                 inputs={"urdf": "the text of a URDF file"},
+                options={"root": "how the root link moves in the world: `fixed`, the default, `planar` or `floating`"},
                 required=("urdf",),
                 outputs=_DESCRIPTION,
             ),

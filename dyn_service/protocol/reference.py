@@ -44,7 +44,7 @@ def _query(row: Query) -> list[str]:
     if row.options:
         lines += ["", "| option | values | default |", "|---|---|---|"]
         for option in row.options.values():
-            values = ", ".join(f'`"{c}"`' for c in option.choices) if option.choices else "list of names, nil"
+            values = ", ".join(f'`"{c}"`' for c in option.choices) if option.choices else option.takes
             default = "nil" if option.default is None else f'`"{option.default}"`'
             lines.append(f"| `{option.name}` | {values} | {default} |")
     lines += ["", "| output | shape | unit | |", "|---|---|---|---|"]

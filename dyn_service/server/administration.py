@@ -81,7 +81,7 @@ class Administrator:
             raise InvalidArgumentError("urdf must be the text of a URDF, found no XML", path=path)
         from dyn_service.robot import Robot  # not at the top: it brings the compiler
 
-        robot = Robot.from_urdf(text)
+        robot = Robot.from_urdf(text, root=(request.options or {}).get("root", "fixed"))
         self._registry.add(robot)
         served = self._registry.get(robot.name)  # that one, should it be served already
         for row in _CERTIFIED:

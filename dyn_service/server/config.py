@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.model.description import RootType
 from dyn_service.preparation import PURPOSES, chosen
 from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
 from dyn_service.protocol.limits import Limits
@@ -27,12 +28,14 @@ NODE = "/dyn_server"
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of a server.
 
-    robots: URDF files. endpoints: where to listen. allow_load: whether clients may load and unload robots; None: if
-    nothing but this machine can reach the server. prepare: whether kernels are made before the first request, or the
-    purposes and queries for which they are (see `preparation`). limits: what clients must keep.
+    robots: URDF files. root: how their root links move in the world. endpoints: where to listen. allow_load: whether
+    clients may load and unload robots; None: if nothing but this machine can reach the server. prepare: whether kernels
+    are made before the first request, or the purposes and queries for which they are (see `preparation`). limits: what
+    clients must keep.
     """
 
     robots: list[str] = []
+    root: RootType = "fixed"
     endpoints: list[str] = msgspec.field(default_factory=lambda: [DEFAULT_ENDPOINT])
     allow_load: bool | None = None
     prepare: bool | list[str] = True

@@ -1,0 +1,20 @@
+"""Positions that a robot's joints can take, in plain numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dyn_service.model.tree import Tree
+
+
+def neutral(tree: Tree) -> dict[str, Any]:
+    """`q`: every body stands in its joint's frame."""
+    return {"q": tree.configuration.neutral}
+
+
+def random_configuration(tree: Tree, seed: int = 0) -> dict[str, Any]:
+    """`q` at random within the limits."""
+    limits = tree.limits
+    return {"q": tree.configuration.random(np.random.default_rng(seed), limits.lower, limits.upper)}
