@@ -14,9 +14,13 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.joints import JOINT_TYPES, NUMBERS, Joint
 
 Array = NDArray[np.float64]
+
+UNIT = 1e-6
+"""How far from 1 a quaternion's length may be where data come in from outside: that of numbers in single precision."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +155,24 @@ class Configuration:
             for joint, in_q, in_v in zip(self.joints, self.q_slices, self.v_slices, strict=True)
         ]
         return np.concatenate(parts, axis=-1)
+
+    def check_unit(self, q: Array, name: str, path: str) -> None:
+        """Refuses quaternions whose length is not 1 within UNIT: they are a mistake rather than a rotation.
+
+        Raises:
+            InvalidArgumentError: One is; names the joint.
+        """
+        for of, joint, part in zip(self.names, self.joints, self.q_slices, strict=True):
+            inner = joint.quaternion
+            if inner.stop:
+                length = np.linalg.norm(q[..., part.start + inner.start : part.start + inner.stop], axis=-1)
+                wrong = np.abs(length - 1.0) > UNIT
+                if wrong.any():
+                    raise InvalidArgumentError(
+                        f"{name} of joint '{of}' has a quaternion of length {length[wrong].flat[0]:g}, expected 1 "
+                        f"within {UNIT:g}",
+                        path=path,
+                    )
 
     def chosen(self, names: Sequence[str]) -> tuple[Configuration, list[int], list[int]]:
         """The joints of these names, in this order, and where their entries stand in q and in v."""

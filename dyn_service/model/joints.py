@@ -108,6 +108,11 @@ class Joint:
         return tuple(k in moving for k in range(self.nq))
 
     @property
+    def quaternion(self) -> slice:
+        """Where among its positions a quaternion stands; empty where there is none."""
+        return slice(0, 0)
+
+    @property
     def ranged(self) -> bool:
         """Whether limits of its position mean anything."""
         return self.nv == 1
@@ -371,6 +376,10 @@ class Spherical(Joint):
     angles: ClassVar[tuple[bool, ...]] = (False, False, False, False)
 
     @property
+    def quaternion(self) -> slice:
+        return slice(0, 4)
+
+    @property
     def subspace(self) -> Array:
         return np.eye(6)[:, :3]
 
@@ -423,6 +432,10 @@ class Floating(Joint):
     positions: ClassVar[tuple[str, ...]] = ("x", "y", "z", *Spherical.positions)
     velocities: ClassVar[tuple[str, ...]] = ("vx", "vy", "vz", *Spherical.velocities)
     angles: ClassVar[tuple[bool, ...]] = (False,) * 7
+
+    @property
+    def quaternion(self) -> slice:
+        return slice(3, 7)
 
     @property
     def subspace(self) -> Array:

@@ -62,6 +62,8 @@ def simulate(registry: Registry, request: Request) -> dict[str, Any]:
             path="model",
         )
     inputs = _arrays(request, "simulate", _SIMULATION_INPUTS, required=("q", "v"))
+    if inputs["q"].shape[-1:] == (robot.nq,):
+        robot.configuration.check_unit(inputs["q"], "q", "inputs.q")
     options = _options(request, "simulate", _SIMULATION_OPTIONS, required=("dt", "steps"))
     if options["steps"] > MAX_STEPS:
         raise ResourceExhaustedError(

@@ -44,7 +44,7 @@ class Plan:
         self._bytes_per_state = self._state_bytes(sizes)
         self._warm: set[tuple[Any, bool]] = set()
         small = sizes["nv"] > 0 and len(row.inputs) > 0 and self._bytes_per_state <= SLOW_BYTES
-        self._state = StatePlan(row, self._ask, sizes, durations) if small else None
+        self._state = StatePlan(row, self._ask, sizes, durations, robot.configuration) if small else None
         self.models = (UNSET, robot.fingerprint)
         """What a request may name as `model`."""
         self.state: StatePlan | None = None
@@ -70,7 +70,10 @@ class Plan:
                 known += did_you_mean(name, paths)
                 raise InvalidArgumentError(f"{self._row.name} has no input '{name}'; {known}", path=f"inputs.{name}")
             if value is not None:
-                inputs[name] = unpack_wrenches(value, path) if name == "wrenches" else unpack_array(value, path)
+                kind = self._row.inputs[name].kind
+                inputs[name] = unpack_wrenches(value, path) if kind == "wrenches" else unpack_array(value, path)
+                if kind == "position" and inputs[name].shape[-1:] == (self._sizes["nq"],):
+                    self._robot.configuration.check_unit(inputs[name], name, path)
         if not self._required <= inputs.keys():
             name = next(name for name in self._row.inputs if name in self._required and name not in inputs)
             raise InvalidArgumentError(f"{self._row.name} needs the input '{name}'", path=paths[name])

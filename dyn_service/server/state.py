@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Meta, Raw, UnsetType
 
+from dyn_service.model.configuration import Configuration
 from dyn_service.protocol.arrays import WireArray, may_be_infinite, pack_output
 from dyn_service.queries import Array, Query
 from dyn_service.server.metrics import Durations
@@ -49,9 +50,12 @@ class StatePlan:
         ask: The robot's method.
         sizes: The robot's dimensions.
         durations: Where answers are counted.
+        at: The robot's joints.
     """
 
-    def __init__(self, row: Query, ask: Callable[..., Any], sizes: Mapping[str, int], durations: Durations) -> None:
+    def __init__(
+        self, row: Query, ask: Callable[..., Any], sizes: Mapping[str, int], durations: Durations, at: Configuration
+    ) -> None:
         self.durations = durations
         required = [name for name in row.inputs if name not in row.optional]
         vectors = [name for name in required if not row.inputs[name].scalar]
@@ -64,6 +68,8 @@ class StatePlan:
         self._numbers = _getter(numbers) if numbers else None
         self._spread = _spreader({name: row.inputs[name].dims(sizes)[0] for name in numbers})
         self._ask = ask
+        self._positions = () if at.flat else tuple(vectors.index(name) for name in row.of_kind("position"))
+        self._at = at
         self._output = next(iter(row.outputs)) if row.result_type is None else None
         self._outputs = (*row.labels, *row.outputs)
 
@@ -77,10 +83,13 @@ class StatePlan:
         vectors = self._vectors(state)
         if may_be_infinite(b"".join(vectors)):
             return None
+        arrays = [*map(np.frombuffer, vectors)]
+        for k in self._positions:
+            self._at.check_unit(arrays[k], "q", "inputs.q")  # the general way says it with the input's own name
         if self._numbers is None:
-            return [*map(np.frombuffer, vectors)], _NO_NUMBERS
+            return arrays, _NO_NUMBERS
         numbers = self._numbers(state)
-        return ([*map(np.frombuffer, vectors)], self._spread(*numbers)) if all(map(isfinite, numbers)) else None
+        return (arrays, self._spread(*numbers)) if all(map(isfinite, numbers)) else None
 
     def answer(self, values: tuple[list[Array], Mapping[str, Array]]) -> dict[str, Any] | None:
         """The outputs by name, as a message carries them; None if a number may not be finite.
