@@ -221,7 +221,7 @@ class ExpectedLinks(Measured):
         ratio = sizes / self.d[:, None]
         return {
             "inertia": self._inertias(J, sizes),
-            "resistance": ("rows", double(vector(R)).ravel(), self.d**2),
+            "resistance": ("matrix", np.diag(double(vector(R)).ravel()), None),
             "gain": ("rows", gain, ratio * np.abs(gain / ratio).max(axis=1, keepdims=True)),
             "influence": self._operators([self._beta(i, self.state.X[i]) for i in moving]),
         }
