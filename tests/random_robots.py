@@ -7,19 +7,30 @@ shuffled order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 TYPES = ("revolute", "revolute", "continuous", "prismatic")
+MANY_TYPES = ("revolute", "continuous", "prismatic", "planar", "spherical", "floating")
+"""Those with several ways to move too."""
 
 
-def random_urdf(seed: int, *, movable: int | None = None, shuffle: int | None = None, bushy: float = 0.5) -> str:
-    """A robot with `movable` movable joints (2 to 12 by the seed), links shuffled by `shuffle`.
+def random_urdf(
+    seed: int,
+    *,
+    movable: int | None = None,
+    shuffle: int | None = None,
+    bushy: float = 0.5,
+    types: Sequence[str] = TYPES,
+) -> str:
+    """A robot with `movable` movable joints (2 to 12 by the seed) of these types, links shuffled by `shuffle`.
 
     bushy: the chance that a link hangs on an arbitrary link instead of the one before.
     """
     rng = np.random.default_rng(seed)
     movable = movable or int(rng.integers(2, 13))
-    kinds = [str(rng.choice(TYPES)) for _ in range(movable)]
+    kinds = [str(rng.choice(types)) for _ in range(movable)]
     for _ in range(int(rng.integers(0, movable + 1))):
         kinds.insert(int(rng.integers(0, len(kinds) + 1)), "fixed")
     links = [_link("link_0", rng, massless=False)]
@@ -59,7 +70,7 @@ def _link(name: str, rng: np.random.Generator, *, massless: bool) -> str:
 
 def _joint(k: int, kind: str, parent: int, rng: np.random.Generator) -> str:
     axis = rng.normal(size=3) * rng.uniform(0.5, 2.0)
-    limit = "" if kind == "continuous" else '<limit lower="-3" upper="3" effort="100" velocity="10"/>'
+    limit = "" if kind not in ("revolute", "prismatic") else '<limit lower="-3" upper="3" effort="100" velocity="10"/>'
     movable = "" if kind == "fixed" else f'<axis xyz="{_numbers(axis)}"/>{limit}'
     return (
         f'  <joint name="joint_{k}" type="{kind}"><parent link="link_{parent}"/><child link="link_{k}"/>'

@@ -220,7 +220,7 @@ def gains() -> None:
     panda = robot("panda")
     q = np.array([0.0, -0.8, 0.0, -2.3, 0.0, 1.6, 0.8, 0.02, 0.02])
     found, M = panda.branch_inertias(q), panda.mass_matrix(q)
-    R, rigid = found.resistance[:7], np.diag(M)[:7]
+    R, rigid = np.diag(found.resistance)[:7], np.diag(M)[:7]
     print("R:", np.round(R, 4), "diagonal of M:", np.round(rigid, 4))
     place = np.arange(7)
     figure, axis = plt.subplots(figsize=(5.6, 3.0))

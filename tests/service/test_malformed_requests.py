@@ -212,9 +212,9 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         7,
         INVALID,
         "inputs.q",
-        "q has shape (2,), expected (..., 1) (1 movable joints)",
+        "q has shape (2,), expected (..., 1) (1 movable joint)",
     ),
-    "no axis": (q(1.0), 7, INVALID, "inputs.q", "q has shape (), expected (..., 1) (1 movable joints)"),
+    "no axis": (q(1.0), 7, INVALID, "inputs.q", "q has shape (), expected (..., 1) (1 movable joint)"),
     "wrong gravity": (
         request(inputs={"q": array([0.5]), "gravity": array([9.81])}),
         7,

@@ -1,0 +1,86 @@
+"""Robots with joints of every type in Pinocchio, built joint by joint: it reads no spherical ones from URDF.
+
+What bodies weigh and where joints stand is taken from our tree, which other tests hold; how joints move is Pinocchio's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pinocchio as pin
+
+from dyn_service.model.tree import Tree
+
+
+def plane(axis: np.ndarray) -> np.ndarray:
+    """The rotation that takes z into the axis the short way: the axes of a planar joint."""
+    cross, cosine = np.cross([0.0, 0.0, 1.0], axis), axis[2]
+    if cosine < -1 + 1e-12:
+        return np.diag([1.0, -1.0, -1.0])
+    skew = pin.skew(cross)
+    return np.eye(3) + skew + skew @ skew / (1.0 + cosine)
+
+
+class ManyTypes:
+    """A tree of ours in Pinocchio."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree, self.model = tree, pin.Model()
+        frames: list[tuple[int, pin.SE3]] = []  # per body: Pinocchio's joint, and where the body stands in its frame
+        for i, joint in enumerate(tree.inboard):
+            carrier, at = (0, pin.SE3.Identity()) if tree.parent[i] < 0 else frames[tree.parent[i]]
+            at = at * pin.SE3(tree.rotation[i], tree.origin[i])
+            if joint.nv:
+                inner = pin.SE3(plane(joint.axis), np.zeros(3)) if joint.type == "planar" else pin.SE3.Identity()
+                carrier = self.model.addJoint(carrier, _model(joint), at * inner, tree.joints[i])
+                at = inner.inverse()
+            frames.append((carrier, at))
+            body = tree.inertia[i]
+            if body.mass:
+                self.model.appendBodyToJoint(carrier, pin.Inertia(body.mass, body.com, body.about_com), at)
+        self.frames = frames
+        self.data = self.model.createData()
+        assert list(self.model.names)[1:] == list(tree.movable_joints)
+
+    def position(self, q: np.ndarray) -> np.ndarray:
+        """q as Pinocchio takes it: cosine and sine of a planar joint's angle."""
+        entries: list[float] = []
+        for i in self.tree.movable:
+            own = q[self.tree.in_q[i]].tolist()
+            entries += [*own[:2], np.cos(own[2]), np.sin(own[2])] if self.tree.inboard[i].type == "planar" else own
+        return np.array(entries)
+
+    def inverse_dynamics(self, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> np.ndarray:
+        return pin.rnea(self.model, self.data, self.position(q), v, a).copy()
+
+    def forward_dynamics(self, q: np.ndarray, v: np.ndarray, tau: np.ndarray) -> np.ndarray:
+        return pin.aba(self.model, self.data, self.position(q), v, tau).copy()
+
+    def mass_matrix(self, q: np.ndarray) -> np.ndarray:
+        upper = np.triu(pin.crba(self.model, self.data, self.position(q)))
+        return upper + np.triu(upper, 1).T
+
+    def momentum_rate(self, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> np.ndarray:
+        """d/dt (M v) = M a + (C + C^T) v, but for what v turns the axes of v itself with."""
+        C = pin.computeCoriolisMatrix(self.model, self.data, self.position(q), v).copy()
+        return self.mass_matrix(q) @ a + (C + C.T) @ v
+
+    def link_poses(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        pin.forwardKinematics(self.model, self.data, self.position(q))
+        placed = [self.data.oMi[carrier] * at for carrier, at in self.frames]
+        return np.array([x.rotation for x in placed]), np.array([x.translation for x in placed])
+
+    def joint_wrench(self, name: str, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> np.ndarray:
+        """[torque; force] on the child, at the joint's origin in the child's axes."""
+        pin.rnea(self.model, self.data, self.position(q), v, a)
+        carrier = self.model.getJointId(name)
+        force = self.frames[self.tree.joints.index(name)][1].actInv(self.data.f[carrier])
+        return np.concatenate([force.angular, force.linear])
+
+
+def _model(joint: object) -> object:
+    kind = joint.type
+    if kind in ("revolute", "continuous"):
+        return pin.JointModelRevoluteUnaligned(joint.axis)
+    if kind == "prismatic":
+        return pin.JointModelPrismaticUnaligned(joint.axis)
+    return {"planar": pin.JointModelPlanar, "spherical": pin.JointModelSpherical, "floating": pin.JointModelFreeFlyer}[kind]()
