@@ -5,6 +5,7 @@ python -m dyn_service.protocol.reference docs/protocol.md      # brings the page
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,7 +46,7 @@ def _query(row: Query) -> list[str]:
         lines += ["", "| option | values | default |", "|---|---|---|"]
         for option in row.options.values():
             values = ", ".join(f'`"{c}"`' for c in option.choices) if option.choices else option.takes
-            default = "nil" if option.default is None else f'`"{option.default}"`'
+            default = "nil" if option.default is None else f"`{json.dumps(option.default)}`"
             lines.append(f"| `{option.name}` | {values} | {default} |")
     lines += ["", "| output | shape | unit | |", "|---|---|---|---|"]
     lines += [f"| `{n}` | list of {label.dimension} texts | | {label.text} |" for n, label in row.labels.items()]

@@ -83,4 +83,6 @@ def _model(joint: object) -> object:
         return pin.JointModelRevoluteUnaligned(joint.axis)
     if kind == "prismatic":
         return pin.JointModelPrismaticUnaligned(joint.axis)
-    return {"planar": pin.JointModelPlanar, "spherical": pin.JointModelSpherical, "floating": pin.JointModelFreeFlyer}[kind]()
+    return {"planar": pin.JointModelPlanar, "spherical": pin.JointModelSpherical, "floating": pin.JointModelFreeFlyer}[
+        kind
+    ]()

@@ -67,7 +67,9 @@ def assert_agrees(robot: Robot, oracle: ManyTypes, seed: int) -> None:
         assert np.abs(along).max(initial=0.0) < 1e-9 * max(1.0, np.abs(loads.wrench[:, k]).max())
     moved = np.array([pin.integrate(oracle.model, oracle.position(q[k]), 0.3 * v[k]) for k in each])
     reached = robot.integrate(q, v, [0.3])
-    assert np.abs(_signed(oracle, np.array([oracle.position(x) for x in reached])) - _signed(oracle, moved)).max() < 1e-12
+    assert (
+        np.abs(_signed(oracle, np.array([oracle.position(x) for x in reached])) - _signed(oracle, moved)).max() < 1e-12
+    )
     other = q[::-1]
     apart = [pin.difference(oracle.model, oracle.position(q[k]), oracle.position(other[k])) for k in each]
     assert np.abs(robot.difference(q, other) - np.array(apart)).max() < 1e-9
@@ -122,7 +124,9 @@ def test_mujoco(name: str) -> None:
     base = floating.link_names[0]
     rooted = '<link name="ground"/><joint name="root_joint" type="floating"><parent link="ground"/>'
     rooted += f'<child link="{base}"/></joint></robot>'
-    settings = '<mujoco><compiler fusestatic="false" balanceinertia="false" discardvisual="true" strippath="true"/></mujoco>'
+    settings = (
+        '<mujoco><compiler fusestatic="false" balanceinertia="false" discardvisual="true" strippath="true"/></mujoco>'
+    )
     robot = interpreting(text.replace("</robot>", rooted))
     assert robot.configuration.names == floating.configuration.names
     try:

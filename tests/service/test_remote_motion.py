@@ -12,6 +12,7 @@ import pytest
 from dyn_service import AsyncClient, Client, Payload, Robot, Server, Wrench
 from dyn_service.client import motion as client_motion
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.model.configuration import Configuration
 from tests.conftest import URDF
 from tests.service.conftest import array, request
 
@@ -209,8 +210,8 @@ def test_refusals(
 
 
 def test_the_first_request_holds_nothing_that_older_servers_refuse() -> None:
-    names = ("a", "b", "c", "d")
-    asking = client_motion.parts(names, np.zeros(4), np.zeros(4), None, dt=1e-3, steps=10)
+    at = Configuration.of_types(["a", "b", "c", "d"], ["revolute", "continuous", "prismatic", "revolute"])
+    asking = client_motion.parts(at, np.zeros(4), np.zeros(4), None, dt=1e-3, steps=10)
     inputs, options = next(asking)
     assert {name for name, value in inputs.items() if value is not None} == {"q", "v"}
     assert set(options) == {"dt", "steps", "every", "method", "integrator"}
