@@ -140,6 +140,21 @@ class Joint:
         """p_JB, m; empty where the joint does not shift."""
         return ()
 
+    def pose(self, q: Array) -> tuple[Array, Array]:
+        """R_JB (..., 3, 3) and p_JB (..., 3) at q (..., nq), in numbers."""
+        entries = [q[..., k] for k in range(self.nq)]
+        R, p = np.eye(3), np.zeros(3)
+        turned, shifted = self.rotation(entries, NUMBERS), self.translation(entries, NUMBERS)
+        lead = q.shape[:-1]
+        return (
+            np.broadcast_to(summed(turned, 2) if turned else R, (*lead, 3, 3)),
+            np.broadcast_to(summed(shifted, 1) if shifted else p, (*lead, 3)),
+        )
+
+    def of_pose(self, rotation: Scalars, p: Scalars) -> list[float]:
+        """The position at which the body stands at a unit quaternion (x, y, z, w) and p, where the joint lets it."""
+        raise NotImplementedError(f"joints of type {self.type} have no pose of their own")
+
     def rate(self, q: Scalars, v: Scalars, m: Arithmetic) -> list[Scalar]:
         """q-dot = N(q) v."""
         return list(v)
@@ -333,6 +348,11 @@ class Planar(Joint):
     def translation(self, q: Scalars, m: Arithmetic) -> Terms:
         return tuple(zip(q[:2], self._plane, strict=True))
 
+    def of_pose(self, rotation: Scalars, p: Scalars) -> list[float]:
+        e_x, e_y = self._plane
+        about = float(self.axis @ np.asarray(rotation[:3]))
+        return [float(e_x @ np.asarray(p)), float(e_y @ np.asarray(p)), 2.0 * math.atan2(about, rotation[3])]
+
     def rate(self, q: Scalars, v: Scalars, m: Arithmetic) -> list[Scalar]:
         return [*_turned_in_plane(v, m.cos(q[2]), m.sin(q[2])), v[2]]
 
@@ -389,6 +409,9 @@ class Spherical(Joint):
 
     def rotation(self, q: Scalars, m: Arithmetic) -> Terms:
         return tuple((entry, _ONE_AT[k // 3, k % 3]) for k, entry in enumerate(_matrix(q)))
+
+    def of_pose(self, rotation: Scalars, p: Scalars) -> list[float]:
+        return list(map(float, rotation))
 
     def rate(self, q: Scalars, v: Scalars, m: Arithmetic) -> list[Scalar]:
         return [x / 2 for x in _quaternion_product(q, (*v, 0.0))]
@@ -451,6 +474,9 @@ class Floating(Joint):
     def translation(self, q: Scalars, m: Arithmetic) -> Terms:
         return tuple(zip(q[:3], np.eye(3), strict=True))
 
+    def of_pose(self, rotation: Scalars, p: Scalars) -> list[float]:
+        return [*map(float, p), *map(float, rotation)]
+
     def rate(self, q: Scalars, v: Scalars, m: Arithmetic) -> list[Scalar]:
         return [*_times(_matrix(q[3:]), v[:3]), *_SPHERICAL.rate(q[3:], v[3:], m)]
 
@@ -510,6 +536,13 @@ _SINE_REST = tuple((-1.0) ** k / math.factorial(2 * k + 3) for k in range(9))
 
 _COTANGENT_REST = (1 / 12, 1 / 720, 1 / 30240, 1 / 1209600, 1 / 47900160, 691 / 1307674368000, 1 / 74724249600)
 """(1 - x/2 cot(x/2)) / x^2 in powers of x^2: Bernoulli numbers B_2k / (2k)!."""
+
+
+def summed(terms: Terms, axes: int) -> Array:
+    """A sum of scalars (...) times constant arrays of that many axes, in numbers."""
+    places = (Ellipsis, *(None,) * axes)
+    first, *others = (matrix if x is None else np.asarray(x)[places] * matrix for x, matrix in terms)
+    return np.asarray(sum(others, first))
 
 
 def _turned_about(axis: Array, cosine: Scalar, sine: Scalar) -> Terms:

@@ -28,7 +28,7 @@ from dyn_service.model.configuration import Configuration
 from dyn_service.model.description import ROOT_JOINT, Description, Link, Matrix, Mimic, Note, RootType, Vector
 from dyn_service.model.description import Joint as DescribedJoint
 from dyn_service.model.inertia import NOTHING, BodyInertia, combine
-from dyn_service.model.joints import FIXED, JOINT_TYPES, NUMBERS, Joint, Terms
+from dyn_service.model.joints import FIXED, JOINT_TYPES, NUMBERS, Joint, summed
 
 SNAP = 1e-15
 """Entries of rotations, and of places in m, this near to 0 or +-1 are roundings of `rpy` in multiples of pi/2."""
@@ -213,8 +213,8 @@ class Tree:
         joint, entries = self.inboard[i], [q[..., k] for k in range(self.in_q[i].start, self.in_q[i].stop)]
         R, p = self.rotation[i], self.origin[i]
         turned, shifted = joint.rotation(entries, NUMBERS), joint.translation(entries, NUMBERS)
-        moved = p + _summed(shifted, 1) @ R.T if shifted else np.broadcast_to(p, (*q.shape[:-1], 3))
-        return (R @ _summed(turned, 2) if turned else np.broadcast_to(R, (*q.shape[:-1], 3, 3))), moved
+        moved = p + summed(shifted, 1) @ R.T if shifted else np.broadcast_to(p, (*q.shape[:-1], 3))
+        return (R @ summed(turned, 2) if turned else np.broadcast_to(R, (*q.shape[:-1], 3, 3))), moved
 
     def mass_matrix(self, q: Vector) -> Matrix:
         """M(q), (..., nv, nv) at q (..., nq), in plain numbers, by composite bodies: Newton-Euler document, (18c)."""
@@ -346,13 +346,6 @@ def _root_joint(kind: RootType, link: str) -> DescribedJoint | None:
 
 def _inboard(joint: DescribedJoint | None) -> Joint:
     return FIXED if joint is None else JOINT_TYPES[joint.type](snapped(joint.axis))
-
-
-def _summed(terms: Terms, axes: int) -> NDArray[np.float64]:
-    """A sum of scalars (...) times constant arrays of that many axes."""
-    places = (Ellipsis, *(None,) * axes)
-    first, *others = (matrix if x is None else np.asarray(x)[places] * matrix for x, matrix in terms)
-    return np.asarray(sum(others, first))
 
 
 def _inertia(link: Link) -> BodyInertia:

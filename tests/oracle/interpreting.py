@@ -18,6 +18,7 @@ from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature
+from dyn_service.model.description import RootType
 from dyn_service.robot import Robot
 
 
@@ -55,9 +56,9 @@ class _Library(KernelLibrary):
         return interpreted(trace(tree, signature)), Certificate(signature.name, "chosen frames", 0.0, 0)
 
 
-def interpreting(source: str | os.PathLike[str], *, certifying: bool = False) -> Robot:
+def interpreting(source: str | os.PathLike[str], *, certifying: bool = False, root: RootType = "fixed") -> Robot:
     """`Robot.from_urdf`, its kernels interpreted, and held against the tree as given or not."""
-    robot = Robot.from_urdf(source)
+    robot = Robot.from_urdf(source, root=root)
     library = _Library(robot.tree)
     library.certifying = certifying
     robot._library = library

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mujoco
 import numpy as np
 import pinocchio as pin
 import pytest
 
 from dyn_service.conventions import from_mujoco, to_mujoco
+from dyn_service.model.tree import Tree
 from dyn_service.robot import Robot
 from dyn_service.verification import residuals
 from tests.conftest import URDF
@@ -26,7 +29,7 @@ WALKING = (
     "b1_description/urdf/b1.urdf",
     "g1_description/urdf/g1_29dof_rev_1_0.urdf",
     "talos_data/robots/talos_reduced.urdf",
-    "icub_description/robots/icub_reduced.urdf",
+    "hyq_description/robots/hyq_no_sensors.urdf",
 )
 """Quadrupeds and humanoids."""
 
@@ -116,41 +119,60 @@ def test_a_free_flyer_of_pinocchio(name: str) -> None:
         assert relative_error(robot.inverse_dynamics(q, v, a)[None], tau[None]) < TOLERANCE
 
 
-@pytest.mark.parametrize("name", WALKING)
-def test_mujoco(name: str) -> None:
-    """Its root is a joint of type floating from a link of no weight; its conventions are other ones."""
-    text = path_of(name).read_text()
-    floating = interpreting(text, root="floating")
-    base = floating.link_names[0]
-    rooted = '<link name="ground"/><joint name="root_joint" type="floating"><parent link="ground"/>'
-    rooted += f'<child link="{base}"/></joint></robot>'
-    settings = (
-        '<mujoco><compiler fusestatic="false" balanceinertia="false" discardvisual="true" strippath="true"/></mujoco>'
+_MUJOCO = {"revolute": "hinge", "continuous": "hinge", "prismatic": "slide", "spherical": "ball", "floating": "free"}
+
+
+def mjcf(tree: Tree) -> str:
+    """A tree of moving bodies as MuJoCo writes it; its joints of several ways must be spherical or floating."""
+
+    def numbers(x: Any) -> str:
+        return " ".join(repr(float(n)) for n in np.ravel(x))
+
+    def element(i: int) -> str:
+        body, joint, I = tree.inertia[i], tree.inboard[i], tree.inertia[i].about_com
+        axis = f'axis="{numbers(joint.axis)}"' if joint.nv == 1 else ""
+        inside = "".join(element(k) for k in tree.children[i])
+        turned = pin.Quaternion(tree.rotation[i]).coeffs()
+        six = numbers([I[0, 0], I[1, 1], I[2, 2], I[0, 1], I[0, 2], I[1, 2]])
+        return (
+            f'<body pos="{numbers(tree.origin[i])}" quat="{numbers(np.roll(turned, 1))}">'
+            f'<joint name="{tree.joints[i]}" type="{_MUJOCO[joint.type]}" {axis}/>'
+            f'<inertial pos="{numbers(body.com)}" mass="{body.mass!r}" fullinertia="{six}"/>{inside}</body>'
+        )
+
+    roots = "".join(element(i) for i, parent in enumerate(tree.parent) if parent < 0)
+    return f"<mujoco><worldbody>{roots}</worldbody></mujoco>"
+
+
+def assert_agrees_with_mujoco(robot: Robot, seed: int) -> None:
+    model = mujoco.MjModel.from_xml_string(mjcf(robot.bodies.tree))
+    data, at = mujoco.MjData(model), robot.configuration
+    order_q = np.concatenate(
+        [model.jnt_qposadr[model.joint(name).id] + np.arange(j.nq) for name, j in zip(at.names, at.joints, strict=True)]
     )
-    robot = interpreting(text.replace("</robot>", rooted))
-    assert robot.configuration.names == floating.configuration.names
-    try:
-        model = mujoco.MjModel.from_xml_string(text.replace("</robot>", settings + rooted))
-    except ValueError as fault:
-        pytest.skip(f"MuJoCo does not read it: {fault}")
-    data = mujoco.MjData(model)
-    model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
-    order_q = np.concatenate([_entries(model, name, model.jnt_qposadr, 7) for name in robot.joint_names])
-    order_v = np.concatenate([_entries(model, name, model.jnt_dofadr, 6) for name in robot.joint_names])
-    for q, v, a in zip(*states(floating, 2), strict=True):
-        state = to_mujoco(robot.configuration, q, v, a)
+    order_v = np.concatenate(
+        [model.jnt_dofadr[model.joint(name).id] + np.arange(j.nv) for name, j in zip(at.names, at.joints, strict=True)]
+    )
+    for q, v, a in zip(*states(robot, seed), strict=True):
+        state = to_mujoco(at, q, v, a)
         data.qpos[order_q], data.qvel[order_v], data.qacc[order_v] = state.qpos, state.qvel, state.qacc
         mujoco.mj_inverse(model, data)
-        tau = from_mujoco(robot.configuration, state.qpos, force=data.qfrc_inverse[order_v]).tau
-        ours = floating.inverse_dynamics(q, v, a)
-        assert relative_error(ours[None], tau[None]) < TOLERANCE
-        assert relative_error(robot.inverse_dynamics(q, v, a)[None], ours[None]) < 1e-13
+        tau = from_mujoco(at, state.qpos, force=data.qfrc_inverse[order_v]).tau
+        assert relative_error(robot.inverse_dynamics(q, v, a)[None], tau[None]) < TOLERANCE
+        for one, other in zip(from_mujoco(at, state.qpos, state.qvel, state.qacc)[:3], (q, v, a), strict=True):
+            assert np.abs(one - other).max() < 1e-12
 
 
-def _entries(model: mujoco.MjModel, name: str, address: np.ndarray, free: int) -> np.ndarray:
-    joint = model.joint(name).id
-    size = free if model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_FREE else 1
-    return np.arange(address[joint], address[joint] + size)
+@pytest.mark.parametrize("name", WALKING)
+def test_walking_robots_in_mujoco(name: str) -> None:
+    assert_agrees_with_mujoco(interpreting(path_of(name), root="floating"), 2)
+
+
+@pytest.mark.parametrize("seed", range(0, 100, 5))
+def test_random_trees_in_mujoco(seed: int) -> None:
+    """Balls anywhere; a floating joint must be its tree's first, so the root's."""
+    kinds = [kind for kind in MANY_TYPES if kind not in ("planar", "floating")]
+    assert_agrees_with_mujoco(interpreting(random_urdf(seed, types=kinds), root="floating"), seed)
 
 
 def test_momentum_of_a_free_flying_robot_stays() -> None:

@@ -1,0 +1,149 @@
+"""Joint types by themselves: poses, motion subspaces, motion on the manifold, momenta."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dyn_service.errors import InvalidArgumentError, UrdfError
+from dyn_service.model.configuration import Configuration
+from dyn_service.model.joints import JOINT_TYPES, NUMBERS, Joint
+from dyn_service.robot import Robot
+from tests.conftest import URDF
+
+TYPES = [kind for kind in JOINT_TYPES if kind != "fixed"]
+AXES = [(0.0, 0.0, 1.0), (0.0, 0.0, -1.0), (1.0, 0.0, 0.0), (0.48, -0.6, 0.64)]
+UNLIMITED = np.full(7, np.inf)
+
+
+def made(kind: str, axis: tuple[float, ...] = AXES[3]) -> Joint:
+    return JOINT_TYPES[kind](np.array(axis))
+
+
+def drawn(joint: Joint, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return joint.random(rng, -UNLIMITED[: joint.nq], UNLIMITED[: joint.nq]), rng.normal(size=joint.nv)
+
+
+def spin(R: np.ndarray) -> np.ndarray:
+    """The vector of a skew matrix."""
+    return np.array([R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]]) / 2
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("kind", TYPES)
+def test_the_pose_moves_as_the_subspace_says(kind: str, axis: tuple[float, ...]) -> None:
+    """[omega; v] of the body in its axes, from the pose's derivative along q-dot = N(q) v, is G v."""
+    joint = made(kind, axis)
+    for seed in range(4):
+        q, v = drawn(joint, seed)
+        rate, h = np.array(joint.rate(q, v, NUMBERS)), 1e-6
+        (R, _), (R_after, p_after), (R_before, p_before) = (joint.pose(q + s * h * rate) for s in (0, 1, -1))
+        omega, linear = spin(R.T @ (R_after - R_before) / (2 * h)), R.T @ (p_after - p_before) / (2 * h)
+        np.testing.assert_allclose(np.concatenate([omega, linear]), joint.subspace @ v, atol=1e-9)
+        np.testing.assert_allclose(R @ R.T, np.eye(3), atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_at_neutral_the_body_stands_in_the_joint_frame(kind: str) -> None:
+    joint = made(kind)
+    R, p = joint.pose(joint.neutral)
+    assert (np.eye(3) == R).all()
+    assert (p == 0.0).all()
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-300, 1e-160, 1e-9, 1e-4, 0.1, 0.499, 0.501, 1.0, 3.0])
+@pytest.mark.parametrize("kind", TYPES)
+def test_difference_undoes_integrate(kind: str, size: float) -> None:
+    """At every size of turn, on both sides of where the series take over."""
+    joint = made(kind)
+    for seed in range(4):
+        q, v = drawn(joint, seed)
+        v = size * v / np.linalg.norm(v)
+        moved = joint.integrate(q, v, NUMBERS)
+        np.testing.assert_allclose(joint.difference(q, moved, NUMBERS), v, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_integrate_is_the_flow_of_its_rate(kind: str) -> None:
+    """Constant v, in a thousand small steps or in one."""
+    joint = made(kind)
+    q, v = drawn(joint, 3)
+    steps = 1000
+    moved = np.array(q)
+    for _ in range(steps):
+        half = moved + np.array(joint.rate(moved, v, NUMBERS)) / (2 * steps)
+        moved = moved + np.array(joint.rate(half, v, NUMBERS)) / steps
+    R, p = joint.pose(np.array(joint.normalised(moved, NUMBERS)))
+    R_one, p_one = joint.pose(np.array(joint.integrate(q, v, NUMBERS)))
+    np.testing.assert_allclose(R, R_one, atol=1e-5)
+    np.testing.assert_allclose(p, p_one, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_momenta_in_the_joint_frame(kind: str) -> None:
+    """They do the same work, come back as they were, and their rate is that of a body's and what it turns."""
+    joint = made(kind)
+    (q, v), p = drawn(joint, 5), np.random.default_rng(6).normal(size=joint.nv)
+    outside = np.array(joint.momentum_on_parent(q, p, NUMBERS))
+    np.testing.assert_allclose(joint.momentum_on_body(q, outside, NUMBERS), p, atol=1e-14)
+    h, rate = 1e-6, np.array(joint.rate(q, v, NUMBERS))
+    moved = [np.array(joint.momentum_on_parent(q + s * h * rate, p, NUMBERS)) for s in (1, -1)]
+    turned = np.array(joint.momentum_on_parent(q, joint.turning(v, p), NUMBERS))
+    np.testing.assert_allclose((moved[0] - moved[1]) / (2 * h), turned, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["spherical", "floating"])
+def test_quaternions(kind: str) -> None:
+    joint = made(kind)
+    q, v = drawn(joint, 7)
+    longer = q.copy()
+    longer[joint.quaternion] *= 3.0
+    np.testing.assert_allclose(joint.pose(longer)[0], joint.pose(q)[0], atol=1e-15)
+    other = q.copy()
+    other[joint.quaternion] *= -1.0
+    np.testing.assert_allclose(joint.difference(q, other, NUMBERS), np.zeros(joint.nv), atol=1e-15)
+    moved = np.array(joint.integrate(longer, v, NUMBERS))
+    assert abs(np.linalg.norm(moved[joint.quaternion]) - 1.0) < 1e-15
+
+
+def test_entries_have_names() -> None:
+    at = Configuration.of_types(["a", "b", "c"], ["floating", "revolute", "planar"])
+    assert at.position_names[:8] == ("a.x", "a.y", "a.z", "a.qx", "a.qy", "a.qz", "a.qw", "b")
+    assert at.velocity_names == ("a.vx", "a.vy", "a.vz", "a.wx", "a.wy", "a.wz", "b", "c.vx", "c.vy", "c.omega")
+    assert (at.nq, at.nv, at.flat) == (11, 10, False)
+    assert at.velocity_joints[5:8] == ("a", "b", "c")
+    assert at.angles.tolist() == [False] * 7 + [True] + [False, False, True]
+    assert at.shifts.tolist() == [True] * 3 + [False] * 5 + [True, True, False]
+
+
+def test_a_length_that_is_not_one_is_refused() -> None:
+    at = Configuration.of_types(["root_joint"], ["floating"])
+    at.check_unit(at.neutral, "q", "inputs.q")
+    at.check_unit(at.neutral * (1 + 5e-7), "q", "inputs.q")
+    with pytest.raises(InvalidArgumentError, match="q of joint 'root_joint' has a quaternion of length 2, expected 1"):
+        at.check_unit(2 * at.neutral, "q", "inputs.q")
+
+
+def test_roots() -> None:
+    path = URDF / "ur5e.urdf"
+    floating, planar = (Robot.from_urdf(path, root=root) for root in ("floating", "planar"))
+    assert floating.joint_names[0] == floating.all_joint_names[0] == planar.joint_names[0] == "root_joint"
+    assert (floating.nq, floating.nv, planar.nq, planar.nv) == (13, 12, 9, 9)
+    assert floating.fingerprint != planar.fingerprint != Robot.from_urdf(path).fingerprint
+    with pytest.raises(InvalidArgumentError, match="root must be one of fixed, planar, floating, found 'free'"):
+        Robot.from_urdf(path, root="free")  # type: ignore[arg-type]
+    taken = path.read_text().replace("elbow_joint", "root_joint")
+    with pytest.raises(UrdfError, match="the name is that of the joint by which a floating root moves"):
+        Robot.from_urdf(taken, root="floating")
+    assert "root_joint" in Robot.from_urdf(taken).joint_names
+
+
+def test_limits_are_of_joints_with_one_way_to_move() -> None:
+    robot = Robot.from_urdf(URDF / "ur5e.urdf", root="floating")
+    limits = robot.limits
+    assert (limits.lower.shape, limits.upper.shape) == ((13,), (13,))
+    assert (limits.velocity.shape, limits.effort.shape) == ((12,), (12,))
+    assert np.isinf(limits.lower[:7]).all()
+    assert np.isinf(limits.effort[:6]).all()
+    assert np.isfinite(limits.effort[6:]).all()
