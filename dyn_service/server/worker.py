@@ -114,6 +114,7 @@ class Worker:
             with np.errstate(all="ignore"), listening(self._listener):
                 while not self._abandoned and (task := self._tasks.get()) is not None:
                     self._done.append((task, task.work()))
-                    bell.send(b"")
+                    with suppress(zmq.Again):  # the server has stopped, and nobody is left to wake
+                        bell.send(b"", zmq.NOBLOCK)
         finally:
             bell.close()
