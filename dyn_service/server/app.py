@@ -248,13 +248,13 @@ class Server:
                         time.sleep(_TICK_MS / 1e3)
                 self._wind_up()
         finally:
-            ended = self._worker.join(0.1)
+            self._worker.join(0.1)
             self._guard.close()
             self._router.close(linger=int(_GRACE_S * 1000))
             for bound in self._bound:
                 bound.clear()
-            if self._owns_context and ended:  # else a compiler is still at work: closing would wait for it
-                self._context.term()
+            if self._owns_context:  # where a compiler is still at work, closing waits for it elsewhere
+                self._worker.at_end(self._context.term)
 
     def _turn(self) -> None:
         """Waits for a message and answers it; if more came with it, takes their times of receipt before it does."""

@@ -59,6 +59,9 @@ class Worker:
         self._waiting = 0
         self._waiting_bytes = 0
         self._abandoned = False
+        self._ending = threading.Lock()
+        self._ended = False
+        self._close: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="dyn-worker", daemon=True)
 
     @property
@@ -103,10 +106,17 @@ class Worker:
         self._tasks.put(None)
         return left
 
-    def join(self, timeout_s: float) -> bool:
-        """Waits for the thread to end; says whether it did."""
+    def join(self, timeout_s: float) -> None:
+        """Waits for the thread to end."""
         self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+
+    def at_end(self, close: Callable[[], None]) -> None:
+        """Has something closed once the thread needs it no more: now, or after the task it is at."""
+        with self._ending:
+            if not self._ended:
+                self._close = close
+                return
+        close()
 
     def _run(self) -> None:
         bell = self._open_bell()
@@ -114,6 +124,10 @@ class Worker:
             with np.errstate(all="ignore"), listening(self._listener):
                 while not self._abandoned and (task := self._tasks.get()) is not None:
                     self._done.append((task, task.work()))
-                    bell.send(b"")
+                    with suppress(zmq.Again):  # the server has stopped, and nobody is left to wake
+                        bell.send(b"", zmq.NOBLOCK)
         finally:
             bell.close()
+            with self._ending:
+                self._ended = True
+            self._close()
