@@ -303,7 +303,7 @@ class Hamiltonian:
 class HamiltonianFlow:
     """Hamilton's equations: how positions and momenta change."""
 
-    v: Annotated[Array, Spec(("nv",), "rad/s | m/s", "q-dot = dH/dp", kind="motion")]
+    v: Annotated[Array, Spec(("nv",), "rad/s | m/s", "q-dot = dH/dp", kind="velocity")]
     p_dot: Annotated[Array, Spec(("nv",), "N m | N", "p-dot = -dH/dq + Q", kind="effort")]
 
 
@@ -312,7 +312,7 @@ class State:
     """Positions and velocities at one time."""
 
     q: Annotated[Array, Spec(("nq",), "rad | m", "joint positions", kind="position")]
-    v: Annotated[Array, Spec(("nv",), "rad/s | m/s", "joint velocities", kind="motion")]
+    v: Annotated[Array, Spec(("nv",), "rad/s | m/s", "joint velocities", kind="velocity")]
 
 
 @dataclass(frozen=True, eq=False)

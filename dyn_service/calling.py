@@ -111,12 +111,13 @@ def _question(client: Client, row: Query, robot: str | None, values: Mapping[str
     if not isinstance(verify, bool):
         raise InvalidArgumentError(f"verify must be true or false, found {verify!r}", path="options.verify")
     _check_names(row.name, given, row.inputs, row.options, [n for n in row.inputs if n not in row.optional])
-    if given.get("wrenches") is not None:
-        given["wrenches"] = _read_wrenches(given["wrenches"])
+    for name in row.of_kind("wrenches"):
+        if given.get(name) is not None:
+            given[name] = _read_wrenches(given[name], f"inputs.{name}")
     options = pack_options(row, {name: value for name, value in given.items() if name in row.options})
     if verify:
         options = {**(options or {}), "verify": True}
-    inputs = pack_inputs({name: value for name, value in given.items() if name in row.inputs})
+    inputs = pack_inputs({name: value for name, value in given.items() if name in row.inputs}, row)
     meant = client.robot(robot or _only_robot(client))
     head = client.ask(row.name, meant.name, inputs, options, meant.fingerprint)
     answer = {name: _plain(value) for name, value in read_outputs(head, row).items()}
@@ -182,13 +183,13 @@ def _read_value(text: str) -> Any:
         return text.split(",")
 
 
-def _read_wrenches(value: Any) -> list[Wrench]:
+def _read_wrenches(value: Any, path: str) -> list[Wrench]:
     entries = value if isinstance(value, list) else [value]
     try:
         return [Wrench(**entry) for entry in entries]
     except TypeError:
         example = '{"link": "tool0", "force": [0, 0, 1]}'
-        raise InvalidArgumentError(f"wrenches must be maps such as {example}", path="inputs.wrenches") from None
+        raise InvalidArgumentError(f"wrenches must be maps such as {example}", path=path) from None
 
 
 def _plain(value: Any) -> Any:

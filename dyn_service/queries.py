@@ -109,12 +109,12 @@ Method = Literal["articulated", "mass_matrix"]
 """Which solution of the equation of motion: O(N), (19b), (P.5b), or through the mass matrix, (19a), (P.5a)."""
 
 Position = Annotated[ArrayLike, Spec(("nq",), "rad | m", "joint positions", kind="position")]
-Velocity = Annotated[ArrayLike, Spec(("nv",), "rad/s | m/s", "joint velocities", kind="motion")]
-Acceleration = Annotated[ArrayLike, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations", kind="motion")]
+Velocity = Annotated[ArrayLike, Spec(("nv",), "rad/s | m/s", "joint velocities", kind="velocity")]
+Acceleration = Annotated[ArrayLike, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations", kind="acceleration")]
 Effort = Annotated[
     ArrayLike, Spec(("nv",), "N m | N", "joint efforts: torques, forces at prismatic joints", kind="effort")
 ]
-Momentum = Annotated[ArrayLike, Spec(("nv",), "N m s | N s", "generalised momenta", kind="effort")]
+Momentum = Annotated[ArrayLike, Spec(("nv",), "N m s | N s", "generalised momenta", kind="momentum")]
 Step = Annotated[ArrayLike, Spec((1,), "s", "length of the step", scalar=True, kind="duration")]
 Gravity = Annotated[
     ArrayLike | None, Spec((3,), "m/s^2", "acceleration of gravity, world axes; None is (0, 0, -9.81)", kind="gravity")
@@ -132,13 +132,15 @@ VelocityGain = Annotated[
 
 PositionResult = Annotated[Array, Spec(("nq",), "rad | m", "joint positions", name="q", kind="position")]
 EffortResult = Annotated[Array, Spec(("nv",), "N m | N", "joint efforts", name="tau", kind="effort")]
-AccelerationResult = Annotated[Array, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations", name="a", kind="motion")]
+AccelerationResult = Annotated[
+    Array, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations", name="a", kind="acceleration")
+]
 MassMatrixResult = Annotated[
     Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "symmetric, positive definite", name="mass_matrix", kind="effort")
 ]
 ForcesResult = Annotated[Array, Spec(("nv",), "N m | N", "generalised forces", name="forces", kind="effort")]
-VelocityResult = Annotated[Array, Spec(("nv",), "rad/s | m/s", "joint velocities", name="v", kind="motion")]
-MomentumResult = Annotated[Array, Spec(("nv",), "N m s | N s", "generalised momenta", name="p", kind="effort")]
+VelocityResult = Annotated[Array, Spec(("nv",), "rad/s | m/s", "joint velocities", name="v", kind="velocity")]
+MomentumResult = Annotated[Array, Spec(("nv",), "N m s | N s", "generalised momenta", name="p", kind="momentum")]
 MomentumRateResult = Annotated[
     Array, Spec(("nv",), "N m | N", "rates of the generalised momenta", name="p_dot", kind="effort")
 ]
@@ -487,7 +489,7 @@ class RobotQueries(ABC):
     def momentum_rate(
         self, q: Position, p: Momentum, tau: Effort, *, gravity: Gravity = None, wrenches: Wrenches = None
     ) -> MomentumRateResult:
-        """Rates of the generalised momenta under the efforts `tau`, for revolute and prismatic joints."""
+        """Rates of the generalised momenta under the efforts `tau`."""
         raise NotImplementedError
 
     @query(equation="Hamilton (P.1a)-(P.1c), (P.2)", kernel="hamilton.system_momentum", bodies="links", control=False)

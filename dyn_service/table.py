@@ -16,17 +16,28 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-Kind = Literal["plain", "position", "motion", "effort", "gain", "gravity", "wrenches", "duration"]
+Kind = Literal[
+    "plain",
+    "position",
+    "velocity",
+    "acceleration",
+    "effort",
+    "momentum",
+    "gain",
+    "gravity",
+    "wrenches",
+    "duration",
+]
 """What an input or output means, and so how it is treated, whatever its name:
 
-    position   where the joints stand, (nq,); the first input of this kind is where the robot stands
-    motion     velocities and accelerations, (nv,)
-    effort     efforts, momenta and the mass matrix, which scale with what each joint moves
-    gain       of a controller
-    gravity    (3,), the robot's own where it is left out
-    wrenches   external wrenches on links, `Wrench` in and one six-vector per body to the kernel
-    duration   a length of time
-    plain      none of these
+    position                   where the joints stand, (nq,); the first input of this kind is where the robot stands
+    velocity, acceleration     of the joints, (nv,)
+    effort, momentum           of the joints, (nv,), and the mass matrix: they scale with what each joint moves
+    gain                       of a controller
+    gravity                    (3,), the robot's own where it is left out
+    wrenches                   external wrenches on links, `Wrench` in and one six-vector per body to the kernel
+    duration                   a length of time
+    plain                      none of these
 """
 
 
@@ -139,12 +150,16 @@ class Query:
     @cached_property
     def pose(self) -> str | None:
         """The input that says where the robot stands: the first of its positions."""
-        return next(iter(self.of_kind("position")), None)
+        return self.first("position")
 
     @cached_property
     def wrenches(self) -> str | None:
         """The input of external wrenches."""
-        return next(iter(self.of_kind("wrenches")), None)
+        return self.first("wrenches")
+
+    def first(self, kind: Kind) -> str | None:
+        """The first input of a kind."""
+        return next(iter(self.of_kind(kind)), None)
 
     def of_kind(self, kind: Kind) -> tuple[str, ...]:
         """The names of the inputs of a kind."""

@@ -40,7 +40,7 @@ DEFAULT_TIMEOUT_S = 1.0
 
 _F8 = np.dtype("<f8")
 _PACKED: Mapping[str, Callable[[Any, str], Any]] = {"wrenches": pack_wrenches, "payload": pack_payload}
-"""How inputs are written that are no arrays."""
+"""How inputs are written that are no arrays, by their kind."""
 
 
 class _ArrayReply(msgspec.Struct, gc=False):
@@ -117,8 +117,13 @@ def read_description(source: str | os.PathLike[str]) -> str:
         raise InvalidArgumentError(message, path="inputs.urdf") from None
 
 
-def pack_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
+def pack_inputs(inputs: Mapping[str, Any], row: Query | None = None) -> dict[str, Any]:
     """The inputs of a query as a message carries them; those that are None are left out.
+
+    Args:
+        inputs: By name.
+        row: The query's row of the table, which says what kind they are; None is one beside the table, whose wrenches
+            and payload have these names.
 
     Raises:
         InvalidArgumentError: An input is not made of real numbers; `path` names it.
@@ -129,7 +134,8 @@ def pack_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
             packed[name] = WireArray("<f8", value.shape, value.tobytes())
         elif value is not None:
             path = f"inputs.{name}"
-            packed[name] = _PACKED.get(name, pack_array)(value, path)
+            kind = name if row is None else row.inputs[name].kind
+            packed[name] = _PACKED.get(kind, pack_array)(value, path)
     return packed
 
 

@@ -409,7 +409,7 @@ class RemoteRobot(Described, RobotQueries):
         head = self._client.ask(
             row.name,
             self._name,
-            pack_inputs(inputs),
+            pack_inputs(inputs, row),
             pack_options(row, options),
             self._fingerprint,
             self._timeout_s,

@@ -60,6 +60,7 @@ zero: a term that is behind another at one state stands before it at the next.
 """
 
 _STEP_S = 1e-3
+_EFFORTS = ("effort", "momentum")
 
 BEYOND = 1e30
 """The figure for a difference where rounding explains none, and for NaN."""
@@ -127,7 +128,7 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
         else:
             sizes = np.array(POSITIONS) if operand.kind == "position" else sizes
             array *= sizes.reshape(-1, *(1,) * len(operand.shape))
-            if operand.kind == "effort" and tree.nv:
+            if operand.kind in _EFFORTS and tree.nv:
                 array *= _moved(M)
             if operand.kind == "gravity":
                 array[-AT_REST:] = DEFAULT_GRAVITY
@@ -171,7 +172,7 @@ def _share(operand: Operand, answer: Array, runs: Array, M: Array) -> float:
     apart, spread = answer - given, runs - given[..., None]
     if operand.kind == "plain" or (operand.kind == "position" and given.shape[-1] != M.shape[-1]):
         return _beyond(apart, spread, _on_scale_of(_by_row(np.abs(given).max(axis=0), operand), given))
-    if operand.kind == "effort":
+    if operand.kind in _EFFORTS:
         square = len(operand.shape) == 2
         scale = np.einsum("si,sj->sij", moved, moved).reshape(given.shape) if square else _on_scale_of(moved, given)
         return _beyond(apart, spread, scale)

@@ -123,7 +123,8 @@ class Diagnosis:
         if lead:
             text += f" at state {list(lead)} of the batch"
         inputs = {name: self._at(name, value, lead) for name, value in self._inputs.items()}
-        q = inputs.get("q")
+        pose = self._row.pose
+        q = None if pose is None else inputs.get(pose)
         if q is not None and q.shape == (self._robot.nq,):
             joint = self._too_far(q)
             if joint is not None:
@@ -135,7 +136,7 @@ class Diagnosis:
                 )
         ordinary = {name: self._cut(name, value) for name, value in inputs.items()}
         if inverts and q is not None and q.shape == (self._robot.nq,):
-            joint = self._robot.singular_joint(ordinary["q"])
+            joint = self._robot.singular_joint(ordinary[pose or ""])
             if joint is not None:
                 return FailedPreconditionError(
                     f"{text}: the mass matrix is singular at this state, what moves with joint '{joint}' has no "
@@ -161,7 +162,7 @@ class Diagnosis:
 
     def _at(self, name: str, value: Any, lead: tuple[int, ...]) -> Any:
         """The input at one state of the batch."""
-        if name == "wrenches":
+        if self._row.inputs[name].kind == "wrenches":
             return [
                 replace(w, **{part: _entry(np.asarray(getattr(w, part), float), 1, lead) for part in _WRENCH_PARTS})
                 for w in value
@@ -180,17 +181,17 @@ class Diagnosis:
 
     def _cut(self, name: str, value: Any) -> Any:
         """The input with its numbers cut to +-1; angles stay, for they decide where a mass matrix is singular."""
-        if name == "wrenches":
+        if self._row.inputs[name].kind == "wrenches":
             return [replace(w, **{part: np.clip(getattr(w, part), -1.0, 1.0) for part in _WRENCH_PARTS}) for w in value]
         cut: Array = np.clip(value, -1.0, 1.0)
-        if name == "q" and value.shape == (self._robot.nq,):
+        if self._row.inputs[name].kind == "position" and value.shape == (self._robot.nq,):
             cut = np.where(self._robot.configuration.shifts, cut, value)
         return cut
 
     def _largest(self, inputs: Mapping[str, Any]) -> _Entry:
         entries = []
         for name, value in inputs.items():
-            if name == "wrenches":
+            if self._row.inputs[name].kind == "wrenches":
                 entries += [_largest_of_wrench(k, wrench) for k, wrench in enumerate(value)]
             elif value.size:
                 index = _largest_index(value)

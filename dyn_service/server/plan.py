@@ -17,6 +17,7 @@ from dyn_service.server.finite import Diagnosis, NotFinite, first_not_finite
 from dyn_service.server.metrics import Durations
 from dyn_service.server.state import StatePlan
 from dyn_service.suggestions import did_you_mean
+from dyn_service.table import Kind
 
 if TYPE_CHECKING:
     from dyn_service.robot import Robot
@@ -97,10 +98,11 @@ class Plan:
 
         Where the leading axes do not broadcast it is the size for one state: the robot will refuse them.
         """
-        arrays = [value for name, value in inputs.items() if name != "wrenches"]
+        pushed = self._row.wrenches or ""
+        arrays = [value for name, value in inputs.items() if name != pushed]
         per_state = self._bytes_per_state
-        if "wrenches" in inputs:
-            arrays += [np.asarray(part) for w in inputs["wrenches"] for part in (w.torque, w.force, w.point)]
+        if pushed in inputs:
+            arrays += [np.asarray(part) for w in inputs[pushed] for part in (w.torque, w.force, w.point)]
             per_state = max(per_state, 8 * 6 * self._sizes["nl"])
         joints = options.get("joints")
         if type(joints) is list:
@@ -115,6 +117,10 @@ class Plan:
         except ValueError:
             return per_state
         return math.prod(lead) * per_state
+
+    def wrenches(self, inputs: Mapping[str, Any]) -> int:
+        """How many external wrenches a request has."""
+        return len(inputs.get(self._row.wrenches or "", ()))
 
     def answer(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name, as a message carries them.
@@ -145,7 +151,7 @@ class Plan:
             found = self.residuals(inputs)
             wrong = first_not_finite(found, "residuals")
         except np.linalg.LinAlgError:
-            wrong = NotFinite("residuals", self._most_singular(inputs["q"]), math.nan)
+            wrong = NotFinite("residuals", self._most_singular(inputs[self._row.pose or ""]), math.nan)
         if wrong is not None:
             raise Diagnosis(self._robot, self._row, inputs, options, self._sizes).of_residual(wrong, self.residuals)
         return {name: residual.tolist() for name, residual in found.items()}
@@ -168,16 +174,20 @@ class Plan:
             raise InvalidArgumentError(
                 f"{self._row.name} takes no state, so there is nothing to verify", path="options.verify"
             )
-        q = inputs["q"]
-        still = np.zeros(self._sizes["nv"])
-        v, a, gravity = inputs.get("v", still), inputs.get("a"), inputs.get("gravity")
+        row, still = self._row, np.zeros(self._sizes["nv"])
+
+        def given(kind: Kind) -> Any:
+            name = row.first(kind)
+            return None if name is None else inputs.get(name)
+
+        q, v, a, gravity = (given(kind) for kind in ("position", "velocity", "acceleration", "gravity"))
+        v = still if v is None else v
         if gravity is not None and gravity.ndim != 1:
             raise InvalidArgumentError(
                 f"with verify, gravity must have shape (3,), found {gravity.shape}", path="inputs.gravity"
             )
         if a is None:
-            efforts = inputs.get("tau")
-            wrenches = inputs.get("wrenches")
+            efforts, wrenches = given("effort"), given("wrenches")
             a = still
             if efforts is not None:
                 a = self._robot.forward_dynamics(q, v, efforts, gravity=gravity, wrenches=wrenches)
@@ -198,7 +208,7 @@ class Plan:
         selector = self._row.selector
         choice = options.get(selector) if selector is not None else None
         plain = choice is None or type(choice) is not str or choice == self._row.options[selector or ""].default
-        return None if plain else choice, "wrenches" in inputs
+        return None if plain else choice, (self._row.wrenches or "") in inputs
 
     def _state_bytes(self, sizes: Mapping[str, int]) -> int:
         return 8 * sum(math.prod(spec.dims(sizes)) for spec in self._row.outputs.values())

@@ -201,7 +201,7 @@ class Service:
         size = plan.result_bytes(inputs, options)
         if size > self.limits.max_reply_bytes:
             raise self._too_long(size)
-        slow = max(length, size) > SLOW_BYTES or len(inputs.get("wrenches", ())) > SLOW_WRENCHES
+        slow = max(length, size) > SLOW_BYTES or plan.wrenches(inputs) > SLOW_WRENCHES
         slow = slow or verify or not plan.is_warm(inputs, options)
         return Job(request, plan, received_ns, inputs, options, slow, verify)
 
