@@ -358,7 +358,7 @@ class AsyncRemoteRobot(Described):
         head = await self._client.ask(
             row.name,
             self.name,
-            pack_inputs(inputs),
+            pack_inputs(inputs, row),
             pack_options(row, options),
             self.fingerprint,
             self._timeout_s,
