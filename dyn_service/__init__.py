@@ -29,7 +29,6 @@ _HOMES = {
     "UrdfError": "dyn_service.errors",
     "NotFoundError": "dyn_service.errors",
     "UnimplementedError": "dyn_service.errors",
-    "UnsupportedJointError": "dyn_service.errors",
     "ResourceExhaustedError": "dyn_service.errors",
     "FailedPreconditionError": "dyn_service.errors",
     "DeadlineExceededError": "dyn_service.errors",
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
         ResourceExhaustedError,
         UnavailableError,
         UnimplementedError,
-        UnsupportedJointError,
         UrdfError,
     )
     from dyn_service.queries import QUERIES, ConstraintForces, LinkPoses, Payload, RobotQueries, Wrench
@@ -82,7 +80,6 @@ __all__ = [
     "Server",
     "UnavailableError",
     "UnimplementedError",
-    "UnsupportedJointError",
     "UrdfError",
     "Wrench",
     "__version__",

@@ -5,7 +5,6 @@
     |   `-- UrdfError               INVALID_ARGUMENT     a fault in a robot description: file, line, element
     |-- NotFoundError               NOT_FOUND            also a LookupError
     |-- UnimplementedError          UNIMPLEMENTED        also a NotImplementedError
-    |   `-- UnsupportedJointError   UNIMPLEMENTED        a joint type that is not supported yet: file, line, joint
     |-- ResourceExhaustedError      RESOURCE_EXHAUSTED
     |-- FailedPreconditionError     FAILED_PRECONDITION
     |-- DeadlineExceededError       DEADLINE_EXCEEDED    also a TimeoutError
@@ -59,8 +58,8 @@ class InvalidArgumentError(DynError, ValueError):
     code = "INVALID_ARGUMENT"
 
 
-class _DescriptionError(DynError):
-    """A fault at a place in a robot description. `str()` is `file:line: element: cause`."""
+class UrdfError(InvalidArgumentError):
+    """A robot description is malformed or contradicts itself. `str()` is `file:line: element: cause`."""
 
     details = ("file", "line", "element")
 
@@ -83,10 +82,6 @@ class _DescriptionError(DynError):
         return ": ".join(part for part in (place, self.element, self.message) if part)
 
 
-class UrdfError(_DescriptionError, InvalidArgumentError):
-    """A robot description is malformed or contradicts itself."""
-
-
 class NotFoundError(DynError, LookupError):
     """A robot, link, joint or file of that name does not exist."""
 
@@ -97,10 +92,6 @@ class UnimplementedError(DynError, NotImplementedError):
     """The request is understood but this version does not do it."""
 
     code = "UNIMPLEMENTED"
-
-
-class UnsupportedJointError(_DescriptionError, UnimplementedError):
-    """A joint of a type that this version does not support (planar, floating)."""
 
 
 class ResourceExhaustedError(DynError):
@@ -153,9 +144,7 @@ _BY_CODE: dict[str, type[DynError]] = {
         InternalError,
     )
 }
-_BY_NAME: dict[str, type[DynError]] = {
-    kind.__name__: kind for kind in (*_BY_CODE.values(), UrdfError, UnsupportedJointError)
-}
+_BY_NAME: dict[str, type[DynError]] = {kind.__name__: kind for kind in (*_BY_CODE.values(), UrdfError)}
 
 
 def from_wire(wire: Mapping[str, Any]) -> DynError:

@@ -110,7 +110,7 @@ def velocity_through_mass_matrix(tree: Tree, q: Mat, p: Mat) -> Mat:
 
 
 def flow(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None) -> dict[str, Mat]:
-    """v by (P.5b), O(N), and p-dot by (P.3b) for revolute and prismatic joints."""
+    """v by (P.5b), O(N), and p-dot by (P.3b)."""
     return _flow(tree, q, velocity_from_momentum(tree, q, p), tau, gravity, wrenches)
 
 

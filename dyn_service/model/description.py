@@ -7,12 +7,14 @@ rotation matrix of the frame's axes in its parent's axes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.errors import InvalidArgumentError, UrdfError
+from dyn_service.model import joints
 from dyn_service.suggestions import did_you_mean
 
 Vector = NDArray[np.float64]
@@ -88,6 +90,11 @@ class Joint:
     friction: float = 0.0
     mimic: Mimic | None = None
     line: int = 0
+
+    @cached_property
+    def moves(self) -> joints.Joint:
+        """How it lets its child move."""
+        return joints.JOINT_TYPES[self.type](self.axis)
 
 
 @dataclass(frozen=True)

@@ -114,11 +114,11 @@ def _massless(description: Description) -> Iterator[Note]:
         if name in inboard:
             joint = inboard[name]
             beyond[joint.parent] += beyond[name]
-            if joint.type == "fixed":
+            if not joint.moves.nv:
                 welded[joint.parent] += welded[name]
     links = {link.name: link for link in description.links}
     for name in order:
-        if name in inboard and inboard[name].type != "fixed" and welded[name] == 0.0:
+        if name in inboard and inboard[name].moves.nv and welded[name] == 0.0:
             mover = quoted(inboard[name].name)
             if beyond[name] == 0.0:
                 text = f"joint {mover} moves no mass at all: forward dynamics has no answer for it"
@@ -128,15 +128,15 @@ def _massless(description: Description) -> Iterator[Note]:
 
 
 def _joints(description: Description) -> Iterator[Note]:
-    types = {joint.name: joint.type for joint in description.joints}
+    moves = {joint.name: joint.moves for joint in description.joints}
     for joint in description.joints:
-        if joint.type != "fixed":
+        if joint.moves.nv:
             place = Place(description.source, named("joint", joint.name), joint.line)
             for text in _joint(joint):
                 yield place.note("doubted", text)
-            if joint.mimic is not None and joint.mimic.joint not in types:
+            if joint.mimic is not None and joint.mimic.joint not in moves:
                 yield place.note("doubted", f"follows joint {quoted(joint.mimic.joint)}, which the robot does not have")
-            elif joint.mimic is not None and types[joint.mimic.joint] == "fixed":
+            elif joint.mimic is not None and not moves[joint.mimic.joint].nv:
                 yield place.note("doubted", f"follows joint {quoted(joint.mimic.joint)}, which is fixed")
 
 
@@ -148,7 +148,8 @@ def _joint(joint: Joint) -> Iterator[str]:
         yield f"friction {joint.friction:g} is negative: it drives the joint"
     if limit is None:
         return
-    if limit.lower is not None and limit.upper is not None and joint.type != "continuous":
+    turns_on = joint.moves.nv == 1 and not joint.moves.ranged
+    if limit.lower is not None and limit.upper is not None and not turns_on:
         if limit.lower > limit.upper:
             yield f"lower limit {limit.lower:g} is above upper limit {limit.upper:g}"
         elif limit.lower == limit.upper:

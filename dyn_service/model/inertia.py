@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dyn_service.model.description import Matrix, Vector
+if TYPE_CHECKING:
+    from dyn_service.model.description import Matrix, Vector
 
 
 @dataclass(frozen=True, eq=False)

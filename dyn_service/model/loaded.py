@@ -42,7 +42,6 @@ def read(source: object) -> Description:
     Raises:
         InvalidArgumentError: The object is of another kind.
         UrdfError: The robot is malformed; names the element.
-        UnsupportedJointError: It has a planar or floating joint.
 
     Checked by:
         tests/unit/test_loaded_objects.py
@@ -94,15 +93,16 @@ def _joint(joint: object, label: str, notes: list[Note]) -> Joint:
     # urdfpy and urchin call it joint_type, yourdfpy type.
     declared = getattr(joint, "joint_type", None)
     kind = quantities.joint_type(_get(joint, "type", place) if declared is None else declared, place)
+    moves = quantities.movement(kind)
     parent, child = _name(joint, "parent", place.inside("parent")), _name(joint, "child", place.inside("child"))
     xyz, rotation = _pose(joint, quantities.NO_JOINT_ORIGIN, place, notes)
-    axis = _axis(joint, place, notes, moves=kind != "fixed")
+    axis = _axis(joint, place, notes, moves=moves.nv > 0)
     limit = _limit(joint, place)
-    notes += quantities.limit_notes(kind, limit, place)
+    notes += quantities.limit_notes(moves, limit, place)
     dynamics = _get(joint, "dynamics", place)
     inside = place.inside("dynamics")
     damping, friction = (_number(dynamics, what, 0.0, inside) or 0.0 for what in ("damping", "friction"))
-    notes += quantities.passive_note(kind, damping, friction, place)
+    notes += quantities.passive_note(moves, damping, friction, place)
     mimic = _mimic(joint, place)
     if mimic is not None:
         notes.append(quantities.mimic_note(mimic, place))

@@ -13,6 +13,7 @@ import numpy as np
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.inputs import found, numbers
 from dyn_service.model.description import Description, Inertial, Joint, Link
+from dyn_service.model.joints import FIXED
 from dyn_service.queries import Payload
 from dyn_service.suggestions import did_you_mean
 
@@ -38,7 +39,7 @@ def carrying(description: Description, link: str, inertial: Inertial) -> Descrip
     name = "payload"
     while name in links or name in joints:
         name += "_"
-    joint = Joint(name, "fixed", link, name, np.zeros(3), np.eye(3), np.array([1.0, 0.0, 0.0]))
+    joint = Joint(name, FIXED.type, link, name, np.zeros(3), np.eye(3), np.array([1.0, 0.0, 0.0]))
     return replace(description, links=(*description.links, Link(name, inertial)), joints=(*description.joints, joint))
 
 

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dyn_service.errors import UnsupportedJointError, UrdfError
+from dyn_service.errors import UrdfError
 from dyn_service.model.description import Note
 
 NoteKind = Literal["defaulted", "changed", "dropped", "doubted", "reported", "merged"]
@@ -39,10 +39,6 @@ class Place:
     def fault(self, message: str) -> UrdfError:
         """The error that says `message` of this place."""
         return UrdfError(message, file=self.file, line=self.line or None, element=self.element)
-
-    def unsupported(self, message: str) -> UnsupportedJointError:
-        """The error for a joint whose type URDF has and this version has not."""
-        return UnsupportedJointError(message, file=self.file, line=self.line or None, element=self.element)
 
     def note(self, kind: NoteKind, text: str) -> Note:
         """The note that says `text` of this place."""

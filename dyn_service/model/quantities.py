@@ -18,12 +18,10 @@ from typing import Any
 import numpy as np
 
 from dyn_service.model.description import JointType, Limit, Matrix, Mimic, Note, Vector
-from dyn_service.model.joints import JOINT_TYPES
+from dyn_service.model.joints import JOINT_TYPES, Joint
 from dyn_service.model.places import Place, quoted
 from dyn_service.model.tree import snapped
 from dyn_service.suggestions import did_you_mean
-
-"""URDF's other types."""
 
 X_AXIS = (1.0, 0.0, 0.0)
 NO_AXIS = "no <axis>: the x axis (1, 0, 0) is taken"
@@ -146,6 +144,11 @@ def joint_type(kind: Any, place: Place) -> JointType:
     raise place.fault(f"the type {quoted(str(kind))} is unknown, expected {expected}{near}")
 
 
+def movement(kind: JointType) -> Joint:
+    """How joints of a type move, but for their axis."""
+    return JOINT_TYPES[kind](np.array(X_AXIS))
+
+
 def unit_axis(values: Vector, place: Place, notes: list[Note]) -> Vector:
     """The axis at unit length.
 
@@ -255,9 +258,9 @@ def inertia_of_matrix(value: Any, place: Place) -> Matrix:
     return matrix / 2 + matrix.T / 2
 
 
-def limit_notes(kind: JointType, limit: Limit | None, place: Place) -> list[Note]:
+def limit_notes(joint: Joint, limit: Limit | None, place: Place) -> list[Note]:
     """Notes on limits that URDF asks for and the robot does not give. No torque depends on them, so none is refused."""
-    if kind not in ("revolute", "prismatic"):
+    if not joint.ranged:
         return []
     if limit is None:
         return [place.note("defaulted", "no <limit>, which URDF asks for: the joint is taken as unlimited")]
@@ -267,15 +270,15 @@ def limit_notes(kind: JointType, limit: Limit | None, place: Place) -> list[Note
     return [place.note("defaulted", f"the <limit> has no {' and no '.join(missing)}: unlimited there")]
 
 
-def passive_note(kind: JointType, damping: float, friction: float, joint: Place) -> list[Note]:
+def passive_note(joint: Joint, damping: float, friction: float, place: Place) -> list[Note]:
     """Says of a joint with damping or friction that neither acts."""
-    force, motion = ("N", "m") if kind == "prismatic" else ("N m", "rad")
+    force, motion = ("N", "m") if all(joint.shifts) else ("N m", "rad")
     given = [(damping, "damping", f"{force} s/{motion}"), (friction, "friction", force)]
     parts = [f"{what} {value:g} {unit}" for value, what, unit in given if value != 0.0]
-    if kind == "fixed" or not parts:
+    if not joint.nv or not parts:
         return []
     acts = "does" if len(parts) == 1 else "do"
-    return [joint.note("reported", f"{' and '.join(parts)} {acts} not act yet: efforts and motions are without")]
+    return [place.note("reported", f"{' and '.join(parts)} {acts} not act yet: efforts and motions are without")]
 
 
 def degree_note(rpy: Vector, origin: Place) -> list[Note]:

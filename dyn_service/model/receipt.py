@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dyn_service.model.description import Description, Note, Vector
-from dyn_service.model.joints import JOINT_TYPES
+from dyn_service.model.joints import FIXED, JOINT_TYPES
 from dyn_service.model.places import counted
 
 KINDS = {
@@ -89,13 +89,13 @@ class Receipt:
         return "\n".join(map(_printable, lines))
 
     def _head(self) -> str:
-        moving = {kind: count for kind, count in self.joints.items() if kind != "fixed" and count}
+        moving = {kind: count for kind, count in self.joints.items() if kind != FIXED.type and count}
         parts = []
         if moving:
             kinds = ", ".join(f"{count} {kind}" for kind, count in moving.items())
             parts.append(f"{sum(moving.values())} movable: {kinds}")
-        if self.joints.get("fixed"):
-            parts.append(f"{self.joints['fixed']} fixed")
+        if self.joints.get(FIXED.type):
+            parts.append(f"{self.joints[FIXED.type]} fixed")
         detail = f" ({'; '.join(parts)})" if parts else ""
         return f"{self.robot}: {counted(self.links, 'link')}, {counted(sum(self.joints.values()), 'joint')}{detail}"
 

@@ -125,7 +125,7 @@ def _measure(description: Description) -> Sizes:
         inbound = inboard.get(name)
         if inbound is None:
             body, rotation, origin = _Body(0.0, []), np.eye(3), np.zeros(3)
-        elif inbound.type == "fixed":
+        elif not inbound.moves.nv:
             body, R, p = placed[inbound.parent]
             rotation, origin = R @ inbound.rotation, p + R @ inbound.xyz
         else:
@@ -135,7 +135,7 @@ def _measure(description: Description) -> Sizes:
             body, rotation, origin = _Body(distance, [np.zeros(3)]), np.eye(3), np.zeros(3)
         placed[name] = (body, rotation, origin)
         points = [joint.xyz for joint in outboard[name]]
-        body.joints += [origin + rotation @ joint.xyz for joint in outboard[name] if joint.type != "fixed"]
+        body.joints += [origin + rotation @ joint.xyz for joint in outboard[name] if joint.moves.nv]
         inertial = links[name].inertial
         if inertial is not None and inertial.mass > 0.0:
             body.centres.append(origin + rotation @ inertial.com)
@@ -208,12 +208,13 @@ def _limits(description: Description, sizes: Sizes) -> Iterator[Note]:
     for joint in description.joints:
         bounds = [] if joint.limit is None else [x for x in (joint.limit.lower, joint.limit.upper) if x is not None]
         place = Place(description.source, named("joint", joint.name), joint.line)
-        if joint.type == "revolute" and any(map(_reads_like_degrees, bounds)):
+        stops = joint.moves.ranged
+        if stops and all(joint.moves.angles) and any(map(_reads_like_degrees, bounds)):
             turns = max(map(abs, bounds)) / (2.0 * math.pi)
             shown = " and ".join(f"{bound:g}" for bound in bounds)
             text = f"limits {shown} rad read" if len(bounds) > 1 else f"limit {shown} rad reads"
             yield place.note("doubted", f"{text} like degrees: {turns:.3g} turns")
-        if joint.type == "prismatic" and bounds and sizes.longest > 0.0:
+        if stops and all(joint.moves.shifts) and bounds and sizes.longest > 0.0:
             travel = max(map(abs, bounds))
             # A base that slides carries most of the robot and may go far; what a robot carries may not.
             slides = carried[joint.child] < total / 2.0

@@ -56,7 +56,6 @@ def read(source: str | os.PathLike[str] | bytes | object, *, limits: ReadLimits 
 
     Raises:
         UrdfError: The robot is malformed; names file, line and element.
-        UnsupportedJointError: It has a planar or floating joint.
         NotFoundError: There is no such file.
         InvalidArgumentError: `source` is of another kind.
         ResourceExhaustedError: It is larger than `limits`.
@@ -173,13 +172,14 @@ class _Reader:
         name = self._name(element, Place(self._file, "joint", element.line))
         place = Place(self._file, named("joint", name), element.line)
         kind = quantities.joint_type(self._attribute(element, "type", place), place)
+        moves = quantities.movement(kind)
         parent, child = (self._end(element, end, place) for end in ("parent", "child"))
         xyz, rotation = self._origin(element, place, quantities.NO_JOINT_ORIGIN)
-        axis = self._axis(element, place, moves=kind != "fixed")
+        axis = self._axis(element, place, moves=moves.nv > 0)
         limit = self._limit(element, place)
-        self._notes += quantities.limit_notes(kind, limit, place)
+        self._notes += quantities.limit_notes(moves, limit, place)
         damping, friction = self._dynamics(element, place)
-        self._notes += quantities.passive_note(kind, damping, friction, place)
+        self._notes += quantities.passive_note(moves, damping, friction, place)
         mimic = self._mimic(element, place)
         return Joint(name, kind, parent, child, xyz, rotation, axis, limit, damping, friction, mimic, element.line)
 

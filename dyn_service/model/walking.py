@@ -34,7 +34,7 @@ def walking_notes(description: Description) -> list[Note]:
     feet: dict[str, str] = {}
     for name in order[1:]:
         joint = inboard[name]
-        turning = joint.type in ("revolute", "continuous")
+        turning = joint.moves.angles == (True,)
         turned[name] = name if turning else turned[joint.parent]
         turns[name] = turns[joint.parent] + turning
         if turns[name] >= FEWEST_TURNS and _is_of_a_leg(name):
