@@ -21,7 +21,7 @@ PARTS: dict[str, tuple[str, ...]] = {
 }
 """The parts of the command line: folders and files of the package."""
 
-SHAPING = ("dynamics/", "kernels/", "model/tree.py", "model/inertia.py")
+SHAPING = ("dynamics/", "kernels/", "model/tree.py", "model/inertia.py", "model/joints.py")
 """Mutants of these make other kernels, of the same robots: each starts from an empty kernel cache of its own."""
 
 _NUMBERS = "tests/oracle/test_in_numbers.py"
@@ -36,6 +36,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/theory/test_newton_euler.py",
     ),
     "dynamics/body_frame.py": (_NUMBERS, "tests/theory/test_body_frame.py"),
+    "dynamics/configurations.py": ("tests/unit/test_joints.py", "tests/oracle/test_many_types.py"),
     "dynamics/constraint.py": (
         _NUMBERS,
         "tests/theory/test_branch_inertias.py",
@@ -66,6 +67,18 @@ STAGES: dict[str, tuple[str, ...]] = {
     "model/doubts.py": ("tests/unit/test_urdf_doubts.py", *_READING),
     "model/inertia.py": ("tests/unit/test_inertia.py", "tests/unit/test_urdf_doubts.py", _NUMBERS),
     "model/loaded.py": ("tests/unit/test_loaded_objects.py",),
+    "model/configuration.py": (
+        "tests/unit/test_joints.py",
+        "tests/unit/test_conventions.py",
+        "tests/oracle/test_many_types.py",
+        "tests/theory/test_rheonomic_samples.py",
+    ),
+    "model/joints.py": (
+        "tests/unit/test_joints.py",
+        "tests/nasty/test_frames.py",
+        "tests/unit/test_conventions.py",
+        "tests/unit/test_tree.py",
+    ),
     "model/description.py": ("tests/unit/test_places.py", *_READING),
     "model/places.py": ("tests/unit/test_places.py", *_READING),
     "model/quantities.py": ("tests/unit/test_quantities.py", *_READING, "tests/unit/test_loaded_objects.py"),
