@@ -99,48 +99,77 @@ class Configuration:
         """The position (..., nq) after dt s with constant v (..., nv)."""
         at = np.asarray(q, dtype=np.float64)
         step: Array = np.asarray(v, dtype=np.float64) * np.asarray(dt, dtype=np.float64)
-        if self.flat:
-            return np.asarray(at + step)
-        return self._joined(lambda joint, q, step: joint.integrate(q, step, NUMBERS), at, step)
+        return self._each("qv->q", at, step, np.add, lambda joint, q, step: joint.integrate(q, step, NUMBERS))
 
     def difference(self, q: ArrayLike, to: ArrayLike) -> Array:
         """The v (..., nv) that moves q to `to` in 1 s."""
-        q, to = np.asarray(q, dtype=np.float64), np.asarray(to, dtype=np.float64)
-        if self.flat:
-            return np.asarray(to - q)
-        lead = np.broadcast_shapes(q.shape[:-1], to.shape[:-1])
-        found = []
-        for joint, part in zip(self.joints, self.q_slices, strict=True):
-            found += joint.difference(_entries(q, part, lead), _entries(to, part, lead), NUMBERS)
-        return _stacked(found, lead)
+        here, there = np.asarray(q, dtype=np.float64), np.asarray(to, dtype=np.float64)
+        return self._each(
+            "qq->v", here, there, lambda q, to: to - q, lambda joint, q, to: joint.difference(q, to, NUMBERS)
+        )
 
     def rate(self, q: Array, v: Array) -> Array:
         """q-dot, (..., nq)."""
-        if self.flat:
-            return v
-        return self._joined(lambda joint, q, v: joint.rate(q, v, NUMBERS), q, v)
+        return self._each("qv->q", q, v, _second, lambda joint, q, v: joint.rate(q, v, NUMBERS))
 
     def normalised(self, q: Array) -> Array:
         """The same positions, quaternions of unit length."""
-        if self.flat:
-            return q
-        return self._joined(lambda joint, q, _: joint.normalised(q, NUMBERS), q, np.zeros(self.nv))
+        return self._each("qq->q", q, q, _second, lambda joint, q, _: joint.normalised(q, NUMBERS))
 
     def momentum_on_parent(self, q: Array, p: Array) -> Array:
         """(..., nv), `Joint.momentum_on_parent` of each joint."""
-        return self._joined(lambda joint, q, p: joint.momentum_on_parent(q, p, NUMBERS), q, p)
+        return self._each("qv->v", q, p, _second, lambda joint, q, p: joint.momentum_on_parent(q, p, NUMBERS))
 
     def momentum_on_body(self, q: Array, p: Array) -> Array:
         """(..., nv), `Joint.momentum_on_body` of each joint."""
-        return self._joined(lambda joint, q, p: joint.momentum_on_body(q, p, NUMBERS), q, p)
+        return self._each("qv->v", q, p, _second, lambda joint, q, p: joint.momentum_on_body(q, p, NUMBERS))
 
     def turning(self, v: Array, p: Array) -> Array:
         """(..., nv), v x* p of each joint."""
-        lead = np.broadcast_shapes(v.shape[:-1], p.shape[:-1])
-        found = []
-        for joint, part in zip(self.joints, self.v_slices, strict=True):
-            found += joint.turning(_entries(v, part, lead), _entries(p, part, lead))
-        return _stacked(found, lead)
+        return self._each("vv->v", v, p, lambda v, p: 0.0 * p, lambda joint, v, p: joint.turning(v, p))
+
+    def _each(
+        self,
+        places: str,
+        x: Array,
+        y: Array,
+        single: Callable[[Array, Array], Array],
+        several: Callable[[Joint, list[Array], list[Array]], list[Array]],
+    ) -> Array:
+        """A function of two arrays, joint by joint.
+
+        Args:
+            places: Whether x, y and the result have the entries of q or of v, such as "qv->q".
+            x: Its first argument.
+            y: Its second.
+            single: What it is for joints with one entry, all of them at once.
+            several: What it is for any other, entry by entry.
+        """
+        if self.flat:
+            return np.asarray(single(x, y))
+        of_x, of_y, of_result = places[0], places[1], places[-1]
+        lead = np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
+        found = np.empty((*lead, self.nq if of_result == "q" else self.nv))
+        at, joints = self._entries
+        found[..., at[of_result]] = single(x[..., at[of_x]], y[..., at[of_y]])
+        for joint, part in joints:
+            entries = several(joint, _entries(x, part[of_x]), _entries(y, part[of_y]))
+            for k, entry in enumerate(entries, start=part[of_result].start):
+                found[..., k] = entry
+        return found
+
+    @cached_property
+    def _entries(self) -> tuple[dict[str, list[int]], list[tuple[Joint, dict[str, slice]]]]:
+        """Where joints with one entry stand in q and in v, and where each of the others does."""
+        at: dict[str, list[int]] = {"q": [], "v": []}
+        others: list[tuple[Joint, dict[str, slice]]] = []
+        for joint, in_q, in_v in zip(self.joints, self.q_slices, self.v_slices, strict=True):
+            if joint.nv == 1:
+                at["q"].append(in_q.start)
+                at["v"].append(in_v.start)
+            else:
+                others.append((joint, {"q": in_q, "v": in_v}))
+        return at, others
 
     def finite(self, q: Array, v: Array) -> NDArray[np.bool_]:
         """(..., nv): whether the state of the joint that each entry of v belongs to is finite."""
@@ -189,13 +218,6 @@ class Configuration:
         )
         return np.concatenate([np.zeros(0), *parts])
 
-    def _joined(self, of_joint: Callable[[Joint, list[Array], list[Array]], list[Array]], q: Array, v: Array) -> Array:
-        lead = np.broadcast_shapes(q.shape[:-1], v.shape[:-1])
-        found: list[Array] = []
-        for joint, in_q, in_v in zip(self.joints, self.q_slices, self.v_slices, strict=True):
-            found += of_joint(joint, _entries(q, in_q, lead), _entries(v, in_v, lead))
-        return _stacked(found, lead)
-
 
 def _slices(sizes: Iterable[int]) -> tuple[slice, ...]:
     ends = tuple(accumulate(sizes))
@@ -208,10 +230,9 @@ def _entry_names(names: Sequence[str], parts: Sequence[tuple[str, ...]]) -> tupl
     )
 
 
-def _entries(x: Array, part: slice, lead: tuple[int, ...]) -> list[Array]:
-    spread = np.broadcast_to(x, (*lead, x.shape[-1]))
-    return [spread[..., k] for k in range(part.start, part.stop)]
+def _entries(x: Array, part: slice) -> list[Array]:
+    return [x[..., k] for k in range(part.start, part.stop)]
 
 
-def _stacked(entries: Sequence[Array], lead: tuple[int, ...]) -> Array:
-    return np.stack(entries, axis=-1) if entries else np.zeros((*lead, 0))
+def _second(_: Array, y: Array) -> Array:
+    return y
