@@ -92,9 +92,19 @@ def midpoint_step(
             rounding = _rounding(on_parents, q_mid, p_mid, (v_next, p_dot_next), q_size, p_size)
             found = found | (stalled & (change <= _SPREAD * rounding))
         if found.all():
-            return _moved(at, q, pi, v, p_dot, dt)
+            return _arrived(at, q, pi, v, p_dot, dt)
         last, least = change, np.minimum(least, change)
-    return None if np.isfinite(v).all() and np.isfinite(p_dot).all() else _moved(at, q, pi, v, p_dot, dt)
+    return None if np.isfinite(v).all() and np.isfinite(p_dot).all() else _arrived(at, q, pi, v, p_dot, dt)
+
+
+def _arrived(at: Configuration, q: Array, pi: Array, v: Array, rate: Array, dt: float) -> tuple[Array, Array]:
+    """The state at a step's end. Its p is that from which the next step finds the same pi again: what the way back and
+    forth rounds would add up over many steps, always to the same side while a body turns slowly.
+    """
+    moved, p = _moved(at, q, pi, v, rate, dt)
+    if not at.flat:
+        p = p + at.momentum_on_body(moved, pi + dt * rate - at.momentum_on_parent(moved, p))
+    return moved, p
 
 
 def _flow_on_parents(flow: Flow, at: Configuration, q: Array, p: Array) -> tuple[Array, Array]:
