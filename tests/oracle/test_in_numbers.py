@@ -9,6 +9,8 @@ import importlib
 
 import pytest
 
+from dyn_service.sim import midpoint
+from tests.oracle import many_in_numbers
 from tests.oracle.in_numbers import Numbers, difference
 
 MODULES = (
@@ -24,11 +26,13 @@ MODULES = (
     "sweeps",
 )
 MADE = {name: importlib.import_module(f"dyn_service.dynamics.{name}") for name in MODULES}
+MADE["midpoint"] = midpoint
 CASES = {
     f"{name}, {'moving bodies' if welded else 'all links'}": case
     for welded in (False, True)
     for name, case in Numbers(MADE, welded=welded).cases().items()
 }
+CASES |= {f"{name}, joints of every type": case for name, case in many_in_numbers.cases(MADE).items()}
 
 BOUND = 1e-10
 """Of the largest entry: both sides' rounding, 1e-13 here, where the mass matrix has a condition number of 1e3."""
