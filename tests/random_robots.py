@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 TYPES = ("revolute", "revolute", "continuous", "prismatic")
-MANY_TYPES = ("revolute", "continuous", "prismatic", "planar", "spherical", "floating")
+MANY_TYPES = ("revolute", "continuous", "prismatic", "planar", "spherical", "floating", "screw")
 """Those with several ways to move too."""
 
 
@@ -71,6 +71,8 @@ def _link(name: str, rng: np.random.Generator, *, massless: bool) -> str:
 def _joint(k: int, kind: str, parent: int, rng: np.random.Generator) -> str:
     axis = rng.normal(size=3) * rng.uniform(0.5, 2.0)
     limit = "" if kind not in ("revolute", "prismatic") else '<limit lower="-3" upper="3" effort="100" velocity="10"/>'
+    if kind == "screw":
+        limit = f'<drake:screw_thread_pitch value="{rng.uniform(-1.0, 1.0)!r}"/>'
     movable = "" if kind == "fixed" else f'<axis xyz="{_numbers(axis)}"/>{limit}'
     return (
         f'  <joint name="joint_{k}" type="{kind}"><parent link="link_{parent}"/><child link="link_{k}"/>'

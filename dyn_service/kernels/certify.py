@@ -33,7 +33,6 @@ from dyn_service.kernels import frames
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.signature import Operand, Signature
-from dyn_service.model.joints import NUMBERS
 from dyn_service.model.tree import Tree
 from dyn_service.queries import DEFAULT_GRAVITY
 
@@ -100,8 +99,10 @@ def _placed(tree: Tree) -> tuple[Array, Array]:
     # The offset of each shift that brings a body back to its parent's origin; quaternions at right angles are whole.
     drawn_in = np.zeros(at.nq)
     for i in tree.movable:
-        for x, direction in tree.inboard[i].translation(range(tree.in_q[i].start, tree.in_q[i].stop), NUMBERS):
-            drawn_in[x] = -(tree.rotation[i] @ direction) @ tree.origin[i]
+        joint = tree.inboard[i]
+        for k in np.flatnonzero(joint.shifts):
+            direction = joint.pose(joint.neutral + np.eye(joint.nq)[k])[1]
+            drawn_in[tree.in_q[i].start + k] = -(tree.rotation[i] @ direction) @ tree.origin[i]
     for row in np.flatnonzero(np.array(POSITIONS) == 0.0):
         turns = rng.integers(-1, 3, at.nq)
         positions[row] = np.where(at.angles, turns * (np.pi / 2), np.where(at.shifts, drawn_in, turns))

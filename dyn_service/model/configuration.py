@@ -38,7 +38,7 @@ class Configuration:
             KeyError: There is no such type.
         """
         along_z = np.array([0.0, 0.0, 1.0])
-        return cls(tuple(names), tuple(JOINT_TYPES[kind](along_z) for kind in types))
+        return cls(tuple(names), tuple(JOINT_TYPES[kind](along_z, 0.0) for kind in types))
 
     @cached_property
     def nq(self) -> int:

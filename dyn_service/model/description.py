@@ -90,11 +90,12 @@ class Joint:
     friction: float = 0.0
     mimic: Mimic | None = None
     line: int = 0
+    pitch: float = 0.0
 
     @cached_property
     def moves(self) -> joints.Joint:
         """How it lets its child move."""
-        return joints.JOINT_TYPES[self.type](self.axis)
+        return joints.JOINT_TYPES[self.type](self.axis, self.pitch)
 
 
 @dataclass(frozen=True)

@@ -103,14 +103,19 @@ class Joint:
 
     @property
     def shifts(self) -> tuple[bool, ...]:
-        """Which of the positions are lengths, in m: those that move the body's origin."""
-        moving = {k for k, _ in self.translation(range(self.nq), NUMBERS)}
-        return tuple(k in moving for k in range(self.nq))
+        """Which of the positions are lengths, in m: neither angles nor parts of a quaternion."""
+        inner = range(self.quaternion.start, self.quaternion.stop)
+        return tuple(not angle and k not in inner for k, angle in enumerate(self.angles))
 
     @property
     def quaternion(self) -> slice:
         """Where among its positions a quaternion stands; empty where there is none."""
         return slice(0, 0)
+
+    @property
+    def threaded(self) -> bool:
+        """Whether it takes a pitch."""
+        return False
 
     @property
     def ranged(self) -> bool:
@@ -309,6 +314,46 @@ class Prismatic(_Axial):
 
     def unfelt(self, body: BodyInertia) -> BodyInertia | None:
         return BodyInertia(0 * body.mass, 0 * body.moment, body.about_origin)
+
+
+@dataclass(frozen=True, eq=False)
+class Screw(_Axial):
+    """Turns about its axis and moves along it with each turn. pitch: m per turn, positive of a right-handed thread."""
+
+    pitch: float
+
+    type: ClassVar[str] = "screw"
+    positions: ClassVar[tuple[str, ...]] = ("angle",)
+    velocities: ClassVar[tuple[str, ...]] = ("rate",)
+    angles: ClassVar[tuple[bool, ...]] = (True,)
+
+    @property
+    def threaded(self) -> bool:
+        return True
+
+    @property
+    def lead(self) -> float:
+        """m per rad."""
+        return self.pitch / (2.0 * math.pi)
+
+    @property
+    def numbers(self) -> tuple[Array, ...]:
+        return (self.axis, np.array([self.pitch]))
+
+    @property
+    def subspace(self) -> Array:
+        return np.concatenate([self.axis, self.lead * self.axis])[:, None]
+
+    def rotation(self, q: Scalars, m: Arithmetic) -> Terms:
+        return _turned_about(self.axis, m.cos(q[0]), m.sin(q[0]))
+
+    def translation(self, q: Scalars, m: Arithmetic) -> Terms:
+        return ((self.lead * q[0], self.axis),)
+
+    def unfelt(self, body: BodyInertia) -> BodyInertia | None:
+        # A mass on the axis moves along it; the inertia of a rod across, without mass, looks the same from everywhere.
+        across = min(body.about_origin[0, 0], body.about_origin[1, 1])
+        return BodyInertia(0 * body.mass, 0 * body.moment, np.diag([across, across, 0]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -607,13 +652,18 @@ def _series(x: Scalar, coefficients: Sequence[float]) -> Scalar:
     return found
 
 
-JOINT_TYPES: Mapping[str, Callable[[Array], Joint]] = {
-    "fixed": lambda axis: FIXED,
-    "revolute": Revolute,
-    "continuous": Continuous,
-    "prismatic": Prismatic,
-    "planar": Planar,
-    "spherical": lambda axis: Spherical(),
-    "floating": lambda axis: Floating(),
+JOINT_TYPES: Mapping[str, Callable[[Array, float], Joint]] = {
+    "fixed": lambda axis, pitch: FIXED,
+    "revolute": lambda axis, pitch: Revolute(axis),
+    "continuous": lambda axis, pitch: Continuous(axis),
+    "prismatic": lambda axis, pitch: Prismatic(axis),
+    "screw": Screw,
+    "planar": lambda axis, pitch: Planar(axis),
+    "spherical": lambda axis, pitch: Spherical(),
+    "ball": lambda axis, pitch: Spherical(),
+    "floating": lambda axis, pitch: Floating(),
 }
-"""How a joint is made from its axis, by its type in URDF; `spherical` is not URDF's, and read all the same."""
+"""How a joint is made, by its type, from its axis and its pitch in m per turn, which those take that have one.
+
+URDF has neither spherical joints, which Drake calls ball, nor screws; both are read all the same.
+"""

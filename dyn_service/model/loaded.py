@@ -94,6 +94,8 @@ def _joint(joint: object, label: str, notes: list[Note]) -> Joint:
     declared = getattr(joint, "joint_type", None)
     kind = quantities.joint_type(_get(joint, "type", place) if declared is None else declared, place)
     moves = quantities.movement(kind)
+    if moves.threaded:
+        raise place.fault(f"the type is '{kind}', whose pitch loaded objects do not have: give the file or its text")
     parent, child = _name(joint, "parent", place.inside("parent")), _name(joint, "child", place.inside("child"))
     xyz, rotation = _pose(joint, quantities.NO_JOINT_ORIGIN, place, notes)
     axis = _axis(joint, place, notes, moves=moves.nv > 0)

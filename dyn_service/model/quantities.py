@@ -145,8 +145,8 @@ def joint_type(kind: Any, place: Place) -> JointType:
 
 
 def movement(kind: JointType) -> Joint:
-    """How joints of a type move, but for their axis."""
-    return JOINT_TYPES[kind](np.array(X_AXIS))
+    """How joints of a type move, but for their axis and pitch."""
+    return JOINT_TYPES[kind](np.array(X_AXIS), 0.0)
 
 
 def unit_axis(values: Vector, place: Place, notes: list[Note]) -> Vector:

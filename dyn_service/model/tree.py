@@ -345,7 +345,7 @@ def _root_joint(kind: RootType, link: str) -> DescribedJoint | None:
 
 
 def _inboard(joint: DescribedJoint | None) -> Joint:
-    return FIXED if joint is None else JOINT_TYPES[joint.type](snapped(joint.axis))
+    return FIXED if joint is None else JOINT_TYPES[joint.type](snapped(joint.axis), joint.pitch)
 
 
 def _inertia(link: Link) -> BodyInertia:

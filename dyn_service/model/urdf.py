@@ -28,6 +28,12 @@ from dyn_service.model.places import Place, counted, named, quoted, shown_path, 
 from dyn_service.model.structure import assemble
 from dyn_service.model.unread import GEOMETRY, Unread
 
+JOINTS = ("joint", "drake:joint")
+"""Drake writes joints of types that URDF has not under a tag of its own."""
+
+PITCH = "drake:screw_thread_pitch"
+"""Where it writes the pitch of a screw."""
+
 TEXT = "<text>"
 """Stands for the file's name where a robot came as text."""
 
@@ -115,9 +121,9 @@ class _Reader:
     def _robot(self, root: Element, comments: Iterable[Comment]) -> Description:
         place = Place(self._file, "robot", root.line)
         _refuse_other_formats(root, place)
-        self._unread.keep(root, ("link", "joint", *GEOMETRY), ("name", "version"))
+        self._unread.keep(root, ("link", *JOINTS, *GEOMETRY), ("name", "version"))
         of_robot = self._unread.suspects
-        links, joints = root.all("link"), root.all("joint")
+        links, joints = root.all("link"), [joint for tag in JOINTS for joint in root.all(tag)]
         if len(links) > self._limits.links:
             message = (
                 f"{self._file}: the robot has {len(links)} links, more than the {self._limits.links} that are read"
@@ -167,7 +173,7 @@ class _Reader:
     def _joint(self, element: Element) -> Joint:
         self._unread.suspects = []
         self._unread.keep(
-            element, ("parent", "child", "origin", "axis", "limit", "dynamics", "mimic"), ("name", "type")
+            element, ("parent", "child", "origin", "axis", "limit", "dynamics", "mimic", PITCH), ("name", "type")
         )
         name = self._name(element, Place(self._file, "joint", element.line))
         place = Place(self._file, named("joint", name), element.line)
@@ -181,7 +187,16 @@ class _Reader:
         damping, friction = self._dynamics(element, place)
         self._notes += quantities.passive_note(moves, damping, friction, place)
         mimic = self._mimic(element, place)
-        return Joint(name, kind, parent, child, xyz, rotation, axis, limit, damping, friction, mimic, element.line)
+        pitch = self._pitch(element, place) if moves.threaded else 0.0
+        line = element.line
+        return Joint(name, kind, parent, child, xyz, rotation, axis, limit, damping, friction, mimic, line, pitch)
+
+    def _pitch(self, joint: Element, place: Place) -> float:
+        element = self._one(joint, PITCH, place)
+        if element is None:
+            raise place.fault(f"there is no <{PITCH}> element, expected one: the thread's pitch in m per turn")
+        self._unread.keep(element, (), ("value",))
+        return self._number(element, "value", place.inside(PITCH, element.line))
 
     def _end(self, joint: Element, tag: str, place: Place) -> str:
         element = self._one(joint, tag, place)
@@ -299,7 +314,7 @@ class _Reader:
         found = parent.all(tag)
         if len(found) > 1:
             again = Place(self._file, place.element, found[1].line)
-            if parent.tag != "joint" or any(_says(one) != _says(found[0]) for one in found[1:]):
+            if parent.tag not in JOINTS or any(_says(one) != _says(found[0]) for one in found[1:]):
                 raise again.fault(
                     f"there are {len(found)} <{tag}> elements, the first on line {found[0].line}, expected one"
                 )

@@ -81,6 +81,8 @@ def _model(joint: object) -> object:
     kind = joint.type
     if kind in ("revolute", "continuous"):
         return pin.JointModelRevoluteUnaligned(joint.axis)
+    if kind == "screw":
+        return pin.JointModelHelicalUnaligned(joint.axis, joint.lead)
     if kind == "prismatic":
         return pin.JointModelPrismaticUnaligned(joint.axis)
     return {"planar": pin.JointModelPlanar, "spherical": pin.JointModelSpherical, "floating": pin.JointModelFreeFlyer}[

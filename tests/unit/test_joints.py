@@ -11,13 +11,13 @@ from dyn_service.model.joints import JOINT_TYPES, NUMBERS, Joint
 from dyn_service.robot import Robot
 from tests.conftest import URDF
 
-TYPES = [kind for kind in JOINT_TYPES if kind != "fixed"]
+TYPES = [kind for kind in JOINT_TYPES if kind not in ("fixed", "ball")]
 AXES = [(0.0, 0.0, 1.0), (0.0, 0.0, -1.0), (1.0, 0.0, 0.0), (0.48, -0.6, 0.64)]
 UNLIMITED = np.full(7, np.inf)
 
 
 def made(kind: str, axis: tuple[float, ...] = AXES[3]) -> Joint:
-    return JOINT_TYPES[kind](np.array(axis))
+    return JOINT_TYPES[kind](np.array(axis), 0.3)
 
 
 def drawn(joint: Joint, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -105,6 +105,28 @@ def test_quaternions(kind: str) -> None:
     np.testing.assert_allclose(joint.difference(q, other, NUMBERS), np.zeros(joint.nv), atol=1e-15)
     moved = np.array(joint.integrate(longer, v, NUMBERS))
     assert abs(np.linalg.norm(moved[joint.quaternion]) - 1.0) < 1e-15
+
+
+SCREW = """<robot name="press"><link name="frame"/>
+  <link name="ram"><inertial><mass value="2"/>
+    <inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <drake:joint name="spindle" type="screw"><parent link="frame"/><child link="ram"/>
+    <axis xyz="0 0 1"/>{pitch}</drake:joint>
+</robot>"""
+
+
+def test_a_screw_is_read_as_drake_writes_it() -> None:
+    robot = Robot.from_urdf(SCREW.format(pitch='<drake:screw_thread_pitch value="0.005"/>'))
+    lead = 0.005 / (2 * np.pi)
+    assert robot.link_poses([2 * np.pi]).position[1] == pytest.approx([0, 0, 0.005], abs=1e-15)
+    assert robot.mass_matrix([0.3])[0, 0] == pytest.approx(0.1 + 2 * lead**2, rel=1e-14)
+    assert robot.gravity_forces([0.3])[0] == pytest.approx(2 * 9.81 * lead, rel=1e-14)
+    assert robot.constraint_bases().directions.tolist() == [5.0]
+    basis = robot.constraint_bases().basis[0, :, :5]
+    np.testing.assert_allclose(basis.T @ basis, np.eye(5), atol=1e-15)
+    assert np.abs(basis.T @ [0, 0, 1, 0, 0, lead]).max() < 1e-15
+    with pytest.raises(UrdfError, match="there is no <drake:screw_thread_pitch> element, expected one"):
+        Robot.from_urdf(SCREW.format(pitch=""))
 
 
 def test_entries_have_names() -> None:
