@@ -247,7 +247,8 @@ FAULTS: list[tuple[str, dict[str, Any], str, str]] = [
     ("name blank", {"link_name": " "}, "link", "the name is ' ', expected one that is not blank"),
     ("duplicate link", {"link_name": "a"}, "link 'a'", "a link of this name is already defined, expected unique names"),
     ("unknown type", {"joint_joint_type": "hinge"}, "joint 'j'",
-     "the type 'hinge' is unknown, expected fixed, revolute, continuous, prismatic, planar, spherical or floating"),
+     "the type 'hinge' is unknown, expected fixed, revolute, continuous, prismatic, screw, planar, spherical, ball or "
+     "floating"),
     ("damping as a word", {"joint_dynamics": SimpleNamespace(damping="nan", friction=None)}, "joint 'j' dynamics",
      "attribute 'damping': expected a plain decimal number, found 'nan'"),
     ("mimic of itself", {"joint_mimic": SimpleNamespace(joint="j", multiplier=None, offset=None)}, "joint 'j' mimic",

@@ -62,7 +62,7 @@ MIMICS_IN_A_LOOP = robot(
     '<joint name="k" type="revolute"><parent link="b"/><child link="c"/><mimic joint="j"/></joint>'
 )
 
-TYPES = "fixed, revolute, continuous, prismatic, planar, spherical or floating"
+TYPES = "fixed, revolute, continuous, prismatic, screw, planar, spherical, ball or floating"
 
 # fmt: off
 # name; source; line, element, cause: the error's text is `<text>:line: element: cause`

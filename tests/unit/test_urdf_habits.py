@@ -22,7 +22,7 @@ LINKS = f'<link name="base"/>\n<link name="arm">{INERTIAL}</link>'
 ENDS = '<parent link="base"/><child link="arm"/>'
 STOPS = '<limit lower="-1" upper="1" effort="5" velocity="6"/>'
 AXIS = '<axis xyz="0 0 1"/>'
-TYPES = "fixed, revolute, continuous, prismatic, planar, spherical or floating"
+TYPES = "fixed, revolute, continuous, prismatic, screw, planar, spherical, ball or floating"
 
 
 def robot(body: str, attributes: str = 'name="r"') -> str:
