@@ -274,8 +274,6 @@ REFUSED: list[tuple[str, str, str]] = [
      "<text>:5: malformed XML: not well-formed (invalid token), column 10; <robot> of line 1 is still open"),
     ("ampersand", around('<link name="a & b"/>'),
      "<text>:5: malformed XML: not well-formed (invalid token), column 16; <robot> of line 1 is still open"),
-    ("ball joint by another name", joint("", "ball"),
-     f"<text>:4: joint 'j': the type 'ball' is unknown, expected {TYPES}"),
     ("turning joint by another name", joint("", "rotational"),
      f"<text>:4: joint 'j': the type 'rotational' is unknown, expected {TYPES}"),
     ("blank before the type", joint("", " fixed"),
