@@ -37,7 +37,7 @@ class Registry:
         return [name for home, name in self._entries if home == package]
 
     def module(self, package: str, name: str) -> str:
-        """The module that runs as the node: the one that declares it, or `PACKAGE.nodes.NAME` if it is not registered."""
+        """The module that runs as the node: the one that declares it, or `PACKAGE.nodes.NAME` if none is registered."""
         entry = self._entries.get((package, name))
         return f"{package}.nodes.{name}" if entry is None else entry.module
 
@@ -75,7 +75,7 @@ def clash(kinds: Iterable[tuple[str, Kind]], taken: Iterable[str]) -> str | None
         for panel in kind.panels:
             owner = owners.setdefault(panel.section, name)
             if owner != name:
-                return f"section {panel.section!r} of the report is that of {owner}, {name} has one of that name too"
+                return f"section {panel.section!r} of the report is that of {owner}: {name} cannot have it too"
     return None
 
 
