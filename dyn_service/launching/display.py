@@ -12,7 +12,7 @@ from rich.table import Table
 
 from dyn_service.launching.plan import ProcessPlan
 from dyn_service.launching.process import ManagedProcess, State
-from dyn_service.nodes.kinds import rate
+from dyn_service.nodes.kinds import Column, Stats, rate
 
 if TYPE_CHECKING:
     from dyn_service.launching.supervisor import Supervisor
@@ -80,9 +80,16 @@ def _cells(process: ManagedProcess, supervisor: Supervisor) -> dict[str, str]:
     node = supervisor.board.nodes.get(process.plan.name)
     kind = supervisor.plan.registry.kind_of(process.plan.kind, node)
     stats = node.stats if node is not None else {}
-    cells = {column.label: column.text(stats) for column in (kind.columns if kind is not None else (rate(),))}
+    cells = {column.label: _text(column, stats) for column in (kind.columns if kind is not None else (rate(),))}
     notes = cells.pop("notes", "")
     return {**cells, "notes": notes, "restarts": str(process.restarts) if process.restarts else ""}
+
+
+def _text(column: Column, stats: Stats) -> str:
+    try:
+        return column.text(stats)
+    except Exception:  # noqa: BLE001  a column, of whatever package, shall not stop the display
+        return "?"
 
 
 def _table(title: str, supervisor: Supervisor) -> Table:

@@ -68,7 +68,7 @@ def rate(name: str = "rate_hz") -> Column:
 
     def text(stats: Stats) -> str:
         value = number(stats, name)
-        return "" if value is None else f"{value:.0f} Hz"
+        return f"{value:.0f} Hz" if value else ""
 
     return Column("rate", text)
 
