@@ -12,9 +12,9 @@ from rich.table import Table
 
 from dyn_service.launching.plan import ProcessPlan
 from dyn_service.launching.process import ManagedProcess, State
+from dyn_service.nodes.kinds import Column, Stats, rate
 
 if TYPE_CHECKING:
-    from dyn_service.launching.board import NodeBoard
     from dyn_service.launching.supervisor import Supervisor
 
 PLAIN_PERIOD_S = 5.0
@@ -69,42 +69,27 @@ def plain_line(supervisor: Supervisor) -> str:
     """The state of the launch in one line."""
     parts = [f"{supervisor.running_s:.0f} s"]
     for process in supervisor.processes:
-        cells = _cells(process, supervisor.board.nodes.get(process.plan.name))
-        labelled = zip(_COLUMNS, cells, strict=True)
-        shown = [text if label == "notes" else f"{label} {text}" for label, text in labelled if text]
+        cells = _cells(process, supervisor).items()
+        shown = [text if label == "notes" else f"{label} {text}" for label, text in cells if text]
         parts.append(f"{process.plan.name} {process.state.value}{', ' if shown else ''}{', '.join(shown)}")
     return " | ".join(parts)
 
 
-_COLUMNS = ("rate", "round trip p50/p99", "missed", "lost", "error rms/max", "notes", "restarts")
-
-
-def _cells(process: ManagedProcess, node: NodeBoard | None) -> tuple[str, ...]:
+def _cells(process: ManagedProcess, supervisor: Supervisor) -> dict[str, str]:
+    """The cells of a process by the labels of their columns."""
+    node = supervisor.board.nodes.get(process.plan.name)
+    kind = supervisor.plan.registry.kind_of(process.plan.kind, node)
     stats = node.stats if node is not None else {}
+    cells = {column.label: _text(column, stats) for column in (kind.columns if kind is not None else (rate(),))}
+    notes = cells.pop("notes", "")
+    return {**cells, "notes": notes, "restarts": str(process.restarts) if process.restarts else ""}
 
-    def number(name: str) -> float | None:
-        value = stats.get(name)
-        return float(value) if isinstance(value, int | float) else None
 
-    rate = number("rate_hz") or number("step_rate_hz")
-    p50, p99 = number("round_trip_p50_us"), number("round_trip_p99_us")
-    rms, worst = number("error_rms"), number("error_max")
-    missed, lost = number("deadline_misses"), number("lost")
-    notes = []
-    for name, label in (("overruns", "overruns"), ("slipped", "slipped"), ("stale_events", "stale")):
-        if number(name):
-            notes.append(f"{stats[name]} {label}")
-    if stats.get("mode") not in (None, "active"):
-        notes.append(str(stats["mode"]))
-    return (
-        "" if rate is None else f"{rate:.0f} Hz",
-        "" if p50 is None or p99 is None else f"{p50:.0f}/{p99:.0f} us",
-        "" if missed is None else f"{missed:.0f}",
-        "" if lost is None else f"{lost:.0f}",
-        "" if rms is None or worst is None else f"{rms:.1e}/{worst:.1e}",
-        " ".join(notes),
-        str(process.restarts) if process.restarts else "",
-    )
+def _text(column: Column, stats: Stats) -> str:
+    try:
+        return column.text(stats)
+    except Exception:  # noqa: BLE001  a column, of whatever package, shall not stop the display
+        return "?"
 
 
 def _table(title: str, supervisor: Supervisor) -> Table:
@@ -112,14 +97,17 @@ def _table(title: str, supervisor: Supervisor) -> Table:
     table.add_column("node")
     table.add_column("state")
     table.add_column("pid", justify="right")
-    for label in _COLUMNS:
+    rows = [_cells(process, supervisor) for process in supervisor.processes]
+    labels = [label for row in rows for label in row if label not in ("notes", "restarts")]
+    columns = list(dict.fromkeys([*labels, "notes", "restarts"]))
+    for label in columns:
         table.add_column(label, justify="right")
-    for process in supervisor.processes:
+    for process, cells in zip(supervisor.processes, rows, strict=True):
         colour = _COLOURS.get(process.state, "white")
         table.add_row(
             escape(process.plan.name),
             f"[{colour}]{process.state.value}[/]",
             "" if process.pid is None else str(process.pid),
-            *(escape(cell) for cell in _cells(process, supervisor.board.nodes.get(process.plan.name))),
+            *(escape(cells.get(label, "")) for label in columns),
         )
     return table

@@ -1,7 +1,7 @@
 """From a launch file and arguments to the processes to start: substitutions, conditions, scopes, parameters.
 
 Nothing is started here; every fault of a launch file or of a parameter file shows before the first process runs. The
-parameters of this package's own nodes are held against their types here, those of other packages by the nodes.
+parameters of registered nodes (`nodes/registry.py`) are held against their types here, those of others by the nodes.
 """
 
 from __future__ import annotations
@@ -33,16 +33,14 @@ from dyn_service.nodes.configuration import (
     suggestion,
 )
 from dyn_service.nodes.parameters import Parameters
-from dyn_service.nodes.settings import ControllerParameters, PlantParameters, ServerParameters
+from dyn_service.nodes.registry import PACKAGE, Kind, Registry, clash
 from dyn_service.suggestions import did_you_mean
 
-PACKAGE = "dyn_service"
-OWN_NODES: Mapping[str, type[msgspec.Struct]] = {
-    "server": ServerParameters,
-    "plant": PlantParameters,
-    "controller": ControllerParameters,
-}
 _MAX_INCLUDES = 16
+REPORT_KEYS = (
+    "schema", "created", "launch", "robot", "duration_s", "outcome", "processes", "versions",
+)  # fmt: skip
+"""What a report says of every launch: no node's panel may have such a name."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class ProcessPlan:
     """A process to start and how to keep it.
 
     name: unique in the launch. reports: whether it says by itself when it is ready. respawn_max_retries: -1 for no
-    limit. on_exit_shutdown: its end, with status 0 too, ends the launch.
+    limit. on_exit_shutdown: its end, with status 0 too, ends the launch. kind: what a registered node declares.
     """
 
     name: str
@@ -67,15 +65,17 @@ class ProcessPlan:
     sigterm_timeout_s: float = 5.0
     sigkill_timeout_s: float = 5.0
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    kind: Kind | None = None
 
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """The processes of a launch in the order of the file, and the arguments as they came out."""
+    """The processes of a launch in the order of the file, the arguments as they came out, and the nodes there are."""
 
     file: Path
     arguments: Mapping[str, str]
     processes: tuple[ProcessPlan, ...]
+    registry: Registry = field(default_factory=Registry)
 
 
 def make_plan(
@@ -107,7 +107,7 @@ def make_plan(
         )
     if not planner.processes:
         raise launch.document.fault("the launch starts no process", ("launch",))
-    return LaunchPlan(launch.path, planner.values, tuple(planner.processes))
+    return LaunchPlan(launch.path, planner.values, tuple(planner.processes), planner.registry)
 
 
 class _Planner:
@@ -120,6 +120,8 @@ class _Planner:
         self.declared: dict[str, schema.Arg] = {}
         self.values: dict[str, str] = {}
         self.processes: list[ProcessPlan] = []
+        self.registry = Registry()
+        self.kinds: dict[str, Kind] = {}
         self._names: set[str] = set()
         self._depth = 0
 
@@ -326,10 +328,7 @@ class _FilePlanner:
         for key, word in (("pkg", package), ("exec", executable)):
             if not word.isidentifier():
                 raise self.document.fault(f"{word!r} is not a name", (*place, key))
-        if package == PACKAGE and executable not in OWN_NODES:
-            raise self.document.fault(
-                f"package {PACKAGE!r} has no node {executable!r}{suggestion(executable, OWN_NODES)}", (*place, "exec")
-            )
+        kind = self._kind(package, executable, (*place, "exec"))
         name = executable if action.name is None else self.text(action.name, (*place, "name"))
         namespace = full_name(self.namespace, self.text(action.namespace, (*place, "namespace")))
         parameters = Parameters()
@@ -339,23 +338,39 @@ class _FilePlanner:
             ros += ["-r", f"{source}:={self.text(remap.to, (*place, 'remap', k, 'to'))}"]
         for k, parameter in enumerate(action.param):
             ros += self._parameter(parameter, (*place, "param", k), full_name(namespace, name), parameters)
-        if package == PACKAGE:
+        if kind is not None:
             with self._located((*place, "param")):
-                parameters.to(OWN_NODES[executable])
+                parameters.to(kind.parameters)
         plan = replace(
             self._process(action, place, full_name(namespace, name).lstrip("/")),
             command=(
                 *self._words(action.launch_prefix, (*place, "launch-prefix")),
                 sys.executable,
                 "-m",
-                f"{package}.nodes.{executable}",
+                self.planner.registry.module(package, executable),
                 *self._words(action.args, (*place, "args")),
                 *ros,
             ),
             reports=True,
             parameters=parameters.values,
+            kind=kind,
         )
         self.planner.add(plan)
+
+    def _kind(self, package: str, executable: str, place: Place) -> Kind | None:
+        registry, kinds = self.planner.registry, self.planner.kinds
+        with self._located(place):
+            kind = registry.find(package, executable)
+        if kind is None:
+            if package == PACKAGE:  # its nodes are all registered; other packages' nodes need not be
+                near = suggestion(executable, registry.names(package))
+                raise self.document.fault(f"package {package!r} has no node {executable!r}{near}", place)
+            return None
+        kinds[f"{package}/{executable}"] = kind
+        clashing = clash(kinds.items(), REPORT_KEYS)
+        if clashing is not None:
+            raise self.document.fault(clashing, place)
+        return kind
 
     def _parameter(self, parameter: schema.Parameter, place: Place, node: str, parameters: Parameters) -> list[str]:
         if (parameter.from_ is None) == (parameter.name is None):

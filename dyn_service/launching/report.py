@@ -2,10 +2,11 @@
 
     report.json        what ran, how it ended, what was measured; see docs/launch.md for every field
     recording.npz      the recordings as arrays, `<node>.<channel>` with `<node>.<channel>.columns`
-    tracking.png efforts.png loads.png round_trip.png
+    *.png              the plots of the nodes' panels
     logs/              what the processes wrote
 
-Every number in `report.json` comes from what the nodes sent; what JSON cannot say, an infinity, is null.
+What nodes have to show they declare themselves, as panels: see `nodes/kinds.py`. Every number in `report.json` comes
+from what the nodes sent; what JSON cannot say, an infinity, is null.
 """
 
 from __future__ import annotations
@@ -14,46 +15,75 @@ import importlib.metadata
 import json
 import math
 import platform
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from dyn_service import __version__
-from dyn_service.launching import plots
-from dyn_service.launching.analysis import Figures, figures_of
-from dyn_service.launching.board import Board
 from dyn_service.launching.plan import LaunchPlan
 from dyn_service.launching.supervisor import Outcome
+from dyn_service.nodes import drawing
+from dyn_service.nodes.board import Board, NodeBoard
+from dyn_service.nodes.kinds import Section
+from dyn_service.nodes.registry import Kind
 
 SCHEMA = "dyn_service.launch_report/1"
 _PACKAGES = ("numpy", "pyzmq", "msgpack", "msgspec", "casadi", "llvmlite", "matplotlib", "rich")
+_ROBOT = {"name": "robot", "fingerprint": "fingerprint", "joints": "joints"}
+"""Keys of the report's `robot`, and the facts that they are."""
 
 
 def write_report(folder: Path, plan: LaunchPlan, board: Board, outcome: Outcome) -> list[str]:
     """Writes the report into the folder; a few lines that sum it up."""
     folder.mkdir(parents=True, exist_ok=True)
-    figures = figures_of(board)
-    content = report_of(plan, board, outcome, figures)
+    sections, lines = sections_of(plan, board)
+    content = report_of(plan, board, outcome, sections)
     _write(folder / "report.json", json.dumps(finite(content), indent=2, allow_nan=False) + "\n")
     _write_recordings(folder / "recording.npz", board)
-    plots.write_plots(folder, figures, title=f"{content['robot']['name'] or plan.file.stem}")
-    return summary_lines(content)
+    return lines + _write_plots(folder, sections, str(content["robot"]["name"] or plan.file.stem))
 
 
-def report_of(plan: LaunchPlan, board: Board, outcome: Outcome, figures: Figures) -> dict[str, Any]:
+def sections_of(plan: LaunchPlan, board: Board) -> tuple[dict[str, Section], list[str]]:
+    """What the panels of all nodes show, by the sections' names, and the lines that sum it up.
+
+    The nodes that were started last, which ask the others, come first. Of several nodes of a kind the first is shown.
+    """
+    planned = {process.name: process.kind for process in plan.processes}
+    found: dict[int, tuple[Kind, NodeBoard]] = {}
+    for name, node in board.nodes.items():
+        kind = plan.registry.kind_of(planned.get(name), node)
+        if kind is not None:
+            found.setdefault(id(kind), (kind, node))
+    sections: dict[str, Section] = {}
+    lines: list[str] = []
+    for kind, node in reversed(found.values()):
+        for panel in kind.panels:
+            try:
+                section = panel.make(node, board)
+                if section is not None:
+                    json.dumps(finite(dict(section.content)))  # what JSON cannot say shows here
+            except Exception as error:  # noqa: BLE001  a panel, of whatever package, shall not cost the report
+                lines.append(_failed(panel.section, error))
+                continue
+            if section is not None:
+                sections[panel.section] = section
+                lines += section.lines
+    return sections, lines
+
+
+def report_of(plan: LaunchPlan, board: Board, outcome: Outcome, sections: Mapping[str, Section]) -> dict[str, Any]:
     """The report as a map."""
-    source = figures.plant or figures.controller
+    source = board.with_fact("joints") or board.with_fact("robot")
     return {
         "schema": SCHEMA,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "launch": {"file": plan.file.name, "arguments": dict(plan.arguments)},
-        "robot": {
-            "name": source.fact("robot") if source is not None else None,
-            "fingerprint": source.fact("fingerprint") if source is not None else None,
-            "joints": source.fact("joints") if source is not None else None,
-        },
+        "robot": {name: None if source is None else source.fact(key) for name, key in _ROBOT.items()},
         "duration_s": outcome.running_s,
         "outcome": {
             "exit_code": outcome.exit_code,
@@ -73,34 +103,9 @@ def report_of(plan: LaunchPlan, board: Board, outcome: Outcome, figures: Figures
             }
             for process in outcome.processes
         ],
-        **figures.summary,
+        **{name: dict(section.content) for name, section in sections.items()},
         "versions": versions(),
     }
-
-
-def summary_lines(content: dict[str, Any]) -> list[str]:
-    """The report in a few lines."""
-    lines = []
-    requests, tracking = content.get("requests"), content.get("tracking")
-    if requests is not None:
-        lines.append(
-            f"requests: {requests['sent']} sent, {requests['answered']} answered, {requests['lost']} lost, "
-            f"{requests['deadline_misses']} later than {1e3 * (requests['deadline_s'] or 0.0):g} ms"
-        )
-        trips = requests.get("computed_torque_us")
-        if trips and trips["count"]:
-            lines.append(
-                f"round trips: p50 {trips['p50']:.0f} us, p99 {trips['p99']:.0f} us, "
-                f"p99.9 {trips['p99_9']:.0f} us, max {trips['max']:.0f} us"
-            )
-    if tracking is not None and tracking["rms"] is not None:
-        worst = max(tracking["joints"], key=lambda joint: joint["max"])
-        share = 100.0 * tracking["share_under_command"]
-        lines.append(
-            f"tracking error: rms {tracking['rms']:.2e}, max {tracking['max']:.2e} ({worst['name']}, {worst['unit']}), "
-            f"under command {share:.1f} % of the time"
-        )
-    return lines
 
 
 def versions() -> dict[str, str]:
@@ -134,6 +139,30 @@ def _write_recordings(path: Path, board: Board) -> None:
             arrays[f"{key}.columns"] = np.array(recording.columns)
     if arrays:
         np.savez(path, **arrays)
+
+
+def _write_plots(folder: Path, sections: Mapping[str, Section], title: str) -> list[str]:
+    """Writes the plots; a line for each that cannot be drawn."""
+    lines: list[str] = []
+    owners: dict[str, str] = {}
+    with mpl.rc_context(drawing.STYLE):
+        for name, section in sections.items():
+            for stem, draw in section.plots.items():
+                owner = owners.setdefault(stem, name)
+                if owner != name:
+                    lines.append(f"panel {name!r} failed: {stem}.png is a plot of panel {owner!r}")
+                    continue
+                try:
+                    figure = draw(title)
+                    FigureCanvasAgg(figure)
+                    figure.savefig(folder / f"{stem}.png")
+                except Exception as error:  # noqa: BLE001  as above
+                    lines.append(_failed(name, error))
+    return lines
+
+
+def _failed(section: str, error: Exception) -> str:
+    return f"panel {section!r} failed: {type(error).__name__}: {error}"
 
 
 def _write(path: Path, text: str) -> None:

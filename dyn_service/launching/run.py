@@ -11,11 +11,11 @@ from typing import IO
 from rich.console import Console
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.launching.board import Board
 from dyn_service.launching.display import Display
 from dyn_service.launching.plan import LaunchPlan, ProcessPlan, make_plan
 from dyn_service.launching.schema import read_launch_file
 from dyn_service.launching.supervisor import Listener, Outcome, Runtime, Supervisor, private_runtime
+from dyn_service.nodes.board import Board
 
 
 def launch_file(

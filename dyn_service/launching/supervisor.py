@@ -4,9 +4,8 @@
     then, until the time is up, a signal comes, or a process fails for good: watch
     then, in reverse order: SIGINT, SIGTERM after a grace, SIGKILL
 
-"Ready" is said by the node itself once it does its work: the server answers `health`, the plant publishes, the
-controller has its first answer. An executable is ready when it runs. A launcher that is killed leaves nothing
-behind either: see `guard.py`.
+"Ready" is said by the node itself once it does its work. An executable is ready when it runs. A launcher that is
+killed leaves nothing behind either: see `guard.py`.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ import zmq.asyncio
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.launching import guard
-from dyn_service.launching.board import Board
 from dyn_service.launching.plan import LaunchPlan, ProcessPlan
 from dyn_service.launching.process import ENDED, Hooks, ManagedProcess, State, exit_text, launch_environment
 from dyn_service.nodes import telemetry
+from dyn_service.nodes.board import Board
 from dyn_service.nodes.telemetry import Ready
 
 READY_TIMEOUT_S = 120.0

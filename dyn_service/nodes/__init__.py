@@ -4,3 +4,10 @@
 
 A node takes ROS 2's node arguments, speaks over topics, and tells a launcher how it does, if there is one.
 """
+
+MODULES = {
+    "server": "dyn_service.nodes.server",
+    "plant": "dyn_service.nodes.plant",
+    "controller": "dyn_service.nodes.controller",
+}
+"""The nodes of this package; each module declares its node as `NODE`. Also entry points in pyproject.toml."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -26,11 +26,12 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from dyn_service.nodes import controller_report
 from dyn_service.nodes.computed_torque import ComputedTorque, Question, TrajectoryMaker
+from dyn_service.nodes.kinds import NodeKind
 from dyn_service.nodes.messages import JointCommand, JointState, decode_state, encode
 from dyn_service.nodes.pacing import precise_sleep
-from dyn_service.nodes.runtime import Node, run_node
-from dyn_service.nodes.settings import ControllerParameters
+from dyn_service.nodes.runtime import Node
 from dyn_service.nodes.telemetry import Recorder
 from dyn_service.nodes.trajectory import Bounds, MultiSineDesign, PointToPoint, design_multi_sine
 from dyn_service.queries import Array, RobotQueries
@@ -41,6 +42,54 @@ _PASSING = (DeadlineExceededError, UnavailableError, ResourceExhaustedError)
 """What a later request may not meet again."""
 TORQUE, LOADS = 0, 1
 """Kinds of requests in the recording."""
+
+
+class MultiSineParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Sines about a centre; see `trajectory.MultiSineDesign`. An empty centre is the middle of the limits."""
+
+    period_s: float = 6.0
+    harmonics: int = 3
+    range_fraction: float = 0.5
+    velocity_fraction: float = 0.5
+    max_amplitude: float = 0.6
+    ramp_s: float = 2.0
+    centre: list[float] = []
+
+
+class PointToPointParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Moves between waypoints (each rad | m per joint), in a circle."""
+
+    points: list[list[float]] = []
+    move_s: float = 2.0
+    dwell_s: float = 0.5
+
+
+class ControllerParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Parameters of the computed-torque controller.
+
+    endpoint: of the dynamics server. robot: its name there; empty where the server has one robot. rate_hz: commands
+    per second. natural_frequency: rad/s of the tracking error, with damping_ratio; one number or one per joint.
+    deadline_s: an answer after it counts as a deadline miss; 0 is one period. request_timeout_s: an answer after it
+    is lost. loads_rate_hz: how often joint loads are asked for; 0 is never. delay_compensation: whether state and
+    reference are taken at the middle of the time during which the command will act. trajectory: which motion.
+    """
+
+    endpoint: str = "tcp://127.0.0.1:5755"
+    robot: str = ""
+    rate_hz: float = 500.0
+    natural_frequency: float | list[float] = 30.0
+    damping_ratio: float = 1.0
+    deadline_s: float = 0.0
+    request_timeout_s: float = 0.25
+    connect_timeout_s: float = 30.0
+    loads_rate_hz: float = 25.0
+    delay_compensation: bool = True
+    trajectory: Literal["multi_sine", "point_to_point"] = "multi_sine"
+    multi_sine: MultiSineParameters = msgspec.field(default_factory=MultiSineParameters)
+    point_to_point: PointToPointParameters = msgspec.field(default_factory=PointToPointParameters)
+    joint_states: str = "joint_states"
+    joint_commands: str = "joint_commands"
+    record: bool = True
 
 
 class Asker:
@@ -297,5 +346,9 @@ class _Controller:
         self.node.telemetry.stats(values)
 
 
+NODE = NodeKind(
+    "controller", ControllerParameters, main, panels=controller_report.PANELS, columns=controller_report.COLUMNS
+)
+
 if __name__ == "__main__":
-    raise SystemExit(run_node(main, ControllerParameters, "controller"))
+    raise SystemExit(NODE.run())

@@ -12,27 +12,63 @@ import secrets
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
+import msgspec
 import numpy as np
 import zmq
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
+from dyn_service.model.description import RootType
+from dyn_service.nodes import plant_report
+from dyn_service.nodes.kinds import NodeKind
 from dyn_service.nodes.messages import decode_command, encode
 from dyn_service.nodes.pacing import Pacer, precise_sleep
 from dyn_service.nodes.plant_core import MODES, JointLimits, Plant, PlantSettings
-from dyn_service.nodes.runtime import Node, run_node
-from dyn_service.nodes.settings import PlantParameters
+from dyn_service.nodes.runtime import Node
 from dyn_service.nodes.telemetry import Recorder
 from dyn_service.queries import Array
-from dyn_service.robot import Robot
 from dyn_service.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from dyn_service.robot import Robot
 
 STATS_PERIOD_S = 0.5
 
 
+class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Parameters of the plant.
+
+    robot: path of the URDF. root: how its root link moves in the world. rate_hz: integration steps per second of wall
+    time. integrator, substeps: how one step is done. state_rate_hz: joint states per second, at most rate_hz; 0 is
+    every step. initial_position: rad | m, by joint or in order; empty is the middle of the limits. command_timeout_s:
+    age at which a command is stale. stale_policy: what acts then: `zero` effort, `hold` the last effort, or `brake`
+    (stands still). clamp_effort: whether efforts are cut to the URDF's limits. max_catch_up_s: how much missed time is
+    integrated after an overrun; what is beyond is slipped. joint_states, joint_commands: topics or endpoints. record:
+    whether the recording goes to the launcher.
+    """
+
+    robot: str
+    root: RootType = "fixed"
+    rate_hz: float = 1000.0
+    integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4"
+    substeps: int = 1
+    state_rate_hz: float = 0.0
+    initial_position: list[float] | dict[str, float] = []
+    command_timeout_s: float = 0.1
+    stale_policy: Literal["zero", "hold", "brake"] = "zero"
+    clamp_effort: bool = True
+    max_catch_up_s: float = 0.05
+    joint_states: str = "joint_states"
+    joint_commands: str = "joint_commands"
+    record: bool = True
+
+
 def main(node: Node[PlantParameters]) -> None:
     """Runs the plant until it is asked to stop."""
+    from dyn_service.robot import Robot  # the engine: a launcher, which reads the declaration below, does without
+
     p = node.parameters
     if not 0.0 <= p.state_rate_hz <= p.rate_hz or p.rate_hz <= 0.0 or p.substeps < 1:
         raise InvalidArgumentError("rate_hz and substeps must be positive, and state_rate_hz at most rate_hz")
@@ -189,5 +225,7 @@ class _Loop:
         )
 
 
+NODE = NodeKind("plant", PlantParameters, main, panels=plant_report.PANELS, columns=plant_report.COLUMNS)
+
 if __name__ == "__main__":
-    raise SystemExit(run_node(main, PlantParameters, "plant"))
+    raise SystemExit(NODE.run())

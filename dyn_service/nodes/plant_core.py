@@ -47,7 +47,7 @@ class PlantCounters:
 
 @dataclass
 class PlantSettings:
-    """How the plant integrates and what it does without commands; see `settings.PlantParameters`."""
+    """How the plant integrates and what it does without commands; see `plant.PlantParameters`."""
 
     dt_s: float
     integrator: str = "rk4"

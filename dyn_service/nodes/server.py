@@ -5,20 +5,37 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from dyn_service.client.sync import Client
 from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.nodes.runtime import Node, run_node
-from dyn_service.nodes.settings import ServerParameters
-from dyn_service.robot import Robot
-from dyn_service.server.app import Server
+from dyn_service.model.description import RootType
+from dyn_service.nodes.kinds import NodeKind
+from dyn_service.nodes.runtime import Node
+
+if TYPE_CHECKING:
+    from dyn_service.server.app import Server
 
 STATS_PERIOD_S = 1.0
 _HEALTH_TIMEOUT_S = 10.0
 
 
+class ServerParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Parameters of the server node: the URDF files it serves, how their root links move, the endpoint it binds."""
+
+    robots: list[str]
+    root: RootType = "fixed"
+    endpoint: str = "tcp://127.0.0.1:5755"
+
+
 def main(node: Node[ServerParameters]) -> None:
     """Serves the robots until the node is asked to stop."""
+    # the engine: a launcher, which reads the declaration below, does without
+    from dyn_service.robot import Robot
+    from dyn_service.server.app import Server
+
     p = node.parameters
     if not p.robots:
         raise InvalidArgumentError("robots is empty: name at least one URDF file")
@@ -72,5 +89,7 @@ def _watch(node: Node[ServerParameters], server: Server, ended: threading.Event,
             return
 
 
+NODE = NodeKind("server", ServerParameters, main)
+
 if __name__ == "__main__":
-    raise SystemExit(run_node(main, ServerParameters, "server"))
+    raise SystemExit(NODE.run())

@@ -7,10 +7,9 @@ import pytest
 
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.nodes.computed_torque import ComputedTorque
-from dyn_service.nodes.controller import gains
+from dyn_service.nodes.controller import ControllerParameters, gains
 from dyn_service.nodes.messages import JointCommand
 from dyn_service.nodes.plant_core import JointLimits, Plant, PlantSettings
-from dyn_service.nodes.settings import ControllerParameters
 from dyn_service.nodes.trajectory import Bounds, MultiSineDesign, design_multi_sine
 from dyn_service.robot import Robot
 from tests.conftest import URDF

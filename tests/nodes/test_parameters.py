@@ -7,8 +7,9 @@ import pytest
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.nodes.arguments import parse_arguments
 from dyn_service.nodes.configuration import ConfigurationError, parse_document
+from dyn_service.nodes.controller import ControllerParameters
 from dyn_service.nodes.parameters import Parameters
-from dyn_service.nodes.settings import ControllerParameters, PlantParameters
+from dyn_service.nodes.plant import PlantParameters
 
 
 def merged(text: str, node: str) -> dict:

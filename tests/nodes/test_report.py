@@ -9,11 +9,12 @@ import pytest
 from matplotlib.image import imread
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.launching.analysis import envelope, figures_of, quantiles, with_gaps
-from dyn_service.launching.board import Board, Recording
 from dyn_service.launching.plan import LaunchPlan
 from dyn_service.launching.report import SCHEMA, finite, write_report
 from dyn_service.launching.supervisor import Outcome
+from dyn_service.nodes.board import Board, Recording
+from dyn_service.nodes.plant_report import motion_of
+from dyn_service.nodes.series import envelope, quantiles, with_gaps
 from dyn_service.nodes.telemetry import Facts, Fault, Ready, Rows, Stats, decode, rows_of
 from dyn_service.nodes.trajectory import PointToPoint
 
@@ -115,7 +116,7 @@ def test_reference_is_cut_where_the_next_one_begins(board: Board) -> None:
     still = PointToPoint(np.array([-1.0, 0.5]), np.zeros(2), np.array([[-1.0, 0.5]]), 1.0, 0.0)
     later = {"session": 9, "begin_s": 2.5, "joints": JOINTS, "motion": still.to_wire()}
     board.take(Facts("controller", 3, {"reference": later}))
-    motion = figures_of(board).motion
+    motion = motion_of(board.nodes["plant"], board.nodes["controller"])
     assert motion is not None
     assert motion.reference[2499].tolist() == MOTION.sample(1.499).q[::-1].tolist()
     assert motion.reference[2500].tolist() == [-1.0, 0.5]
@@ -135,7 +136,7 @@ def test_recording_is_bounded_and_spans_the_run() -> None:
 def test_a_clock_that_began_again_goes_on(board: Board) -> None:
     columns = ["t", "session", "mode", *(f"{kind}.{name}" for kind in ("q", "v", "tau") for name in JOINTS)]
     board.take(rows("plant", "plant", columns, np.array([[0.0, 10.0, 0.0] + [0.0] * 6, [0.5, 10.0, 0.0] + [0.0] * 6])))
-    motion = figures_of(board).motion
+    motion = motion_of(board.nodes["plant"], board.nodes["controller"])
     assert motion is not None
     assert np.all(np.diff(motion.t) >= 0.0)
     assert motion.t[-1] == pytest.approx(2.999 + 0.5)

@@ -112,9 +112,9 @@ class Board:
         elif isinstance(message, Ready):
             node.lives.setdefault(message.pid, {})
 
-    def with_role(self, role: str) -> NodeBoard | None:
-        """The first node that says it has this role, or None."""
-        return next((node for node in self.nodes.values() if node.fact("role") == role), None)
+    def with_fact(self, name: str) -> NodeBoard | None:
+        """The first node that has told a fact of that name, or None."""
+        return next((node for node in self.nodes.values() if node.fact(name) is not None), None)
 
     def _rows(self, node: NodeBoard, message: Rows) -> None:
         try:

@@ -1,0 +1,93 @@
+"""What a node's module declares: its name, its parameters, what it does, and what a launcher shows of it.
+
+    NODE = NodeKind("thermometer", ThermometerParameters, main, panels=(Panel("temperature", temperature),))
+
+    if __name__ == "__main__":
+        raise SystemExit(NODE.run())
+
+A launcher imports the module to hold parameters against their types before anything is started, and to make the report.
+So the module stays light: `main` and the plots import what takes long, an engine or matplotlib, when they are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic
+
+from dyn_service.nodes.board import Board, NodeBoard
+from dyn_service.nodes.runtime import Node, P, run_node
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Stats = Mapping[str, float | int | str]
+
+
+@dataclass(frozen=True)
+class Section:
+    """What a panel has to show.
+
+    content: what stands in report.json; NaN and infinities become null. lines: the same in a few lines for a terminal.
+    plots: by the name of their PNG file, less its suffix, what draws them; it is given the run's title.
+    """
+
+    content: Mapping[str, Any]
+    lines: Sequence[str] = ()
+    plots: Mapping[str, Callable[[str], Figure]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A part of a launch's report.
+
+    section: its key in report.json. make: the section from what this node has told and what all nodes have; None where
+    there is nothing to show.
+    """
+
+    section: str
+    make: Callable[[NodeBoard, Board], Section | None]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a launch's live table. text: the cell, from the node's latest numbers; empty for nothing to show."""
+
+    label: str
+    text: Callable[[Stats], str]
+
+
+def number(stats: Stats, name: str) -> float | None:
+    """The latest number of that name, or None."""
+    value = stats.get(name)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def rate(name: str = "rate_hz") -> Column:
+    """The column `rate`, from the number `name` in Hz."""
+
+    def text(stats: Stats) -> str:
+        value = number(stats, name)
+        return f"{value:.0f} Hz" if value else ""
+
+    return Column("rate", text)
+
+
+@dataclass(frozen=True)
+class NodeKind(Generic[P]):
+    """A kind of node.
+
+    name: what a launch file calls it, `exec`. parameters: their struct; one that forbids unknown fields finds misspelt
+    names. main: does the node's work until it is asked to stop. panels: its parts of the report, by the section's
+    name. columns: its cells in the live table.
+    """
+
+    name: str
+    parameters: type[P]
+    main: Callable[[Node[P]], None]
+    panels: tuple[Panel, ...] = ()
+    columns: tuple[Column, ...] = (rate(),)
+
+    def run(self, argv: Sequence[str] | None = None) -> int:
+        """Runs a node of this kind to its end, by default with the process's own arguments; the exit status."""
+        return run_node(self.main, self.parameters, self.name, argv)

@@ -1,0 +1,238 @@
+"""What a report shows of a plant: what it counted, and its motion beside the reference.
+
+The tracking error is not what the controller says of itself: the plant's own recording, every step that was kept, is
+held against the reference motion evaluated again at the plant's times. Any node may tell of a reference, by the fact
+`reference`. Only times at which the plant was under command count; how large that share is is stated with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dyn_service.nodes.board import Board, NodeBoard
+from dyn_service.nodes.kinds import Column, Panel, Section, Stats, number, rate
+from dyn_service.nodes.plant_core import ACTIVE, MODES
+from dyn_service.nodes.series import envelope, running_time, thinned, with_gaps
+from dyn_service.nodes.trajectory import from_wire
+from dyn_service.queries import Array
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_NEAR = 0.55
+"""An effort above this share of its limit is drawn together with the limit."""
+
+
+@dataclass
+class Motion:
+    """What the plant did, in the order of its joints. Rows of all runs of the plant, one after the other.
+
+    t (k,) s since the first row, pauses between runs left out; q, v, effort, reference, error (k, n); active (k,)
+    whether the plant was under command and a reference is known. stride: rows of the node per row that is kept.
+    """
+
+    joints: tuple[str, ...]
+    units: tuple[str, ...]
+    t: Array
+    q: Array
+    v: Array
+    effort: Array
+    reference: Array
+    error: Array
+    active: np.ndarray[Any, np.dtype[np.bool_]]
+    stride: int
+    effort_limit: Array
+    lower: Array
+    upper: Array
+
+
+def plant_section(plant: NodeBoard, board: Board) -> Section:
+    """What the plant counted."""
+    return Section(_plant_summary(plant))
+
+
+def tracking_section(plant: NodeBoard, board: Board) -> Section | None:
+    """The tracking error, with plots of it and of the efforts, or None where nothing was recorded."""
+    motion = motion_of(plant, board.with_fact("reference"))
+    if motion is None:
+        return None
+    content = tracking_summary(motion)
+    plots = {"efforts": lambda title: efforts_plot(motion, title)}
+    if motion.active.any():
+        plots["tracking"] = lambda title: tracking_plot(motion, title)
+    return Section(content, _lines(content), plots)
+
+
+def motion_of(plant: NodeBoard, controller: NodeBoard | None) -> Motion | None:
+    """The plant's recording beside the reference, or None where nothing was recorded."""
+    recording = plant.recordings.get("plant")
+    if recording is None or not len(recording.table):
+        return None
+    joints, q = recording.group("q")
+    _, v = recording.group("v")
+    _, effort = recording.group("tau")
+    time, session = recording.column("t"), recording.column("session")
+    reference = np.full_like(q, np.nan)
+    known = [] if controller is None else [facts["reference"] for facts in controller.facts if "reference" in facts]
+    for k, one in enumerate(known):
+        begin = float(one["begin_s"])
+        later = [float(o["begin_s"]) for o in known[k + 1 :] if o["session"] == one["session"]]
+        rows = (session == one["session"]) & (time >= begin) & (time < min(later, default=math.inf))
+        order = [list(one["joints"]).index(name) for name in joints]
+        reference[rows] = from_wire(one["motion"]).sample(time[rows] - begin).q[:, order]
+    active = (recording.column("mode") == MODES.index(ACTIVE)) & np.isfinite(reference).all(axis=1)
+
+    def fact(name: str, default: float) -> Array:
+        value = plant.fact(name)
+        return np.array(value, dtype=np.float64) if value is not None else np.full(len(joints), default)
+
+    return Motion(
+        joints=joints,
+        units=tuple(plant.fact("units") or ["rad"] * len(joints)),
+        t=running_time(time),
+        q=q,
+        v=v,
+        effort=effort,
+        reference=reference,
+        error=reference - q,
+        active=active,
+        stride=recording.stride,
+        effort_limit=fact("effort_limit", math.inf),
+        lower=fact("lower", -math.inf),
+        upper=fact("upper", math.inf),
+    )
+
+
+def tracking_summary(motion: Motion) -> dict[str, Any]:
+    """Root mean square and maximum of the tracking error, per joint and over all joints."""
+    error = motion.error[motion.active]
+    share = float(motion.active.mean())
+    base = {"samples": len(error), "stride": motion.stride, "share_under_command": share}
+    if not len(error):
+        return {**base, "rms": None, "max": None, "rms_by_unit": {}, "joints": []}
+    rms = np.sqrt((error**2).mean(axis=0))
+    worst = np.abs(error).max(axis=0)
+    return {
+        **base,
+        "rms": float(np.sqrt((error**2).mean())),
+        "max": float(worst.max()),
+        "rms_by_unit": {
+            unit: float(np.sqrt((error[:, [u == unit for u in motion.units]] ** 2).mean()))
+            for unit in sorted(set(motion.units))
+        },
+        "joints": [
+            {"name": name, "unit": unit, "rms": float(r), "max": float(m)}
+            for name, unit, r, m in zip(motion.joints, motion.units, rms, worst, strict=True)
+        ],
+    }
+
+
+def _plant_summary(plant: NodeBoard) -> dict[str, Any]:
+    counters: Sequence[str] = (
+        "steps", "published", "commands", "refused", "malformed", "overruns", "caught_up", "slipped", "stale_events",
+        "stale_steps", "clamped_steps", "over_effort_steps", "out_of_range_steps", "telemetry_dropped",
+    )  # fmt: skip
+    stats = plant.stats
+    names = ("rate_hz", "integrator", "substeps", "stale_policy", "command_timeout_s")
+    return {
+        **{name: plant.fact(name) for name in names},
+        "measured_rate_hz": stats.get("step_rate_hz"),
+        "late_p50_us": stats.get("late_p50_us"),
+        **{name: plant.total(name) for name in counters},
+    }
+
+
+def _lines(tracking: Mapping[str, Any]) -> list[str]:
+    if tracking["rms"] is None:
+        return []
+    worst = max(tracking["joints"], key=lambda joint: joint["max"])
+    share = 100.0 * tracking["share_under_command"]
+    return [
+        f"tracking error: rms {tracking['rms']:.2e}, max {tracking['max']:.2e} ({worst['name']}, {worst['unit']}), "
+        f"under command {share:.1f} % of the time"
+    ]
+
+
+def tracking_plot(motion: Motion, title: str) -> Figure:
+    """Reference and measured position of every joint, the error below."""
+    from matplotlib.ticker import MaxNLocator
+
+    from dyn_service.nodes import drawing
+
+    error = motion.error[motion.active]
+    total = math.sqrt(float((error**2).mean()))
+    heading = f"{title}: tracking, error {total:.1e} rms over all joints, {np.abs(error).max():.1e} max"
+    figure, panels = drawing.grid(len(motion.joints), heading, panel_height=300)
+    t = motion.t[motion.active]
+    for k, panel in enumerate(panels):
+        unit = motion.units[k]
+        upper, lower = panel.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [2.2, 1.0], "hspace": 0.0})
+        for values, colour, width, label in (
+            (motion.reference, drawing.REFERENCE, 3.2, "reference"),
+            (motion.q, drawing.MEASURED, 1.0, "measured"),
+        ):
+            upper.plot(
+                *with_gaps(*thinned(t, values[motion.active, k], drawing.POINTS)), color=colour, lw=width, label=label
+            )
+        size, prefix = drawing.prefix(float(np.abs(error[:, k]).max()))
+        lower.plot(*with_gaps(*envelope(t, size * error[:, k], drawing.POINTS)), color=drawing.ERROR, lw=0.8)
+        lower.axhline(0.0, color="#888888", lw=0.6)
+        rms = size * math.sqrt(float((error[:, k] ** 2).mean()))
+        upper.set_title(f"{motion.joints[k]}   error rms {rms:.3g} {prefix}{unit}", loc="left")
+        upper.set_ylabel(f"position [{unit}]")
+        lower.set_ylabel(f"error [{prefix}{unit}]")
+        upper.tick_params(labelbottom=False)
+        lower.yaxis.set_major_locator(MaxNLocator(3))
+        drawing.time_label(lower, k, panels)
+    drawing.legend(figure, panels[0])
+    return figure
+
+
+def efforts_plot(motion: Motion, title: str) -> Figure:
+    """Effort of every joint, with its limits where they are near, else named."""
+    from dyn_service.nodes import drawing
+
+    figure, panels = drawing.grid(len(motion.joints), f"{title}: joint efforts that acted", panel_height=240)
+    shown = motion.active if motion.active.any() else np.ones_like(motion.active)
+    for k, panel in enumerate(panels):
+        axes = panel.subplots()
+        unit = "N" if motion.units[k] == "m" else "N m"
+        values, limit = motion.effort[shown, k], float(motion.effort_limit[k])
+        axes.plot(
+            *with_gaps(*envelope(motion.t[shown], values, drawing.POINTS)),
+            color=drawing.MEASURED,
+            lw=1.0,
+            label="effort",
+        )
+        peak = float(np.abs(values).max(initial=0.0))
+        note = f"peak {peak:.3g} {unit}"
+        if math.isfinite(limit):
+            note += f", limit \N{PLUS-MINUS SIGN}{limit:g} {unit}"
+            for side in (values.max(), -values.min()):  # a limit is drawn where it does not flatten the line
+                if side > _NEAR * limit:
+                    where = limit if side == values.max() else -limit
+                    axes.axhline(where, color=drawing.LIMIT, lw=1.2, ls=(0, (6, 3)), label="limit")
+        axes.set_title(f"{motion.joints[k]}   {note}", loc="left")
+        axes.set_ylabel(f"effort [{unit}]")
+        axes.margins(y=0.08)
+        drawing.time_label(axes, k, panels)
+    drawing.legend(figure, *panels)
+    return figure
+
+
+def _notes(stats: Stats) -> str:
+    """What is not as it should be."""
+    labels = (("overruns", "overruns"), ("slipped", "slipped"), ("stale_events", "stale"))
+    notes = [f"{stats[name]} {label}" for name, label in labels if number(stats, name)]
+    if stats.get("mode") not in (None, ACTIVE):
+        notes.append(str(stats["mode"]))
+    return " ".join(notes)
+
+
+PANELS = (Panel("plant", plant_section), Panel("tracking", tracking_section))
+COLUMNS = (rate("step_rate_hz"), Column("notes", _notes))

@@ -1,0 +1,83 @@
+"""Finds nodes by package and name: those of this package, and those that other packages register.
+
+    [project.entry-points."dyn_service.nodes"]
+    thermometer = "my_robot.nodes.thermometer:NODE"
+
+registers the `NodeKind` that stands there as node `thermometer` of package `my_robot`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.nodes import MODULES
+from dyn_service.nodes.board import NodeBoard
+from dyn_service.nodes.kinds import NodeKind
+
+GROUP = "dyn_service.nodes"
+PACKAGE = "dyn_service"
+Kind = NodeKind[Any]
+
+
+class Registry:
+    """The nodes there are. A node's module is imported when it is asked for, and only then."""
+
+    def __init__(self) -> None:
+        # our own come from a table: what is installed may be older than the sources that run
+        own = [EntryPoint(name, f"{module}:NODE", GROUP) for name, module in MODULES.items()]
+        others = [entry for entry in entry_points(group=GROUP) if _package(entry) != PACKAGE]
+        self._entries = {(_package(entry), entry.name): entry for entry in (*own, *others)}
+        self._kinds: dict[tuple[str, str], Kind] = {}
+
+    def names(self, package: str) -> list[str]:
+        """The names of the package's nodes."""
+        return [name for home, name in self._entries if home == package]
+
+    def module(self, package: str, name: str) -> str:
+        """The module that runs as the node: the one that declares it, or `PACKAGE.nodes.NAME` if none is registered."""
+        entry = self._entries.get((package, name))
+        return f"{package}.nodes.{name}" if entry is None else entry.module
+
+    def find(self, package: str, name: str) -> Kind | None:
+        """The node's declaration, or None where it is not registered.
+
+        Raises:
+            InvalidArgumentError: Its module cannot be imported, or does not hold a `NodeKind` there.
+        """
+        key = package, name
+        if key not in self._kinds:
+            entry = self._entries.get(key)
+            if entry is None:
+                return None
+            try:
+                found = entry.load()
+            except Exception as error:
+                cause = f"{type(error).__name__}: {error}"
+                raise InvalidArgumentError(f"node {name!r} of package {package!r} cannot be loaded: {cause}") from error
+            if not isinstance(found, NodeKind):
+                raise InvalidArgumentError(f"node {name!r} of package {package!r}: {entry.value!r} is not a NodeKind")
+            self._kinds[key] = found
+        return self._kinds[key]
+
+    def kind_of(self, planned: Kind | None, node: NodeBoard | None) -> Kind | None:
+        """What a node declares: as planned, else, for one of ours that runs as an executable, by its fact `role`."""
+        role = None if planned is not None or node is None else node.fact("role")
+        return self.find(PACKAGE, role) if isinstance(role, str) else planned
+
+
+def clash(kinds: Iterable[tuple[str, Kind]], taken: Iterable[str]) -> str | None:
+    """Why panels cannot stand in one report, or None. kinds: each with a name for it. taken: the report's own keys."""
+    owners = dict.fromkeys(taken, "the report itself")
+    for name, kind in kinds:
+        for panel in kind.panels:
+            owner = owners.setdefault(panel.section, name)
+            if owner != name:
+                return f"section {panel.section!r} of the report is that of {owner}: {name} cannot have it too"
+    return None
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.module.partition(".")[0]

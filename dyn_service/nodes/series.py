@@ -1,0 +1,60 @@
+"""Series of numbers to what a report shows of them. Arrays in, arrays and maps out."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from dyn_service.queries import Array
+
+_GAP_STEPS, _GAP_S = 3.5, 0.06
+"""Rows further apart than this many typical steps and this time are not joined by a line."""
+
+
+def quantiles(values: Array) -> dict[str, float | int | None]:
+    """Count, mean, p50, p99, p99.9 and maximum."""
+    if not values.size:
+        return {"count": 0, "mean": None, "p50": None, "p99": None, "p99_9": None, "max": None}
+    p50, p99, p999 = np.percentile(values, (50.0, 99.0, 99.9))
+    return {
+        "count": int(values.size),
+        "mean": float(values.mean()),
+        "p50": float(p50),
+        "p99": float(p99),
+        "p99_9": float(p999),
+        "max": float(values.max()),
+    }
+
+
+def with_gaps(t: Array, values: Array) -> tuple[Array, Array]:
+    """The lines of a plot, broken where times are missing."""
+    if len(t) < 3:
+        return t, values
+    step = np.diff(t)
+    breaks = np.flatnonzero(step > max(_GAP_STEPS * float(np.median(step)), _GAP_S)) + 1
+    return np.insert(t, breaks, np.nan), np.insert(values, breaks, np.nan, axis=0)
+
+
+def envelope(t: Array, values: Array, points: int) -> tuple[Array, Array]:
+    """At most about `points` points of a line (k,) that keep each interval's least and largest value."""
+    if len(t) <= points:
+        return t, values
+    edges = np.linspace(0, len(t), points // 2 + 1).astype(int)
+    chosen: list[int] = []
+    for begin, end in pairwise(edges.tolist()):
+        part = values[begin:end]
+        chosen += sorted({begin + int(np.argmin(part)), begin + int(np.argmax(part))})
+    return t[chosen], values[chosen]
+
+
+def running_time(time: Array) -> Array:
+    """Times of several runs, each from 0, one after the other; the first row is at 0."""
+    step = np.diff(time, prepend=time[0])
+    return np.cumsum(np.where(step < 0.0, 0.0, step))
+
+
+def thinned(t: Array, values: Array, points: int) -> tuple[Array, Array]:
+    """Every so many rows, at most about twice `points` of them."""
+    step = max(1, len(t) // points)
+    return t[::step], values[::step]

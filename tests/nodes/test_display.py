@@ -1,0 +1,72 @@
+"""What the launcher shows of nodes: the columns that their kinds declare."""
+
+import io
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from dyn_service.launching.display import _table, plain_line
+from dyn_service.launching.plan import ProcessPlan
+from dyn_service.launching.process import State
+from dyn_service.nodes.board import Board
+from dyn_service.nodes.kinds import Column, NodeKind
+from dyn_service.nodes.registry import Registry
+from dyn_service.nodes.telemetry import Facts, Stats
+
+STATS = {
+    "server": {"answered": 9, "refused": 0, "rate_hz": 502.4},
+    "plant": {"step_rate_hz": 999.9, "mode": "stale", "overruns": 3, "slipped": 0, "stale_events": 1},
+    "controller": {"rate_hz": 499.6, "deadline_misses": 2, "lost": 0, "error_rms": 1.2e-6, "error_max": 3e-6,
+                   "round_trip_p50_us": 150.2, "round_trip_p99_us": 300.7},
+}  # fmt: skip
+
+
+@pytest.fixture
+def supervisor() -> SimpleNamespace:
+    """A launch of our nodes, each as a launcher planned it."""
+    registry, board = Registry(), Board()
+    processes = []
+    for name, values in STATS.items():
+        plan = ProcessPlan(name, (), "", kind=registry.find("dyn_service", name))
+        processes.append(SimpleNamespace(plan=plan, state=State.READY, restarts=int(name == "controller"), pid=7))
+        board.take(Stats(name, 1, values))
+    return SimpleNamespace(processes=processes, board=board, running_s=12.3, plan=SimpleNamespace(registry=registry))
+
+
+LINE = (
+    "12 s | server ready, rate 502 Hz | plant ready, rate 1000 Hz, 3 overruns 1 stale stale | "
+    "controller ready, rate 500 Hz, round trip p50/p99 150/301 us, missed 2, lost 0, error rms/max 1.2e-06/3.0e-06, "
+    "restarts 1"
+)
+
+
+def test_plain_line(supervisor: SimpleNamespace) -> None:
+    assert plain_line(supervisor) == LINE
+
+
+def test_columns_of_the_table(supervisor: SimpleNamespace) -> None:
+    table = _table("x", supervisor)
+    assert [column.header for column in table.columns] == [
+        "node", "state", "pid", "rate", "round trip p50/p99", "missed", "lost", "error rms/max", "notes", "restarts",
+    ]  # fmt: skip
+    screen = io.StringIO()
+    Console(file=screen, width=200).print(table)
+    assert "3 overruns 1 stale stale" in screen.getvalue()
+
+
+def test_ours_as_executables_are_told_by_their_role(supervisor: SimpleNamespace) -> None:
+    for process in supervisor.processes:
+        process.plan = ProcessPlan(process.plan.name, (), "")
+        supervisor.board.take(Facts(process.plan.name, 1, {"role": process.plan.name}))
+    assert plain_line(supervisor) == LINE
+
+
+def test_columns_of_other_nodes(supervisor: SimpleNamespace) -> None:
+    columns = (Column("level", lambda stats: f"{stats['level']} m"), Column("bad", lambda stats: str(stats["none"])))
+    kind = NodeKind("tank", object, lambda node: None, columns=columns)
+    plans = [ProcessPlan("tank", (), "", kind=kind), ProcessPlan("unknown", (), "")]
+    supervisor.processes = [SimpleNamespace(plan=plan, state=State.READY, restarts=0, pid=7) for plan in plans]
+    supervisor.board.take(Stats("tank", 1, {"level": 4}))
+    supervisor.board.take(Stats("unknown", 1, {"rate_hz": 5.0, "lost": 3}))
+    assert plain_line(supervisor) == "12 s | tank ready, level 4 m, bad ? | unknown ready, rate 5 Hz"
