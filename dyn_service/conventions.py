@@ -37,7 +37,7 @@ class MujocoState(NamedTuple):
     force: Array | None
 
 
-class State(NamedTuple):
+class JointValues(NamedTuple):
     """q (..., nq), v, a, tau (..., nv). None where it was not given."""
 
     q: Array
@@ -95,7 +95,7 @@ def from_mujoco(
     qvel: ArrayLike | None = None,
     qacc: ArrayLike | None = None,
     force: ArrayLike | None = None,
-) -> State:
+) -> JointValues:
     """The inverse of `to_mujoco`.
 
     Args:
@@ -128,7 +128,7 @@ def from_mujoco(
                     raise InvalidArgumentError("accelerations of a floating joint need its velocities", path="qvel")
                 turned = np.cross(v[..., angular], v[..., linear])
                 a[..., linear] = _times(back, a[..., linear]) - turned
-    return State(q, v, a, tau)
+    return JointValues(q, v, a, tau)
 
 
 def to_ros(at: Configuration, q: ArrayLike, v: ArrayLike, tau: ArrayLike | None = None) -> dict[str, Any]:
@@ -163,7 +163,9 @@ def to_ros(at: Configuration, q: ArrayLike, v: ArrayLike, tau: ArrayLike | None 
     return {"joint_state": single, "multi_dof_joint_state": several}
 
 
-def from_ros(at: Configuration, joint_state: Mapping[str, Any], multi_dof: Mapping[str, Any] | None = None) -> State:
+def from_ros(
+    at: Configuration, joint_state: Mapping[str, Any], multi_dof: Mapping[str, Any] | None = None
+) -> JointValues:
     """The inverse of `to_ros`, from the two messages as maps of their fields; joints stand in any order.
 
     Raises:
@@ -188,7 +190,7 @@ def from_ros(at: Configuration, joint_state: Mapping[str, Any], multi_dof: Mappi
             v[in_v] = np.linalg.pinv(joint.subspace) @ motion
         else:
             raise InvalidArgumentError(f"the messages have no joint '{name}'", path="joint_names")
-    return State(q, v, None, tau)
+    return JointValues(q, v, None, tau)
 
 
 def _joints(at: Configuration) -> list[tuple[Joint, slice, slice]]:

@@ -20,7 +20,7 @@ def dofs(tree: Tree) -> list[int]:
     return [part.start if joint.nv else -1 for joint, part in zip(tree.inboard, tree.in_v, strict=True)]
 
 
-def free_axes(tree: Tree) -> np.ndarray:
+def motion_subspaces(tree: Tree) -> np.ndarray:
     """(N, 6): [axis; 0] of a body that turns, [0; axis] of one that slides, zero at fixed joints; in its own axes."""
     found = np.zeros((len(tree), 6))
     for G, motion, joint in zip(found, motions(tree), tree.inboard, strict=True):

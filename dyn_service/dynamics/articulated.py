@@ -24,7 +24,7 @@ from typing import Any
 
 import casadi as ca
 
-from dyn_service.dynamics.kinematics import free_axes, influences, joint_values, joint_vector
+from dyn_service.dynamics.kinematics import influences, joint_values, joint_vector, motion_subspaces
 from dyn_service.dynamics.newton_euler import (
     inertias,
     velocities,
@@ -34,23 +34,23 @@ from dyn_service.dynamics.newton_euler import (
 )
 from dyn_service.dynamics.spatial import (
     Inertia,
-    Influence,
     Mat,
+    RigidTransform,
     _Transposed,
     column_by_column,
     inverse,
     pivots,
     row_by_row,
 )
-from dyn_service.dynamics.sweeps import Stack, gather, handed_inward, inward, outward
+from dyn_service.dynamics.sweeps import PerBody, from_children, gather, inward, outward
 from dyn_service.model.tree import Tree
 
 
 @dataclass(frozen=True, eq=False)
-class Yielding:
+class ArticulatedTransform:
     """beta_i = (e - G_i K_i^T) D_i: the influence of a parent on a child whose joint yields freely."""
 
-    D: Influence
+    D: RigidTransform
     G: Mat
     K: Mat
 
@@ -71,16 +71,16 @@ class Yielding:
 
 
 @dataclass(frozen=True, eq=False)
-class Branches:
+class ArticulatedInertias:
     """What (19b) needs of the configuration: J_i, R_i^-1, K_i, beta_i per body; a fixed joint has no R and no K."""
 
     J: list[Inertia]
-    R_inverse: Stack
-    K: Stack
-    beta: Stack
+    R_inverse: PerBody
+    K: PerBody
+    beta: PerBody
 
 
-def branches(tree: Tree, D: Stack, G: Stack, M: Stack) -> Branches:
+def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInertias:
     """The inward recursion for the branch inertias, a) and b) after (19b)."""
     R_inverse: list[Mat] = [ca.DM(0, 0)] * len(tree)
     K: list[Mat] = [ca.DM(6, 0)] * len(tree)
@@ -98,34 +98,34 @@ def branches(tree: Tree, D: Stack, G: Stack, M: Stack) -> Branches:
     for i, parent in enumerate(tree.parent):
         if parent < 0:
             eliminate(i, J[i])
-    beta = Stack(Yielding(D[i], G[i], K[i]) for i in range(len(tree)))
-    return Branches(J, Stack(R_inverse), Stack(K), beta)
+    beta = PerBody(ArticulatedTransform(D[i], G[i], K[i]) for i in range(len(tree)))
+    return ArticulatedInertias(J, PerBody(R_inverse), PerBody(K), beta)
 
 
-def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None) -> Mat:
+def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
     """a, (19b). wrenches: [torque; force] on each body, at its origin in its axes."""
-    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     V = velocities(tree, D, G, v)
     A = velocity_products(tree, D, G, V, v)
     branch = branches(tree, D, G, M)
-    load = Stack(J @ A_i for J, A_i in zip(branch.J, A, strict=True)) + velocity_loads(M, V)
+    load = PerBody(J @ A_i for J, A_i in zip(branch.J, A, strict=True)) + velocity_loads(M, V)
     if wrenches is not None:
         load = load - wrenches
-    return yield_to(tree, D, G, branch, joint_values(tree, tau), load, A, world_acceleration(gravity))
+    return articulated_solve(tree, D, G, branch, joint_values(tree, tau), load, A, world_acceleration(gravity))
 
 
-def yield_to(
+def articulated_solve(
     tree: Tree,
-    D: Stack,
-    G: Stack,
-    branch: Branches,
-    effort: Stack,
-    load: Stack | None = None,
-    A: Stack | None = None,
+    D: PerBody,
+    G: PerBody,
+    branch: ArticulatedInertias,
+    effort: PerBody,
+    load: PerBody | None = None,
+    A: PerBody | None = None,
     ground: Mat | None = None,
 ) -> Mat:
     """M^-1 effort by the factors of (19b); with loads, velocity products and a moving ground, (19b) itself."""
-    handed = handed_inward(tree, D, branch.K @ effort)
+    handed = from_children(tree, D, branch.K @ effort)
     z = inward(tree, branch.beta, handed if load is None else load + handed)
     yielded = branch.R_inverse @ (effort - G.T @ z)
     motion = outward(tree, branch.beta, G @ yielded if A is None else G @ yielded + A, world=ground)
@@ -136,7 +136,7 @@ def yield_to(
 
 def branch_inertias(tree: Tree, q: Mat) -> dict[str, Mat]:
     """J_i (nm, 6, 6), R (nv, nv), K (nv, 6), beta_i (nm, 6, 6) of the movable joints, in their own axes."""
-    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     branch = branches(tree, D, G, M)
     beta = [branch.beta[i] @ ca.DM.eye(6) for i in tree.movable]
     J = [ca.vertcat(ca.horzcat(b.I, b.H), ca.horzcat(b.H.T, b.m)) for b in (branch.J[i] for i in tree.movable)]
@@ -153,7 +153,7 @@ def joint_inertias(tree: Tree, q: Any) -> tuple[list[float], list[float]]:
     joints outward of it yield, once its earlier entries yield too (its pivot); and the entry of G_i^T C_i G_i, what it
     meets while they hold. NaN where R is lost because one outward of it is 0.
     """
-    D, G, M = influences(tree, ca.DM(q)), free_axes(tree), inertias(tree)
+    D, G, M = influences(tree, ca.DM(q)), motion_subspaces(tree), inertias(tree)
     yielding = branches(tree, D, G, M).J
     holding = gather(tree, M, lambda i, J: D[i].congruence(J))
     R = [float(pivot) for i in tree.movable for pivot in pivots(G[i].T @ (yielding[i] @ G[i]))[1]]

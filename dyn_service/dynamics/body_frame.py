@@ -24,11 +24,11 @@ import casadi as ca
 
 from dyn_service.dynamics.kinematics import placements
 from dyn_service.dynamics.spatial import Mat, constant, cross
-from dyn_service.dynamics.sweeps import Stack
+from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.tree import Tree
 
 
-def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: Stack | None = None) -> dict[str, Mat]:
+def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
     """omega, omega_dot, v_dot, f, eta of every body, (N, 3) each, in its own axes at its own origin; and tau (nv,)."""
     omega: list[Mat] = []
     omega_dot: list[Mat] = []

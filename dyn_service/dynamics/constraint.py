@@ -19,20 +19,20 @@ import numpy as np
 from dyn_service.dynamics.articulated import forward_dynamics
 from dyn_service.dynamics.newton_euler import joint_loads
 from dyn_service.dynamics.spatial import Mat, constant
-from dyn_service.dynamics.sweeps import Stack
+from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.description import Matrix
 from dyn_service.model.tree import Tree
 
 
 def constraint_forces(
-    tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None
+    tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None
 ) -> dict[str, Mat]:
     """wrench (nj, 6), actuation (nj,), constraint (nj, 6) of every named joint, in the child link's axes."""
     a = forward_dynamics(tree, q, v, tau, gravity, wrenches)
     F, G = joint_loads(tree, q, v, a, gravity, wrenches)
     rows = [i for i, joint in enumerate(tree.joints) if joint]
     along = G.T @ F
-    across = F - Stack(constant(_of_subspace(joint.subspace)) for joint in tree.inboard) @ along
+    across = F - PerBody(constant(_of_subspace(joint.subspace)) for joint in tree.inboard) @ along
     return {
         "wrench": ca.vertcat(*(ca.densify(F[i]) for i in rows)),
         "actuation": ca.vertcat(*(along[i] if tree.inboard[i].nv == 1 else _length(along[i]) for i in rows)),

@@ -19,25 +19,25 @@ from __future__ import annotations
 
 import casadi as ca
 
-from dyn_service.dynamics.articulated import branches, yield_to
+from dyn_service.dynamics.articulated import articulated_solve, branches
 from dyn_service.dynamics.kinematics import (
-    free_axes,
     influences,
     joint_values,
     joint_vector,
+    motion_subspaces,
     placements,
     position_rates,
 )
 from dyn_service.dynamics.mass_matrix import entries, solve
 from dyn_service.dynamics.newton_euler import inertias, joint_loads, velocities, world_acceleration
 from dyn_service.dynamics.spatial import Mat, angular, cross, join, linear
-from dyn_service.dynamics.sweeps import Stack, gather, inward, outward
+from dyn_service.dynamics.sweeps import PerBody, gather, inward, outward
 from dyn_service.model.tree import Tree
 
 
 def system_momentum(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
     """K_i = [H_i; P_i] of each branch, its mass and centre of mass c_i from joint i, body axes, (P.1a-c), (P.2)."""
-    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     K = inward(tree, D, M @ velocities(tree, D, G, v))
     masses, centres = _centres(tree, D, M)
     return {
@@ -47,7 +47,7 @@ def system_momentum(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
     }
 
 
-def _centres(tree: Tree, D: Stack, M: Stack) -> tuple[list[float], list[Mat]]:
+def _centres(tree: Tree, D: PerBody, M: PerBody) -> tuple[list[float], list[Mat]]:
     """Mass and c_i of each branch, (P.1c); c_i is 0 where there is no mass."""
     composite = gather(tree, M, lambda i, C: D[i].congruence(C))
     masses = [sum(tree.inertia[k].mass for k in tree.branch(i)) for i in range(len(tree))]
@@ -57,7 +57,7 @@ def _centres(tree: Tree, D: Stack, M: Stack) -> tuple[list[float], list[Mat]]:
 
 
 def system_momentum_rate(
-    tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: Stack | None = None
+    tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None
 ) -> dict[str, Mat]:
     """Newton's and Euler's laws of every branch, each side of them, (P.1d)-(P.1g); body axes.
 
@@ -68,7 +68,7 @@ def system_momentum_rate(
 
     tau, f are what the parent exerts at joint i, (13); what acts from outside is weight and wrenches.
     """
-    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     V = velocities(tree, D, G, v)
     K = inward(tree, D, M @ V)
     F, _ = joint_loads(tree, q, v, a, gravity, wrenches)
@@ -85,23 +85,23 @@ def system_momentum_rate(
     return {name: ca.vertcat(*map(ca.densify, rows)) for name, rows in {**found, "load": F, "external": E}.items()}
 
 
-def _applied(tree: Tree, D: Stack, M: Stack, gravity: Mat, wrenches: Stack | None) -> Stack:
+def _applied(tree: Tree, D: PerBody, M: PerBody, gravity: Mat, wrenches: PerBody | None) -> PerBody:
     """Y^T F-bar: weight, and the given wrenches, on each body at its joint in its axes."""
-    weight = Stack(-(M_i @ lift) for M_i, lift in zip(M, _lift(tree, D, gravity), strict=True))
+    weight = PerBody(-(M_i @ lift) for M_i, lift in zip(M, _lift(tree, D, gravity), strict=True))
     return weight if wrenches is None else weight + wrenches
 
 
 def momentum(tree: Tree, q: Mat, v: Mat) -> Mat:
     """p, (P.3a)."""
-    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     K = inward(tree, D, M @ velocities(tree, D, G, v))
     return joint_vector(tree, G.T @ K)
 
 
 def velocity_from_momentum(tree: Tree, q: Mat, p: Mat) -> Mat:
     """v, (P.5b), O(N)."""
-    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
-    return yield_to(tree, D, G, branches(tree, D, G, M), joint_values(tree, p))
+    D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
+    return articulated_solve(tree, D, G, branches(tree, D, G, M), joint_values(tree, p))
 
 
 def velocity_through_mass_matrix(tree: Tree, q: Mat, p: Mat) -> Mat:
@@ -109,24 +109,24 @@ def velocity_through_mass_matrix(tree: Tree, q: Mat, p: Mat) -> Mat:
     return solve(tree, entries(tree, q), p)
 
 
-def flow(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None) -> dict[str, Mat]:
+def flow(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
     """v by (P.5b), O(N), and p-dot by (P.3b)."""
     return _flow(tree, q, velocity_from_momentum(tree, q, p), tau, gravity, wrenches)
 
 
 def flow_through_mass_matrix(
-    tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None
+    tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None
 ) -> dict[str, Mat]:
     """v by (P.5a), O(N^3), and p-dot by (P.3b)."""
     return _flow(tree, q, velocity_through_mass_matrix(tree, q, p), tau, gravity, wrenches)
 
 
-def _flow(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None) -> dict[str, Mat]:
-    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+def _flow(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None) -> dict[str, Mat]:
+    D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     V = velocities(tree, D, G, v)
     load = _applied(tree, D, M, gravity, wrenches)
     K = inward(tree, D, M @ V)
-    turning = Stack(
+    turning = PerBody(
         join(
             cross(angular(V_i), angular(K_i)) + cross(linear(V_i), linear(K_i)),
             cross(angular(V_i), linear(K_i)),
@@ -136,7 +136,7 @@ def _flow(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: Stack | 
     return {"v": v, "p_dot": tau + joint_vector(tree, G.T @ (inward(tree, D, load) - turning))}
 
 
-def momentum_rate(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None) -> Mat:
+def momentum_rate(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
     """p-dot, (P.3b)."""
     return flow(tree, q, p, tau, gravity, wrenches)["p_dot"]
 
@@ -149,14 +149,14 @@ def momentum_derivative(tree: Tree, q: Mat, v: Mat, a: Mat) -> Mat:
     return ca.substitute(rate, ca.vertcat(position, velocity), ca.vertcat(q, v))
 
 
-def _lift(tree: Tree, D: Stack, gravity: Mat) -> Stack:
+def _lift(tree: Tree, D: PerBody, gravity: Mat) -> PerBody:
     """The ground's upward acceleration in each body's axes: what weight is the reaction to."""
     return outward(tree, D, [ca.DM(6, 1)] * len(tree), world=world_acceleration(gravity))
 
 
 def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
     """Kinetic energy (6), (7), potential energy and their sum. Potential is zero with all mass at the origin."""
-    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     V = velocities(tree, D, G, v)
     kinetic = sum((ca.dot(V_i, M_i @ V_i) / 2 for V_i, M_i in zip(V, M, strict=True)), ca.DM(0))
     potential = potential_energy(tree, q, gravity)

@@ -13,26 +13,26 @@ import casadi as ca
 from dyn_service.dynamics.articulated import forward_dynamics
 from dyn_service.dynamics.kinematics import integrate, normalised, position_rates
 from dyn_service.dynamics.spatial import Mat
-from dyn_service.dynamics.sweeps import Stack
+from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.tree import Tree
 from dyn_service.steps import Step, explicit_euler_step, rk4_step, semi_implicit_euler_step
 
 
 def explicit_euler(
-    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: Stack | None = None
+    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None
 ) -> dict[str, Mat]:
     """The state after dt, by one forward dynamics."""
     return _stepped(explicit_euler_step, tree, q, v, tau, dt, gravity, wrenches)
 
 
 def semi_implicit_euler(
-    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: Stack | None = None
+    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None
 ) -> dict[str, Mat]:
     """The state after dt, by one forward dynamics."""
     return _stepped(semi_implicit_euler_step, tree, q, v, tau, dt, gravity, wrenches)
 
 
-def rk4(tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: Stack | None = None) -> dict[str, Mat]:
+def rk4(tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
     """The state after dt, by four forward dynamics."""
     return _stepped(rk4_step, tree, q, v, tau, dt, gravity, wrenches)
 
@@ -57,7 +57,7 @@ class _On:
 
 
 def _stepped(
-    step: Step, tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: Stack | None
+    step: Step, tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None
 ) -> dict[str, Mat]:
     # Written once and entered at each of the step's states: tracing it anew for each took most of a kernel's making.
     at_q, at_v = ca.SX.sym("q", tree.nq), ca.SX.sym("v", tree.nv)

@@ -12,24 +12,24 @@ from __future__ import annotations
 
 import casadi as ca
 
-from dyn_service.dynamics.spatial import SYMBOLS, Influence, Mat, constant, row_by_row, summed
-from dyn_service.dynamics.sweeps import Stack
+from dyn_service.dynamics.spatial import SYMBOLS, Mat, RigidTransform, constant, row_by_row, summed
+from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.tree import Tree
 
 
-def joint_values(tree: Tree, x: Mat) -> Stack:
+def joint_values(tree: Tree, x: Mat) -> PerBody:
     """One column per body, (nv_i, 1), from a vector over the velocities; 0x1 at fixed joints."""
-    return Stack(x[part] if part.stop > part.start else ca.DM(0, 1) for part in tree.in_v)
+    return PerBody(x[part] if part.stop > part.start else ca.DM(0, 1) for part in tree.in_v)
 
 
-def joint_vector(tree: Tree, x: Stack) -> Mat:
+def joint_vector(tree: Tree, x: PerBody) -> Mat:
     """The vector over the velocities from one column per body."""
     return ca.vertcat(*(x[i] for i in tree.movable))
 
 
-def free_axes(tree: Tree) -> Stack:
+def motion_subspaces(tree: Tree) -> PerBody:
     """G, one constant (6, nv_i) per body."""
-    return Stack(constant(joint.subspace) for joint in tree.inboard)
+    return PerBody(constant(joint.subspace) for joint in tree.inboard)
 
 
 def position_rates(tree: Tree, q: Mat, v: Mat) -> Mat:
@@ -97,9 +97,9 @@ def placements(tree: Tree, q: Mat) -> list[tuple[Mat, Mat]]:
     return poses
 
 
-def influences(tree: Tree, q: Mat) -> Stack:
+def influences(tree: Tree, q: Mat) -> PerBody:
     """D, one operator per body, (4)."""
-    return Stack(Influence(R.T, p) for R, p in placements(tree, q))
+    return PerBody(RigidTransform(R.T, p) for R, p in placements(tree, q))
 
 
 def link_poses(tree: Tree, q: Mat) -> dict[str, Mat]:

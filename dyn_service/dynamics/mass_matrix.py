@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import casadi as ca
 
-from dyn_service.dynamics.kinematics import free_axes, influences
+from dyn_service.dynamics.kinematics import influences, motion_subspaces
 from dyn_service.dynamics.newton_euler import inertias, inverse_dynamics
 from dyn_service.dynamics.spatial import Mat
-from dyn_service.dynamics.sweeps import Stack, gather
+from dyn_service.dynamics.sweeps import PerBody, gather
 from dyn_service.model.tree import Tree
 
 Entries = dict[tuple[int, int], Mat]
@@ -26,7 +26,7 @@ Entries = dict[tuple[int, int], Mat]
 
 def entries(tree: Tree, q: Mat) -> Entries:
     """The entries of the mass matrix that do not vanish by structure."""
-    D, G = influences(tree, q), free_axes(tree)
+    D, G = influences(tree, q), motion_subspaces(tree)
     C = gather(tree, inertias(tree), lambda i, C_i: D[i].congruence(C_i))
     found: Entries = {}
     for i in tree.movable:
@@ -56,7 +56,7 @@ def mass_matrix(tree: Tree, q: Mat) -> Mat:
     return M
 
 
-def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None) -> Mat:
+def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
     """a, (19a)."""
     C = inverse_dynamics(tree, q, v, ca.DM(tree.nv, 1), gravity, wrenches)
     return solve(tree, entries(tree, q), tau - C)

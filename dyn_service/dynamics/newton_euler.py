@@ -18,18 +18,18 @@ from __future__ import annotations
 
 import casadi as ca
 
-from dyn_service.dynamics.kinematics import difference, free_axes, influences, joint_values, joint_vector
+from dyn_service.dynamics.kinematics import difference, influences, joint_values, joint_vector, motion_subspaces
 from dyn_service.dynamics.spatial import Inertia, Mat, angular, cross, join, linear
-from dyn_service.dynamics.sweeps import Stack, inward, outward
+from dyn_service.dynamics.sweeps import PerBody, inward, outward
 from dyn_service.model.tree import Tree
 
 
-def velocities(tree: Tree, D: Stack, G: Stack, v: Mat) -> Stack:
+def velocities(tree: Tree, D: PerBody, G: PerBody, v: Mat) -> PerBody:
     """V = Psi_D G v, Hamilton (V.4)."""
     return outward(tree, D, G @ joint_values(tree, v))
 
 
-def velocity_products(tree: Tree, D: Stack, G: Stack, V: Stack, v: Mat) -> Stack:
+def velocity_products(tree: Tree, D: PerBody, G: PerBody, V: PerBody, v: Mat) -> PerBody:
     """A, (5a): the part of each body's acceleration that the velocities alone make, less what the parent hands on."""
     rates = G @ joint_values(tree, v)
     products = []
@@ -43,22 +43,22 @@ def velocity_products(tree: Tree, D: Stack, G: Stack, V: Stack, v: Mat) -> Stack
         turned = D[i].rotation @ omega
         carried = D[i].rotation @ cross(omega, cross(omega, d))
         products.append(join(cross(turned, angular(rates[i])), carried + 2 * cross(turned, linear(rates[i]))) + own)
-    return Stack(products)
+    return PerBody(products)
 
 
-def inertias(tree: Tree) -> Stack:
+def inertias(tree: Tree) -> PerBody:
     """M, (16): one constant joint-centred inertia per body."""
-    return Stack(Inertia.of(body) for body in tree.inertia)
+    return PerBody(Inertia.of(body) for body in tree.inertia)
 
 
-def velocity_loads(M: Stack, V: Stack) -> Stack:
+def velocity_loads(M: PerBody, V: PerBody) -> PerBody:
     """B, (17): [omega x I omega; m omega x (omega x s)], read off M = [I, m s~; -m s~, m]."""
     loads = []
     for M_i, V_i in zip(M, V, strict=True):
         omega = angular(V_i)
         # H = m s~, so H^T omega = -m s x omega = omega x m s.
         loads.append(join(cross(omega, M_i.I @ omega), cross(omega, M_i.H.T @ omega)))
-    return Stack(loads)
+    return PerBody(loads)
 
 
 def world_acceleration(gravity: Mat) -> Mat:
@@ -66,15 +66,17 @@ def world_acceleration(gravity: Mat) -> Mat:
     return join(ca.DM(3, 1), -gravity)
 
 
-def joint_loads(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: Stack | None = None) -> tuple[Stack, Stack]:
+def joint_loads(
+    tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None
+) -> tuple[PerBody, PerBody]:
     """F, (13), and G: the load each parent exerts on its child at the joint's origin, in the child's axes."""
-    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     return loads_through(tree, D, G, M, v, a, gravity, wrenches), G
 
 
 def loads_through(
-    tree: Tree, D: Stack, G: Stack, M: Stack, v: Mat, a: Mat, gravity: Mat, wrenches: Stack | None = None
-) -> Stack:
+    tree: Tree, D: PerBody, G: PerBody, M: PerBody, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None
+) -> PerBody:
     """F, (13), with the operators given: their entries may be numbers or symbols."""
     V = velocities(tree, D, G, v)
     A = G @ joint_values(tree, a) + velocity_products(tree, D, G, V, v)
@@ -83,7 +85,7 @@ def loads_through(
     return inward(tree, D, load if wrenches is None else load - wrenches)
 
 
-def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: Stack | None = None) -> Mat:
+def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
     """tau = G^T F, (18a). wrenches: [torque; force] on each body, at its origin in its axes."""
     F, G = joint_loads(tree, q, v, a, gravity, wrenches)
     return joint_vector(tree, G.T @ F)
@@ -109,7 +111,7 @@ def computed_torque(
     kp: Mat,
     kd: Mat,
     gravity: Mat,
-    wrenches: Stack | None = None,
+    wrenches: PerBody | None = None,
 ) -> Mat:
     """Inverse dynamics of a = a_ref + kd (v_ref - v) + kp (q_ref - q), which linearises the closed loop.
 
@@ -119,9 +121,9 @@ def computed_torque(
     return inverse_dynamics(tree, q, v, a, gravity, wrenches)
 
 
-def link_motion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: Stack | None = None) -> dict[str, Mat]:
+def link_motion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
     """velocity, acceleration and load of every body, (N, 6) each, in its own axes at its own joint, (4), (7), (13)."""
-    D, G = influences(tree, q), free_axes(tree)
+    D, G = influences(tree, q), motion_subspaces(tree)
     V = velocities(tree, D, G, v)
     A = outward(tree, D, G @ joint_values(tree, a) + velocity_products(tree, D, G, V, v))
     F, _ = joint_loads(tree, q, v, a, gravity, wrenches)

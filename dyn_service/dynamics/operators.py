@@ -19,10 +19,10 @@ import casadi as ca
 import numpy as np
 
 from dyn_service.dynamics.articulated import branches
-from dyn_service.dynamics.kinematics import free_axes, influences
+from dyn_service.dynamics.kinematics import influences, motion_subspaces
 from dyn_service.dynamics.newton_euler import inertias, velocities, velocity_loads, velocity_products
 from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join
-from dyn_service.dynamics.sweeps import Stack, outward
+from dyn_service.dynamics.sweeps import PerBody, outward
 from dyn_service.model.inertia import skew
 from dyn_service.model.tree import Tree
 
@@ -36,7 +36,7 @@ def influence_operators(tree: Tree, q: Mat) -> dict[str, Mat]:
 
 def yielding_operators(tree: Tree, q: Mat) -> dict[str, Mat]:
     """Phi_beta and Psi_beta, as `influence_operators`."""
-    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     return _operators(tree, branches(tree, D, G, M).beta)
 
 
@@ -54,7 +54,9 @@ def mass_matrix_steps(tree: Tree, q: Mat) -> dict[str, Mat]:
     """J (nv, 6, nv), Q (nv, 6, nv) and their product (nv, nv): the document's three steps, all columns at once."""
     D, M = influences(tree, q), inertias(tree)
     columns = ca.DM.eye(tree.nv)
-    G = [of @ columns[part, :] for of, part in zip(free_axes(tree), tree.in_v, strict=True)]  # rows of blocks, (6, nv)
+    G = [
+        of @ columns[part, :] for of, part in zip(motion_subspaces(tree), tree.in_v, strict=True)
+    ]  # rows of blocks, (6, nv)
     J = outward(tree, D, G)  # 1
     Q = M @ J  # 2
     product = ca.SX(tree.nv, tree.nv)
@@ -65,28 +67,28 @@ def mass_matrix_steps(tree: Tree, q: Mat) -> dict[str, Mat]:
 
 def newton_euler_blocks(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
     """D, G, S, A, A-bar, M, M-bar, B and B-bar of (1)-(17), one per body in its own axes."""
-    D, G, M = influences(tree, q), free_axes(tree), inertias(tree)
+    D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     V = velocities(tree, D, G, v)
     omega = [angular(V_i) for V_i in V]
     centre = [constant(body.com) for body in tree.inertia]
     about = [constant(body.about_com) for body in tree.inertia]
     none = ca.DM(3, 1)
     blocks = {
-        "influence": Stack(ca.DM(6, 6) if p < 0 else D[i] @ _SIX for i, p in enumerate(tree.parent)),
+        "influence": PerBody(ca.DM(6, 6) if p < 0 else D[i] @ _SIX for i, p in enumerate(tree.parent)),
         "free_axis": [G_i.T for G_i in G],
-        "centre_lever": Stack(
+        "centre_lever": PerBody(
             constant(np.block([[np.eye(3), np.zeros((3, 3))], [-skew(body.com), np.eye(3)]])) for body in tree.inertia
         ),
         "velocity_products": velocity_products(tree, D, G, V, v),
-        "centre_velocity_products": Stack(
+        "centre_velocity_products": PerBody(
             join(none, cross(w, cross(w, s))) for w, s in zip(omega, centre, strict=True)
         ),
-        "inertia": Stack(M_i @ _SIX for M_i in M),
-        "centre_inertia": Stack(
+        "inertia": PerBody(M_i @ _SIX for M_i in M),
+        "centre_inertia": PerBody(
             ca.diagcat(I, body.mass * ca.DM.eye(3)) for I, body in zip(about, tree.inertia, strict=True)
         ),
         "velocity_loads": velocity_loads(M, V),
-        "centre_velocity_loads": Stack(join(cross(w, I @ w), none) for w, I in zip(omega, about, strict=True)),
+        "centre_velocity_loads": PerBody(join(cross(w, I @ w), none) for w, I in zip(omega, about, strict=True)),
     }
     return {name: _stacked(stack) for name, stack in blocks.items()}
 

@@ -19,7 +19,7 @@ import casadi as ca
 
 from dyn_service.dynamics.kinematics import placements
 from dyn_service.dynamics.spatial import Mat, constant, cross, row_by_row, skew
-from dyn_service.dynamics.sweeps import Stack
+from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.tree import Tree
 
 
@@ -85,7 +85,7 @@ def _centre_bias(m: BodyMotion, s: Mat) -> Mat:
     return m.sigma_O + cross(m.sigma_R, s) + cross(m.omega, cross(m.omega, s))
 
 
-def terms(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: Stack | None = None) -> dict[str, Mat]:
+def terms(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
     """M (nv, nv); f, g as the document signs them, tau, and the external wrenches' part, (nv,) each.
 
     These are M, C, G, Q, E of the Matrix Formalism document, M q-ddot = C + G + Q + E.
@@ -108,7 +108,7 @@ def terms(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: Stack | 
     return {"mass_matrix": M, "velocity_forces": f, "gravity_forces": g, "efforts": tau, "external_forces": E}
 
 
-def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: Stack | None = None) -> Mat:
+def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
     """tau = M a - f - g - E."""
     found = terms(tree, q, v, ca.DM(tree.nv, 1), gravity, wrenches)
     right = found["velocity_forces"] + found["gravity_forces"] + found["external_forces"]

@@ -134,7 +134,7 @@ def column_by_column(product: _Product) -> _Product:
 
 
 @dataclass(frozen=True, eq=False)
-class Influence:
+class RigidTransform:
     """D, from a parent to its child. rotation: R_CP. offset: p_PC in parent axes."""
 
     rotation: Mat

@@ -22,52 +22,52 @@ from dyn_service.model.tree import Tree
 T = TypeVar("T")
 
 
-class Stack(tuple[Any, ...]):
+class PerBody(tuple[Any, ...]):
     """A stacked vector or block diagonal matrix: one entry per body. Operators act body by body."""
 
     __slots__ = ()
 
-    def __add__(self, other: Any) -> Stack:
-        return Stack(a + b for a, b in zip(self, other, strict=True))
+    def __add__(self, other: Any) -> PerBody:
+        return PerBody(a + b for a, b in zip(self, other, strict=True))
 
-    def __sub__(self, other: Any) -> Stack:
-        return Stack(a - b for a, b in zip(self, other, strict=True))
+    def __sub__(self, other: Any) -> PerBody:
+        return PerBody(a - b for a, b in zip(self, other, strict=True))
 
-    def __matmul__(self, other: Any) -> Stack:
-        return Stack(a @ b for a, b in zip(self, other, strict=True))
+    def __matmul__(self, other: Any) -> PerBody:
+        return PerBody(a @ b for a, b in zip(self, other, strict=True))
 
     @property
-    def T(self) -> Stack:
+    def T(self) -> PerBody:
         """Each entry transposed."""
-        return Stack(a.T for a in self)
+        return PerBody(a.T for a in self)
 
 
-def outward(tree: Tree, A: Sequence[Any], x: Sequence[Mat], *, world: Mat | None = None) -> Stack:
+def outward(tree: Tree, A: Sequence[Any], x: Sequence[Mat], *, world: Mat | None = None) -> PerBody:
     """z = Psi_A x. `world` is the z of the ground on which the root bodies stand; None is zero."""
     z: list[Mat] = []
     for i, parent in enumerate(tree.parent):
         inherited = world if parent < 0 else z[parent]
         z.append(x[i] if inherited is None else A[i] @ inherited + x[i])
-    return Stack(z)
+    return PerBody(z)
 
 
-def handed_outward(tree: Tree, A: Sequence[Any], x: Sequence[Mat]) -> Stack:
+def from_parent(tree: Tree, A: Sequence[Any], x: Sequence[Mat]) -> PerBody:
     """z = Phi_A x, (P1): what each body's parent hands it, one step and no further. z_i has the shape of x_i."""
-    return Stack(ca.DM(*x[i].shape) if parent < 0 else A[i] @ x[parent] for i, parent in enumerate(tree.parent))
+    return PerBody(ca.DM(*x[i].shape) if parent < 0 else A[i] @ x[parent] for i, parent in enumerate(tree.parent))
 
 
-def inward(tree: Tree, A: Sequence[Any], x: Sequence[Mat]) -> Stack:
+def inward(tree: Tree, A: Sequence[Any], x: Sequence[Mat]) -> PerBody:
     """z = Psi_A^T x."""
-    return Stack(gather(tree, x, lambda i, z_i: A[i].T @ z_i))
+    return PerBody(gather(tree, x, lambda i, z_i: A[i].T @ z_i))
 
 
-def handed_inward(tree: Tree, A: Sequence[Any], x: Sequence[Mat]) -> Stack:
+def from_children(tree: Tree, A: Sequence[Any], x: Sequence[Mat]) -> PerBody:
     """z = Phi_A^T x, (P2): what each body's children hand it, one step and no further. z_i has the shape of x_i."""
     z: list[Mat] = [ca.DM(*x_i.shape) for x_i in x]
     for i, parent in enumerate(tree.parent):
         if parent >= 0:
             z[parent] = z[parent] + A[i].T @ x[i]
-    return Stack(z)
+    return PerBody(z)
 
 
 def gather(tree: Tree, x: Sequence[T], carry: Callable[[int, T], T]) -> list[T]:

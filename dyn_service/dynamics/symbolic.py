@@ -22,10 +22,10 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from dyn_service.dynamics.kinematics import free_axes, influences, joint_vector
+from dyn_service.dynamics.kinematics import influences, joint_vector, motion_subspaces
 from dyn_service.dynamics.newton_euler import loads_through
-from dyn_service.dynamics.spatial import Inertia, Influence, Mat, constant, skew
-from dyn_service.dynamics.sweeps import Stack
+from dyn_service.dynamics.spatial import Inertia, Mat, RigidTransform, constant, skew
+from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.description import Vector
 from dyn_service.model.tree import Tree
@@ -99,13 +99,13 @@ def equations_of_motion(
     strength = float(np.linalg.norm(direction))
     parameters = _Parameters()
     pull = constant(direction / strength) * parameters.symbol("g", strength) if strength else ca.DM(3, 1)
-    M = Stack(_inertia(parameters, i, body) for i, body in enumerate(tree.inertia, start=1))
+    M = PerBody(_inertia(parameters, i, body) for i, body in enumerate(tree.inertia, start=1))
     q, v, a = (ca.SX.sym(name, tree.nv) for name in ("q", "v", "a"))
-    D = Stack(
-        Influence(D_i.rotation, D_i.offset - constant(origin) + parameters.vector(f"d_{i}", origin))
+    D = PerBody(
+        RigidTransform(D_i.rotation, D_i.offset - constant(origin) + parameters.vector(f"d_{i}", origin))
         for i, (D_i, origin) in enumerate(zip(influences(tree, q), tree.origin, strict=True), start=1)
     )
-    G = free_axes(tree)
+    G = motion_subspaces(tree)
     F = loads_through(tree, D, G, M, v, a, pull)
     tau = ca.SX(joint_vector(tree, G.T @ F))
     bias = ca.substitute(tau, a, ca.DM.zeros(tree.nv))

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from dyn_service.dynamics.spatial import Influence, Mat, constant
+from dyn_service.dynamics.spatial import Mat, RigidTransform, constant
 from dyn_service.model.description import Matrix, Vector
 from dyn_service.model.inertia import BodyInertia
 from dyn_service.model.tree import Tree, weld
@@ -73,7 +73,7 @@ class KernelTree:
 
     def wrench(self, i: int, W: Mat) -> Mat:
         """A wrench at the URDF link's origin in its axes, at the chosen frame's origin in its axes."""
-        return Influence(constant(self.rotation[i].T), constant(self.origin[i])).T @ W
+        return RigidTransform(constant(self.rotation[i].T), constant(self.origin[i])).T @ W
 
 
 def as_given(tree: Tree) -> KernelTree:

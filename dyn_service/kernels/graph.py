@@ -12,7 +12,7 @@ from typing import Any
 
 import casadi as ca
 
-from dyn_service.dynamics.sweeps import Stack
+from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.kernels.frames import KernelTree
 from dyn_service.kernels.signature import Operand, Signature
 
@@ -54,5 +54,5 @@ def trace(model: KernelTree, signature: Signature, *, shared: bool = True) -> Gr
 def _entered(model: KernelTree, operand: Operand, symbol: Any) -> Any:
     """An input as the equations take it: wrenches body by body, in the chosen frames."""
     if operand.kind == "wrenches":
-        return Stack(model.wrench(i, W) for i, W in enumerate(ca.vertsplit(symbol, 6)))
+        return PerBody(model.wrench(i, W) for i, W in enumerate(ca.vertsplit(symbol, 6)))
     return symbol

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dyn_service.launching.plan import ProcessPlan
-from dyn_service.launching.process import ManagedProcess, State
+from dyn_service.launching.process import ManagedProcess, ProcessState
 from dyn_service.nodes.kinds import Column, Stats, rate
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 PLAIN_PERIOD_S = 5.0
 _COLOURS = {
-    State.READY: "green",
-    State.STARTING: "yellow",
-    State.DELAY: "yellow",
-    State.FAILED: "red",
-    State.STOPPING: "yellow",
+    ProcessState.READY: "green",
+    ProcessState.STARTING: "yellow",
+    ProcessState.DELAY: "yellow",
+    ProcessState.FAILED: "red",
+    ProcessState.STOPPING: "yellow",
 }
 
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from dyn_service.launching.guard import send
 from dyn_service.launching.plan import ProcessPlan
+from dyn_service.launching.reaper import send
 
 QUICK_DEATH_S = 5.0
 """A process that lives shorter than this after its start makes the next delay longer."""
@@ -29,7 +29,7 @@ MAX_DELAY_S = 30.0
 TAIL_LINES = 200
 
 
-class State(Enum):
+class ProcessState(Enum):
     """Where a process stands."""
 
     WAITING = "waiting"
@@ -42,7 +42,7 @@ class State(Enum):
     FAILED = "failed"
 
 
-ENDED = (State.STOPPED, State.DONE, State.FAILED)
+ENDED = (ProcessState.STOPPED, ProcessState.DONE, ProcessState.FAILED)
 
 
 @dataclass
@@ -62,7 +62,7 @@ class ManagedProcess:
     plan: ProcessPlan
     environment: Mapping[str, str]
     hooks: Hooks
-    state: State = State.WAITING
+    state: ProcessState = ProcessState.WAITING
     pid: int | None = None
     restarts: int = 0
     exits: list[int] = field(default_factory=list)
@@ -88,20 +88,20 @@ class ManagedProcess:
                 if not self._after_death(status):
                     return
                 delay = self._delay_s()
-                self._enter(State.DELAY)
+                self._enter(ProcessState.DELAY)
                 self.hooks.notice(f"{self.plan.name}: {exit_text(status)}; restart {self.restarts} in {delay:.1f} s")
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), delay)
             if self.state not in ENDED:
-                self._enter(State.STOPPED)
+                self._enter(ProcessState.STOPPED)
         finally:
             self.ended.set()
 
     def mark_ready(self, pid: int) -> None:
         """Takes note that the process with this id says it is ready."""
-        if self.state is State.STARTING and self._is_ours(pid):
+        if self.state is ProcessState.STARTING and self._is_ours(pid):
             self._ever_ready = True
-            self._enter(State.READY)
+            self._enter(ProcessState.READY)
             self.ready.set()
 
     def let_end(self) -> None:
@@ -112,7 +112,7 @@ class ManagedProcess:
         """Stops it: SIGINT, after `sigterm_timeout_s` SIGTERM, after `sigkill_timeout_s` SIGKILL; hurry goes there."""
         self._stop.set()
         if self._process is not None and self._process.returncode is None:
-            self._enter(State.STOPPING)
+            self._enter(ProcessState.STOPPING)
             for number, grace in (
                 (signal.SIGINT, self.plan.sigterm_timeout_s),
                 (signal.SIGTERM, self.plan.sigkill_timeout_s),
@@ -133,7 +133,9 @@ class ManagedProcess:
     @property
     def clean(self) -> bool:
         """Whether it never died by itself, and ended when and as it was told to."""
-        return self.state in (State.STOPPED, State.DONE) and not (self.restarts or self.forced or self.fault)
+        return self.state in (ProcessState.STOPPED, ProcessState.DONE) and not (
+            self.restarts or self.forced or self.fault
+        )
 
     async def _run_once(self) -> int | None:
         """Starts it and waits for its end; its status, None where it could not be started."""
@@ -154,13 +156,13 @@ class ManagedProcess:
         except OSError as error:
             os.close(source)
             self.fault = f"cannot start {self.plan.command[0]!r}: {error.strerror}"
-            self._enter(State.FAILED)
+            self._enter(ProcessState.FAILED)
             return None
         finally:
             os.close(sink)
         self._process, self.pid, self._started_s = process, process.pid, time.monotonic()
         self.hooks.group(process.pid, True)
-        self._enter(State.STARTING)
+        self._enter(ProcessState.STARTING)
         reader = asyncio.create_task(self._read(source))
         if not self.plan.reports:
             self.mark_ready(process.pid)
@@ -180,10 +182,10 @@ class ManagedProcess:
         if not plan.respawn:
             service = plan.reports and not plan.on_exit_shutdown
             if status == 0 and not service:
-                self._enter(State.DONE)
+                self._enter(ProcessState.DONE)
             else:
                 self.fault = exit_text(status)
-                self._enter(State.FAILED)
+                self._enter(ProcessState.FAILED)
             return False
         quick = time.monotonic() - self._started_s < QUICK_DEATH_S
         self._quick_deaths = self._quick_deaths + 1 if quick else 0
@@ -194,7 +196,7 @@ class ManagedProcess:
         elif plan.respawn_max_retries < 0 and self._quick_deaths > MOST_QUICK_DEATHS:
             self.fault = f"{exit_text(status)}; {self._quick_deaths} times in a row within {QUICK_DEATH_S:.0f} s"
         if self.fault is not None:
-            self._enter(State.FAILED)
+            self._enter(ProcessState.FAILED)
             return False
         self.restarts += 1
         return True
@@ -258,13 +260,13 @@ class ManagedProcess:
         for wait in waits:
             wait.cancel()
 
-    def _enter(self, state: State) -> None:
+    def _enter(self, state: ProcessState) -> None:
         self.state = state
         self.hooks.changed()
 
     def stopped_well(self) -> bool:
         """Whether the last exit was with status 0 or by the very signal it was sent."""
-        if not self.exits or self.state is not State.STOPPED:
+        if not self.exits or self.state is not ProcessState.STOPPED:
             return True
         status = self.exits[-1]
         return status == 0 or -status in self._sent or status - 128 in self._sent

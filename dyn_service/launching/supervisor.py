@@ -5,7 +5,7 @@
     then, in reverse order: SIGINT, SIGTERM after a grace, SIGKILL
 
 "Ready" is said by the node itself once it does its work. An executable is ready when it runs. A launcher that is
-killed leaves nothing behind either: see `guard.py`.
+killed leaves nothing behind either: see `reaper.py`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ import zmq
 import zmq.asyncio
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.launching import guard
+from dyn_service.launching import reaper
 from dyn_service.launching.plan import LaunchPlan, ProcessPlan
-from dyn_service.launching.process import ENDED, Hooks, ManagedProcess, State, exit_text, launch_environment
+from dyn_service.launching.process import ENDED, Hooks, ManagedProcess, ProcessState, exit_text, launch_environment
 from dyn_service.nodes import telemetry
 from dyn_service.nodes.board import Board
 from dyn_service.nodes.telemetry import Ready
@@ -64,30 +64,30 @@ class Listener:
 
 
 class Runtime:
-    """The launcher's private folder, and the guard that removes it when the launcher is killed."""
+    """The launcher's private folder, and the reaper that removes it when the launcher is killed."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="dyn-"))
-        self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard.__file__],
+        self._reaper = subprocess.Popen(
+            [sys.executable, "-I", "-S", reaper.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
             start_new_session=True,
         )
-        assert self._guard.stdin is not None
-        self._pipe: IO[str] = self._guard.stdin
+        assert self._reaper.stdin is not None
+        self._pipe: IO[str] = self._reaper.stdin
         self._tell(f"dir {self.folder}")
 
     def group(self, group: int, started: bool) -> None:
-        """Tells the guard of a process group."""
+        """Tells the reaper of a process group."""
         self._tell(f"{'+' if started else '-'}{group}")
 
     def close(self) -> None:
-        """Lets the guard end what may be left, and removes the folder."""
+        """Lets the reaper end what may be left, and removes the folder."""
         with contextlib.suppress(OSError):
             self._pipe.close()
-        self._guard.wait()
+        self._reaper.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _tell(self, line: str) -> None:
@@ -98,7 +98,7 @@ class Runtime:
 
 @contextlib.contextmanager
 def private_runtime() -> Iterator[Runtime]:
-    """A folder and a guard for the time of a launch."""
+    """A folder and a reaper for the time of a launch."""
     runtime = Runtime()
     try:
         yield runtime
@@ -182,7 +182,7 @@ class Supervisor:
                 if left <= 0.0:
                     process.fault = f"not ready after {READY_TIMEOUT_S:.0f} s"
                     self.request_stop(f"{process.plan.name} was not ready in time")
-                elif process.state is State.DONE:
+                elif process.state is ProcessState.DONE:
                     break
                 else:
                     await self._wait_for_change(min(left, 0.5))
@@ -206,10 +206,10 @@ class Supervisor:
         for process in self.processes:
             if self._stop.is_set():
                 return
-            if process.state is State.FAILED:
+            if process.state is ProcessState.FAILED:
                 self.request_stop(f"{process.plan.name} {process.fault}")
                 self._listener.notice(f"{process.plan.name}: {process.fault} ({process.plan.where})")
-            elif process.state is State.DONE and process.plan.on_exit_shutdown:
+            elif process.state is ProcessState.DONE and process.plan.on_exit_shutdown:
                 self.request_stop(f"{process.plan.name} is done")
 
     async def _wait_for_change(self, timeout_s: float) -> None:

@@ -24,10 +24,10 @@ import numpy as np
 
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.nodes.messages import JointState
-from dyn_service.nodes.trajectory import Trajectory
+from dyn_service.nodes.trajectory import ReferenceTrajectory
 from dyn_service.queries import Array
 
-TrajectoryMaker = Callable[[Array, Array], Trajectory]
+TrajectoryMaker = Callable[[Array, Array], ReferenceTrajectory]
 """(q0, v0) -> the reference motion from there."""
 
 
@@ -86,7 +86,7 @@ class ComputedTorque:
     restarts: int = 0
 
     def __post_init__(self) -> None:
-        self.trajectory: Trajectory | None = None
+        self.trajectory: ReferenceTrajectory | None = None
         self.begin_s = 0.0
         self.session = -1
         self._engaged = False

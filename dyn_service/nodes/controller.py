@@ -213,7 +213,7 @@ class _Controller:
         self._facts()
         self._warm_up()
         precise_sleep()
-        node.settle()
+        node.freeze_garbage_collector()
         next_stats = time.monotonic() + STATS_PERIOD_S
         node.telemetry.ready()
         last: JointState | None = None

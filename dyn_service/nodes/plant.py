@@ -160,7 +160,7 @@ class _Loop:
     def run(self) -> None:
         """Runs until the node is asked to stop."""
         precise_sleep()
-        self.node.settle()
+        self.node.freeze_garbage_collector()
         self.node.telemetry.ready()
         self.pacer.restart()
         self._begun_s = time.monotonic()

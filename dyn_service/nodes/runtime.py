@@ -81,7 +81,7 @@ class Node(Generic[P]):
             raise InvalidArgumentError(f"topic {topic!r} at {where!r}: {error.strerror}") from None
         return socket
 
-    def settle(self) -> None:
+    def freeze_garbage_collector(self) -> None:
         """Puts what exists so far out of the collector's sight, so that its runs stay short."""
         gc.collect()
         gc.freeze()

@@ -45,7 +45,7 @@ def main(node: Node[ServerParameters]) -> None:
     node.telemetry.facts(
         {"role": "server", "endpoint": p.endpoint, "robots": {robot.name: robot.fingerprint for robot in robots}}
     )
-    node.settle()
+    node.freeze_garbage_collector()
     server = Server(robots, endpoints=[p.endpoint])
     server.bind()
     ended = threading.Event()

@@ -36,7 +36,7 @@ class Reference(NamedTuple):
     a: Array
 
 
-class Trajectory(ABC):
+class ReferenceTrajectory(ABC):
     """A reference motion."""
 
     @abstractmethod
@@ -49,7 +49,7 @@ class Trajectory(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class MultiSine(Trajectory):
+class MultiSine(ReferenceTrajectory):
     """Sines about a centre, faded in over `ramp_s`.
 
     q0, v0, centre: (n,). amplitude: (K, n) rad | m. frequency: (K,) rad/s. phase: (K, n) rad.
@@ -87,7 +87,7 @@ class MultiSine(Trajectory):
 
 
 @dataclass(frozen=True, eq=False)
-class PointToPoint(Trajectory):
+class PointToPoint(ReferenceTrajectory):
     """Moves between waypoints, over and over: each takes `move_s`, then a pause of `dwell_s`.
 
     q0, v0: (n,). points: (K, n) rad | m.
@@ -204,7 +204,7 @@ def quintic(q0: Array, v0: Array, q1: Array, duration_s: float, t: Array) -> Ref
     )
 
 
-def from_wire(wire: Mapping[str, Any]) -> Trajectory:
+def from_wire(wire: Mapping[str, Any]) -> ReferenceTrajectory:
     """The motion that `to_wire` wrote.
 
     Raises:
@@ -217,7 +217,7 @@ def from_wire(wire: Mapping[str, Any]) -> Trajectory:
         near = did_you_mean(kind, kinds)
         raise InvalidArgumentError(f"unknown trajectory {kind!r}: expected one of {', '.join(sorted(kinds))}{near}")
     try:
-        built: Trajectory = kinds[kind](
+        built: ReferenceTrajectory = kinds[kind](
             **{k: np.asarray(v, dtype=np.float64) if isinstance(v, list) else float(v) for k, v in values.items()}
         )
     except TypeError as error:

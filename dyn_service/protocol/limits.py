@@ -45,7 +45,7 @@ _KINDS = {
 }
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The limits a server can set for itself.
 
     max_message_bytes: longest request; the transport closes a connection that announces more.

@@ -34,15 +34,15 @@ from dyn_service.errors import (
     UnavailableError,
 )
 from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
-from dyn_service.protocol.limits import Limits
+from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import Head, peek
 from dyn_service.protocol.sockets import is_readable, plain_send
 from dyn_service.server.compiling import news
 from dyn_service.server.endpoints import Bound, bind, is_local
-from dyn_service.server.guard import LOOK_EVERY_NS, Guard
 from dyn_service.server.plan import SLOW_BYTES
 from dyn_service.server.process import settle_process
 from dyn_service.server.service import Service
+from dyn_service.server.unfinished import LOOK_EVERY_NS, UnfinishedMessages
 from dyn_service.server.worker import Task, Worker
 
 if TYPE_CHECKING:
@@ -97,14 +97,14 @@ class Server:
         robots: Iterable[Robot] = (),
         *,
         endpoints: Sequence[str] = (DEFAULT_ENDPOINT,),
-        limits: Limits | None = None,
+        limits: RequestLimits | None = None,
         allow_load: bool | None = None,
         context: zmq.Context[zmq.Socket[bytes]] | None = None,
     ) -> None:
         if not endpoints:
             raise InvalidArgumentError("endpoints must name at least one endpoint, found none", path="endpoints")
         self._asked = tuple(endpoints)
-        self._limits = limits or Limits()
+        self._limits = limits or RequestLimits()
         local = all(is_local(endpoint) for endpoint in self._asked)
         self.service = Service(robots, limits=self._limits, allow_load=local if allow_load is None else allow_load)
         self._owns_context = context is None and not any(e.startswith("inproc://") for e in self._asked)
@@ -113,7 +113,7 @@ class Server:
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._traffic = self.service.metrics.traffic
-        self._lent: list[tuple[Any, int]] = []
+        self._in_flight: list[tuple[Any, int]] = []
         self._handed: dict[int, Task] = {}
         self._next_look_ns = 0
 
@@ -137,10 +137,10 @@ class Server:
         if self._thread is None or self._thread is threading.current_thread():
             self._stopping = True
             return
-        with suppress(zmq.ZMQError), self._open_bell(self._stop_bell) as bell:
-            bell.linger = 0  # should the loop have ended by itself, nothing waits for it
+        with suppress(zmq.ZMQError), self._open_wakeup(self._stop_wakeup) as wakeup:
+            wakeup.linger = 0  # should the loop have ended by itself, nothing waits for it
             self._stopping = True
-            bell.send(b"", zmq.NOBLOCK)
+            wakeup.send(b"", zmq.NOBLOCK)
         self._stopping = True
         self._thread.join()
         self._thread = None
@@ -193,7 +193,7 @@ class Server:
                 _LOG.warning("%s is open to other machines, and whoever reaches it may ask anything", endpoint)
         self._context = zmq.Context() if self._owns_context else self._given_context or zmq.Context.instance()
         router = self._context.socket(zmq.ROUTER)
-        self._guard = Guard(router, 2 * self._limits.max_message_bytes)
+        self._unfinished = UnfinishedMessages(router, 2 * self._limits.max_message_bytes)
         try:
             router.setsockopt(zmq.ROUTER_MANDATORY, 1)
             router.setsockopt(zmq.SNDHWM, _UNREAD)
@@ -204,20 +204,20 @@ class Server:
             router.setsockopt(zmq.RCVTIMEO, _TICK_MS)
             if any("[" in endpoint for endpoint in self._asked):
                 router.setsockopt(zmq.IPV6, 1)
-            self._bells = (os.urandom(16), os.urandom(16))
-            self._worker_bell, self._stop_bell = self._bells
-            self._bell_endpoint = f"inproc://dyn-server-{os.urandom(16).hex()}"
-            router.bind(self._bell_endpoint)
+            self._wakeups = (os.urandom(16), os.urandom(16))
+            self._worker_wakeup, self._stop_wakeup = self._wakeups
+            self._wakeup_endpoint = f"inproc://dyn-server-{os.urandom(16).hex()}"
+            router.bind(self._wakeup_endpoint)
             self._bound = tuple(bind(router, endpoint) for endpoint in self._asked)
         except BaseException:
-            self._guard.close()
+            self._unfinished.close()
             router.close(linger=0)
             if self._owns_context:
                 self._context.term()
             raise
         self._router = router
         self._send_frame = plain_send(router)
-        self._worker = Worker(partial(self._open_bell, self._worker_bell), self._limits, self.service.clock)
+        self._worker = Worker(partial(self._open_wakeup, self._worker_wakeup), self._limits, self.service.clock)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._stopping:  # asked twice
@@ -226,13 +226,13 @@ class Server:
             os._exit(128 + number)
         self._stopping = True
 
-    def _open_bell(self, name: bytes) -> zmq.Socket[bytes]:
+    def _open_wakeup(self, name: bytes) -> zmq.Socket[bytes]:
         """A socket whose empty messages wake the loop. No client can take its name, which nobody outside knows."""
-        bell = self._context.socket(zmq.DEALER)
-        bell.setsockopt(zmq.ROUTING_ID, name)
-        bell.setsockopt(zmq.SNDHWM, 0)
-        bell.connect(self._bell_endpoint)
-        return bell
+        wakeup = self._context.socket(zmq.DEALER)
+        wakeup.setsockopt(zmq.ROUTING_ID, name)
+        wakeup.setsockopt(zmq.SNDHWM, 0)
+        wakeup.connect(self._wakeup_endpoint)
+        return wakeup
 
     def _run(self) -> None:
         self._worker.start()
@@ -249,7 +249,7 @@ class Server:
                 self._wind_up()
         finally:
             self._worker.join(0.1)
-            self._guard.close()
+            self._unfinished.close()
             self._router.close(linger=int(_GRACE_S * 1000))
             for bound in self._bound:
                 bound.clear()
@@ -262,7 +262,7 @@ class Server:
         waiting_since = perf_counter_ns()
         if waiting_since > self._next_look_ns:
             self._next_look_ns = waiting_since + LOOK_EVERY_NS
-            self._traffic.cut_off += self._guard.look()
+            self._traffic.cut_off += self._unfinished.look()
         if self._handed:
             for task, notice in news(self.service.clock, self._handed.values(), waiting_since):
                 self._send(task.envelope, notice)
@@ -288,11 +288,11 @@ class Server:
         is_req, count = False, 1
         if frame.more:
             frame, is_req, count = self._receive_more(frame)
-        elif sender in self._bells:
+        elif sender in self._wakeups:
             self._deliver()
             return None
         size = len(frame)
-        self._guard.delivered(frame, size)
+        self._unfinished.delivered(frame, size)
         self._traffic.received += 1
         self._traffic.received_bytes += size
         if count > 1:
@@ -306,7 +306,7 @@ class Server:
         is_req = not len(frame)
         count = 0 if is_req else 1
         while frame.more:
-            self._guard.delivered(frame, len(frame))
+            self._unfinished.delivered(frame, len(frame))
             frame = self._router.recv(copy=False)
             count += 1
         return frame, is_req, count
@@ -327,7 +327,7 @@ class Server:
                 )
             )
             return
-        reply = service.answer_state(payload, now)
+        reply = service.answer_single_state(payload, now)
         if reply is None:
             job = service.accept(payload, now)
             if isinstance(job, bytes):
@@ -351,7 +351,7 @@ class Server:
         if self._stopping:
             self._send(task.envelope, task.refuse(UnavailableError("the server is shutting down")))
             return
-        if self._lent_bytes() > self._limits.max_waiting_bytes:
+        if self._in_flight_bytes() > self._limits.max_waiting_bytes:
             cause = "long replies wait to be read"
         elif self._worker.offer(task):
             self._handed[id(task)] = task
@@ -372,7 +372,7 @@ class Server:
             if len(reply) < zmq.COPY_THRESHOLD:  # pyzmq would copy it all the same
                 send(reply, _NOBLOCK)
             else:
-                self._lent.append((send(reply, _NOBLOCK, copy=False, track=True), len(reply)))
+                self._in_flight.append((send(reply, _NOBLOCK, copy=False, track=True), len(reply)))
             self._traffic.sent += 1
             self._traffic.sent_bytes += len(reply)
         except zmq.Again:
@@ -386,15 +386,15 @@ class Server:
         """Sends the replies that the worker has ready."""
         for task, reply in self._worker.collect():
             self._handed.pop(id(task), None)
-            if len(reply) > SLOW_BYTES and self._lent_bytes() + len(reply) > self._limits.max_waiting_bytes:
+            if len(reply) > SLOW_BYTES and self._in_flight_bytes() + len(reply) > self._limits.max_waiting_bytes:
                 self._traffic.refused_busy += 1
                 reply = task.refuse(ResourceExhaustedError("the server is busy: long replies wait to be read"))
             self._send(task.envelope, reply)
 
-    def _lent_bytes(self) -> int:
+    def _in_flight_bytes(self) -> int:
         """Bytes of long replies that the transport still holds."""
-        self._lent = [(tracker, size) for tracker, size in self._lent if not tracker.done]
-        return sum(size for _, size in self._lent)
+        self._in_flight = [(tracker, size) for tracker, size in self._in_flight if not tracker.done]
+        return sum(size for _, size in self._in_flight)
 
     def _wind_up(self) -> None:
         """Answers what has arrived, refuses what has not been begun. To unbind first would cut the clients off."""

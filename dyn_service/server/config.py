@@ -18,7 +18,7 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.description import RootType
 from dyn_service.preparation import PURPOSES, chosen
 from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
-from dyn_service.protocol.limits import Limits
+from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.endpoints import check_endpoint
 
 NODE = "/dyn_server"
@@ -39,7 +39,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     endpoints: list[str] = msgspec.field(default_factory=lambda: [DEFAULT_ENDPOINT])
     allow_load: bool | None = None
     prepare: bool | list[str] = True
-    limits: Limits = Limits()
+    limits: RequestLimits = RequestLimits()
 
     def __post_init__(self) -> None:
         if not self.endpoints:

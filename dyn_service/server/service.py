@@ -1,7 +1,7 @@
 """From the bytes of a request to the bytes of its reply, without a socket, without ever raising.
 
-A request for one state goes the short way, `answer_state`. For all others `accept` reads and checks the request and
-`answer` computes; between the two the caller may look at `Job.slow` and move the job to another thread. `handle` is
+A request for one state goes the short way, `answer_single_state`. For all others `accept` reads and checks the request
+and `answer` computes; between the two the caller may look at `Job.slow` and move the job to another thread. `handle` is
 both in one call.
 """
 
@@ -26,7 +26,7 @@ from dyn_service.errors import (
 )
 from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.protocol.arrays import describe_value
-from dyn_service.protocol.limits import Limits
+from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import (
     VERSION,
     Head,
@@ -77,8 +77,10 @@ class Service:
         allow_load: Whether requests may load and unload robots.
     """
 
-    def __init__(self, robots: Iterable[Robot] = (), *, limits: Limits | None = None, allow_load: bool = False) -> None:
-        self.limits = limits or Limits()
+    def __init__(
+        self, robots: Iterable[Robot] = (), *, limits: RequestLimits | None = None, allow_load: bool = False
+    ) -> None:
+        self.limits = limits or RequestLimits()
         self.metrics = Metrics()
         self.clock = CompileClock()
         self.allow_load = allow_load
@@ -100,7 +102,7 @@ class Service:
         job = self.accept(payload, received_ns)
         return job if isinstance(job, bytes) else self.answer(job)
 
-    def answer_state(self, payload: bytes | memoryview, received_ns: int) -> bytes | None:
+    def answer_single_state(self, payload: bytes | memoryview, received_ns: int) -> bytes | None:
         """The reply to a request that can go the short way, see `state`; None for all others, right or wrong.
 
         Only for the thread that owns the socket: it counts without a lock.

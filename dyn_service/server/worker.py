@@ -18,7 +18,7 @@ import zmq
 
 from dyn_service.errors import DynError
 from dyn_service.kernels.making import Listener, listening
-from dyn_service.protocol.limits import Limits
+from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import Head
 
 
@@ -45,13 +45,13 @@ class Worker:
     socket of its own.
 
     Args:
-        open_bell: Makes that socket, in the worker's thread.
+        open_wakeup: Makes that socket, in the worker's thread.
         limits: How many tasks, and how many bytes, may wait.
         listener: Hears of the kernels that the tasks make.
     """
 
-    def __init__(self, open_bell: Callable[[], zmq.Socket[bytes]], limits: Limits, listener: Listener) -> None:
-        self._open_bell = open_bell
+    def __init__(self, open_wakeup: Callable[[], zmq.Socket[bytes]], limits: RequestLimits, listener: Listener) -> None:
+        self._open_wakeup = open_wakeup
         self._listener = listener
         self._limits = limits
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
@@ -119,15 +119,15 @@ class Worker:
         close()
 
     def _run(self) -> None:
-        bell = self._open_bell()
+        wakeup = self._open_wakeup()
         try:
             with np.errstate(all="ignore"), listening(self._listener):
                 while not self._abandoned and (task := self._tasks.get()) is not None:
                     self._done.append((task, task.work()))
                     with suppress(zmq.Again):  # the server has stopped, and nobody is left to wake
-                        bell.send(b"", zmq.NOBLOCK)
+                        wakeup.send(b"", zmq.NOBLOCK)
         finally:
-            bell.close()
+            wakeup.close()
             with self._ending:
                 self._ended = True
             self._close()

@@ -72,7 +72,7 @@ _CONVERSIONS = {
     "constant",
     "DM",
     "SX",
-    "Stack",
+    "PerBody",
     "float",
     "int",
     "str",

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from dyn_service.launching.display import _table, plain_line
 from dyn_service.launching.plan import ProcessPlan
-from dyn_service.launching.process import State
+from dyn_service.launching.process import ProcessState
 from dyn_service.nodes.board import Board
 from dyn_service.nodes.kinds import Column, NodeKind
 from dyn_service.nodes.registry import Registry
@@ -29,7 +29,9 @@ def supervisor() -> SimpleNamespace:
     processes = []
     for name, values in STATS.items():
         plan = ProcessPlan(name, (), "", kind=registry.find("dyn_service", name))
-        processes.append(SimpleNamespace(plan=plan, state=State.READY, restarts=int(name == "controller"), pid=7))
+        processes.append(
+            SimpleNamespace(plan=plan, state=ProcessState.READY, restarts=int(name == "controller"), pid=7)
+        )
         board.take(Stats(name, 1, values))
     return SimpleNamespace(processes=processes, board=board, running_s=12.3, plan=SimpleNamespace(registry=registry))
 
@@ -66,7 +68,7 @@ def test_columns_of_other_nodes(supervisor: SimpleNamespace) -> None:
     columns = (Column("level", lambda stats: f"{stats['level']} m"), Column("bad", lambda stats: str(stats["none"])))
     kind = NodeKind("tank", object, lambda node: None, columns=columns)
     plans = [ProcessPlan("tank", (), "", kind=kind), ProcessPlan("unknown", (), "")]
-    supervisor.processes = [SimpleNamespace(plan=plan, state=State.READY, restarts=0, pid=7) for plan in plans]
+    supervisor.processes = [SimpleNamespace(plan=plan, state=ProcessState.READY, restarts=0, pid=7) for plan in plans]
     supervisor.board.take(Stats("tank", 1, {"level": 4}))
     supervisor.board.take(Stats("unknown", 1, {"rate_hz": 5.0, "lost": 3}))
     assert plain_line(supervisor) == "12 s | tank ready, level 4 m, bad ? | unknown ready, rate 5 Hz"

@@ -8,7 +8,7 @@ from dyn_service.nodes.trajectory import (
     Bounds,
     MultiSineDesign,
     PointToPoint,
-    Trajectory,
+    ReferenceTrajectory,
     design_multi_sine,
     from_wire,
     min_jerk,
@@ -20,7 +20,7 @@ BOUNDS = Bounds(
 Q0, V0 = np.array([0.3, 0.2, 0.01, 5.0]), np.array([0.4, -0.1, 0.0, 1.0])
 
 
-def motions(v0: np.ndarray) -> list[Trajectory]:
+def motions(v0: np.ndarray) -> list[ReferenceTrajectory]:
     points = np.array([[1.0, 0.5, 0.02, 4.0], [-1.0, 0.0, 0.01, 6.0], [0.0, 1.0, 0.03, 5.0]])
     return [
         design_multi_sine(MultiSineDesign(), BOUNDS, Q0, v0),
@@ -30,7 +30,7 @@ def motions(v0: np.ndarray) -> list[Trajectory]:
 
 
 @pytest.mark.parametrize("motion", motions(V0), ids=["three sines", "one sine", "point to point"])
-def test_derivatives_by_central_differences(motion: Trajectory) -> None:
+def test_derivatives_by_central_differences(motion: ReferenceTrajectory) -> None:
     # h = 1e-5 s: the differences' own error is h^2/6 of the next derivative (1e-10 times up to 1e3) plus rounding
     # of 1e-16 / h; the joints of a point-to-point motion have jumps of jerk, which cost h times the jump there.
     h = 1e-5
@@ -41,7 +41,7 @@ def test_derivatives_by_central_differences(motion: Trajectory) -> None:
 
 
 @pytest.mark.parametrize("motion", motions(V0), ids=["three sines", "one sine", "point to point"])
-def test_begins_at_the_measured_state(motion: Trajectory) -> None:
+def test_begins_at_the_measured_state(motion: ReferenceTrajectory) -> None:
     begin = motion.sample(0.0)
     np.testing.assert_allclose(begin.q, Q0, rtol=0.0, atol=1e-15)
     np.testing.assert_allclose(begin.v, V0, rtol=0.0, atol=1e-15)
@@ -49,7 +49,7 @@ def test_begins_at_the_measured_state(motion: Trajectory) -> None:
 
 
 @pytest.mark.parametrize("motion", motions(0.0 * V0), ids=["three sines", "one sine", "point to point"])
-def test_keeps_to_the_limits_from_rest(motion: Trajectory) -> None:
+def test_keeps_to_the_limits_from_rest(motion: ReferenceTrajectory) -> None:
     reference = motion.sample(np.linspace(0.0, 30.0, 20001))
     assert np.all(reference.q >= BOUNDS.lower - 1e-12)
     assert np.all(reference.q <= BOUNDS.upper + 1e-12)
@@ -62,7 +62,7 @@ def test_keeps_to_the_limits_from_rest(motion: Trajectory) -> None:
 
 
 @pytest.mark.parametrize("motion", motions(V0), ids=["three sines", "one sine", "point to point"])
-def test_survives_the_wire_to_the_last_bit(motion: Trajectory) -> None:
+def test_survives_the_wire_to_the_last_bit(motion: ReferenceTrajectory) -> None:
     t = np.linspace(0.0, 9.0, 101)
     again = from_wire(motion.to_wire()).sample(t)
     assert all(np.array_equal(one, other) for one, other in zip(motion.sample(t), again, strict=True))

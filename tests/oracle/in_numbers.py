@@ -18,7 +18,7 @@ from dyn_service.model.tree import Tree, weld
 from dyn_service.model.urdf import read_text
 from tests.oracle.pinocchio_oracle import Oracle, with_fixed_joints_turning
 from tests.random_robots import random_urdf
-from tests.trees import dofs, free_axes
+from tests.trees import dofs, motion_subspaces
 
 XML = random_urdf(12)
 """Three joints on the ground, the first body among them, which carries others; every kind of joint on every other."""
@@ -95,7 +95,7 @@ class Numbers:
     def _efforts(self) -> dict[str, Case]:
         made, tree, oracle = self.made, self.tree, self.free
         q, v, a, g = (ca.DM(x) for x in (self.q, self.v, self.a, GRAVITY))
-        W = made["sweeps"].Stack(ca.DM(w) for w in self.wrenches)
+        W = made["sweeps"].PerBody(ca.DM(w) for w in self.wrenches)
         tau_free = oracle.inverse_dynamics(self.q, self.v, self.a)
         tau_pushed = self.pushed.tau[self.movable].copy()
         M = oracle.mass_matrix(self.q)
@@ -161,13 +161,13 @@ class Numbers:
     def _loads(self) -> dict[str, Case]:
         made, tree = self.made, self.tree
         q, v, g = (ca.DM(x) for x in (self.q, self.v, GRAVITY))
-        W = made["sweeps"].Stack(ca.DM(w) for w in self.wrenches)
+        W = made["sweeps"].PerBody(ca.DM(w) for w in self.wrenches)
         cases: dict[str, Case] = {}
         for label, data, wrenches in (("", self.moving, None), (", pushed", self.pushed, W)):
             tau = data.tau[self.movable].copy()
             loads = np.array([_angular_first(data.f[row]) for row in self.rows])
             along = np.array([tau[dofs(tree)[i]] if tree.inboard[i].nv else 0.0 for i in self.bodies])
-            axes = free_axes(tree)[self.bodies]
+            axes = motion_subspaces(tree)[self.bodies]
             found = cache(partial(made["constraint"].constraint_forces, tree, q, v, ca.DM(tau), g, wrenches))
             expected = {"wrench": loads, "actuation": along, "constraint": loads - axes * along[:, None]}
             for name, value in expected.items():
@@ -181,7 +181,7 @@ class Numbers:
         made, tree, oracle = self.made, self.tree, self.free
         H = made["hamilton"]
         q, v, a, g = (ca.DM(x) for x in (self.q, self.v, self.a, GRAVITY))
-        W = made["sweeps"].Stack(ca.DM(w) for w in self.wrenches)
+        W = made["sweeps"].PerBody(ca.DM(w) for w in self.wrenches)
         M = oracle.mass_matrix(self.q)
         p = M @ self.v
         kinetic = self.v @ p / 2

@@ -32,9 +32,9 @@ Terms = dict[str, dict[str, tuple[str, str, str]]]
 
 TERMS: Terms = {
     "dynamics.spatial": {
-        "NE (4): lever arm of D": ("Influence.__matmul__", "linear(V) + cross(turn, self.offset)", "linear(V)"),
+        "NE (4): lever arm of D": ("RigidTransform.__matmul__", "linear(V) + cross(turn, self.offset)", "linear(V)"),
         "NE (11): lever arm of D^T": (
-            "Influence.transposed_matmul",
+            "RigidTransform.transposed_matmul",
             "self.rotation.T @ angular(F) + cross(self.offset, force)",
             "self.rotation.T @ angular(F)",
         ),
@@ -73,7 +73,7 @@ TERMS: Terms = {
             "p_PJ",
         ),
         "prismatic: G = [0; axis]": (
-            "free_axes",
+            "motion_subspaces",
             "constant(joint.subspace)",
             "constant(joint.subspace[[3, 4, 5, 0, 1, 2]] if joint.type == 'prismatic' else joint.subspace)",
         ),
@@ -116,19 +116,23 @@ TERMS: Terms = {
     },
     "dynamics.articulated": {
         "NE (19b): R_i": ("branches", "inverse(G[i].T @ U)", "0.99 * inverse(G[i].T @ U)"),
-        "NE (19b): beta yields": ("Yielding.__matmul__", "moved - self.G @ (self.K.T @ moved)", "moved"),
+        "NE (19b): beta yields": ("ArticulatedTransform.__matmul__", "moved - self.G @ (self.K.T @ moved)", "moved"),
         "NE (19b): beta^T yields": (
-            "Yielding.transposed_matmul",
+            "ArticulatedTransform.transposed_matmul",
             "self.D.T @ (F - self.K @ (self.G.T @ F))",
             "self.D.T @ F",
         ),
-        "NE (19b): Phi_D^T K tau": ("yield_to", "branch.K @ effort", "Stack(0 * x for x in branch.K @ effort)"),
-        "NE (19b): e - K^T Phi_D": ("yield_to", "yielded - branch.K.T @ (D @ inherited)", "yielded"),
+        "NE (19b): Phi_D^T K tau": (
+            "articulated_solve",
+            "branch.K @ effort",
+            "PerBody(0 * x for x in branch.K @ effort)",
+        ),
+        "NE (19b): e - K^T Phi_D": ("articulated_solve", "yielded - branch.K.T @ (D @ inherited)", "yielded"),
         "(18b) in the same sweep: J A": ("forward_dynamics", "J @ A_i", "0 * A_i"),
         "(18b) in the same sweep: B": (
             "forward_dynamics",
-            "Stack(J @ A_i for J, A_i in zip(branch.J, A, strict=True)) + velocity_loads(M, V)",
-            "Stack(J @ A_i for J, A_i in zip(branch.J, A, strict=True))",
+            "PerBody(J @ A_i for J, A_i in zip(branch.J, A, strict=True)) + velocity_loads(M, V)",
+            "PerBody(J @ A_i for J, A_i in zip(branch.J, A, strict=True))",
         ),
     },
     "dynamics.hamilton": {
@@ -196,7 +200,7 @@ TERMS: Terms = {
         "BF: eta, p_cm x F": ("recursion", "N + cross(p_cm, F)", "N"),
     },
     "dynamics.constraint": {
-        "NE (20): the part along the axis": ("constraint_forces", "G.T @ F", "Stack(2 * x for x in G.T @ F)"),
+        "NE (20): the part along the axis": ("constraint_forces", "G.T @ F", "PerBody(2 * x for x in G.T @ F)"),
     },
 }
 

@@ -11,7 +11,7 @@ from dyn_service.queries import Wrench
 from dyn_service.robot import Robot
 from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
-from tests.trees import free_axes
+from tests.trees import motion_subspaces
 
 TREES = 12
 """Kernels are compiled per tree, so a handful of trees and many states."""
@@ -120,7 +120,7 @@ def test_constraint_is_orthogonal_to_the_axis_and_actuation_is_effort(state: tup
     tree = robot.tree
     for row, name in enumerate(loads.joints):
         i = tree.joints.index(name)
-        axis = free_axes(tree)[i]
+        axis = motion_subspaces(tree)[i]
         close(loads.constraint[:, row] @ axis, np.zeros(len(q)), loads.wrench)
         close(loads.constraint[:, row] + loads.actuation[:, row, None] * axis, loads.wrench[:, row])
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from dyn_service.dynamics.articulated import branches
 from dyn_service.dynamics.influence import phi, psi
-from dyn_service.dynamics.kinematics import free_axes, influences
+from dyn_service.dynamics.kinematics import influences, motion_subspaces
 from dyn_service.dynamics.newton_euler import inertias
-from dyn_service.dynamics.sweeps import Stack, handed_inward, handed_outward, inward, outward
+from dyn_service.dynamics.sweeps import PerBody, from_children, from_parent, inward, outward
 from dyn_service.model.tree import Tree
 from dyn_service.model.urdf import read_text
 from tests.random_robots import random_urdf
@@ -31,7 +31,7 @@ def stack(rng: np.random.Generator, rows: list[int], columns: int) -> list[np.nd
     return [rng.normal(size=(k, columns)) for k in rows]
 
 
-def swept(z: Stack) -> np.ndarray:
+def swept(z: PerBody) -> np.ndarray:
     return np.vstack([np.array(ca.DM(z_i)) for z_i in z])
 
 
@@ -52,8 +52,8 @@ def test_sweeps_are_the_explicit_operators(seed: int, width: int, columns: int) 
     whole = np.vstack(x)
     close(swept(outward(tree, given_A, given_x)), psi(tree, A) @ whole)  # (P3)
     close(swept(inward(tree, given_A, given_x)), psi(tree, A).T @ whole)  # (P4): the transpose, not another operator
-    close(swept(handed_outward(tree, given_A, given_x)), phi(tree, A) @ whole)  # (P1)
-    close(swept(handed_inward(tree, given_A, given_x)), phi(tree, A).T @ whole)  # (P2)
+    close(swept(from_parent(tree, given_A, given_x)), phi(tree, A) @ whole)  # (P1)
+    close(swept(from_children(tree, given_A, given_x)), phi(tree, A).T @ whole)  # (P2)
 
 
 @settings(max_examples=40, deadline=None)
@@ -67,10 +67,10 @@ def test_adjointness_where_each_body_has_its_own_width(seed: int, columns: int) 
         for k, parent in zip(width, tree.parent, strict=True)
     ]
     x, y = ([ca.DM(block) for block in stack(rng, width, columns)] for _ in range(2))
-    for forward, backward in ((outward, inward), (handed_outward, handed_inward)):
+    for forward, backward in ((outward, inward), (from_parent, from_children)):
         there, back = swept(forward(tree, A, x)), swept(backward(tree, A, y))
-        size = float(np.linalg.norm(there) * np.linalg.norm(swept(Stack(y))) + 1.0)
-        close(np.sum(there * swept(Stack(y))), np.sum(swept(Stack(x)) * back), size)
+        size = float(np.linalg.norm(there) * np.linalg.norm(swept(PerBody(y))) + 1.0)
+        close(np.sum(there * swept(PerBody(y))), np.sum(swept(PerBody(x)) * back), size)
 
 
 @settings(max_examples=20, deadline=None)
@@ -78,17 +78,17 @@ def test_adjointness_where_each_body_has_its_own_width(seed: int, columns: int) 
 def test_influence_inertia_and_yielding_act_on_columns(seed: int, columns: int) -> None:
     """The robot's own operators on (6, k) are their action on each column, and transposed they are adjoint."""
     tree, rng = tree_of(seed), np.random.default_rng(seed)
-    D, G, M = influences(tree, ca.DM(rng.normal(size=tree.nv))), free_axes(tree), inertias(tree)
+    D, G, M = influences(tree, ca.DM(rng.normal(size=tree.nv))), motion_subspaces(tree), inertias(tree)
     x, y = ([ca.DM(block) for block in stack(rng, [6] * len(tree), columns)] for _ in range(2))
     for A in (D, branches(tree, D, G, M).beta):
         there, back = swept(outward(tree, A, x)), swept(inward(tree, A, y))
         one_by_one = [swept(outward(tree, A, [x_i[:, k] for x_i in x])) for k in range(columns)]
         close(there, np.hstack(one_by_one) if columns else np.zeros((6 * len(tree), 0)))
-        size = float(np.linalg.norm(there) * np.linalg.norm(swept(Stack(y))) + 1.0)
-        close(np.sum(there * swept(Stack(y))), np.sum(swept(Stack(x)) * back), size)
+        size = float(np.linalg.norm(there) * np.linalg.norm(swept(PerBody(y))) + 1.0)
+        close(np.sum(there * swept(PerBody(y))), np.sum(swept(PerBody(x)) * back), size)
     close(
-        swept(M @ Stack(x)),
-        np.hstack([swept(M @ Stack(x_i[:, k] for x_i in x)) for k in range(columns)])
+        swept(M @ PerBody(x)),
+        np.hstack([swept(M @ PerBody(x_i[:, k] for x_i in x)) for k in range(columns)])
         if columns
         else np.zeros((6 * len(tree), 0)),
     )

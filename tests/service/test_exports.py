@@ -103,11 +103,11 @@ def test_table_is_what_clients_offer() -> None:
 
 
 def test_administration_is_answered_by_the_server() -> None:
-    from dyn_service.protocol.limits import Limits
+    from dyn_service.protocol.limits import RequestLimits
     from dyn_service.server.administration import Administrator
     from dyn_service.server.metrics import Metrics
     from dyn_service.server.registry import Registry
 
     metrics = Metrics()
-    administrator = Administrator(Registry([], Limits().max_robots, metrics), metrics, allow_load=True)
+    administrator = Administrator(Registry([], RequestLimits().max_robots, metrics), metrics, allow_load=True)
     assert set(administrator._answers) == set(ADMINISTRATION)

@@ -67,7 +67,7 @@ def replies(service: Service, message: dict[str, Any]) -> Iterator[dict[str, Any
     """The reply by the general way, then by the short one where that is open."""
     payload = msgpack.packb(message)
     yield msgpack.unpackb(service.handle(payload, perf_counter_ns()))
-    short = service.answer_state(payload, perf_counter_ns())
+    short = service.answer_single_state(payload, perf_counter_ns())
     if short is not None:
         yield msgpack.unpackb(short)
 
@@ -123,8 +123,8 @@ def test_both_ways_refuse_alike(service: Service) -> None:
     huge = msgpack.packb(request("bias_forces", inputs={"q": array([0.5]), "v": array([1e200])}))
     warm = msgpack.packb(request("bias_forces", inputs={"q": array([0.5]), "v": array([0.5])}))
     service.handle(warm, perf_counter_ns())
-    assert service.answer_state(warm, perf_counter_ns()) is not None
-    found = service.answer_state(huge, perf_counter_ns())
+    assert service.answer_single_state(warm, perf_counter_ns()) is not None
+    found = service.answer_single_state(huge, perf_counter_ns())
     assert found is None or not holds_what_is_not_finite(msgpack.unpackb(found))
 
 

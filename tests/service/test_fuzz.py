@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dyn_service import QUERIES, Robot, Server, errors
 from dyn_service.protocol.administration import ADMINISTRATION
-from dyn_service.protocol.limits import Limits
+from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.plan import SLOW_BYTES
 from dyn_service.server.service import Service
 from tests.service.conftest import Bare, array, request
@@ -61,13 +61,13 @@ requests = st.fixed_dictionaries(
 
 @pytest.fixture(scope="module")
 def service(pendulum: Robot) -> Service:
-    return Service([pendulum], limits=Limits(max_reply_bytes=1 << 20))
+    return Service([pendulum], limits=RequestLimits(max_reply_bytes=1 << 20))
 
 
 def check(service: Service, payload: bytes) -> dict[str, Any]:
     """The reply, which is one, whatever the payload is."""
     with np.errstate(all="ignore"):
-        short = service.answer_state(payload, perf_counter_ns()) if len(payload) <= SLOW_BYTES else None
+        short = service.answer_single_state(payload, perf_counter_ns()) if len(payload) <= SLOW_BYTES else None
         data = short or service.handle(payload, perf_counter_ns())
     reply: dict[str, Any] = msgpack.unpackb(data)
     assert reply["v"] == 1

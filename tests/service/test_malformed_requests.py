@@ -11,7 +11,7 @@ import pytest
 
 from dyn_service import Robot, Server
 from dyn_service.protocol.arrays import DTYPES
-from dyn_service.protocol.limits import Limits
+from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.service import Service
 from tests.service.conftest import Bare, array, request
 
@@ -593,7 +593,7 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
 
 @pytest.fixture(scope="module")
 def service(panda: Robot, pendulum: Robot) -> Service:
-    return Service([panda, pendulum], limits=Limits(max_reply_bytes=1 << 20), allow_load=True)
+    return Service([panda, pendulum], limits=RequestLimits(max_reply_bytes=1 << 20), allow_load=True)
 
 
 def expected_message(message: str, pendulum: Robot) -> str:

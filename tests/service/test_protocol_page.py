@@ -11,7 +11,7 @@ import pytest
 from dyn_service import Robot, Server
 from dyn_service.protocol.arrays import DTYPES
 from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
-from dyn_service.protocol.limits import MAX_DEPTH, MAX_DIMENSIONS, MAX_ENTRIES, MAX_LIST, MAX_MAP, Limits
+from dyn_service.protocol.limits import MAX_DEPTH, MAX_DIMENSIONS, MAX_ENTRIES, MAX_LIST, MAX_MAP, RequestLimits
 from dyn_service.protocol.reference import update
 from dyn_service.server.plan import SLOW_BYTES
 from tests.conftest import ROOT
@@ -46,7 +46,7 @@ def test_minimal_client_works(tcp_server: Server, pendulum: Robot) -> None:
 
 
 def test_figures_are_those_of_the_code() -> None:
-    limits = Limits()
+    limits = RequestLimits()
     for text in (
         f"{limits.max_message_bytes >> 20} MiB",
         f"{MAX_LIST} entries, {MAX_MAP} entries",

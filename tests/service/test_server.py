@@ -20,7 +20,7 @@ import zmq
 
 from dyn_service import Client, InvalidArgumentError, Robot, Server, UnavailableError
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.protocol.limits import Limits
+from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.endpoints import is_local
 from tests.conftest import URDF
 from tests.service.conftest import WAIT_MS, Bare, array, request
@@ -163,7 +163,7 @@ def test_first_call_of_a_kernel_stalls_nobody(pendulum: Robot, bare: Any) -> Non
 
 def test_slow_requests_that_wait_are_bounded(pendulum: Robot, bare: Any) -> None:
     robot, begun, gate = gated(pendulum, "mass_matrix")
-    limits = Limits(max_waiting=3)
+    limits = RequestLimits(max_waiting=3)
     with Server([robot], endpoints=["tcp://127.0.0.1:0"], limits=limits) as server:
         peer: Bare = bare(server.endpoints[0])
         for number in range(10):
@@ -185,7 +185,7 @@ def test_slow_requests_that_wait_are_bounded(pendulum: Robot, bare: Any) -> None
 
 def test_bytes_that_wait_are_bounded(pendulum: Robot, bare: Any) -> None:
     robot, begun, gate = gated(pendulum, "mass_matrix")
-    limits = Limits(max_waiting_bytes=250_000)
+    limits = RequestLimits(max_waiting_bytes=250_000)
     with Server([robot], endpoints=["tcp://127.0.0.1:0"], limits=limits) as server:
         peer: Bare = bare(server.endpoints[0])
         for number in range(3):
@@ -243,7 +243,7 @@ def test_client_that_leaves_is_counted(pendulum: Robot, bare: Any) -> None:
 
 
 def test_message_over_the_limit_ends_the_connection_only(pendulum: Robot, bare: Any) -> None:
-    limits = Limits(max_message_bytes=100_000)
+    limits = RequestLimits(max_message_bytes=100_000)
     with Server([pendulum], endpoints=["tcp://127.0.0.1:0"], limits=limits) as server:
         big, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
         big.socket.setsockopt(zmq.RCVTIMEO, 200)
@@ -271,7 +271,7 @@ def speak_zeromq(endpoint: str) -> socket.socket:
 def test_message_without_an_end_is_cut_off(pendulum: Robot, bare: Any) -> None:
     """Its parts would lie in the server's memory, and no high-water mark counts them."""
     part = b"\x03" + struct.pack(">Q", 60_000) + bytes(60_000)
-    with Server([pendulum], endpoints=["tcp://127.0.0.1:0"], limits=Limits(max_message_bytes=1 << 20)) as server:
+    with Server([pendulum], endpoints=["tcp://127.0.0.1:0"], limits=RequestLimits(max_message_bytes=1 << 20)) as server:
         honest: Bare = bare(server.endpoints[0])
         big = request(inputs={"q": array(np.zeros((100_000, 1)))})
         with speak_zeromq(server.endpoints[0]) as peer:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dyn_service import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError, Robot
-from dyn_service.protocol.limits import Limits
+from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.metrics import Durations, Metrics
 from dyn_service.server.service import Job, Service
 from tests.conftest import URDF
@@ -23,7 +23,7 @@ def ask(service: Service, message: dict[str, Any], *, ago_ns: int = 0) -> dict[s
     """The reply to a request that came in some time ago; by the short way where it is open."""
     payload, received = msgpack.packb(message), perf_counter_ns() - ago_ns
     reply: dict[str, Any] = msgpack.unpackb(
-        service.answer_state(payload, received) or service.handle(payload, received)
+        service.answer_single_state(payload, received) or service.handle(payload, received)
     )
     return reply
 
@@ -52,7 +52,7 @@ def test_fingerprint_is_held_against_the_robot(service: Service, pendulum: Robot
 def test_short_way_opens_when_the_kernel_is_warm(pendulum: Robot) -> None:
     service = Service([pendulum])
     payload = msgpack.packb(request())
-    assert service.answer_state(payload, perf_counter_ns()) is None
+    assert service.answer_single_state(payload, perf_counter_ns()) is None
     job = service.accept(payload, perf_counter_ns())
     assert isinstance(job, Job)
     assert job.slow
@@ -60,7 +60,7 @@ def test_short_way_opens_when_the_kernel_is_warm(pendulum: Robot) -> None:
     job = service.accept(payload, perf_counter_ns())
     assert isinstance(job, Job)
     assert not job.slow
-    short = service.answer_state(payload, perf_counter_ns())
+    short = service.answer_single_state(payload, perf_counter_ns())
     assert short is not None
     assert msgpack.unpackb(short)["outputs"] == general
 
@@ -85,8 +85,8 @@ def test_short_way_opens_when_the_kernel_is_warm(pendulum: Robot) -> None:
 )
 def test_short_way_takes_nothing_but_the_common_request(service: Service, change: dict[str, Any]) -> None:
     ask(service, request())
-    assert service.answer_state(msgpack.packb(request()), perf_counter_ns()) is not None
-    assert service.answer_state(msgpack.packb(request(**change)), perf_counter_ns()) is None
+    assert service.answer_single_state(msgpack.packb(request()), perf_counter_ns()) is not None
+    assert service.answer_single_state(msgpack.packb(request(**change)), perf_counter_ns()) is None
 
 
 def test_what_is_slow(service: Service) -> None:
@@ -112,7 +112,7 @@ def test_what_is_slow(service: Service) -> None:
 
 
 def test_answer_as_long_as_the_limit_passes(pendulum: Robot) -> None:
-    service = Service([pendulum], limits=Limits(max_reply_bytes=9000))
+    service = Service([pendulum], limits=RequestLimits(max_reply_bytes=9000))
     assert ask(service, request(inputs={"q": array(np.zeros((1000, 1)))}))["ok"]
     for states in (1120, 1126, 10_000):  # the last by its estimate, those before it by their length
         error = ask(service, request(inputs={"q": array(np.zeros((states, 1)))}))["error"]
@@ -122,18 +122,18 @@ def test_answer_as_long_as_the_limit_passes(pendulum: Robot) -> None:
 
 def test_wrenches_count_towards_the_answer(pendulum: Robot) -> None:
     """They are spread over all links and states before the kernel sees them."""
-    service = Service([pendulum], limits=Limits(max_reply_bytes=1 << 20))
+    service = Service([pendulum], limits=RequestLimits(max_reply_bytes=1 << 20))
     state = array([0.5])
     wrench = {"link": pendulum.link_names[-1], "force": array(np.zeros((20_000, 3)))}
     message = request("inverse_dynamics", inputs={"q": state, "v": state, "a": state, "wrenches": wrench})
     assert ask(service, message)["error"]["code"] == "RESOURCE_EXHAUSTED"
 
 
-@pytest.mark.parametrize("name", Limits.__struct_fields__)
+@pytest.mark.parametrize("name", RequestLimits.__struct_fields__)
 @pytest.mark.parametrize("value", [0, -1])
 def test_limits_are_positive(name: str, value: int) -> None:
     with pytest.raises(InvalidArgumentError, match=f"the limit {name} is {value}, must be positive"):
-        Limits(**{name: value})
+        RequestLimits(**{name: value})
 
 
 def test_robots_of_one_name(pendulum: Robot) -> None:
@@ -145,7 +145,7 @@ def test_robots_of_one_name(pendulum: Robot) -> None:
 
 def test_robots_are_bounded(pendulum: Robot, panda: Robot) -> None:
     with pytest.raises(ResourceExhaustedError, match="1 robots are served, which is the limit"):
-        Service([pendulum, panda], limits=Limits(max_robots=1))
+        Service([pendulum, panda], limits=RequestLimits(max_robots=1))
 
 
 def test_description_is_the_robots(service: Service, panda: Robot) -> None:

@@ -232,7 +232,7 @@ class TestEquations:
             f(tree, *x)
             for f, x in (
                 (newton_euler.influences, (ca.DM(world.q),)),
-                (newton_euler.free_axes, ()),
+                (newton_euler.motion_subspaces, ()),
                 (newton_euler.inertias, ()),
             )
         )

@@ -37,7 +37,7 @@ _FRAME_BYTES = 9
 """What ZeroMQ adds to a frame, at most."""
 
 
-class Guard:
+class UnfinishedMessages:
     """Watches the connections of one socket. All calls come from the thread that owns the socket.
 
     Args:
