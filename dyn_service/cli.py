@@ -173,6 +173,7 @@ def call(
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE.urdf")],
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    root: Annotated[str, typer.Option(help="How the root link moves: fixed, planar or floating.")] = "fixed",
     dynamics: Annotated[
         bool, typer.Option("--dynamics", help="Hold every formulation of the dynamics against the others instead.")
     ] = False,
@@ -185,7 +186,7 @@ def check(
     """Read a URDF and say what was kept, merged, defaulted, dropped and doubted, and how exact its kernels are."""
     from dyn_service import Robot
 
-    robot = Robot.from_urdf(file)
+    robot = Robot.from_urdf(file, root=root)  # type: ignore[arg-type]  # what it may be is said there
     if not dynamics:
         if kernels:
             _prepare(robot, ["control"])

@@ -25,6 +25,9 @@ RootType = Literal["fixed", "planar", "floating"]
 ROOT_JOINT = "root_joint"
 """The name of the joint by which a root link moves in the world."""
 
+FIXED_ROOT = "stands fixed in the world"
+"""Words of doubts that a robot whose root moves need not have."""
+
 JointType = str
 """One of `joints.JOINT_TYPES`."""
 
@@ -146,7 +149,10 @@ def rooted(description: Description, root: RootType) -> Description:
             line=taken.line or None,
             element=f"joint '{taken.name}'",
         )
-    return replace(description, root=root)
+    if root == "fixed":
+        return description
+    notes = tuple(note for note in description.notes if FIXED_ROOT not in note.text)
+    return replace(description, root=root, notes=notes)
 
 
 def outward(description: Description) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dyn_service.model.description import Description, Note, Vector
+from dyn_service.model.description import ROOT_JOINT, Description, Note, RootType, Vector
 from dyn_service.model.joints import FIXED, JOINT_TYPES
 from dyn_service.model.places import counted
 
@@ -42,7 +42,8 @@ class Receipt:
     robot, source, fingerprint: which robot, from where, and the digest over all that answers depend on ("" if none).
     links: how many. joints: how many of each type, movable and fixed. movable: names in the order of q.
     bodies: how many move as one each. before, after: masses as written, and as computed with. notes: all, by line.
-    certificates: how the kernels made so far did against the tree as given, by kernel, in plain values.
+    certificates: how the kernels made so far did against the tree as given, by kernel, in plain values. root: how the
+    root link moves in the world.
     """
 
     robot: str
@@ -56,6 +57,7 @@ class Receipt:
     after: MassSummary
     notes: tuple[Note, ...]
     certificates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    root: RootType = "fixed"
 
     def with_certificates(self, certificates: Mapping[str, Mapping[str, Any]], notes: Iterable[Note]) -> Receipt:
         """The receipt with what was found when kernels were made."""
@@ -71,6 +73,7 @@ class Receipt:
             "robot": self.robot,
             "source": self.source,
             "fingerprint": self.fingerprint,
+            "root": self.root,
             "links": self.links,
             "joints": dict(self.joints),
             "movable": list(self.movable),
@@ -101,6 +104,8 @@ class Receipt:
 
     def _facts(self) -> list[str]:
         facts = {"source": self.source, "fingerprint": self.fingerprint or "-", "moving bodies": str(self.bodies)}
+        if self.root != "fixed":
+            facts["root"] = f"{self.root}, by joint '{ROOT_JOINT}'"
         counts = [f"{len(self.of_kind(kind))} {kind}" for kind in KINDS if self.of_kind(kind)]
         facts["notes"] = ", ".join(counts) or "none"
         if self.certificates:
@@ -170,6 +175,7 @@ def build_receipt(
         after=after,
         # Sorting is stable: notes of one line, and those of sources without lines, stay in the order they were written.
         notes=tuple(sorted([*description.notes, *located], key=lambda note: note.line)),
+        root=description.root,
     )
 
 

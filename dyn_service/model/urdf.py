@@ -22,7 +22,18 @@ import numpy as np
 
 from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError, UrdfError
 from dyn_service.model import loaded, quantities
-from dyn_service.model.description import Description, Inertial, Joint, Limit, Link, Matrix, Mimic, Note, Vector
+from dyn_service.model.description import (
+    FIXED_ROOT,
+    Description,
+    Inertial,
+    Joint,
+    Limit,
+    Link,
+    Matrix,
+    Mimic,
+    Note,
+    Vector,
+)
 from dyn_service.model.markup import BEFORE_XML, Comment, Element, ReadLimits, decode, load, parse
 from dyn_service.model.places import Place, counted, named, quoted, shown_path, unused
 from dyn_service.model.structure import assemble
@@ -302,7 +313,7 @@ class _Reader:
                 name = _NAME.search(joint[1])
                 which = f"joint {quoted(name[1])}" if name else "a joint"
                 line = comment.line + comment.text.count("\n", 0, joint.start())
-                text = f"{which} of type floating is commented out: the robot's root stands fixed in the world"
+                text = f"{which} of type floating is commented out: the robot's root {FIXED_ROOT}"
                 self._notes.append(Place(self._file, place.element, line).note("doubted", text))
 
     def _one(self, parent: Element, tag: str, place: Place) -> Element | None:

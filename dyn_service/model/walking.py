@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from dyn_service.model.description import Description, Note, outward
+from dyn_service.model.description import FIXED_ROOT, Description, Note, outward
 from dyn_service.model.places import Place, counted, listed, named
 
 FEWEST_LEGS = 2
@@ -49,8 +49,8 @@ def walking_notes(description: Description) -> list[Note]:
         return []
     ends = listed([feet[link] for link in legs], 4)
     text = (
-        f"the robot seems to walk ({counted(len(legs), 'leg')}: {ends}), and this link, its root, stands fixed in the "
-        "world: the robot hangs by it"
+        f"the robot seems to walk ({counted(len(legs), 'leg')}: {ends}), and this link, its root, {FIXED_ROOT}: "
+        'the robot hangs by it, where it is not given root="floating"'
     )
     line = next(link.line for link in description.links if link.name == order[0])
     return [Place(description.source, named("link", order[0]), line).note("doubted", text)]

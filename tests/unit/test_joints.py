@@ -161,6 +161,20 @@ def test_roots() -> None:
     assert "root_joint" in Robot.from_urdf(taken).joint_names
 
 
+def test_a_root_that_moves_is_told_and_doubts_of_a_fixed_one_are_not() -> None:
+    text = (
+        (URDF / "ur5e.urdf").read_text().replace("<robot", '<!-- <joint name="base" type="floating"/> -->\n<robot', 1)
+    )
+    fixed, floating = (Robot.from_urdf(text, root=root).receipt for root in ("fixed", "floating"))
+    assert [note.text for note in fixed.of_kind("doubted")] == [
+        "joint 'base' of type floating is commented out: the robot's root stands fixed in the world"
+    ]
+    assert floating.of_kind("doubted") == ()
+    assert (fixed.to_dict()["root"], floating.to_dict()["root"]) == ("fixed", "floating")
+    assert "floating, by joint 'root_joint'" in floating.render()
+    assert "root_joint" not in fixed.render()
+
+
 def test_limits_are_of_joints_with_one_way_to_move() -> None:
     robot = Robot.from_urdf(URDF / "ur5e.urdf", root="floating")
     limits = robot.limits

@@ -95,6 +95,7 @@ def test_plain_form() -> None:
         "robot": "gripper",
         "source": "<text>",
         "fingerprint": "00ff00ff",
+        "root": "fixed",
         "links": 5,
         "joints": {"continuous": 1, "prismatic": 2, "fixed": 1},
         "movable": ["mirror", "slide", "wrist"],

@@ -364,7 +364,7 @@ class TestWalking:
     def test_four_legs(self, kind: str) -> None:
         text = (
             "the robot seems to walk (4 legs: 'foot_0', 'foot_1', 'foot_2', 'foot_3'), and this link, its root, stands "
-            "fixed in the world: the robot hangs by it"
+            'fixed in the world: the robot hangs by it, where it is not given root="floating"'
         )
         assert self.doubts(legged(4, 3, kind=kind)) == [Note("doubted", "link 'trunk'", text, 2)]
 
