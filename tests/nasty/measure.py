@@ -43,6 +43,7 @@ def states(robot: ExactRobot, seed: int) -> list[dict[str, Any]]:
         scale = np.sqrt(np.diag(double(at.mass_matrix)))
         tau, p = effort * scale * rng.normal(size=(2, robot.nv))
         given = {"q": q, "v": v, "a": a, "tau": tau, "p": p, "q_ref": q_ref, "v_ref": v_ref, "a_ref": a_ref}
+        given["q_to"] = q_ref
         given |= {"kp": rng.uniform(1, 100, robot.nv), "kd": rng.uniform(1, 20, robot.nv), "dt": np.array([1e-3])}
         given["gravity"] = np.array(DEFAULT_GRAVITY if weighed is None else GRAVITY if weighed else (0.0, 0.0, 0.0))
         given["wrenches"] = _wrenches(robot, at, effort or 1.0, others)
@@ -104,6 +105,16 @@ class Expected(ExpectedLinks):
         joints = zip(*(vector(list(self.given[name])).entries() for name in names), strict=True)
         a = [a + kd * (v_ref - v) + kp * (q_ref - q) for a, kd, v_ref, v, kp, q_ref, q in joints]
         return {"tau": self._effort(self.state.inverse_dynamics(a, **self._world))}
+
+    def integrate(self) -> dict[str, Any]:
+        q, v = vector(list(self.given["q"])), vector(list(self.given["v"]))
+        moved = double(q + v * arb(float(self.given["dt"][0]))).ravel()
+        return {"q": ("rows", moved, float(np.abs(moved).max(initial=1e-300)))}
+
+    def difference(self) -> dict[str, Any]:
+        # Beside the positions: a difference of two roundings is no better than they.
+        q, q_to = (vector(list(self.given[name])) for name in ("q", "q_to"))
+        return {"v": ("rows", double(q_to - q).ravel(), float(np.abs(self.given["q"]).max(initial=1e-300)))}
 
     def momentum(self) -> dict[str, Any]:
         return {"p": self._effort(self.state.along(self.state.momentum))}

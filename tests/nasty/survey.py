@@ -44,6 +44,8 @@ ON_LINKS = _asked(LINKS)
 
 NOT_MEASURED = (
     "constraint_bases",  # no kernel: numbers of the file alone, orthonormal to rounding (tests of the constraints)
+    "neutral",  # no kernel: zeros and ones
+    "random_configuration",  # no kernel: random numbers
     "topology",  # no kernel: names and whole numbers
 )
 """The rows of the table without a reference: their answers depend on no state and are not compiled."""

@@ -403,12 +403,12 @@ class TestDropped:
             '<joint name="j" type="fixed"><origin/><parent link="a"/><child link="b"/>\n'
             '<safety_controller k_velocity="1"/><calibration rising="0"/></joint>\n'
             '<gazebo><plugin name="p"><joint name="no joint"/><xyz>${x}</xyz></plugin></gazebo>\n'
-            '<gazebo/><drake:joint name="no joint"/></robot>'
+            '<gazebo/><drake:transmission name="no joint"/></robot>'
         )
         assert len(robot.joints) == 1
         assert notes(robot) == [
             ("dropped", "robot 'r'", "2 <gazebo> elements in <robot> are not used", 4),
-            ("dropped", "robot 'r'", "1 <drake:joint> element in <robot> is not used", 5),
+            ("dropped", "robot 'r'", "1 <drake:transmission> element in <robot> is not used", 5),
             ("dropped", "robot 'r'", "1 <contact> element in <link> is not used", 1),
             ("dropped", "robot 'r'", "1 <safety_controller> element in <joint> is not used", 3),
             ("dropped", "robot 'r'", "1 <calibration> element in <joint> is not used", 3),
