@@ -20,6 +20,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 GRACE_S = 2.0
 
@@ -38,10 +39,25 @@ def main() -> int:
             groups.add(int(text[1:]))
         elif text.startswith("-"):
             groups.discard(int(text[1:]))
-    end_groups(groups, GRACE_S)
+    end_groups(groups | started_but_untold(folder), GRACE_S)
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
     return 0
+
+
+def started_but_untold(folder: str) -> set[int]:
+    """Groups of processes with the launcher's folder in their environment: one that the launcher started at the moment
+    it was killed, it could not tell of. Empty where the system shows no environments.
+    """
+    if not folder:
+        return set()
+    mark = f"DYN_RUNTIME_DIR={folder}".encode()
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # ended meanwhile, or another user's
+            if mark in entry.read_bytes().split(b"\0"):
+                found.add(os.getpgid(int(entry.parent.name)))
+    return found - {os.getpgid(0)}
 
 
 def end_groups(groups: Iterable[int], grace_s: float) -> None:

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.launching import launch_file
+from dyn_service.launching import launch_file, reaper
 from dyn_service.launching.supervisor import private_runtime
 
 REPOSITORY = Path(__file__).parents[2]
@@ -252,3 +252,21 @@ def test_the_private_folder_is_private() -> None:
         assert runtime.folder.stat().st_mode & 0o777 == 0o700
         assert runtime.folder.stat().st_uid == os.getuid()
     assert not runtime.folder.exists()
+
+
+def test_a_process_the_launcher_could_not_tell_of_ends_too(tmp_path: Path) -> None:
+    """It was started, and the launcher killed before it wrote a line about it."""
+    environment = {**os.environ, "DYN_RUNTIME_DIR": str(tmp_path / "private")}
+    other = {**os.environ, "DYN_RUNTIME_DIR": str(tmp_path / "private of another")}
+    told = subprocess.Popen([sys.executable, "-I", "-S", reaper.__file__], stdin=subprocess.PIPE, text=True)
+    untold, stranger = (
+        subprocess.Popen(["sleep", "60"], env=env, start_new_session=True) for env in (environment, other)
+    )
+    try:
+        told.communicate(f"dir {tmp_path / 'private'}\n", timeout=PATIENCE_S)
+        assert untold.wait(PATIENCE_S) == -signal.SIGTERM
+        assert stranger.poll() is None
+    finally:
+        for process in (untold, stranger):
+            process.kill()
+            process.wait()
