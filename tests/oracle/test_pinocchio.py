@@ -23,7 +23,7 @@ from tests.random_robots import random_urdf
 
 TREES = 200
 STATES = 100
-COMPILED = 8
+COMPILED = 16
 """One robot in so many is compiled; all of ours are."""
 
 Maker = Callable[[str | os.PathLike[str]], Robot]
