@@ -97,6 +97,18 @@ STAGES: dict[str, tuple[str, ...]] = {
     "model/unread.py": ("tests/unit/test_urdf_habits.py", *_READING),
     "model/walking.py": ("tests/unit/test_urdf_habits.py",),
     "sim/": ("tests/theory/test_simulate.py", "tests/theory/test_simulate_loads.py", "tests/theory/test_midpoint.py"),
+    "sim/adaptive.py": (
+        "tests/theory/test_simulate_loads.py",
+        "tests/theory/test_simulate.py",
+        "tests/service/test_remote_motion.py",
+    ),
+    "sim/integrators.py": ("tests/nodes/test_integrators.py", "tests/nodes/test_plant_core.py"),
+    "sim/task.py": (
+        "tests/theory/test_simulate.py",
+        "tests/theory/test_simulate_loads.py",
+        "tests/service/test_remote_motion.py",
+        "tests/service/test_computations.py",
+    ),
     "sim/midpoint.py": ("tests/theory/test_midpoint.py", "tests/theory/test_simulate.py"),
     "sim/rheonomic.py": ("tests/theory/test_rheonomic_loads.py", "tests/theory/test_particles.py"),
     "sim/sampled.py": ("tests/theory/test_rheonomic_samples.py",),

@@ -183,3 +183,32 @@ def test_limits_are_of_joints_with_one_way_to_move() -> None:
     assert np.isinf(limits.lower[:7]).all()
     assert np.isinf(limits.effort[:6]).all()
     assert np.isfinite(limits.effort[6:]).all()
+
+
+def test_finite_is_told_joint_by_joint() -> None:
+    at = Configuration.of_types(["a", "b", "c"], ["floating", "revolute", "planar"])
+    q, v = at.neutral, np.ones(at.nv)
+    assert at.finite(q, v).tolist() == [True] * 10
+    for entry, of in ((5, slice(0, 6)), (7, slice(6, 7)), (9, slice(7, 10))):
+        wild = q.copy()
+        wild[entry] = np.nan
+        expected = np.ones(10, dtype=bool)
+        expected[of] = False
+        assert at.finite(wild, v).tolist() == expected.tolist()
+        assert at.finite(np.stack([q, wild]), v[None] * np.ones((2, 1))).tolist() == [[True] * 10, expected.tolist()]
+    wild_v = v.copy()
+    wild_v[8] = np.inf
+    assert at.finite(q, wild_v).tolist() == [True] * 7 + [False] * 3
+
+
+def test_random_positions_stand_within_limits_that_are_ranges() -> None:
+    at = Configuration.of_types(["a", "b"], ["revolute", "prismatic"])
+    rng = np.random.default_rng(0)
+    lower, upper = np.array([0.5, 0.1]), np.array([0.6, 0.2])
+    drawn = np.array([at.random(rng, lower, upper) for _ in range(50)])
+    assert (drawn >= lower).all()
+    assert (drawn <= upper).all()
+    assert np.ptp(drawn, axis=0) == pytest.approx([0.1, 0.1], rel=0.2)
+    half = np.array([at.random(rng, np.array([0.5, -np.inf]), np.array([np.inf, 0.1])) for _ in range(50)])
+    assert np.isfinite(half).all()
+    assert np.abs(half).max(axis=0) == pytest.approx([np.pi, 1.0], rel=0.2)
