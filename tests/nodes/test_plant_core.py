@@ -8,6 +8,8 @@ from dyn_service.model.configuration import Configuration
 from dyn_service.nodes.messages import JointCommand, decode_command, decode_state, encode
 from dyn_service.nodes.plant import initial_position
 from dyn_service.nodes.plant_core import JointLimits, Plant, PlantSettings
+from dyn_service.robot import Robot
+from tests.conftest import URDF
 
 NAMES = ("a", "b")
 JOINTS = Configuration.of_types(NAMES, ["revolute", "revolute"])
@@ -333,3 +335,20 @@ def test_divergence_of_either_position_or_velocity_names_its_joint(q: list[float
     one.q, one.v = np.array(q), np.array(v)
     with pytest.raises(FailedPreconditionError, match="'b'"):
         one.advance(1)
+
+
+def test_a_floating_robot_moves_along_its_rotations() -> None:
+    """The plant's steps are the robot's: a quaternion stays one, and goes where `simulate` takes it."""
+    robot = Robot.from_urdf(URDF / "ur5e.urdf", root="floating")
+    limits = JointLimits(robot.limits.lower, robot.limits.upper, robot.limits.effort)
+    q0, effort = robot.random_configuration(seed=3), np.linspace(-0.3, 0.4, robot.nv)
+    one = Plant(robot.forward_dynamics, robot.configuration, limits, q0, PlantSettings(0.001, command_timeout_s=1.0), 7)
+    assert one.names == robot.configuration.velocity_names
+    assert one.offer(command(one, effort, name=one.names))
+    one.advance(20)
+    motion = robot.simulate(q0, np.zeros(robot.nv), effort, dt=0.001, steps=20)
+    np.testing.assert_allclose(one.q, motion.q[-1], atol=1e-14)
+    np.testing.assert_allclose(one.v, motion.v[-1], atol=1e-12)
+    assert abs(np.linalg.norm(one.q[3:7]) - 1.0) < 1e-15
+    first = robot.joint_names[1]
+    assert initial_position({first: 0.5}, robot.configuration, limits)[6:8].tolist() == [1.0, 0.5]

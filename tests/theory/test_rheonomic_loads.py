@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from dyn_service.errors import InvalidArgumentError
 from dyn_service.queries import Wrench
 from dyn_service.robot import Robot
 from dyn_service.sim.rheonomic import RheonomicRobot
@@ -90,3 +91,11 @@ def test_the_first_stage_is_asked_once(cart: Robot) -> None:
     RheonomicRobot(cart, {"cart_slide": shaken}).simulate([0.4], [-1.0], tau, dt=0.5, steps=2)
     # Once for the leading axes, then at each record, which is the first stage, and at the three other stages.
     assert times == [0.0, 0.0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1.0, 1.0]
+
+
+def test_one_step_is_enough_and_an_endless_one_too_much(cart: Robot) -> None:
+    driven = RheonomicRobot(cart, {cart.joint_names[0]: shaken})
+    assert len(driven.simulate([0.1], [0.0], dt=1e-3, steps=1).t) == 2
+    for dt in (np.inf, np.nan, 0.0):
+        with pytest.raises(InvalidArgumentError, match="dt must be a positive time in s"):
+            driven.simulate([0.1], [0.0], dt=dt, steps=1)

@@ -16,6 +16,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, No
 from dyn_service.queries import Payload, Wrench
 from dyn_service.robot import Robot
 from dyn_service.sim import adaptive
+from dyn_service.sim.simulate import simulate
 from tests.conftest import URDF
 
 EXPLICIT = ["rk4", "semi_implicit_euler", "explicit_euler"]
@@ -460,3 +461,22 @@ def test_adaptive_steps_are_limited(arm: Robot, monkeypatch: pytest.MonkeyPatch)
     assert str(caught.value).startswith("the simulation diverged in step 1 (t = ")
     assert "it needs more than 300 evaluations between two times of the grid" in str(caught.value)
     assert "or dt = 20 s is too long for so fast a motion" in str(caught.value)
+
+
+@pytest.mark.parametrize(("tau", "found"), [("fast", "str 'fast'"), (1.0, "shape ()"), ([[["x"]]], "list")])
+def test_efforts_that_are_none_are_refused(arm: Robot, tau: object, found: str) -> None:
+    q, v = start(arm)
+    with pytest.raises(InvalidArgumentError, match=r"tau has .*expected \(") as caught:
+        arm.simulate(q, v, tau, dt=1e-3, steps=2)
+    assert found in str(caught.value)
+
+
+def test_adaptive_steps_tell_their_progress(arm: Robot) -> None:
+    shares: list[float] = []
+    arm.simulate(*start(arm), dt=1e-3, steps=4, integrator="adaptive", progress=shares.append)
+    assert shares == [0.25, 0.5, 0.75, 1.0]
+
+
+def test_every_step_is_recorded_where_nothing_is_said(arm: Robot) -> None:
+    assert len(arm.simulate(*start(arm), dt=1e-3, steps=5).t) == 6
+    assert len(simulate(arm, *start(arm), dt=1e-3, steps=5).t) == 6
