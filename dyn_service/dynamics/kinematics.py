@@ -10,6 +10,8 @@ vector, angular; here it has one column for each way the joint can move.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import casadi as ca
 
 from dyn_service.dynamics.spatial import SYMBOLS, Mat, RigidTransform, constant, row_by_row, summed
@@ -34,23 +36,19 @@ def motion_subspaces(tree: Tree) -> PerBody:
 
 def position_rates(tree: Tree, q: Mat, v: Mat) -> Mat:
     """q-dot = N(q) v."""
-    if tree.configuration.flat:
-        return v
-    return ca.vertcat(
-        *(
-            entry
-            for i in tree.movable
-            for entry in tree.inboard[i].rate(ca.vertsplit(q[tree.in_q[i]]), ca.vertsplit(v[tree.in_v[i]]), SYMBOLS)
-        )
+    return (
+        v
+        if tree.configuration.flat
+        else _joint_by_joint(tree, lambda joint, *own: joint.rate(*own, SYMBOLS), (q, tree.in_q), (v, tree.in_v))
     )
 
 
 def normalised(tree: Tree, q: Mat) -> Mat:
     """The same positions, quaternions of unit length."""
-    if tree.configuration.flat:
-        return q
-    return ca.vertcat(
-        *(x for i in tree.movable for x in tree.inboard[i].normalised(ca.vertsplit(q[tree.in_q[i]]), SYMBOLS))
+    return (
+        q
+        if tree.configuration.flat
+        else _joint_by_joint(tree, lambda joint, *own: joint.normalised(*own, SYMBOLS), (q, tree.in_q))
     )
 
 
@@ -58,15 +56,8 @@ def integrate(tree: Tree, q: Mat, v: Mat, dt: Mat) -> Mat:
     """The position after dt s with constant v: along each joint's own exponential map."""
     if tree.configuration.flat:
         return q + dt * v
-    step = dt * v
-    return ca.vertcat(
-        *(
-            entry
-            for i in tree.movable
-            for entry in tree.inboard[i].integrate(
-                ca.vertsplit(q[tree.in_q[i]]), ca.vertsplit(step[tree.in_v[i]]), SYMBOLS
-            )
-        )
+    return _joint_by_joint(
+        tree, lambda joint, *own: joint.integrate(*own, SYMBOLS), (q, tree.in_q), (dt * v, tree.in_v)
     )
 
 
@@ -74,13 +65,16 @@ def difference(tree: Tree, q: Mat, q_to: Mat) -> Mat:
     """The constant v that moves q to q_to in 1 s: the inverse of `integrate`."""
     if tree.configuration.flat:
         return q_to - q
+    return _joint_by_joint(tree, lambda joint, *own: joint.difference(*own, SYMBOLS), (q, tree.in_q), (q_to, tree.in_q))
+
+
+def _joint_by_joint(tree: Tree, of_joint: Callable[..., list[Mat]], *vectors: tuple[Mat, tuple[slice, ...]]) -> Mat:
+    """A function of each joint and its own entries, end to end; each vector with where the bodies' entries stand."""
     return ca.vertcat(
         *(
             entry
             for i in tree.movable
-            for entry in tree.inboard[i].difference(
-                ca.vertsplit(q[tree.in_q[i]]), ca.vertsplit(q_to[tree.in_q[i]]), SYMBOLS
-            )
+            for entry in of_joint(tree.inboard[i], *(ca.vertsplit(x[at[i]]) for x, at in vectors))
         )
     )
 

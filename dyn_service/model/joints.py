@@ -16,6 +16,7 @@ all, (5a) with omega_B x v_B: see `dynamics/newton_euler.py`. Conventions are th
 |---|---|---|
 | revolute, continuous | angle, rad | rad/s |
 | prismatic | distance, m | m/s |
+| screw | angle, rad | rad/s |
 | planar | x, y in m, theta in rad | vx, vy in m/s, omega in rad/s, body axes |
 | spherical | qx, qy, qz, qw | angular, rad/s, body axes |
 | floating | x, y, z in m, qx, qy, qz, qw | linear m/s, then angular rad/s, body axes |

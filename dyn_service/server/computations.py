@@ -139,6 +139,9 @@ def simulate_rheonomic(registry: Registry, request: Request) -> dict[str, Any]:
     )
     options = _options(request, "simulate_rheonomic", _RHEONOMIC_OPTIONS, required=("joints", "dt", "steps"))
     joints, steps, samples = options.pop("joints"), options["steps"], inputs["prescribed"]
+    free, *_ = robot.configuration.chosen([name for name in robot.joint_names if name not in joints])
+    if inputs["q"].shape[-1:] == (free.nq,):
+        free.check_unit(inputs["q"], "q", "inputs.q")
     if not all(type(name) is str for name in joints) or len(set(joints)) < len(joints):
         raise InvalidArgumentError(f"joints must be a list of different names, found {joints!r}", path="options.joints")
     if steps > MAX_RHEONOMIC_STEPS:

@@ -224,3 +224,16 @@ def test_a_base_install_is_enough(scara: Robot, server: Server) -> None:
     np.testing.assert_array_equal(found[0], np.concatenate([here.q[-1], here.tau[-1]]))
     np.testing.assert_array_equal(found[1], scara.simulate_rheonomic(given(scara), *start, dt=1e-3, steps=5).q[-1])
     np.testing.assert_array_equal(found[2], scara.simulate([0.1] * 4, [0.0] * 4, dt=1e-3, steps=3).q[-1])
+
+
+def test_a_quaternion_that_is_none_is_refused() -> None:
+    flying = Robot.from_urdf(URDF / "ur5e.urdf", root="floating")
+    given, q = {flying.joint_names[1]: np.zeros((3, 3))}, np.delete(flying.neutral(), 7)
+    said = "q of joint 'root_joint' has a quaternion of length 2"
+    with (
+        Server([flying], endpoints=["tcp://127.0.0.1:0"]) as server,
+        Client(server.endpoints[0]) as client,
+        pytest.raises(InvalidArgumentError, match=said) as caught,
+    ):
+        client.robot("ur5e").simulate_rheonomic(given, 2 * q, np.zeros(11), dt=1e-3, steps=1)
+    assert caught.value.path == "inputs.q"
