@@ -106,7 +106,7 @@ class Robot(RobotQueries):
         return type(self), (self._description,)
 
     def __repr__(self) -> str:
-        return f"<Robot {self.name!r}: {len(self._tree)} links, {self.nv} movable joints>"
+        return f"<Robot {self.name!r}: {len(self._tree)} links, {len(self.joint_names)} movable joints>"
 
     @property
     def name(self) -> str:
