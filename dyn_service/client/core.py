@@ -298,7 +298,8 @@ class Described:
             raise InternalError(f"the server's description of the robot cannot be read: {fault!r}") from None
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} '{self._name}': {len(self._link_names)} links, {len(self._joint_names)} movable joints>"
+        links, joints = len(self._link_names), len(self._joint_names)
+        return f"<{type(self).__name__} '{self._name}': {links} links, {joints} movable joints>"
 
     @property
     def name(self) -> str:
