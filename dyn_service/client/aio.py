@@ -22,7 +22,20 @@ import zmq.asyncio
 from msgspec import UNSET
 from numpy.typing import ArrayLike
 
-from dyn_service.answers import ConstraintBases, RheonomicTrajectory, SegmentLoads, SegmentMatrices, Trajectory
+from dyn_service.api.prescribed import GivenMotion
+from dyn_service.api.queries import (
+    QUERIES,
+    Array,
+    EffortFunction,
+    Integrator,
+    Method,
+    Payload,
+    Query,
+    RobotQueries,
+    Wrench,
+    WrenchFunction,
+)
+from dyn_service.api.results import ConstraintBases, RheonomicTrajectory, SegmentLoads, SegmentMatrices, Trajectory
 from dyn_service.client import rheonomic
 from dyn_service.client.core import (
     DEFAULT_TIMEOUT_S,
@@ -46,21 +59,8 @@ from dyn_service.client.patience import OnWait, Patience
 from dyn_service.client.sockets import prepare
 from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
 from dyn_service.model.description import RootType
-from dyn_service.prescribed import GivenMotion
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S
 from dyn_service.protocol.messages import Notice, ReplyHead
-from dyn_service.queries import (
-    QUERIES,
-    Array,
-    EffortFunction,
-    Integrator,
-    Method,
-    Payload,
-    Query,
-    RobotQueries,
-    Wrench,
-    WrenchFunction,
-)
 
 
 class AsyncClient:
@@ -182,7 +182,7 @@ class AsyncClient:
         await self._administer("unload_robot", robot=name)
 
     async def segment_inverse_dynamics(self, **arguments: Any) -> SegmentLoads:
-        """Forces and moments at the joints of measured segments: see `dyn_service.dynamics.segments`.
+        """Forces and moments at the joints of measured segments: see `dyn_service.reference.segments`.
 
         Args:
             **arguments: `mass`, `inertia`, `rotation` and so on, and `method`.
@@ -192,7 +192,7 @@ class AsyncClient:
         return SegmentLoads(**read_arrays(head))
 
     async def segment_matrices(self, **arguments: Any) -> SegmentMatrices:
-        """The matrices of the segments' M q-ddot = C + G + A [F; M] + E: see `dyn_service.dynamics.segments`.
+        """The matrices of the segments' M q-ddot = C + G + A [F; M] + E: see `dyn_service.reference.segments`.
 
         Args:
             **arguments: `mass`, `inertia`, `rotation` and so on, as for `segment_inverse_dynamics`.

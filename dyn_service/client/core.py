@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
+from dyn_service.api.queries import Query
 from dyn_service.errors import (
     DynError,
     InternalError,
@@ -34,7 +35,6 @@ from dyn_service.protocol.messages import (
 from dyn_service.protocol.payloads import pack_payload
 from dyn_service.protocol.sockets import SCHEMES
 from dyn_service.protocol.wrenches import pack_wrenches
-from dyn_service.queries import Query
 
 DEFAULT_TIMEOUT_S = 1.0
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.answers import Array, Trajectory
+from dyn_service.api.queries import EffortFunction, Payload
+from dyn_service.api.results import Array, Trajectory
 from dyn_service.model.configuration import Configuration
-from dyn_service.queries import EffortFunction, Payload
 from dyn_service.sim.adaptive import between
 from dyn_service.sim.task import Task, checked, one_step
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.answers import Array, RheonomicTrajectory
+from dyn_service.api.prescribed import GivenMotion, check_efforts, check_grid, sampled
+from dyn_service.api.queries import EffortFunction
+from dyn_service.api.results import Array, RheonomicTrajectory
 from dyn_service.model.configuration import Configuration
-from dyn_service.prescribed import GivenMotion, check_efforts, check_grid, sampled
-from dyn_service.queries import EffortFunction
 
 PART_STEPS = 250
 """Steps of one request at most: some tens of milliseconds of the server's time."""

@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
+from dyn_service.api.queries import Array, Query
 from dyn_service.client.core import pack_request, read_head
 from dyn_service.errors import InternalError
 from dyn_service.protocol.arrays import WireArray
 from dyn_service.protocol.messages import VERSION
-from dyn_service.queries import Array, Query
 
 _F8 = np.dtype("<f8")
 _DOUBLE = struct.Struct(">d")

@@ -25,7 +25,20 @@ import zmq
 from msgspec import UNSET
 from numpy.typing import ArrayLike
 
-from dyn_service.answers import RheonomicTrajectory, SegmentLoads, SegmentMatrices, Trajectory
+from dyn_service.api.prescribed import GivenMotion
+from dyn_service.api.queries import (
+    QUERIES,
+    Array,
+    EffortFunction,
+    Integrator,
+    Method,
+    Payload,
+    Query,
+    RobotQueries,
+    Wrench,
+    WrenchFunction,
+)
+from dyn_service.api.results import RheonomicTrajectory, SegmentLoads, SegmentMatrices, Trajectory
 from dyn_service.client import rheonomic
 from dyn_service.client.core import (
     DEFAULT_TIMEOUT_S,
@@ -50,22 +63,9 @@ from dyn_service.client.sockets import forks, prepare
 from dyn_service.client.state import StateCall, shortcut
 from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
 from dyn_service.model.description import RootType
-from dyn_service.prescribed import GivenMotion
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S
 from dyn_service.protocol.messages import Notice, ReplyHead
 from dyn_service.protocol.sockets import is_writable, plain_send
-from dyn_service.queries import (
-    QUERIES,
-    Array,
-    EffortFunction,
-    Integrator,
-    Method,
-    Payload,
-    Query,
-    RobotQueries,
-    Wrench,
-    WrenchFunction,
-)
 
 
 class Client:
@@ -186,7 +186,7 @@ class Client:
         self._administer("unload_robot", robot=name)
 
     def segment_inverse_dynamics(self, **arguments: Any) -> SegmentLoads:
-        """Forces and moments at the joints of measured segments: see `dyn_service.dynamics.segments`.
+        """Forces and moments at the joints of measured segments: see `dyn_service.reference.segments`.
 
         Args:
             **arguments: `mass`, `inertia`, `rotation` and so on, and `method`.
@@ -196,7 +196,7 @@ class Client:
         return SegmentLoads(**read_arrays(head))
 
     def segment_matrices(self, **arguments: Any) -> SegmentMatrices:
-        """The matrices of the segments' M q-ddot = C + G + A [F; M] + E: see `dyn_service.dynamics.segments`.
+        """The matrices of the segments' M q-ddot = C + G + A [F; M] + E: see `dyn_service.reference.segments`.
 
         Args:
             **arguments: `mass`, `inertia`, `rotation` and so on, as for `segment_inverse_dynamics`.

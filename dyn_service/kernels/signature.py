@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dyn_service.queries import Query
-from dyn_service.table import Bodies, Kind
+from dyn_service.api.queries import Query
+from dyn_service.api.spec import Bodies, Kind
 
 
 @dataclass(frozen=True)

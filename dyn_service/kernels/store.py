@@ -33,10 +33,11 @@ _SHAPING_SOURCES = (
     "kernels",
     "model/tree.py",
     "model/inertia.py",
-    "queries.py",
-    "answers.py",
-    "table.py",
-    "steps.py",
+    "model/joints.py",
+    "model/steps.py",
+    "api/queries.py",
+    "api/results.py",
+    "api/spec.py",
 )
 _SHAPING_LIBRARIES = ("casadi", "llvmlite")
 

@@ -18,12 +18,8 @@ from typing import Any
 
 import msgspec
 
-from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.launching import schema
-from dyn_service.launching.schema import LaunchFile, Placed
-from dyn_service.launching.substitutions import Scope, substitute, truth
-from dyn_service.nodes.arguments import full_name
-from dyn_service.nodes.configuration import (
+from dyn_service.config.arguments import full_name
+from dyn_service.config.documents import (
     ConfigurationError,
     Document,
     Place,
@@ -32,7 +28,11 @@ from dyn_service.nodes.configuration import (
     read_document,
     suggestion,
 )
-from dyn_service.nodes.parameters import Parameters
+from dyn_service.config.parameters import Parameters
+from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.launching import schema
+from dyn_service.launching.schema import LaunchFile, Placed
+from dyn_service.launching.substitutions import Scope, substitute, truth
 from dyn_service.nodes.registry import PACKAGE, Kind, Registry, clash
 from dyn_service.suggestions import did_you_mean
 

@@ -33,7 +33,7 @@ class ServerParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True)
 def main(node: Node[ServerParameters]) -> None:
     """Serves the robots until the node is asked to stop."""
     # the engine: a launcher, which reads the declaration below, does without
-    from dyn_service.robot import Robot
+    from dyn_service.engine.robot import Robot
     from dyn_service.server.app import Server
 
     p = node.parameters

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import get_args
 
+from dyn_service.api.queries import Integrator
 from dyn_service.protocol.defaults import MAX_RHEONOMIC_STEPS, MAX_STEPS
-from dyn_service.queries import Integrator
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from dyn_service.api.queries import QUERIES, Query, Spec
 from dyn_service.protocol.administration import ADMINISTRATION, Administration
-from dyn_service.queries import QUERIES, Query, Spec
 
 BEGIN = "<!-- The rest of this page is written by dyn_service.protocol.reference. -->"
 

@@ -7,12 +7,12 @@ from contextlib import suppress
 from typing import Any
 
 from dyn_service import __version__
+from dyn_service.api.queries import QUERIES
 from dyn_service.errors import DynError, InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError
 from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.protocol.arrays import describe_value, unpack_array
 from dyn_service.protocol.messages import VERSION, Request
 from dyn_service.protocol.wrenches import unpack_wrenches
-from dyn_service.queries import QUERIES
 from dyn_service.server.computations import (
     segment_inverse_dynamics,
     segment_matrices,
@@ -79,7 +79,7 @@ class Administrator:
             raise InvalidArgumentError(f"urdf must be the text of a URDF, found {describe_value(text)}", path=path)
         if not text.lstrip("\ufeff \t\r\n").startswith("<"):  # nor the path of a file on this side
             raise InvalidArgumentError("urdf must be the text of a URDF, found no XML", path=path)
-        from dyn_service.robot import Robot  # not at the top: it brings the compiler
+        from dyn_service.engine.robot import Robot  # not at the top: it brings the compiler
 
         robot = Robot.from_urdf(text, root=(request.options or {}).get("root", "fixed"))
         self._registry.add(robot)

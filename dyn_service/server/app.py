@@ -46,7 +46,7 @@ from dyn_service.server.unfinished import LOOK_EVERY_NS, UnfinishedMessages
 from dyn_service.server.worker import Task, Worker
 
 if TYPE_CHECKING:
-    from dyn_service.robot import Robot
+    from dyn_service.engine.robot import Robot
 
 _LOG = logging.getLogger(__name__)
 

@@ -91,7 +91,7 @@ def segment_inverse_dynamics(request: Request) -> dict[str, Any]:
     Raises:
         DynError: The request is refused.
     """
-    from dyn_service.dynamics.segments import inverse_dynamics
+    from dyn_service.reference.segments import inverse_dynamics
 
     entry = ADMINISTRATION["segment_inverse_dynamics"]
     inputs = _arrays(request, entry.name, tuple(entry.inputs), required=entry.required)
@@ -106,7 +106,7 @@ def segment_matrices(request: Request) -> dict[str, Any]:
     Raises:
         DynError: The request is refused.
     """
-    from dyn_service.dynamics.segments import matrices
+    from dyn_service.reference.segments import matrices
 
     entry = ADMINISTRATION["segment_matrices"]
     inputs = _arrays(request, entry.name, tuple(entry.inputs), required=entry.required)

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dyn_service.api.queries import Array, Query, Wrench
 from dyn_service.errors import DynError, FailedPreconditionError, InternalError, InvalidArgumentError
 from dyn_service.protocol.administration import Administration
 from dyn_service.protocol.arrays import WireArray, is_finite
-from dyn_service.queries import Array, Query, Wrench
 
 if TYPE_CHECKING:
-    from dyn_service.robot import Robot
+    from dyn_service.engine.robot import Robot
 
 _WRENCH_PARTS = ("torque", "force", "point")
 _HUGE = 1e50

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import UNSET
 
+from dyn_service.api.queries import Array, Query
+from dyn_service.api.spec import Kind
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.protocol.arrays import pack_output, unpack_array
 from dyn_service.protocol.wrenches import unpack_wrenches
-from dyn_service.queries import Array, Query
 from dyn_service.server.finite import Diagnosis, NotFinite, first_not_finite
 from dyn_service.server.metrics import Durations
 from dyn_service.server.state import StatePlan
 from dyn_service.suggestions import did_you_mean
-from dyn_service.table import Kind
 
 if TYPE_CHECKING:
-    from dyn_service.robot import Robot
+    from dyn_service.engine.robot import Robot
 
 SLOW_BYTES = 16 << 10
 """A request or answer longer than this is work for another thread than the one that serves control loops."""

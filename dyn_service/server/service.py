@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
+from dyn_service.api.queries import QUERIES
 from dyn_service.errors import (
     DeadlineExceededError,
     DynError,
@@ -39,7 +40,6 @@ from dyn_service.protocol.messages import (
     peek,
     read_request,
 )
-from dyn_service.queries import QUERIES
 from dyn_service.server.administration import Administrator
 from dyn_service.server.compiling import CompileClock
 from dyn_service.server.finite import first_not_finite
@@ -50,7 +50,7 @@ from dyn_service.server.state import decode_state_request
 from dyn_service.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from dyn_service.robot import Robot
+    from dyn_service.engine.robot import Robot
 
 _LOG = logging.getLogger(__name__)
 _NOTHING: Mapping[str, Any] = {}

@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Meta, Raw, UnsetType
 
+from dyn_service.api.queries import Array, Query
 from dyn_service.model.configuration import Configuration
 from dyn_service.protocol.arrays import WireArray, may_be_infinite, pack_output
-from dyn_service.queries import Array, Query
 from dyn_service.server.metrics import Durations
 
 _NO_NUMBERS: Mapping[str, Array] = {}

@@ -1,7 +1,8 @@
 """Rheonomic motions whose given part comes as samples: data from end to end, so the same here and on a server.
 
-The equations are those of `sim/rheonomic.py`, the samples those of `prescribed.py`. A step is RK4's, from the state of
-the free joints, with the given motion's row 2k, 2k + 1, 2k + 1, 2k + 2 at its four stages; efforts are held through it.
+The equations are those of `sim/rheonomic.py`, the samples those of `api/prescribed.py`. A step is RK4's, from the
+state of the free joints, with the given motion's row 2k, 2k + 1, 2k + 1, 2k + 2 at its four stages; efforts are held
+through it.
 
 Source: Multi Body Dynamics document, 5.2, 5.6. Checked by tests/theory/test_rheonomic_samples.py.
 """
@@ -13,12 +14,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.answers import RheonomicTrajectory
+from dyn_service.api.prescribed import GivenMotion, check_efforts, check_grid, sampled
+from dyn_service.api.queries import Array, EffortFunction, RobotQueries, Wrench
+from dyn_service.api.results import RheonomicTrajectory
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.prescribed import GivenMotion, check_efforts, check_grid, sampled
-from dyn_service.queries import Array, EffortFunction, RobotQueries, Wrench
+from dyn_service.model.steps import rk4_step
 from dyn_service.sim.rheonomic import Partition, PartlyPrescribed, forward_dynamics, partition
-from dyn_service.steps import rk4_step
 
 
 def simulate_rheonomic(
@@ -42,7 +43,7 @@ def simulate_rheonomic(
     Args:
         robot: In this process or remote.
         prescribed: By joint, its motion: rows (..., 2 steps + 1, 3) on the half grid or (..., steps + 1, 3) on the grid
-            of position, velocity, acceleration, or a function of time; see `prescribed.py`.
+            of position, velocity, acceleration, or a function of time; see `api/prescribed.py`.
         q0: (..., nf) first positions of the free joints, in the robot's order; leading axes are simulated together.
         v0: (..., nf) first velocities.
         tau: Efforts of the free joints, held through each step: None (none), (nf,) or (..., 1, nf) constant,

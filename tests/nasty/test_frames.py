@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dyn_service.engine.robot import Robot
 from dyn_service.kernels import frames
-from dyn_service.robot import Robot
 from tests.nasty.reference import ExactRobot, double
 from tests.nasty.robots import nasty_urdf, pair_urdf
 from tests.random_robots import random_urdf

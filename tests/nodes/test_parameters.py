@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from dyn_service.config.arguments import parse_arguments
+from dyn_service.config.documents import ConfigurationError, parse_document
+from dyn_service.config.parameters import Parameters
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.nodes.arguments import parse_arguments
-from dyn_service.nodes.configuration import ConfigurationError, parse_document
 from dyn_service.nodes.controller import ControllerParameters
-from dyn_service.nodes.parameters import Parameters
 from dyn_service.nodes.plant import PlantParameters
 
 

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service import QUERIES, Client, Robot, Server, Wrench, __version__, cli
+from dyn_service import QUERIES, Client, Robot, Server, Wrench, __version__
+from dyn_service.cli import main as cli
 from dyn_service.protocol.administration import ADMINISTRATION
 from tests.conftest import ROOT, URDF
 from tests.service.conftest import assert_same, sample
@@ -129,8 +130,8 @@ def test_serve_says_what_it_prepared(serve: Any, words: list[str], said: str) ->
 
 
 def test_the_example_file_is_valid() -> None:
-    from dyn_service.cli import _read_settings
-    from dyn_service.server.config import ServerSettings
+    from dyn_service.cli.main import _read_settings
+    from dyn_service.server.settings import ServerSettings
 
     settings = _read_settings(ROOT / "config" / "server.yaml")
     assert [Path(path).resolve() for path in settings.robots] == [URDF / "panda.urdf", URDF / "ur5e.urdf"]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dyn_service import AsyncClient, Client, Robot, Server
-from dyn_service.dynamics import segments
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.reference import segments
 from tests.conftest import URDF
 from tests.service.conftest import array, request
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dyn_service import AsyncClient, Client, InvalidArgumentError, NotFoundError, Robot, RobotQueries, Server
-from dyn_service.calling import ask
+from dyn_service.cli.calling import ask
 from tests.service.conftest import array, assert_same
 
 

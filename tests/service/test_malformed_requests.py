@@ -597,8 +597,8 @@ def service(panda: Robot, pendulum: Robot) -> Service:
 
 
 def expected_message(message: str, pendulum: Robot) -> str:
+    from dyn_service.api.queries import QUERIES
     from dyn_service.protocol.administration import ADMINISTRATION
-    from dyn_service.queries import QUERIES
 
     fill = {
         QUERIES_TEXT: ", ".join((*QUERIES, *ADMINISTRATION)),

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.configuration import Configuration
-from dyn_service.robot import Robot
 from dyn_service.sim import midpoint
 from dyn_service.sim.midpoint import midpoint_step
 from tests.conftest import URDF

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, UrdfError
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.joints import JOINT_TYPES, NUMBERS, Joint
-from dyn_service.robot import Robot
 from tests.conftest import URDF
 
 TYPES = [kind for kind in JOINT_TYPES if kind not in ("fixed", "ball")]

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from dyn_service import Robot, Wrench
-from dyn_service.answers import ConstraintForces
-from dyn_service.calling import ask
+from dyn_service.api.results import ConstraintForces
+from dyn_service.cli.calling import ask
+from dyn_service.config.arguments import parse_arguments
+from dyn_service.config.documents import suggestion
+from dyn_service.control.plant_core import JointLimits
+from dyn_service.control.trajectory import from_wire
 from dyn_service.errors import DynError
-from dyn_service.nodes.arguments import parse_arguments
-from dyn_service.nodes.configuration import suggestion
 from dyn_service.nodes.plant import initial_position
-from dyn_service.nodes.plant_core import JointLimits
-from dyn_service.nodes.trajectory import from_wire
 from dyn_service.protocol.messages import Request
 from dyn_service.protocol.wrenches import unpack_wrenches
 from dyn_service.server import computations

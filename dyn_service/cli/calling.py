@@ -1,0 +1,201 @@
+"""`dyn call`: one question to a server, from words on a command line to JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET
+
+from dyn_service.api.queries import QUERIES, Query, Wrench
+from dyn_service.client.core import (
+    pack_inputs,
+    pack_options,
+    read_description,
+    read_outputs,
+    read_plain,
+    read_residuals,
+)
+from dyn_service.client.patience import OnWait
+from dyn_service.client.sync import Client
+from dyn_service.errors import InvalidArgumentError, UnimplementedError
+from dyn_service.protocol.administration import ADMINISTRATION, Administration
+from dyn_service.protocol.arrays import pack_array
+from dyn_service.suggestions import did_you_mean
+
+_LEGEND = """\
+name(input, may_be_left_out?, option=default|other) -> outputs
+--robot NAME says which robot. Queries above list_robots take verify=true too, which adds the formulations' residuals.
+"""
+
+
+def read_values(text: str | None, words: Sequence[str]) -> dict[str, Any]:
+    """The inputs and options that a command line gives: a JSON object, then `name=value` words over it.
+
+    A value is JSON, or numbers divided by commas, or else a text.
+
+    Raises:
+        InvalidArgumentError: The text is no JSON object, or a word is no `name=value`.
+    """
+    values: dict[str, Any] = {}
+    if text is not None:
+        try:
+            values = json.loads(text)
+        except ValueError as fault:
+            raise InvalidArgumentError(f"--inputs must be a JSON object: {fault}", path="inputs") from None
+        if not isinstance(values, dict):
+            raise InvalidArgumentError(f"--inputs must be a JSON object, found {text}", path="inputs")
+    for word in words:
+        name, separator, value = word.partition("=")
+        if not separator or not name:
+            raise InvalidArgumentError(f"an input must look like name=value, found '{word}'")
+        values[name] = _read_value(value)
+    return values
+
+
+def ask(
+    endpoint: str,
+    query: str,
+    robot: str | None,
+    values: Mapping[str, Any],
+    timeout_s: float,
+    compile_wait_s: float,
+    on_wait: OnWait,
+) -> dict[str, Any]:
+    """The answer to a query: its outputs by name, in plain values.
+
+    Args:
+        endpoint: Where the server listens.
+        query: A query of the table, or beside it.
+        robot: The robot's name; None is the server's only one.
+        values: Inputs and options.
+        timeout_s: The time limit.
+        compile_wait_s: How long, beyond it, to wait while the server compiles.
+        on_wait: Told what the server compiles.
+
+    Raises:
+        DynError: What the client raises.
+    """
+    if query not in QUERIES and query not in ADMINISTRATION:
+        known = ", ".join((*QUERIES, *ADMINISTRATION))
+        near = did_you_mean(query, (*QUERIES, *ADMINISTRATION))
+        raise UnimplementedError(f"there is no query '{query}'; the queries are {known}{near}", path="query")
+    with Client(endpoint, timeout_s=timeout_s, compile_wait_s=compile_wait_s, on_wait=on_wait) as client:
+        if query in ADMINISTRATION:
+            return _administer(client, ADMINISTRATION[query], robot, values)
+        return _question(client, QUERIES[query], robot, values)
+
+
+def list_queries() -> str:
+    """All queries as text, with what each takes and gives."""
+    lines = [_LEGEND]
+    for row in QUERIES.values():
+        inputs = [f"{name}{'?' if name in row.optional else ''}" for name in row.inputs]
+        options = [f"{o.name}={'|'.join(o.choices)}" if o.choices else f"{o.name}?" for o in row.options.values()]
+        outputs = ", ".join((*row.labels, *row.outputs))
+        lines += [f"{row.name}({', '.join(inputs + options)}) -> {outputs}", f"    {row.summary}"]
+    for entry in ADMINISTRATION.values():
+        taken = {**entry.inputs, **entry.options}
+        names = [f"{name}{'' if name in entry.required else '?'}" for name in taken]
+        lines += [f"{entry.name}({', '.join(names)}) -> {', '.join(entry.outputs)}", f"    {entry.summary}"]
+        lines += [f"      {name:<14} {text}" for name, text in zip(names, taken.values(), strict=True)]
+    return "\n".join(lines)
+
+
+def _question(client: Client, row: Query, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to a query of the table."""
+    given = dict(values)
+    verify = given.pop("verify", False)
+    if not isinstance(verify, bool):
+        raise InvalidArgumentError(f"verify must be true or false, found {verify!r}", path="options.verify")
+    _check_names(row.name, given, row.inputs, row.options, [n for n in row.inputs if n not in row.optional])
+    for name in row.of_kind("wrenches"):
+        if given.get(name) is not None:
+            given[name] = _read_wrenches(given[name], f"inputs.{name}")
+    options = pack_options(row, {name: value for name, value in given.items() if name in row.options})
+    if verify:
+        options = {**(options or {}), "verify": True}
+    inputs = pack_inputs({name: value for name, value in given.items() if name in row.inputs}, row)
+    meant = client.robot(robot or _only_robot(client))
+    head = client.ask(row.name, meant.name, inputs, options, meant.fingerprint)
+    answer = {name: _plain(value) for name, value in read_outputs(head, row).items()}
+    if verify:
+        answer["residuals"] = {name: _plain(value) for name, value in read_residuals(head).items()}
+    return answer
+
+
+def _administer(client: Client, entry: Administration, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to a query beside the table, asked as it is declared."""
+    _check_names(entry.name, values, entry.inputs, entry.options, entry.required)
+    inputs = {name: _pack(entry, name, values[name]) for name in entry.inputs if values.get(name) is not None}
+    options = {name: values[name] for name in entry.options if values.get(name) is not None}
+    meant = robot or _only_robot(client) if entry.names_robot else UNSET
+    head = client.ask(entry.name, meant, inputs or UNSET, options or UNSET, UNSET)
+    return {name: _plain(value) for name, value in read_plain(head).items()}
+
+
+def _check_names(
+    query: str,
+    values: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    options: Mapping[str, Any],
+    required: Sequence[str],
+) -> None:
+    for name in values:
+        if name not in inputs and name not in options:
+            takes = ", ".join((*inputs, *options)) or "nothing"
+            near = did_you_mean(name, (*inputs, *options))
+            raise InvalidArgumentError(f"{query} has no '{name}'; it takes {takes}{near}", path=name)
+    for name in required:
+        if values.get(name) is None:
+            kind = "input" if name in inputs else "option"
+            text = (inputs if name in inputs else options)[name]
+            means = f": {text}" if isinstance(text, str) else ""
+            raise InvalidArgumentError(f"{query} needs the {kind} '{name}'{means}", path=f"{kind}s.{name}")
+
+
+def _pack(entry: Administration, name: str, value: Any) -> Any:
+    """An input as a message carries it: maps as they are, a URDF's text from its file, all others as arrays."""
+    if name == "urdf":
+        return read_description(str(value))
+    if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(part, dict) for part in value)):
+        return value
+    return pack_array(value, f"inputs.{name}") if entry.inputs[name].startswith("array") else value
+
+
+def _only_robot(client: Client) -> str:
+    robots = client.list_robots()
+    if len(robots) != 1:
+        raise InvalidArgumentError(f"name a robot with --robot; the robots are {', '.join(robots) or 'none'}")
+    return robots[0]
+
+
+def _read_value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        return [float(part) for part in text.split(",")] if "," in text else text
+    except ValueError:
+        return text.split(",")
+
+
+def _read_wrenches(value: Any, path: str) -> list[Wrench]:
+    entries = value if isinstance(value, list) else [value]
+    try:
+        return [Wrench(**entry) for entry in entries]
+    except TypeError:
+        example = '{"link": "tool0", "force": [0, 0, 1]}'
+        raise InvalidArgumentError(f"wrenches must be maps such as {example}", path=path) from None
+
+
+def _plain(value: Any) -> Any:
+    """A value of a reply as JSON has it: arrays, read or still packed, as nested lists."""
+    if isinstance(value, dict) and value.keys() == {"dtype", "shape", "data"}:
+        return np.frombuffer(value["data"], dtype=value["dtype"]).reshape(value["shape"]).tolist()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
