@@ -44,7 +44,7 @@ def connect(
         raise _unnamed(endpoint, timeout_s)
     client = Client(endpoint, timeout_s=timeout_s)
     try:
-        return RemoteRobot(client, client.robot(name).describe(), owns_client=True)
+        return RemoteRobot(client, client.robot(name).description, owns_client=True)
     except BaseException:
         client.close()
         raise

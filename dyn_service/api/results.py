@@ -359,38 +359,31 @@ class BodyRecursion:
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """A motion. t: (K,) s. q: (..., K, nq) rad | m. v: (..., K, nv) rad/s | m/s.
+    """A motion on a grid of K times."""
 
-    p: (..., K, nv) N m s | N s where momenta were integrated, else None.
-    """
-
-    t: Array
-    q: Array
-    v: Array
-    p: Array | None = None
+    t: Annotated[Array, Spec(("K",), "s", "times")]
+    q: Annotated[Array, Spec(("K", "nq"), "rad | m", "joint positions")]
+    v: Annotated[Array, Spec(("K", "nv"), "rad/s | m/s", "joint velocities")]
+    p: Annotated[
+        Array | None, Spec(("K", "nv"), "N m s | N s", "generalised momenta, where they were integrated, else None")
+    ] = None
 
 
 class RheonomicTrajectory(NamedTuple):
-    """A motion of which some joints' part was given.
+    """A motion on a grid of K times, of which some joints' part was given."""
 
-    t: (K,) s. q, v, a, tau: (..., K, nv) of all joints, tau of the prescribed ones as found.
-    """
-
-    t: Array
-    q: Array
-    v: Array
-    a: Array
-    tau: Array
+    t: Annotated[Array, Spec(("K",), "s", "times")]
+    q: Annotated[Array, Spec(("K", "nq"), "rad | m", "positions of all joints")]
+    v: Annotated[Array, Spec(("K", "nv"), "rad/s | m/s", "velocities of all joints")]
+    a: Annotated[Array, Spec(("K", "nv"), "rad/s^2 | m/s^2", "accelerations of all joints")]
+    tau: Annotated[Array, Spec(("K", "nv"), "N m | N", "efforts; of the prescribed joints what makes them move so")]
 
 
 class SegmentLoads(NamedTuple):
-    """What acts on each segment at its proximal joint: the ankle for the foot, the knee for the shank.
+    """What acts on each segment at its proximal joint: the ankle for the foot, the knee for the shank."""
 
-    force: (..., n, 3) N, global basis. moment: (..., n, 3) N m, in the basis of segment i.
-    """
-
-    force: Array
-    moment: Array
+    force: Annotated[Array, Spec(("n", 3), "N", "at the upper joints, global basis")]
+    moment: Annotated[Array, Spec(("n", 3), "N m", "at the upper joints, segment's basis")]
 
 
 class SegmentMatrices(NamedTuple):
@@ -398,17 +391,13 @@ class SegmentMatrices(NamedTuple):
 
     Entry 6i to 6i + 2 belongs to segment i's force equation, N, global basis; 6i + 3 to 6i + 5 to its moment equation,
     N m, segment's basis. Only A depends on where the joints are.
-
-    mass_matrix: (6n, 6n) M. acceleration: (..., 6n) q-ddot, the centre's and omega-dot. velocity_forces: (..., 6n) C.
-    gravity_forces: (..., 6n) G. external_forces: (..., 6n) E. efforts: (..., 6n) Q = M q-ddot - C - G - E.
-    load_matrix: (..., 6n, 6n) A. loads: (..., 6n) A^-1 Q, forces and moments at the upper joints.
     """
 
-    mass_matrix: Array
-    acceleration: Array
-    velocity_forces: Array
-    gravity_forces: Array
-    external_forces: Array
-    efforts: Array
-    load_matrix: Array
-    loads: Array
+    mass_matrix: Annotated[Array, Spec(("6n", "6n"), "kg, kg m^2", "M: masses and inertias on the diagonal")]
+    acceleration: Annotated[Array, Spec(("6n",), "m/s^2, rad/s^2", "q-ddot: the centre's, then omega-dot")]
+    velocity_forces: Annotated[Array, Spec(("6n",), "N, N m", "C")]
+    gravity_forces: Annotated[Array, Spec(("6n",), "N, N m", "G")]
+    external_forces: Annotated[Array, Spec(("6n",), "N, N m", "E: the ground and other loads from outside")]
+    efforts: Annotated[Array, Spec(("6n",), "N, N m", "Q = M q-ddot - C - G - E")]
+    load_matrix: Annotated[Array, Spec(("6n", "6n"), "1, m", "A")]
+    loads: Annotated[Array, Spec(("6n",), "N, N m", "A^-1 Q: what `segment_inverse_dynamics` answers, stacked")]

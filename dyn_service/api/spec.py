@@ -1,9 +1,12 @@
-"""How the table of queries is declared: a method with annotations becomes a row.
+"""How the table is declared: a method with annotations, and a decorator, become a row.
 
-A parameter whose annotation carries a `Spec` is an input; one without is an option, whose `Literal` names its choices.
-The return annotation is the output, or a dataclass whose fields are the outputs; a field without a `Spec` labels the
-rows of the others, as its `Names` say. A method without inputs asks for what is
-constant. The docstring says what comes back, and `query` adds source equation and kernel.
+A parameter whose annotation carries a `Spec` is an input. One without is an option: its `Literal` names its choices,
+or its type says what it is, with `Means` for its text; one marked `Local` stays on the caller's side. The return
+annotation is the output, or a class whose fields are the outputs; a field without a `Spec` labels the rows of the
+others, as its `Names` say. The docstring says what comes back.
+
+`query` makes rows that a kernel answers, state by state; without inputs it asks for what is constant. `computation`
+makes rows that take long: their answer is computed step by step, and comes over a socket in parts.
 """
 
 from __future__ import annotations
@@ -13,8 +16,9 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
+from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 Kind = Literal[
     "plain",
@@ -27,6 +31,9 @@ Kind = Literal[
     "gravity",
     "wrenches",
     "duration",
+    "payload",
+    "motions",
+    "residuals",
 ]
 """What an input or output means, and so how it is treated, whatever its name:
 
@@ -37,6 +44,9 @@ Kind = Literal[
     gravity                    (3,), the robot's own where it is left out
     wrenches                   external wrenches on links, `Wrench` in and one six-vector per body to the kernel
     duration                   a length of time
+    payload                    a body that a link carries, `Payload`
+    motions                    of joints that move as given, by name: `GivenMotion`
+    residuals                  one output for each formulation, by its name
     plain                      none of these
 """
 
@@ -45,6 +55,13 @@ Bodies = Literal["links", "moving", "chosen"]
 """What the bodies of a kernel's tree are: one per link, fixed joints included; one per movable joint, in the axes of
 that joint's child link; or the same in whichever frames cost least, which an answer must not depend on.
 """
+
+
+class Dimensions(Protocol):
+    """Sizes by dimension symbol."""
+
+    def __getitem__(self, symbol: str, /) -> int:
+        """The size of one dimension."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +81,7 @@ class Spec:
     turned: bool | tuple[str, ...] = False
     kind: Kind = "plain"
 
-    def dims(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    def dims(self, sizes: Dimensions) -> tuple[int, ...]:
         """The core shape in numbers."""
         return tuple(size if isinstance(size, int) else sizes[size] for size in self.shape)
 
@@ -82,43 +99,60 @@ class Names:
 
 
 @dataclass(frozen=True)
+class Means:
+    """What an option is for. most: how much one request may ask for, of a whole number."""
+
+    text: str
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class Local:
+    """Marks a parameter that stays on the caller's side, such as who is told of progress."""
+
+
+@dataclass(frozen=True)
 class Option:
-    """A keyword that selects among answers: one of `choices`, where there are any; else a whole number, not negative,
-    where `whole`; else a list of names or None.
+    """A keyword that is no array. type: one of `choices`, a whole number that is not negative, a number, or names.
+
+    required: it has no default.
     """
 
     name: str
     default: Any
-    choices: tuple[str, ...] | None
-    whole: bool = False
+    type: Literal["choice", "whole", "number", "names"]
+    choices: tuple[str, ...] = ()
+    text: str = ""
+    most: int | None = None
+    required: bool = False
 
     @property
     def takes(self) -> str:
         """What it may be, in words."""
-        if self.choices:
+        if self.type == "choice":
             return " or ".join(f"'{choice}'" for choice in self.choices)
-        return "a whole number, at least 0" if self.whole else "a list of names"
+        return {"whole": "a whole number, at least 0", "number": "a number", "names": "a list of names"}[self.type]
 
     def is_one(self, value: Any) -> bool:
         """Whether it may be this."""
-        if self.choices is not None:
+        if self.type == "choice":
             return value in self.choices
-        if self.whole:
+        if self.type == "whole":
             return type(value) is int and value >= 0
+        if self.type == "number":
+            return type(value) in (int, float)
         listed = not isinstance(value, str) and isinstance(value, Sequence)
-        return value is None or (listed and all(isinstance(n, str) for n in value))
+        return (value is None and not self.required) or (listed and all(isinstance(n, str) for n in value))
 
 
 @dataclass(frozen=True)
-class Query:
+class Row:
     """One row of the table.
 
-    inputs, outputs: by name. optional: the inputs that may be left out. labels: outputs that are lists of names.
-    kernels: the function under `dynamics/`, as `module.function`, per choice of `selector` (key "": there is none).
-    bodies: what the bodies of its kernels' tree are.
-    control: control loops ask it, so its kernels are made before they do. inverts: the kernels' choices that need the
-    mass matrix's inverse.
-    declared, passed: the method's parameters as they stand in a `def`, and in a call that hands them on.
+    name: the method's. summary: the first line of its docstring. equation: where the answer comes from. inputs,
+    outputs: by their names on the wire. optional: the inputs that may be left out. options: by name. labels: outputs
+    that are lists of names. result_type: what holds the outputs; None where there is one. parameters: the method's, in
+    order, each with the input or option that it is; None is one that stays on the caller's side.
     """
 
     name: str
@@ -129,18 +163,48 @@ class Query:
     options: Mapping[str, Option]
     outputs: Mapping[str, Spec]
     labels: Mapping[str, Names]
+    result_type: type[Any] | None
+    parameters: Mapping[str, str | None]
+
+    @cached_property
+    def required(self) -> tuple[str, ...]:
+        """The inputs that may not be left out."""
+        return tuple(name for name in self.inputs if name not in self.optional)
+
+    def first(self, kind: Kind) -> str | None:
+        """The first input of a kind."""
+        return next(iter(self.of_kind(kind)), None)
+
+    def of_kind(self, kind: Kind) -> tuple[str, ...]:
+        """The names of the inputs of a kind."""
+        return tuple(name for name, spec in self.inputs.items() if spec.kind == kind)
+
+    def result(self, outputs: Mapping[str, Any]) -> Any:
+        """The outputs as the method returns them: the array where there is one, else the named result."""
+        if self.result_type is None:
+            ((name, spec),) = self.outputs.items()
+            return dict(outputs) if spec.kind == "residuals" else outputs[name]
+        return self.result_type(**outputs)
+
+
+@dataclass(frozen=True)
+class Query(Row):
+    """A row that kernels answer, one state or many at once.
+
+    kernels: the function under `dynamics/`, as `module.function`, per choice of `selector` (key "": there is none).
+    bodies: what the bodies of its kernels' tree are. control: control loops ask it, so its kernels are made before
+    they do. inverts: the kernels' choices that need the mass matrix's inverse.
+    """
+
     kernels: Mapping[str, str]
     bodies: Bodies
     control: bool
     inverts: frozenset[str]
-    result_type: type[Any] | None
-    declared: str
-    passed: str
 
     @property
     def selector(self) -> str | None:
         """The option that chooses among the kernels; None where there is one kernel."""
-        return next((o.name for o in self.options.values() if o.choices == tuple(self.kernels)), None)
+        return next((o.name for o in self.options.values() if o.choices and o.choices == tuple(self.kernels)), None)
 
     @property
     def links(self) -> bool:
@@ -157,30 +221,79 @@ class Query:
         """The input of external wrenches."""
         return self.first("wrenches")
 
-    def first(self, kind: Kind) -> str | None:
-        """The first input of a kind."""
-        return next(iter(self.of_kind(kind)), None)
-
-    def of_kind(self, kind: Kind) -> tuple[str, ...]:
-        """The names of the inputs of a kind."""
-        return tuple(name for name, spec in self.inputs.items() if spec.kind == kind)
-
     @property
     def constant(self) -> bool:
         """Whether the answer is the robot's alone, the same at every state: then there is nothing to compile."""
         return not self.inputs
 
-    def result(self, outputs: Mapping[str, Any]) -> Any:
-        """The outputs as the method returns them: the array where there is one, else the named result."""
-        if self.result_type is None:
-            (name,) = self.outputs
-            return outputs[name]
-        return self.result_type(**outputs)
+    @cached_property
+    def defaults(self) -> tuple[Any, ...]:
+        """Of the optional inputs, None, and of the options, in the order in which the method hands them on."""
+        return tuple(self.options[n].default if n in self.options else None for n in self._others)
+
+    @cached_property
+    def _others(self) -> tuple[str, ...]:
+        return tuple(name for name in self.parameters if name not in self.required)
+
+    def arguments(self, given: Sequence[Any], others: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Inputs and options by name.
+
+        Args:
+            given: The required inputs, in order.
+            others: The optional inputs and the options, in order.
+        """
+        inputs: dict[str, Any] = dict(zip(self.required, given, strict=True))
+        options: dict[str, Any] = {}
+        for name, value in zip(self._others, others, strict=True):
+            (options if name in self.options else inputs)[name] = value
+        return inputs, options
 
 
-_ROWS: dict[str, Query] = {}
-QUERIES: Mapping[str, Query] = MappingProxyType(_ROWS)
-"""The table: every query on a robot, by name, in the order of declaration."""
+@dataclass(frozen=True)
+class Computation(Row):
+    """A row that takes long.
+
+    robot: whether it is asked of a robot, else of the server itself. run: the function that gives the whole answer, of
+    the robot, where there is one, and the method's arguments: `module.function` of this package, like the next two.
+    parts: makes of one call the requests of its parts (a generator: what to ask next, from the outputs of the one
+    before, and the whole in the end); None: one request is all. part: answers one such request, of robot, inputs and
+    options, with outputs by name; None: `run` does. between: outputs that only the parts have.
+    """
+
+    robot: bool
+    run: str
+    parts: str | None
+    part: str | None
+    between: Mapping[str, Spec]
+
+    def function(self, which: Literal["run", "parts", "part"]) -> Callable[..., Any]:
+        """The function that a field names; imported when it is first asked for."""
+        module, _, name = (getattr(self, which) or "").rpartition(".")
+        found: Callable[..., Any] = getattr(import_module(f"dyn_service.{module}"), name)
+        return found
+
+    def arguments(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Inputs and options by their names on the wire.
+
+        Args:
+            given: The method's arguments.
+        """
+        inputs: dict[str, Any] = {}
+        options: dict[str, Any] = {}
+        for parameter, value in given.items():
+            name = self.parameters[parameter]
+            if name is not None:
+                (options if name in self.options else inputs)[name] = value
+        return inputs, options
+
+
+_QUERIES: dict[str, Query] = {}
+QUERIES: Mapping[str, Query] = MappingProxyType(_QUERIES)
+"""The rows that kernels answer, by name, in the order of declaration."""
+
+_COMPUTATIONS: dict[str, Computation] = {}
+COMPUTATIONS: Mapping[str, Computation] = MappingProxyType(_COMPUTATIONS)
+"""The rows that take long, by name, in the order of declaration. With `QUERIES` they are the whole table."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -193,7 +306,7 @@ def query(
     control: bool = True,
     inverts: bool | tuple[str, ...] = False,
 ) -> Callable[[_F], _F]:
-    """Makes a declared method a row of the table, and gives it the body that asks `_evaluate` for the answer.
+    """Makes a declared method a row of the table that kernels answer.
 
     Args:
         equation: Where the answer comes from: document and equation numbers.
@@ -207,97 +320,125 @@ def query(
     def declare(method: _F) -> _F:
         kernels = {"": kernel} if isinstance(kernel, str) else dict(kernel)
         inverting = frozenset(kernels if inverts is True else inverts or ())
-        row = _row(method, equation, kernels, bodies, control, inverting)
-        _ROWS[row.name] = row
-        inputs = ", ".join(f"{n!r}: {n}" for n in row.inputs)
-        options = ", ".join(f"{n!r}: {n}" for n in row.options)
-        # Written out, not *args/**kwargs: binding then costs what a plain call costs, on the path of every request.
-        source = f"def {row.name}(self, {row.declared}):\n"
-        source += f"    return row.result(self._evaluate(row, {{{inputs}}}, {{{options}}}))\n"
-        space: dict[str, Any] = {"row": row}
-        exec(compile(source, f"<query {row.name}>", "exec"), space)
-        body = space[row.name]
-        for attribute in ("__doc__", "__module__", "__qualname__", "__annotations__"):
-            setattr(body, attribute, getattr(method, attribute))
-        return typing.cast(_F, body)
+        _QUERIES[method.__name__] = Query(
+            **_row(method, equation),
+            kernels=MappingProxyType(kernels),
+            bodies=bodies,
+            control=control,
+            inverts=inverting,
+        )
+        return method
 
     return declare
 
 
-def _row(
-    method: Callable[..., Any],
+def computation(
+    *,
     equation: str,
-    kernels: Mapping[str, str],
-    bodies: Bodies,
-    control: bool,
-    inverts: frozenset[str],
-) -> Query:
+    run: str,
+    parts: str | None = None,
+    part: str | None = None,
+    robot: bool = True,
+    on_wire: tuple[Option, ...] = (),
+    between: Mapping[str, Spec] | None = None,
+) -> Callable[[_F], _F]:
+    """Makes a declared method a row of the table that takes long.
+
+    Args:
+        equation: Where the answer comes from.
+        run: As the fields of `Computation` of these names, like all others.
+        parts: Makes the requests of the parts.
+        part: Answers one of them.
+        robot: Whether it is asked of a robot.
+        on_wire: Options that only its requests have: `parts` writes them, `part` reads them.
+        between: Outputs that only its parts have.
+    """
+
+    def declare(method: _F) -> _F:
+        row = _row(method, equation)
+        row["options"] = MappingProxyType({**row["options"], **{option.name: option for option in on_wire}})
+        _COMPUTATIONS[method.__name__] = Computation(
+            **row,
+            robot=robot,
+            run=run,
+            parts=parts,
+            part=part,
+            between=MappingProxyType(dict(between or {})),
+        )
+        return method
+
+    return declare
+
+
+def _row(method: Callable[..., Any], equation: str) -> dict[str, Any]:
+    """What every row has, read off the method."""
     hints = typing.get_type_hints(method, include_extras=True)
-    parameters = inspect.signature(method).parameters
     inputs: dict[str, Spec] = {}
     optional: set[str] = set()
     options: dict[str, Option] = {}
-    for name, parameter in parameters.items():
-        if name == "self":
-            continue
-        spec = _spec(hints[name])
+    names: dict[str, str | None] = {}
+    for name, parameter in list(inspect.signature(method).parameters.items())[1:]:
+        spec = _marked(hints[name], Spec)
+        left_out = parameter.default is not inspect.Parameter.empty
         if spec is not None:
-            inputs[name] = spec
-            if parameter.default is not inspect.Parameter.empty:
-                optional.add(name)
+            names[name] = on_wire = spec.name or name
+            inputs[on_wire] = spec
+            optional |= {on_wire} if left_out else set()
+        elif _marked(hints[name], Local) is not None:
+            names[name] = None
         else:
-            choices = typing.get_args(hints[name]) if typing.get_origin(hints[name]) is Literal else None
-            options[name] = Option(name, parameter.default, choices, whole=hints[name] is int)
-    answer = hints["return"]
-    single = _spec(answer)
-    labels: dict[str, Names] = {}
+            names[name] = name
+            options[name] = _option(name, hints[name], parameter)
+    outputs, labels, result_type = _answer(method.__name__, hints["return"])
+    return {
+        "name": method.__name__,
+        "summary": (inspect.getdoc(method) or "").partition("\n")[0],
+        "equation": equation,
+        "inputs": MappingProxyType(inputs),
+        "optional": frozenset(optional),
+        "options": MappingProxyType(options),
+        "outputs": MappingProxyType(outputs),
+        "labels": MappingProxyType(labels),
+        "result_type": result_type,
+        "parameters": MappingProxyType(names),
+    }
+
+
+def _answer(method: str, answer: Any) -> tuple[dict[str, Spec], dict[str, Names], type[Any] | None]:
+    """Outputs, labels and what holds them, from a return annotation."""
+    single = _marked(answer, Spec)
     if single is not None:
-        outputs, result_type = {single.name: single}, None
-    else:
-        if not is_dataclass(answer):
-            raise TypeError(f"{method.__name__}: the return annotation declares no outputs")
-        result_type = typing.cast(type[Any], answer)
-        declared = typing.get_type_hints(answer, include_extras=True)
-        outputs = {f.name: spec for f in fields(answer) if (spec := _spec(declared[f.name])) is not None}
-        first = next(iter(outputs.values()))
-        labels = {
-            f.name: _names(declared[f.name]) or Names(str(first.shape[0]))
-            for f in fields(answer)
-            if f.name not in outputs
-        }
-    declared_parameters, passed = _written(list(parameters.values())[1:])
-    return Query(
-        name=method.__name__,
-        summary=(inspect.getdoc(method) or "").partition("\n")[0],
-        equation=equation,
-        inputs=MappingProxyType(inputs),
-        optional=frozenset(optional),
-        options=MappingProxyType(options),
-        outputs=MappingProxyType(outputs),
-        labels=MappingProxyType(labels),
-        kernels=MappingProxyType(dict(kernels)),
-        bodies=bodies,
-        control=control,
-        inverts=inverts,
-        result_type=result_type,
-        declared=declared_parameters,
-        passed=passed,
+        return {single.name: single}, {}, None
+    declared = typing.get_type_hints(answer, include_extras=True)
+    names = [f.name for f in fields(answer)] if is_dataclass(answer) else list(getattr(answer, "_fields", ()))
+    outputs = {name: spec for name in names if (spec := _marked(declared[name], Spec)) is not None}
+    if not outputs:
+        raise TypeError(f"{method}: the return annotation declares no outputs")
+    first = next(iter(outputs.values()))
+    labels = {n: _marked(declared[n], Names) or Names(str(first.shape[0])) for n in names if n not in outputs}
+    return outputs, labels, answer
+
+
+def _option(name: str, hint: Any, parameter: inspect.Parameter) -> Option:
+    means = _marked(hint, Means) or Means("")
+    bare = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
+    choices = typing.get_args(bare) if typing.get_origin(bare) is Literal else ()
+    kinds: dict[Any, Literal["whole", "number"]] = {int: "whole", float: "number"}
+    required = parameter.default is parameter.empty
+    return Option(
+        name,
+        None if required else parameter.default,
+        "choice" if choices else kinds.get(bare, "names"),
+        choices,
+        means.text,
+        means.most,
+        required,
     )
 
 
-def _written(parameters: Sequence[inspect.Parameter]) -> tuple[str, str]:
-    declared: list[str] = []
-    for parameter in parameters:
-        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in declared:
-            declared.append("*")
-        default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
-        declared.append(parameter.name + default)
-    return ", ".join(declared), ", ".join(f"{p.name}={p.name}" for p in parameters)
+_M = TypeVar("_M")
 
 
-def _names(hint: Any) -> Names | None:
-    return next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Names)), None)
-
-
-def _spec(hint: Any) -> Spec | None:
-    return next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Spec)), None)
+def _marked(hint: Any, kind: type[_M]) -> _M | None:
+    """What of that kind an annotation carries."""
+    return next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, kind)), None)

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
-from dyn_service.api.queries import QUERIES, Query, Wrench
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Option, Payload, Query, Row, Wrench
 from dyn_service.client.core import (
+    Ask,
     pack_inputs,
     pack_options,
+    read_arrays,
     read_description,
     read_outputs,
     read_plain,
@@ -22,12 +24,11 @@ from dyn_service.client.patience import OnWait
 from dyn_service.client.sync import Client
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.protocol.administration import ADMINISTRATION, Administration
-from dyn_service.protocol.arrays import pack_array
 from dyn_service.suggestions import did_you_mean
 
 _LEGEND = """\
 name(input, may_be_left_out?, option=default|other) -> outputs
---robot NAME says which robot. Queries above list_robots take verify=true too, which adds the formulations' residuals.
+--robot NAME says which robot. Queries above verify take verify=true too, which adds the formulations' residuals.
 """
 
 
@@ -78,24 +79,33 @@ def ask(
     Raises:
         DynError: What the client raises.
     """
-    if query not in QUERIES and query not in ADMINISTRATION:
-        known = ", ".join((*QUERIES, *ADMINISTRATION))
-        near = did_you_mean(query, (*QUERIES, *ADMINISTRATION))
+    everything = (*QUERIES, *COMPUTATIONS, *ADMINISTRATION)
+    if query not in everything:
+        known, near = ", ".join(everything), did_you_mean(query, everything)
         raise UnimplementedError(f"there is no query '{query}'; the queries are {known}{near}", path="query")
     with Client(endpoint, timeout_s=timeout_s, compile_wait_s=compile_wait_s, on_wait=on_wait) as client:
         if query in ADMINISTRATION:
             return _administer(client, ADMINISTRATION[query], robot, values)
+        if query in COMPUTATIONS:
+            return _computation(client, COMPUTATIONS[query], robot, values)
         return _question(client, QUERIES[query], robot, values)
 
 
 def list_queries() -> str:
     """All queries as text, with what each takes and gives."""
     lines = [_LEGEND]
-    for row in QUERIES.values():
+    rows: list[Row] = [*QUERIES.values(), *COMPUTATIONS.values()]
+    for row in rows:
         inputs = [f"{name}{'?' if name in row.optional else ''}" for name in row.inputs]
-        options = [f"{o.name}={'|'.join(o.choices)}" if o.choices else f"{o.name}?" for o in row.options.values()]
+        options = [_written(option) for option in row.options.values()]
         outputs = ", ".join((*row.labels, *row.outputs))
         lines += [f"{row.name}({', '.join(inputs + options)}) -> {outputs}", f"    {row.summary}"]
+        if isinstance(row, Computation):
+            texts = [
+                *(f"{spec.text}, {spec.unit}" for spec in row.inputs.values()),
+                *(o.text for o in row.options.values()),
+            ]
+            lines += [f"      {name:<14} {text}" for name, text in zip(inputs + options, texts, strict=True)]
     for entry in ADMINISTRATION.values():
         taken = {**entry.inputs, **entry.options}
         names = [f"{name}{'' if name in entry.required else '?'}" for name in taken]
@@ -110,29 +120,50 @@ def _question(client: Client, row: Query, robot: str | None, values: Mapping[str
     verify = given.pop("verify", False)
     if not isinstance(verify, bool):
         raise InvalidArgumentError(f"verify must be true or false, found {verify!r}", path="options.verify")
-    _check_names(row.name, given, row.inputs, row.options, [n for n in row.inputs if n not in row.optional])
-    for name in row.of_kind("wrenches"):
-        if given.get(name) is not None:
-            given[name] = _read_wrenches(given[name], f"inputs.{name}")
+    _check_names(row.name, given, row.inputs, row.options, row.required)
     options = pack_options(row, {name: value for name, value in given.items() if name in row.options})
     if verify:
         options = {**(options or {}), "verify": True}
-    inputs = pack_inputs({name: value for name, value in given.items() if name in row.inputs}, row)
     meant = client.robot(robot or _only_robot(client))
-    head = client.ask(row.name, meant.name, inputs, options, meant.fingerprint)
+    head = client.ask(Ask(row.name, meant.name, _packed(row, given), options, meant.fingerprint))
     answer = {name: _plain(value) for name, value in read_outputs(head, row).items()}
     if verify:
         answer["residuals"] = {name: _plain(value) for name, value in read_residuals(head).items()}
     return answer
 
 
+def _computation(client: Client, row: Computation, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to a computation, in one request."""
+    needed = (*row.required, *(option.name for option in row.options.values() if option.required))
+    _check_names(row.name, values, row.inputs, row.options, needed)
+    options = {name: value for name, value in values.items() if name in row.options}
+    meant = robot or _only_robot(client) if row.robot else UNSET
+    head = client.ask(Ask(row.name, meant, _packed(row, values), options or UNSET))
+    return {name: _plain(value) for name, value in read_arrays(head).items()}
+
+
+def _packed(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs among these values as a message carries them."""
+    given = {name: value for name, value in values.items() if name in row.inputs and value is not None}
+    for name, value in given.items():
+        if row.inputs[name].kind == "wrenches":
+            given[name] = _read_wrenches(value, f"inputs.{name}")
+        elif row.inputs[name].kind == "payload":
+            given[name] = _read_payload(value, f"inputs.{name}")
+    return pack_inputs(given, row)
+
+
 def _administer(client: Client, entry: Administration, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to a query beside the table, asked as it is declared."""
     _check_names(entry.name, values, entry.inputs, entry.options, entry.required)
-    inputs = {name: _pack(entry, name, values[name]) for name in entry.inputs if values.get(name) is not None}
+    inputs = {
+        name: read_description(str(values[name])) if name == "urdf" else values[name]
+        for name in entry.inputs
+        if values.get(name) is not None
+    }
     options = {name: values[name] for name in entry.options if values.get(name) is not None}
     meant = robot or _only_robot(client) if entry.names_robot else UNSET
-    head = client.ask(entry.name, meant, inputs or UNSET, options or UNSET, UNSET)
+    head = client.ask(Ask(entry.name, meant, inputs or UNSET, options or UNSET))
     return {name: _plain(value) for name, value in read_plain(head).items()}
 
 
@@ -151,18 +182,10 @@ def _check_names(
     for name in required:
         if values.get(name) is None:
             kind = "input" if name in inputs else "option"
-            text = (inputs if name in inputs else options)[name]
-            means = f": {text}" if isinstance(text, str) else ""
+            declared = (inputs if name in inputs else options)[name]
+            text = declared if isinstance(declared, str) else declared.text
+            means = f": {text}" if text else ""
             raise InvalidArgumentError(f"{query} needs the {kind} '{name}'{means}", path=f"{kind}s.{name}")
-
-
-def _pack(entry: Administration, name: str, value: Any) -> Any:
-    """An input as a message carries it: maps as they are, a URDF's text from its file, all others as arrays."""
-    if name == "urdf":
-        return read_description(str(value))
-    if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(part, dict) for part in value)):
-        return value
-    return pack_array(value, f"inputs.{name}") if entry.inputs[name].startswith("array") else value
 
 
 def _only_robot(client: Client) -> str:
@@ -190,6 +213,23 @@ def _read_wrenches(value: Any, path: str) -> list[Wrench]:
     except TypeError:
         example = '{"link": "tool0", "force": [0, 0, 1]}'
         raise InvalidArgumentError(f"wrenches must be maps such as {example}", path=path) from None
+
+
+def _read_payload(value: Any, path: str) -> Payload:
+    try:
+        return Payload(**value)
+    except TypeError:
+        example = '{"link": "tool0", "mass": 2.5}'
+        raise InvalidArgumentError(f"payload must be a map such as {example}", path=path) from None
+
+
+def _written(option: Option) -> str:
+    """An option as the list shows it."""
+    return (
+        f"{option.name}={'|'.join(option.choices)}"
+        if option.choices
+        else f"{option.name}{'' if option.required else '?'}"
+    )
 
 
 def _plain(value: Any) -> Any:

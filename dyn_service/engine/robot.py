@@ -18,26 +18,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api import preparation
+from dyn_service.api.description import JointDescription, LimitsDescription, RobotDescription, Sizes
 from dyn_service.api.inputs import broadcast, checked_options, found, numbers, row_of
-from dyn_service.api.prescribed import GivenMotion
-from dyn_service.api.queries import (
-    DEFAULT_GRAVITY,
-    QUERIES,
-    Array,
-    EffortFunction,
-    Integrator,
-    Method,
-    Payload,
-    Query,
-    RobotQueries,
-    Wrench,
-    WrenchFunction,
-)
-from dyn_service.api.results import RheonomicTrajectory, Trajectory
+from dyn_service.api.queries import COMPUTATIONS, DEFAULT_GRAVITY, QUERIES, Array, Payload, Query, RobotQueries
 from dyn_service.engine.payload import carrying, inertial_of
 from dyn_service.engine.rows import Rows
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links
@@ -45,10 +33,10 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, No
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
-from dyn_service.model.configuration import Configuration
+from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import Description, RootType, rooted
 from dyn_service.model.inertia import combine
-from dyn_service.model.tree import Limits, Tree, Weld, weld, welding_notes
+from dyn_service.model.tree import Tree, Weld, weld, welding_notes
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf import loaded, reader
 from dyn_service.urdf.places import counted
@@ -57,6 +45,9 @@ from dyn_service.urdf.receipt import MassSummary, Receipt, build_receipt
 _SINGULAR = 1e-13
 """A joint whose branch inertia is below this share of its rigid one has none: rounding of the subtraction is 1e-15."""
 
+
+_Call = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
+"""A row's required arguments and its others -> the answer, or None where the general way is to be taken."""
 
 _KEPT_PAYLOADS = 8
 """Robots with a payload that are kept: each holds the kernels that were made for it."""
@@ -80,10 +71,7 @@ class Robot(RobotQueries):
         self._signatures: dict[tuple[str, str, bool], Signature] = {}
         self._loaded: dict[tuple[str, float, bytes, bytes], Robot] = {}
         self._loading = threading.Lock()
-        for row in QUERIES.values():
-            # A subclass that overrides a method means it; without movable joints there is no kernel to go to at once.
-            if self.nv and row.inputs and getattr(type(self), row.name) is getattr(RobotQueries, row.name):
-                setattr(self, row.name, self._shortcut(row))
+        self._calls: dict[str, _Call] = {}
 
     @classmethod
     def from_urdf(cls, source: str | os.PathLike[str] | Any, *, root: RootType = "fixed") -> Robot:
@@ -195,25 +183,40 @@ class Robot(RobotQueries):
             fingerprint=self.fingerprint,
         )
 
-    def describe(self) -> dict[str, Any]:
-        """What a client needs to know, as plain values ready for MessagePack or JSON; None is an absent limit."""
-        limits = {
-            name: [value if math.isfinite(value) else None for value in getattr(self.limits, name).tolist()]
-            for name in ("lower", "upper", "velocity", "effort")
-        }
-        return {
-            "name": self.name,
-            "fingerprint": self.fingerprint,
-            "nq": self.nq,
-            "nv": self.nv,
-            "joint_names": list(self.joint_names),
-            "joint_types": [joint.type for joint in self._tree.configuration.joints],
-            "all_joint_names": list(self.all_joint_names),
-            "link_names": list(self.link_names),
-            "limits": limits,
-            "gravity": list(DEFAULT_GRAVITY),
-            "certificates": {name: found.to_dict() for name, found in self.certificates.items()},
-        }
+    @property
+    def description(self) -> RobotDescription:
+        """What a client needs to know of the robot; with the certificates of the kernels made so far."""
+        tree, limits = self._tree, self.limits
+        return RobotDescription(
+            name=self.name,
+            fingerprint=self.fingerprint,
+            nq=self.nq,
+            nv=self.nv,
+            sizes=self.sizes,
+            joint_names=self.joint_names,
+            joint_types=tuple(joint.type for joint in tree.configuration.joints),
+            all_joint_names=self.all_joint_names,
+            link_names=self.link_names,
+            joints=tuple(
+                JointDescription(
+                    name=name,
+                    type=joint.type,
+                    parent=tree.links[parent] if parent >= 0 else None,
+                    child=child,
+                    **joint.figures,
+                )
+                for name, joint, parent, child in zip(tree.joints, tree.inboard, tree.parent, tree.links, strict=True)
+                if name
+            ),
+            limits=LimitsDescription(
+                lower=_finite(limits.lower),
+                upper=_finite(limits.upper),
+                velocity=_finite(limits.velocity),
+                effort=_finite(limits.effort),
+            ),
+            gravity=DEFAULT_GRAVITY,
+            certificates={name: found.to_dict() for name, found in self.certificates.items()},
+        )
 
     def close(self) -> None:
         """Nothing is held open; here so that control code treats local and remote robots alike."""
@@ -242,53 +245,6 @@ class Robot(RobotQueries):
         preparation.load_modules(names)
         _ = self.massless_joint  # it may take the tracer to know
 
-    def verify(self, q: ArrayLike, v: ArrayLike, a: ArrayLike, *, gravity: ArrayLike | None = None) -> dict[str, Array]:
-        """How far the formulations are apart at a state: relative residuals by name, (...,) each.
-
-        `dyn_service.reference.verification` lists the names and what each compares. Rounding is 1e-16 to 1e-12.
-        """
-        from dyn_service.reference.verification import residuals
-
-        return residuals(self, q, v, a, gravity=gravity)
-
-    def simulate(
-        self,
-        q0: ArrayLike,
-        v0: ArrayLike,
-        tau: ArrayLike | EffortFunction | None = None,
-        *,
-        dt: float,
-        steps: int,
-        method: Method = "articulated",
-        integrator: Integrator = "rk4",
-        gravity: ArrayLike | None = None,
-        wrenches: Wrench | Sequence[Wrench] | WrenchFunction | None = None,
-        payload: Payload | None = None,
-        every: int = 1,
-        p0: ArrayLike | None = None,
-        first_step: int = 0,
-        progress: Callable[[float], None] | None = None,
-    ) -> Trajectory:
-        """The motion from `q0`, `v0` under the efforts `tau`: see `RobotQueries.simulate`."""
-        from dyn_service.sim.simulate import simulate
-
-        return simulate(
-            self if payload is None else self.with_payload(payload),
-            q0,
-            v0,
-            tau,
-            dt=dt,
-            steps=steps,
-            method=method,
-            integrator=integrator,
-            gravity=gravity,
-            wrenches=wrenches,
-            every=every,
-            p0=p0,
-            first_step=first_step,
-            progress=progress,
-        )
-
     def with_payload(self, payload: Payload) -> Robot:
         """This robot with one more body, welded to a link; the last few of them are kept with their kernels.
 
@@ -308,22 +264,6 @@ class Robot(RobotQueries):
             if len(self._loaded) > _KEPT_PAYLOADS:
                 del self._loaded[next(iter(self._loaded))]
         return loaded_robot
-
-    def simulate_rheonomic(
-        self,
-        prescribed: GivenMotion,
-        q0: ArrayLike,
-        v0: ArrayLike,
-        tau: ArrayLike | EffortFunction | None = None,
-        *,
-        dt: float,
-        steps: int,
-        **options: Any,
-    ) -> RheonomicTrajectory:
-        """The motion while some joints move as given: see `dyn_service.sim.sampled.simulate_rheonomic`."""
-        from dyn_service.sim.sampled import simulate_rheonomic
-
-        return simulate_rheonomic(self, prescribed, q0, v0, tau, dt=dt, steps=steps, **options)
 
     def evaluate(
         self, query: str, inputs: Mapping[str, Any], options: Mapping[str, Any] | None = None
@@ -347,6 +287,52 @@ class Robot(RobotQueries):
             if inputs.get(name) is None and name not in row.optional:
                 raise InvalidArgumentError(f"{query} needs the input '{name}'", path=f"inputs.{name}")
         return self._evaluate(row, inputs, options or {})
+
+    def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
+        call = self._calls.get(row)
+        answer = None if call is None else call(given, others)
+        return self._answer(QUERIES[row], given, others) if answer is None else answer
+
+    def _answer(self, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
+        """The general way: it takes every argument, or says what is wrong with it."""
+        answer = row.result(self._evaluate(row, *row.arguments(given, others)))
+        method = next(iter(row.kernels))
+        if row.name not in self._calls and self.signature(row, method) in self._library:
+            self._calls[row.name] = self._common_call(row, method)
+        return answer
+
+    def _common_call(self, row: Query, method: str) -> _Call:
+        """The short way for the common call, without external wrenches and special options.
+
+        A control loop asks for one state at a time; there the general way costs more than the kernel. What the kernel
+        does not take as it is gets None, and goes the general way.
+        """
+        kernel = self._kernel(self.signature(row, method))
+        defaults, gravity = row.defaults, [self._gravity for _ in row.of_kind("gravity")]
+        if row.result_type is None:
+            named: Callable[[Any], Any] | None = None
+        else:
+            labels = self._rows.labels(row)
+            named = lambda arrays: row.result({**labels, **dict(zip(row.outputs, arrays, strict=True))})
+
+        def call(given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
+            try:
+                if others != defaults:
+                    return None
+                answer = kernel(*given, *gravity)
+            except (TypeError, ValueError):  # an array among the others, which has no one truth, or an odd shape
+                return None
+            return answer if named is None else named(answer)
+
+        return call
+
+    def _compute(self, row: str, **arguments: Any) -> Any:
+        entry = COMPUTATIONS[row]
+        robot = self
+        for parameter in [p for p, name in entry.parameters.items() if name in entry.of_kind("payload")]:
+            payload = arguments.pop(parameter)
+            robot = robot if payload is None else robot.with_payload(payload)
+        return entry.function("run")(robot, **arguments)
 
     def _evaluate(self, row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
         chosen = checked_options(row, options)
@@ -407,55 +393,13 @@ class Robot(RobotQueries):
             known = self._signatures[key] = signature_of(row, method, self._sizes(links=row.links), wrenches=wrenches)
         return known
 
-    def _sizes(self, *, links: bool) -> dict[str, int]:
-        return self.sizes if links else {**self.sizes, "nb": len(self._weld.tree)}
+    def _sizes(self, *, links: bool) -> Sizes:
+        return self.sizes if links else msgspec.structs.replace(self.sizes, nb=len(self._weld.tree))
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """The dimensions that the shapes in the table speak of, by symbol; `nb` as where bodies are links."""
+    def sizes(self) -> Sizes:
+        """The dimensions that the shapes in the table speak of; `nb` as where bodies are links."""
         return self._rows.sizes
-
-    def _shortcut(self, row: Query) -> Callable[..., Any]:
-        """The row's method as a plain function for the common call, without external wrenches and special options.
-
-        A control loop asks for one state at a time; there the table's general path costs more than the kernel. Anything
-        the kernel does not take as it is goes the general way, which answers or says what is wrong.
-        """
-        general = getattr(RobotQueries, row.name).__get__(self)
-        method = next(iter(row.kernels))
-        required = [name for name in row.inputs if name not in row.optional]
-        arguments = [*required, *("default_gravity" for _ in row.of_kind("gravity"))]
-        plain = [f"{name} is None" for name in row.optional]
-        plain += [f"{option.name} == {option.default!r}" for option in row.options.values()]
-        numbers = [name for name in required if row.inputs[name].scalar]
-        core = {name: row.inputs[name].dims(self._sizes(links=row.links)) for name in numbers}
-        source = f"def {row.name}({row.declared}):\n"
-        source += f"    if {' and '.join(plain) or 'True'}:\n"
-        source += "".join(f"        if {n}.__class__ is float: {n} = full({core[n]}, {n})\n" for n in numbers)
-        called = f"kernel({', '.join(arguments)})"
-        answer = called if row.result_type is None else f"named({called})"
-        source += f"        try:\n            return {answer}\n"
-        source += "        except (TypeError, ValueError):\n            pass\n"
-        source += f"    return general({row.passed})\n"
-        space: dict[str, Any] = {
-            "general": general,
-            "default_gravity": self._gravity,
-            "full": np.full,
-        }
-        if row.result_type is not None:
-            labels = self._rows.labels(row)
-            space["named"] = lambda arrays: row.result({**labels, **dict(zip(row.outputs, arrays, strict=True))})
-
-        def first_call(*given: Any) -> Any:
-            self._refuse_massless(row, method)
-            space["kernel"] = self._kernel(self.signature(row, method))
-            return space["kernel"](*given)
-
-        space["kernel"] = first_call
-        exec(compile(source, f"<{row.name} of {self.name}>", "exec"), space)
-        shortcut: Callable[..., Any] = space[row.name]
-        shortcut.__doc__ = general.__doc__
-        return shortcut
 
     def _argument(self, row: Query, name: str, value: Any) -> Array:
         """An input as an array of doubles, its core shape checked."""
@@ -541,3 +485,8 @@ class Robot(RobotQueries):
                 path=path,
             )
         return index
+
+
+def _finite(values: Array) -> list[float | None]:
+    """None stands for what is infinite."""
+    return [value if math.isfinite(value) else None for value in values.tolist()]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dyn_service.api.description import Sizes
 from dyn_service.api.queries import Array, Query
 from dyn_service.dynamics.topology import pairs
 from dyn_service.engine.wrenches import turn
@@ -19,7 +20,7 @@ from dyn_service.model.tree import Tree
 class Rows:
     """Of one robot.
 
-    sizes: by the symbols of the table, `nb` as where bodies are links.
+    sizes: `nb` as where bodies are links.
 
     Args:
         links: The tree with one body per link.
@@ -29,15 +30,15 @@ class Rows:
     def __init__(self, links: Tree, moving: Tree) -> None:
         places = pairs(moving)
         joints, parents = links.movable_joints, moving.parent
-        self.sizes: dict[str, int] = {
-            "nq": links.nq,
-            "nv": links.nv,
-            "nm": len(joints),
-            "nl": len(links),
-            "nj": len(links.named_joints),
-            "nb": len(links),
-            "na": len(places),
-        }
+        self.sizes = Sizes(
+            nq=links.nq,
+            nv=links.nv,
+            nm=len(joints),
+            nl=len(links),
+            nj=len(links.named_joints),
+            nb=len(links),
+            na=len(places),
+        )
         entries = [k for k, joint in enumerate(links.configuration.joints) for _ in range(joint.nv)]
         self._names: dict[tuple[str, str], tuple[str, ...]] = {
             ("nj", "row"): links.named_joints,

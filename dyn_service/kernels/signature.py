@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dyn_service.api.queries import Query
-from dyn_service.api.spec import Bodies, Kind
+from dyn_service.api.spec import Bodies, Dimensions, Kind
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Signature:
         return f"{side(self.inputs)}->{side(self.outputs)}"
 
 
-def signature_of(query: Query, method: str, sizes: Mapping[str, int], *, wrenches: bool) -> Signature:
+def signature_of(query: Query, method: str, sizes: Dimensions, *, wrenches: bool) -> Signature:
     """The kernel's signature for one row of the table, one method, with or without external wrenches."""
     inputs = [
         Operand(name, spec.dims(sizes), spec.kind)

@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 
 
 class Served:
-    """A robot, what clients are told of it, and its plans by query."""
+    """A robot, and its plans by query."""
 
     def __init__(self, robot: Robot, metrics: Metrics) -> None:
         self.robot = robot
-        self.description = robot.describe()
         self.plans = {name: Plan(row, robot, robot.sizes, metrics.short(name)) for name, row in QUERIES.items()}
 
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.prescribed import Prescription
+from dyn_service.api.arguments import Prescription
 from dyn_service.api.queries import Array, RobotQueries, Wrench, WrenchFunction
 from dyn_service.api.results import RheonomicTrajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError

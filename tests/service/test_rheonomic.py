@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from dyn_service import AsyncClient, Client, Robot, Server, Wrench
-from dyn_service.client.rheonomic import PART_STEPS
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.sim.rheonomic_parts import PART_STEPS
 from tests.conftest import ROOT, URDF
 from tests.service.conftest import array, request
 

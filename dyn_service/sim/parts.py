@@ -1,9 +1,10 @@
-"""Simulations over the wire, part by part: what to ask next, and the whole motion in the end. No sockets here.
+"""Simulations over a wire, part by part, both ends: what to ask next, and the answer to one such request. No sockets.
 
 The server simulates a limited number of steps a request; a longer motion is a series of requests, each from the last
 state of the one before and with the number of its first step, so that nothing of it stays on the server in between and
-its bits are those of a motion in one piece. A function for efforts or wrenches is asked here, and its value sent with
-each step; with adaptive steps, which ask it at every stage, the integration itself is done here, from accelerations.
+its bits are those of a motion in one piece. A function for efforts or wrenches is asked at the client, and its value
+sent with each step; with adaptive steps, which ask it at every stage, the integration itself is done there, from
+accelerations.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.queries import EffortFunction, Payload
+from dyn_service.api.queries import EffortFunction, Payload, RobotQueries
 from dyn_service.api.results import Array, Trajectory
 from dyn_service.model.configuration import Configuration
 from dyn_service.sim.adaptive import between
@@ -33,7 +34,7 @@ Motion = Generator[Asking, Mapping[str, Array], Trajectory]
 """The requests of one simulation, in turn: send each one's outputs back in; the motion is what comes back."""
 
 
-def parts(
+def simulate(
     at: Configuration,
     q0: ArrayLike,
     v0: ArrayLike,
@@ -64,6 +65,31 @@ def parts(
     if task.integrator == "adaptive" and task.by_function:
         return _adaptive(task, always, told)
     return _fixed(task, always, told)
+
+
+def simulated(robot: RobotQueries, inputs: Mapping[str, Array], options: Mapping[str, Any]) -> dict[str, Array]:
+    """The answer to one request: the motion, or, of no steps, the accelerations for a client that does the steps.
+
+    Args:
+        robot: The robot, with its payload.
+        inputs: `q`, `v` and, where they are given, `p`, `tau`, `gravity`, `wrenches`.
+        options: Those of the row.
+
+    Raises:
+        DynError: As `RobotQueries.simulate`.
+    """
+    from dyn_service.sim.simulate import simulate as run  # not at a client
+
+    q, v, tau = inputs["q"], inputs["v"], inputs.get("tau")
+    acting: dict[str, Any] = {name: inputs.get(name) for name in ("gravity", "wrenches")}
+    if options["steps"] == 0:
+        tau = np.zeros(robot.nv) if tau is None else tau
+        a = robot.forward_dynamics(q, v, tau, **acting, method=options.get("method", "articulated"))
+        # A stage may overflow: that is for the client to tell, who knows the step and its time.
+        finite = np.isfinite(a)
+        return {"a": np.where(finite, a, 0.0), "finite": finite.astype(np.float64)}
+    motion = run(robot, q, v, tau, p0=inputs.get("p"), **acting, **options)
+    return {"t": motion.t, "q": motion.q, "v": motion.v} | ({} if motion.p is None else {"p": motion.p})
 
 
 def _fixed(task: Task, always: dict[str, Any], told: Callable[[float], None]) -> Motion:

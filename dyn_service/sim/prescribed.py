@@ -14,19 +14,12 @@ motion to the last bit, since neither computes a time. NumPy alone is needed her
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dyn_service.api.arguments import GivenMotion, Prescription
 from dyn_service.api.results import Array
 from dyn_service.errors import InvalidArgumentError
-
-Prescription = Callable[[float], tuple[float, float, float]]
-"""t (s) -> position (rad | m), velocity, acceleration of one joint."""
-
-GivenMotion = Mapping[str, ArrayLike | Prescription]
-"""By joint: rows (..., 2 steps + 1, 3) on the half grid or (..., steps + 1, 3) on the grid, or a function of time."""
 
 
 def check_grid(dt: float, steps: int, every: int = 1) -> None:
@@ -56,14 +49,17 @@ def check_efforts(tau: Array, steps: int, free: int) -> Array:
     return tau
 
 
-def sampled(prescribed: GivenMotion, *, dt: float, steps: int, t0: float = 0.0) -> tuple[tuple[str, ...], Array]:
+def sampled(
+    prescribed: GivenMotion, *, dt: float, steps: int, t0: float = 0.0, first_step: int = 0
+) -> tuple[tuple[str, ...], Array]:
     """The prescribed joints' names, and their motion on the half grid, (..., 2 steps + 1, np, 3).
 
     Args:
         prescribed: See `GivenMotion`. That the rates are the position's derivatives is up to the caller.
         dt: s, of a step.
         steps: How many.
-        t0: s, the time of the first row; functions are called at t0 + j dt/2.
+        t0: s, the time of step 0.
+        first_step: The step of the first row: functions are called at t0 + (first_step + j / 2) dt.
 
     Raises:
         InvalidArgumentError: A joint's samples are not (..., rows, 3) numbers with one of the two numbers of rows.
@@ -71,7 +67,7 @@ def sampled(prescribed: GivenMotion, *, dt: float, steps: int, t0: float = 0.0) 
     check_grid(dt, steps)
     if not prescribed:
         return (), np.zeros((2 * steps + 1, 0, 3))
-    rows = [_rows(name, given, dt, steps, t0) for name, given in prescribed.items()]
+    rows = [_rows(name, given, dt, steps, t0, first_step) for name, given in prescribed.items()]
     try:
         together = np.broadcast_arrays(*rows)
     except ValueError:
@@ -94,12 +90,12 @@ def on_half_grid(samples: Array, dt: float) -> Array:
     return full
 
 
-def _rows(name: str, given: ArrayLike | Prescription, dt: float, steps: int, t0: float) -> Array:
+def _rows(name: str, given: ArrayLike | Prescription, dt: float, steps: int, t0: float, first_step: int) -> Array:
     path = f"prescribed.{name}"
     expected = f"({2 * steps + 1}, 3) on the half grid or ({steps + 1}, 3) on the grid"
     if callable(given):
         # Whole steps first: k dt is then the time that the grid's row k has, to the last bit.
-        values: ArrayLike = [given(t0 + (j // 2) * dt + (j % 2) * (dt / 2)) for j in range(2 * steps + 1)]
+        values: ArrayLike = [given(t0 + (first_step + j // 2) * dt + (j % 2) * (dt / 2)) for j in range(2 * steps + 1)]
     else:
         values = given
     try:

@@ -1,7 +1,7 @@
-"""A rheonomic motion over the wire, part by part: what to ask next, from what was answered. No sockets here.
+"""A rheonomic motion over a wire, part by part, both ends: what to ask next, and the answer to one such request.
 
 The given motion goes as samples on the half grid, so that the server computes no time and a motion in parts is the
-whole to the last bit. A part goes on from the free joints' entries of the last state of the one before.
+whole to the last bit. A part goes on from the free joints' entries of the last state of the one before. No sockets.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.prescribed import GivenMotion, check_efforts, check_grid, sampled
-from dyn_service.api.queries import EffortFunction
+from dyn_service.api.queries import EffortFunction, GivenMotion, RobotQueries
 from dyn_service.api.results import Array, RheonomicTrajectory
+from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
+from dyn_service.sim.prescribed import check_efforts, check_grid, sampled
 
 PART_STEPS = 250
 """Steps of one request at most: some tens of milliseconds of the server's time."""
@@ -27,7 +28,7 @@ Asking = tuple[dict[str, Any], dict[str, Any]]
 """Inputs and options of one request."""
 
 
-def parts(
+def simulate(
     at: Configuration,
     prescribed: GivenMotion,
     q0: ArrayLike,
@@ -37,6 +38,7 @@ def parts(
     dt: float,
     steps: int,
     t0: float = 0.0,
+    first_step: int = 0,
     every: int = 1,
     gravity: ArrayLike | None = None,
     wrenches: Any = None,
@@ -53,6 +55,7 @@ def parts(
         dt: s, of a step.
         steps: How many.
         t0: s.
+        first_step: Steps that were made before these.
         every: Record every so many steps.
         gravity: m/s^2.
         wrenches: All through the motion.
@@ -62,7 +65,7 @@ def parts(
         InvalidArgumentError: `dt`, `steps`, `every`, the given motion or the efforts do not fit.
     """
     check_grid(dt, steps, every)
-    names, rows = sampled(prescribed, dt=dt, steps=steps, t0=t0)
+    names, rows = sampled(prescribed, dt=dt, steps=steps, t0=t0, first_step=first_step)
     free, *of_free = at.chosen([name for name in at.names if name not in names])
     q, v = np.asarray(q0, dtype=np.float64), np.asarray(v0, dtype=np.float64)
     samples = None
@@ -78,7 +81,7 @@ def parts(
         count = min(per_part, steps - done)
         acting: Any = samples
         if callable(tau):
-            acting = np.asarray(tau(t0 + done * dt, q, v), dtype=np.float64)[..., None, :]
+            acting = np.asarray(tau(t0 + (first_step + done) * dt, q, v), dtype=np.float64)[..., None, :]
         elif samples is not None and samples.ndim > 1 and samples.shape[-2] == steps:
             acting = samples[..., done : done + count, :]
         inputs = {
@@ -91,7 +94,8 @@ def parts(
         }
         # The last state of a part is where the next begins: it has to come back, recorded or not.
         stride = every if aligned and not count % every else 1
-        options = {"joints": list(names), "dt": dt, "steps": count, "t0": t0, "first_step": done, "every": stride}
+        grid = {"dt": dt, "steps": count, "t0": t0, "first_step": first_step + done, "every": stride}
+        options = {"joints": list(names), **grid}
         outputs = yield inputs, options
         q, v = (outputs[name][..., -1, :][..., places] for name, places in zip(("q", "v"), of_free, strict=True))
         # The last row of a part is the first of the next, which knows the efforts that act from there on.
@@ -103,5 +107,44 @@ def parts(
         if progress is not None:
             progress(done / steps)
     joined = {name: np.concatenate(records, axis=-2) for name, records in found.items()}
-    times: Array = t0 + dt * (every * np.arange(steps // every + 1, dtype=np.float64))
+    times: Array = t0 + dt * (first_step + every * np.arange(steps // every + 1, dtype=np.float64))
     return RheonomicTrajectory(times, **joined)
+
+
+def simulated(robot: RobotQueries, inputs: Mapping[str, Array], options: Mapping[str, Any]) -> dict[str, Array]:
+    """The answer to one request.
+
+    Args:
+        robot: The robot.
+        inputs: `q`, `v`, `prescribed` (.., rows, np, 3) and, where they are given, `tau`, `gravity`, `wrenches`.
+        options: Those of the row, and `joints`, the names that go with the samples.
+
+    Raises:
+        DynError: As `RobotQueries.simulate_rheonomic`.
+    """
+    from dyn_service.sim.sampled import simulate_rheonomic  # not at a client
+
+    given = dict(options)
+    joints, samples, q = given.pop("joints"), inputs["prescribed"], inputs["q"]
+    if len(set(joints)) < len(joints):
+        raise InvalidArgumentError(f"joints must be a list of different names, found {joints!r}", path="options.joints")
+    free, *_ = robot.configuration.chosen([name for name in robot.joint_names if name not in joints])
+    if q.shape[-1:] == (free.nq,):
+        free.check_unit(q, "q", "inputs.q")
+    if samples.ndim < 3 or samples.shape[-2:] != (len(joints), 3):
+        raise InvalidArgumentError(
+            f"prescribed has shape {samples.shape}, expected (.., rows, {len(joints)}, 3): position, velocity, "
+            "acceleration of each joint in `joints`",
+            path="inputs.prescribed",
+        )
+    acting: dict[str, Any] = {name: inputs.get(name) for name in ("gravity", "wrenches")}
+    motion = simulate_rheonomic(
+        robot,
+        {name: samples[..., k, :] for k, name in enumerate(joints)},
+        q,
+        inputs["v"],
+        inputs.get("tau"),
+        **acting,
+        **given,
+    )
+    return motion._asdict()
