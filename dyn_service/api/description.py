@@ -102,5 +102,5 @@ class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+        found: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(self))
+        return found

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
-from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Option, Payload, Query, Row, Wrench
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Option, Payload, Query, Row, Spec, Wrench
 from dyn_service.client.core import (
     Ask,
     pack_inputs,
@@ -101,11 +101,9 @@ def list_queries() -> str:
         outputs = ", ".join((*row.labels, *row.outputs))
         lines += [f"{row.name}({', '.join(inputs + options)}) -> {outputs}", f"    {row.summary}"]
         if isinstance(row, Computation):
-            texts = [
-                *(f"{spec.text}, {spec.unit}" for spec in row.inputs.values()),
-                *(o.text for o in row.options.values()),
-            ]
-            lines += [f"      {name:<14} {text}" for name, text in zip(inputs + options, texts, strict=True)]
+            declared: list[Spec | Option] = [*row.inputs.values(), *row.options.values()]
+            texts = [_meaning(each) for each in declared]
+            lines += [f"      {n:<16} {text}" for n, text in zip(inputs + options, texts, strict=True) if text]
     for entry in ADMINISTRATION.values():
         taken = {**entry.inputs, **entry.options}
         names = [f"{name}{'' if name in entry.required else '?'}" for name in taken]
@@ -182,9 +180,8 @@ def _check_names(
     for name in required:
         if values.get(name) is None:
             kind = "input" if name in inputs else "option"
-            declared = (inputs if name in inputs else options)[name]
-            text = declared if isinstance(declared, str) else declared.text
-            means = f": {text}" if text else ""
+            means = _meaning((inputs if name in inputs else options)[name])
+            means = f": {means}" if means else ""
             raise InvalidArgumentError(f"{query} needs the {kind} '{name}'{means}", path=f"{kind}s.{name}")
 
 
@@ -221,6 +218,16 @@ def _read_payload(value: Any, path: str) -> Payload:
     except TypeError:
         example = '{"link": "tool0", "mass": 2.5}'
         raise InvalidArgumentError(f"payload must be a map such as {example}", path=path) from None
+
+
+def _meaning(declared: Spec | Option | str) -> str:
+    """An input or option in words, as far as it is described."""
+    if isinstance(declared, Spec) and declared.kind in ("wrenches", "payload"):
+        return f"map, {declared.text}" if declared.kind == "payload" else f"map or list of maps, {declared.text}"
+    if isinstance(declared, Spec):
+        core = ", ".join(map(str, declared.shape))
+        return f"array (.., {core}), {declared.unit}, {declared.text}"
+    return declared.text if isinstance(declared, Option) else declared
 
 
 def _written(option: Option) -> str:

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from dyn_service.api.queries import Computation, RobotQueries
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
-from dyn_service.protocol.arrays import describe_value, pack_output, unpack_array
+from dyn_service.protocol.arrays import describe_value, pack_output, show_value, unpack_array
 from dyn_service.protocol.messages import Request
 from dyn_service.protocol.payloads import unpack_payload
 from dyn_service.protocol.wrenches import unpack_wrenches
@@ -83,7 +83,7 @@ def _options(row: Computation, raw: Mapping[str, Any]) -> dict[str, Any]:
             raise InvalidArgumentError(f"{row.name} has no option '{name}'; {known}", path=path)
         if not option.is_one(value):
             near = did_you_mean(value, option.choices) if isinstance(value, str) else ""
-            said = repr(value) if isinstance(value, str | int) and type(value) is not bool else describe_value(value)
+            said = show_value(value) if type(value) in (str, int, float, list) else describe_value(value)
             raise InvalidArgumentError(f"{name} must be {option.takes}, found {said}{near}", path=path)
         if option.most is not None and value > option.most:
             raise ResourceExhaustedError(

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from dyn_service import QUERIES, Client, Robot, Server, Wrench, __version__
+from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.cli import main as cli
 from dyn_service.protocol.administration import ADMINISTRATION
 from tests.conftest import ROOT, URDF
@@ -227,9 +228,13 @@ def listed() -> dict[str, tuple[list[str], list[str]]]:
 
 def test_call_lists_all_queries() -> None:
     found = listed()
-    assert list(found) == [*QUERIES, *ADMINISTRATION]
-    for name, row in QUERIES.items():
+    assert list(found) == [*QUERIES, *COMPUTATIONS, *ADMINISTRATION]
+    for name, row in {**QUERIES, **COMPUTATIONS}.items():
         assert {word.rstrip("?").partition("=")[0] for word in found[name][0]} == row.inputs.keys() | row.options.keys()
+    for name, computation in COMPUTATIONS.items():
+        needed = {option.name for option in computation.options.values() if option.required}
+        taken = {word for word in found[name][0] if not word.endswith("?") and "=" not in word}
+        assert taken == {*computation.required, *needed}
     for name, entry in ADMINISTRATION.items():
         assert {word for word in found[name][0] if not word.endswith("?")} == set(entry.required)
         assert {word.rstrip("?") for word in found[name][0]} == entry.inputs.keys() | entry.options.keys()
@@ -249,14 +254,13 @@ def example(robot: Robot, query: str, names: list[str]) -> dict[str, Any]:
     sizes["2 steps + 1"] = 2 * NUMBERS["steps"] + 1
     found: dict[str, Any] = {}
     for name in names:
-        shape = re.match(r"array \(([^)]*)\)", ADMINISTRATION[query].inputs.get(name, ""))
         if name == "urdf":
             found[name] = str(URDF / "scara.urdf")
         elif name == "joints":
             found[name] = [robot.joint_names[0]]
-        elif shape is not None:
-            core = [part.strip() for part in shape[1].split(",") if part.strip() != ".."]
-            found[name] = np.full([int(sizes.get(part, part)) for part in core], 0.5).tolist()
+        elif query in COMPUTATIONS and name in COMPUTATIONS[query].inputs:
+            core = COMPUTATIONS[query].inputs[name].shape
+            found[name] = np.full([int(sizes.get(str(part), part)) for part in core], 0.5).tolist()
         else:
             found[name] = NUMBERS[name]  # a new one wants a value here
     return found
@@ -291,7 +295,10 @@ def test_call_asks_what_it_lists(
         assert status == 0, (query, err)
         assert all(line.startswith("waiting: ") for line in err.splitlines()), (query, err)
         found = json.loads(out)
-        assert found.keys() == {name for name in outputs if query != "simulate" or name in "tqv"}
+        if query == "verify":
+            assert len(found) == 14
+        else:
+            assert found.keys() == {name for name in outputs if query != "simulate" or name in "tqv"}
 
 
 def test_call_simulate(tcp_server: Server, pendulum: Robot) -> None:
@@ -357,11 +364,14 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot) -> None:
         (["load_robot"], "load_robot needs the input 'urdf': the text of a URDF file"),
         (["load_robot", "urdf=x", "name=y"], "load_robot has no 'name'; it takes urdf"),
         (["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1"], "simulate needs the option 'steps': how many"),
-        (["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1", "steps=[2]"], "steps must be an integer"),
+        (
+            ["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1", "steps=[2]"],
+            "steps must be a whole number, at least 0, found [2]",
+        ),
         (["simulate", "--robot", "pendulum", "q=x", "v=[0]", "dt=1", "steps=2"], "q must be real numbers"),
         (
             ["segment_inverse_dynamics", "mass=[1]"],
-            "segment_inverse_dynamics needs the input 'inertia': array (n, 3, 3)",
+            "segment_inverse_dynamics needs the input 'inertia': array (.., n, 3, 3), kg m^2",
         ),
         (["gravity_forces", "--robot", "pendulum", "q=[0]", "verify=2"], "verify must be true or false, found 2"),
         (["load_robot", "urdf=nowhere.urdf"], "there is no file 'nowhere.urdf'"),

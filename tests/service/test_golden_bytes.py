@@ -28,7 +28,7 @@ def golden(name: str) -> bytes:
 
 
 def test_request_is_written_as_ever() -> None:
-    inputs = pack_inputs({"q": np.array([0.5]), "gravity": None})
+    inputs = pack_inputs({"q": np.array([0.5]), "gravity": None}, QUERIES["gravity_forces"])
     assert pack_request(7, "gravity_forces", "pendulum", inputs, UNSET, UNSET, 1000.0) == golden("request")
 
 

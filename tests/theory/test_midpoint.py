@@ -10,15 +10,15 @@ import pytest
 
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.model.configuration import Configuration
 from dyn_service.sim import midpoint
 from dyn_service.sim.midpoint import midpoint_step
 from tests.conftest import URDF
+from tests.trees import configuration
 
 Method = Literal["articulated", "mass_matrix"]
 METHODS: list[Method] = ["articulated", "mass_matrix"]
 ROUNDING = np.finfo(np.float64).eps
-SLIDE = Configuration.of_types(["slide"], ["prismatic"])
+SLIDE = configuration(["slide"], ["prismatic"])
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_a_flow_with_large_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
     def flow(q: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.linalg.solve(M * (1.0 + 1e-9 * np.sin(1e18 * q.sum())), p), np.zeros(4)
 
-    four = Configuration.of_types(list("abcd"), ["revolute"] * 4)
+    four = configuration(list("abcd"), ["revolute"] * 4)
     asked = []
     measured = midpoint._rounding
 

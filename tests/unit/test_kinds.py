@@ -28,7 +28,7 @@ def other_names(tree: Any, q_goal: Any, rate: Any, speeding_up: Any, weight: Any
 def row(monkeypatch: pytest.MonkeyPatch) -> Iterator[spec.Query]:
     """A row as another author would write it, its position called q_goal."""
     monkeypatch.setattr(newton_euler, "other_names", other_names, raising=False)
-    before = dict(spec._ROWS)
+    before = dict(spec._QUERIES)
 
     @queries.query(equation="-", kernel="newton_euler.other_names")
     def under_other_names(
@@ -41,12 +41,12 @@ def row(monkeypatch: pytest.MonkeyPatch) -> Iterator[spec.Query]:
         pushes: Wrenches = None,
     ) -> EffortResult:
         """Inverse dynamics under other names."""
-        raise NotImplementedError
+        return self._ask("under_other_names", (q_goal, rate, speeding_up), (weight, pushes))
 
     monkeypatch.setattr(queries.RobotQueries, "under_other_names", under_other_names, raising=False)
     yield spec.QUERIES["under_other_names"]
-    spec._ROWS.clear()
-    spec._ROWS.update(before)
+    spec._QUERIES.clear()
+    spec._QUERIES.update(before)
 
 
 def test_answers_are_those_of_the_row_with_the_usual_names(row: spec.Query) -> None:
