@@ -15,6 +15,7 @@ from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.gufunc import make_gufunc
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host
 from dyn_service.kernels.making import making
+from dyn_service.kernels.provenance import provenance
 from dyn_service.kernels.signature import Signature
 from dyn_service.model.tree import Tree
 
@@ -90,5 +91,10 @@ class KernelLibrary:
     def _key(self, signature: Signature) -> str:
         machine = host()
         return store.key(
-            self.links.fingerprint, signature.name, signature.gufunc, machine.triple, machine.cpu, machine.features
+            self.links.fingerprint,
+            repr(signature),
+            provenance(signature.function),
+            machine.triple,
+            machine.cpu,
+            machine.features,
         )
