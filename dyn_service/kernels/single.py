@@ -116,8 +116,8 @@ def single_state_call(signature: Signature, code: LoadedCode, entry: str) -> Sin
     return call
 
 
-_KEPT: dict[int, LoadedCode] = {}
-"""The code that plans point into, by address. A plan is bytes and cannot own it, so it stays, as with ufuncs."""
+_KEPT: dict[int, Any] = {}
+"""What calls point into, by address. They own their plans and no more, so it stays until the process ends."""
 
 _LOADING = threading.Lock()
 
@@ -167,7 +167,7 @@ _METH_FASTCALL = 0x0080
 
 @cache
 def _method() -> _MethodDef:
-    """The compiled function, loaded into this process. The cache keeps it until the process ends."""
+    """The compiled function, loaded into this process."""
     machine = host()
     key = store.key("single state", machine.triple, machine.cpu, machine.features)
     kept = store.load(key)
@@ -176,10 +176,11 @@ def _method() -> _MethodDef:
         store.save(key, kept)
     code = LoadedCode(kept)
     function = code.address(_ENTRY)
-    _KEPT[function] = code
     table = ctypes.CFUNCTYPE(ctypes.c_void_p)(code.address(_TABLE))()
     (ctypes.c_void_p * len(_NAMES)).from_address(table)[:] = [_addresses()[name] for name in _NAMES]
-    return _MethodDef(b"single_state", function, _METH_FASTCALL, b"One state through a kernel; None: ask the gufunc.")
+    method = _MethodDef(b"single_state", function, _METH_FASTCALL, b"One state through a kernel; None: ask the gufunc.")
+    _KEPT[function] = code, method
+    return method
 
 
 def _address(function: Any) -> int:
