@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
+import struct
 import sys
 import sysconfig
 import tracemalloc
@@ -156,6 +158,15 @@ def test_any_strides() -> None:
             assert_same(of.call(*state[:k], other, *state[k + 1 :]), expected)
 
 
+def test_pickled_arrays(panda: Pair) -> None:
+    """Their dtype is an object of its own."""
+    state = panda.state()
+    sent = pickle.loads(pickle.dumps(state))
+    assert sent[0].dtype is not state[0].dtype
+    assert_same(panda.call(*sent), panda.ufunc(*state))
+    assert_same(panda.call(*(x + 0.0 for x in sent)), panda.ufunc(*state))
+
+
 def test_one_number_on_many_places(panda: Pair) -> None:
     state = panda.state()
     state[1] = np.broadcast_to(np.array(0.25), (9,))
@@ -252,6 +263,7 @@ OTHERS: dict[str, Callable[[np.ndarray], Any]] = {
     "int64": lambda x: x.astype(np.int64),
     "objects": lambda x: x.astype(object),
     "structured": lambda x: x.view([("x", np.float64)]),
+    "longdouble": lambda x: x.astype(np.longdouble),
     "other byte order": lambda x: x.astype(x.dtype.newbyteorder()),
     "misaligned": misaligned,
     "subclass": lambda x: x.view(Subclass),
@@ -352,6 +364,18 @@ def test_flags_of_before_do_not_count(panda: Pair) -> None:
     assert panda.call(*state) is not None
 
 
+# The GIL.
+
+
+def test_large_kernels_let_go_of_the_gil(panda: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = _LIBRARIES["panda"][1]
+    size = library._codes[panda.signature.name].size
+    for bound, expected in ((size + 1, 0), (size, 1)):
+        monkeypatch.setattr(single, "HELD_BYTES", bound)
+        call: Any = library.single_state(panda.signature)
+        assert struct.unpack_from("=4q", call.__self__)[3] == expected
+
+
 # Where there is none.
 
 
@@ -397,6 +421,8 @@ def references(of: Pair, arguments: list[Any]) -> list[int]:
 
 CASES: dict[str, Callable[[list[Any]], list[Any]]] = {
     "taken": lambda x: x,
+    "taken after a look": lambda x: pickle.loads(pickle.dumps(x)),
+    "refused after a look": lambda x: [x[0].astype(np.float32), *x[1:]],
     "refused at once": lambda x: x[:-1],
     "refused at the end": lambda x: [*x[:-1], x[-1].tolist()],
     "refused after": lambda x: [x[0], np.full(9, 1e200), *x[2:]],
@@ -409,7 +435,7 @@ def test_no_reference_is_leaked_or_dropped(query: str, case: str) -> None:
     of = pair("panda", QUERIES[query])
     scalars = [operand.scalar for operand in of.signature.inputs]
     arguments = CASES[case]([2.5 if scalar else x for scalar, x in zip(scalars, of.state(), strict=True)])
-    assert (of.call(*arguments) is None) == (case != "taken")
+    assert (of.call(*arguments) is None) == case.startswith("refused")
     before = references(of, arguments)
     tracemalloc.start()
     try:
