@@ -27,8 +27,9 @@ functions. Where the layout may be another (not CPython, no GIL, tracing of refe
 another, there is no such call: `single_state_call` returns None.
 
 **The GIL** is held while a kernel of less than `HELD_BYTES` of code runs, a hundredth of the 5 ms for which any thread
-may hold it. Whoever lets go of it beside a busy thread may wait for that thread's whole turn: calls of 0.08 ms then took
-2 to 12 ms now and then, and none did that held it. A control loop would miss its beat. Larger kernels let others run.
+may hold it. Whoever lets go of it beside a busy thread may wait for that thread's whole turn: calls of 0.08 ms then
+took 2 to 12 ms now and then, and none did that held it. A control loop would miss its beat. Larger kernels let others
+run.
 
 Measured, medians of a call, gufunc to this: inverse dynamics of the Panda 1.05 to 0.35 us, of TALOS (50 joints) 2.5 to
 1.8 us; forward dynamics 1.22 to 0.52 us and 4.9 to 4.3 us. A pendulum, where the kernel takes next to nothing, 0.86 to
