@@ -17,6 +17,7 @@ from dyn_service.kernels.jit import LoadedCode, compile_ir, host
 from dyn_service.kernels.making import making
 from dyn_service.kernels.provenance import provenance
 from dyn_service.kernels.signature import Signature
+from dyn_service.kernels.single import SingleStateCall, single_state_call
 from dyn_service.model.tree import Tree
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class KernelLibrary:
 
     links: Tree
     _made: dict[str, np.ufunc] = field(default_factory=dict)
+    _codes: dict[str, LoadedCode] = field(default_factory=dict)
     _certificates: dict[str, Certificate] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -57,12 +59,22 @@ class KernelLibrary:
                     self._made[signature.name] = made
         return made
 
+    def single_state(self, signature: Signature) -> SingleStateCall | None:
+        """A faster way into the same kernel for one state: its answer, or None where the kernel has to be asked.
+
+        None at once where there is no such way: see `kernels.single`. Made anew at each call, so worth keeping.
+        """
+        if signature.empty:
+            return None
+        self.kernel(signature)
+        return single_state_call(signature, self._codes[signature.name], ENTRY)
+
     def _load(self, signature: Signature) -> tuple[np.ufunc, Certificate] | None:
         kept = store.load(self._key(signature))
         if kept is None:
             return None
         certificate, _, code = kept.partition(b"\n")
-        return make_gufunc(signature, LoadedCode(code), ENTRY), Certificate(**json.loads(certificate))
+        return self._gufunc(signature, code), Certificate(**json.loads(certificate))
 
     def _make(self, signature: Signature) -> tuple[np.ufunc, Certificate]:
         # Imported here: a start from the cache then needs no tracer.
@@ -72,11 +84,15 @@ class KernelLibrary:
 
         def build(graph: Graph) -> np.ufunc:
             codes.append(self._compiled(graph))
-            return make_gufunc(signature, LoadedCode(codes[-1]), ENTRY)
+            return self._gufunc(signature, codes[-1])
 
         kernel, certificate, _ = certified(self.links, signature, build)
         store.save(self._key(signature), json.dumps(asdict(certificate)).encode() + b"\n" + codes[-1])
         return kernel, certificate
+
+    def _gufunc(self, signature: Signature, code: bytes) -> np.ufunc:
+        self._codes[signature.name] = loaded = LoadedCode(code)
+        return make_gufunc(signature, loaded, ENTRY)
 
     def _compiled(self, graph: Graph) -> bytes:
         from dyn_service.kernels.lower import lower

@@ -65,6 +65,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/unit/test_robot.py",
         "tests/unit/test_certificates.py",
     ),
+    "kernels/single.py": ("tests/unit/test_single.py",),
     "model/": (*_READING, "tests/unit/test_tree.py"),
     "urdf/": _READING,
     "urdf/doubts.py": ("tests/unit/test_urdf_doubts.py", *_READING),
