@@ -307,7 +307,8 @@ class Robot(RobotQueries):
         A control loop asks for one state at a time; there the general way costs more than the kernel. What the kernel
         does not take as it is gets None, and goes the general way.
         """
-        kernel = self._kernel(self.signature(row, method))
+        signature = self.signature(row, method)
+        kernel, single = self._kernel(signature), self._library.single_state(signature)
         defaults, gravity = row.defaults, [self._gravity for _ in row.of_kind("gravity")]
         if row.result_type is None:
             named: Callable[[Any], Any] | None = None
@@ -319,7 +320,9 @@ class Robot(RobotQueries):
             try:
                 if others != defaults:
                     return None
-                answer = kernel(*given, *gravity)
+                answer = None if single is None else single(*given, *gravity)
+                if answer is None:  # not one state, or not as the kernel takes it: NumPy knows more
+                    answer = kernel(*given, *gravity)
             except (TypeError, ValueError):  # an array among the others, which has no one truth, or an odd shape
                 return None
             return answer if named is None else named(answer)

@@ -15,13 +15,16 @@ from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.gufunc import make_gufunc
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host
 from dyn_service.kernels.making import making
-from dyn_service.kernels.provenance import provenance
+from dyn_service.kernels.provenance import COMPILER, provenance
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.single import SingleStateCall, single_state_call
 from dyn_service.model.tree import Tree
 
 if TYPE_CHECKING:
     from dyn_service.kernels.graph import Graph
+
+_KEPT_AS = "certificate, line break, code"
+"""What a kept kernel's file holds."""
 
 ENTRY = "loop"
 """The function in the machine code that NumPy calls."""
@@ -109,7 +112,8 @@ class KernelLibrary:
         return store.key(
             self.links.fingerprint,
             repr(signature),
-            provenance(signature.function),
+            provenance(f"dynamics.{signature.function.partition('.')[0]}", *COMPILER),
+            _KEPT_AS,
             machine.triple,
             machine.cpu,
             machine.features,

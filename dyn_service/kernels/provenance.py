@@ -1,10 +1,9 @@
 """What a kernel is made by: a digest of the code that shapes it, and of nothing else.
 
 A kernel kept on disk is good as long as the code that would make it anew is the same. That is the module of its
-function under `dynamics/` and the compiler's own modules, with all that these import from the folders named below: read
-as bytecode, without docstrings and line numbers. So a comment, a sentence, another query or another formulation leaves
-every kernel where it is. What the table says of a row is in the kernel's signature, which is part of the key beside
-this.
+function under `dynamics/` and `COMPILER`, with all that these import from the folders named below: read as bytecode,
+without docstrings and line numbers. So a comment, a sentence, another query or another formulation leaves every kernel
+where it is. What the table says of a row is in the kernel's signature, which is part of the key beside this.
 """
 
 from __future__ import annotations
@@ -20,20 +19,18 @@ from types import CodeType
 
 _PACKAGE = "dyn_service"
 _SHAPING = ("dynamics", "kernels", "model")
-_COMPILER = tuple(f"{_PACKAGE}.kernels.{name}" for name in ("certify", "graph", "jit", "library", "lower"))
+COMPILER = tuple(f"kernels.{name}" for name in ("certify", "graph", "jit", "lower"))
+"""The modules that make machine code of a traced function, and hold it against the tree as given."""
+
 _LIBRARIES = ("casadi", "llvmlite")
 _HAS_DOCSTRING = 0x4000000
 """CO_HAS_DOCSTRING, from Python 3.13 on; before it a function's first constant is its docstring or None."""
 
 
 @cache
-def provenance(function: str) -> str:
-    """Hexadecimal digest of what makes the kernels of a function.
-
-    Args:
-        function: `module.function` under `dynamics/`.
-    """
-    pending = [f"{_PACKAGE}.dynamics.{function.partition('.')[0]}", *_COMPILER]
+def provenance(*modules: str) -> str:
+    """Hexadecimal digest of modules of this package, such as `kernels.lower`, and of all that they import."""
+    pending = [f"{_PACKAGE}.{module}" for module in modules]
     known: dict[str, bytes] = {}
     while pending:
         name = pending.pop()

@@ -54,6 +54,7 @@ from dyn_service.kernels import store
 from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over
 from dyn_service.kernels.gufunc import numpy_function
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host
+from dyn_service.kernels.provenance import provenance
 from dyn_service.kernels.signature import Operand, Signature
 
 SingleStateCall = Callable[..., Any]
@@ -172,7 +173,7 @@ _METH_FASTCALL = 0x0080
 def _method() -> _MethodDef:
     """The compiled function, loaded into this process."""
     machine = host()
-    key = store.key("single state", machine.triple, machine.cpu, machine.features)
+    key = store.key("single state", provenance("kernels.single"), machine.triple, machine.cpu, machine.features)
     kept = store.load(key)
     if kept is None:
         kept = compile_ir(_emit())
