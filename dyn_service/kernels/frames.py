@@ -32,7 +32,7 @@ import numpy as np
 
 from dyn_service.api.spec import Bodies
 from dyn_service.dynamics.spatial import Mat, RigidTransform, constant
-from dyn_service.model.description import Matrix, Vector
+from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.inertia import BodyInertia
 from dyn_service.model.tree import Tree, weld
 

@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.errors import UrdfError
+from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.configuration import Configuration, Limits
-from dyn_service.model.description import ROOT_JOINT, Description, Link, Matrix, Mimic, Note, RootType, Vector
+from dyn_service.model.description import ROOT_JOINT, Description, Link, Mimic, Note, RootType
 from dyn_service.model.description import Joint as DescribedJoint
 from dyn_service.model.inertia import NOTHING, BodyInertia, combine
 from dyn_service.model.joints import FIXED, JOINT_TYPES, NUMBERS, Joint, summed

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dyn_service.dynamics.topology import nilpotency
-from dyn_service.model.description import Matrix, Vector
+from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.inertia import skew
 from dyn_service.model.tree import Tree
 

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.model.description import Description, Inertial, Joint, Limit, Link, Matrix, Mimic, Note, Vector
+from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.model.description import Description, Inertial, Joint, Limit, Link, Mimic, Note
 from dyn_service.urdf import quantities
 from dyn_service.urdf.places import Place, counted, named, unused
 from dyn_service.urdf.structure import assemble

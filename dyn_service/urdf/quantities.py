@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from dyn_service.model.description import JointType, Limit, Matrix, Mimic, Note, Vector
+from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.model.description import JointType, Limit, Mimic, Note
 from dyn_service.model.joints import JOINT_TYPES, Joint
 from dyn_service.model.tree import snapped
 from dyn_service.suggestions import did_you_mean

@@ -21,18 +21,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError, UrdfError
-from dyn_service.model.description import (
-    FIXED_ROOT,
-    Description,
-    Inertial,
-    Joint,
-    Limit,
-    Link,
-    Matrix,
-    Mimic,
-    Note,
-    Vector,
-)
+from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.model.description import FIXED_ROOT, Description, Inertial, Joint, Limit, Link, Mimic, Note
 from dyn_service.urdf import loaded, quantities
 from dyn_service.urdf.markup import BEFORE_XML, Comment, Element, ReadLimits, decode, load, parse
 from dyn_service.urdf.places import Place, counted, named, quoted, shown_path, unused

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dyn_service.model.description import ROOT_JOINT, Description, Note, RootType, Vector
+from dyn_service.model.arrays import Vector
+from dyn_service.model.description import ROOT_JOINT, Description, Note, RootType
 from dyn_service.model.joints import FIXED, JOINT_TYPES
 from dyn_service.urdf.places import counted
 

@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dyn_service.model.description import Description, Inertial, Joint, Link, Matrix, Note, Vector, outward
+from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.model.description import Description, Inertial, Joint, Link, Note, outward
 from dyn_service.urdf.places import Place, named
 
 TWO_TURNS = 4.0 * math.pi
