@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.sax import SAXParseException
@@ -55,14 +55,6 @@ class Element:
     def all(self, tag: str) -> list[Element]:
         """The children of that tag."""
         return [child for child in self.children if child.tag == tag]
-
-    def walk(self) -> Iterator[Element]:
-        """Yields the element and all below it, in document order."""
-        stack = [self]
-        while stack:
-            element = stack.pop()
-            yield element
-            stack += reversed(element.children)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "model/walking.py": ("tests/unit/test_urdf_habits.py",),
     "sim/": ("tests/theory/test_simulate.py", "tests/theory/test_simulate_loads.py", "tests/theory/test_midpoint.py"),
     "sim/adaptive.py": (
+        "tests/unit/test_adaptive.py",
         "tests/theory/test_simulate_loads.py",
         "tests/theory/test_simulate.py",
         "tests/service/test_remote_motion.py",
