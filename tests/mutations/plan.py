@@ -103,8 +103,15 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/theory/test_simulate.py",
         "tests/service/test_remote_motion.py",
     ),
+    "sim/divergence.py": (
+        "tests/unit/test_divergence.py",
+        "tests/theory/test_simulate.py",
+        "tests/theory/test_simulate_loads.py",
+        "tests/theory/test_midpoint.py",
+    ),
     "sim/integrators.py": ("tests/nodes/test_integrators.py", "tests/nodes/test_plant_core.py"),
     "sim/task.py": (
+        "tests/unit/test_task.py",
         "tests/theory/test_simulate.py",
         "tests/theory/test_simulate_loads.py",
         "tests/service/test_remote_motion.py",
