@@ -165,4 +165,5 @@ def _midpoints(
 def _error(x: Array, better: Array, worse: Array) -> float:
     """The largest error of any member, in units of what is allowed: root mean square over its positions and speeds."""
     allowed = ABSOLUTE + RELATIVE * np.maximum(np.abs(x), np.abs(better))
-    return float(np.sqrt(np.mean(((better - worse) / allowed) ** 2, axis=-1).max(initial=0.0)))
+    squares = np.sum(((better - worse) / allowed) ** 2, axis=-1)
+    return float(np.sqrt(squares.max(initial=0.0) / max(x.shape[-1], 1)))

@@ -70,8 +70,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "model/configuration.py": (
         "tests/unit/test_joints.py",
         "tests/unit/test_conventions.py",
-        "tests/oracle/test_many_types.py",
         "tests/theory/test_rheonomic_samples.py",
+        "tests/oracle/test_many_types.py",
     ),
     "model/joints.py": (
         "tests/unit/test_joints.py",
@@ -117,8 +117,18 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/service/test_remote_motion.py",
         "tests/service/test_computations.py",
     ),
-    "sim/midpoint.py": ("tests/theory/test_midpoint.py", "tests/theory/test_simulate.py"),
+    "sim/midpoint.py": (
+        "tests/unit/test_simulation.py",
+        "tests/theory/test_midpoint.py",
+        "tests/theory/test_simulate.py",
+    ),
     "sim/rheonomic.py": ("tests/theory/test_rheonomic_loads.py", "tests/theory/test_particles.py"),
+    "sim/simulate.py": (
+        "tests/unit/test_simulation.py",
+        "tests/theory/test_simulate.py",
+        "tests/theory/test_simulate_loads.py",
+        "tests/theory/test_midpoint.py",
+    ),
     "sim/sampled.py": ("tests/theory/test_rheonomic_samples.py",),
     "verification.py": ("tests/theory/test_verification.py",),
 }

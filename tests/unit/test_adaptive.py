@@ -207,3 +207,10 @@ def test_quaternions_come_back_to_unit_length() -> None:
     assert abs(np.linalg.norm(q) - 1.0) < 1e-15
     np.testing.assert_allclose(q, [0.0, 0.0, np.sin(1.5), np.cos(1.5)], rtol=0, atol=1e-11)
     assert v.tolist() == [0.0, 0.0, 3.0]
+
+
+def test_nothing_that_moves_is_no_obstacle() -> None:
+    none = Configuration.of_types([], [])
+    for lead in ((), (3,), (0,)):
+        q, v = driven(lambda t, q, v: v, np.zeros((*lead, 0)), np.zeros((*lead, 0)), at=none)
+        assert (q.shape, v.shape) == ((*lead, 0), (*lead, 0))
