@@ -201,7 +201,7 @@ class _Builder(ContentHandler, LexicalHandler):
             raise _too_much(f"{self._file}:{line}", f"elements nested more than {self._limits.depth} deep")
         if len(attrs) > self._limits.attributes:
             raise _too_much(f"{self._file}:{line}", f"an element of more than {self._limits.attributes} attributes")
-        element = Element(name, dict(attrs.items()), line)
+        element = Element(name, dict(attrs), line)
         if self.open:
             self.open[-1].children.append(element)
         else:

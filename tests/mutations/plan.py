@@ -25,7 +25,12 @@ SHAPING = ("dynamics/", "kernels/", "model/tree.py", "model/inertia.py", "model/
 """Mutants of these make other kernels, of the same robots: each starts from an empty kernel cache of its own."""
 
 _NUMBERS = "tests/oracle/test_in_numbers.py"
-_READING = ("tests/unit/test_urdf_reading.py", "tests/unit/test_urdf_faults.py", "tests/unit/test_receipt.py")
+_READING = (
+    "tests/unit/test_urdf_reading.py",
+    "tests/unit/test_urdf_faults.py",
+    "tests/unit/test_urdf_habits.py",
+    "tests/unit/test_receipt.py",
+)
 
 STAGES: dict[str, tuple[str, ...]] = {
     "dynamics/": (_NUMBERS, "tests/theory/test_newton_euler.py", "tests/unit/test_robot.py"),
