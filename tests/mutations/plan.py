@@ -99,7 +99,11 @@ STAGES: dict[str, tuple[str, ...]] = {
     "nodes/plant_core.py": ("tests/nodes/test_plant_core.py",),
     "model/payload.py": ("tests/theory/test_simulate_loads.py",),
     "model/scales.py": ("tests/unit/test_urdf_units.py",),
-    "model/unread.py": ("tests/unit/test_urdf_habits.py", *_READING),
+    "model/unread.py": (
+        "tests/unit/test_urdf_habits.py",
+        "tests/unit/test_urdf_reading.py",
+        "tests/unit/test_urdf_faults.py",
+    ),
     "model/walking.py": ("tests/unit/test_urdf_habits.py",),
     "sim/": ("tests/theory/test_simulate.py", "tests/theory/test_simulate_loads.py", "tests/theory/test_midpoint.py"),
     "sim/adaptive.py": (

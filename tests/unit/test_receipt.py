@@ -201,6 +201,7 @@ def test_control_characters_are_shown_as_they_are_written_in_python() -> None:
 def test_a_note_of_what_the_source_does_not_have_has_no_line() -> None:
     made = receipt(merged=(Note("merged", "link 'ghost'", "welded"),))
     assert made.of_kind("merged") == (Note("merged", "link 'ghost'", "welded", 0),)
+    assert [note["line"] for note in made.to_dict()["notes"] if note["kind"] == "merged"] == [None]
 
 
 def test_a_note_with_a_line_keeps_it() -> None:
