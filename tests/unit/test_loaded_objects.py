@@ -252,6 +252,13 @@ FAULTS: list[tuple[str, dict[str, Any], str, str]] = [
      "floating"),
     ("damping as a word", {"joint_dynamics": SimpleNamespace(damping="nan", friction=None)}, "joint 'j' dynamics",
      "attribute 'damping': expected a plain decimal number, found 'nan'"),
+    ("mimic of no name", {"joint_mimic": SimpleNamespace(joint=None, multiplier=None, offset=None)}, "joint 'j' mimic",
+     "the joint is of type NoneType, expected text"),
+    ("mimic without an offset", {"joint_mimic": SimpleNamespace(joint="k", multiplier=None)}, "joint 'j' mimic",
+     "the SimpleNamespace object has no attribute 'offset', expected the path of a URDF file, its XML text, or a URDF "
+     "object of urdfpy, urchin or yourdfpy"),
+    ("limit as a word", {"joint_limit": SimpleNamespace(lower="low", upper=1.0, effort=None, velocity=None)},
+     "joint 'j' limit", "attribute 'lower': expected a plain decimal number, found 'low'"),
     ("mimic of itself", {"joint_mimic": SimpleNamespace(joint="j", multiplier=None, offset=None)}, "joint 'j' mimic",
      "the joint follows itself, expected another joint"),
 ]
