@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from decimal import Context, Decimal, localcontext
+
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 from dyn_service.kernels import frames
 from dyn_service.robot import Robot
@@ -55,6 +58,26 @@ def test_a_small_tilt_keeps_its_digits() -> None:
         chosen = frames.simplest(Robot.from_urdf(pair_urdf(tilt)).tree).tree
         found = np.hypot(*chosen.rotation[2][:2, 2])
         assert found == pytest.approx(np.sin(tilt), rel=1e-15)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("rounding", [0.0, 1e-7])
+def test_the_nearest_rotation_is_one_to_all_digits(seed: int, rounding: float) -> None:
+    """Of a rotation in doubles, or one printed with seven digits: orthonormal, and what is left of it is symmetric, as
+    of the nearest one (its polar form). A tilt far below the rounding of its neighbours keeps its digits.
+    """
+    given = Rotation.random(random_state=seed).as_matrix()
+    given += rounding * np.random.default_rng(seed).uniform(-1.0, 1.0, (3, 3))
+    with localcontext(Context(50)):
+        exact = frames._decimal(given)
+        found = frames._orthonormal(exact)
+        left = found.T @ exact
+        # Fifty digits, less what some products of three lose; the iteration ends at 1e-30.
+        assert max(map(abs, (found.T @ found - np.eye(3, dtype=object)).flat)) < Decimal("1e-30")
+        assert max(map(abs, (left - left.T).flat)) < Decimal("1e-30")
+        tilted = frames._orthonormal(frames._decimal(np.array([[1, 0, 0], [0, 1, -3e-40], [0, 3e-40, 1]])))
+    assert np.abs(found.astype(float) - given).max() < 1e-15 + 3.0 * rounding
+    assert float(tilted[2, 1]) == -float(tilted[1, 2]) == 3e-40
 
 
 def test_small_angles_keep_their_digits() -> None:
