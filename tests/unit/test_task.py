@@ -197,7 +197,7 @@ class TestEfforts:
 
     @pytest.mark.parametrize(
         ("value", "joint"),
-        [([0.0, np.nan], "slide"), ([np.inf, np.nan], "hinge"), ([[0.0, 1.0], [np.nan, 0.0]], "hinge")],
+        [([0.0, np.nan], "slide"), ([np.inf, np.nan], "hinge"), ([[0.0, 1.0], [0.0, np.nan]], "slide")],
     )
     def test_a_value_that_is_not_finite_is_told_with_step_time_and_joint(self, value: Any, joint: str) -> None:
         with pytest.raises(FailedPreconditionError) as caught:
@@ -314,6 +314,19 @@ class TestBetween:
         moved(made, k=0)
         with pytest.raises(FailedPreconditionError, match=r"in step 6 \(t = .*the effort of joint 'slide' is not fin"):
             moved(made, k=1)
+
+    @pytest.mark.parametrize(("push", "dt"), [(1.5e308, 1.0), (0.0, 100.0)])
+    def test_functions_see_no_state_of_which_a_part_is_not_finite(self, push: float, dt: float) -> None:
+        """The slide leaves the numbers, in its speed first or in its place, while the hinge stands still."""
+
+        def tau(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+            assert np.isfinite(q).all()
+            assert np.isfinite(v).all()
+            return np.array([0.0, push])
+
+        made = task([0.0, 0.0], [0.0, 1e308], tau, dt=dt)
+        with np.errstate(all="ignore"), pytest.raises(FailedPreconditionError, match="the state of joint 'slide' is"):
+            moved(made)
 
     def test_accelerations_that_are_none_end_it_in_words(self) -> None:
         """The joint that is fastest as the step begins, and the end of that step of the whole motion."""
