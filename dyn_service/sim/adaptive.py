@@ -117,7 +117,7 @@ def extrapolated(at: Configuration, q: Array, v: Array, t: float, dt: float) -> 
         length = left if length > 0.999 * left else length
         rates = yield from _rates(at, t + done, x)
         table: list[Array] = []
-        error, accepted = np.inf, False
+        error = np.inf
         for j, count in enumerate(_SUBSTEPS):
             row = [(yield from _midpoints(at, x, rates, t + done, length, count))]
             for i in range(j):
