@@ -135,7 +135,7 @@ def extrapolated(at: Configuration, q: Array, v: Array, t: float, dt: float) -> 
         if accepted:
             x = np.concatenate([at.normalised(table[-1][..., : at.nq]), table[-1][..., at.nq :]], axis=-1)
             done = dt if length == left else done + length
-            length *= min(max(growth, 0.3), 4.0)
+            length *= min(growth, 4.0)
         else:
             length *= min(max(growth, 0.05), 0.5)
             if not length > _SHORTEST * max(abs(t), dt):

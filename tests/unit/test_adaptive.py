@@ -201,6 +201,24 @@ def test_members_share_the_steps_of_the_fastest(tries: Any) -> None:
     assert len(lengths(tries)) < len(together)
 
 
+def test_the_error_is_in_units_of_what_is_allowed_each_entry_by_its_own_size() -> None:
+    """1e-12 of the larger of an entry's sizes before and after the step, and 1e-14: root mean square of the entries, of
+    the worst member.
+    """
+    x, better = np.array([4.0, -4.0, 0.0, 2.0]), np.array([-1.0, 1.0, 0.0, -8.0])
+    allowed = np.array([4e-12, 4e-12, 0.0, 8e-12]) + 1e-14
+    for k in range(4):
+        worse = better + 3.0 * allowed * np.eye(4)[k]
+        # What is added to 8 is rounded to 1e-15 or 1e-16, of 1e-11.
+        assert adaptive._error(x, better, worse) == pytest.approx(3.0 / 2.0, rel=1e-3)
+    worse = better + allowed * [3.0, -4.0, 0.0, 5.0]
+    assert adaptive._error(x, better, worse) == pytest.approx(np.sqrt(50.0 / 4.0), rel=1e-3)
+    batch = np.stack([better, worse, better])
+    assert adaptive._error(np.stack([x] * 3), np.stack([better] * 3), batch) == adaptive._error(x, better, worse)
+    assert adaptive._error(x, better, better) == 0.0
+    assert adaptive._error(x, better, np.full(4, np.inf)) == np.inf
+
+
 def test_quaternions_come_back_to_unit_length() -> None:
     ball = Configuration.of_types(["b"], ["spherical"])
     q, v = driven(lambda t, q, v: 0.0 * v, ball.neutral, [0.0, 0.0, 3.0], at=ball)
