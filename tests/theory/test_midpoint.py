@@ -120,6 +120,27 @@ def test_what_does_not_contract_is_not_found(size: float) -> None:
     assert midpoint_step(linear(oscillator(4 * 1.1**2)), SLIDE, x, x, 1.0, 1.0) is None
 
 
+@pytest.mark.parametrize("wild", [0, 1])
+@pytest.mark.parametrize("of_v", [True, False])
+def test_a_flow_that_leaves_the_numbers_is_a_motion_that_does(wild: int, of_v: bool) -> None:
+    """In one entry is enough: that is divergence, and not an iteration that does not converge."""
+    two = Configuration.of_types(["a", "b"], ["prismatic", "prismatic"])
+
+    def flow(q: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        endless = np.where(np.arange(2) == wild, np.inf, 1.0)
+        return (endless, 0.0 * p) if of_v else (0.0 * q, endless)
+
+    with np.errstate(invalid="ignore"):
+        found = midpoint_step(flow, two, np.zeros(2), np.zeros(2), 1e-3, 1.0)
+    assert found is not None
+    assert np.isinf(found[0 if of_v else 1][wild])
+    assert np.isfinite(found[0 if of_v else 1][1 - wild])
+    # Two oscillators of which one does not converge: all is finite, and there is no midpoint.
+    stiff = np.zeros((4, 4))
+    stiff[:2, 2:], stiff[2:, :2] = np.eye(2), -np.diag([4.0, 4.0 * 1.1**2] if wild else [4.0 * 1.1**2, 4.0])
+    assert midpoint_step(linear(0.9 * stiff), two, np.ones(2), np.ones(2), 1.0, 1.0) is None
+
+
 def test_slow_contraction_is_found_or_told() -> None:
     """dt w / 2 = 0.6 takes some seventy iterations; 0.95 would take seven hundred."""
     x = np.array([1.0])
@@ -165,6 +186,18 @@ def test_a_flow_with_large_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found is not None
     assert asked, "the flow's own rounding ends this step"
     np.testing.assert_allclose(found[0], 1e-3 * np.ones(4), rtol=1e-8)  # some of those roundings
+
+
+def test_rounding_is_measured_entry_by_entry_beside_one() -> None:
+    """A position is rounded as one is where it is smaller, a momentum as it is; what they make of the flow adds up."""
+    A = np.array([[0.0, 0.0, 2.0, 0.0], [0.0, 0.0, 0.0, 4.0], [8.0, 0.0, 0.0, 0.0], [0.0, -16.0, 0.0, 0.0]])
+    flow = linear(A)
+    q, p = np.array([[0.0, -4.0], [0.5, 0.0]]), np.array([[0.0, 0.0], [2.0, -1.0]])
+    q_size, p_size = np.array([1.0, 8.0]), np.array([0.5, 2.0])
+    found = midpoint._rounding(flow, q, p, flow(q, p), q_size, p_size)
+    of_q = (8.0 * np.array([1.0, 1.0]) + 16.0 * np.array([4.0, 1.0])) / p_size
+    of_p = (2.0 * np.array([0.0, 2.0]) + 4.0 * np.array([0.0, 1.0])) / q_size
+    np.testing.assert_allclose(found, ROUNDING * (of_q + of_p), rtol=1e-15)
 
 
 def test_members_of_a_batch_end_by_themselves(panda: Robot) -> None:

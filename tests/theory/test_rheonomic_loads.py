@@ -12,7 +12,7 @@ from scipy.integrate import solve_ivp
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.queries import Wrench
 from dyn_service.robot import Robot
-from dyn_service.sim.rheonomic import RheonomicRobot
+from dyn_service.sim.rheonomic import RheonomicRobot, forward_dynamics
 from tests.conftest import URDF
 
 
@@ -157,3 +157,27 @@ def test_a_motion_that_leaves_the_numbers_is_told_with_step_and_time(cart: Robot
         "the simulation diverged before step 5 (t = 0.35 s): the accelerations are no longer finite; try a step "
         "shorter than dt = 0.01 s"
     )
+
+
+def test_arguments_of_another_shape_are_refused_by_name(cart: Robot) -> None:
+    given = {"q": np.zeros(2), "v": np.zeros(2), "tau": np.zeros(2)}
+    for name in given:
+        for wrong, shape in ((0.0, "()"), (np.zeros(1), "(1,)"), (np.zeros((2, 3)), "(2, 3)")):
+            with pytest.raises(InvalidArgumentError) as caught:
+                forward_dynamics(cart, **{**given, name: wrong}, prescribed={"cart_slide": 0.0})
+            assert (str(caught.value), caught.value.path) == (f"{name} has shape {shape}, expected (..., 2)", name)
+    with pytest.raises(
+        InvalidArgumentError, match="the leading axes of q, v, tau and the prescribed ones do not broad"
+    ):
+        forward_dynamics(cart, np.zeros((2, 2)), np.zeros(2), np.zeros(2), {"cart_slide": np.zeros(3)})
+    moving = RheonomicRobot(cart, {"cart_slide": shaken})
+    for name, arguments in (
+        ("q", (0.0, [0.0], [0.0])),
+        ("v", ([0.0], 0.0, [0.0])),
+        ("tau", ([0.0], [0.0], [0.0, 0.0])),
+    ):
+        with pytest.raises(InvalidArgumentError) as caught:
+            moving.forward_dynamics(0.1, *arguments)
+        shape = np.shape(dict(zip(given, arguments, strict=True))[name])
+        expected = f"{name} has shape {shape}, expected (..., 1): one entry per free joint (hinge)"
+        assert (str(caught.value), caught.value.path) == (expected, name)

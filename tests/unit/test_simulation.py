@@ -196,6 +196,33 @@ def test_divergence_is_told_by_step_and_joint_and_nothing_else(integrator: str, 
     )
 
 
+def test_momenta_of_a_ball_that_is_pushed() -> None:
+    """About one axis from rest, p = tau t, and the midpoint rule is exact for an angle of tau t^2 / 2."""
+    ball = Springs(k=np.zeros(3), M=np.eye(3), at=BALL)
+    motion = run(ball, BALL.neutral, [0.0, 0.0, 0.0], [0.0, 0.0, 2.0], integrator="implicit_midpoint")
+    assert motion.p is not None
+    np.testing.assert_allclose(motion.p[:, 2], 2.0 * motion.t, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(motion.v[:, 2], 2.0 * motion.t, rtol=0, atol=1e-15)
+    half = motion.t**2 / 2
+    np.testing.assert_allclose(motion.q[:, 2:], np.stack([np.sin(half), np.cos(half)], axis=1), rtol=0, atol=1e-15)
+
+
+def test_a_ball_that_diverges_is_told_too() -> None:
+    ball = Springs(k=np.zeros(3), M=np.eye(3), at=BALL)
+    with pytest.raises(FailedPreconditionError, match=r"in step 1 \(t = 8 s\): the state of joint 'ball' is no longer"):
+        run(ball, BALL.neutral, [0.0, 0.0, 0.0], [0.0, 0.0, 1e308], integrator="implicit_midpoint", dt=8.0)
+
+
+def test_momenta_are_measured_by_those_of_the_heaviest_joint() -> None:
+    """From rest, where there are none to measure by: a step ends as soon as with masses that are alike."""
+    asked = []
+    for light in (1.0, 1e-12):
+        springs = Springs(k=[4.0, 4.0 * light], M=np.diag([1.0, light]))
+        run(springs, [0.3, 0.2], [0.0, 0.0], steps=1, integrator="implicit_midpoint")
+        asked.append(sum(name == "hamiltonian_flow" for name, _ in springs.asked))
+    assert asked[1] <= asked[0]
+
+
 @pytest.mark.parametrize("integrator", ALL)
 def test_progress_ends_with_the_last_step_that_is_recorded(integrator: str) -> None:
     shares: list[float] = []
