@@ -345,13 +345,14 @@ def _inertia(link: Link) -> BodyInertia:
     R = link.inertial.rotation
     with np.errstate(over="ignore", invalid="ignore"):
         body = BodyInertia.of_centre(link.inertial.mass, link.inertial.com, link.inertial.inertia, R)
-    if not (np.abs(body.about_origin).max() < _HUGE and np.abs(body.moment).max() < _HUGE):
-        raise UrdfError(
-            f"the inertia about the link's origin is {np.abs(body.about_origin).max():g} kg m^2, expected less than "
-            f"{_HUGE:g}",
-            line=link.line or None,
-            element=f"link '{link.name}' inertial",
-        )
+    for what, array, unit in (("inertia", body.about_origin, "kg m^2"), ("first moment", body.moment, "kg m")):
+        size = np.abs(array).max()
+        if not size < _HUGE:
+            raise UrdfError(
+                f"the {what} about the link's origin is {size:g} {unit}, expected less than {_HUGE:g}",
+                line=link.line or None,
+                element=f"link '{link.name}' inertial",
+            )
     return body
 
 

@@ -16,6 +16,7 @@ It is for looking into and for checking the compiled kernels, which share none o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 
 import numpy as np
@@ -213,16 +214,16 @@ class WorldEquations:
     @cached_property
     def branches(self) -> tuple[Matrix, Matrix, list[Matrix], Matrix]:
         """J_i (N, 6, 6), R (nv, nv) block diagonal, K_i (6, nv_i), beta (N, 6, 6): what (19b) is made of."""
-        J, K, beta = self.M.copy(), [np.zeros((6, joint.nv)) for joint in self.tree.inboard], self.D.copy()
+        J, beta = self.M.copy(), self.D.copy()
+        # (19b) has no answer where an R_i has no inverse.
+        K = [np.full((6, joint.nv), np.nan) for joint in self.tree.inboard]
         R = np.zeros((self.tree.nv, self.tree.nv))
         for i in range(len(self.tree) - 1, -1, -1):
             G, hat = self.axes[i], J[i]
             if self.tree.inboard[i].nv:
                 R_i = R[self.tree.in_v[i], self.tree.in_v[i]] = G.T @ J[i] @ G
-                try:
+                with suppress(np.linalg.LinAlgError):
                     K[i] = J[i] @ G @ np.linalg.inv(R_i)
-                except np.linalg.LinAlgError:  # (19b) has no answer then
-                    K[i] = np.full_like(K[i], np.nan)
                 hat = J[i] - K[i] @ R_i @ K[i].T
                 beta[i] = (np.eye(6) - G @ K[i].T) @ self.D[i]
             if self.tree.parent[i] >= 0:

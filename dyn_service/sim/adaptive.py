@@ -117,7 +117,7 @@ def extrapolated(at: Configuration, q: Array, v: Array, t: float, dt: float) -> 
         length = left if length > 0.999 * left else length
         rates = yield from _rates(at, t + done, x)
         table: list[Array] = []
-        error, accepted = np.inf, False
+        error = np.inf
         for j, count in enumerate(_SUBSTEPS):
             row = [(yield from _midpoints(at, x, rates, t + done, length, count))]
             for i in range(j):
@@ -135,7 +135,7 @@ def extrapolated(at: Configuration, q: Array, v: Array, t: float, dt: float) -> 
         if accepted:
             x = np.concatenate([at.normalised(table[-1][..., : at.nq]), table[-1][..., at.nq :]], axis=-1)
             done = dt if length == left else done + length
-            length *= min(max(growth, 0.3), 4.0)
+            length *= min(growth, 4.0)
         else:
             length *= min(max(growth, 0.05), 0.5)
             if not length > _SHORTEST * max(abs(t), dt):
@@ -165,4 +165,5 @@ def _midpoints(
 def _error(x: Array, better: Array, worse: Array) -> float:
     """The largest error of any member, in units of what is allowed: root mean square over its positions and speeds."""
     allowed = ABSOLUTE + RELATIVE * np.maximum(np.abs(x), np.abs(better))
-    return float(np.sqrt(np.mean(((better - worse) / allowed) ** 2, axis=-1).max(initial=0.0)))
+    squares = np.sum(((better - worse) / allowed) ** 2, axis=-1)
+    return float(np.sqrt(squares.max(initial=0.0) / max(x.shape[-1], 1)))

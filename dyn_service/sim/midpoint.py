@@ -67,7 +67,7 @@ def midpoint_step(
     # In units of the state: rad and m beside 1, momenta beside those of a motion of 1 rad/s.
     q_size = np.maximum(_largest(q), 1.0) / dt
     p_size = np.maximum(_largest(p), unit or 1.0) / dt
-    pi = p if at.flat else at.momentum_on_parent(q, p)
+    pi = at.momentum_on_parent(q, p)
     v, p_dot = _flow_on_parents(flow, at, q, p)
     # Operators only: of a single state these are plain numbers, ten times as fast as arrays.
     contraction: Any = np.inf
@@ -115,8 +115,8 @@ def _flow_on_parents(flow: Flow, at: Configuration, q: Array, p: Array) -> tuple
 
 def _moved(at: Configuration, q: Array, pi: Array, v: Array, rate: Array, dt: float) -> tuple[Array, Array]:
     """The state dt on from q, with momenta pi in the frames of the parents."""
-    moved, momenta = at.integrate(q, v, dt), pi + dt * rate
-    return moved, momenta if at.flat else at.momentum_on_body(moved, momenta)
+    moved = at.integrate(q, v, dt)
+    return moved, at.momentum_on_body(moved, pi + dt * rate)
 
 
 def _largest(x: Array) -> Any:

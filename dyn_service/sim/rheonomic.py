@@ -189,26 +189,29 @@ class RheonomicRobot:
             acting = wrenches(t, q, v) if callable(wrenches) else wrenches
             return self.forward_dynamics(t, q, v, efforts, gravity=gravity, wrenches=acting)
 
-        lead = found(t0, q, v).a.shape[:-1]  # the efforts' leading axes too
-        q, v = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (q, v))
-        records = []
-        for k in range(steps + 1):
-            t = t0 + k * dt
-            here = found(t, q, v)
-            records.append((*self.state(t, q, v), here.a, here.tau))
-            if not np.isfinite(here.a).all():
-                raise FailedPreconditionError(
-                    f"the simulation diverged before step {k} (t = {t:g} s): the accelerations are no longer finite; "
-                    f"try a step shorter than dt = {dt:g} s"
-                )
-            if k == steps:
-                break
+        with np.errstate(over="ignore", invalid="ignore"):  # divergence is told in words
+            lead = found(t0, q, v).a.shape[:-1]  # the efforts' leading axes too
+            q, v = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (q, v))
+            records = []
+            for k in range(steps + 1):
+                t = t0 + k * dt
+                here = found(t, q, v)
+                records.append((*self.state(t, q, v), here.a, here.tau))
+                if not np.isfinite(here.a).all():
+                    raise FailedPreconditionError(
+                        f"the simulation diverged before step {k} (t = {t:g} s): the accelerations are no longer "
+                        f"finite; try a step shorter than dt = {dt:g} s"
+                    )
+                if k == steps:
+                    break
 
-            def acceleration(at: float, q: Array, v: Array, begun: Array = q, known: PartlyPrescribed = here) -> Array:
-                stage = known if q is begun else found(at, q, v)  # the first stage is what was recorded
-                return stage.a[..., free]
+                def acceleration(
+                    at: float, q: Array, v: Array, begun: Array = q, known: PartlyPrescribed = here
+                ) -> Array:
+                    stage = known if q is begun else found(at, q, v)  # the first stage is what was recorded
+                    return stage.a[..., free]
 
-            q, v = rk4_step(acceleration, q, v, dt, t, on=self._parts.free)
+                q, v = rk4_step(acceleration, q, v, dt, t, on=self._parts.free)
         times: Array = t0 + dt * np.arange(steps + 1, dtype=np.float64)
         return RheonomicTrajectory(times, *(np.stack(column, axis=-2) for column in zip(*records, strict=True)))
 

@@ -108,8 +108,8 @@ def _massless(description: Description) -> Iterator[Note]:
     """Movable joints that move a body of no mass: the child link and the links that fixed joints weld to it."""
     inboard = {joint.child: joint for joint in description.joints}
     order = outward(description)
-    own = {link.name: link.inertial.mass if link.inertial else 0.0 for link in description.links}
-    welded, beyond = dict(own), dict(own)
+    welded = {link.name: link.inertial.mass if link.inertial else 0.0 for link in description.links}
+    beyond = dict(welded)
     for name in reversed(order):
         if name in inboard:
             joint = inboard[name]

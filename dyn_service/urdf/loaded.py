@@ -14,7 +14,7 @@ Reading the file itself (`urdf.read_file`) has none of this, and gives line numb
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from dyn_service.urdf.structure import assemble
 ACCEPTED = "the path of a URDF file, its XML text, or a URDF object of urdfpy, urchin or yourdfpy"
 
 _NOTHING = object()
+
+Default = TypeVar("Default", float, None)
 
 
 def read(source: object) -> Description:
@@ -104,7 +106,7 @@ def _joint(joint: object, label: str, notes: list[Note]) -> Joint:
     notes += quantities.limit_notes(moves, limit, place)
     dynamics = _get(joint, "dynamics", place)
     inside = place.inside("dynamics")
-    damping, friction = (_number(dynamics, what, 0.0, inside) or 0.0 for what in ("damping", "friction"))
+    damping, friction = (_number(dynamics, what, 0.0, inside) for what in ("damping", "friction"))
     notes += quantities.passive_note(moves, damping, friction, place)
     mimic = _mimic(joint, place)
     if mimic is not None:
@@ -136,7 +138,7 @@ def _mimic(joint: object, place: Place) -> Mimic | None:
         return None
     inside = place.inside("mimic")
     multiplier, offset = _number(mimic, "multiplier", 1.0, inside), _number(mimic, "offset", 0.0, inside)
-    return Mimic(_name(mimic, "joint", inside), 1.0 if multiplier is None else multiplier, offset or 0.0)
+    return Mimic(_name(mimic, "joint", inside), multiplier, offset)
 
 
 def _pose(holder: object, default: str, place: Place, notes: list[Note]) -> tuple[Vector, Matrix]:
@@ -175,6 +177,6 @@ def _name(holder: object, attribute: str, place: Place) -> str:
     return quantities.name(value, place)
 
 
-def _number(holder: object, name: str, default: float | None, place: Place) -> float | None:
+def _number(holder: object, name: str, default: Default, place: Place) -> float | Default:
     value = None if holder is None else _get(holder, name, place)
     return default if value is None else quantities.scalar(value, name, place)

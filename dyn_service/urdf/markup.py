@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.sax import SAXParseException
@@ -55,14 +55,6 @@ class Element:
     def all(self, tag: str) -> list[Element]:
         """The children of that tag."""
         return [child for child in self.children if child.tag == tag]
-
-    def walk(self) -> Iterator[Element]:
-        """Yields the element and all below it, in document order."""
-        stack = [self]
-        while stack:
-            element = stack.pop()
-            yield element
-            stack += reversed(element.children)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +201,7 @@ class _Builder(ContentHandler, LexicalHandler):
             raise _too_much(f"{self._file}:{line}", f"elements nested more than {self._limits.depth} deep")
         if len(attrs) > self._limits.attributes:
             raise _too_much(f"{self._file}:{line}", f"an element of more than {self._limits.attributes} attributes")
-        element = Element(name, dict(attrs.items()), line)
+        element = Element(name, dict(attrs), line)
         if self.open:
             self.open[-1].children.append(element)
         else:

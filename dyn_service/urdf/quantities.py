@@ -227,7 +227,7 @@ def pose_of_matrix(value: Any, place: Place) -> tuple[Vector, Matrix]:
     defect = np.abs(rotation @ rotation.T - np.eye(3)).max() if np.abs(rotation).max() < 2.0 else np.inf
     if defect > ORTHONORMAL or np.linalg.det(rotation) < 0.0 or not np.array_equal(pose[3], (0.0, 0.0, 0.0, 1.0)):
         raise place.fault("the pose is no rigid motion, expected a rotation matrix above the row 0 0 0 1")
-    return pose[:3, 3].copy(), snapped(rotation)
+    return pose[:3, 3], snapped(rotation)
 
 
 def mass(value: float, place: Place) -> float:

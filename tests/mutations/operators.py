@@ -82,7 +82,7 @@ _CONVERSIONS = {
 }
 """Calls that change the type of a value, or how it is stored (dense, sparse, as a stack), and not the value."""
 
-_SYMMETRIC = {"max", "min", "maximum", "minimum", "hypot", "dot", "isclose", "_relative"}
+_SYMMETRIC = {"array_equal", "max", "min", "maximum", "minimum", "hypot", "dot", "isclose", "_relative"}
 """Functions whose first two arguments may change places."""
 
 _UNVALUED = {"strict", "path", "element", "line", "dtype", "copy"}

@@ -27,7 +27,12 @@ SHAPING = ("dynamics/", "kernels/", "model/tree.py", "model/inertia.py", "model/
 """Mutants of these make other kernels, of the same robots: each starts from an empty kernel cache of its own."""
 
 _NUMBERS = "tests/oracle/test_in_numbers.py"
-_READING = ("tests/unit/test_urdf_reading.py", "tests/unit/test_urdf_faults.py", "tests/unit/test_receipt.py")
+_READING = (
+    "tests/unit/test_urdf_reading.py",
+    "tests/unit/test_urdf_faults.py",
+    "tests/unit/test_urdf_habits.py",
+    "tests/unit/test_receipt.py",
+)
 
 STAGES: dict[str, tuple[str, ...]] = {
     "dynamics/": (_NUMBERS, "tests/theory/test_newton_euler.py", "tests/unit/test_robot.py"),
@@ -74,8 +79,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "model/configuration.py": (
         "tests/unit/test_joints.py",
         "tests/unit/test_conventions.py",
-        "tests/oracle/test_many_types.py",
         "tests/theory/test_rheonomic_samples.py",
+        "tests/oracle/test_many_types.py",
     ),
     "model/joints.py": (
         "tests/unit/test_joints.py",
@@ -99,23 +104,45 @@ STAGES: dict[str, tuple[str, ...]] = {
     "control/plant_core.py": ("tests/nodes/test_plant_core.py",),
     "engine/payload.py": ("tests/theory/test_simulate_loads.py",),
     "urdf/scales.py": ("tests/unit/test_urdf_units.py",),
-    "urdf/unread.py": ("tests/unit/test_urdf_habits.py", *_READING),
+    "urdf/unread.py": (
+        "tests/unit/test_urdf_habits.py",
+        "tests/unit/test_urdf_reading.py",
+        "tests/unit/test_urdf_faults.py",
+    ),
     "urdf/walking.py": ("tests/unit/test_urdf_habits.py",),
     "sim/": ("tests/theory/test_simulate.py", "tests/theory/test_simulate_loads.py", "tests/theory/test_midpoint.py"),
     "sim/adaptive.py": (
+        "tests/unit/test_adaptive.py",
         "tests/theory/test_simulate_loads.py",
         "tests/theory/test_simulate.py",
         "tests/service/test_remote_motion.py",
     ),
+    "sim/divergence.py": (
+        "tests/unit/test_divergence.py",
+        "tests/theory/test_simulate.py",
+        "tests/theory/test_simulate_loads.py",
+        "tests/theory/test_midpoint.py",
+    ),
     "sim/integrators.py": ("tests/nodes/test_integrators.py", "tests/nodes/test_plant_core.py"),
     "sim/task.py": (
+        "tests/unit/test_task.py",
         "tests/theory/test_simulate.py",
         "tests/theory/test_simulate_loads.py",
         "tests/service/test_remote_motion.py",
         "tests/service/test_computations.py",
     ),
-    "sim/midpoint.py": ("tests/theory/test_midpoint.py", "tests/theory/test_simulate.py"),
+    "sim/midpoint.py": (
+        "tests/unit/test_simulation.py",
+        "tests/theory/test_midpoint.py",
+        "tests/theory/test_simulate.py",
+    ),
     "sim/rheonomic.py": ("tests/theory/test_rheonomic_loads.py", "tests/theory/test_particles.py"),
+    "sim/simulate.py": (
+        "tests/unit/test_simulation.py",
+        "tests/theory/test_simulate.py",
+        "tests/theory/test_simulate_loads.py",
+        "tests/theory/test_midpoint.py",
+    ),
     "sim/sampled.py": ("tests/theory/test_rheonomic_samples.py",),
     "reference/verification.py": ("tests/theory/test_verification.py",),
 }

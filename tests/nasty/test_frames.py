@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from decimal import Context, Decimal, localcontext
+
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 from dyn_service.engine.robot import Robot
 from dyn_service.kernels import frames
+from tests.conftest import URDF
 from tests.nasty.reference import ExactRobot, double
 from tests.nasty.robots import nasty_urdf, pair_urdf
 from tests.random_robots import random_urdf
@@ -49,12 +53,65 @@ def test_a_frame_stands_level_where_the_common_normal_is_far() -> None:
     assert chosen.origin[2][2] == pytest.approx(0.0, abs=1e-6)
 
 
+@pytest.mark.parametrize("height", [0.25, -0.25])
+def test_a_frame_on_a_parallel_axis_stands_level_with_its_parent(height: float) -> None:
+    """Parallel axes pass each other everywhere alike: of their offset only what lies across them is left."""
+    raised = pair_urdf(0.0).replace('xyz="0.5 1 0"', f'xyz="0.5 1 {height}"')
+    chosen = frames.simplest(Robot.from_urdf(raised).tree).tree
+    assert chosen.origin[2][2] == 0.0
+    assert np.linalg.norm(chosen.origin[2]) == pytest.approx(np.hypot(0.5, 1.0), rel=1e-15)
+    far = pair_urdf(0.0).replace('xyz="0.5 1 0"', 'xyz="0.5 1 90"')
+    chosen = frames.simplest(Robot.from_urdf(far).tree).tree
+    assert chosen.origin[2][2] == 90.0, "no further than its body reaches"
+
+
+@pytest.mark.parametrize("tilt", [0.0, 3e-9])
+def test_x_points_at_the_child_where_axes_are_parallel_or_nearly(tilt: float) -> None:
+    """To where the child's frame stands after its slide, so that its place has one component across, not two."""
+    raised = pair_urdf(tilt).replace('xyz="0.5 1 0"', 'xyz="0.5 1 0.25"')
+    chosen = frames.simplest(Robot.from_urdf(raised).tree).tree
+    x, y, _ = chosen.origin[2]
+    assert (x, y) == (pytest.approx(np.hypot(0.5, 1.0), rel=1e-8), 0.0)
+
+
+@pytest.mark.parametrize("name", ["ur5e", "panda", "scara", "upper_body", "ten_body_tree"])
+def test_zeros_are_zeros(name: str) -> None:
+    """What the choice of frames cancels is nothing, and not the decimals' rounding: it folds away in the kernels."""
+    chosen = frames.simplest(Robot.from_urdf(URDF / f"{name}.urdf").tree).tree
+    arrays = [*chosen.rotation, *chosen.origin]
+    arrays += [array for body in chosen.inertia for array in (body.moment, body.about_origin)]
+    entries = np.abs(np.concatenate([array.ravel() for array in arrays]))
+    # Doubles of files cancel to 1e-16 of themselves, or to the rounding of fifty digits.
+    assert (entries[entries > 0.0] > 1e-22).all()
+    assert (entries == 0.0).sum() > 5 * len(chosen)
+
+
 def test_a_small_tilt_keeps_its_digits() -> None:
     """In doubles sin(t) of a product of rotations is good to 1e-16; here to 1e-16 of itself."""
     for tilt in (1e-12, 3e-9, 2e-7):
         chosen = frames.simplest(Robot.from_urdf(pair_urdf(tilt)).tree).tree
         found = np.hypot(*chosen.rotation[2][:2, 2])
         assert found == pytest.approx(np.sin(tilt), rel=1e-15)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("rounding", [0.0, 1e-7])
+def test_the_nearest_rotation_is_one_to_all_digits(seed: int, rounding: float) -> None:
+    """Of a rotation in doubles, or one printed with seven digits: orthonormal, and what is left of it is symmetric, as
+    of the nearest one (its polar form). A tilt far below the rounding of its neighbours keeps its digits.
+    """
+    given = Rotation.random(random_state=seed).as_matrix()
+    given += rounding * np.random.default_rng(seed).uniform(-1.0, 1.0, (3, 3))
+    with localcontext(Context(50)):
+        exact = frames._decimal(given)
+        found = frames._orthonormal(exact)
+        left = found.T @ exact
+        # Fifty digits, less what some products of three lose; the iteration ends at 1e-30.
+        assert max(map(abs, (found.T @ found - np.eye(3, dtype=object)).flat)) < Decimal("1e-30")
+        assert max(map(abs, (left - left.T).flat)) < Decimal("1e-30")
+        tilted = frames._orthonormal(frames._decimal(np.array([[1, 0, 0], [0, 1, -3e-40], [0, 3e-40, 1]])))
+    assert np.abs(found.astype(float) - given).max() < 1e-15 + 3.0 * rounding
+    assert float(tilted[2, 1]) == -float(tilted[1, 2]) == 3e-40
 
 
 def test_small_angles_keep_their_digits() -> None:

@@ -5,6 +5,8 @@ import pytest
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.sim import INTEGRATORS, advance, integrator
+from dyn_service.sim.integrators import held
+from tests.trees import configuration
 
 
 def pendulum(q: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -48,3 +50,39 @@ def test_unknown_integrator() -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         integrator("euler")
     assert str(caught.value) == "unknown integrator 'euler': expected one of explicit_euler, rk4, semi_implicit_euler"
+
+
+def test_a_misspelt_integrator_is_told_the_nearest() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"explicit_euler, rk4, semi_implicit_euler; did you mean 'rk4'\?$"):
+        integrator("rk45")
+
+
+def test_the_whole_time_is_one_step_where_nothing_is_said() -> None:
+    q, v = np.array([1.0]), np.array([-0.1])
+    for name, step in INTEGRATORS.items():
+        assert advance(integrator(name), pendulum, q, v, 0.5) == step(pendulum, q, v, 0.5)
+
+
+def test_efforts_are_held_and_the_state_is_not() -> None:
+    """What is integrated depends on all three: each of them goes where it belongs."""
+    asked: list[tuple[float, float, float]] = []
+
+    def forward_dynamics(q: np.ndarray, v: np.ndarray, tau: np.ndarray) -> np.ndarray:
+        asked.append((float(q[0]), float(v[0]), float(tau[0])))
+        return tau - q - 0.1 * v
+
+    acceleration = held(forward_dynamics, np.array([5.0]))
+    assert acceleration(np.array([1.0]), np.array([2.0])) == pytest.approx([3.8], abs=1e-15)
+    assert acceleration(np.array([-1.0]), np.array([0.0])) == pytest.approx([6.0], abs=1e-15)
+    assert asked == [(1.0, 2.0, 5.0), (-1.0, 0.0, 5.0)]
+
+
+@pytest.mark.parametrize("method", sorted(INTEGRATORS))
+def test_quaternions_move_as_quaternions(method: str) -> None:
+    """A quarter turn at constant speed: Euler's steps go along it exactly, RK4 to its fourth order."""
+    ball = configuration(["ball"], ["spherical"])
+    rate = np.array([0.0, 0.0, np.pi / 2])
+    q, v = advance(integrator(method), lambda q, v: 0.0 * v, ball.neutral, rate, 1.0, 20, on=ball)
+    # (h w / 2)^5 / 120 a step for RK4, twenty of them: 2e-8.
+    np.testing.assert_allclose(q, [0.0, 0.0, np.sqrt(0.5), np.sqrt(0.5)], rtol=0, atol=2e-8)
+    np.testing.assert_array_equal(v, rate)

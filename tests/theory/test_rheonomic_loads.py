@@ -11,8 +11,8 @@ from scipy.integrate import solve_ivp
 
 from dyn_service.api.queries import Wrench
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import InvalidArgumentError
-from dyn_service.sim.rheonomic import RheonomicRobot
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.sim.rheonomic import RheonomicRobot, forward_dynamics
 from tests.conftest import URDF
 
 
@@ -99,3 +99,85 @@ def test_one_step_is_enough_and_an_endless_one_too_much(cart: Robot) -> None:
     for dt in (np.inf, np.nan, 0.0):
         with pytest.raises(InvalidArgumentError, match="dt must be a positive time in s"):
             driven.simulate([0.1], [0.0], dt=dt, steps=1)
+
+
+def test_free_joints_with_more_positions_than_velocities() -> None:
+    """An arm on a base that floats: its quaternion stays one, and the motion is the undriven robot's under the efforts
+    that were found.
+    """
+    floating = Robot.from_urdf(URDF / "scara.urdf", root="floating")
+    driven = RheonomicRobot(floating, {floating.joint_names[3]: shaken})
+    names = tuple(name for k, name in enumerate(floating.joint_names) if k != 3)
+    assert driven.free_joints == names
+    q0 = np.concatenate([floating.neutral()[:7], [0.4, -0.3, 0.2]])
+    v0 = np.array([0.1, 0.2, 0.3, 0.5, -0.6, 0.7, -1.0, 0.5, 0.3])
+    ends = []
+    for steps in (10, 20, 80):
+        motion = driven.simulate(q0, v0, 0.5, dt=0.1 / steps, steps=steps)
+        ends.append(motion.q[-1])
+        np.testing.assert_allclose(np.linalg.norm(motion.q[:, 3:7], axis=1), 1.0, rtol=0, atol=1e-15)
+        free = [k for k in range(floating.nv) if k != 8]
+        np.testing.assert_array_equal(motion.tau[:, free], 0.5)
+        undriven = floating.forward_dynamics(motion.q, motion.v, motion.tau)
+        # Roundings under the condition of the mass matrix, in which a quill's moment stands beside the whole robot's.
+        np.testing.assert_allclose(undriven, motion.a, rtol=1e-8, atol=1e-8)
+    coarse, fine = (np.abs(end - ends[2]).max() for end in ends[:2])
+    assert coarse > 8 * fine > 0  # order 4 is 16
+    with pytest.raises(InvalidArgumentError) as caught:
+        driven.simulate(q0[1:], v0, dt=0.1, steps=1)
+    expected = f"q has shape (9,), expected (..., 10): those of the free joints ({', '.join(names)})"
+    assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize("spread", [0, 1])
+def test_what_is_spread_over_a_batch(cart: Robot, spread: int) -> None:
+    """States, or efforts alone, with a leading axis: each member as if alone; the driven part is the same in all."""
+    moving = RheonomicRobot(cart, {"cart_slide": shaken})
+    q, v, tau = np.array([[0.4], [1.0], [-0.3]]), np.array([[-1.0], [0.0], [2.0]]), np.array([[0.1], [0.5], [-0.7]])
+    starts = (q, v) if spread else (q[0], v[0])
+    together = moving.simulate(*starts, tau, dt=0.01, steps=7, t0=0.3)
+    assert together.q.shape == together.v.shape == together.a.shape == together.tau.shape == (3, 8, 2)
+    np.testing.assert_allclose(together.t, 0.3 + 0.01 * np.arange(8), rtol=1e-15)
+    for k in range(3):
+        alone = moving.simulate(*((x[k] for x in starts) if spread else starts), tau[k], dt=0.01, steps=7, t0=0.3)
+        for name in ("q", "v", "a", "tau"):
+            np.testing.assert_allclose(getattr(together, name)[k], getattr(alone, name), rtol=0, atol=1e-12)
+
+
+def test_a_motion_that_leaves_the_numbers_is_told_with_step_and_time(cart: Robot) -> None:
+    moving = RheonomicRobot(cart, {"cart_slide": shaken})
+
+    def push(t: float, q: np.ndarray, v: np.ndarray) -> list[float]:
+        return [np.inf if t > 0.34 else 0.0]
+
+    with pytest.raises(FailedPreconditionError) as caught:
+        moving.simulate([0.4], [0.0], push, dt=0.01, steps=10, t0=0.3)
+    # The later stages of the step from 0.34 s are not finite: seen where the next one begins.
+    assert str(caught.value) == (
+        "the simulation diverged before step 5 (t = 0.35 s): the accelerations are no longer finite; try a step "
+        "shorter than dt = 0.01 s"
+    )
+
+
+def test_arguments_of_another_shape_are_refused_by_name(cart: Robot) -> None:
+    given = {"q": np.zeros(2), "v": np.zeros(2), "tau": np.zeros(2)}
+    for name in given:
+        for wrong, shape in ((0.0, "()"), (np.zeros(1), "(1,)"), (np.zeros((2, 3)), "(2, 3)")):
+            with pytest.raises(InvalidArgumentError) as caught:
+                forward_dynamics(cart, **{**given, name: wrong}, prescribed={"cart_slide": 0.0})
+            assert (str(caught.value), caught.value.path) == (f"{name} has shape {shape}, expected (..., 2)", name)
+    with pytest.raises(
+        InvalidArgumentError, match="the leading axes of q, v, tau and the prescribed ones do not broad"
+    ):
+        forward_dynamics(cart, np.zeros((2, 2)), np.zeros(2), np.zeros(2), {"cart_slide": np.zeros(3)})
+    moving = RheonomicRobot(cart, {"cart_slide": shaken})
+    for name, arguments in (
+        ("q", (0.0, [0.0], [0.0])),
+        ("v", ([0.0], 0.0, [0.0])),
+        ("tau", ([0.0], [0.0], [0.0, 0.0])),
+    ):
+        with pytest.raises(InvalidArgumentError) as caught:
+            moving.forward_dynamics(0.1, *arguments)
+        shape = np.shape(dict(zip(given, arguments, strict=True))[name])
+        expected = f"{name} has shape {shape}, expected (..., 1): one entry per free joint (hinge)"
+        assert (str(caught.value), caught.value.path) == (expected, name)

@@ -212,3 +212,32 @@ def test_random_positions_stand_within_limits_that_are_ranges() -> None:
     half = np.array([at.random(rng, np.array([0.5, -np.inf]), np.array([np.inf, 0.1])) for _ in range(50)])
     assert np.isfinite(half).all()
     assert np.abs(half).max(axis=0) == pytest.approx([np.pi, 1.0], rel=0.2)
+
+
+@pytest.mark.parametrize("kind", ["fixed", *TYPES])
+def test_a_joint_is_mapped_with_every_unit_vector_that_it_is_made_of(kind: str) -> None:
+    """Numbers of another arithmetic become doubles so: what is left out would stay behind in that arithmetic."""
+    joint = made(kind)
+    if joint.takes_turns:
+        joint = joint.along_z(np.array([0.6, 0.8]))
+    mapped = joint.mapped(lambda unit: 2.0 * unit)
+    units = [np.array([0.3]) if kind == "screw" and array.size == 1 else 2.0 * array for array in joint.numbers]
+    assert type(mapped) is type(joint)
+    assert [array.tolist() for array in mapped.numbers] == [array.tolist() for array in units]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_random_positions_lie_on_all_sides(kind: str) -> None:
+    """Without limits: places within a metre, angles within a turn, quaternions of unit length."""
+    joint = made(kind)
+    rng = np.random.default_rng(0)
+    places = np.array([joint.random(rng, -UNLIMITED[: joint.nq], UNLIMITED[: joint.nq]) for _ in range(300)])
+    unit = joint.quaternion
+    np.testing.assert_allclose(np.linalg.norm(places[:, unit], axis=1), 1.0 if unit.stop else 0.0, atol=1e-15)
+    reach = np.array([np.pi if angle else 1.0 for angle in joint.angles])
+    assert (np.abs(places) <= reach).all()
+    # Of 300 draws some come within an eighth of each end, entries of quaternions too.
+    assert (places.max(axis=0) > 0.87 * reach).all()
+    assert (places.min(axis=0) < -0.87 * reach).all()
+    # The mean of 300 is within 0.58 / sqrt(300) = 0.033, three times over.
+    assert np.abs(places.mean(axis=0) / reach).max() < 0.1

@@ -241,6 +241,7 @@ FAULTS: list[tuple[str, dict[str, Any], str, str]] = [
     ("axis of two numbers", {"joint_axis": [1, 0]}, "joint 'j' axis",
      "attribute 'axis': expected an array of 3 numbers, found an array of 2 numbers"),
     ("parent None", {"joint_parent": None}, "joint 'j' parent", "the parent is of type NoneType, expected text"),
+    ("child None", {"joint_child": None}, "joint 'j' child", "the child is of type NoneType, expected text"),
     ("unknown child", {"joint_child": "c"}, "joint 'j'", "the child 'c' is not a link of the robot"),
     ("own parent", {"joint_child": "a"}, "joint 'j'",
      "the parent and the child are the same link 'a', expected two links"),
@@ -251,6 +252,13 @@ FAULTS: list[tuple[str, dict[str, Any], str, str]] = [
      "floating"),
     ("damping as a word", {"joint_dynamics": SimpleNamespace(damping="nan", friction=None)}, "joint 'j' dynamics",
      "attribute 'damping': expected a plain decimal number, found 'nan'"),
+    ("mimic of no name", {"joint_mimic": SimpleNamespace(joint=None, multiplier=None, offset=None)}, "joint 'j' mimic",
+     "the joint is of type NoneType, expected text"),
+    ("mimic without an offset", {"joint_mimic": SimpleNamespace(joint="k", multiplier=None)}, "joint 'j' mimic",
+     "the SimpleNamespace object has no attribute 'offset', expected the path of a URDF file, its XML text, or a URDF "
+     "object of urdfpy, urchin or yourdfpy"),
+    ("limit as a word", {"joint_limit": SimpleNamespace(lower="low", upper=1.0, effort=None, velocity=None)},
+     "joint 'j' limit", "attribute 'lower': expected a plain decimal number, found 'low'"),
     ("mimic of itself", {"joint_mimic": SimpleNamespace(joint="j", multiplier=None, offset=None)}, "joint 'j' mimic",
      "the joint follows itself, expected another joint"),
 ]
@@ -332,3 +340,20 @@ def test_inertial_numbers_without_an_inertia_are_kept() -> None:
     assert (found.mass, found.com.tolist()) == (2.0, [0.1, 0.2, 0.3])
     np.testing.assert_array_equal(found.rotation, np.eye(3))
     np.testing.assert_array_equal(found.inertia, np.zeros((3, 3)))
+
+
+def test_an_axis_that_is_not_given_is_x_and_noted() -> None:
+    robot = read(fake(joint_axis=None))
+    assert robot.joints[0].axis.tolist() == [1, 0, 0]
+    assert Note("defaulted", "joint 'j'", "no <axis>: the x axis (1, 0, 0) is taken") in robot.notes
+    fixed = read(fake(joint_axis=None, joint_joint_type="fixed"))
+    assert not any("axis" in note.text for note in fixed.notes)
+
+
+@pytest.mark.parametrize("shapes", [("visuals",), ("collisions",), ("visuals", "collisions")])
+def test_geometry_of_either_kind_is_noted_once_a_link(shapes: tuple[str, ...]) -> None:
+    robot = fake()
+    vars(robot.links[0]).update({shape: [object(), object()] for shape in shapes})
+    vars(robot.links[1]).update({"visuals": [], "collisions": []})
+    dropped = [note for note in read(robot).notes if note.kind == "dropped"]
+    assert dropped == [Note("dropped", "robot 'r'", "geometry of 1 link is not used in dynamics")]

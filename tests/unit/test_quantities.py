@@ -158,3 +158,11 @@ def test_lengths_of_names_and_numbers() -> None:
     assert quantities.decimals(text, 3, "xyz", HERE).tolist() == [1.0, 2.0, 3.0]
     with pytest.raises(UrdfError, match="found 1001 characters"):
         quantities.decimals(text + " ", 3, "xyz", HERE)
+
+
+def test_a_quarter_turn_by_a_quaternion_is_exact() -> None:
+    """Its rounded sine and cosine stand for a zero and a one, which make kernels shorter."""
+    root = np.sqrt(0.5)
+    for scale in (1.0, -1.0, 3.0):
+        R = quantities.rotation_of_quaternion(scale * np.array([0.0, 0.0, root, root]), HERE, [])
+        np.testing.assert_array_equal(R, [[0, -1, 0], [1, 0, 0], [0, 0, 1]])

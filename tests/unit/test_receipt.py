@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from dyn_service.model.description import Description, Note
+from dyn_service.model.description import Description, Note, RootType
 from dyn_service.urdf.reader import read_text
 from dyn_service.urdf.receipt import KINDS, MassSummary, Receipt, build_receipt
 
@@ -201,3 +201,44 @@ def test_control_characters_are_shown_as_they_are_written_in_python() -> None:
 def test_a_note_of_what_the_source_does_not_have_has_no_line() -> None:
     made = receipt(merged=(Note("merged", "link 'ghost'", "welded"),))
     assert made.of_kind("merged") == (Note("merged", "link 'ghost'", "welded", 0),)
+    assert [note["line"] for note in made.to_dict()["notes"] if note["kind"] == "merged"] == [None]
+
+
+def test_a_note_with_a_line_keeps_it() -> None:
+    made = receipt(merged=(Note("merged", "link 'pad'", "welded", 11),))
+    assert made.of_kind("merged") == (Note("merged", "link 'pad'", "welded", 11),)
+
+
+def test_names_that_can_be_printed_are_shown_as_they_are() -> None:
+    """A backslash and a quote too: only what commands a terminal is written another way."""
+    text = receipt(read_text('<robot name="a\\b\'c"><link name="d"/></robot>'), merged=()).render()
+    assert text.splitlines()[0] == "a\\b'c: 1 link, 0 joints"
+
+
+@pytest.mark.parametrize("root", ["planar", "floating"])
+def test_a_root_that_moves_is_said(root: RootType) -> None:
+    fixed = read_text(GRIPPER)
+    assert not any(row.startswith("  root") for row in receipt(fixed).render().splitlines())
+    assert receipt(fixed).to_dict()["root"] == "fixed"
+    made = receipt(dataclasses.replace(fixed, root=root))
+    assert f"  root           {root}, by joint 'root_joint'" in made.render().splitlines()
+    assert made.to_dict()["root"] == root
+
+
+def certificate(error: float, refused: str | None = None) -> dict[str, object]:
+    return {"error": error, "refused": refused}
+
+
+def test_kernels_are_told_with_the_worst_of_their_errors() -> None:
+    note = Note("reported", "kernel 'f'", "made from the tree as given")
+    bare = receipt()
+    assert not any(row.startswith("  kernels") for row in bare.render().splitlines())
+    found = {"f": certificate(0.125), "g": certificate(0.5), "h": certificate(0.25)}
+    made = bare.with_certificates(found, [note])
+    assert "  kernels        3 certified, at most 0.5 of what rounding explains" in made.render().splitlines()
+    assert made.to_dict()["certificates"] == found
+    assert made.notes == (*bare.notes, note)
+    assert (made.robot, made.bodies, made.before) == (bare.robot, bare.bodies, bare.before)
+    some = bare.with_certificates(found | {"g": certificate(0.5, "lost digits")}, []).render().splitlines()
+    told = "  kernels        3 certified, at most 0.5 of what rounding explains; 1 made from the tree as given"
+    assert told in some

@@ -167,3 +167,18 @@ def test_doubts_begin_where_they_say(mass: float, com: float, moment: float, dou
     text = f'<inertial><origin xyz="0 {com} 0"/><mass value="{mass}"/>{inertia}</inertial>'
     found = read_text(f'<robot name="r"><link name="a">{text}</link></robot>').notes
     assert [note.text for note in found if note.kind == "doubted"] == ([] if doubt is None else [doubt])
+
+
+def test_what_is_just_at_a_bound_is_not_beyond_it() -> None:
+    for mass, com, moment in ((1e5, 0.0, 1e6), (1e-6, 0.0, 1e-12), (1.0, 10.0, 0.1), (1.0, 0.0, 100.0)):
+        inertia = f'<inertia ixx="{moment}" ixy="0" ixz="0" iyy="{moment}" iyz="0" izz="{moment}"/>'
+        text = f'<inertial><origin xyz="0 {com} 0"/><mass value="{mass}"/>{inertia}</inertial>'
+        found = read_text(f'<robot name="r"><link name="a">{text}</link></robot>').notes
+        assert [note.text for note in found if note.kind == "doubted"] == []
+
+
+@pytest.mark.parametrize(("kind", "doubted"), [("revolute", True), ("prismatic", True), ("continuous", False)])
+@pytest.mark.parametrize("limit", ['lower="1" upper="-1"', 'lower="0" upper="0"'])
+def test_a_range_of_a_joint_that_turns_on_says_nothing(kind: str, doubted: bool, limit: str) -> None:
+    robot = two_links(f'<origin/><axis xyz="1 0 0"/><limit {limit}/>', kind)
+    assert any("limit" in note.text for note in robot.notes if note.kind == "doubted") == doubted

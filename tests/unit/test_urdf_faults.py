@@ -5,8 +5,10 @@ Every message is written out in full, so that a message which gets vaguer or poi
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     UrdfError,
 )
+from dyn_service.urdf import markup
 from dyn_service.urdf.reader import ReadLimits, read, read_file, read_text
 
 LINKS = '<link name="base"/>\n<link name="arm"/>'
@@ -95,6 +98,10 @@ FAULTS: list[tuple[str, str | bytes, int | None, str | None, str]] = [
      2, None, "found a document type declaration (<!DOCTYPE>), expected a URDF without one"),
     ("declaration after a blank line counts lines", '\n\n<?xml version="1.0"?>\n<robot>\n<link name="base"/></robot>',
      4, "robot", "the attribute 'name' is missing"),
+    ("comment alone", "<!-- a robot -->\n",
+     2, None, "malformed XML: no element found, column 1"),
+    ("not UTF-8 after a blank line", b'\n<robot name="\xe9"/>',
+     2, None, "expected UTF-8 text, found the byte 0xe9"),
     ("not UTF-8", b'<robot name="r">\n<link name="\xe9"/>\n</robot>',
      2, None, "expected UTF-8 text, found the byte 0xe9"),
     ("UTF-16", robot('<link name="base"/>').encode("utf-16"),
@@ -309,6 +316,13 @@ FAULTS: list[tuple[str, str | bytes, int | None, str | None, str]] = [
      7, "joint 'j' axis", "attribute 'xyz': expected 3 plain decimal numbers, found 'z'"),
     ("axis of a fixed joint malformed", joint('<axis xyz="0 0"/>', "fixed"),
      7, "joint 'j' axis", "attribute 'xyz': expected 3 numbers, found 2 in '0 0'"),
+    ("screw without a pitch", joint("", "screw"),
+     4, "joint 'j'", "there is no <drake:screw_thread_pitch> element, expected one: the thread's pitch in m per turn"),
+    ("screw with a pitch of no value", joint('<drake:screw_thread_pitch/>', "screw"),
+     7, "joint 'j' drake:screw_thread_pitch", "the attribute 'value' is missing"),
+    ("screw with a pitch as a word", joint('<drake:screw_thread_pitch value="fine"/>', "screw"),
+     7, "joint 'j' drake:screw_thread_pitch",
+     "attribute 'value': expected a plain decimal number, found 'fine'"),
     ("two limits", joint('<limit lower="0"/>\n<limit upper="1"/>'),
      8, "joint 'j'", "there are 2 <limit> elements, the first on line 7, expected one"),
     ("limit infinite", joint('<limit lower="-inf" upper="1"/>'),
@@ -536,3 +550,34 @@ def test_a_file_of_exactly_the_largest_size_is_read_whole(tmp_path: Path) -> Non
 def test_blank_lines_before_the_xml_count() -> None:
     with pytest.raises(UrdfError, match=r"^<text>:4: malformed XML"):
         read_text('\n\n<robot name="r">\n<link name="a"></robot>')
+
+
+def test_a_path_that_cannot_be_opened_is_told_in_the_words_of_the_system_alone() -> None:
+    path = "x" * 5000
+    with pytest.raises(InvalidArgumentError) as caught:
+        read(path)
+    assert str(caught.value) == f"the URDF file '{path[:200]}' cannot be opened: {os.strerror(errno.ENAMETOOLONG)}"
+
+
+def test_a_file_that_grows_while_it_is_looked_at_is_not_read_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut where the limit is, it would be another robot: this one without its comment."""
+    path, text, limits = tmp_path / "robot.urdf", '<robot name="r"><link name="a"/></robot>', ReadLimits(size=40)
+    assert len(text) == limits.size
+    path.write_text(text)
+    look = os.stat
+
+    def grown(*arguments: Any, **options: Any) -> os.stat_result:
+        status = look(*arguments, **options)
+        path.write_text(text + "<!-- 2 -->")
+        return status
+
+    monkeypatch.setattr(markup.os, "stat", grown)
+    with pytest.raises(ResourceExhaustedError, match="more than 40 bytes of text"):
+        read_file(path, limits=limits)
+
+
+def test_bytes_beyond_the_limit_are_not_decoded() -> None:
+    with pytest.raises(ResourceExhaustedError, match=r"^<text>: the robot description has more than 7 bytes of text"):
+        read_text(b"<robot \xff", limits=ReadLimits(size=7))
