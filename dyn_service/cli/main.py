@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S, DEFAULT_ENDPOINT
@@ -22,10 +22,6 @@ except ModuleNotFoundError:
     sys.exit(
         "error: the command line needs 'typer', which the base install leaves out: pip install 'dyn_service[server]'"
     )
-
-if TYPE_CHECKING:
-    from dyn_service.engine.robot import Robot
-    from dyn_service.server.settings import ServerSettings
 
 app = typer.Typer(
     help="Robot dynamics as a service: torques, motions and joint loads of any URDF robot.",
@@ -104,27 +100,17 @@ def serve(
     """Answer questions about robots over ZeroMQ, until SIGINT or SIGTERM."""
     import msgspec
 
-    from dyn_service import Robot
-    from dyn_service.server.app import Server
-    from dyn_service.server.settings import ServerSettings
+    from dyn_service.server.opening import open_server
+    from dyn_service.server.settings import ServerSettings, read_settings
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
-    settings = _read_settings(config) if config is not None else ServerSettings()
+    settings = read_settings(config) if config is not None else ServerSettings()
     if prepare is not None and prepare_for:
         raise InvalidArgumentError("give --prepare, --no-prepare or --prepare-for, not two of them", path="prepare")
     given = {"root": root, "allow_load": allow_load, "prepare": prepare_for or prepare, "endpoints": bind or None}
     given["robots"] = [*settings.robots, *map(str, robots or [])]
     settings = msgspec.structs.replace(settings, **{name: value for name, value in given.items() if value is not None})
-    loaded = [Robot.from_urdf(Path(path), root=settings.root) for path in settings.robots]
-    for path, robot in zip(settings.robots, loaded, strict=True):
-        doubted = len(robot.receipt.of_kind("doubted"))
-        if doubted:
-            print(f"{robot.name}: {doubted} doubted in its file, see dyn check {path}", file=sys.stderr)
-    server = Server(loaded, endpoints=settings.endpoints, limits=settings.limits, allow_load=settings.allow_load)
-    if not loaded and not server.service.allow_load:
-        raise InvalidArgumentError("there is nothing to serve: name a URDF file")
-    for robot in loaded if settings.purposes else ():
-        _prepare(robot, settings.purposes)
+    server = open_server(settings, _tell, _bar)
 
     def announce() -> None:
         for endpoint in server.endpoints:
@@ -189,7 +175,9 @@ def check(
     robot = Robot.from_urdf(file, root=root)  # type: ignore[arg-type]  # what it may be is said there
     if not dynamics:
         if kernels:
-            _prepare(robot, ["control"])
+            from dyn_service.server.opening import prepare
+
+            _tell(prepare(robot, ["control"], _bar))
         receipt = robot.receipt
         typer.echo(json.dumps(receipt.to_dict(), indent=2, ensure_ascii=False) if json_output else receipt.render())
         return 0
@@ -240,33 +228,20 @@ def bench(
     return run(robots, batch=batch, json_output=json_output)
 
 
-def _read_settings(path: Path) -> ServerSettings:
-    """The settings in a parameter file, with robots taken from its folder."""
-    from dyn_service.config.documents import read_document
-    from dyn_service.config.parameters import Parameters
-    from dyn_service.server.settings import NODE, ServerSettings
-
-    parameters = Parameters()
-    parameters.merge_file(read_document(path), NODE)
-    return parameters.to(ServerSettings).below(path.parent)
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
-def _prepare(robot: Robot, purposes: list[str]) -> None:
-    """Makes the robot's kernels, with a progress bar where someone watches."""
+@contextmanager
+def _bar(name: str, kernels: int) -> Iterator[Callable[[], None]]:
+    """A progress bar where someone watches."""
     from rich.console import Console
     from rich.progress import Progress
 
-    from dyn_service.api.preparation import chosen
-
-    begun = time.monotonic()
-    kernels = len(chosen(purposes))
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(f"{robot.name}: kernels", total=kernels)
-        advance: Callable[[str, float], None] = lambda name, seconds: progress.advance(task)
-        robot.prepare(purposes, progress=advance)
-    took = time.monotonic() - begun
-    print(f"{robot.name}: {kernels} kernels for {', '.join(purposes)} in {took:.1f} s", file=sys.stderr)
+        task = progress.add_task(f"{name}: kernels", total=kernels)
+        yield lambda: progress.advance(task)
 
 
 def _fail(message: str) -> NoReturn:

@@ -5,14 +5,17 @@
         rate_hz: 1000.0
         gains: {kp: 900.0}    # the same parameter as gains.kp
 
-In the name of a node `*` stands for one part and `**` for any number of them.
+In the name of a node `*` stands for one part and `**` for any number of them. A parameter whose type is `FilePath`, or
+a list of them, names files: in a parameter file they are taken from that file's own folder, elsewhere from the working
+directory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -25,6 +28,10 @@ from dyn_service.config.documents import (
 
 T = TypeVar("T", bound=msgspec.Struct)
 _MARK = "ros__parameters"
+_NAMES_A_FILE = msgspec.Meta(extra={"names_a_file": True})
+
+FilePath = Annotated[str, _NAMES_A_FILE]
+"""The type of a parameter that names a file."""
 
 
 @dataclass
@@ -33,20 +40,34 @@ class Parameters:
 
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[Place, tuple[Document, Place]] = field(default_factory=dict)
+    files: list[Document] = field(default_factory=list)
 
     def set(self, name: str, value: Any, document: Document, place: Place) -> None:
         """Sets one parameter; a map sets those below it, dots in names divide levels."""
         self._merge((), {name: value}, document, place, bare=False)
 
-    def merge_file(self, document: Document, node: str) -> None:
-        """Takes over what a parameter file says to the node with the full name `node`.
+    def merge_file(self, document: Document, node: str) -> bool:
+        """Takes over what a parameter file says to the node with the full name `node`; whether it says anything.
 
         Raises:
             ConfigurationError: The file is not a parameter file.
         """
+        self.files.append(document)
+        spoken_to = False
         for pattern, place, values in _sections(document, document.value, (), ()):
             if _matches(pattern, tuple(part for part in node.split("/") if part)):
                 self._merge((), values, document, place, bare=True)
+                spoken_to = True
+        return spoken_to
+
+    def below_their_files(self, kind: type) -> dict[str, Any]:
+        """Those parameters of the struct `kind` that name files and come from a parameter file, below its folder."""
+        found = {}
+        for name, hint in get_type_hints(kind, include_extras=True).items():
+            origin = self.origins.get((name,))
+            if origin is not None and _names_files(hint) and any(origin[0] is file for file in self.files):
+                found[name] = _below(Path(origin[0].file).parent, self.values[name])
+        return found
 
     def to(self, kind: type[T]) -> T:
         """The parameters as the struct `kind`.
@@ -55,7 +76,7 @@ class Parameters:
             ConfigurationError: It names the file, the line, the parameter, what was found and what was expected.
         """
         try:
-            return Document("", None, {}).convert(self.values, kind)
+            return Document("", None, {}).convert(self.values | self.below_their_files(kind), kind)
         except ConfigurationError as error:
             steps: Place = tuple((error.path or "").split("."))
             while steps and steps not in self.origins:
@@ -102,6 +123,17 @@ def assignment(text: str, *, origin: str) -> tuple[str, Any, Document]:
         raise ConfigurationError(f"{text!r} is not of the form name:=value", file=origin)
     document = parse_document(value, origin)
     return name, document.value, document
+
+
+def _names_files(hint: Any) -> bool:
+    return _NAMES_A_FILE in getattr(hint, "__metadata__", ()) or any(map(_names_files, get_args(hint)))
+
+
+def _below(folder: Path, value: Any) -> Any:
+    """The path, or the list of them, below the folder; what is neither stays what it is, for its type to refuse."""
+    if isinstance(value, list):
+        return [_below(folder, item) for item in value]
+    return str(folder / value) if isinstance(value, str) else value
 
 
 def _sections(

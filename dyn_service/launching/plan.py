@@ -338,9 +338,14 @@ class _FilePlanner:
             ros += ["-r", f"{source}:={self.text(remap.to, (*place, 'remap', k, 'to'))}"]
         for k, parameter in enumerate(action.param):
             ros += self._parameter(parameter, (*place, "param", k), full_name(namespace, name), parameters)
+        below: dict[str, Any] = {}
         if kind is not None:
             with self._located((*place, "param")):
                 parameters.to(kind.parameters)
+            # said outright: where the file was written anew, with its substitutions, it lies in another folder
+            below = parameters.below_their_files(kind.parameters)
+            for key, value in below.items():
+                ros += ["-p", f"{key}:={json.dumps(value)}"]
         plan = replace(
             self._process(action, place, full_name(namespace, name).lstrip("/")),
             command=(
@@ -352,7 +357,7 @@ class _FilePlanner:
                 *ros,
             ),
             reports=True,
-            parameters=parameters.values,
+            parameters=parameters.values | below,
             kind=kind,
         )
         self.planner.add(plan)

@@ -19,6 +19,7 @@ import numpy as np
 import zmq
 
 from dyn_service.api.queries import Array
+from dyn_service.config.parameters import FilePath
 from dyn_service.control.plant_core import MODES, JointLimits, Plant, PlantSettings
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
@@ -49,7 +50,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     whether the recording goes to the launcher.
     """
 
-    robot: str
+    robot: FilePath
     root: RootType = "fixed"
     rate_hz: float = 1000.0
     integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4"

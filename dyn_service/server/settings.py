@@ -1,11 +1,12 @@
-"""What `dyn serve --config FILE` may say, in the shape of ROS 2's parameter files.
+"""What a server may be told, the same under `dyn serve` and under a launcher, in the shape of ROS 2's parameter files.
 
-    dyn_server:                       # or /** for every node
+    server:                           # or /** for every node
       ros__parameters:
         robots: [../urdf/panda.urdf]  # from the file's own folder
         endpoints: ["tcp://127.0.0.1:5755"]
 
-The file is read by `nodes.parameters`; a name that is not here is a fault.
+`dyn serve --config FILE` and launch files (`param: [{from: FILE}]`) read it; options of `dyn serve` replace its fields.
+A name that is not here is a fault. A launcher reads this module, so it brings no engine.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from pathlib import Path
 import msgspec
 
 from dyn_service.api.preparation import PURPOSES, chosen
+from dyn_service.config.documents import read_document
+from dyn_service.config.parameters import FilePath, Parameters
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.description import RootType
 from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.endpoints import check_endpoint
 
-NODE = "/dyn_server"
-"""The name under which a parameter file speaks to the server."""
+NODE = "server"
+"""The node that a parameter file speaks to when it speaks to `dyn serve`; launch files call it so by default too."""
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,7 +37,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     clients must keep.
     """
 
-    robots: list[str] = []
+    robots: list[FilePath] = []
     root: RootType = "fixed"
     endpoints: list[str] = msgspec.field(default_factory=lambda: [DEFAULT_ENDPOINT])
     allow_load: bool | None = None
@@ -55,6 +58,15 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             return list(PURPOSES) if self.prepare else []
         return self.prepare
 
-    def below(self, folder: Path) -> ServerSettings:
-        """The same with the paths of robots taken from a folder."""
-        return msgspec.structs.replace(self, robots=[str(folder / robot) for robot in self.robots])
+
+def read_settings(path: Path) -> ServerSettings:
+    """The settings in a parameter file.
+
+    Raises:
+        NotFoundError: There is no such file.
+        ConfigurationError: It is no parameter file, says nothing to a server, or says what a server does not know.
+    """
+    parameters, document = Parameters(), read_document(path)
+    if not parameters.merge_file(document, NODE):
+        raise document.fault(f"no section is for the server: name one '{NODE}', or '/**' for every node")
+    return parameters.to(ServerSettings)

@@ -132,7 +132,7 @@ launch:
 """
     )
     assert made.processes[0].name == "plant"
-    assert made.processes[0].parameters == {"robot": "a.urdf", "rate_hz": 200.0, "substeps": 4}
+    assert made.processes[0].parameters == {"robot": f"{tmp_path}/a.urdf", "rate_hz": 200.0, "substeps": 4}
 
 
 EXECUTABLE = "  - executable: {cmd: sleep 1}\n"

@@ -96,7 +96,9 @@ def test_command_line(tmp_path: Path) -> None:
     assert arguments.remaps == {"a": "b"}
     assert arguments.rest == ["rest"]
     parameters = arguments.parameters.to(PlantParameters)
-    assert (parameters.robot, parameters.rate_hz, parameters.joint_states) == ("a.urdf", 20.5, "/js")
+    assert (parameters.robot, parameters.rate_hz, parameters.joint_states) == (
+        f"{tmp_path}/a.urdf", 20.5, "/js",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

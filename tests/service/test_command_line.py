@@ -20,6 +20,7 @@ from dyn_service import QUERIES, Client, Robot, Server, Wrench, __version__
 from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.cli import main as cli
 from dyn_service.protocol.administration import ADMINISTRATION
+from dyn_service.server.settings import ServerSettings, read_settings
 from tests.conftest import ROOT, URDF
 from tests.service.conftest import assert_same, sample
 
@@ -95,7 +96,7 @@ def test_serve_several_robots_from_a_file(serve: Any, tmp_path: Path) -> None:
     config = tmp_path / "server.yaml"
     config.write_text(
         f"""
-dyn_server:
+server:
   ros__parameters:
     robots: [{os.path.relpath(URDF / "pendulum.urdf", tmp_path)}]
     endpoints: ["tcp://127.0.0.1:0"]
@@ -131,26 +132,33 @@ def test_serve_says_what_it_prepared(serve: Any, words: list[str], said: str) ->
 
 
 def test_the_example_file_is_valid() -> None:
-    from dyn_service.cli.main import _read_settings
-    from dyn_service.server.settings import ServerSettings
-
-    settings = _read_settings(ROOT / "config" / "server.yaml")
+    settings = read_settings(ROOT / "config" / "server.yaml")
     assert [Path(path).resolve() for path in settings.robots] == [URDF / "panda.urdf", URDF / "ur5e.urdf"]
     assert settings.endpoints == ServerSettings().endpoints
     assert settings.limits == ServerSettings().limits
 
 
+def test_help_states_the_defaults_of_the_settings() -> None:
+    default = ServerSettings()
+    words = " ".join(dyn("serve", "--help").stdout.replace("│", " ").split())
+    for text in (*default.endpoints, default.root, "prepare", ", ".join(default.purposes).replace(", sim", " and sim")):
+        assert f"(default: {text})" in words
+    assert default.allow_load is None
+    assert "(default: only if no other machine can reach the server)" in words
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("dyn_server: {ros__parameters: {robots: panda.urdf}}", ["server.yaml:1", "robots"]),
-        ("dyn_server:\n  ros__parameters:\n    endpoint: tcp://x", ["server.yaml:3", "endpoint", "endpoints"]),
-        ("dyn_server: {ros__parameters: {limits: {max_reply_bytes: many}}}", ["server.yaml:1", "max_reply_bytes"]),
-        ("dyn_server: {ros__parameters: {limits: {max_waiting: 0}}}", ["max_waiting", "must be positive"]),
-        ("dyn_server: {ros__parameters: {endpoints: []}}", ["endpoints must name at least one endpoint"]),
-        ("dyn_server: {ros__parameters: {endpoints: [nowhere]}}", ["endpoint must look like", "nowhere"]),
-        ("dyn_server: [", ["server.yaml:1", "not YAML"]),
-        ("dyn_server: {ros__parameters: {robots: [gone.urdf]}}", ["gone.urdf"]),
+        ("server: {ros__parameters: {robots: panda.urdf}}", ["server.yaml:1", "robots"]),
+        ("server:\n  ros__parameters:\n    endpoint: tcp://x", ["server.yaml:3", "endpoint", "endpoints"]),
+        ("server: {ros__parameters: {limits: {max_reply_bytes: many}}}", ["server.yaml:1", "max_reply_bytes"]),
+        ("server: {ros__parameters: {limits: {max_waiting: 0}}}", ["max_waiting", "must be positive"]),
+        ("server: {ros__parameters: {endpoints: []}}", ["endpoints must name at least one endpoint"]),
+        ("server: {ros__parameters: {endpoints: [nowhere]}}", ["endpoint must look like", "nowhere"]),
+        ("server: [", ["server.yaml:1", "not YAML"]),
+        ("dyn_server: {ros__parameters: {}}", ["server.yaml:1", "no section is for the server: name one 'server'"]),
+        ("server: {ros__parameters: {robots: [gone.urdf]}}", ["gone.urdf"]),
     ],
 )
 def test_faults_in_the_file_are_named(tmp_path: Path, text: str, words: list[str]) -> None:
