@@ -75,10 +75,9 @@ def test_clients_bring_no_engine_along() -> None:
     modules = {name.partition(".")[0] for name in run(code).split()} & set(ENGINE)
     assert modules == set()
     inner = [name for name in run(code).split() if name.startswith("dyn_service.")]
-    # Of simulations, what a client does itself: it asks functions, and integrates by their answers.
-    allowed = ("client", "protocol", "api", "errors", "suggestions", "connect", "sim")
+    allowed = ("client", "protocol", "api", "errors", "suggestions", "connect")
     # And how positions move; not the trees and the files they come from.
-    joints = {"model", "model.configuration", "model.joints", "model.inertia", "model.description", "model.steps"}
+    joints = {"model", "model.arrays", "model.configuration", "model.joints", "model.inertia", "model.description"}
     others = [name.removeprefix("dyn_service.") for name in inner if name.split(".")[1] not in allowed]
     assert set(others) <= joints
 
