@@ -244,6 +244,8 @@ class Query(Row):
         """
         inputs: dict[str, Any] = dict(zip(self.required, given, strict=True))
         options: dict[str, Any] = {}
+        if not self.options and all(value is None for value in others):  # the common call: nothing else was given
+            return inputs, options
         for name, value in zip(self._others, others, strict=True):
             (options if name in self.options else inputs)[name] = value
         return inputs, options

@@ -282,7 +282,8 @@ class AsyncRemoteRobot(Described, AsyncRobotQueries):
         return AsyncRemoteRobot(self._client, self._description, timeout_s=timeout_s)
 
     async def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
-        return await self._client.run(self.question(QUERIES[row], given, others), self._timeout_s)
+        entry = QUERIES[row]
+        return core.read_answer(await self._client.ask(self.asking(entry, given, others), self._timeout_s), entry)
 
     async def _compute(self, row: str, **arguments: Any) -> Any:
         return await self._client.run(self.computation(COMPUTATIONS[row], arguments), self._timeout_s)

@@ -210,6 +210,16 @@ def read_outputs(head: ReplyHead, row: Query) -> dict[str, Any]:
         raise InternalError(f"the server's answer cannot be read: it has no {fault}") from None
 
 
+def read_answer(head: ReplyHead, row: Query) -> Any:
+    """The answer to a query on a robot, as its method returns it.
+
+    Raises:
+        DynError: The error that the reply carries.
+        InternalError: The outputs are none.
+    """
+    return row.result(read_outputs(head, row))
+
+
 def read_arrays(head: ReplyHead) -> dict[str, Any]:
     """The outputs of a reply whose outputs are arrays, or lists of names.
 
@@ -354,11 +364,10 @@ class Described:
             effort=_filled(given.effort, np.inf),
         )
 
-    def question(self, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Flow[Any]:
-        """A row of `QUERIES`; the arguments are those of `RobotQueries._ask`."""
+    def asking(self, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Ask:
+        """The request for a row of `QUERIES`; the arguments are those of `RobotQueries._ask`."""
         inputs, options = row.arguments(given, others)
-        head = yield Ask(row.name, self.name, pack_inputs(inputs, row), pack_options(row, options), self.fingerprint)
-        return row.result(read_outputs(head, row))
+        return Ask(row.name, self.name, pack_inputs(inputs, row), pack_options(row, options), self.fingerprint)
 
     def computation(self, row: Computation, arguments: dict[str, Any]) -> Flow[Any]:
         """A row of `COMPUTATIONS`, part by part where it has parts."""
