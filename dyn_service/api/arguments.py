@@ -178,7 +178,7 @@ FirstStep = Annotated[
 ]
 FirstTime = Annotated[float, Means("s, the time of step 0")]
 Progress = Annotated[Callable[[float], None] | None, Local()]
-"""Called now and then with the share that is done."""
+"""Called now and then with the share that is done; what it raises ends the computation, here and remote."""
 
 
 SegmentMass = Annotated[ArrayLike, Spec(("n",), "kg", "of each segment, from the ground up")]
