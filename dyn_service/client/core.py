@@ -7,7 +7,7 @@ only carries requests and replies, waiting or awaiting.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from math import isfinite
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -27,7 +27,7 @@ from dyn_service.errors import (
 )
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
-from dyn_service.protocol.arrays import WireArray, pack_array
+from dyn_service.protocol.arrays import WireArray
 from dyn_service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.protocol.messages import (
     VERSION,
@@ -38,16 +38,13 @@ from dyn_service.protocol.messages import (
     decode_reply_head,
     encode,
 )
-from dyn_service.protocol.payloads import pack_payload
-from dyn_service.protocol.wrenches import pack_wrenches
+from dyn_service.protocol.values import pack
 
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S = 1.0
 
 _F8 = np.dtype("<f8")
-_PACKED: Mapping[str, Callable[[Any, str], Any]] = {"wrenches": pack_wrenches, "payload": pack_payload}
-"""How inputs are written that are no arrays, by their kind."""
 
 
 class _ArrayReply(msgspec.Struct, gc=False):
@@ -119,7 +116,7 @@ def pack_inputs(inputs: Mapping[str, Any], row: Row) -> dict[str, Any]:
         if value.__class__ is np.ndarray and value.dtype is _F8:
             packed[name] = WireArray("<f8", value.shape, value.tobytes())
         elif value is not None:
-            packed[name] = _PACKED.get(row.inputs[name].kind, pack_array)(value, f"inputs.{name}")
+            packed[name] = pack(row.inputs[name].kind, value, f"inputs.{name}")
     return packed
 
 
@@ -205,7 +202,7 @@ def read_outputs(head: ReplyHead, row: Query) -> dict[str, Any]:
     """
     given = read_arrays(head)
     try:
-        return {name: given[name] for name in (*row.labels, *row.outputs)}
+        return {name: given[name] for name in row.answers}
     except KeyError as fault:
         raise InternalError(f"the server's answer cannot be read: it has no {fault}") from None
 

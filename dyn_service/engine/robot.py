@@ -14,7 +14,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 
 from dyn_service.api import preparation
 from dyn_service.api.description import JointDescription, LimitsDescription, RobotDescription, Sizes
-from dyn_service.api.inputs import broadcast, checked_options, found, numbers, row_of
+from dyn_service.api.inputs import broadcast, check_names, checked_options, found, needed, numbers, row_of
 from dyn_service.api.queries import COMPUTATIONS, DEFAULT_GRAVITY, QUERIES, Array, Payload, Query, RobotQueries
 from dyn_service.engine.payload import carrying, inertial_of
 from dyn_service.engine.rows import Rows
@@ -148,7 +148,7 @@ class Robot(RobotQueries):
 
     @property
     def limits(self) -> Limits:
-        """Limits of the movable joints, each (nv,); infinite where the URDF gives none."""
+        """Limits of the movable joints: lower, upper (nq,), velocity, effort (nv,); infinite where there is none."""
         return self._tree.limits
 
     @property
@@ -278,14 +278,7 @@ class Robot(RobotQueries):
             FailedPreconditionError: Forward dynamics has no answer: a massless branch moves.
         """
         row = row_of(query)
-        for name in inputs:
-            if name not in row.inputs:
-                known = f"its inputs are {', '.join(row.inputs)}" if row.inputs else "it has none"
-                known += did_you_mean(name, row.inputs)
-                raise InvalidArgumentError(f"{query} has no input '{name}'; {known}", path=f"inputs.{name}")
-        for name in row.inputs:
-            if inputs.get(name) is None and name not in row.optional:
-                raise InvalidArgumentError(f"{query} needs the input '{name}'", path=f"inputs.{name}")
+        check_names(row, inputs)
         return self._evaluate(row, inputs, options or {})
 
     def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
@@ -353,21 +346,19 @@ class Robot(RobotQueries):
             arguments[pushed] = on_links(acting, self._tree) if row.links else on_bodies(acting, self._weld)
         arrays = self._run(signature, arguments)
         outputs: dict[str, Any] = dict(zip(row.outputs, arrays, strict=True))
-        if chosen.get("frame") == "world":
+        if row.axes is not None and chosen[row.axes] == "world":
             self._rows.turn_to_world(outputs, row, self._rotations(pose))
         outputs.update(self._rows.labels(row))
-        if chosen.get("joints") is not None:
-            self._select_joints(outputs, row, chosen["joints"])
+        self._select_rows(outputs, row, chosen)
         return outputs
 
     def _constant(self, row: Query, chosen: Mapping[str, Any]) -> dict[str, Any]:
         """What does not depend on a state is asked of the tree itself, once per call."""
         module, _, name = row.kernels[""].partition(".")
         function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
-        options = {name: value for name, value in chosen.items() if name != "joints"}
+        options = {name: value for name, value in chosen.items() if name != row.rows}
         outputs: dict[str, Any] = {**self._rows.labels(row), **function(self._tree, **options)}
-        if chosen.get("joints") is not None:
-            self._select_joints(outputs, row, chosen["joints"])
+        self._select_rows(outputs, row, chosen)
         return outputs
 
     def _run(self, signature: Signature, arguments: Mapping[str, Array]) -> tuple[Array, ...]:
@@ -408,8 +399,8 @@ class Robot(RobotQueries):
         """An input as an array of doubles, its core shape checked."""
         if value is None:
             if name not in row.optional:
-                raise InvalidArgumentError(f"{row.name} needs the input '{name}'", path=f"inputs.{name}")
-            return self._gravity
+                raise needed(row, name)
+            return self._gravity  # wrenches aside, nothing else may be left out
         spec = row.inputs[name]
         core = spec.dims(self._sizes(links=row.links))
         path = f"inputs.{name}"
@@ -465,19 +456,25 @@ class Robot(RobotQueries):
         rotations: Array = self._evaluate(QUERIES["link_poses"], {"q": q}, {})["rotation"]
         return rotations
 
-    def _select_joints(self, outputs: dict[str, Any], row: Query, joints: Sequence[str]) -> None:
+    def _select_rows(self, outputs: dict[str, Any], row: Query, chosen: Mapping[str, Any]) -> None:
+        """Those of the named joints, in that order, where some are named."""
+        joints = None if row.rows is None else chosen[row.rows]
+        if joints is None:
+            return
         rows = []
         for k, name in enumerate(joints):
             if name not in self.all_joint_names:
                 raise NotFoundError(
                     f"robot '{self.name}' has no joint '{name}'; its joints are {', '.join(self.all_joint_names)}"
                     f"{did_you_mean(name, self.all_joint_names)}",
-                    path=f"options.joints[{k}]",
+                    path=f"options.{row.rows}[{k}]",
                 )
             rows.append(self.all_joint_names.index(name))
         for name, spec in row.outputs.items():
             outputs[name] = np.take(outputs[name], rows, axis=-len(spec.shape))
-        outputs["joints"] = tuple(joints)
+        for label, names in row.labels.items():
+            if (names.dimension, names.of) == ("nj", "row"):
+                outputs[label] = tuple(joints)
 
     def _link(self, name: str, path: str) -> int:
         index = self._link_index.get(name) if isinstance(name, str) else None

@@ -374,7 +374,7 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot) -> None:
         (["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1"], "simulate needs the option 'steps': how many"),
         (
             ["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1", "steps=[2]"],
-            "steps must be a whole number, at least 0, found [2]",
+            "steps must be a whole number, at least 0, found list [2]",
         ),
         (["simulate", "--robot", "pendulum", "q=x", "v=[0]", "dt=1", "steps=2"], "q must be real numbers"),
         (

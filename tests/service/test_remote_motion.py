@@ -221,8 +221,8 @@ BARE: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({}, {"integrator": 3}, "options.integrator", "integrator must be 'rk4'"),
     ({}, {"speed": 3}, "options.speed", "simulate has no option 'speed'"),
     ({"wrench": []}, {}, "inputs.wrench", "simulate has no input 'wrench'"),
-    ({}, {"first_step": -1}, "options.first_step", "first_step must be a whole number, at least 0, found -1"),
-    ({}, {"steps": -1}, "options.steps", "steps must be a whole number, at least 0, found -1"),
+    ({}, {"first_step": -1}, "options.first_step", "first_step must be a whole number, at least 0, found int -1"),
+    ({}, {"steps": -1}, "options.steps", "steps must be a whole number, at least 0, found int -1"),
     ({"payload": 3.0}, {}, "inputs.payload", "payload must be a map with link and mass, found a float"),
     (
         {"payload": {"link": "quill", "mass": 1.0, "cog": [0, 0, 0]}},
