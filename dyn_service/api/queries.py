@@ -565,6 +565,21 @@ class RobotQueries(ABC):
     @computation(
         equation="fourteen formulations of the documents, see `dyn_service.reference.verification`",
         run="reference.verification.residuals",
+        asks=(
+            "inverse_dynamics",
+            "forward_dynamics",
+            "mass_matrix",
+            "bias_forces",
+            "gravity_forces",
+            "constraint_forces",
+            "momentum",
+            "velocity_from_momentum",
+            "momentum_rate",
+            "energy",
+            "equation_terms",
+            "body_recursion",
+            "momentum_derivative",
+        ),
     )
     def verify(self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None) -> ResidualsResult:
         """How far the formulations are apart at a state: relative residuals by name, (...,) each.
@@ -578,6 +593,13 @@ class RobotQueries(ABC):
         run="sim.simulate.simulate",
         parts="sim.parts.simulate",
         part="sim.parts.simulated",
+        asks=(
+            "forward_dynamics",
+            "momentum",
+            "velocity_from_momentum",
+            "hamiltonian_flow",
+            "step",
+        ),
         between={
             "a": Spec(
                 ("nv",), "rad/s^2 | m/s^2", "accelerations at `q`, `v`; where `steps` is 0 this and `finite` are all"
@@ -658,6 +680,7 @@ class RobotQueries(ABC):
         run="sim.sampled.simulate_rheonomic",
         parts="sim.rheonomic_parts.simulate",
         part="sim.rheonomic_parts.simulated",
+        asks=("inverse_dynamics", "mass_matrix"),
         on_wire=(Option("joints", None, "names", text="the prescribed joints, np names", required=True),),
     )
     def simulate_rheonomic(

@@ -152,7 +152,7 @@ class Option:
             return value in self.choices
         if self.type in ("whole", "number"):
             number = isinstance(value, Real) and not isinstance(value, bool)
-            return number and (self.type == "number" or (isinstance(value, Integral) and value >= 0))
+            return number and (self.type == "number" or (isinstance(value, Integral) and int(value) >= 0))
         listed = not isinstance(value, str) and isinstance(value, Sequence)
         return (value is None and not self.required) or (listed and all(isinstance(n, str) for n in value))
 
@@ -296,7 +296,8 @@ class Computation(Row):
     parts: makes of one call the requests of its parts (a generator: what to ask next, from the outputs of the one
     before, and the whole in the end; nothing of it stays on the server in between, so a caller who stops has cancelled
     the rest); None: one request is all. part: answers one such request, of robot, inputs and
-    options, with outputs by name; None: `run` does. between: outputs that only the parts have.
+    options, with outputs by name; None: `run` does. between: outputs that only
+    the parts have. asks: the rows of `QUERIES` that it asks, whose kernels `prepare` makes for it.
     """
 
     robot: bool
@@ -304,6 +305,7 @@ class Computation(Row):
     parts: str | None
     part: str | None
     between: Mapping[str, Spec]
+    asks: tuple[str, ...]
 
     def function(self, which: Literal["run", "parts", "part"]) -> Callable[..., Any]:
         """The function that a field names; imported when it is first asked for."""
@@ -404,6 +406,7 @@ def computation(
     parts: str | None = None,
     part: str | None = None,
     robot: bool = True,
+    asks: tuple[str, ...] = (),
     on_wire: tuple[Option, ...] = (),
     between: Mapping[str, Spec] | None = None,
 ) -> Callable[[_F], _F]:
@@ -415,6 +418,7 @@ def computation(
         parts: Makes the requests of the parts.
         part: Answers one of them.
         robot: Whether it is asked of a robot.
+        asks: The rows of `QUERIES` that it asks.
         on_wire: Options that only its requests have: `parts` writes them, `part` reads them.
         between: Outputs that only its parts have.
     """
@@ -429,6 +433,7 @@ def computation(
             parts=parts,
             part=part,
             between=MappingProxyType(dict(between or {})),
+            asks=asks,
         )
         return method
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from dyn_service.api.description import RobotDescription
-from dyn_service.api.queries import COMPUTATIONS, QUERIES
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array
 from dyn_service.client import core
 from dyn_service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries
 from dyn_service.client.channels import AsyncChannel, Context, check_endpoint, open_async_channel
@@ -280,6 +280,10 @@ class AsyncRemoteRobot(Described, AsyncRobotQueries):
     def with_timeout(self, timeout_s: float) -> AsyncRemoteRobot:
         """The same robot over the same connection, with its own time limit for each call."""
         return AsyncRemoteRobot(self._client, self._description, timeout_s=timeout_s)
+
+    async def constraint_basis(self, joint: str) -> Array:
+        """Directions in which a joint carries load: see `RobotQueries.constraint_basis`."""
+        return (await self.constraint_bases(joints=[joint])).of(joint)
 
     async def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
         entry = QUERIES[row]

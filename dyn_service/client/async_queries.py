@@ -1,9 +1,12 @@
-"""The questions of `api/queries.py`, each to be awaited: written from there by `dyn_service.api.awaited`."""
+"""The questions of `api/queries.py`, each to be awaited: written from there by `python -m tools.awaited`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from typing import (
+    Any,
+    Literal,
+)
 
 from dyn_service.api.arguments import (
     Acceleration,
@@ -63,7 +66,6 @@ from dyn_service.api.arguments import (
     Wrenches,
 )
 from dyn_service.api.results import (
-    Array,
     BiasAccelerations,
     BodyRecursion,
     BranchInertias,
@@ -92,16 +94,6 @@ from dyn_service.api.results import (
 
 class AsyncRobotQueries(ABC):
     """As `RobotQueries`, each method to be awaited."""
-
-    async def constraint_basis(self, joint: str) -> Array:
-        """Directions in which a joint carries load, Newton-Euler (20): (6, 5) in joint axes, (6, 6) for a fixed joint.
-
-        `basis.T @ wrench` are the components of a joint's wrench along them.
-
-        Raises:
-            NotFoundError: There is no joint of that name.
-        """
-        return (await self.constraint_bases(joints=[joint])).of(joint)
 
     @abstractmethod
     async def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dyn_service.api import awaited
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, GaitQueries, Query, RobotQueries
 from dyn_service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries
+from tools import awaited
 
 
 class Recorded:
@@ -66,7 +66,7 @@ def test_each_method_asks_its_own_row(row: Query | Computation, is_async: bool) 
 
 def test_awaited_methods_are_written_from_the_table() -> None:
     written = ast.dump(ast.parse(awaited.PATH.read_text(encoding="utf-8")))
-    assert ast.dump(ast.parse(awaited.render())) == written, "python -m dyn_service.api.awaited brings it up to date"
+    assert ast.dump(ast.parse(awaited.render())) == written, "python -m tools.awaited brings it up to date"
 
 
 @pytest.mark.parametrize("row", COMPUTATIONS.values(), ids=lambda row: row.name)
