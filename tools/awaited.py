@@ -37,7 +37,8 @@ def render() -> str:
 
 def _class(source: str, found: ast.ClassDef) -> str:
     """Those methods that ask, and what they ask by."""
-    text = f'\n\nclass Async{found.name}(ABC):\n    """As `{found.name}`, each method to be awaited."""\n'
+    bases = ", ".join(base.id for base in found.bases if isinstance(base, ast.Name))
+    text = f'\n\nclass Async{found.name}({bases}):\n    """As `{found.name}`, each method to be awaited."""\n'
     for method in (node for node in found.body if isinstance(node, ast.FunctionDef)):
         lines = source.splitlines(keepends=True)[method.lineno - 1 : method.end_lineno]
         own = "".join(lines).replace("    def ", "    async def ", 1)

@@ -15,7 +15,7 @@ Gravity is an acceleration in world axes, m/s^2. The world frame is the frame of
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from dyn_service.api.arguments import (
     DEFAULT_GRAVITY,
@@ -80,6 +80,7 @@ from dyn_service.api.arguments import (
     Wrenches,
     WrenchFunction,
 )
+from dyn_service.api.described import Described
 from dyn_service.api.results import (
     Array,
     BiasAccelerations,
@@ -108,10 +109,6 @@ from dyn_service.api.results import (
 )
 from dyn_service.api.spec import COMPUTATIONS, QUERIES, Computation, Option, Query, Row, Spec, computation, query
 
-if TYPE_CHECKING:
-    from dyn_service.api.description import RobotDescription
-    from dyn_service.model.configuration import Configuration, Limits
-
 __all__ = [
     "DEFAULT_GRAVITY",
     "COMPUTATIONS",
@@ -136,62 +133,8 @@ __all__ = [
 ]
 
 
-class RobotQueries(ABC):
+class RobotQueries(Described, ABC):
     """The questions a robot answers, in this process (`Robot`) or over a socket (`RemoteRobot`): the same methods."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The robot's name."""
-
-    @property
-    @abstractmethod
-    def joint_names(self) -> tuple[str, ...]:
-        """The movable joints, in the order of `q`, `v`, `tau`."""
-
-    @property
-    @abstractmethod
-    def configuration(self) -> Configuration:
-        """Where the joints' entries stand in q and v, and how positions move: `integrate`, `difference`, `neutral`."""
-
-    @property
-    @abstractmethod
-    def all_joint_names(self) -> tuple[str, ...]:
-        """Every URDF joint, fixed ones too: the rows of `constraint_forces`."""
-
-    @property
-    @abstractmethod
-    def limits(self) -> Limits:
-        """Limits of the movable joints, in the order of `q` and `v`; infinite where the URDF gives none."""
-
-    @property
-    @abstractmethod
-    def description(self) -> RobotDescription:
-        """All that is known of the robot beside its dynamics: sizes, joints, topology, limits, conventions."""
-
-    def describe(self) -> dict[str, Any]:
-        """The same as plain values, ready for MessagePack or JSON; None is an absent limit."""
-        return self.description.to_dict()
-
-    @property
-    @abstractmethod
-    def link_names(self) -> tuple[str, ...]:
-        """Every link, parent before child."""
-
-    @property
-    @abstractmethod
-    def nq(self) -> int:
-        """Length of `q`."""
-
-    @property
-    @abstractmethod
-    def nv(self) -> int:
-        """Length of `v`, `a`, `tau`."""
-
-    @property
-    @abstractmethod
-    def fingerprint(self) -> str:
-        """Changes whenever anything that an answer depends on changes."""
 
     @abstractmethod
     def close(self) -> None:

@@ -65,6 +65,9 @@ from dyn_service.api.arguments import (
     VelocityResult,
     Wrenches,
 )
+from dyn_service.api.described import (
+    Described,
+)
 from dyn_service.api.results import (
     BiasAccelerations,
     BodyRecursion,
@@ -92,7 +95,7 @@ from dyn_service.api.results import (
 )
 
 
-class AsyncRobotQueries(ABC):
+class AsyncRobotQueries(Described, ABC):
     """As `RobotQueries`, each method to be awaited."""
 
     @abstractmethod

@@ -23,7 +23,7 @@ from dyn_service.api.description import RobotDescription
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, GaitQueries, RobotQueries
 from dyn_service.client import core
 from dyn_service.client.channels import Channel, Context, check_endpoint, forks, open_channel
-from dyn_service.client.core import Ask, Described, Flow, T, check_compile_wait, check_timeout, pack_request
+from dyn_service.client.core import Ask, Flow, RemoteDescribed, T, check_compile_wait, check_timeout, pack_request
 from dyn_service.client.decoding import array_of, array_reader
 from dyn_service.client.patience import OnWait, Patience
 from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
@@ -240,7 +240,7 @@ class Client(GaitQueries):
         self._channel: Channel = open_channel(self._endpoint, self._given_context)
 
 
-class RemoteRobot(Described, RobotQueries):
+class RemoteRobot(RemoteDescribed, RobotQueries):
     """A robot on a server. Its answers are those of the `Robot` there, to the last bit.
 
     Get one from `Client.robot`. With each request goes the fingerprint of the robot it was made for: should the server
@@ -255,7 +255,7 @@ class RemoteRobot(Described, RobotQueries):
         timeout_s: float | None = None,
         owns_client: bool = False,
     ) -> None:
-        Described.__init__(self, description)
+        super().__init__(description)
         self._client = client
         self._timeout_s = None if timeout_s is None else check_timeout(timeout_s)
         self._owns_client = owns_client
@@ -276,7 +276,7 @@ class RemoteRobot(Described, RobotQueries):
 
     def with_timeout(self, timeout_s: float) -> RemoteRobot:
         """The same robot over the same connection, with its own time limit for each call."""
-        return RemoteRobot(self._client, self._description, timeout_s=timeout_s)
+        return RemoteRobot(self._client, self.description, timeout_s=timeout_s)
 
     def close(self) -> None:
         """Closes the connection if this robot brought its own, as one from `connect` does."""
@@ -285,10 +285,10 @@ class RemoteRobot(Described, RobotQueries):
 
     def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
         entry = QUERIES[row]
-        request = self.asking(entry, given, others)
+        request = core.question(self, entry, given, others)
         reader = self._readers.get(row)
         reply = self._client.ask(request, self._timeout_s, reader or core.read_head)
         return core.read_answer(reply, entry) if type(reply) is ReplyHead else array_of(reply)
 
     def _compute(self, row: str, **arguments: Any) -> Any:
-        return self._client.run(self.computation(COMPUTATIONS[row], arguments), self._timeout_s)
+        return self._client.run(core.computation(COMPUTATIONS[row], arguments, self), self._timeout_s)

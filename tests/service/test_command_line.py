@@ -338,7 +338,7 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot) -> None:
 
     assert ask("list_robots") == {"robots": ["panda", "pendulum"]}
     assert ask("health")["status"] == "ok"
-    assert ask("describe_robot", "--robot", "panda") == panda.describe()
+    assert ask("describe_robot", "--robot", "panda") == panda.description.to_dict()
     q = [0.1 * k for k in range(9)]
     words = ["q=" + ",".join(map(str, q)), f"v={q}", f"tau={q}"]
     expected = panda.forward_dynamics(q, q, q, method="mass_matrix").tolist()

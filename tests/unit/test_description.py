@@ -11,7 +11,7 @@ import pytest
 
 from dyn_service import QUERIES, Robot, conventions
 from dyn_service.api.description import RobotDescription
-from dyn_service.client.core import Described
+from dyn_service.client.core import RemoteDescribed
 from tests.conftest import URDF
 from tests.random_robots import MANY_TYPES, random_urdf
 
@@ -25,14 +25,15 @@ ROBOTS = {
 
 
 @pytest.fixture(params=ROBOTS, scope="module")
-def pair(request: pytest.FixtureRequest) -> tuple[Robot, Described]:
+def pair(request: pytest.FixtureRequest) -> tuple[Robot, RemoteDescribed]:
     """A robot, and what a client makes of its description as JSON has it."""
     source, root = ROBOTS[request.param]
     robot = Robot.from_urdf(source, root=root)  # type: ignore[arg-type]
-    return robot, Described(msgspec.convert(json.loads(json.dumps(robot.describe())), RobotDescription))
+    told = json.loads(json.dumps(robot.description.to_dict()))
+    return robot, RemoteDescribed(msgspec.convert(told, RobotDescription))
 
 
-def test_joints_are_the_same(pair: tuple[Robot, Described]) -> None:
+def test_joints_are_the_same(pair: tuple[Robot, RemoteDescribed]) -> None:
     """Planes, axes and pitches too: positions convert and move alike, to the last bit."""
     here, there = (each.configuration for each in pair)
     assert here.names == there.names
@@ -44,7 +45,7 @@ def test_joints_are_the_same(pair: tuple[Robot, Described]) -> None:
     assert conventions.to_ros(here, q, v) == conventions.to_ros(there, q, v)
 
 
-def test_limits_and_names_are_the_same(pair: tuple[Robot, Described]) -> None:
+def test_limits_and_names_are_the_same(pair: tuple[Robot, RemoteDescribed]) -> None:
     here, there = pair
     for name in ("lower", "upper", "velocity", "effort"):
         assert (getattr(here.limits, name) == getattr(there.limits, name)).all()
@@ -52,7 +53,7 @@ def test_limits_and_names_are_the_same(pair: tuple[Robot, Described]) -> None:
         assert getattr(here, name) == getattr(there, name)
 
 
-def test_joints_are_the_topology(pair: tuple[Robot, Described]) -> None:
+def test_joints_are_the_topology(pair: tuple[Robot, RemoteDescribed]) -> None:
     robot, described = pair
     tree, joints = robot.tree, {joint.child: joint for joint in described.description.joints}
     for k, link in enumerate(tree.links):
@@ -65,7 +66,7 @@ def test_joints_are_the_topology(pair: tuple[Robot, Described]) -> None:
     assert tuple(joint.name for joint in described.description.joints) == robot.all_joint_names
 
 
-def test_sizes_are_those_of_the_answers(pair: tuple[Robot, Described]) -> None:
+def test_sizes_are_those_of_the_answers(pair: tuple[Robot, RemoteDescribed]) -> None:
     """Every symbol of the table is a size."""
     robot, described = pair
     sizes = described.description.sizes
