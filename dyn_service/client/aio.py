@@ -18,25 +18,16 @@ from dyn_service.api.description import RobotDescription
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array
 from dyn_service.client import core
 from dyn_service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries
-from dyn_service.client.channels import AsyncChannel, Context, check_endpoint, open_async_channel
-from dyn_service.client.core import (
-    Ask,
-    Flow,
-    RemoteDescribed,
-    T,
-    check_compile_wait,
-    check_timeout,
-    pack_request,
-    read_head,
-)
+from dyn_service.client.channels import AsyncChannel, Context, open_async_channel
+from dyn_service.client.core import Ask, Connection, Flow, RemoteDescribed, T, check_timeout, pack_request, read_head
 from dyn_service.client.patience import OnWait, Patience
-from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
+from dyn_service.errors import FailedPreconditionError, UnavailableError
 from dyn_service.model.description import RootType
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S
 from dyn_service.protocol.messages import Notice, ReplyHead
 
 
-class AsyncClient(AsyncGaitQueries):
+class AsyncClient(Connection, AsyncGaitQueries):
     """A connection to one server. It belongs to the event loop in which it is first used.
 
     Args:
@@ -56,19 +47,11 @@ class AsyncClient(AsyncGaitQueries):
         on_wait: OnWait | None = None,
         context: Context | None = None,
     ) -> None:
-        self._endpoint = check_endpoint(endpoint)
-        self._timeout_s = check_timeout(timeout_s)
-        self._compile_wait_s = check_compile_wait(compile_wait_s)
-        self._on_wait = on_wait
+        super().__init__(endpoint, timeout_s, compile_wait_s, on_wait)
         self._given_context = context
-        self._last_id = 0
         self._channel: AsyncChannel | None = None
         self._reader: asyncio.Task[None] | None = None
         self._pending: dict[int, _Call] = {}
-        self._closed = False
-
-    def __repr__(self) -> str:
-        return f"<AsyncClient '{self._endpoint}'{', closed' if self._closed else ''}>"
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -77,29 +60,6 @@ class AsyncClient(AsyncGaitQueries):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    @property
-    def endpoint(self) -> str:
-        """Where the server listens."""
-        return self._endpoint
-
-    @property
-    def timeout_s(self) -> float:
-        """The time limit of each call, in seconds. May be set."""
-        return self._timeout_s
-
-    @timeout_s.setter
-    def timeout_s(self, value: float) -> None:
-        self._timeout_s = check_timeout(value)
-
-    @property
-    def compile_wait_s(self) -> float:
-        """How much longer a call waits while the server says that it compiles, in seconds. May be set."""
-        return self._compile_wait_s
-
-    @compile_wait_s.setter
-    def compile_wait_s(self, value: float) -> None:
-        self._compile_wait_s = check_compile_wait(value)
 
     async def close(self) -> None:
         """Closes the connection; calls in flight and later ones fail. May be called twice."""
@@ -199,11 +159,16 @@ class AsyncClient(AsyncGaitQueries):
             async with asyncio.timeout(timeout_s) as limit:
                 channel = await self._reaching()
                 if not await channel.send(payload, timeout_s):
-                    raise UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s")
+                    raise self._unreached(timeout_s)
                 call = self._pending[request_id] = _Call(loop.create_future(), limit, patience)
                 return await call.reply
         except TimeoutError:
-            raise await self._no_answer(query, timeout_s, patience if call and call.told else None) from None
+            if call is None:
+                raise self._unreached(timeout_s) from None
+            reaches = await channel.reaches()
+            if channel.remembers and not self._pending.keys() - {request_id}:
+                await self._disconnect()  # what waits for a server yet to come must not reach it
+            raise self._unanswered(query, timeout_s, patience if call.told else None, reaches=reaches) from None
         finally:
             self._pending.pop(request_id, None)
 
@@ -212,22 +177,10 @@ class AsyncClient(AsyncGaitQueries):
 
     async def _reaching(self) -> AsyncChannel:
         """The channel; opened anew where it would not find a new server by itself and nobody waits for the old one."""
-        channel, inproc = self._channel, self._endpoint.startswith("inproc://")
-        if channel is not None and inproc and not self._pending and not await channel.reaches():
+        channel = self._channel
+        if channel is not None and channel.remembers and not self._pending and not await channel.reaches():
             await self._disconnect()
         return self._channel or self._connect()
-
-    async def _no_answer(
-        self, query: str, timeout_s: float, patience: Patience | None
-    ) -> DeadlineExceededError | UnavailableError:
-        connected = self._channel is not None and await self._channel.reaches()
-        if self._endpoint.startswith("inproc://") and not self._pending:
-            await self._disconnect()  # what waits for a server yet to come must not reach it
-        if connected and patience is not None:
-            return patience.exceeded(self._endpoint)
-        if connected:
-            return DeadlineExceededError(f"{query}: no answer from {self._endpoint} within {timeout_s:g} s")
-        return UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s")
 
     def _connect(self) -> AsyncChannel:
         self._channel = open_async_channel(self._endpoint, self._given_context)

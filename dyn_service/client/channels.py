@@ -71,6 +71,9 @@ class Channel(Protocol):
 class AsyncChannel(Protocol):
     """The same for asyncio; it belongs to the event loop in which it was opened."""
 
+    remembers: bool
+    """Whether what was sent to a server that is gone reaches the next one there, unless the channel is opened anew."""
+
     async def send(self, payload: bytes, timeout_s: float) -> bool:
         """As `Channel.send`."""
 
@@ -167,6 +170,7 @@ class AsyncZmqChannel:
     def __init__(self, endpoint: str, context: Context | None) -> None:
         from zmq.asyncio import Context as Shadow  # it brings asyncio, which calls that wait do without
 
+        self.remembers = endpoint.startswith("inproc://")
         self._socket = _connected(Shadow(shadow=context or zmq.Context.instance()).socket(zmq.DEALER), endpoint)
 
     async def send(self, payload: bytes, timeout_s: float) -> bool:

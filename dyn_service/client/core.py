@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Mapping
 from math import isfinite
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,17 +18,21 @@ from msgspec import UNSET
 from dyn_service.api.described import Described
 from dyn_service.api.description import RobotDescription
 from dyn_service.api.queries import Computation, Query, Row
+from dyn_service.client.channels import check_endpoint
+from dyn_service.client.patience import OnWait, Patience
 from dyn_service.errors import (
+    DeadlineExceededError,
     DynError,
     InternalError,
     InvalidArgumentError,
     NotFoundError,
     ResourceExhaustedError,
+    UnavailableError,
     from_wire,
 )
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
-from dyn_service.protocol.arrays import WireArray
+from dyn_service.protocol.arrays import ReplyArray, WireArray
 from dyn_service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.protocol.messages import (
     VERSION,
@@ -48,16 +52,67 @@ DEFAULT_TIMEOUT_S = 1.0
 _F8 = np.dtype("<f8")
 
 
-class _ArrayReply(msgspec.Struct, gc=False):
-    """An array in a reply. The bytes stay writable, so that the caller may write to the array made of them."""
-
-    dtype: Literal["<f8"]
-    shape: tuple[int, ...]
-    data: bytearray
-
-
-_decode_outputs = msgspec.msgpack.Decoder(dict[str, _ArrayReply | tuple[str, ...]]).decode
+_decode_outputs = msgspec.msgpack.Decoder(dict[str, ReplyArray | tuple[str, ...]]).decode
 _decode_plain = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+
+class Connection:
+    """What clients of either kind are told when they are made.
+
+    Args:
+        endpoint: Where the server listens: `tcp://host:port`, `ipc:///path`, `inproc://name`.
+        timeout_s: The time limit of each call, unless the robot has its own.
+        compile_wait_s: How much longer a call waits while the server says that it compiles; 0: not at all.
+        on_wait: Told what the server compiles, about once a second; None: a call that waits logs one warning.
+    """
+
+    def __init__(self, endpoint: str, timeout_s: float, compile_wait_s: float, on_wait: OnWait | None) -> None:
+        self._endpoint = check_endpoint(endpoint)
+        self._timeout_s = check_timeout(timeout_s)
+        self._compile_wait_s = check_compile_wait(compile_wait_s)
+        self._on_wait = on_wait
+        self._last_id = 0
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} '{self._endpoint}'{', closed' if self._closed else ''}>"
+
+    @property
+    def endpoint(self) -> str:
+        """Where the server listens."""
+        return self._endpoint
+
+    @property
+    def timeout_s(self) -> float:
+        """The time limit of each call, in seconds. May be set."""
+        return self._timeout_s
+
+    @timeout_s.setter
+    def timeout_s(self, value: float) -> None:
+        self._timeout_s = check_timeout(value)
+
+    @property
+    def compile_wait_s(self) -> float:
+        """How much longer a call waits while the server says that it compiles, in seconds. May be set."""
+        return self._compile_wait_s
+
+    @compile_wait_s.setter
+    def compile_wait_s(self, value: float) -> None:
+        self._compile_wait_s = check_compile_wait(value)
+
+    def _unreached(self, timeout_s: float) -> UnavailableError:
+        """The error of a call that found no server."""
+        return UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s")
+
+    def _unanswered(
+        self, query: str, timeout_s: float, patience: Patience | None, *, reaches: bool
+    ) -> DeadlineExceededError | UnavailableError:
+        """The error of a call that was sent and not answered; reaches: whether the server is there."""
+        if not reaches:
+            return UnavailableError(f"{query}: the server at {self._endpoint} went away before it answered")
+        if patience is not None:
+            return patience.exceeded(self._endpoint)
+        return DeadlineExceededError(f"{query}: no answer from {self._endpoint} within {timeout_s:g} s")
 
 
 def check_timeout(timeout_s: float) -> float:
@@ -230,9 +285,8 @@ def read_arrays(head: ReplyHead) -> dict[str, Any]:
     try:
         outputs: dict[str, Any] = _decode_outputs(head.outputs)
         for name, value in outputs.items():
-            if type(value) is _ArrayReply:
-                array = np.frombuffer(value.data)
-                outputs[name] = array if array.shape == value.shape else array.reshape(value.shape)[()]
+            if type(value) is ReplyArray:
+                outputs[name] = value.value()
         return outputs
     except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
         raise InternalError(f"the server's answer cannot be read: {fault}") from None

@@ -11,18 +11,12 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
 
 from dyn_service.api.queries import Array, Query
 from dyn_service.client.core import read_head
 from dyn_service.errors import InternalError
+from dyn_service.protocol.arrays import ReplyArray
 from dyn_service.protocol.messages import VERSION
-
-
-class _Array(msgspec.Struct, gc=False):
-    dtype: Literal["<f8"]
-    shape: tuple[int, ...]
-    data: bytearray
 
 
 def array_reader(row: Query) -> Callable[[bytes], Any]:
@@ -33,7 +27,7 @@ def array_reader(row: Query) -> Callable[[bytes], Any]:
         `core.read_head` makes of it.
     """
     (output,) = row.outputs
-    outputs = msgspec.defstruct("Outputs", [("array", _Array)], rename={"array": output}, gc=False)
+    outputs = msgspec.defstruct("Outputs", [("array", ReplyArray)], rename={"array": output}, gc=False)
     fields = [("v", Literal[VERSION]), ("id", int), ("ok", Literal[True]), ("outputs", outputs)]
     decode = msgspec.msgpack.Decoder(msgspec.defstruct("ArrayReply", fields, gc=False)).decode
 
@@ -52,9 +46,8 @@ def array_of(reply: Any) -> Array:
     Raises:
         InternalError: Its bytes are not those of its shape.
     """
-    found: _Array = reply.outputs.array
     try:
-        array = np.frombuffer(found.data)
-        return array if array.shape == found.shape else array.reshape(found.shape)
+        array: Array = reply.outputs.array.value()
     except ValueError as fault:
         raise InternalError(f"the server's answer cannot be read: {fault}") from None
+    return array

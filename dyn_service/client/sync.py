@@ -22,17 +22,17 @@ from typing import Any
 from dyn_service.api.description import RobotDescription
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, GaitQueries, RobotQueries
 from dyn_service.client import core
-from dyn_service.client.channels import Channel, Context, check_endpoint, forks, open_channel
-from dyn_service.client.core import Ask, Flow, RemoteDescribed, T, check_compile_wait, check_timeout, pack_request
+from dyn_service.client.channels import Channel, Context, forks, open_channel
+from dyn_service.client.core import Ask, Connection, Flow, RemoteDescribed, T, check_timeout, pack_request
 from dyn_service.client.decoding import array_of, array_reader
 from dyn_service.client.patience import OnWait, Patience
-from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
+from dyn_service.errors import DeadlineExceededError, FailedPreconditionError
 from dyn_service.model.description import RootType
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S
 from dyn_service.protocol.messages import Notice, ReplyHead
 
 
-class Client(GaitQueries):
+class Client(Connection, GaitQueries):
     """A connection to one server. Threads that share a client take turns; one client per thread is faster.
 
     After a fork the child's copy opens a connection of its own.
@@ -54,18 +54,10 @@ class Client(GaitQueries):
         on_wait: OnWait | None = None,
         context: Context | None = None,
     ) -> None:
-        self._endpoint = check_endpoint(endpoint)
-        self._timeout_s = check_timeout(timeout_s)
-        self._compile_wait_s = check_compile_wait(compile_wait_s)
-        self._on_wait = on_wait
+        super().__init__(endpoint, timeout_s, compile_wait_s, on_wait)
         self._given_context = context
-        self._last_id = 0
-        self._closed = False
         self._forks = forks()
         self._open()
-
-    def __repr__(self) -> str:
-        return f"<Client '{self._endpoint}'{', closed' if self._closed else ''}>"
 
     def __enter__(self) -> Client:
         return self
@@ -74,29 +66,6 @@ class Client(GaitQueries):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    @property
-    def endpoint(self) -> str:
-        """Where the server listens."""
-        return self._endpoint
-
-    @property
-    def timeout_s(self) -> float:
-        """The time limit of each call, in seconds. May be set."""
-        return self._timeout_s
-
-    @timeout_s.setter
-    def timeout_s(self, value: float) -> None:
-        self._timeout_s = check_timeout(value)
-
-    @property
-    def compile_wait_s(self) -> float:
-        """How much longer a call waits while the server says that it compiles, in seconds. May be set."""
-        return self._compile_wait_s
-
-    @compile_wait_s.setter
-    def compile_wait_s(self, value: float) -> None:
-        self._compile_wait_s = check_compile_wait(value)
 
     def close(self) -> None:
         """Closes the connection; later calls fail. May be called twice."""
@@ -197,13 +166,15 @@ class Client(GaitQueries):
             channel = self._channel
             payload = pack_request(request_id, *request, timeout_s * 1e3, self._compile_wait_s * 1e3)
             if not channel.send(payload, timeout_s):
-                raise UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s")
+                raise self._unreached(timeout_s)
             patience = None
             until = begun + timeout_s
             while True:
                 message = channel.receive(until - perf_counter())
                 if message is None:
-                    raise self._no_answer(request.query, timeout_s, patience)
+                    reaches = channel.reaches()
+                    channel.forget()
+                    raise self._unanswered(request.query, timeout_s, patience, reaches=reaches)
                 reply = read(message)
                 if reply is None or reply.id != request_id:
                     continue  # the late reply to an earlier request, or nothing of ours
@@ -216,17 +187,6 @@ class Client(GaitQueries):
 
     def _compute(self, row: str, **arguments: Any) -> Any:
         return self.run(core.computation(COMPUTATIONS[row], arguments))
-
-    def _no_answer(
-        self, query: str, timeout_s: float, patience: Patience | None
-    ) -> DeadlineExceededError | UnavailableError:
-        connected = self._channel.reaches()
-        self._channel.forget()
-        if connected and patience is not None:
-            return patience.exceeded(self._endpoint)
-        if connected:
-            return DeadlineExceededError(f"{query}: no answer from {self._endpoint} within {timeout_s:g} s")
-        return UnavailableError(f"{query}: the server at {self._endpoint} went away before it answered")
 
     def _revive(self) -> None:
         """After a fork, or a close: both are told apart here, off the path of every call."""

@@ -7,7 +7,7 @@ NaN and infinity are refused here, once, so that no kernel and no robot ever act
 from __future__ import annotations
 
 from math import isfinite, prod
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -35,6 +35,23 @@ class WireArray(msgspec.Struct, frozen=True, gc=False):
     dtype: str
     shape: tuple[int, ...]
     data: bytes | bytearray | memoryview
+
+
+class ReplyArray(msgspec.Struct, gc=False):
+    """An array in a reply as a client reads it: its bytes stay writable, and so does the array that is made of them."""
+
+    dtype: Literal["<f8"]
+    shape: tuple[int, ...]
+    data: bytearray
+
+    def value(self) -> Any:
+        """The array, or the number where it has no axes.
+
+        Raises:
+            ValueError: The bytes are not those of the shape.
+        """
+        array = np.frombuffer(self.data)
+        return array if array.shape == self.shape else array.reshape(self.shape)[()]
 
 
 def pack_array(value: ArrayLike, path: str) -> WireArray | float:

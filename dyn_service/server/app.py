@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zmq
 
+from dyn_service.api.preparation import load_modules
+from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
 from dyn_service.protocol.limits import RequestLimits
@@ -177,6 +179,7 @@ class Server:
         """
         if self._bound:
             raise FailedPreconditionError("a server starts once")
+        load_modules(COMPUTATIONS)  # no first request waits for an import
         for endpoint in self._asked:
             if not is_local(endpoint):
                 _LOG.warning("%s is open to other machines, and whoever reaches it may ask anything", endpoint)
