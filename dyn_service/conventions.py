@@ -75,7 +75,7 @@ def to_mujoco(
         quaternion = slice(in_q.start + inner.start, in_q.start + inner.stop)
         R = _rotation(joint, qpos[..., in_q])
         qpos[..., quaternion] = np.roll(qpos[..., quaternion], 1, axis=-1)
-        if inner.start:  # it shifts too
+        if joint.mujoco == "free":
             linear, angular = slice(in_v.start, in_v.start + 3), slice(in_v.start + 3, in_v.stop)
             if qacc is not None:
                 if qvel is None:
@@ -117,7 +117,7 @@ def from_mujoco(
             continue
         quaternion = slice(in_q.start + inner.start, in_q.start + inner.stop)
         q[..., quaternion] = np.roll(q[..., quaternion], -1, axis=-1)
-        if inner.start:
+        if joint.mujoco == "free":
             back = _rotation(joint, q[..., in_q]).mT
             linear, angular = slice(in_v.start, in_v.start + 3), slice(in_v.start + 3, in_v.stop)
             for x in (v, tau):
@@ -196,10 +196,8 @@ def from_ros(
 def _joints(at: Configuration) -> list[tuple[Joint, slice, slice]]:
     """The joints with their entries, if MuJoCo has them all."""
     for name, joint in zip(at.names, at.joints, strict=True):
-        if joint.nv > 1 and not joint.quaternion.stop:
-            raise InvalidArgumentError(
-                f"joint '{name}' is {joint.type}, which MuJoCo has not: write it as joints of one way each", path="at"
-            )
+        if joint.mujoco is None:
+            raise InvalidArgumentError(f"joint '{name}' is {joint.type}, which MuJoCo has not", path="at")
     return list(zip(at.joints, at.q_slices, at.v_slices, strict=True))
 
 

@@ -93,7 +93,7 @@ class Configuration:
     @cached_property
     def flat(self) -> bool:
         """Whether q-dot is v and positions add up."""
-        return all(joint.nv <= 1 for joint in self.joints)
+        return all(joint.adds_up for joint in self.joints)
 
     @cached_property
     def neutral(self) -> Array:
@@ -179,7 +179,7 @@ class Configuration:
         at: dict[str, list[int]] = {"q": [], "v": []}
         others: list[tuple[Joint, dict[str, slice]]] = []
         for joint, in_q, in_v in zip(self.joints, self.q_slices, self.v_slices, strict=True):
-            if joint.nv == 1:
+            if joint.adds_up:
                 at["q"].append(in_q.start)
                 at["v"].append(in_v.start)
             else:

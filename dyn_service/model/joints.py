@@ -84,10 +84,13 @@ class Joint:
     """A joint that does not move; the other types override what moves them.
 
     type: its name in URDF. positions, velocities: what the entries of q and v are called. angles: which of the
-    positions are angles, in rad, that may turn on and on.
+    positions are angles, in rad, that may turn on and on. adds_up: whether the rate of its positions is its velocity.
+    mujoco: the type of MuJoCo's that moves the same way; None where there is none.
     """
 
     type: ClassVar[str] = "fixed"
+    adds_up: ClassVar[bool] = True
+    mujoco: ClassVar[str | None] = ""
     positions: ClassVar[tuple[str, ...]] = ()
     velocities: ClassVar[tuple[str, ...]] = ()
     angles: ClassVar[tuple[bool, ...]] = ()
@@ -261,6 +264,7 @@ class Revolute(_Axial):
     turn: Array = field(default_factory=_UNTURNED.copy)
 
     type: ClassVar[str] = "revolute"
+    mujoco: ClassVar[str | None] = "hinge"
     positions: ClassVar[tuple[str, ...]] = ("angle",)
     velocities: ClassVar[tuple[str, ...]] = ("rate",)
     angles: ClassVar[tuple[bool, ...]] = (True,)
@@ -311,6 +315,7 @@ class Prismatic(_Axial):
     """Slides along its axis."""
 
     type: ClassVar[str] = "prismatic"
+    mujoco: ClassVar[str | None] = "slide"
     positions: ClassVar[tuple[str, ...]] = ("distance",)
     velocities: ClassVar[tuple[str, ...]] = ("speed",)
     angles: ClassVar[tuple[bool, ...]] = (False,)
@@ -333,6 +338,7 @@ class Screw(_Axial):
     pitch: float
 
     type: ClassVar[str] = "screw"
+    mujoco: ClassVar[str | None] = None
     positions: ClassVar[tuple[str, ...]] = ("angle",)
     velocities: ClassVar[tuple[str, ...]] = ("rate",)
     angles: ClassVar[tuple[bool, ...]] = (True,)
@@ -380,6 +386,8 @@ class Planar(Joint):
     axis: Array
 
     type: ClassVar[str] = "planar"
+    adds_up: ClassVar[bool] = False
+    mujoco: ClassVar[str | None] = None
     positions: ClassVar[tuple[str, ...]] = ("x", "y", "theta")
     velocities: ClassVar[tuple[str, ...]] = ("vx", "vy", "omega")
     angles: ClassVar[tuple[bool, ...]] = (False, False, True)
@@ -454,6 +462,8 @@ class Spherical(Joint):
     """Turns about its origin."""
 
     type: ClassVar[str] = "spherical"
+    adds_up: ClassVar[bool] = False
+    mujoco: ClassVar[str | None] = "ball"
     positions: ClassVar[tuple[str, ...]] = ("qx", "qy", "qz", "qw")
     velocities: ClassVar[tuple[str, ...]] = ("wx", "wy", "wz")
     angles: ClassVar[tuple[bool, ...]] = (False, False, False, False)
@@ -515,6 +525,8 @@ class Floating(Joint):
     """Moves as it likes."""
 
     type: ClassVar[str] = "floating"
+    adds_up: ClassVar[bool] = False
+    mujoco: ClassVar[str | None] = "free"
     positions: ClassVar[tuple[str, ...]] = ("x", "y", "z", *Spherical.positions)
     velocities: ClassVar[tuple[str, ...]] = ("vx", "vy", "vz", *Spherical.velocities)
     angles: ClassVar[tuple[bool, ...]] = (False,) * 7

@@ -101,6 +101,11 @@ class Asker:
         self._deadline_us = 1e6 * deadline_s
         self._recorder = recorder
 
+    def flush(self) -> None:
+        """Sends what was recorded."""
+        if self._recorder is not None:
+            self._recorder.flush()
+
     def ask(self, stamp: float, kind: int, question: Callable[[], Any]) -> Any:
         """The answer, or None where it is lost."""
         self.sent += 1
@@ -231,9 +236,9 @@ class _Controller:
         if last is not None:
             zero = [0.0] * len(self.names)
             self._send(JointCommand(last.session, last.seq, last.stamp, self.names, zero, release=True))
-        for recorder in (self.asker._recorder, self.loads):
-            if recorder is not None:
-                recorder.flush()
+        self.asker.flush()
+        if self.loads is not None:
+            self.loads.flush()
 
     def _receive(self) -> JointState | None:
         if not self.states.poll(WAIT_MS, zmq.POLLIN):

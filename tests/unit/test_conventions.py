@@ -62,6 +62,12 @@ def test_mujoco_has_no_planar_joint() -> None:
         from_mujoco(AT, q)
 
 
+def test_mujoco_has_no_screw() -> None:
+    at = configuration(["thread"], ["screw"])
+    with pytest.raises(InvalidArgumentError, match="joint 'thread' is screw, which MuJoCo has not"):
+        to_mujoco(at, at.neutral)
+
+
 def test_accelerations_need_velocities() -> None:
     at = configuration(["root_joint"], ["floating"])
     q = at.neutral
