@@ -1,7 +1,6 @@
 """What is sent when: answered at once, handed to the worker, made to wait, refused, told that it waits.
 
-Decisions alone, without a socket, a thread or a clock: `app` calls in with what arrived and when, and sends what comes
-back.
+No socket and no thread of its own: `app` calls in with what arrived and when, and sends what comes back.
 
     answer(envelope, payload, received_ns)    a request came: its reply, or None while the worker has it
     finished()                                the worker rang: the replies that are ready

@@ -31,7 +31,7 @@ Envelope = tuple[bytes, bool]
 class Task:
     """A request that waits.
 
-    envelope: where its reply goes, for the transport alone. work: gives its reply. refuse: gives the reply that refuses
+    envelope: where its reply goes, and whether notices may come before it. work: gives its reply. refuse: gives the reply that refuses
     it. size: its bytes. head: reads who asks. next_notice_ns: no earlier is it told again that it waits.
     """
 
