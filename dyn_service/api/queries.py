@@ -1,14 +1,14 @@
 """The table of queries: what can be asked of a robot, declared once.
 
-Each method of `RobotQueries` is one row: its parameters are the inputs (shape, unit, frame in the annotation) and the
-options (choices), its return annotation names the outputs, its docstring says what comes back, and `@query` adds the
-source equation and the functions under `dynamics/` that carry it. From these rows come the methods of `Robot` and
-`RemoteRobot`, the server's dispatch, `dyn call`, the reference page and the parametrised tests.
+Each method of `RobotQueries` and `GaitQueries` is one row: its parameters are the inputs (shape, unit, frame in the
+annotation) and the options, its return annotation names the outputs, its docstring says what comes back. `@query` adds
+the source equation and the functions under `dynamics/` that carry it, `@computation` what answers a question that takes
+long. A body hands its arguments on: a robot in this process answers, a remote one asks. The server's dispatch, `dyn
+call`, the reference page, the awaited methods and the parametrised tests are read off these rows.
 
 Shapes are core shapes: every input may carry further leading axes, and these broadcast against each other as in NumPy.
-The symbols are `nq` (positions), `nv` (velocities), `nl` (links), `nj` (URDF joints, fixed ones too), `nb` (bodies),
-`na` (pairs of moving bodies of which one is the other or carries it). A query without inputs asks for what is the same
-at every state.
+The symbols are those of `api.description.Sizes`, and n (segments), K (times), nf, np (free and prescribed joints). A
+query without inputs asks for what is the same at every state.
 Gravity is an acceleration in world axes, m/s^2. The world frame is the frame of the URDF's root link.
 """
 
