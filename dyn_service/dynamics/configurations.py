@@ -11,7 +11,7 @@ from dyn_service.model.tree import Tree
 
 def neutral(tree: Tree) -> dict[str, Any]:
     """`q`: every body stands in its joint's frame."""
-    return {"q": tree.configuration.neutral}
+    return {"q": tree.configuration.neutral.copy()}
 
 
 def random_configuration(tree: Tree, seed: int = 0) -> dict[str, Any]:
