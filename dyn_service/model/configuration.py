@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -98,17 +99,17 @@ class Configuration:
     @cached_property
     def neutral(self) -> Array:
         """(nq,): every body coincides with its joint's frame."""
-        return np.concatenate([np.zeros(0), *(joint.neutral for joint in self.joints)])
+        return _kept(np.concatenate([np.zeros(0), *(joint.neutral for joint in self.joints)]))
 
     @cached_property
     def angles(self) -> NDArray[np.bool_]:
         """(nq,): which positions are angles, in rad."""
-        return np.array([angle for joint in self.joints for angle in joint.angles], dtype=bool)
+        return _kept(np.array([angle for joint in self.joints for angle in joint.angles], dtype=bool))
 
     @cached_property
     def shifts(self) -> NDArray[np.bool_]:
         """(nq,): which positions are lengths, in m: neither angles nor parts of quaternions."""
-        return np.array([shift for joint in self.joints for shift in joint.shifts], dtype=bool)
+        return _kept(np.array([shift for joint in self.joints for shift in joint.shifts], dtype=bool))
 
     def integrate(self, q: ArrayLike, v: ArrayLike, dt: ArrayLike = 1.0) -> Array:
         """The position (..., nq) after dt s with constant v (..., nv)."""
@@ -232,6 +233,12 @@ class Configuration:
             joint.random(rng, lower[part], upper[part]) for joint, part in zip(self.joints, self.q_slices, strict=True)
         )
         return np.concatenate([np.zeros(0), *parts])
+
+
+def _kept(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, read-only: all who ask share it."""
+    array.flags.writeable = False
+    return array
 
 
 def _slices(sizes: Iterable[int]) -> tuple[slice, ...]:

@@ -403,8 +403,14 @@ class Planar(Joint):
     @property
     def _plane(self) -> tuple[Array, Array]:
         x, y, z = self.axis
-        if z + 1 == 0:
-            return np.array([1, 0, 0]) + 0 * self.axis, np.array([0, -1, 0]) + 0 * self.axis
+        if z < 0:
+            # Near -z 1 + z has no digits left: 1 / (1 + z) = (1 - z) / (x^2 + y^2), and x, y in units of the larger.
+            larger = max(abs(x), abs(y))
+            if larger == 0:
+                return np.array([1, 0, 0]) + 0 * self.axis, np.array([0, -1, 0]) + 0 * self.axis
+            u, w = x / larger, y / larger
+            c = (1 - z) / (u * u + w * w)
+            return np.array([1 - c * u * u, -c * u * w, -x]), np.array([-c * u * w, 1 - c * w * w, -y])
         e_x = np.array([1 - x * x / (1 + z), -x * y / (1 + z), -x])
         return e_x, np.array([-x * y / (1 + z), 1 - y * y / (1 + z), -y])
 
