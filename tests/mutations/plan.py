@@ -131,7 +131,11 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/theory/test_midpoint.py",
         "tests/theory/test_simulate.py",
     ),
-    "sim/rheonomic.py": ("tests/theory/test_rheonomic_loads.py", "tests/theory/test_particles.py"),
+    "sim/rheonomic.py": (
+        "tests/theory/test_rheonomic_loads.py",
+        "tests/theory/test_rheonomic_samples.py",
+        "tests/theory/test_particles.py",
+    ),
     "sim/simulate.py": (
         "tests/unit/test_simulation.py",
         "tests/theory/test_simulate.py",
