@@ -108,6 +108,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "sim/": ("tests/theory/test_simulate.py", "tests/theory/test_simulate_loads.py", "tests/theory/test_midpoint.py"),
     "sim/adaptive.py": (
         "tests/unit/test_adaptive.py",
+        "tests/unit/test_task.py",
         "tests/theory/test_simulate_loads.py",
         "tests/theory/test_simulate.py",
         "tests/service/test_remote_motion.py",
