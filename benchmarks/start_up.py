@@ -23,7 +23,7 @@ PROGRAM = """
 import json, sys, time
 begun = time.perf_counter()
 import numpy as np
-from dyn_service.robot import Robot
+from dyn_service.engine.robot import Robot
 imported = time.perf_counter()
 robot = Robot.from_urdf(sys.argv[1])
 zero = np.zeros(robot.nv)

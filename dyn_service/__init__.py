@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Robot": "dyn_service.robot",
+    "Robot": "dyn_service.engine.robot",
     "Client": "dyn_service.client.sync",
     "RemoteRobot": "dyn_service.client.sync",
     "AsyncClient": "dyn_service.client.aio",
     "AsyncRemoteRobot": "dyn_service.client.aio",
     "Server": "dyn_service.server.app",
     "connect": "dyn_service.connect",
-    "QUERIES": "dyn_service.queries",
-    "RobotQueries": "dyn_service.queries",
-    "Payload": "dyn_service.queries",
-    "Wrench": "dyn_service.queries",
-    "ConstraintForces": "dyn_service.queries",
-    "LinkPoses": "dyn_service.queries",
+    "QUERIES": "dyn_service.api.queries",
+    "RobotQueries": "dyn_service.api.queries",
+    "Payload": "dyn_service.api.queries",
+    "Wrench": "dyn_service.api.queries",
+    "ConstraintForces": "dyn_service.api.queries",
+    "LinkPoses": "dyn_service.api.queries",
     "DynError": "dyn_service.errors",
     "InvalidArgumentError": "dyn_service.errors",
     "UrdfError": "dyn_service.errors",
@@ -38,9 +38,11 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
+    from dyn_service.api.queries import QUERIES, ConstraintForces, LinkPoses, Payload, RobotQueries, Wrench
     from dyn_service.client.aio import AsyncClient, AsyncRemoteRobot
     from dyn_service.client.sync import Client, RemoteRobot
     from dyn_service.connect import connect
+    from dyn_service.engine.robot import Robot
     from dyn_service.errors import (
         DeadlineExceededError,
         DynError,
@@ -54,8 +56,6 @@ if TYPE_CHECKING:
         UnimplementedError,
         UrdfError,
     )
-    from dyn_service.queries import QUERIES, ConstraintForces, LinkPoses, Payload, RobotQueries, Wrench
-    from dyn_service.robot import Robot
     from dyn_service.server.app import Server
 
 __all__ = [

@@ -1,6 +1,6 @@
 """`python -m dyn_service` is the command `dyn`."""
 
-from dyn_service.cli import main
+from dyn_service.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
+from dyn_service.api.queries import RobotQueries
 from dyn_service.client.core import DEFAULT_TIMEOUT_S
 from dyn_service.client.sync import Client, RemoteRobot
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.model.description import RootType
 from dyn_service.protocol.sockets import SCHEMES
-from dyn_service.queries import RobotQueries
 
 
 def connect(
@@ -44,7 +44,7 @@ def connect(
         raise _unnamed(endpoint, timeout_s)
     client = Client(endpoint, timeout_s=timeout_s)
     try:
-        return RemoteRobot(client, client.robot(name).describe(), owns_client=True)
+        return RemoteRobot(client, client.robot(name).description, owns_client=True)
     except BaseException:
         client.close()
         raise

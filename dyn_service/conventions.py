@@ -138,7 +138,7 @@ def to_ros(at: Configuration, q: ArrayLike, v: ArrayLike, tau: ArrayLike | None 
     frame, and their twist in the child's axes, as `nav_msgs/Odometry` has it.
 
     Args:
-        at: `robot.configuration` of a robot in this process: a remote one's does not know the planes of planar joints.
+        at: `robot.configuration`.
         q: (nq,) positions.
         v: (nv,) velocities.
         tau: (nv,) efforts of the joints with one way to move; None leaves them out.

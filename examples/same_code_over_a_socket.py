@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from dyn_service import Robot, connect
-from dyn_service.queries import RobotQueries
+from dyn_service.api.queries import RobotQueries
 from dyn_service.server.app import Server
 
 URDF = Path(__file__).parent.parent / "urdf" / "ur5e.urdf"

@@ -1,4 +1,4 @@
-"""Trees whose joints have one axis each, as plain lists per body."""
+"""Trees whose joints have one axis each, as plain lists per body; and joints by their types alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dyn_service.model.configuration import Configuration
+from dyn_service.model.joints import JOINT_TYPES
 from dyn_service.model.tree import Tree
 
 
@@ -33,3 +35,8 @@ def columns(blocks: Sequence[np.ndarray]) -> np.ndarray:
     """(N, 6): the one column of each block (6, 1), zero where a fixed joint has none, (6, 0)."""
     assert all(block.shape in ((6, 0), (6, 1)) for block in blocks)
     return np.array([block[:, 0] if block.shape[1] else np.zeros(6) for block in blocks])
+
+
+def configuration(names: Sequence[str], types: Sequence[str]) -> Configuration:
+    """Joints of these types, each along z."""
+    return Configuration(tuple(names), tuple(JOINT_TYPES[kind](np.array([0.0, 0.0, 1.0]), 0.0) for kind in types))

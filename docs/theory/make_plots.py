@@ -19,8 +19,8 @@ import numpy as np
 
 from docs.pages import with_section
 from docs.theory.numbers import PATHS, PERIOD, QUICK, chain, operations, program, robot, stride, swing, thousands
-from dyn_service.dynamics.influence import WorldEquations, nilpotency
-from dyn_service.dynamics.particles import ParticleSystem
+from dyn_service.reference.influence import WorldEquations, nilpotency
+from dyn_service.reference.particles import ParticleSystem
 from dyn_service.sim import simulate
 from dyn_service.sim.rheonomic import RheonomicRobot
 

@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dyn_service.dynamics import segments
+from dyn_service.api.queries import QUERIES, Wrench
+from dyn_service.engine.robot import Robot
 from dyn_service.kernels.frames import simplest
 from dyn_service.kernels.graph import trace
 from dyn_service.kernels.signature import signature_of
 from dyn_service.model.tree import Tree, weld
-from dyn_service.model.urdf import read_text
-from dyn_service.queries import QUERIES, Wrench
-from dyn_service.robot import Robot
+from dyn_service.reference import segments
 from dyn_service.sim import simulate
+from dyn_service.urdf.reader import read_text
 from tests.random_robots import random_urdf
 
 ROOT = Path(__file__).parent.parent.parent

@@ -1,16 +1,22 @@
-"""What all clients share: writing a request, reading its reply, what a robot's description says. No sockets here."""
+"""What all clients share: a call's requests and what its replies mean, as flows that know no socket.
+
+A flow is a generator: it yields a request, is sent the reply's head, and in the end returns the call's answer. A client
+only carries requests and replies, waiting or awaiting.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec import UNSET
 
+from dyn_service.api.description import RobotDescription
+from dyn_service.api.queries import Computation, Query, Row
 from dyn_service.errors import (
     DynError,
     InternalError,
@@ -19,7 +25,8 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     from_wire,
 )
-from dyn_service.model.configuration import Configuration
+from dyn_service.model.configuration import Configuration, Limits
+from dyn_service.model.description import RootType
 from dyn_service.protocol.arrays import WireArray, pack_array
 from dyn_service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.protocol.messages import (
@@ -32,9 +39,9 @@ from dyn_service.protocol.messages import (
     encode,
 )
 from dyn_service.protocol.payloads import pack_payload
-from dyn_service.protocol.sockets import SCHEMES
 from dyn_service.protocol.wrenches import pack_wrenches
-from dyn_service.queries import Query
+
+T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S = 1.0
 
@@ -53,26 +60,6 @@ class _ArrayReply(msgspec.Struct, gc=False):
 
 _decode_outputs = msgspec.msgpack.Decoder(dict[str, _ArrayReply | tuple[str, ...]]).decode
 _decode_plain = msgspec.msgpack.Decoder(dict[str, Any]).decode
-
-
-def check_endpoint(endpoint: str) -> str:
-    """The endpoint, if it is one that a client can connect to.
-
-    Raises:
-        InvalidArgumentError: It is none; the message says how one looks.
-    """
-    if not isinstance(endpoint, str) or not endpoint.startswith(SCHEMES) or endpoint in SCHEMES:
-        message = f"endpoint must look like tcp://127.0.0.1:5755, ipc:///path or inproc://name, found {endpoint!r}"
-        raise InvalidArgumentError(message, path="endpoint")
-    return endpoint
-
-
-def refused_endpoint(endpoint: str, fault: Exception) -> InvalidArgumentError:
-    """What to raise where ZeroMQ does not take an endpoint."""
-    return InvalidArgumentError(
-        f"endpoint must look like tcp://127.0.0.1:5755, ipc:///path or inproc://name, found {endpoint!r}: {fault}",
-        path="endpoint",
-    )
 
 
 def check_timeout(timeout_s: float) -> float:
@@ -117,13 +104,12 @@ def read_description(source: str | os.PathLike[str]) -> str:
         raise InvalidArgumentError(message, path="inputs.urdf") from None
 
 
-def pack_inputs(inputs: Mapping[str, Any], row: Query | None = None) -> dict[str, Any]:
+def pack_inputs(inputs: Mapping[str, Any], row: Row) -> dict[str, Any]:
     """The inputs of a query as a message carries them; those that are None are left out.
 
     Args:
         inputs: By name.
-        row: The query's row of the table, which says what kind they are; None is one beside the table, whose wrenches
-            and payload have these names.
+        row: The query's row of the table, which says what kind they are.
 
     Raises:
         InvalidArgumentError: An input is not made of real numbers; `path` names it.
@@ -133,13 +119,11 @@ def pack_inputs(inputs: Mapping[str, Any], row: Query | None = None) -> dict[str
         if value.__class__ is np.ndarray and value.dtype is _F8:
             packed[name] = WireArray("<f8", value.shape, value.tobytes())
         elif value is not None:
-            path = f"inputs.{name}"
-            kind = name if row is None else row.inputs[name].kind
-            packed[name] = _PACKED.get(kind, pack_array)(value, path)
+            packed[name] = _PACKED.get(row.inputs[name].kind, pack_array)(value, f"inputs.{name}")
     return packed
 
 
-def pack_options(row: Query, options: Mapping[str, Any]) -> Any:
+def pack_options(row: Row, options: Mapping[str, Any]) -> Any:
     """The options as a message carries them, without those that stand at their defaults; UNSET if none are left."""
     if not options:
         return UNSET
@@ -282,44 +266,62 @@ def reply_error(head: ReplyHead) -> DynError:
     return from_wire(head.error)
 
 
-class Described:
-    """A robot's properties, from the answer to `describe_robot`."""
+class Ask(NamedTuple):
+    """One request: its query, and what goes with it; `msgspec.UNSET` is left out."""
 
-    def __init__(self, description: Mapping[str, Any]) -> None:
-        self._description = dict(description)
+    query: str
+    robot: Any = UNSET
+    inputs: Any = UNSET
+    options: Any = UNSET
+    model: Any = UNSET
+
+
+Flow = Generator[Ask, ReplyHead, T]
+"""The requests of one call, in turn: send each one's reply back in; the call's answer is what comes back."""
+
+
+class Described:
+    """A robot's properties, from the answer to `describe_robot`, and the flows of the questions that it is asked."""
+
+    def __init__(self, description: RobotDescription) -> None:
+        self._description = description
         try:
-            self._name = str(description["name"])
-            self._fingerprint = str(description["fingerprint"])
-            self._nq, self._nv = int(description["nq"]), int(description["nv"])
-            self._joint_names = tuple(description["joint_names"])
-            self._link_names = tuple(description["link_names"])
-            self._configuration = Configuration.of_types(self._joint_names, description["joint_types"])
-        except (KeyError, TypeError, ValueError) as fault:
+            self._configuration = Configuration.of_description(description)
+        except KeyError as fault:
             raise InternalError(f"the server's description of the robot cannot be read: {fault!r}") from None
 
     def __repr__(self) -> str:
-        links, joints = len(self._link_names), len(self._joint_names)
-        return f"<{type(self).__name__} '{self._name}': {links} links, {joints} movable joints>"
+        links, joints = len(self.link_names), len(self.joint_names)
+        return f"<{type(self).__name__} '{self.name}': {links} links, {joints} movable joints>"
+
+    @property
+    def description(self) -> RobotDescription:
+        """All that the server said about the robot: sizes, joints, topology, limits, conventions."""
+        return self._description
+
+    def describe(self) -> dict[str, Any]:
+        """The same as plain values; None is an absent limit."""
+        return self._description.to_dict()
 
     @property
     def name(self) -> str:
         """The robot's name."""
-        return self._name
+        return self._description.name
 
     @property
     def nq(self) -> int:
         """Length of `q`."""
-        return self._nq
+        return self._description.nq
 
     @property
     def nv(self) -> int:
         """Length of `v`, `a`, `tau`."""
-        return self._nv
+        return self._description.nv
 
     @property
     def joint_names(self) -> tuple[str, ...]:
         """The movable joints, in the order of `q`, `v`, `tau`."""
-        return self._joint_names
+        return self._description.joint_names
 
     @property
     def configuration(self) -> Configuration:
@@ -329,18 +331,90 @@ class Described:
     @property
     def all_joint_names(self) -> tuple[str, ...]:
         """Every URDF joint, fixed ones too: the rows of `constraint_forces`."""
-        return tuple(self._description["all_joint_names"])
+        return self._description.all_joint_names
 
     @property
     def link_names(self) -> tuple[str, ...]:
         """Every link, parent before child."""
-        return self._link_names
+        return self._description.link_names
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint of the robot that this one stands for; it goes with every request."""
-        return self._fingerprint
+        return self._description.fingerprint
 
-    def describe(self) -> dict[str, Any]:
-        """What the server says about the robot: names, sizes, limits, as plain values."""
-        return dict(self._description)
+    @property
+    def limits(self) -> Limits:
+        """Limits of the movable joints, in the order of `q` and `v`; infinite where the URDF gives none."""
+        given = self._description.limits
+        return Limits(
+            lower=_filled(given.lower, -np.inf),
+            upper=_filled(given.upper, np.inf),
+            velocity=_filled(given.velocity, np.inf),
+            effort=_filled(given.effort, np.inf),
+        )
+
+    def question(self, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Flow[Any]:
+        """A row of `QUERIES`; the arguments are those of `RobotQueries._ask`."""
+        inputs, options = row.arguments(given, others)
+        head = yield Ask(row.name, self.name, pack_inputs(inputs, row), pack_options(row, options), self.fingerprint)
+        return row.result(read_outputs(head, row))
+
+    def computation(self, row: Computation, arguments: dict[str, Any]) -> Flow[Any]:
+        """A row of `COMPUTATIONS`, part by part where it has parts."""
+        if row.parts is None:
+            return (yield from computation(row, arguments, robot=self.name, model=self.fingerprint))
+        parts = row.function("parts")(self.configuration, **arguments)
+        try:
+            inputs, options = next(parts)
+            while True:
+                head = yield Ask(row.name, self.name, pack_inputs(inputs, row), options, self.fingerprint)
+                inputs, options = parts.send(read_arrays(head))
+        except StopIteration as done:  # may not leave a generator
+            whole = done.value
+        return whole
+
+
+def computation(row: Computation, arguments: dict[str, Any], *, robot: Any = UNSET, model: Any = UNSET) -> Flow[Any]:
+    """A row of `COMPUTATIONS` in one request."""
+    inputs, options = row.arguments(arguments)
+    head = yield Ask(row.name, robot, pack_inputs(inputs, row), pack_options(row, options), model)
+    return row.result(read_arrays(head))
+
+
+def describe_robot(name: str) -> Flow[RobotDescription]:
+    """What the server says of one robot."""
+    return _description((yield Ask("describe_robot", name)))
+
+
+def load_robot(urdf: str | os.PathLike[str], root: RootType) -> Flow[RobotDescription]:
+    """Makes the server serve one more robot, and gives what it says of it."""
+    options = {"root": root} if root != "fixed" else UNSET
+    return _description((yield Ask("load_robot", inputs={"urdf": read_description(urdf)}, options=options)))
+
+
+def unload_robot(name: str) -> Flow[None]:
+    """Makes the server stop serving a robot."""
+    read_plain((yield Ask("unload_robot", name)))
+
+
+def list_robots() -> Flow[list[str]]:
+    """The names of the server's robots."""
+    robots: list[str] = read_plain((yield Ask("list_robots")))["robots"]
+    return robots
+
+
+def plain(query: str) -> Flow[dict[str, Any]]:
+    """A query about the server that takes nothing and gives plain values."""
+    return read_plain((yield Ask(query)))
+
+
+def _description(head: ReplyHead) -> RobotDescription:
+    try:
+        return msgspec.convert(read_plain(head), RobotDescription)
+    except msgspec.ValidationError as fault:
+        raise InternalError(f"the server's description of the robot cannot be read: {fault}") from None
+
+
+def _filled(values: list[float | None], absent: float) -> Any:
+    return np.array([absent if value is None else value for value in values], dtype=np.float64)

@@ -20,7 +20,7 @@ from dyn_service.dynamics.articulated import forward_dynamics
 from dyn_service.dynamics.newton_euler import joint_loads
 from dyn_service.dynamics.spatial import Mat, constant
 from dyn_service.dynamics.sweeps import PerBody
-from dyn_service.model.description import Matrix
+from dyn_service.model.arrays import Matrix
 from dyn_service.model.tree import Tree
 
 

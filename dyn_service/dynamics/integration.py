@@ -1,4 +1,4 @@
-"""Steps in time as kernels: the formulas of `steps.py` with the acceleration of the O(N) solution, (19b).
+"""Steps in time as kernels: the formulas of `model/steps.py` with the acceleration of the O(N) solution, (19b).
 
 Efforts are held through a step; so are external wrenches, in the axes of the links they act on.
 Source: Newton-Euler document, Order(N) solution of the equation of motion, Steps 1 and 2.
@@ -14,8 +14,8 @@ from dyn_service.dynamics.articulated import forward_dynamics
 from dyn_service.dynamics.kinematics import integrate, normalised, position_rates
 from dyn_service.dynamics.spatial import Mat
 from dyn_service.dynamics.sweeps import PerBody
+from dyn_service.model.steps import Step, explicit_euler_step, rk4_step, semi_implicit_euler_step
 from dyn_service.model.tree import Tree
-from dyn_service.steps import Step, explicit_euler_step, rk4_step, semi_implicit_euler_step
 
 
 def explicit_euler(

@@ -27,7 +27,7 @@ from dyn_service.dynamics.newton_euler import loads_through
 from dyn_service.dynamics.spatial import Inertia, Mat, RigidTransform, constant, skew
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.model.description import Vector
+from dyn_service.model.arrays import Vector
 from dyn_service.model.tree import Tree
 
 try:

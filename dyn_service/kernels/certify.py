@@ -29,12 +29,12 @@ import casadi as ca
 import numpy as np
 from numpy.typing import NDArray
 
+from dyn_service.api.queries import DEFAULT_GRAVITY
 from dyn_service.kernels import frames
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.model.tree import Tree
-from dyn_service.queries import DEFAULT_GRAVITY
 
 Array = NDArray[np.float64]
 

@@ -30,11 +30,11 @@ from typing import Any
 
 import numpy as np
 
+from dyn_service.api.spec import Bodies
 from dyn_service.dynamics.spatial import Mat, RigidTransform, constant
-from dyn_service.model.description import Matrix, Vector
+from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.inertia import BodyInertia
 from dyn_service.model.tree import Tree, weld
-from dyn_service.table import Bodies
 
 _DIGITS = 50
 """Of the decimals: three times those of doubles, so that no cancellation between two of them shows."""

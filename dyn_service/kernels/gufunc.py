@@ -17,12 +17,16 @@ _FROM_FUNC_AND_DATA_AND_SIGNATURE = 31
 """Index of PyUFunc_FromFuncAndDataAndSignature in NumPy's C API table; part of its stable ABI."""
 
 
+def numpy_function(table: str, index: int) -> int:
+    """Address of a function of NumPy's C API, whose tables are `_ARRAY_API` and `_UFUNC_API`."""
+    umath = importlib.import_module("numpy._core._multiarray_umath")  # the capsules have no public name
+    prototype = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    begin = prototype(("PyCapsule_GetPointer", ctypes.pythonapi))(getattr(umath, table), None)
+    return int(ctypes.cast(begin, ctypes.POINTER(ctypes.c_void_p))[index] or 0)
+
+
 @cache
 def _constructor() -> Callable[..., Any]:
-    umath = importlib.import_module("numpy._core._multiarray_umath")  # the capsule has no public name
-    prototype = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
-    table = prototype(("PyCapsule_GetPointer", ctypes.pythonapi))(umath._UFUNC_API, None)
-    address = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))[_FROM_FUNC_AND_DATA_AND_SIGNATURE]
     kind = ctypes.PYFUNCTYPE(
         ctypes.py_object,  # the new ufunc
         ctypes.c_void_p,  # inner loops, one per type signature
@@ -37,7 +41,7 @@ def _constructor() -> Callable[..., Any]:
         ctypes.c_int,  # unused
         ctypes.c_char_p,  # signature
     )
-    return kind(address)
+    return kind(numpy_function("_UFUNC_API", _FROM_FUNC_AND_DATA_AND_SIGNATURE))
 
 
 _KEPT: list[tuple[Any, ...]] = []

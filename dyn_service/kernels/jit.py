@@ -61,9 +61,13 @@ def compile_ir(text: str) -> bytes:
 
 
 class LoadedCode:
-    """Object code in memory, ready to run. The addresses are valid while this object lives."""
+    """Object code in memory, ready to run. The addresses are valid while this object lives.
+
+    size: of the object code, in bytes.
+    """
 
     def __init__(self, code: bytes) -> None:
+        self.size = len(code)
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()

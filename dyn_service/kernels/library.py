@@ -15,11 +15,16 @@ from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.gufunc import make_gufunc
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host
 from dyn_service.kernels.making import making
+from dyn_service.kernels.provenance import COMPILER, provenance
 from dyn_service.kernels.signature import Signature
+from dyn_service.kernels.single import SingleStateCall, single_state_call
 from dyn_service.model.tree import Tree
 
 if TYPE_CHECKING:
     from dyn_service.kernels.graph import Graph
+
+_KEPT_AS = "certificate, line break, code"
+"""What a kept kernel's file holds."""
 
 ENTRY = "loop"
 """The function in the machine code that NumPy calls."""
@@ -34,6 +39,7 @@ class KernelLibrary:
 
     links: Tree
     _made: dict[str, np.ufunc] = field(default_factory=dict)
+    _codes: dict[str, LoadedCode] = field(default_factory=dict)
     _certificates: dict[str, Certificate] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -56,12 +62,22 @@ class KernelLibrary:
                     self._made[signature.name] = made
         return made
 
+    def single_state(self, signature: Signature) -> SingleStateCall | None:
+        """A faster way into the same kernel for one state: its answer, or None where the kernel has to be asked.
+
+        None at once where there is no such way: see `kernels.single`. Made anew at each call, so worth keeping.
+        """
+        if signature.empty:
+            return None
+        self.kernel(signature)
+        return single_state_call(signature, self._codes[signature.name], ENTRY)
+
     def _load(self, signature: Signature) -> tuple[np.ufunc, Certificate] | None:
         kept = store.load(self._key(signature))
         if kept is None:
             return None
         certificate, _, code = kept.partition(b"\n")
-        return make_gufunc(signature, LoadedCode(code), ENTRY), Certificate(**json.loads(certificate))
+        return self._gufunc(signature, code), Certificate(**json.loads(certificate))
 
     def _make(self, signature: Signature) -> tuple[np.ufunc, Certificate]:
         # Imported here: a start from the cache then needs no tracer.
@@ -71,11 +87,15 @@ class KernelLibrary:
 
         def build(graph: Graph) -> np.ufunc:
             codes.append(self._compiled(graph))
-            return make_gufunc(signature, LoadedCode(codes[-1]), ENTRY)
+            return self._gufunc(signature, codes[-1])
 
         kernel, certificate, _ = certified(self.links, signature, build)
         store.save(self._key(signature), json.dumps(asdict(certificate)).encode() + b"\n" + codes[-1])
         return kernel, certificate
+
+    def _gufunc(self, signature: Signature, code: bytes) -> np.ufunc:
+        self._codes[signature.name] = loaded = LoadedCode(code)
+        return make_gufunc(signature, loaded, ENTRY)
 
     def _compiled(self, graph: Graph) -> bytes:
         from dyn_service.kernels.lower import lower
@@ -90,5 +110,11 @@ class KernelLibrary:
     def _key(self, signature: Signature) -> str:
         machine = host()
         return store.key(
-            self.links.fingerprint, signature.name, signature.gufunc, machine.triple, machine.cpu, machine.features
+            self.links.fingerprint,
+            repr(signature),
+            provenance(f"dynamics.{signature.function.partition('.')[0]}", *COMPILER),
+            _KEPT_AS,
+            machine.triple,
+            machine.cpu,
+            machine.features,
         )

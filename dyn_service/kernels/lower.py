@@ -24,13 +24,10 @@ from typing import Any
 import casadi as ca
 from llvmlite import ir
 
+from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over
 from dyn_service.kernels.graph import Graph
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.trig import sincos, vector_intrinsic
-
-_DOUBLE = ir.DoubleType()
-_I64 = ir.IntType(64)
-_POINTER = ir.PointerType()
 
 BLOCK_INSTRUCTIONS = 2000
 """The code generator's time grows faster than a block's length, so long kernels are cut into blocks."""
@@ -50,7 +47,7 @@ def lower(graph: Graph, lanes: int, entry: str) -> str:
         entry: Name of the one function that can be called from outside.
     """
     module = ir.Module(name=graph.signature.name)
-    vector = ir.VectorType(_DOUBLE, lanes)
+    vector = ir.VectorType(DOUBLE, lanes)
     body = _emit_body(module, graph.function, vector)
     gather, scatter = _emit_gather(module, vector), _emit_scatter(module, vector)
     _emit_loop(module, entry, graph, vector, body, gather, scatter)
@@ -59,20 +56,12 @@ def lower(graph: Graph, lanes: int, entry: str) -> str:
 
 def _internal(module: ir.Module, name: str, arguments: int, pointers: int, *, inline: bool) -> ir.Function:
     """A private function of `pointers` pointers followed by integers."""
-    kinds = [_POINTER] * pointers + [_I64] * (arguments - pointers)
+    kinds = [POINTER] * pointers + [I64] * (arguments - pointers)
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
     function.linkage = "internal"
     function.attributes.add("nounwind")
     function.attributes.add("alwaysinline" if inline else "noinline")
     return function
-
-
-def _integer(value: int) -> Any:
-    return ir.Constant(_I64, value)
-
-
-def _at(b: ir.IRBuilder, base: Any, byte_offset: Any) -> Any:
-    return b.gep(base, [byte_offset], source_etype=ir.IntType(8))
 
 
 def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Function:
@@ -133,13 +122,13 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
             work[function.instruction_output(k)[0]] = number(value) if value else zero
         elif operation == ca.OP_INPUT:
             operand, entry = function.instruction_input(k)
-            offset = _integer(size * (first_in[operand] + entry))
-            work[function.instruction_output(k)[0]] = b.load(_at(b, source, offset), align=size, typ=vector)
+            offset = integer(size * (first_in[operand] + entry))
+            work[function.instruction_output(k)[0]] = b.load(at(b, source, offset), align=size, typ=vector)
         elif operation == ca.OP_OUTPUT:
             operand, entry = function.instruction_output(k)
-            offset = _integer(size * (first_out[operand] + entry))
+            offset = integer(size * (first_out[operand] + entry))
             if work[function.instruction_input(k)[0]] is not zero:  # the loop has cleared the buffer
-                b.store(work[function.instruction_input(k)[0]], _at(b, target, offset), align=size)
+                b.store(work[function.instruction_input(k)[0]], at(b, target, offset), align=size)
         elif operation in emit:
             values = [work[index] for index in function.instruction_input(k)]
             work[function.instruction_output(k)[0]] = emit[operation](*values)
@@ -151,7 +140,7 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
 
 def _bits(b: ir.IRBuilder, x: Any) -> Any:
     """Numbers that are not negative, as integers in the same order: comparing floats raises flags where one is NaN."""
-    return b.bitcast(x, ir.VectorType(_I64, x.type.count))
+    return b.bitcast(x, ir.VectorType(I64, x.type.count))
 
 
 def _is_zero(b: ir.IRBuilder, x: Any) -> Any:
@@ -161,7 +150,7 @@ def _is_zero(b: ir.IRBuilder, x: Any) -> Any:
 
 def _lane_by_lane(b: ir.IRBuilder, name: str, *vectors: Any) -> Any:
     """A function of the C library, which few kernels need, one lane at a time."""
-    kind = ir.FunctionType(_DOUBLE, [_DOUBLE] * len(vectors))
+    kind = ir.FunctionType(DOUBLE, [DOUBLE] * len(vectors))
     function = b.module.globals.get(name) or ir.Function(b.module, kind, name)
     found = ir.Constant(vectors[0].type, ir.Undefined)
     for lane in range(vectors[0].type.count):
@@ -169,32 +158,6 @@ def _lane_by_lane(b: ir.IRBuilder, name: str, *vectors: Any) -> Any:
         value = b.call(function, [b.extract_element(v, place) for v in vectors])
         found = b.insert_element(found, value, place)
     return found
-
-
-class _loop_over:  # noqa: N801 - reads as a statement
-    """A counted loop from `start` to `count`: `with _loop_over(b, n) as i`."""
-
-    def __init__(self, b: ir.IRBuilder, count: Any, *, start: Any = None, step: int = 1) -> None:
-        self.b, self.count, self.step = b, count, step
-        self.start = _integer(0) if start is None else start
-
-    def __enter__(self) -> Any:
-        b = self.b
-        before = b.block
-        self.head, inside, self.after = (b.append_basic_block() for _ in range(3))
-        b.branch(self.head)
-        b.position_at_end(self.head)
-        self.index = b.phi(_I64)
-        self.index.add_incoming(self.start, before)
-        b.cbranch(b.icmp_signed("<", self.index, self.count), inside, self.after)
-        b.position_at_end(inside)
-        return self.index
-
-    def __exit__(self, *_: object) -> None:
-        b = self.b
-        self.index.add_incoming(b.add(self.index, _integer(self.step)), b.block)
-        b.branch(self.head)
-        b.position_at_end(self.after)
 
 
 def _emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
@@ -205,21 +168,21 @@ def _emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     function = _internal(module, "gather", 6, 2, inline=False)
     target, base, states, state_stride, entries, entry_stride = function.args
     b = ir.IRBuilder(function.append_basic_block())
-    last = b.sub(states, _integer(1))
+    last = b.sub(states, integer(1))
     rows = []
     for lane in range(vector.count):
-        state = b.select(b.icmp_signed("<", _integer(lane), last), _integer(lane), last)
-        rows.append(_at(b, base, b.mul(state, state_stride)))
+        state = b.select(b.icmp_signed("<", integer(lane), last), integer(lane), last)
+        rows.append(at(b, base, b.mul(state, state_stride)))
     transposed = _whole_tiles(b, vector, states, entries, entry_stride)
-    with _loop_over(b, transposed, step=vector.count) as entry:
-        tile = [b.load(_at(b, row, b.mul(entry, _integer(8))), align=1, typ=vector) for row in rows]
+    with loop_over(b, transposed, step=vector.count) as entry:
+        tile = [b.load(at(b, row, b.mul(entry, integer(8))), align=1, typ=vector) for row in rows]
         for k, column in enumerate(_transposed(b, tile)):
-            b.store(column, _cell(b, target, vector, b.add(entry, _integer(k))), align=8 * vector.count)
-    with _loop_over(b, entries, start=transposed) as entry:
+            b.store(column, _cell(b, target, vector, b.add(entry, integer(k))), align=8 * vector.count)
+    with loop_over(b, entries, start=transposed) as entry:
         value = ir.Constant(vector, ir.Undefined)
         for lane, row in enumerate(rows):
-            number = b.load(_at(b, row, b.mul(entry, entry_stride)), align=1, typ=_DOUBLE)
-            value = b.insert_element(value, number, _integer(lane))
+            number = b.load(at(b, row, b.mul(entry, entry_stride)), align=1, typ=DOUBLE)
+            value = b.insert_element(value, number, integer(lane))
         b.store(value, _cell(b, target, vector, entry), align=8 * vector.count)
     b.ret_void()
     return function
@@ -231,27 +194,27 @@ def _emit_scatter(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     source, base, states, state_stride, entries, entry_stride = function.args
     b = ir.IRBuilder(function.append_basic_block())
     transposed = _whole_tiles(b, vector, states, entries, entry_stride)
-    with _loop_over(b, transposed, step=vector.count) as entry:
-        cells = [_cell(b, source, vector, b.add(entry, _integer(k))) for k in range(vector.count)]
+    with loop_over(b, transposed, step=vector.count) as entry:
+        cells = [_cell(b, source, vector, b.add(entry, integer(k))) for k in range(vector.count)]
         tile = [b.load(cell, align=8 * vector.count, typ=vector) for cell in cells]
         for lane, row in enumerate(_transposed(b, tile)):
-            place = _at(b, base, b.add(b.mul(_integer(lane), state_stride), b.mul(entry, _integer(8))))
+            place = at(b, base, b.add(b.mul(integer(lane), state_stride), b.mul(entry, integer(8))))
             b.store(row, place, align=1)
-    with _loop_over(b, states) as state:
-        row = _at(b, base, b.mul(state, state_stride))
-        lane = _at(b, source, b.mul(state, _integer(8)))
-        with _loop_over(b, entries, start=transposed) as entry:
-            number = b.load(_cell(b, lane, vector, entry), align=8, typ=_DOUBLE)
-            b.store(number, _at(b, row, b.mul(entry, entry_stride)), align=1)
+    with loop_over(b, states) as state:
+        row = at(b, base, b.mul(state, state_stride))
+        lane = at(b, source, b.mul(state, integer(8)))
+        with loop_over(b, entries, start=transposed) as entry:
+            number = b.load(_cell(b, lane, vector, entry), align=8, typ=DOUBLE)
+            b.store(number, at(b, row, b.mul(entry, entry_stride)), align=1)
     b.ret_void()
     return function
 
 
 def _whole_tiles(b: ir.IRBuilder, vector: ir.VectorType, states: Any, entries: Any, entry_stride: Any) -> Any:
     """How many entries move in square tiles: all but a remainder if the block is full and entries lie packed."""
-    packed = b.icmp_signed("==", entry_stride, _integer(8))
-    full = b.icmp_signed("==", states, _integer(vector.count))
-    return b.select(b.and_(packed, full), b.and_(entries, _integer(-vector.count)), _integer(0))
+    packed = b.icmp_signed("==", entry_stride, integer(8))
+    full = b.icmp_signed("==", states, integer(vector.count))
+    return b.select(b.and_(packed, full), b.and_(entries, integer(-vector.count)), integer(0))
 
 
 def _transposed(b: ir.IRBuilder, tile: list[Any]) -> list[Any]:
@@ -276,7 +239,7 @@ def _transposed(b: ir.IRBuilder, tile: list[Any]) -> list[Any]:
 
 def _cell(b: ir.IRBuilder, buffer: Any, vector: ir.VectorType, entry: Any) -> Any:
     """Where the vector of an entry stands in a block's buffer."""
-    return _at(b, buffer, b.mul(entry, _integer(8 * vector.count)))
+    return at(b, buffer, b.mul(entry, integer(8 * vector.count)))
 
 
 def _emit_loop(
@@ -289,7 +252,7 @@ def _emit_loop(
     scatter: ir.Function,
 ) -> None:
     """loop(args, dims, steps, data): dims[0] states; steps are the operands' state strides, then their core strides."""
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [_POINTER] * 4), entry)
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 4), entry)
     function.attributes.add("nounwind")
     args, dims, steps, _ = function.args
     b = ir.IRBuilder(function.append_basic_block())
@@ -298,50 +261,50 @@ def _emit_loop(
     size = 8 * vector.count
 
     def entry_of(table: Any, kind: Any, index: int) -> Any:
-        return b.load(_at(b, table, _integer(8 * index)), typ=kind)
+        return b.load(at(b, table, integer(8 * index)), typ=kind)
 
     source_bytes, target_bytes = (size * sum(operand.size for operand in side) for side in (inputs, outputs))
     scratch, source = _scratch(module, b, source_bytes + target_bytes, align=size)
-    target = _at(b, source, _integer(source_bytes))
+    target = at(b, source, integer(source_bytes))
     clear = ir.Constant(vector, [0.0] * vector.count)
-    with _loop_over(b, _integer(target_bytes), step=size) as offset:
-        b.store(clear, _at(b, target, offset), align=size)
-    count = entry_of(dims, _I64, 0)
-    bases = [entry_of(args, _POINTER, k) for k in range(len(operands))]
-    strides = [entry_of(steps, _I64, k) for k in range(len(operands))]
+    with loop_over(b, integer(target_bytes), step=size) as offset:
+        b.store(clear, at(b, target, offset), align=size)
+    count = entry_of(dims, I64, 0)
+    bases = [entry_of(args, POINTER, k) for k in range(len(operands))]
+    strides = [entry_of(steps, I64, k) for k in range(len(operands))]
     core: list[list[Any]] = []
     index = len(operands)
     for operand in operands:
-        core.append([entry_of(steps, _I64, index + axis) for axis in range(len(operand.shape))])
+        core.append([entry_of(steps, I64, index + axis) for axis in range(len(operand.shape))])
         index += len(operand.shape)
 
-    with _loop_over(b, count, step=vector.count) as start:
+    with loop_over(b, count, step=vector.count) as start:
         left = b.sub(count, start)
-        full = _integer(vector.count)
+        full = integer(vector.count)
         states = b.select(b.icmp_signed("<", left, full), left, full)
 
         def move(mover: ir.Function, buffer: Any, first: int, k: int, operand: Operand) -> None:
-            base = _at(b, bases[k], b.mul(start, strides[k]))
-            cell = _at(b, buffer, _integer(size * first))
+            base = at(b, bases[k], b.mul(start, strides[k]))
+            cell = at(b, buffer, integer(size * first))
             *outer, width = operand.shape or (1,)
             if not outer:
-                stride = core[k][0] if core[k] else _integer(8)
-                b.call(mover, [cell, base, states, strides[k], _integer(width), stride])
+                stride = core[k][0] if core[k] else integer(8)
+                b.call(mover, [cell, base, states, strides[k], integer(width), stride])
                 return
             packed = ir.Constant(ir.IntType(1), 1)
             for axis, stride in enumerate(core[k]):
                 expected = 8 * math.prod(operand.shape[axis + 1 :])
-                packed = b.and_(packed, b.icmp_signed("==", stride, _integer(expected)))
+                packed = b.and_(packed, b.icmp_signed("==", stride, integer(expected)))
             with b.if_else(packed) as (at_once, row_by_row):
                 with at_once:
-                    b.call(mover, [cell, base, states, strides[k], _integer(operand.size), _integer(8)])
+                    b.call(mover, [cell, base, states, strides[k], integer(operand.size), integer(8)])
                 with row_by_row:
                     for row, place in enumerate(itertools.product(*map(range, outer))):
-                        at = base
+                        start_of_row = base
                         for stride, position in zip(core[k], place, strict=False):
-                            at = _at(b, at, b.mul(stride, _integer(position)))
-                        cell = _at(b, buffer, _integer(size * (first + row * width)))
-                        b.call(mover, [cell, at, states, strides[k], _integer(width), core[k][-1]])
+                            start_of_row = at(b, start_of_row, b.mul(stride, integer(position)))
+                        cell = at(b, buffer, integer(size * (first + row * width)))
+                        b.call(mover, [cell, start_of_row, states, strides[k], integer(width), core[k][-1]])
 
         for k, (first, operand) in enumerate(zip(_running(o.size for o in inputs), inputs, strict=False)):
             move(gather, source, first, k, operand)
@@ -349,7 +312,7 @@ def _emit_loop(
         for k, (first, operand) in enumerate(zip(_running(o.size for o in outputs), outputs, strict=False)):
             move(scatter, target, first, len(inputs) + k, operand)
     if scratch is not None:
-        b.call(_library_function(module, "free", ir.VoidType(), [_POINTER]), [scratch])
+        b.call(_library_function(module, "free", ir.VoidType(), [POINTER]), [scratch])
     b.ret_void()
 
 
@@ -360,11 +323,11 @@ def _scratch(module: ir.Module, b: ir.IRBuilder, size: int, align: int) -> tuple
     """
     scratch = None
     if size <= MOST_STACK_BYTES:
-        memory = b.alloca(ir.IntType(8), size=_integer(size + align))
+        memory = b.alloca(ir.IntType(8), size=integer(size + align))
     else:
-        memory = scratch = b.call(_library_function(module, "malloc", _POINTER, [_I64]), [_integer(size + align)])
-    address = b.add(b.ptrtoint(memory, _I64), _integer(align - 1))
-    return scratch, b.inttoptr(b.and_(address, _integer(-align)), _POINTER)
+        memory = scratch = b.call(_library_function(module, "malloc", POINTER, [I64]), [integer(size + align)])
+    address = b.add(b.ptrtoint(memory, I64), integer(align - 1))
+    return scratch, b.inttoptr(b.and_(address, integer(-align)), POINTER)
 
 
 def _library_function(module: ir.Module, name: str, returns: Any, takes: list[Any]) -> ir.Function:

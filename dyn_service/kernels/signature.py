@@ -6,17 +6,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dyn_service.queries import Query
-from dyn_service.table import Bodies, Kind
+from dyn_service.api.queries import Query
+from dyn_service.api.spec import Bodies, Dimensions, Kind
 
 
 @dataclass(frozen=True)
 class Operand:
-    """One input or output array: its name, core shape and kind."""
+    """One input or output array: its name, core shape, kind, and whether one number may stand for equal numbers."""
 
     name: str
     shape: tuple[int, ...]
     kind: Kind = "plain"
+    scalar: bool = False
 
     @property
     def size(self) -> int:
@@ -59,10 +60,10 @@ class Signature:
         return f"{side(self.inputs)}->{side(self.outputs)}"
 
 
-def signature_of(query: Query, method: str, sizes: Mapping[str, int], *, wrenches: bool) -> Signature:
+def signature_of(query: Query, method: str, sizes: Dimensions, *, wrenches: bool) -> Signature:
     """The kernel's signature for one row of the table, one method, with or without external wrenches."""
     inputs = [
-        Operand(name, spec.dims(sizes), spec.kind)
+        Operand(name, spec.dims(sizes), spec.kind, spec.scalar)
         for name, spec in query.inputs.items()
         if wrenches or spec.kind != "wrenches"
     ]

@@ -2,7 +2,7 @@
 
 Loading object code is running it, so a folder or file that another user owns or can write is refused, not used. A file
 holds a digest and the code: a truncated or altered one is compiled anew. The name is a digest of everything the code
-depends on: the robot, the kernel, the sources of this package that shape it, library versions and the processor.
+depends on: the robot, the kernel, what makes it (see `provenance`) and the processor.
 
 The folder is `$DYN_SERVICE_CACHE` if set, else `dyn_service` under the user's cache folder; an empty value switches the
 store off.
@@ -16,29 +16,14 @@ import logging
 import os
 import stat
 import tempfile
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
-from dyn_service import __version__
 from dyn_service.errors import PermissionDeniedError
 
 _LOG = logging.getLogger(__name__)
 
 MOST_FILES = 2000
 """Beyond this many kernels the ones unused for longest are deleted: about 100 MB."""
-
-_SHAPING_SOURCES = (
-    "dynamics",
-    "kernels",
-    "model/tree.py",
-    "model/inertia.py",
-    "queries.py",
-    "answers.py",
-    "table.py",
-    "steps.py",
-)
-_SHAPING_LIBRARIES = ("casadi", "llvmlite")
 
 
 def folder() -> Path | None:
@@ -50,23 +35,9 @@ def folder() -> Path | None:
     return Path(base) / "dyn_service"
 
 
-@cache
-def _shape() -> bytes:
-    """Digest of the sources and libraries that decide what code comes out."""
-    digest = hashlib.sha256(__version__.encode())
-    package = Path(__file__).parent.parent
-    for entry in _SHAPING_SOURCES:
-        path = package / entry
-        for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
-            digest.update(file.name.encode() + file.read_bytes())
-    for library in _SHAPING_LIBRARIES:
-        digest.update(f"{library} {version(library)}".encode())
-    return digest.digest()
-
-
 def key(*parts: str) -> str:
     """The file name of what depends on these parts."""
-    digest = hashlib.sha256(_shape())
+    digest = hashlib.sha256()
     for part in parts:
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:40]

@@ -18,12 +18,8 @@ from typing import Any
 
 import msgspec
 
-from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.launching import schema
-from dyn_service.launching.schema import LaunchFile, Placed
-from dyn_service.launching.substitutions import Scope, substitute, truth
-from dyn_service.nodes.arguments import full_name
-from dyn_service.nodes.configuration import (
+from dyn_service.config.arguments import full_name
+from dyn_service.config.documents import (
     ConfigurationError,
     Document,
     Place,
@@ -32,7 +28,11 @@ from dyn_service.nodes.configuration import (
     read_document,
     suggestion,
 )
-from dyn_service.nodes.parameters import Parameters
+from dyn_service.config.parameters import Parameters
+from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.launching import schema
+from dyn_service.launching.schema import LaunchFile, Placed
+from dyn_service.launching.substitutions import Scope, substitute, truth
 from dyn_service.nodes.registry import PACKAGE, Kind, Registry, clash
 from dyn_service.suggestions import did_you_mean
 
@@ -338,9 +338,14 @@ class _FilePlanner:
             ros += ["-r", f"{source}:={self.text(remap.to, (*place, 'remap', k, 'to'))}"]
         for k, parameter in enumerate(action.param):
             ros += self._parameter(parameter, (*place, "param", k), full_name(namespace, name), parameters)
+        below: dict[str, Any] = {}
         if kind is not None:
             with self._located((*place, "param")):
                 parameters.to(kind.parameters)
+            # said outright: where the file was written anew, with its substitutions, it lies in another folder
+            below = parameters.below_their_files(kind.parameters)
+            for key, value in below.items():
+                ros += ["-p", f"{key}:={json.dumps(value)}"]
         plan = replace(
             self._process(action, place, full_name(namespace, name).lstrip("/")),
             command=(
@@ -352,7 +357,7 @@ class _FilePlanner:
                 *ros,
             ),
             reports=True,
-            parameters=parameters.values,
+            parameters=parameters.values | below,
             kind=kind,
         )
         self.planner.add(plan)

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from dyn_service.nodes.configuration import Document, Place, read_document, suggestion
+from dyn_service.config.documents import Document, Place, read_document, suggestion
 
 Text = str | int | float | bool
 """Text that may hold substitutions; YAML's numbers and booleans are taken as they are written."""

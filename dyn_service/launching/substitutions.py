@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dyn_service.config.documents import suggestion
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.nodes.configuration import suggestion
 
 _BLANKS = " \t\n"
 _MAX_DEPTH = 32

@@ -14,6 +14,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dyn_service.api.description import RobotDescription
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.joints import JOINT_TYPES, NUMBERS, Joint
 
@@ -24,6 +25,16 @@ UNIT = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
+class Limits:
+    """lower, upper: (nq,) rad | m. velocity: (nv,) rad/s | m/s. effort: (nv,) N m | N. Infinite where absent."""
+
+    lower: Array
+    upper: Array
+    velocity: Array
+    effort: Array
+
+
+@dataclass(frozen=True, eq=False)
 class Configuration:
     """names, joints: of the movable joints, in the order of q."""
 
@@ -31,14 +42,18 @@ class Configuration:
     joints: tuple[Joint, ...]
 
     @classmethod
-    def of_types(cls, names: Sequence[str], types: Sequence[str]) -> Configuration:
-        """From the names of the joints' types alone, which is all that motion in q depends on.
+    def of_description(cls, description: RobotDescription) -> Configuration:
+        """From what a server says of a robot.
 
         Raises:
-            KeyError: There is no such type.
+            KeyError: There is no such type of joint.
         """
-        along_z = np.array([0.0, 0.0, 1.0])
-        return cls(tuple(names), tuple(JOINT_TYPES[kind](along_z, 0.0) for kind in types))
+        joints = {joint.name: joint for joint in description.joints}
+        found = []
+        for name in description.joint_names:
+            axis = np.array(joints[name].axis or (0.0, 0.0, 1.0))
+            found.append(JOINT_TYPES[joints[name].type](axis, joints[name].pitch or 0.0))
+        return cls(description.joint_names, tuple(found))
 
     @cached_property
     def nq(self) -> int:

@@ -10,15 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dyn_service.errors import InvalidArgumentError, UrdfError
 from dyn_service.model import joints
+from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.suggestions import did_you_mean
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 RootType = Literal["fixed", "planar", "floating"]
 """How a robot's root link may move in the world."""
 

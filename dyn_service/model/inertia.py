@@ -14,12 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from dyn_service.model.description import Matrix, Vector
+from dyn_service.model.arrays import Matrix, Vector
 
 
 @dataclass(frozen=True, eq=False)

@@ -129,6 +129,11 @@ class Joint:
         return ()
 
     @property
+    def figures(self) -> dict[str, Any]:
+        """`axis`, a unit vector, and `pitch`, m per turn, as far as it has them, in plain numbers."""
+        return {}
+
+    @property
     def subspace(self) -> Array:
         """G, (6, nv), angular part first."""
         return np.zeros((6, 0))
@@ -233,6 +238,10 @@ class _Axial(Joint):
     @property
     def numbers(self) -> tuple[Array, ...]:
         return (self.axis,)
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        return {"axis": tuple(self.axis.tolist())}
 
     @property
     def line(self) -> Array | None:
@@ -342,6 +351,10 @@ class Screw(_Axial):
         return (self.axis, np.array([self.pitch]))
 
     @property
+    def figures(self) -> dict[str, Any]:
+        return {**super().figures, "pitch": self.pitch}
+
+    @property
     def subspace(self) -> Array:
         return np.concatenate([self.axis, self.lead * self.axis])[:, None]
 
@@ -374,6 +387,10 @@ class Planar(Joint):
     @property
     def numbers(self) -> tuple[Array, ...]:
         return (self.axis,)
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        return {"axis": tuple(self.axis.tolist())}
 
     @property
     def _plane(self) -> tuple[Array, Array]:

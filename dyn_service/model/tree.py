@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.errors import UrdfError
-from dyn_service.model.configuration import Configuration
-from dyn_service.model.description import ROOT_JOINT, Description, Link, Matrix, Mimic, Note, RootType, Vector
+from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.model.configuration import Configuration, Limits
+from dyn_service.model.description import ROOT_JOINT, Description, Link, Mimic, Note, RootType
 from dyn_service.model.description import Joint as DescribedJoint
 from dyn_service.model.inertia import NOTHING, BodyInertia, combine
 from dyn_service.model.joints import FIXED, JOINT_TYPES, NUMBERS, Joint, summed
@@ -36,16 +37,6 @@ SNAP = 1e-15
 
 _HUGE = 1e100
 """kg m^2; beyond it products of inertias and lengths leave the range of doubles."""
-
-
-@dataclass(frozen=True, eq=False)
-class Limits:
-    """lower, upper: (nq,) rad | m. velocity: (nv,) rad/s | m/s. effort: (nv,) N m | N. Infinite where absent."""
-
-    lower: Vector
-    upper: Vector
-    velocity: Vector
-    effort: Vector
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from dyn_service.api.queries import Array
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.nodes.telemetry import Facts, Fault, Message, Ready, Rows, Stats, rows_of
-from dyn_service.queries import Array
 
 MAX_RECORDING_BYTES = 32 << 20
 

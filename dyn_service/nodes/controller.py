@@ -19,7 +19,10 @@ import msgspec
 import numpy as np
 import zmq
 
+from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.client.sync import Client
+from dyn_service.control.computed_torque import ComputedTorque, Question, TrajectoryMaker
+from dyn_service.control.trajectory import Bounds, MultiSineDesign, PointToPoint, design_multi_sine
 from dyn_service.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
@@ -27,14 +30,11 @@ from dyn_service.errors import (
     UnavailableError,
 )
 from dyn_service.nodes import controller_report
-from dyn_service.nodes.computed_torque import ComputedTorque, Question, TrajectoryMaker
 from dyn_service.nodes.kinds import NodeKind
-from dyn_service.nodes.messages import JointCommand, JointState, decode_state, encode
 from dyn_service.nodes.pacing import precise_sleep
 from dyn_service.nodes.runtime import Node
 from dyn_service.nodes.telemetry import Recorder
-from dyn_service.nodes.trajectory import Bounds, MultiSineDesign, PointToPoint, design_multi_sine
-from dyn_service.queries import Array, RobotQueries
+from dyn_service.protocol.topic_messages import JointCommand, JointState, decode_state, encode
 
 STATS_PERIOD_S = 0.5
 WAIT_MS = 100

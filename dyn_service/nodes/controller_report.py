@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dyn_service.api.queries import Array
 from dyn_service.nodes.board import Board, NodeBoard, Recording
 from dyn_service.nodes.kinds import Column, Panel, Section, Stats, number, rate
 from dyn_service.nodes.series import envelope, quantiles, running_time, with_gaps
-from dyn_service.queries import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,21 +18,22 @@ import msgspec
 import numpy as np
 import zmq
 
+from dyn_service.api.queries import Array
+from dyn_service.config.parameters import FilePath
+from dyn_service.control.plant_core import MODES, JointLimits, Plant, PlantSettings
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.description import RootType
 from dyn_service.nodes import plant_report
 from dyn_service.nodes.kinds import NodeKind
-from dyn_service.nodes.messages import decode_command, encode
 from dyn_service.nodes.pacing import Pacer, precise_sleep
-from dyn_service.nodes.plant_core import MODES, JointLimits, Plant, PlantSettings
 from dyn_service.nodes.runtime import Node
 from dyn_service.nodes.telemetry import Recorder
-from dyn_service.queries import Array
+from dyn_service.protocol.topic_messages import decode_command, encode
 from dyn_service.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from dyn_service.robot import Robot
+    from dyn_service.engine.robot import Robot
 
 STATS_PERIOD_S = 0.5
 
@@ -49,7 +50,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     whether the recording goes to the launcher.
     """
 
-    robot: str
+    robot: FilePath
     root: RootType = "fixed"
     rate_hz: float = 1000.0
     integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4"
@@ -67,7 +68,9 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 def main(node: Node[PlantParameters]) -> None:
     """Runs the plant until it is asked to stop."""
-    from dyn_service.robot import Robot  # the engine: a launcher, which reads the declaration below, does without
+    from dyn_service.engine.robot import (
+        Robot,  # the engine: a launcher, which reads the declaration below, does without
+    )
 
     p = node.parameters
     if not 0.0 <= p.state_rate_hz <= p.rate_hz or p.rate_hz <= 0.0 or p.substeps < 1:

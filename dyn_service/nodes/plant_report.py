@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dyn_service.api.queries import Array
+from dyn_service.control.plant_core import ACTIVE, MODES
+from dyn_service.control.trajectory import from_wire
 from dyn_service.nodes.board import Board, NodeBoard
 from dyn_service.nodes.kinds import Column, Panel, Section, Stats, number, rate
-from dyn_service.nodes.plant_core import ACTIVE, MODES
 from dyn_service.nodes.series import envelope, running_time, thinned, with_gaps
-from dyn_service.nodes.trajectory import from_wire
-from dyn_service.queries import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

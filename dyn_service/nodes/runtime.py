@@ -22,9 +22,9 @@ from typing import Generic, TypeVar
 import msgspec
 import zmq
 
+from dyn_service.config.arguments import NodeArguments, parse_arguments
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.nodes import telemetry, topics
-from dyn_service.nodes.arguments import NodeArguments, parse_arguments
 
 P = TypeVar("P", bound=msgspec.Struct)
 Context = zmq.Context[zmq.Socket[bytes]]

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dyn_service.queries import Array
+from dyn_service.api.queries import Array
 
 _GAP_STEPS, _GAP_S = 3.5, 0.06
 """Rows further apart than this many typical steps and this time are not joined by a line."""

@@ -1,19 +1,19 @@
-"""The server node: `dyn serve` under a launcher. It is ready when it has answered `health` on its own endpoint."""
+"""The server node: `dyn serve` under a launcher. It is ready when it has answered `health` on its first endpoint."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from dyn_service.client.sync import Client
-from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.model.description import RootType
+from dyn_service.errors import DynError
 from dyn_service.nodes.kinds import NodeKind
 from dyn_service.nodes.runtime import Node
+from dyn_service.server.settings import NODE as NAME
+from dyn_service.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from dyn_service.server.app import Server
@@ -22,32 +22,16 @@ STATS_PERIOD_S = 1.0
 _HEALTH_TIMEOUT_S = 10.0
 
 
-class ServerParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Parameters of the server node: the URDF files it serves, how their root links move, the endpoint it binds."""
-
-    robots: list[str]
-    root: RootType = "fixed"
-    endpoint: str = "tcp://127.0.0.1:5755"
-
-
-def main(node: Node[ServerParameters]) -> None:
+def main(node: Node[ServerSettings]) -> None:
     """Serves the robots until the node is asked to stop."""
     # the engine: a launcher, which reads the declaration below, does without
-    from dyn_service.robot import Robot
-    from dyn_service.server.app import Server
+    from dyn_service.server.opening import open_server
 
-    p = node.parameters
-    if not p.robots:
-        raise InvalidArgumentError("robots is empty: name at least one URDF file")
-    robots = [Robot.from_urdf(Path(path), root=p.root) for path in p.robots]
-    for robot in robots:
-        robot.prepare()
-    node.telemetry.facts(
-        {"role": "server", "endpoint": p.endpoint, "robots": {robot.name: robot.fingerprint for robot in robots}}
-    )
-    node.freeze_garbage_collector()
-    server = Server(robots, endpoints=[p.endpoint])
+    server = open_server(node.parameters, partial(print, file=sys.stderr, flush=True))
     server.bind()
+    robots = {name: robot.fingerprint for name, robot in server.service.robots.items()}
+    node.telemetry.facts({"role": "server", "endpoints": server.endpoints, "robots": robots})
+    node.freeze_garbage_collector()
     ended = threading.Event()
     faults: list[DynError] = []
     watcher = threading.Thread(target=_watch, args=(node, server, ended, faults), daemon=True)
@@ -60,7 +44,7 @@ def main(node: Node[ServerParameters]) -> None:
         raise faults[0]
 
 
-def _watch(node: Node[ServerParameters], server: Server, ended: threading.Event, faults: list[DynError]) -> None:
+def _watch(node: Node[ServerSettings], server: Server, ended: threading.Event, faults: list[DynError]) -> None:
     """Says that the server is ready once it answers, then sends its numbers; the launcher's socket is this thread's."""
     try:
         with Client(server.endpoints[0], timeout_s=_HEALTH_TIMEOUT_S) as client:
@@ -89,7 +73,7 @@ def _watch(node: Node[ServerParameters], server: Server, ended: threading.Event,
             return
 
 
-NODE = NodeKind("server", ServerParameters, main)
+NODE = NodeKind(NAME, ServerSettings, main)
 
 if __name__ == "__main__":
     raise SystemExit(NODE.run())

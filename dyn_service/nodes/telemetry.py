@@ -21,8 +21,8 @@ import msgspec
 import numpy as np
 import zmq
 
+from dyn_service.api.queries import Array
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.queries import Array
 
 ENDPOINT = "DYN_LAUNCH_ENDPOINT"
 NODE = "DYN_LAUNCH_NODE"

@@ -14,8 +14,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from dyn_service.config.arguments import full_name
 from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
-from dyn_service.nodes.arguments import full_name
 
 RUNTIME_DIR = "DYN_RUNTIME_DIR"
 _MAX_IPC_PATH = 103

@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dyn_service.api.queries import Array
 from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError
 from dyn_service.protocol.limits import MAX_DIMENSIONS, MAX_LIST, MAX_MESSAGE_BYTES
-from dyn_service.queries import Array
 
 DTYPES = ("<f8", "<f4", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1")
 """The element types a reader takes, in NumPy's spelling."""

@@ -10,9 +10,3 @@ NOTICE_PERIOD_MS = 1000.0
 
 DEFAULT_COMPILE_WAIT_S = 120.0
 """How long a client waits, beyond its time limit, while the server compiles: several times what a large robot takes."""
-
-MAX_STEPS = 20_000
-"""Steps of one `simulate` request: some tens of milliseconds."""
-
-MAX_RHEONOMIC_STEPS = 2_000
-"""Steps of one `simulate_rheonomic` request: each solves for the free joints four times, some hundred microseconds."""

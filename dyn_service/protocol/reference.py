@@ -10,8 +10,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Row, Spec
 from dyn_service.protocol.administration import ADMINISTRATION, Administration
-from dyn_service.queries import QUERIES, Query, Spec
 
 BEGIN = "<!-- The rest of this page is written by dyn_service.protocol.reference. -->"
 
@@ -20,8 +20,11 @@ def render() -> str:
     """Every query with its inputs, options and outputs, as Markdown."""
     parts = [BEGIN, "", "## Queries on a robot", ""]
     for row in QUERIES.values():
-        parts += _query(row)
-    parts += ["## Queries about the server, and longer computations", ""]
+        parts += _row(row)
+    parts += ["## Computations", "", "What takes long: work for the server's worker, simulations in parts.", ""]
+    for computation in COMPUTATIONS.values():
+        parts += _row(computation)
+    parts += ["## Queries about the server", ""]
     for entry in ADMINISTRATION.values():
         parts += _administration(entry)
     return "\n".join(parts).rstrip() + "\n"
@@ -35,22 +38,36 @@ def update(page: str) -> str:
     return head + render()
 
 
-def _query(row: Query) -> list[str]:
+def _row(row: Row) -> list[str]:
     lines = [f"### `{row.name}`", "", row.summary, "", f"Source: {row.equation}.", ""]
+    if isinstance(row, Computation) and row.robot:
+        lines += ["The request's `robot` says which robot is meant.", ""]
+    if isinstance(row, Computation) and row.parts:
+        lines += [
+            "A request takes a limited number of steps; a longer motion comes in parts, each from the last state of "
+            "the one before, with `first_step`.",
+            "",
+        ]
     lines += ["| input | shape | unit | |", "|---|---|---|---|"] if row.inputs else ["It takes no inputs."]
     for name, spec in row.inputs.items():
         text = spec.text + ("; may be left out" if name in row.optional else "")
-        shape = "map or list of maps" if name == "wrenches" else _shape(spec)
+        shape = {"wrenches": "map or list of maps", "payload": "map"}.get(spec.kind) or _shape(spec)
         lines.append(f"| `{name}` | {shape} | {_cell(spec.unit)} | {_cell(text)} |")
     if row.options:
-        lines += ["", "| option | values | default |", "|---|---|---|"]
+        lines += ["", "| option | values | default | |", "|---|---|---|---|"]
         for option in row.options.values():
             values = ", ".join(f'`"{c}"`' for c in option.choices) if option.choices else option.takes
+            values += f", at most {option.most}" if option.most is not None else ""
             default = "nil" if option.default is None else f"`{json.dumps(option.default)}`"
-            lines.append(f"| `{option.name}` | {values} | {default} |")
+            lines.append(
+                f"| `{option.name}` | {values} | {'required' if option.required else default} | {option.text} |"
+            )
     lines += ["", "| output | shape | unit | |", "|---|---|---|---|"]
     lines += [f"| `{n}` | list of {label.dimension} texts | | {label.text} |" for n, label in row.labels.items()]
-    lines += [f"| `{n}` | {_shape(s)} | {_cell(s.unit)} | {_cell(s.text)} |" for n, s in row.outputs.items()]
+    outputs = {**row.outputs, **row.between} if isinstance(row, Computation) else row.outputs
+    for name, spec in outputs.items():
+        called = "by formulation" if spec.kind == "residuals" else f"`{name}`"
+        lines.append(f"| {called} | {_shape(spec)} | {_cell(spec.unit)} | {_cell(spec.text)} |")
     return [*lines, ""]
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from dyn_service.api.queries import Wrench
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.protocol.arrays import describe_value, pack_array, show_value, unpack_array
-from dyn_service.queries import Wrench
 from dyn_service.suggestions import did_you_mean
 
 _VECTORS = ("torque", "force", "point")

@@ -7,19 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 from dyn_service import __version__
-from dyn_service.errors import DynError, InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError
-from dyn_service.protocol.administration import ADMINISTRATION
-from dyn_service.protocol.arrays import describe_value, unpack_array
+from dyn_service.api.queries import QUERIES
+from dyn_service.errors import InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError
+from dyn_service.protocol.arrays import describe_value
 from dyn_service.protocol.messages import VERSION, Request
-from dyn_service.protocol.wrenches import unpack_wrenches
-from dyn_service.queries import QUERIES
-from dyn_service.server.computations import (
-    segment_inverse_dynamics,
-    segment_matrices,
-    simulate,
-    simulate_rheonomic,
-)
-from dyn_service.server.finite import NotFinite, explain_computation
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.registry import Registry, Served
 
@@ -41,10 +32,6 @@ class Administrator:
             "unload_robot": self._unload_robot,
             "health": self._health,
             "stats": self._stats,
-            "simulate": lambda request: simulate(registry, request),
-            "simulate_rheonomic": lambda request: simulate_rheonomic(registry, request),
-            "segment_inverse_dynamics": segment_inverse_dynamics,
-            "segment_matrices": segment_matrices,
         }
 
     def answer(self, request: Request) -> dict[str, Any]:
@@ -55,13 +42,6 @@ class Administrator:
         """
         return self._answers[request.query](request)
 
-    def why(self, request: Request, found: NotFinite) -> DynError:
-        """Why a number of an answer is not finite."""
-        entry = ADMINISTRATION[request.query]
-        robot = self._registry.get(request.robot).robot if entry.names_robot else None
-        inputs = {name: _as_read(name, value) for name, value in (request.inputs or {}).items()}
-        return explain_computation(entry, found, inputs, request.options or {}, robot)
-
     def _list_robots(self, request: Request) -> dict[str, Any]:
         return {"robots": sorted(self._registry.served)}
 
@@ -69,7 +49,7 @@ class Administrator:
         return self._describe(self._registry.get(request.robot))
 
     def _describe(self, served: Served) -> dict[str, Any]:
-        return {**served.description, "certificates": served.robot.describe()["certificates"]}
+        return served.robot.describe()
 
     def _load_robot(self, request: Request) -> dict[str, Any]:
         self._check_change()
@@ -79,7 +59,7 @@ class Administrator:
             raise InvalidArgumentError(f"urdf must be the text of a URDF, found {describe_value(text)}", path=path)
         if not text.lstrip("\ufeff \t\r\n").startswith("<"):  # nor the path of a file on this side
             raise InvalidArgumentError("urdf must be the text of a URDF, found no XML", path=path)
-        from dyn_service.robot import Robot  # not at the top: it brings the compiler
+        from dyn_service.engine.robot import Robot  # not at the top: it brings the compiler
 
         robot = Robot.from_urdf(text, root=(request.options or {}).get("root", "fixed"))
         self._registry.add(robot)
@@ -110,11 +90,3 @@ class Administrator:
     def _check_change(self) -> None:
         if not self._allow_load:
             raise PermissionDeniedError("this server does not let its clients load or unload robots", path="query")
-
-
-def _as_read(name: str, value: Any) -> Any:
-    """An input of a request that was answered: an array, wrenches, or what it is."""
-    path = f"inputs.{name}"
-    if name == "wrenches" and value is not None:
-        return unpack_wrenches(value, path)
-    return value if value is None or isinstance(value, str) else unpack_array(value, path)

@@ -1,9 +1,9 @@
 """The server's sockets and its loop.
 
-One ROUTER socket listens on every endpoint, and the loop does nothing but wait on it: no poller, no timers. A request
-is answered by the loop itself, in microseconds, or handed to the worker thread, which rings by a message to the same
-socket when a reply is ready. So a request is never behind another client's big batch, only behind the few that
-arrived before it.
+One ROUTER socket listens on every endpoint, and the loop does nothing but wait on it: no poller, no timers. What is
+answered by the loop itself, in microseconds, and what by the worker thread is for `dispatcher` to say; the worker rings
+by a message to the same socket when a reply is ready. So a request is never behind another client's big batch, only
+behind the few that arrived before it.
 
     Server([robot], endpoints=["tcp://127.0.0.1:0"])        as a context manager: a thread of this process
     Server([robot]).serve_forever()                         in this thread, until SIGINT or SIGTERM
@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 from time import perf_counter_ns
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -27,26 +26,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zmq
 
-from dyn_service.errors import (
-    FailedPreconditionError,
-    InvalidArgumentError,
-    ResourceExhaustedError,
-    UnavailableError,
-)
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
 from dyn_service.protocol.limits import RequestLimits
-from dyn_service.protocol.messages import Head, peek
 from dyn_service.protocol.sockets import is_readable, plain_send
-from dyn_service.server.compiling import news
+from dyn_service.server.dispatcher import Dispatcher
 from dyn_service.server.endpoints import Bound, bind, is_local
 from dyn_service.server.plan import SLOW_BYTES
 from dyn_service.server.process import settle_process
 from dyn_service.server.service import Service
 from dyn_service.server.unfinished import LOOK_EVERY_NS, UnfinishedMessages
-from dyn_service.server.worker import Task, Worker
+from dyn_service.server.worker import Envelope, Worker
 
 if TYPE_CHECKING:
-    from dyn_service.robot import Robot
+    from dyn_service.engine.robot import Robot
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,10 +67,7 @@ _HEARTBEAT_MS = 5000
 _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.SNDMORE) | _NOBLOCK
 
-_Envelope = tuple[bytes, bool]
-"""Where a reply goes: the peer, and whether it is a REQ socket, which wants an empty frame first."""
-
-_Received = tuple[_Envelope, bytes | memoryview, int]
+_Received = tuple[Envelope, bytes | memoryview, int]
 """A request as it came in, with its time of receipt."""
 
 
@@ -114,7 +104,6 @@ class Server:
         self._thread: threading.Thread | None = None
         self._traffic = self.service.metrics.traffic
         self._in_flight: list[tuple[Any, int]] = []
-        self._handed: dict[int, Task] = {}
         self._next_look_ns = 0
 
     @property
@@ -209,6 +198,7 @@ class Server:
             self._wakeup_endpoint = f"inproc://dyn-server-{os.urandom(16).hex()}"
             router.bind(self._wakeup_endpoint)
             self._bound = tuple(bind(router, endpoint) for endpoint in self._asked)
+            bell = self._open_wakeup(self._worker_wakeup)
         except BaseException:
             self._unfinished.close()
             router.close(linger=0)
@@ -217,7 +207,9 @@ class Server:
             raise
         self._router = router
         self._send_frame = plain_send(router)
-        self._worker = Worker(partial(self._open_wakeup, self._worker_wakeup), self._limits, self.service.clock)
+        self._bell = bell  # made here, rung by the worker's thread alone from its start on
+        self._worker = Worker(self._ring, self.service.clock)
+        self._dispatcher = Dispatcher(self.service, self._worker, self._in_flight_bytes)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._stopping:  # asked twice
@@ -233,6 +225,11 @@ class Server:
         wakeup.setsockopt(zmq.SNDHWM, 0)
         wakeup.connect(self._wakeup_endpoint)
         return wakeup
+
+    def _ring(self) -> None:
+        """Wakes the loop: the worker has a reply ready."""
+        with suppress(zmq.Again):  # the server has stopped, and nobody is left to wake
+            self._bell.send(b"", zmq.NOBLOCK)
 
     def _run(self) -> None:
         self._worker.start()
@@ -253,8 +250,12 @@ class Server:
             self._router.close(linger=int(_GRACE_S * 1000))
             for bound in self._bound:
                 bound.clear()
-            if self._owns_context:  # where a compiler is still at work, closing waits for it elsewhere
-                self._worker.at_end(self._context.term)
+            self._worker.at_end(self._close_bell)  # where a compiler is still at work, closing waits for it elsewhere
+
+    def _close_bell(self) -> None:
+        self._bell.close(linger=0)
+        if self._owns_context:
+            self._context.term()
 
     def _turn(self) -> None:
         """Waits for a message and answers it; if more came with it, takes their times of receipt before it does."""
@@ -263,10 +264,9 @@ class Server:
         if waiting_since > self._next_look_ns:
             self._next_look_ns = waiting_since + LOOK_EVERY_NS
             self._traffic.cut_off += self._unfinished.look()
-        if self._handed:
-            for task, notice in news(self.service.clock, self._handed.values(), waiting_since):
-                self._send(task.envelope, notice)
-                self._traffic.notices += 1
+        if self._dispatcher.waiting:
+            for envelope, notice in self._dispatcher.notices(waiting_since):
+                self._send(envelope, notice)
         try:
             sender = router.recv()
         except zmq.Again:
@@ -296,8 +296,7 @@ class Server:
         self._traffic.received += 1
         self._traffic.received_bytes += size
         if count > 1:
-            found = f"a message must be one frame, or an empty one and one more, found {count + is_req}"
-            self._send((sender, is_req), self.service.refuse(Head(), InvalidArgumentError(found)))
+            self._send((sender, is_req), self._dispatcher.refuse_frames(count + is_req))
             return None
         return (sender, is_req), frame.bytes if size <= SLOW_BYTES else frame.buffer, now
 
@@ -315,53 +314,11 @@ class Server:
         if received is None:
             return
         envelope, payload, now = received
-        service = self.service
-        if len(payload) > SLOW_BYTES:  # even reading it takes too long
-            self._hand_over(
-                Task(
-                    envelope,
-                    partial(service.handle, payload, now),
-                    partial(service.refuse_unread, payload),
-                    len(payload),
-                    partial(peek, payload),
-                )
-            )
-            return
-        reply = service.answer_single_state(payload, now)
-        if reply is None:
-            job = service.accept(payload, now)
-            if isinstance(job, bytes):
-                reply = job
-            elif job.slow or (reply := service.answer_at_once(job)) is None:
-                request = job.request
-                head = Head(request.id, request.query, request.compile_wait_ms)
-                self._hand_over(
-                    Task(
-                        envelope,
-                        partial(service.answer, job),
-                        partial(service.refuse, request),
-                        len(payload),
-                        lambda: head,
-                    )
-                )
-                return
-        self._send(envelope, reply)
+        reply = self._dispatcher.answer(envelope, payload, now)
+        if reply is not None:
+            self._send(envelope, reply)
 
-    def _hand_over(self, task: Task) -> None:
-        if self._stopping:
-            self._send(task.envelope, task.refuse(UnavailableError("the server is shutting down")))
-            return
-        if self._in_flight_bytes() > self._limits.max_waiting_bytes:
-            cause = "long replies wait to be read"
-        elif self._worker.offer(task):
-            self._handed[id(task)] = task
-            return
-        else:
-            cause = f"{self._worker.waiting} slow requests wait already"
-        self._traffic.refused_busy += 1
-        self._send(task.envelope, task.refuse(ResourceExhaustedError(f"the server is busy: {cause}, try again later")))
-
-    def _send(self, envelope: _Envelope, reply: bytes) -> None:
+    def _send(self, envelope: Envelope, reply: bytes) -> None:
         """Sends the reply, or counts that it could not be sent; never waits."""
         sender, is_req = envelope
         send = self._send_frame
@@ -384,12 +341,8 @@ class Server:
 
     def _deliver(self) -> None:
         """Sends the replies that the worker has ready."""
-        for task, reply in self._worker.collect():
-            self._handed.pop(id(task), None)
-            if len(reply) > SLOW_BYTES and self._in_flight_bytes() + len(reply) > self._limits.max_waiting_bytes:
-                self._traffic.refused_busy += 1
-                reply = task.refuse(ResourceExhaustedError("the server is busy: long replies wait to be read"))
-            self._send(task.envelope, reply)
+        for envelope, reply in self._dispatcher.finished():
+            self._send(envelope, reply)
 
     def _in_flight_bytes(self) -> int:
         """Bytes of long replies that the transport still holds."""
@@ -397,12 +350,12 @@ class Server:
         return sum(size for _, size in self._in_flight)
 
     def _wind_up(self) -> None:
-        """Answers what has arrived, refuses what has not been begun. To unbind first would cut the clients off."""
-        while is_readable(self._router):
-            self._answer(self._receive(self._router.recv()))
-        for task in self._worker.abandon():
-            self._send(task.envelope, task.refuse(UnavailableError("the server is shutting down")))
+        """Refuses what has not been begun, answers what has arrived. To unbind first would cut the clients off."""
         until = time.monotonic() + _GRACE_S
-        while self._worker.waiting and time.monotonic() < until:
+        for envelope, refusal in self._dispatcher.shut_down():
+            self._send(envelope, refusal)
+        while is_readable(self._router) and time.monotonic() < until:
+            self._answer(self._receive(self._router.recv()))
+        while self._dispatcher.waiting and time.monotonic() < until:
             self._turn()
             self._deliver()

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dyn_service.api.description import Sizes
+from dyn_service.api.queries import Array, Computation, Query, Wrench
 from dyn_service.errors import DynError, FailedPreconditionError, InternalError, InvalidArgumentError
-from dyn_service.protocol.administration import Administration
 from dyn_service.protocol.arrays import WireArray, is_finite
-from dyn_service.queries import Array, Query, Wrench
 
 if TYPE_CHECKING:
-    from dyn_service.robot import Robot
+    from dyn_service.engine.robot import Robot
 
 _WRENCH_PARTS = ("torque", "force", "point")
 _HUGE = 1e50
@@ -90,7 +90,7 @@ class Diagnosis:
         row: Query,
         inputs: Mapping[str, Any],
         options: Mapping[str, Any],
-        sizes: Mapping[str, int],
+        sizes: Sizes,
     ) -> None:
         self._robot = robot
         self._row = row
@@ -201,36 +201,35 @@ class Diagnosis:
 
 
 def explain_computation(
-    entry: Administration, found: NotFinite, inputs: Mapping[str, Any], options: Mapping[str, Any], robot: Robot | None
+    row: Computation, found: NotFinite, inputs: Mapping[str, Any], options: Mapping[str, Any], robot: Robot | None
 ) -> DynError:
-    """The error for an output of a query beside the table: a computation from the request's numbers.
+    """The error for an output of a computation from the request's numbers.
 
     Args:
-        entry: The query.
+        row: What was asked.
         found: The number.
-        inputs: The request's, as arrays where they are some.
+        inputs: The request's, as they were read.
         options: The request's.
         robot: The robot that the request is about.
     """
     names = {} if robot is None else _dimension_names(robot)
-    dims = _declared_dims(entry.outputs.get(found.output, ""))
+    declared = {**row.outputs, **row.between}.get(found.output)
+    dims = () if declared is None else declared.shape
     core = found.index[len(found.index) - len(dims) :] if dims else ()
     lead = list(found.index[: len(found.index) - len(core)])
-    text = f"{entry.name} gives {found.output}{_named_place(dims, core, names)} = {found.value}"
+    text = f"{row.name} gives {found.output}{_named_place(dims, core, names)} = {found.value}"
     text += f" at state {lead} of the batch" if lead else ""
     entries = []
     for name, value in inputs.items():
         if isinstance(value, np.ndarray) and value.size:
             index = _largest_index(value)
-            place = _named_place(_declared_dims(entry.inputs.get(name, "")), index, names)
+            place = _named_place(row.inputs[name].shape, index, names)
             entries.append(_Entry(name + place, f"inputs.{name}", float(value[index])))
         elif isinstance(value, list) and value and isinstance(value[0], Wrench):
             entries += [_largest_of_wrench(k, wrench) for k, wrench in enumerate(value)]
     for name, value in options.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
             entries.append(_Entry(name, f"options.{name}", float(value)))
-    if not entries:
-        return InternalError(f"{text}: a defect of the server, nothing in the request brings it about")
     largest = max(entries, key=lambda each: abs(each.value))
     if abs(largest.value) > _HUGE:
         return InvalidArgumentError(
@@ -238,6 +237,12 @@ def explain_computation(
             path=largest.path,
         )
     return FailedPreconditionError(f"{text}: the computation diverges, or meets a singular state")
+
+
+def defect(query: str, found: NotFinite) -> DynError:
+    """The error for an answer about the server itself."""
+    text = f"{query} gives {found.output} = {found.value}"
+    return InternalError(f"{text}: a defect of the server, nothing in the request brings it about")
 
 
 def _is_answered(ask: Callable[[Mapping[str, Any]], Any], inputs: Mapping[str, Any]) -> bool:
@@ -277,12 +282,6 @@ def _dimension_names(robot: Robot) -> dict[str, Sequence[str]]:
         "nl": robot.link_names,
         "nj": robot.all_joint_names,
     }
-
-
-def _declared_dims(text: str) -> list[str | int]:
-    """The core shape in a text such as `array (.., n, 3), N`; empty where it is no array."""
-    shape = text.partition("array (")[2].partition(")")[0]
-    return [part.strip() for part in shape.split(",") if part.strip() not in ("", "..")]
 
 
 def _named_place(dims: Sequence[str | int], index: tuple[int, ...], names: Mapping[str, Sequence[str]]) -> str:

@@ -6,21 +6,23 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from msgspec import UNSET
 
+from dyn_service.api.description import Sizes
+from dyn_service.api.queries import Array, Query
+from dyn_service.api.spec import Kind
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.protocol.arrays import pack_output, unpack_array
 from dyn_service.protocol.wrenches import unpack_wrenches
-from dyn_service.queries import Array, Query
 from dyn_service.server.finite import Diagnosis, NotFinite, first_not_finite
 from dyn_service.server.metrics import Durations
 from dyn_service.server.state import StatePlan
 from dyn_service.suggestions import did_you_mean
-from dyn_service.table import Kind
 
 if TYPE_CHECKING:
-    from dyn_service.robot import Robot
+    from dyn_service.engine.robot import Robot
 
 SLOW_BYTES = 16 << 10
 """A request or answer longer than this is work for another thread than the one that serves control loops."""
@@ -32,7 +34,7 @@ SLOW_WRENCHES = 4
 class Plan:
     """One row of the table for one robot: reads a request's inputs, foretells the answer's size, asks the robot."""
 
-    def __init__(self, row: Query, robot: Robot, sizes: Mapping[str, int], durations: Durations) -> None:
+    def __init__(self, row: Query, robot: Robot, sizes: Sizes, durations: Durations) -> None:
         self._row = row
         self._robot = robot
         self._ask = getattr(robot, row.name)  # the method, not `evaluate`: it has a short way for single states
@@ -106,7 +108,7 @@ class Plan:
             per_state = max(per_state, 8 * 6 * self._sizes["nl"])
         joints = options.get("joints")
         if type(joints) is list:
-            per_state = max(per_state, self._state_bytes({**self._sizes, "nj": len(joints)}))
+            per_state = max(per_state, self._state_bytes(msgspec.structs.replace(self._sizes, nj=len(joints))))
         for array in arrays:
             if array.ndim > 1:
                 break
@@ -210,5 +212,5 @@ class Plan:
         plain = choice is None or type(choice) is not str or choice == self._row.options[selector or ""].default
         return None if plain else choice, (self._row.wrenches or "") in inputs
 
-    def _state_bytes(self, sizes: Mapping[str, int]) -> int:
+    def _state_bytes(self, sizes: Sizes) -> int:
         return 8 * sum(math.prod(spec.dims(sizes)) for spec in self._row.outputs.values())

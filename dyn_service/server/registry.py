@@ -6,27 +6,26 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from dyn_service.api.queries import QUERIES
 from dyn_service.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
     ResourceExhaustedError,
 )
-from dyn_service.queries import QUERIES
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.plan import Plan
 from dyn_service.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from dyn_service.robot import Robot
+    from dyn_service.engine.robot import Robot
 
 
 class Served:
-    """A robot, what clients are told of it, and its plans by query."""
+    """A robot, and its plans by query."""
 
     def __init__(self, robot: Robot, metrics: Metrics) -> None:
         self.robot = robot
-        self.description = robot.describe()
         self.plans = {name: Plan(row, robot, robot.sizes, metrics.short(name)) for name, row in QUERIES.items()}
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
+from dyn_service.api.queries import COMPUTATIONS, QUERIES
 from dyn_service.errors import (
     DeadlineExceededError,
     DynError,
@@ -39,10 +40,10 @@ from dyn_service.protocol.messages import (
     peek,
     read_request,
 )
-from dyn_service.queries import QUERIES
 from dyn_service.server.administration import Administrator
 from dyn_service.server.compiling import CompileClock
-from dyn_service.server.finite import first_not_finite
+from dyn_service.server.computations import compute, read_inputs
+from dyn_service.server.finite import NotFinite, defect, explain_computation, first_not_finite
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.plan import SLOW_BYTES, SLOW_WRENCHES, Plan
 from dyn_service.server.registry import Registry
@@ -50,7 +51,7 @@ from dyn_service.server.state import decode_state_request
 from dyn_service.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from dyn_service.robot import Robot
+    from dyn_service.engine.robot import Robot
 
 _LOG = logging.getLogger(__name__)
 _NOTHING: Mapping[str, Any] = {}
@@ -165,7 +166,7 @@ class Service:
 
     def refuse(self, request: Request | Head, error: DynError) -> bytes:
         """The reply that refuses a request, counted."""
-        known = request.query in QUERIES or request.query in ADMINISTRATION
+        known = request.query in QUERIES or request.query in COMPUTATIONS or request.query in ADMINISTRATION
         self.metrics.refused(request.query if known else None, error.code)
         return error_reply(request.id, error)
 
@@ -180,11 +181,11 @@ class Service:
             DynError: It asks for what is not there, or for too much.
         """
         query = request.query
-        if query in ADMINISTRATION:
-            return Job(request, None, received_ns, slow=ADMINISTRATION[query].slow)
+        if query in ADMINISTRATION or query in COMPUTATIONS:
+            return Job(request, None, received_ns, slow=query in COMPUTATIONS or ADMINISTRATION[query].slow)
         if query not in QUERIES:
-            known = ", ".join((*QUERIES, *ADMINISTRATION))
-            near = did_you_mean(query, (*QUERIES, *ADMINISTRATION))
+            known = ", ".join((*QUERIES, *COMPUTATIONS, *ADMINISTRATION))
+            near = did_you_mean(query, (*QUERIES, *COMPUTATIONS, *ADMINISTRATION))
             raise UnimplementedError(f"there is no query '{query}'; the queries are {known}{near}", path="query")
         plan = self.registry.get(request.robot).plans[query]
         if request.model not in (*plan.models, None):
@@ -222,7 +223,7 @@ class Service:
                 path="deadline_ms",
             )
         if plan is None:
-            outputs = self._administrator.answer(request)
+            outputs = self._answer_planless(request)
         else:
             outputs = plan.answer(job.inputs, job.options)
             plan.mark_warm(job.inputs, job.options)
@@ -248,13 +249,30 @@ class Service:
             Exception: There is no answer at all.
         """
         plan = job.plan
-        outputs = self._administrator.answer(job.request) if plan is None else plan.answer(job.inputs, job.options)
+        outputs = self._answer_planless(job.request) if plan is None else plan.answer(job.inputs, job.options)
         found = first_not_finite(outputs)
         if found is None:
             return InternalError(f"{job.request.query} gave a number that is not finite, and then none")
         if plan is None:
-            return self._administrator.why(job.request, found)
+            return self._explain(job.request, found)
         return plan.why(found, job.inputs, job.options)
+
+    def _explain(self, request: Request, found: NotFinite) -> DynError:
+        """Why a number in the answer of a computation, or about the server itself, is not finite."""
+        row = COMPUTATIONS.get(request.query)
+        if row is None:
+            return defect(request.query, found)
+        robot = self.registry.get(request.robot).robot if row.robot else None
+        return explain_computation(row, found, read_inputs(row, request.inputs or {}), request.options or {}, robot)
+
+    def _answer_planless(self, request: Request) -> dict[str, Any]:
+        """The outputs of what takes long, or is about the server itself.
+
+        Raises:
+            Exception: There are none.
+        """
+        row = COMPUTATIONS.get(request.query)
+        return self._administrator.answer(request) if row is None else compute(self.registry, row, request)
 
     def _too_long(self, size: int) -> DynError:
         limit = self.limits.max_reply_bytes

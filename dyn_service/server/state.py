@@ -17,9 +17,10 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Meta, Raw, UnsetType
 
+from dyn_service.api.description import Sizes
+from dyn_service.api.queries import Array, Query
 from dyn_service.model.configuration import Configuration
 from dyn_service.protocol.arrays import WireArray, may_be_infinite, pack_output
-from dyn_service.queries import Array, Query
 from dyn_service.server.metrics import Durations
 
 _NO_NUMBERS: Mapping[str, Array] = {}
@@ -54,7 +55,7 @@ class StatePlan:
     """
 
     def __init__(
-        self, row: Query, ask: Callable[..., Any], sizes: Mapping[str, int], durations: Durations, at: Configuration
+        self, row: Query, ask: Callable[..., Any], sizes: Sizes, durations: Durations, at: Configuration
     ) -> None:
         self.durations = durations
         required = [name for name in row.inputs if name not in row.optional]

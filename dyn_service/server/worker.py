@@ -1,28 +1,33 @@
 """The one thread for slow requests: big batches, robots to load, kernels to compile.
 
-The thread that owns the socket hands jobs over and gets replies back, so that a control loop's request never waits for
-another client's million states. Kernels run without the interpreter's lock.
+The thread that serves hands tasks over and gets replies back, so that a control loop's request never waits for another
+client's million states. Kernels run without the interpreter's lock. How many tasks may wait is for the dispatcher to
+say; how the serving thread is woken, for whoever made `ring`.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 import numpy as np
-import zmq
 
-from dyn_service.errors import DynError
+from dyn_service.errors import DynError, InternalError
 from dyn_service.kernels.making import Listener, listening
-from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import Head
 
+_LOG = logging.getLogger(__name__)
 
-@dataclass(slots=True)
+Envelope = tuple[bytes, bool]
+"""Where a reply goes: the peer, and whether it is a REQ socket, which wants an empty frame first."""
+
+
+@dataclass(slots=True, eq=False)
 class Task:
     """A request that waits.
 
@@ -30,7 +35,7 @@ class Task:
     it. size: its bytes. head: reads who asks. next_notice_ns: no earlier is it told again that it waits.
     """
 
-    envelope: tuple[bytes, bool]
+    envelope: Envelope
     work: Callable[[], bytes]
     refuse: Callable[[DynError], bytes]
     size: int
@@ -41,57 +46,37 @@ class Task:
 class Worker:
     """Does tasks one after the other, in the order given.
 
-    All methods belong to the thread that owns the server's socket. The worker wakes it by an empty message from a
-    socket of its own.
+    All methods but `work_one` belong to the thread that serves. A worker that was not started does nothing by itself:
+    its tasks are done by calls of `work_one`, in whatever thread makes them.
 
     Args:
-        open_wakeup: Makes that socket, in the worker's thread.
-        limits: How many tasks, and how many bytes, may wait.
+        ring: Called after each task, in the thread that did it: there is something to collect.
         listener: Hears of the kernels that the tasks make.
     """
 
-    def __init__(self, open_wakeup: Callable[[], zmq.Socket[bytes]], limits: RequestLimits, listener: Listener) -> None:
-        self._open_wakeup = open_wakeup
+    def __init__(self, ring: Callable[[], None], listener: Listener) -> None:
+        self._ring = ring
         self._listener = listener
-        self._limits = limits
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._done: deque[tuple[Task, bytes]] = deque()
-        self._waiting = 0
-        self._waiting_bytes = 0
         self._abandoned = False
         self._ending = threading.Lock()
         self._ended = False
         self._close: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="dyn-worker", daemon=True)
 
-    @property
-    def waiting(self) -> int:
-        """Tasks that were given and not yet collected."""
-        return self._waiting
-
     def start(self) -> None:
         """Starts the thread."""
         self._thread.start()
 
-    def offer(self, task: Task) -> bool:
-        """Takes the task, unless too much waits already."""
-        if self._waiting >= self._limits.max_waiting:
-            return False
-        if self._waiting and self._waiting_bytes + task.size > self._limits.max_waiting_bytes:
-            return False
-        self._waiting += 1
-        self._waiting_bytes += task.size
+    def offer(self, task: Task) -> None:
+        """Takes the task."""
         self._tasks.put(task)
-        return True
 
-    def collect(self) -> list[tuple[Task, bytes]]:
-        """The tasks that were done since, with their replies."""
-        finished = []
+    def collect(self) -> Iterator[tuple[Task, bytes]]:
+        """The tasks that were done since, with their replies; each is handed out once."""
         while self._done:
-            finished.append(self._done.popleft())
-            self._waiting -= 1
-            self._waiting_bytes -= finished[-1][0].size
-        return finished
+            yield self._done.popleft()
 
     def abandon(self) -> list[Task]:
         """Takes back the tasks that were not begun; the thread ends after the one it is at."""
@@ -102,7 +87,6 @@ class Worker:
                 task = self._tasks.get_nowait()
                 if task is not None:
                     left.append(task)
-        self._waiting -= len(left)
         self._tasks.put(None)
         return left
 
@@ -118,16 +102,25 @@ class Worker:
                 return
         close()
 
+    def work_one(self) -> bool:
+        """Does the next task, after waiting for one; False if there will be none any more."""
+        if self._abandoned or (task := self._tasks.get()) is None:
+            return False
+        with np.errstate(all="ignore"), listening(self._listener):
+            try:
+                reply = task.work()
+            except Exception:  # noqa: BLE001  # a defect: it must not take the thread from all who wait
+                _LOG.exception("a slow request failed")
+                reply = task.refuse(InternalError("the server failed to answer; its log says why"))
+        self._done.append((task, reply))
+        self._ring()
+        return True
+
     def _run(self) -> None:
-        wakeup = self._open_wakeup()
         try:
-            with np.errstate(all="ignore"), listening(self._listener):
-                while not self._abandoned and (task := self._tasks.get()) is not None:
-                    self._done.append((task, task.work()))
-                    with suppress(zmq.Again):  # the server has stopped, and nobody is left to wake
-                        wakeup.send(b"", zmq.NOBLOCK)
+            while self.work_one():
+                pass
         finally:
-            wakeup.close()
             with self._ending:
                 self._ended = True
             self._close()

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dyn_service.api.queries import Array, Wrench
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.configuration import Configuration
-from dyn_service.queries import Array, Wrench
 from dyn_service.sim.divergence import diverged, no_longer_finite
 from dyn_service.sim.task import Task
 

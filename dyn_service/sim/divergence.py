@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from dyn_service.api.queries import Array
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.configuration import Configuration
-from dyn_service.queries import Array
 
 _LOOK_EVERY = 32
 """Steps between looks at a small state; a look costs about as much as two steps of a small robot."""

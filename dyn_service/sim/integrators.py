@@ -11,16 +11,16 @@ outlives it.
 | `rk4` | 4 | 4 | small error per step; the default |
 | `explicit_euler` | 1 | 1 | to reproduce programs that use it: it adds energy to every swing |
 
-The formulas stand in `steps.py`, from which kernels are made too; here they take any acceleration.
+The formulas stand in `model/steps.py`, from which kernels are made too; here they take any acceleration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from dyn_service.api.queries import Array
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.queries import Array
-from dyn_service.steps import FLAT, STEPS, Positions, Step
+from dyn_service.model.steps import FLAT, STEPS, Positions, Step
 from dyn_service.suggestions import did_you_mean
 
 Acceleration = Callable[[Array, Array], Array]

@@ -30,8 +30,8 @@ from typing import Any
 
 import numpy as np
 
+from dyn_service.api.queries import Array
 from dyn_service.model.configuration import Configuration
-from dyn_service.queries import Array
 
 Flow = Callable[[Array, Array], tuple[Array, Array]]
 """(q, p) -> q-dot, p-dot."""

@@ -25,12 +25,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.answers import RheonomicTrajectory
+from dyn_service.api.arguments import Prescription
+from dyn_service.api.queries import Array, RobotQueries, Wrench, WrenchFunction
+from dyn_service.api.results import RheonomicTrajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.model.configuration import Configuration
-from dyn_service.prescribed import Prescription
-from dyn_service.queries import Array, RobotQueries, Wrench, WrenchFunction
-from dyn_service.steps import rk4_step
+from dyn_service.model.steps import rk4_step
 from dyn_service.suggestions import did_you_mean
 
 FreeEfforts = Callable[[float, Array, Array], ArrayLike]

@@ -1,7 +1,8 @@
 """Rheonomic motions whose given part comes as samples: data from end to end, so the same here and on a server.
 
-The equations are those of `sim/rheonomic.py`, the samples those of `prescribed.py`. A step is RK4's, from the state of
-the free joints, with the given motion's row 2k, 2k + 1, 2k + 1, 2k + 2 at its four stages; efforts are held through it.
+The equations are those of `sim/rheonomic.py`, the samples those of `sim/prescribed.py`. A step is RK4's, from the
+state of the free joints, with the given motion's row 2k, 2k + 1, 2k + 1, 2k + 2 at its four stages; efforts are held
+through it.
 
 Source: Multi Body Dynamics document, 5.2, 5.6. Checked by tests/theory/test_rheonomic_samples.py.
 """
@@ -13,12 +14,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.answers import RheonomicTrajectory
+from dyn_service.api.queries import Array, EffortFunction, GivenMotion, RobotQueries, Wrench
+from dyn_service.api.results import RheonomicTrajectory
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.prescribed import GivenMotion, check_efforts, check_grid, sampled
-from dyn_service.queries import Array, EffortFunction, RobotQueries, Wrench
+from dyn_service.model.steps import rk4_step
+from dyn_service.sim.prescribed import check_efforts, check_grid, sampled
 from dyn_service.sim.rheonomic import Partition, PartlyPrescribed, forward_dynamics, partition
-from dyn_service.steps import rk4_step
 
 
 def simulate_rheonomic(
@@ -42,14 +43,14 @@ def simulate_rheonomic(
     Args:
         robot: In this process or remote.
         prescribed: By joint, its motion: rows (..., 2 steps + 1, 3) on the half grid or (..., steps + 1, 3) on the grid
-            of position, velocity, acceleration, or a function of time; see `prescribed.py`.
+            of position, velocity, acceleration, or a function of time; see `sim/prescribed.py`.
         q0: (..., nf) first positions of the free joints, in the robot's order; leading axes are simulated together.
         v0: (..., nf) first velocities.
         tau: Efforts of the free joints, held through each step: None (none), (nf,) or (..., 1, nf) constant,
             (..., steps, nf) samples, or a function of (t, q, v) of the free joints at the step's beginning.
         dt: s.
         steps: How many.
-        t0: s, the time of the given motion's first row.
+        t0: s, the time of step 0.
         first_step: Steps that were made before these, where this is part of a longer motion: times go on from there.
         every: Record every so many steps; the first state and these are returned.
         gravity: (..., 3) m/s^2, world axes; None is the default.
@@ -66,7 +67,7 @@ def simulate_rheonomic(
             free joints' mass matrix is singular.
     """
     check_grid(dt, steps, every)
-    names, rows = sampled(prescribed, dt=dt, steps=steps, t0=t0)
+    names, rows = sampled(prescribed, dt=dt, steps=steps, t0=t0, first_step=first_step)
     parts = partition(robot, names)
     free = parts.free_v
     q, v = (parts.checked(name, x) for name, x in (("q0", q0), ("v0", v0)))

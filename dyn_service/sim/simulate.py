@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.answers import Trajectory
+from dyn_service.api.queries import Array, EffortFunction, Integrator, Method, RobotQueries, Wrench
+from dyn_service.api.results import Trajectory
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.queries import Array, EffortFunction, Integrator, Method, RobotQueries, Wrench
 from dyn_service.sim.adaptive import between
 from dyn_service.sim.divergence import Watch
 from dyn_service.sim.integrators import INTEGRATORS

@@ -16,12 +16,14 @@ PARTS: dict[str, tuple[str, ...]] = {
     "model": ("model",),
     "sim": ("sim",),
     "frames": ("kernels/frames.py",),
-    "verification": ("verification.py",),
-    "plant": ("nodes/plant_core.py",),
+    "urdf": ("urdf",),
+    "reference": ("reference",),
+    "payload": ("engine/payload.py",),
+    "plant": ("control/plant_core.py",),
 }
 """The parts of the command line: folders and files of the package."""
 
-SHAPING = ("dynamics/", "kernels/", "model/tree.py", "model/inertia.py", "model/joints.py")
+SHAPING = ("dynamics/", "kernels/", "model/tree.py", "model/inertia.py", "model/joints.py", "model/steps.py")
 """Mutants of these make other kernels, of the same robots: each starts from an empty kernel cache of its own."""
 
 _NUMBERS = "tests/oracle/test_in_numbers.py"
@@ -49,17 +51,17 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/theory/test_newton_euler.py",
     ),
     "dynamics/hamilton.py": (_NUMBERS, "tests/theory/test_hamilton.py", "tests/theory/test_momentum_rates.py"),
-    "dynamics/influence.py": (
+    "reference/influence.py": (
         "tests/theory/test_verification.py",
         "tests/theory/test_newton_euler.py",
         "tests/theory/test_hamilton.py",
     ),
     "dynamics/integration.py": (_NUMBERS, "tests/nodes/test_integrators.py", "tests/theory/test_simulate.py"),
-    "dynamics/lagrangian.py": ("tests/theory/test_problems.py",),
+    "reference/lagrangian.py": ("tests/theory/test_problems.py",),
     "dynamics/mass_matrix.py": (_NUMBERS, "tests/unit/test_robot.py", "tests/theory/test_newton_euler.py"),
-    "dynamics/particles.py": ("tests/theory/test_particles.py",),
+    "reference/particles.py": ("tests/theory/test_particles.py",),
     "dynamics/projected.py": (_NUMBERS, "tests/theory/test_projected.py"),
-    "dynamics/segments.py": ("tests/theory/test_matrix_formalism.py",),
+    "reference/segments.py": ("tests/theory/test_matrix_formalism.py",),
     "dynamics/symbolic.py": ("tests/theory/test_symbolic.py",),
     "dynamics/topology.py": ("tests/theory/test_operators.py",),
     "kernels/frames.py": (
@@ -68,10 +70,12 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/unit/test_robot.py",
         "tests/unit/test_certificates.py",
     ),
+    "kernels/single.py": ("tests/unit/test_single.py",),
     "model/": (*_READING, "tests/unit/test_tree.py"),
-    "model/doubts.py": ("tests/unit/test_urdf_doubts.py", *_READING),
+    "urdf/": _READING,
+    "urdf/doubts.py": ("tests/unit/test_urdf_doubts.py", *_READING),
     "model/inertia.py": ("tests/unit/test_inertia.py", "tests/unit/test_urdf_doubts.py", _NUMBERS),
-    "model/loaded.py": ("tests/unit/test_loaded_objects.py",),
+    "urdf/loaded.py": ("tests/unit/test_loaded_objects.py",),
     "model/configuration.py": (
         "tests/unit/test_joints.py",
         "tests/unit/test_conventions.py",
@@ -84,10 +88,11 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/unit/test_conventions.py",
         "tests/unit/test_tree.py",
     ),
+    "model/steps.py": ("tests/nodes/test_integrators.py", _NUMBERS),
     "model/description.py": ("tests/unit/test_places.py", *_READING),
-    "model/places.py": ("tests/unit/test_places.py", *_READING),
-    "model/quantities.py": ("tests/unit/test_quantities.py", *_READING, "tests/unit/test_loaded_objects.py"),
-    "model/receipt.py": ("tests/unit/test_receipt.py",),
+    "urdf/places.py": ("tests/unit/test_places.py", *_READING),
+    "urdf/quantities.py": ("tests/unit/test_quantities.py", *_READING, "tests/unit/test_loaded_objects.py"),
+    "urdf/receipt.py": ("tests/unit/test_receipt.py",),
     "model/tree.py": (
         "tests/unit/test_tree.py",
         _NUMBERS,
@@ -95,16 +100,16 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/unit/test_urdf_doubts.py",
         "tests/unit/test_robot.py",
     ),
-    "model/urdf.py": (*_READING, "tests/unit/test_urdf_doubts.py", "tests/property/test_urdf_mutilated.py"),
-    "nodes/plant_core.py": ("tests/nodes/test_plant_core.py",),
-    "model/payload.py": ("tests/theory/test_simulate_loads.py",),
-    "model/scales.py": ("tests/unit/test_urdf_units.py",),
-    "model/unread.py": (
+    "urdf/reader.py": (*_READING, "tests/unit/test_urdf_doubts.py", "tests/property/test_urdf_mutilated.py"),
+    "control/plant_core.py": ("tests/nodes/test_plant_core.py",),
+    "engine/payload.py": ("tests/theory/test_simulate_loads.py",),
+    "urdf/scales.py": ("tests/unit/test_urdf_units.py",),
+    "urdf/unread.py": (
         "tests/unit/test_urdf_habits.py",
         "tests/unit/test_urdf_reading.py",
         "tests/unit/test_urdf_faults.py",
     ),
-    "model/walking.py": ("tests/unit/test_urdf_habits.py",),
+    "urdf/walking.py": ("tests/unit/test_urdf_habits.py",),
     "sim/": ("tests/theory/test_simulate.py", "tests/theory/test_simulate_loads.py", "tests/theory/test_midpoint.py"),
     "sim/adaptive.py": (
         "tests/unit/test_adaptive.py",
@@ -144,7 +149,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/theory/test_midpoint.py",
     ),
     "sim/sampled.py": ("tests/theory/test_rheonomic_samples.py",),
-    "verification.py": ("tests/theory/test_verification.py",),
+    "reference/verification.py": ("tests/theory/test_verification.py",),
 }
 """Test files by module; of a module that is not named, those of its folder."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from flint import arb
 
-from dyn_service.queries import DEFAULT_GRAVITY, Wrench
+from dyn_service.api.queries import DEFAULT_GRAVITY, Wrench
 from tests.nasty.expected_links import ExpectedLinks
 from tests.nasty.reference import Array, ExactRobot, State, double, vector
 from tests.nasty.scales import sizes_of

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dyn_service.queries import Wrench
+from dyn_service.api.queries import Wrench
 from tests.nasty.reference import Array, ExactRobot, State, double, rows, skew, stack, vector
 
 Answers = dict[str, Array]

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dyn_service.api.queries import QUERIES
+from dyn_service.engine.robot import Robot
+from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links
 from dyn_service.kernels.certify import certified, rounded_at_random
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import trace
-from dyn_service.queries import QUERIES
-from dyn_service.robot import Robot
-from dyn_service.wrenches import link_wrenches, on_bodies, on_links
 from tests.nasty.measure import Expected, states
 from tests.nasty.reference import Array, ExactRobot
 from tests.oracle.interpreting import interpreted

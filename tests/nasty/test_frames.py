@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+from dyn_service.engine.robot import Robot
 from dyn_service.kernels import frames
-from dyn_service.robot import Robot
 from tests.conftest import URDF
 from tests.nasty.reference import ExactRobot, double
 from tests.nasty.robots import nasty_urdf, pair_urdf

@@ -9,8 +9,8 @@ import mujoco
 import numpy as np
 import pytest
 
-from dyn_service.queries import QUERIES
-from dyn_service.robot import Robot
+from dyn_service.api.queries import QUERIES
+from dyn_service.engine.robot import Robot
 from tests.nasty.measure import Expected, states
 from tests.nasty.reference import ExactRobot, double
 from tests.nasty.robots import nasty_urdf, pair_urdf

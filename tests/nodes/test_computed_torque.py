@@ -5,13 +5,13 @@ from collections import deque
 import numpy as np
 import pytest
 
+from dyn_service.control.computed_torque import ComputedTorque
+from dyn_service.control.plant_core import JointLimits, Plant, PlantSettings
+from dyn_service.control.trajectory import Bounds, MultiSineDesign, design_multi_sine
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.nodes.computed_torque import ComputedTorque
 from dyn_service.nodes.controller import ControllerParameters, gains
-from dyn_service.nodes.messages import JointCommand
-from dyn_service.nodes.plant_core import JointLimits, Plant, PlantSettings
-from dyn_service.nodes.trajectory import Bounds, MultiSineDesign, design_multi_sine
-from dyn_service.robot import Robot
+from dyn_service.protocol.topic_messages import JointCommand
 from tests.conftest import URDF
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.model.configuration import Configuration
 from dyn_service.sim import INTEGRATORS, advance, integrator
 from dyn_service.sim.integrators import held
+from tests.trees import configuration
 
 
 def pendulum(q: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -80,7 +80,7 @@ def test_efforts_are_held_and_the_state_is_not() -> None:
 @pytest.mark.parametrize("method", sorted(INTEGRATORS))
 def test_quaternions_move_as_quaternions(method: str) -> None:
     """A quarter turn at constant speed: Euler's steps go along it exactly, RK4 to its fourth order."""
-    ball = Configuration.of_types(["ball"], ["spherical"])
+    ball = configuration(["ball"], ["spherical"])
     rate = np.array([0.0, 0.0, np.pi / 2])
     q, v = advance(integrator(method), lambda q, v: 0.0 * v, ball.neutral, rate, 1.0, 20, on=ball)
     # (h w / 2)^5 / 120 a step for RK4, twenty of them: 2e-8.

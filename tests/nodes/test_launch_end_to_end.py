@@ -98,8 +98,9 @@ def test_nodes_that_are_killed_come_back(endpoint: str, tmp_path: Path) -> None:
     deadline = time.monotonic() + PATIENCE_S
     try:
         assert launcher.stdout is not None
-        said = [launcher.stdout.readline()]
-        assert said[0] == "[launch] ready: 3 processes\n"
+        said = [launcher.stdout.readline(), launcher.stdout.readline()]
+        assert said[0].startswith("[server] panda: 9 kernels for control in ")
+        assert said[1] == "[launch] ready: 3 processes\n"
         first = children(launcher.pid)
         assert sorted(first) == ["controller", "plant", "server"]
         for name in ("server", "controller"):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from dyn_service.config.documents import ConfigurationError
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.launching.plan import LaunchPlan, make_plan
 from dyn_service.launching.schema import read_launch_file
-from dyn_service.nodes.configuration import ConfigurationError
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -132,7 +132,7 @@ launch:
 """
     )
     assert made.processes[0].name == "plant"
-    assert made.processes[0].parameters == {"robot": "a.urdf", "rate_hz": 200.0, "substeps": 4}
+    assert made.processes[0].parameters == {"robot": f"{tmp_path}/a.urdf", "rate_hz": 200.0, "substeps": 4}
 
 
 EXECUTABLE = "  - executable: {cmd: sleep 1}\n"

@@ -177,7 +177,7 @@ def test_declarations_are_light() -> None:
     code = (
         "import sys; from dyn_service.launching import launch_file; from dyn_service.nodes.registry import Registry\n"
         "found = Registry(); [found.find('dyn_service', name) for name in found.names('dyn_service')]\n"
-        "heavy = {'casadi', 'llvmlite', 'scipy', 'matplotlib', 'dyn_service.robot', 'dyn_service.server'}\n"
+        "heavy = {'casadi', 'llvmlite', 'scipy', 'matplotlib', 'dyn_service.engine.robot', 'dyn_service.server.app'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)

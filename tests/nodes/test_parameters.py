@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from dyn_service.config.arguments import parse_arguments
+from dyn_service.config.documents import ConfigurationError, parse_document
+from dyn_service.config.parameters import Parameters
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.nodes.arguments import parse_arguments
-from dyn_service.nodes.configuration import ConfigurationError, parse_document
 from dyn_service.nodes.controller import ControllerParameters
-from dyn_service.nodes.parameters import Parameters
 from dyn_service.nodes.plant import PlantParameters
 
 
@@ -96,7 +96,9 @@ def test_command_line(tmp_path: Path) -> None:
     assert arguments.remaps == {"a": "b"}
     assert arguments.rest == ["rest"]
     parameters = arguments.parameters.to(PlantParameters)
-    assert (parameters.robot, parameters.rate_hz, parameters.joint_states) == ("a.urdf", 20.5, "/js")
+    assert (parameters.robot, parameters.rate_hz, parameters.joint_states) == (
+        f"{tmp_path}/a.urdf", 20.5, "/js",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

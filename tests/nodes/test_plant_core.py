@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
+from dyn_service.control import plant_core
+from dyn_service.control.plant_core import JointLimits, Plant, PlantSettings
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.model.configuration import Configuration
-from dyn_service.nodes import plant_core
-from dyn_service.nodes.messages import JointCommand, decode_command, decode_state, encode
 from dyn_service.nodes.plant import PlantParameters, initial_position
-from dyn_service.nodes.plant_core import JointLimits, Plant, PlantSettings
-from dyn_service.robot import Robot
+from dyn_service.protocol.topic_messages import JointCommand, decode_command, decode_state, encode
 from tests.conftest import URDF
+from tests.trees import configuration
 
 NAMES = ("a", "b")
-JOINTS = Configuration.of_types(NAMES, ["revolute", "revolute"])
+JOINTS = configuration(NAMES, ["revolute", "revolute"])
 LIMITS = JointLimits(np.array([-1.0, -np.inf]), np.array([1.0, np.inf]), np.array([10.0, np.inf]))
 
 

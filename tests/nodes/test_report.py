@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from dyn_service.control.trajectory import PointToPoint
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.launching.plan import LaunchPlan
 from dyn_service.launching.report import SCHEMA, finite, write_report
@@ -16,7 +17,6 @@ from dyn_service.nodes.board import Board, Recording
 from dyn_service.nodes.plant_report import motion_of
 from dyn_service.nodes.series import envelope, quantiles, with_gaps
 from dyn_service.nodes.telemetry import Facts, Fault, Ready, Rows, Stats, decode, rows_of
-from dyn_service.nodes.trajectory import PointToPoint
 
 JOINTS = ["lift", "turn"]
 MOTION = PointToPoint(np.zeros(2), np.zeros(2), np.array([[1.0, -2.0]]), move_s=1.0, dwell_s=1.0)

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from dyn_service.errors import InvalidArgumentError
-from dyn_service.nodes.trajectory import (
+from dyn_service.control.trajectory import (
     Bounds,
     MultiSineDesign,
     PointToPoint,
@@ -13,6 +12,7 @@ from dyn_service.nodes.trajectory import (
     from_wire,
     min_jerk,
 )
+from dyn_service.errors import InvalidArgumentError
 
 BOUNDS = Bounds(
     np.array([-2.0, -1.0, 0.0, -np.inf]), np.array([2.0, 3.0, 0.04, np.inf]), np.array([2.0, 2.5, 0.05, 3.0])

@@ -10,7 +10,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
-from dyn_service.robot import Robot
+from dyn_service.engine.robot import Robot
 from tests.conftest import ROBOTS
 from tests.oracle.example_robots import SUPPORTED, path_of
 from tests.oracle.many_types import ManyTypes

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dyn_service.robot import Robot
+from dyn_service.engine.robot import Robot
 from tests.conftest import URDF
 
 WEIGHTLESS = (0.0, 0.0, 0.0)

@@ -15,7 +15,7 @@ import numpy as np
 import pinocchio as pin
 
 from dyn_service.model.tree import Tree, weld
-from dyn_service.model.urdf import read_text
+from dyn_service.urdf.reader import read_text
 from tests.oracle.pinocchio_oracle import Oracle, with_fixed_joints_turning
 from tests.random_robots import random_urdf
 from tests.trees import dofs, motion_subspaces

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dyn_service.engine.robot import Robot
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.certify import certified
 from dyn_service.kernels.frames import kernel_tree
@@ -19,7 +20,6 @@ from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature
 from dyn_service.model.description import RootType
-from dyn_service.robot import Robot
 
 
 def interpreted(graph: Graph) -> Callable[..., Any]:
@@ -47,6 +47,9 @@ class _Library(KernelLibrary):
 
     def _load(self, signature: Signature) -> None:
         return None
+
+    def single_state(self, signature: Signature) -> None:
+        return None  # there is no machine code to go into
 
     def _make(self, signature: Signature) -> tuple[Any, Certificate]:
         if self.certifying:

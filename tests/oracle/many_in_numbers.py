@@ -16,7 +16,7 @@ import pinocchio as pin
 
 from dyn_service.model.description import rooted
 from dyn_service.model.tree import Tree
-from dyn_service.model.urdf import read_text
+from dyn_service.urdf.reader import read_text
 from tests.oracle.in_numbers import GRAVITY, Case
 from tests.oracle.many_types import ManyTypes
 from tests.random_robots import MANY_TYPES, random_urdf

@@ -10,9 +10,9 @@ import pinocchio as pin
 import pytest
 
 from dyn_service.conventions import from_mujoco, to_mujoco
+from dyn_service.engine.robot import Robot
 from dyn_service.model.tree import Tree
-from dyn_service.robot import Robot
-from dyn_service.verification import residuals
+from dyn_service.reference.verification import residuals
 from tests.conftest import URDF
 from tests.oracle.example_robots import path_of
 from tests.oracle.interpreting import interpreting

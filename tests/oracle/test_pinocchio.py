@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dyn_service import errors
-from dyn_service.robot import Robot
+from dyn_service.engine.robot import Robot
 from tests.conftest import ROBOTS
 from tests.oracle.example_robots import REFUSED, SUPPORTED, path_of
 from tests.oracle.interpreting import interpreting

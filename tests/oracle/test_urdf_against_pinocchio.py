@@ -10,7 +10,7 @@ import pytest
 
 from dyn_service.errors import UrdfError
 from dyn_service.model.description import Description, Inertial
-from dyn_service.model.urdf import read
+from dyn_service.urdf.reader import read
 
 pin = pytest.importorskip("pinocchio")
 

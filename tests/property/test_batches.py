@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service.queries import QUERIES, Wrench
-from dyn_service.robot import Robot
+from dyn_service.api.queries import QUERIES, Wrench
+from dyn_service.engine.robot import Robot
 from tests.conftest import URDF
 from tests.random_robots import random_urdf
 

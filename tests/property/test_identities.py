@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dyn_service.queries import Wrench
-from dyn_service.robot import Robot
+from dyn_service.api.queries import Wrench
+from dyn_service.engine.robot import Robot
 from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.trees import motion_subspaces

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dyn_service.errors import DynError
-from dyn_service.model.urdf import read_text
+from dyn_service.urdf.reader import read_text
 
 ARM = """<?xml version="1.0"?>
 <robot name="arm" version="1.1">

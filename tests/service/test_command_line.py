@@ -16,8 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service import QUERIES, Client, Robot, Server, Wrench, __version__, cli
+from dyn_service import QUERIES, Client, Robot, Server, Wrench, __version__
+from dyn_service.api.queries import COMPUTATIONS
+from dyn_service.cli import main as cli
 from dyn_service.protocol.administration import ADMINISTRATION
+from dyn_service.server.settings import ServerSettings, read_settings
 from tests.conftest import ROOT, URDF
 from tests.service.conftest import assert_same, sample
 
@@ -93,7 +96,7 @@ def test_serve_several_robots_from_a_file(serve: Any, tmp_path: Path) -> None:
     config = tmp_path / "server.yaml"
     config.write_text(
         f"""
-dyn_server:
+server:
   ros__parameters:
     robots: [{os.path.relpath(URDF / "pendulum.urdf", tmp_path)}]
     endpoints: ["tcp://127.0.0.1:0"]
@@ -129,26 +132,33 @@ def test_serve_says_what_it_prepared(serve: Any, words: list[str], said: str) ->
 
 
 def test_the_example_file_is_valid() -> None:
-    from dyn_service.cli import _read_settings
-    from dyn_service.server.config import ServerSettings
-
-    settings = _read_settings(ROOT / "config" / "server.yaml")
+    settings = read_settings(ROOT / "config" / "server.yaml")
     assert [Path(path).resolve() for path in settings.robots] == [URDF / "panda.urdf", URDF / "ur5e.urdf"]
     assert settings.endpoints == ServerSettings().endpoints
     assert settings.limits == ServerSettings().limits
 
 
+def test_help_states_the_defaults_of_the_settings() -> None:
+    default = ServerSettings()
+    words = " ".join(dyn("serve", "--help").stdout.replace("│", " ").split())
+    for text in (*default.endpoints, default.root, "prepare", ", ".join(default.purposes).replace(", sim", " and sim")):
+        assert f"(default: {text})" in words
+    assert default.allow_load is None
+    assert "(default: only if no other machine can reach the server)" in words
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("dyn_server: {ros__parameters: {robots: panda.urdf}}", ["server.yaml:1", "robots"]),
-        ("dyn_server:\n  ros__parameters:\n    endpoint: tcp://x", ["server.yaml:3", "endpoint", "endpoints"]),
-        ("dyn_server: {ros__parameters: {limits: {max_reply_bytes: many}}}", ["server.yaml:1", "max_reply_bytes"]),
-        ("dyn_server: {ros__parameters: {limits: {max_waiting: 0}}}", ["max_waiting", "must be positive"]),
-        ("dyn_server: {ros__parameters: {endpoints: []}}", ["endpoints must name at least one endpoint"]),
-        ("dyn_server: {ros__parameters: {endpoints: [nowhere]}}", ["endpoint must look like", "nowhere"]),
-        ("dyn_server: [", ["server.yaml:1", "not YAML"]),
-        ("dyn_server: {ros__parameters: {robots: [gone.urdf]}}", ["gone.urdf"]),
+        ("server: {ros__parameters: {robots: panda.urdf}}", ["server.yaml:1", "robots"]),
+        ("server:\n  ros__parameters:\n    endpoint: tcp://x", ["server.yaml:3", "endpoint", "endpoints"]),
+        ("server: {ros__parameters: {limits: {max_reply_bytes: many}}}", ["server.yaml:1", "max_reply_bytes"]),
+        ("server: {ros__parameters: {limits: {max_waiting: 0}}}", ["max_waiting", "must be positive"]),
+        ("server: {ros__parameters: {endpoints: []}}", ["endpoints must name at least one endpoint"]),
+        ("server: {ros__parameters: {endpoints: [nowhere]}}", ["endpoint must look like", "nowhere"]),
+        ("server: [", ["server.yaml:1", "not YAML"]),
+        ("dyn_server: {ros__parameters: {}}", ["server.yaml:1", "no section is for the server: name one 'server'"]),
+        ("server: {ros__parameters: {robots: [gone.urdf]}}", ["gone.urdf"]),
     ],
 )
 def test_faults_in_the_file_are_named(tmp_path: Path, text: str, words: list[str]) -> None:
@@ -226,9 +236,13 @@ def listed() -> dict[str, tuple[list[str], list[str]]]:
 
 def test_call_lists_all_queries() -> None:
     found = listed()
-    assert list(found) == [*QUERIES, *ADMINISTRATION]
-    for name, row in QUERIES.items():
+    assert list(found) == [*QUERIES, *COMPUTATIONS, *ADMINISTRATION]
+    for name, row in {**QUERIES, **COMPUTATIONS}.items():
         assert {word.rstrip("?").partition("=")[0] for word in found[name][0]} == row.inputs.keys() | row.options.keys()
+    for name, computation in COMPUTATIONS.items():
+        needed = {option.name for option in computation.options.values() if option.required}
+        taken = {word for word in found[name][0] if not word.endswith("?") and "=" not in word}
+        assert taken == {*computation.required, *needed}
     for name, entry in ADMINISTRATION.items():
         assert {word for word in found[name][0] if not word.endswith("?")} == set(entry.required)
         assert {word.rstrip("?") for word in found[name][0]} == entry.inputs.keys() | entry.options.keys()
@@ -248,14 +262,13 @@ def example(robot: Robot, query: str, names: list[str]) -> dict[str, Any]:
     sizes["2 steps + 1"] = 2 * NUMBERS["steps"] + 1
     found: dict[str, Any] = {}
     for name in names:
-        shape = re.match(r"array \(([^)]*)\)", ADMINISTRATION[query].inputs.get(name, ""))
         if name == "urdf":
             found[name] = str(URDF / "scara.urdf")
         elif name == "joints":
             found[name] = [robot.joint_names[0]]
-        elif shape is not None:
-            core = [part.strip() for part in shape[1].split(",") if part.strip() != ".."]
-            found[name] = np.full([int(sizes.get(part, part)) for part in core], 0.5).tolist()
+        elif query in COMPUTATIONS and name in COMPUTATIONS[query].inputs:
+            core = COMPUTATIONS[query].inputs[name].shape
+            found[name] = np.full([int(sizes.get(str(part), part)) for part in core], 0.5).tolist()
         else:
             found[name] = NUMBERS[name]  # a new one wants a value here
     return found
@@ -290,7 +303,10 @@ def test_call_asks_what_it_lists(
         assert status == 0, (query, err)
         assert all(line.startswith("waiting: ") for line in err.splitlines()), (query, err)
         found = json.loads(out)
-        assert found.keys() == {name for name in outputs if query != "simulate" or name in "tqv"}
+        if query == "verify":
+            assert len(found) == 14
+        else:
+            assert found.keys() == {name for name in outputs if query != "simulate" or name in "tqv"}
 
 
 def test_call_simulate(tcp_server: Server, pendulum: Robot) -> None:
@@ -356,11 +372,14 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot) -> None:
         (["load_robot"], "load_robot needs the input 'urdf': the text of a URDF file"),
         (["load_robot", "urdf=x", "name=y"], "load_robot has no 'name'; it takes urdf"),
         (["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1"], "simulate needs the option 'steps': how many"),
-        (["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1", "steps=[2]"], "steps must be an integer"),
+        (
+            ["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1", "steps=[2]"],
+            "steps must be a whole number, at least 0, found [2]",
+        ),
         (["simulate", "--robot", "pendulum", "q=x", "v=[0]", "dt=1", "steps=2"], "q must be real numbers"),
         (
             ["segment_inverse_dynamics", "mass=[1]"],
-            "segment_inverse_dynamics needs the input 'inertia': array (n, 3, 3)",
+            "segment_inverse_dynamics needs the input 'inertia': array (.., n, 3, 3), kg m^2",
         ),
         (["gravity_forces", "--robot", "pendulum", "q=[0]", "verify=2"], "verify must be true or false, found 2"),
         (["load_robot", "urdf=nowhere.urdf"], "there is no file 'nowhere.urdf'"),

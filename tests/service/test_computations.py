@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from dyn_service import AsyncClient, Client, Robot, Server
-from dyn_service.dynamics import segments
+from dyn_service.client.core import Ask, read_arrays
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.reference import segments
 from tests.conftest import URDF
 from tests.service.conftest import array, request
 
@@ -218,11 +219,15 @@ def test_segment_matrices_and_outer_loads(client: Client) -> None:
     for found in (client.segment_matrices(**given), asyncio.run(awaited())):
         for name in expected._fields:
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
-    with pytest.raises(InvalidArgumentError, match="segment_matrices has no input 'speed'"):
+    with pytest.raises(TypeError, match="'speed'"):
         client.segment_matrices(**given, speed=1.0)
+    with pytest.raises(InvalidArgumentError, match="segment_matrices has no input 'speed'"):
+        read_arrays(client.ask(Ask("segment_matrices", inputs={"speed": 1.0})))
 
 
 def test_segments_without_an_input(client: Client) -> None:
+    with pytest.raises(TypeError, match="'inertia'"):
+        client.segment_inverse_dynamics(mass=[1.0])  # type: ignore[call-arg]
     with pytest.raises(InvalidArgumentError) as caught:
-        client.segment_inverse_dynamics(mass=[1.0])
+        read_arrays(client.ask(Ask("segment_inverse_dynamics", inputs={"mass": [1.0]})))
     assert str(caught.value) == "segment_inverse_dynamics needs the input 'inertia'"

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from dyn_service import AsyncClient, Client, InvalidArgumentError, NotFoundError, Robot, RobotQueries, Server
-from dyn_service.calling import ask
+from dyn_service.cli.calling import ask
+from dyn_service.client.core import Ask
 from tests.service.conftest import array, assert_same
 
 
@@ -64,14 +65,14 @@ def test_command_line_asks_them(tcp_server: Server, panda: Robot) -> None:
 
 def test_nothing_to_verify_and_no_inputs(tcp_server: Server, panda: Robot) -> None:
     with Client(tcp_server.endpoints[0], timeout_s=20.0) as client:
-        head = client.ask("topology", "panda", {}, {"verify": True}, panda.fingerprint)
+        head = client.ask(Ask("topology", "panda", {}, {"verify": True}, panda.fingerprint))
         assert head.error == {
             "code": "INVALID_ARGUMENT",
             "message": "topology takes no state, so there is nothing to verify",
             "path": "options.verify",
             "type": "InvalidArgumentError",
         }
-        head = client.ask("topology", "panda", {"q": array([0.0])}, {}, panda.fingerprint)
+        head = client.ask(Ask("topology", "panda", {"q": array([0.0])}, {}, panda.fingerprint))
         assert head.error["message"] == "topology has no input 'q'; it has none"
     with pytest.raises(InvalidArgumentError, match="topology has no input 'q'; it has none"):
         panda.evaluate("topology", {"q": [0.0]})

@@ -9,9 +9,25 @@ import sys
 import pytest
 
 import dyn_service
-from dyn_service import QUERIES, AsyncClient, AsyncRemoteRobot, Client, RobotQueries, errors
+from dyn_service import AsyncClient, Client, RemoteRobot, Robot, RobotQueries, errors
 from dyn_service.protocol.administration import ADMINISTRATION
 from tests.conftest import ROOT
+
+HERE = {
+    "bodies",
+    "certificates",
+    "evaluate",
+    "from_urdf",
+    "massless_joint",
+    "prepare",
+    "receipt",
+    "signature",
+    "singular_joint",
+    "sizes",
+    "tree",
+    "with_payload",
+}
+"""What only a robot in this process has: its files, trees and kernels."""
 
 ENGINE = ("casadi", "llvmlite", "scipy", "defusedxml", "typer", "rich", "yaml", "matplotlib")
 
@@ -59,22 +75,9 @@ def test_clients_bring_no_engine_along() -> None:
     modules = {name.partition(".")[0] for name in run(code).split()} & set(ENGINE)
     assert modules == set()
     inner = [name for name in run(code).split() if name.startswith("dyn_service.")]
-    # Of simulations, what a client does itself: it asks functions, and integrates by their answers.
-    simulation = ("sim", "steps", "inputs")
-    allowed = (
-        "client",
-        "protocol",
-        "queries",
-        "prescribed",
-        "answers",
-        "table",
-        "errors",
-        "suggestions",
-        "connect",
-        *simulation,
-    )
+    allowed = ("client", "protocol", "api", "errors", "suggestions", "connect")
     # And how positions move; not the trees and the files they come from.
-    joints = {"model", "model.configuration", "model.joints", "model.inertia", "model.description"}
+    joints = {"model", "model.arrays", "model.configuration", "model.joints", "model.inertia", "model.description"}
     others = [name.removeprefix("dyn_service.") for name in inner if name.split(".")[1] not in allowed]
     assert set(others) <= joints
 
@@ -93,13 +96,16 @@ except ModuleNotFoundError as error:
 
 
 def test_table_is_what_clients_offer() -> None:
-    for name in QUERIES:
-        assert callable(getattr(RobotQueries, name))
-        assert callable(getattr(AsyncRemoteRobot, name))
     administration = {name for name, entry in ADMINISTRATION.items() if not entry.names_robot} | {"unload_robot"}
     for client in (Client, AsyncClient):
         offered = {n for n in vars(client) if not n.startswith("_") and callable(getattr(client, n))}
-        assert offered - {"exchange"} == {"ask", "close", "robot", *administration}
+        assert offered - {"exchange"} == {"ask", "run", "close", "robot", *administration}
+
+
+def test_both_robots_offer_the_same() -> None:
+    """What `connect` gives may be asked anything that is public on either side, but for what is a place's own."""
+    for kind, own in ((RemoteRobot, {"client", "with_timeout", "question", "computation"}), (Robot, HERE)):
+        assert {name for name in dir(kind) if not name.startswith("_")} - set(dir(RobotQueries)) == own
 
 
 def test_administration_is_answered_by_the_server() -> None:

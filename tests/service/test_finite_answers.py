@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from dyn_service import QUERIES, Client, FailedPreconditionError, InvalidArgumentError, Robot, Server
-from dyn_service.protocol.administration import ADMINISTRATION
-from dyn_service.server.finite import NotFinite, explain_computation, first_not_finite
+from dyn_service.server.finite import NotFinite, defect, first_not_finite
 from dyn_service.server.service import Service
 from tests.service.conftest import array, request, sample
 
@@ -347,6 +346,6 @@ def test_the_first_that_is_not_finite(outputs: dict[str, Any], place: Any) -> No
 
 def test_a_defect_is_called_one() -> None:
     """Nothing that was asked can be the cause."""
-    error = explain_computation(ADMINISTRATION["stats"], NotFinite("uptime_s", (), float("nan")), {}, {}, None)
+    error = defect("stats", NotFinite("uptime_s", (), float("nan")))
     assert error.code == "INTERNAL"
     assert "stats gives uptime_s = nan: a defect of the server" in str(error)

@@ -28,7 +28,7 @@ def golden(name: str) -> bytes:
 
 
 def test_request_is_written_as_ever() -> None:
-    inputs = pack_inputs({"q": np.array([0.5]), "gravity": None})
+    inputs = pack_inputs({"q": np.array([0.5]), "gravity": None}, QUERIES["gravity_forces"])
     assert pack_request(7, "gravity_forces", "pendulum", inputs, UNSET, UNSET, 1000.0) == golden("request")
 
 
@@ -69,13 +69,12 @@ def test_golden_request_is_answered(pendulum: Robot) -> None:
 def test_short_way_writes_the_same_request(panda: Robot, query: str) -> None:
     """The request that is joined from pieces is, but for the length of its id, the one that is written as a whole."""
     row = QUERIES[query]
-    call = StateCall(row, "panda", panda.fingerprint, {"nq": 9, "nv": 9})
-    values = [2.5 if row.inputs[n].scalar else np.linspace(0, k, 9) for k, n in enumerate(call.inputs)]
-    data = call.data(values)
-    assert data is not None
+    call = StateCall(row, "panda", panda.fingerprint, panda.sizes)
+    values = [2.5 if row.inputs[n].scalar else np.linspace(0, k, 9) for k, n in enumerate(row.required)]
+    assert call.takes(values, row.defaults)
     for request_id, timeout_s, wait_s in ((1, 1.0, 0.0), (2**40, 0.002, 0.0), (3, 1.0, 120.0), (4, 1.0, 0.0)):
-        found = msgpack.unpackb(call.write(data, request_id, timeout_s, wait_s))
-        inputs = pack_inputs(dict(zip(call.inputs, values, strict=True)))
+        found = msgpack.unpackb(call.encode(values, request_id, timeout_s, wait_s))
+        inputs = pack_inputs(dict(zip(row.required, values, strict=True)), row)
         whole = pack_request(
             request_id, query, "panda", inputs, UNSET, panda.fingerprint, timeout_s * 1e3, wait_s * 1e3
         )
@@ -83,10 +82,12 @@ def test_short_way_writes_the_same_request(panda: Robot, query: str) -> None:
 
 
 def test_short_way_declines_what_it_does_not_take(panda: Robot) -> None:
-    call = StateCall(QUERIES["computed_torque"], "panda", "f", {"nq": 9, "nv": 9})
+    row = QUERIES["computed_torque"]
+    call = StateCall(row, "panda", "f", panda.sizes)
     q = np.zeros(9)
-    assert call.data([q, q, q, q, q, 1.0, 2.0]) is not None
+    assert call.takes([q, q, q, q, q, 1.0, 2.0], row.defaults)
+    assert not call.takes([q, q, q, q, q, 1.0, 2.0], (np.zeros(3), None))
     for odd in ([0.0] * 9, np.zeros(8), np.zeros((1, 9)), np.zeros(9, dtype=np.float32), 1.0, None):
-        assert call.data([odd, q, q, q, q, 1.0, 2.0]) is None
+        assert not call.takes([odd, q, q, q, q, 1.0, 2.0], row.defaults)
     for odd in (1, np.float64(1.0), q, None):
-        assert call.data([q, q, q, q, q, odd, 2.0]) is None
+        assert not call.takes([q, q, q, q, q, odd, 2.0], row.defaults)

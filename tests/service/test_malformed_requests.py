@@ -597,11 +597,11 @@ def service(panda: Robot, pendulum: Robot) -> Service:
 
 
 def expected_message(message: str, pendulum: Robot) -> str:
+    from dyn_service.api.queries import COMPUTATIONS, QUERIES
     from dyn_service.protocol.administration import ADMINISTRATION
-    from dyn_service.queries import QUERIES
 
     fill = {
-        QUERIES_TEXT: ", ".join((*QUERIES, *ADMINISTRATION)),
+        QUERIES_TEXT: ", ".join((*QUERIES, *COMPUTATIONS, *ADMINISTRATION)),
         "<fingerprint>": pendulum.fingerprint,
         "<joints>": ", ".join(pendulum.all_joint_names),
         "<links>": ", ".join(pendulum.link_names),

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from dyn_service import AsyncClient, Client, Payload, Robot, Server, Wrench
-from dyn_service.client import motion as client_motion
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.model.configuration import Configuration
+from dyn_service.sim import parts as client_motion
 from tests.conftest import URDF
 from tests.service.conftest import array, request
+from tests.trees import configuration
 
 ALL = ["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint", "adaptive"]
 METHODS = ["articulated", "mass_matrix"]
@@ -210,19 +210,19 @@ def test_refusals(
 
 
 def test_the_first_request_holds_nothing_that_older_servers_refuse() -> None:
-    at = Configuration.of_types(["a", "b", "c", "d"], ["revolute", "continuous", "prismatic", "revolute"])
-    asking = client_motion.parts(at, np.zeros(4), np.zeros(4), None, dt=1e-3, steps=10)
+    at = configuration(["a", "b", "c", "d"], ["revolute", "continuous", "prismatic", "revolute"])
+    asking = client_motion.simulate(at, np.zeros(4), np.zeros(4), None, dt=1e-3, steps=10)
     inputs, options = next(asking)
     assert {name for name, value in inputs.items() if value is not None} == {"q", "v"}
     assert set(options) == {"dt", "steps", "every", "method", "integrator"}
 
 
 BARE: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
-    ({}, {"integrator": 3}, "options.integrator", "integrator must be a text, found an integer"),
+    ({}, {"integrator": 3}, "options.integrator", "integrator must be 'rk4'"),
     ({}, {"speed": 3}, "options.speed", "simulate has no option 'speed'"),
     ({"wrench": []}, {}, "inputs.wrench", "simulate has no input 'wrench'"),
-    ({}, {"first_step": -1}, "first_step", "first_step must be a whole number, at least 0, found -1"),
-    ({}, {"steps": -1}, "steps", "steps and every must be whole numbers, at least 1, found -1 and 1"),
+    ({}, {"first_step": -1}, "options.first_step", "first_step must be a whole number, at least 0, found -1"),
+    ({}, {"steps": -1}, "options.steps", "steps must be a whole number, at least 0, found -1"),
     ({"payload": 3.0}, {}, "inputs.payload", "payload must be a map with link and mass, found a float"),
     (
         {"payload": {"link": "quill", "mass": 1.0, "cog": [0, 0, 0]}},

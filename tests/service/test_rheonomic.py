@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from dyn_service import AsyncClient, Client, Robot, Server, Wrench
-from dyn_service.client.rheonomic import PART_STEPS
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.sim.rheonomic_parts import PART_STEPS
 from tests.conftest import ROOT, URDF
 from tests.service.conftest import array, request
 
@@ -137,8 +137,8 @@ def test_divergence_tells_the_true_step_and_time(scara: Robot, client: Client) -
 @pytest.mark.parametrize(
     ("options", "inputs", "path", "message"),
     [
-        ({"joints": "all"}, {}, "options.joints", "joints must be a list of names, found a text"),
-        ({"joints": [3]}, {}, "options.joints", "joints must be a list of different names, found [3]"),
+        ({"joints": "all"}, {}, "options.joints", "joints must be a list of names, found 'all'"),
+        ({"joints": [3]}, {}, "options.joints", "joints must be a list of names, found [3]"),
         ({"joints": ["a", "a"]}, {}, "options.joints", "joints must be a list of different names"),
         ({"steps": 2001}, {}, "options.steps", "steps must be at most 2000 in one request, found 2001"),
         ({"speed": 1.0}, {}, "options.speed", "simulate_rheonomic has no option 'speed'"),

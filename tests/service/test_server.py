@@ -286,13 +286,26 @@ def test_message_without_an_end_is_cut_off(pendulum: Robot, bare: Any) -> None:
         assert honest.ask({"v": 1, "id": 1, "query": "stats"})["outputs"]["counters"]["cut_off"] == 1
 
 
-def test_loop_outlives_its_defects(
+def test_a_defect_is_answered(
     pendulum: Robot, bare: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Server([pendulum], endpoints=["tcp://127.0.0.1:0"]) as server:
         peer: Bare = bare(server.endpoints[0])
         with monkeypatch.context() as patch:
             patch.setattr(server.service, "accept", lambda *_: 1 / 0)
+            reply = peer.ask(health(1))
+        assert (reply["id"], reply["error"]["code"]) == (1, "INTERNAL")
+        assert "ZeroDivisionError" in caplog.text
+        assert peer.ask(health(2))["id"] == 2
+
+
+def test_loop_outlives_its_defects(
+    pendulum: Robot, bare: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Server([pendulum], endpoints=["tcp://127.0.0.1:0"]) as server:
+        peer: Bare = bare(server.endpoints[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(server._dispatcher, "answer", lambda *_: 1 / 0)
             peer.send(health(1))
             while "a message was lost" not in caplog.text:
                 time.sleep(0.01)

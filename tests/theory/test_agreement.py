@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from dyn_service.robot import Robot
-from dyn_service.verification import survey
+from dyn_service.engine.robot import Robot
+from dyn_service.reference.verification import survey
 from tests.conftest import ROBOTS
 from tests.oracle.example_robots import SUPPORTED, path_of
 from tests.oracle.interpreting import interpreting

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dyn_service.answers import BodyRecursion
-from dyn_service.queries import Wrench
-from dyn_service.robot import Robot
+from dyn_service.api.queries import Wrench
+from dyn_service.api.results import BodyRecursion
+from dyn_service.engine.robot import Robot
 from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.theory.test_newton_euler import GRAVITY, same

@@ -13,8 +13,8 @@ import pytest
 
 from dyn_service.dynamics.articulated import joint_inertias
 from dyn_service.dynamics.constraint import basis
-from dyn_service.dynamics.influence import WorldEquations
-from dyn_service.robot import Robot
+from dyn_service.engine.robot import Robot
+from dyn_service.reference.influence import WorldEquations
 from tests.conftest import URDF
 from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf

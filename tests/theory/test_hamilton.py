@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dyn_service.dynamics.influence import WorldEquations
-from dyn_service.queries import Wrench
-from dyn_service.robot import Robot
+from dyn_service.api.queries import Wrench
+from dyn_service.engine.robot import Robot
+from dyn_service.reference.influence import WorldEquations
 from dyn_service.sim import simulate
 from tests.conftest import URDF
 from tests.oracle.interpreting import interpreting

@@ -7,10 +7,10 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from dyn_service.dynamics import segments
+from dyn_service.api.queries import Wrench
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.queries import Wrench
-from dyn_service.robot import Robot
+from dyn_service.reference import segments
 from tests.conftest import URDF
 from tests.theory.test_newton_euler import same
 

@@ -8,17 +8,17 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.model.configuration import Configuration
-from dyn_service.robot import Robot
 from dyn_service.sim import midpoint
 from dyn_service.sim.midpoint import midpoint_step
 from tests.conftest import URDF
+from tests.trees import configuration
 
 Method = Literal["articulated", "mass_matrix"]
 METHODS: list[Method] = ["articulated", "mass_matrix"]
 ROUNDING = np.finfo(np.float64).eps
-SLIDE = Configuration.of_types(["slide"], ["prismatic"])
+SLIDE = configuration(["slide"], ["prismatic"])
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_what_does_not_contract_is_not_found(size: float) -> None:
 @pytest.mark.parametrize("of_v", [True, False])
 def test_a_flow_that_leaves_the_numbers_is_a_motion_that_does(wild: int, of_v: bool) -> None:
     """In one entry is enough: that is divergence, and not an iteration that does not converge."""
-    two = Configuration.of_types(["a", "b"], ["prismatic", "prismatic"])
+    two = configuration(["a", "b"], ["prismatic", "prismatic"])
 
     def flow(q: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         endless = np.where(np.arange(2) == wild, np.inf, 1.0)
@@ -172,7 +172,7 @@ def test_a_flow_with_large_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
     def flow(q: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.linalg.solve(M * (1.0 + 1e-9 * np.sin(1e18 * q.sum())), p), np.zeros(4)
 
-    four = Configuration.of_types(list("abcd"), ["revolute"] * 4)
+    four = configuration(list("abcd"), ["revolute"] * 4)
     asked = []
     measured = midpoint._rounding
 
@@ -259,7 +259,7 @@ def test_a_body_that_turns_slowly_keeps_its_momentum_in_the_world() -> None:
     """Free floating bodies, 200 steps each. Taken over from step to step as it is rounded, the momentum on the body
     would drift to one side, by 8 roundings of its size (root mean square of all entries) in so many steps.
     """
-    body = Configuration.of_types(["body"], ["floating"])
+    body = configuration(["body"], ["floating"])
     inertia, size = np.array([1.0, 1.0, 1.0, 1.0, 2.0, 3.0]), 0.01
 
     def flow(q: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

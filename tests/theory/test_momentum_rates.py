@@ -11,11 +11,11 @@ import casadi as ca
 import numpy as np
 import pytest
 
+from dyn_service.api.queries import Wrench
 from dyn_service.dynamics import hamilton, kinematics
-from dyn_service.dynamics.influence import WorldEquations
+from dyn_service.engine.robot import Robot
 from dyn_service.model.tree import Tree
-from dyn_service.queries import Wrench
-from dyn_service.robot import Robot
+from dyn_service.reference.influence import WorldEquations
 from tests.conftest import URDF
 from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dyn_service.dynamics.influence import WorldEquations, nilpotency, phi, psi
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, NotFoundError
-from dyn_service.robot import Robot
+from dyn_service.reference.influence import WorldEquations, nilpotency, phi, psi
 from tests.conftest import ROBOTS, URDF
 from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf

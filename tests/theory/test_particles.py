@@ -8,10 +8,10 @@ import casadi as ca
 import numpy as np
 import pytest
 
-from dyn_service.dynamics.particles import ParticleSystem
+from dyn_service.api.queries import Wrench
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.queries import Wrench
-from dyn_service.robot import Robot
+from dyn_service.reference.particles import ParticleSystem
 from dyn_service.sim.rheonomic import RheonomicRobot, forward_dynamics
 from tests.conftest import URDF
 from tests.oracle.interpreting import interpreting

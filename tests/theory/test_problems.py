@@ -8,11 +8,11 @@ import casadi as ca
 import numpy as np
 import pytest
 
-from dyn_service.dynamics import segments
-from dyn_service.dynamics.lagrangian import LagrangianSystem
-from dyn_service.dynamics.particles import ParticleSystem
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.robot import Robot
+from dyn_service.reference import segments
+from dyn_service.reference.lagrangian import LagrangianSystem
+from dyn_service.reference.particles import ParticleSystem
 from tests.conftest import URDF
 from tests.theory.test_newton_euler import same
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dyn_service.queries import Wrench
-from dyn_service.robot import Robot
+from dyn_service.api.queries import Wrench
+from dyn_service.engine.robot import Robot
 from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.theory.test_newton_euler import GRAVITY, same

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from dyn_service.api.queries import Wrench
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.queries import Wrench
-from dyn_service.robot import Robot
 from dyn_service.sim.rheonomic import RheonomicRobot, forward_dynamics
 from tests.conftest import URDF
 

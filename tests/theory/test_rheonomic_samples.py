@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
+from dyn_service.api.queries import Wrench
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.prescribed import on_half_grid, sampled
-from dyn_service.queries import Wrench
-from dyn_service.robot import Robot
+from dyn_service.sim.prescribed import on_half_grid, sampled
 from dyn_service.sim.rheonomic import RheonomicRobot
 from tests.conftest import URDF
 from tests.oracle.interpreting import interpreting

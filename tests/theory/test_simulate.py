@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.robot import Robot
 from tests.conftest import URDF
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from dyn_service.api.queries import Payload, Wrench
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.queries import Payload, Wrench
-from dyn_service.robot import Robot
 from dyn_service.sim import adaptive
 from dyn_service.sim.simulate import simulate
 from tests.conftest import URDF

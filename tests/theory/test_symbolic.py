@@ -12,8 +12,8 @@ import sympy
 
 from dyn_service.dynamics import symbolic
 from dyn_service.dynamics.symbolic import SymbolicEquations, equations_of_motion
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.robot import Robot
 from tests.conftest import ROOT, URDF
 from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf

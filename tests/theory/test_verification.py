@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service import verification
-from dyn_service.dynamics.influence import WorldEquations
-from dyn_service.robot import Robot
-from dyn_service.verification import residuals, survey
+from dyn_service.engine.robot import Robot
+from dyn_service.reference import verification
+from dyn_service.reference.influence import WorldEquations
+from dyn_service.reference.verification import residuals, survey
 from tests.conftest import URDF
 
 AGREE = 1e-11

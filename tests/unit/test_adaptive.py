@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service.model.configuration import Configuration
 from dyn_service.sim import adaptive
 from dyn_service.sim.adaptive import StepLostError, extrapolated
+from tests.trees import configuration
 
-SLIDE = Configuration.of_types(["slide"], ["prismatic"])
+SLIDE = configuration(["slide"], ["prismatic"])
 HELD = np.zeros(1)
 Acceleration = Callable[[float, np.ndarray, np.ndarray], Any]
 
@@ -169,7 +169,7 @@ def test_a_table_of_so_many_columns_is_exact_for_polynomials(
 
 def test_one_component_at_zero_is_no_obstacle() -> None:
     """From rest at zero, and through it: a harmonic motion and its exact solution."""
-    two = Configuration.of_types(["a", "b"], ["revolute", "prismatic"])
+    two = configuration(["a", "b"], ["revolute", "prismatic"])
     q, v = driven(lambda t, q, v: -9.0 * q + [1.0, 0.0], [0.0, 0.0], [0.0, 0.0], at=two)
     # The tolerance is 1e-12 a step; there are two or three.
     np.testing.assert_allclose(q, [(1 - np.cos(3.0)) / 9.0, 0.0], rtol=0, atol=1e-11)
@@ -220,7 +220,7 @@ def test_the_error_is_in_units_of_what_is_allowed_each_entry_by_its_own_size() -
 
 
 def test_quaternions_come_back_to_unit_length() -> None:
-    ball = Configuration.of_types(["b"], ["spherical"])
+    ball = configuration(["b"], ["spherical"])
     q, v = driven(lambda t, q, v: 0.0 * v, ball.neutral, [0.0, 0.0, 3.0], at=ball)
     assert abs(np.linalg.norm(q) - 1.0) < 1e-15
     np.testing.assert_allclose(q, [0.0, 0.0, np.sin(1.5), np.cos(1.5)], rtol=0, atol=1e-11)
@@ -228,7 +228,7 @@ def test_quaternions_come_back_to_unit_length() -> None:
 
 
 def test_nothing_that_moves_is_no_obstacle() -> None:
-    none = Configuration.of_types([], [])
+    none = configuration([], [])
     for lead in ((), (3,), (0,)):
         q, v = driven(lambda t, q, v: v, np.zeros((*lead, 0)), np.zeros((*lead, 0)), at=none)
         assert (q.shape, v.shape) == ((*lead, 0), (*lead, 0))

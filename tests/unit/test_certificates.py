@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from dyn_service import Client
+from dyn_service.api.queries import QUERIES
+from dyn_service.engine.robot import Robot
 from dyn_service.kernels import certify, frames
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.graph import trace
-from dyn_service.queries import QUERIES
-from dyn_service.robot import Robot
 from dyn_service.server.app import Server
 from tests.conftest import ROBOTS, URDF
 from tests.nasty.robots import nasty_urdf, pair_urdf

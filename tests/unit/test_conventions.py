@@ -7,11 +7,11 @@ import pytest
 
 from dyn_service.conventions import from_mujoco, from_ros, to_mujoco, to_ros
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.model.configuration import Configuration
+from tests.trees import configuration
 
 TYPES = ["floating", "revolute", "planar", "spherical", "prismatic", "continuous"]
 NAMES = [f"j{k}" for k in range(len(TYPES))]
-AT = Configuration.of_types(NAMES, TYPES)
+AT = configuration(NAMES, TYPES)
 
 
 def state(seed: int) -> tuple[np.ndarray, ...]:
@@ -63,7 +63,7 @@ def test_mujoco_has_no_planar_joint() -> None:
 
 
 def test_accelerations_need_velocities() -> None:
-    at = Configuration.of_types(["root_joint"], ["floating"])
+    at = configuration(["root_joint"], ["floating"])
     q = at.neutral
     with pytest.raises(InvalidArgumentError, match="need its velocities"):
         to_mujoco(at, q, a=np.ones(6))

@@ -10,9 +10,10 @@ import pytest
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.configuration import Configuration
 from dyn_service.sim.divergence import Watch, diverged, no_longer_finite
+from tests.trees import configuration
 
-TWO = Configuration.of_types(["hinge", "slide"], ["revolute", "prismatic"])
-FLOATING = Configuration.of_types(["root", "slide"], ["floating", "prismatic"])
+TWO = configuration(["hinge", "slide"], ["revolute", "prismatic"])
+FLOATING = configuration(["root", "slide"], ["floating", "prismatic"])
 FINE = np.ones(2)
 
 

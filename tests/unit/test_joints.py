@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, UrdfError
-from dyn_service.model.configuration import Configuration
 from dyn_service.model.joints import JOINT_TYPES, NUMBERS, Joint
-from dyn_service.robot import Robot
 from tests.conftest import URDF
+from tests.trees import configuration
 
 TYPES = [kind for kind in JOINT_TYPES if kind not in ("fixed", "ball")]
 AXES = [(0.0, 0.0, 1.0), (0.0, 0.0, -1.0), (1.0, 0.0, 0.0), (0.48, -0.6, 0.64)]
@@ -130,7 +130,7 @@ def test_a_screw_is_read_as_drake_writes_it() -> None:
 
 
 def test_entries_have_names() -> None:
-    at = Configuration.of_types(["a", "b", "c"], ["floating", "revolute", "planar"])
+    at = configuration(["a", "b", "c"], ["floating", "revolute", "planar"])
     assert at.position_names[:8] == ("a.x", "a.y", "a.z", "a.qx", "a.qy", "a.qz", "a.qw", "b")
     assert at.velocity_names == ("a.vx", "a.vy", "a.vz", "a.wx", "a.wy", "a.wz", "b", "c.vx", "c.vy", "c.omega")
     assert (at.nq, at.nv, at.flat) == (11, 10, False)
@@ -140,7 +140,7 @@ def test_entries_have_names() -> None:
 
 
 def test_a_length_that_is_not_one_is_refused() -> None:
-    at = Configuration.of_types(["root_joint"], ["floating"])
+    at = configuration(["root_joint"], ["floating"])
     at.check_unit(at.neutral, "q", "inputs.q")
     at.check_unit(at.neutral * (1 + 5e-7), "q", "inputs.q")
     with pytest.raises(InvalidArgumentError, match="q of joint 'root_joint' has a quaternion of length 2, expected 1"):
@@ -186,7 +186,7 @@ def test_limits_are_of_joints_with_one_way_to_move() -> None:
 
 
 def test_finite_is_told_joint_by_joint() -> None:
-    at = Configuration.of_types(["a", "b", "c"], ["floating", "revolute", "planar"])
+    at = configuration(["a", "b", "c"], ["floating", "revolute", "planar"])
     q, v = at.neutral, np.ones(at.nv)
     assert at.finite(q, v).tolist() == [True] * 10
     for entry, of in ((5, slice(0, 6)), (7, slice(6, 7)), (9, slice(7, 10))):
@@ -202,7 +202,7 @@ def test_finite_is_told_joint_by_joint() -> None:
 
 
 def test_random_positions_stand_within_limits_that_are_ranges() -> None:
-    at = Configuration.of_types(["a", "b"], ["revolute", "prismatic"])
+    at = configuration(["a", "b"], ["revolute", "prismatic"])
     rng = np.random.default_rng(0)
     lower, upper = np.array([0.5, 0.1]), np.array([0.6, 0.2])
     drawn = np.array([at.random(rng, lower, upper) for _ in range(50)])

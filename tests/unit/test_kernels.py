@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dyn_service.api.queries import QUERIES, Query
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import PermissionDeniedError
 from dyn_service.kernels import store
 from dyn_service.kernels.frames import KernelTree, kernel_tree, simplest
@@ -18,8 +20,6 @@ from dyn_service.kernels.graph import trace
 from dyn_service.kernels.gufunc import make_gufunc
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host
 from dyn_service.kernels.lower import lower
-from dyn_service.queries import QUERIES, Query
-from dyn_service.robot import Robot
 from tests.conftest import URDF
 from tests.random_robots import random_urdf
 

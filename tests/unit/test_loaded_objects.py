@@ -13,7 +13,7 @@ import pytest
 
 from dyn_service.errors import InvalidArgumentError, UrdfError
 from dyn_service.model.description import Description, Limit, Note
-from dyn_service.model.urdf import read
+from dyn_service.urdf.reader import read
 
 urchin = pytest.importorskip("urchin")
 yourdfpy = pytest.importorskip("yourdfpy")

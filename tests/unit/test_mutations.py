@@ -71,7 +71,7 @@ def test_left_alone(source: str) -> None:
     assert faults(source) == set()
 
 
-@pytest.mark.parametrize("path", ["dynamics/spatial.py", "model/tree.py", "verification.py"])
+@pytest.mark.parametrize("path", ["dynamics/spatial.py", "model/tree.py", "reference/verification.py"])
 def test_a_mutant_is_one_place_of_the_module(path: str) -> None:
     """Making the code of a mutant leaves the tree as it was, so that the next has one fault too."""
     source = (PACKAGE / path).read_text()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dyn_service import QUERIES, InvalidArgumentError, Robot
-from dyn_service.preparation import PURPOSES, chosen
-from dyn_service.server.config import ServerSettings
+from dyn_service.api.preparation import PURPOSES, chosen
+from dyn_service.server.settings import ServerSettings
 from dyn_service.sim.simulate import Integrator, Method
 from tests.conftest import URDF
 

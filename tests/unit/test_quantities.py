@@ -7,9 +7,9 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from dyn_service.errors import UrdfError
-from dyn_service.model import quantities
 from dyn_service.model.description import Note
-from dyn_service.model.places import Place
+from dyn_service.urdf import quantities
+from dyn_service.urdf.places import Place
 
 HERE = Place("robot.urdf", "joint 'j' axis", 7)
 EXACT = 4e-16

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dyn_service.model.description import Description, Note, RootType
-from dyn_service.model.receipt import KINDS, MassSummary, Receipt, build_receipt
-from dyn_service.model.urdf import read_text
+from dyn_service.urdf.reader import read_text
+from dyn_service.urdf.receipt import KINDS, MassSummary, Receipt, build_receipt
 
 GRIPPER = """<robot name="gripper">
 <link name="base"/>

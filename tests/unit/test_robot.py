@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dyn_service.api.queries import QUERIES, RobotQueries, Wrench
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import (
     DynError,
     FailedPreconditionError,
@@ -17,8 +19,6 @@ from dyn_service.errors import (
     NotFoundError,
     UnimplementedError,
 )
-from dyn_service.queries import QUERIES, RobotQueries, Wrench
-from dyn_service.robot import Robot
 from tests.conftest import ROBOTS, URDF
 
 INERTIA = '<inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/>'

@@ -10,19 +10,20 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from dyn_service.answers import Trajectory
+from dyn_service.api.queries import RobotQueries, Wrench
+from dyn_service.api.results import Trajectory
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.configuration import Configuration
-from dyn_service.queries import RobotQueries, Wrench
+from dyn_service.model.steps import STEPS
 from dyn_service.sim.simulate import simulate
-from dyn_service.steps import STEPS
+from tests.trees import configuration
 
 FIXED = ["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint"]
 ALL = [*FIXED, "adaptive"]
 METHODS = ["articulated", "mass_matrix"]
 DT = 0.125
-TWO = Configuration.of_types(["hinge", "slide"], ["revolute", "prismatic"])
-BALL = Configuration.of_types(["ball"], ["spherical"])
+TWO = configuration(["hinge", "slide"], ["revolute", "prismatic"])
+BALL = configuration(["ball"], ["spherical"])
 
 
 class Springs:
@@ -248,6 +249,6 @@ def test_progress_ends_with_the_last_step_that_is_recorded(integrator: str) -> N
 
 @pytest.mark.parametrize("integrator", ALL)
 def test_a_robot_without_joints_does_nothing(integrator: str) -> None:
-    none = Springs(k=np.zeros(0), M=np.zeros((0, 0)), at=Configuration.of_types([], []))
+    none = Springs(k=np.zeros(0), M=np.zeros((0, 0)), at=configuration([], []))
     motion = run(none, np.zeros(0), np.zeros(0), integrator=integrator)
     assert (motion.q.shape, motion.v.shape, len(motion.t)) == ((6, 0), (6, 0), 6)

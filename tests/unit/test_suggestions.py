@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 
 from dyn_service import Robot, Wrench
-from dyn_service.answers import ConstraintForces
-from dyn_service.calling import ask
+from dyn_service.api.queries import COMPUTATIONS
+from dyn_service.api.results import ConstraintForces
+from dyn_service.cli.calling import ask
+from dyn_service.config.arguments import parse_arguments
+from dyn_service.config.documents import suggestion
+from dyn_service.control.plant_core import JointLimits
+from dyn_service.control.trajectory import from_wire
 from dyn_service.errors import DynError
-from dyn_service.nodes.arguments import parse_arguments
-from dyn_service.nodes.configuration import suggestion
 from dyn_service.nodes.plant import initial_position
-from dyn_service.nodes.plant_core import JointLimits
-from dyn_service.nodes.trajectory import from_wire
 from dyn_service.protocol.messages import Request
 from dyn_service.protocol.wrenches import unpack_wrenches
-from dyn_service.server import computations
+from dyn_service.server.computations import compute
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.registry import Registry, Served
 from dyn_service.server.service import Service
@@ -83,6 +84,10 @@ def asked(query: str, values: dict[str, Any]) -> Any:
     return ask("ipc:///nowhere", query, None, values, 1.0, 0.0, None)
 
 
+def computed(request: Request) -> Any:
+    return compute(registry(), COMPUTATIONS[request.query], request)
+
+
 def plan() -> Any:
     return Served(PENDULUM, Metrics()).plans["constraint_forces"]
 
@@ -112,10 +117,10 @@ MISSPELT: list[tuple[str, Callable[[], Any], str]] = [
     ("option on a server", lambda: plan().read_options({"joint": []}), "joints"),
     ("key of a wrench on the wire", lambda: unpack_wrenches({"links": "a"}, "inputs.wrenches"), "link"),
     ("input of a computation",
-     lambda: computations.segment_inverse_dynamics(Request(1, 1, "segment_inverse_dynamics", None, {"omegadot": 0})),
+     lambda: computed(Request(1, 1, "segment_inverse_dynamics", None, {"omegadot": 0})),
      "omega_dot"),
     ("option of a computation",
-     lambda: computations.simulate(registry(), Request(1, 1, "simulate", "double_pendulum", STATE, {"metod": "x"})),
+     lambda: computed(Request(1, 1, "simulate", "double_pendulum", STATE, {"metod": "x"})),
      "method"),
     ("joint of a plant", lambda: initial_position({"joint1": 0.0}, PENDULUM.configuration, LIMITS), "joint_1"),
     ("trajectory", lambda: from_wire({"kind": "multisine"}), "multi_sine"),

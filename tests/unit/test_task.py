@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dyn_service.api.queries import Wrench
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.configuration import Configuration
-from dyn_service.queries import Wrench
 from dyn_service.sim.adaptive import Stage, between
 from dyn_service.sim.task import Efforts, Loads, Task, checked, one_step
+from tests.trees import configuration
 
-TWO = Configuration.of_types(["hinge", "slide"], ["revolute", "prismatic"])
-FLOATING = Configuration.of_types(["root", "slide"], ["floating", "prismatic"])
+TWO = configuration(["hinge", "slide"], ["revolute", "prismatic"])
+FLOATING = configuration(["root", "slide"], ["floating", "prismatic"])
 Q, V = np.array([0.1, 0.2]), np.array([0.3, 0.4])
 SAMPLES = np.arange(12.0).reshape(6, 2)
 FORCES = np.arange(18.0).reshape(6, 3)

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from dyn_service.dynamics.influence import WorldEquations
 from dyn_service.errors import UrdfError
 from dyn_service.model.description import Mimic, Note
 from dyn_service.model.inertia import BodyInertia, combine, principal_moments
 from dyn_service.model.joints import JOINT_TYPES, Joint
 from dyn_service.model.tree import SNAP, Tree, snapped, weld, welding_notes
-from dyn_service.model.urdf import read_file, read_text
+from dyn_service.reference.influence import WorldEquations
+from dyn_service.urdf.reader import read_file, read_text
 from tests.conftest import URDF
 from tests.random_robots import MANY_TYPES, random_urdf
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dyn_service.model.description import Description
-from dyn_service.model.urdf import read_text
+from dyn_service.urdf.reader import read_text
 
 INERTIA = '<inertia ixx="0.02" ixy="0" ixz="0" iyy="0.02" iyz="0" izz="0.02"/>'
 

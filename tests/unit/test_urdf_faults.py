@@ -20,8 +20,8 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     UrdfError,
 )
-from dyn_service.model import markup
-from dyn_service.model.urdf import ReadLimits, read, read_file, read_text
+from dyn_service.urdf import markup
+from dyn_service.urdf.reader import ReadLimits, read, read_file, read_text
 
 LINKS = '<link name="base"/>\n<link name="arm"/>'
 INERTIA = '<inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/>'

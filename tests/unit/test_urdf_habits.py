@@ -13,7 +13,7 @@ import pytest
 from dyn_service import Robot
 from dyn_service.errors import DynError, UrdfError
 from dyn_service.model.description import Description, Note
-from dyn_service.model.urdf import read_text
+from dyn_service.urdf.reader import read_text
 
 INERTIAL = (
     '<inertial><origin/><mass value="1"/><inertia ixx="0.02" ixy="0" ixz="0" iyy="0.02" iyz="0" izz="0.02"/></inertial>'

@@ -14,7 +14,7 @@ import pytest
 
 from dyn_service.errors import UrdfError
 from dyn_service.model.description import Description, Inertial, Joint, Limit, Mimic, Note
-from dyn_service.model.urdf import read, read_text
+from dyn_service.urdf.reader import read, read_text
 
 ARM = """<?xml version="1.0" encoding="utf-8"?>
 <robot name="arm" xmlns:xacro="http://www.ros.org/wiki/xacro">

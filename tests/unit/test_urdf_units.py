@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dyn_service.model.description import Description
-from dyn_service.model.doubts import doubts
-from dyn_service.model.urdf import read, read_text
+from dyn_service.urdf.doubts import doubts
+from dyn_service.urdf.reader import read, read_text
 from tests.oracle.example_robots import SUPPORTED, path_of
 
 OURS = sorted(str(path) for path in Path("urdf").glob("*.urdf"))

@@ -1,0 +1,203 @@
+"""What is asked with: wrenches, payloads, and every kind of array, each declared once.
+
+An annotation carries the core shape, unit and kind that the table reads; the type is what a caller may give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from numpy.typing import ArrayLike
+
+from dyn_service.api.results import Array
+from dyn_service.api.spec import Local, Means, Spec
+
+DEFAULT_GRAVITY = (0.0, 0.0, -9.81)
+"""m/s^2, world axes: what `gravity=None` means, here and on the wire."""
+
+
+@dataclass(frozen=True, eq=False)
+class Wrench:
+    """A torque and a force on a link, from outside the robot.
+
+    link: the link it acts on. torque: (..., 3) N m. force: (..., 3) N. point: (..., 3) m, where the force acts, in the
+    link's frame. frame: the axes in which torque and force are given: `world`, or the name of any link.
+    """
+
+    link: str
+    torque: ArrayLike = (0.0, 0.0, 0.0)
+    force: ArrayLike = (0.0, 0.0, 0.0)
+    point: ArrayLike = (0.0, 0.0, 0.0)
+    frame: str = "world"
+
+
+@dataclass(frozen=True, eq=False)
+class Payload:
+    """A body that a link carries, as if it were welded to it.
+
+    link: the link's name. mass: kg, more than 0. com: (3,) m, its centre of mass in the link's frame. inertia: (3, 3)
+    kg m^2, about its centre of mass in the link's axes; zeros are a point mass.
+    """
+
+    link: str
+    mass: float
+    com: ArrayLike = (0.0, 0.0, 0.0)
+    inertia: ArrayLike = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+
+
+Integrator = Literal["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint", "adaptive"]
+"""How `simulate` steps."""
+
+Method = Literal["articulated", "mass_matrix"]
+"""Which solution of the equation of motion: O(N), (19b), (P.5b), or through the mass matrix, (19a), (P.5a)."""
+
+Position = Annotated[ArrayLike, Spec(("nq",), "rad | m", "joint positions", kind="position")]
+Velocity = Annotated[ArrayLike, Spec(("nv",), "rad/s | m/s", "joint velocities", kind="velocity")]
+Acceleration = Annotated[ArrayLike, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations", kind="acceleration")]
+Effort = Annotated[
+    ArrayLike, Spec(("nv",), "N m | N", "joint efforts: torques, forces at prismatic joints", kind="effort")
+]
+Momentum = Annotated[ArrayLike, Spec(("nv",), "N m s | N s", "generalised momenta", kind="momentum")]
+Step = Annotated[ArrayLike, Spec((1,), "s", "length of the step", scalar=True, kind="duration")]
+Gravity = Annotated[
+    ArrayLike | None, Spec((3,), "m/s^2", "acceleration of gravity, world axes; None is (0, 0, -9.81)", kind="gravity")
+]
+Wrenches = Annotated[
+    Wrench | Sequence[Wrench] | None,
+    Spec(("nb", 6), "N m, N", "external wrenches on links, see `Wrench`", kind="wrenches"),
+]
+PositionGain = Annotated[
+    ArrayLike, Spec(("nv",), "1/s^2", "position gain, a number or one per entry of v", scalar=True, kind="gain")
+]
+VelocityGain = Annotated[
+    ArrayLike, Spec(("nv",), "1/s", "velocity gain, a number or one per entry of v", scalar=True, kind="gain")
+]
+
+PositionResult = Annotated[Array, Spec(("nq",), "rad | m", "joint positions", name="q", kind="position")]
+EffortResult = Annotated[Array, Spec(("nv",), "N m | N", "joint efforts", name="tau", kind="effort")]
+AccelerationResult = Annotated[
+    Array, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations", name="a", kind="acceleration")
+]
+MassMatrixResult = Annotated[
+    Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "symmetric, positive definite", name="mass_matrix", kind="effort")
+]
+ForcesResult = Annotated[Array, Spec(("nv",), "N m | N", "generalised forces", name="forces", kind="effort")]
+VelocityResult = Annotated[Array, Spec(("nv",), "rad/s | m/s", "joint velocities", name="v", kind="velocity")]
+MomentumResult = Annotated[Array, Spec(("nv",), "N m s | N s", "generalised momenta", name="p", kind="momentum")]
+MomentumRateResult = Annotated[
+    Array, Spec(("nv",), "N m | N", "rates of the generalised momenta", name="p_dot", kind="effort")
+]
+
+
+ResidualsResult = Annotated[
+    dict[str, Array],
+    Spec((), "1", "relative residual of each formulation, by its name", name="residuals", kind="residuals"),
+]
+
+EffortFunction = Callable[[float, Array, Array], ArrayLike]
+"""Efforts as a function of time and state: tau (..., nv) at t (s), q, v."""
+
+WrenchFunction = Callable[[float, Array, Array], Wrench | Sequence[Wrench] | None]
+"""External wrenches as a function of time and state: at t (s), q, v."""
+
+Prescription = Callable[[float], tuple[float, float, float]]
+"""t (s) -> position (rad | m), velocity, acceleration of one joint."""
+
+GivenMotion = Mapping[str, ArrayLike | Prescription]
+"""By joint: rows (..., 2 steps + 1, 3) on the half grid or (..., steps + 1, 3) on the grid, or a function of time."""
+
+MAX_STEPS = 20_000
+"""Steps of one `simulate` request: some tens of milliseconds."""
+
+MAX_RHEONOMIC_STEPS = 2_000
+"""Steps of one `simulate_rheonomic` request: each solves for the free joints four times, some hundred microseconds."""
+
+FirstPosition = Annotated[ArrayLike, Spec(("nq",), "rad | m", "first joint positions", name="q", kind="position")]
+FirstVelocity = Annotated[ArrayLike, Spec(("nv",), "rad/s | m/s", "first joint velocities", name="v", kind="velocity")]
+FirstMomentum = Annotated[
+    ArrayLike | None,
+    Spec(
+        ("nv",),
+        "N m s | N s",
+        "first momenta in place of those of `v`; of `implicit_midpoint` alone",
+        name="p",
+        kind="momentum",
+    ),
+]
+Efforts = Annotated[
+    ArrayLike | EffortFunction | None,
+    Spec(
+        ("nv",),
+        "N m | N",
+        "efforts, constant or (.., steps, nv), each held for one step; none if left out",
+        kind="effort",
+    ),
+]
+ActingWrenches = Annotated[
+    Wrench | Sequence[Wrench] | WrenchFunction | None,
+    Spec(
+        ("nb", 6),
+        "N m, N",
+        "external wrenches on links; torque, force and point are (3) or (.., steps, 3), each held for one step in the "
+        "axes of `frame`",
+        kind="wrenches",
+    ),
+]
+Load = Annotated[Payload | None, Spec((), "kg, m", "a body that a link carries through the motion", kind="payload")]
+FreePosition = Annotated[
+    ArrayLike, Spec(("nf",), "rad | m", "first positions of the free joints, in the robot's order", name="q")
+]
+FreeVelocity = Annotated[ArrayLike, Spec(("nf",), "rad/s | m/s", "first velocities of the free joints", name="v")]
+FreeEfforts = Annotated[
+    ArrayLike | EffortFunction | None,
+    Spec(
+        ("nf",),
+        "N m | N",
+        "efforts of the free joints, constant, (.., 1, nf) or (.., steps, nf), each held for one step; none if left "
+        "out",
+    ),
+]
+Motions = Annotated[
+    GivenMotion,
+    Spec(
+        ("2 steps + 1", "np", 3),
+        "rad | m, ..",
+        "position, velocity, acceleration of the joints in `joints`, on the half grid, or (.., steps + 1, np, 3) on "
+        "the grid",
+        kind="motions",
+    ),
+]
+StepLength = Annotated[float, Means("s, of a step")]
+StepCount = Annotated[int, Means("how many; 0 asks for `a` alone", most=MAX_STEPS)]
+RheonomicStepCount = Annotated[int, Means("how many", most=MAX_RHEONOMIC_STEPS)]
+Every = Annotated[int, Means("record every so many steps")]
+FirstStep = Annotated[
+    int, Means("the number of the first step in the whole motion, of which this is a part: times go on from there")
+]
+FirstTime = Annotated[float, Means("s, the time of step 0")]
+Progress = Annotated[Callable[[float], None] | None, Local()]
+"""Called now and then with the share that is done."""
+
+
+SegmentMass = Annotated[ArrayLike, Spec(("n",), "kg", "of each segment, from the ground up")]
+SegmentInertia = Annotated[ArrayLike, Spec(("n", 3, 3), "kg m^2", "about the centre of mass, in the segment's basis")]
+SegmentRotation = Annotated[ArrayLike, Spec(("n", 3, 3), "1", "global components to the segment's")]
+SegmentAcceleration = Annotated[ArrayLike, Spec(("n", 3), "m/s^2", "of the centres of mass, global basis")]
+SegmentOmega = Annotated[ArrayLike, Spec(("n", 3), "rad/s", "angular velocity, segment's basis")]
+SegmentOmegaDot = Annotated[ArrayLike, Spec(("n", 3), "rad/s^2", "angular acceleration, segment's basis")]
+Proximal = Annotated[ArrayLike, Spec(("n", 3), "m", "centre of mass to upper joint, global basis")]
+Distal = Annotated[
+    ArrayLike, Spec(("n", 3), "m", "to the lower joint; of the first segment to the centre of pressure, global basis")
+]
+GroundForce = Annotated[ArrayLike, Spec((3,), "N", "on the first segment, global basis; none if left out")]
+GroundMoment = Annotated[ArrayLike, Spec((3,), "N m", "free moment on it, global basis; none if left out")]
+ExternalForce = Annotated[
+    ArrayLike, Spec(("n", 3), "N", "another load on each segment, global basis; none if left out")
+]
+ExternalMoment = Annotated[ArrayLike, Spec(("n", 3), "N m", "with it, global basis; none if left out")]
+ExternalPoint = Annotated[
+    ArrayLike, Spec(("n", 3), "m", "centre of mass to where it acts, global basis; 0 if left out")
+]
+SegmentGravity = Annotated[ArrayLike, Spec((3,), "m/s^2", "global basis; (0, -9.81, 0) if left out")]

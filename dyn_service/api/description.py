@@ -1,0 +1,106 @@
+"""What a client must know of a robot: one struct, made by the robot, sent by `describe_robot`, read by every client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+CONVENTIONS: Mapping[str, str] = {
+    "gravity": "world axes",
+    "quaternion": "x, y, z, w",
+    "spatial vectors": "angular part first",
+    "velocity of floating, planar and spherical joints": "body axes, linear part first",
+}
+"""What numbers mean where users differ; docs/conventions.md has them with the converters."""
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """The dimensions that the shapes in the table speak of, by their symbols."""
+
+    nq: int
+    """Length of `q`."""
+    nv: int
+    """Length of `v`, `a`, `tau`."""
+    nm: int
+    """Movable joints."""
+    nl: int
+    """Links."""
+    nj: int
+    """URDF joints, fixed ones too."""
+    nb: int
+    """Bodies of the tree that a query's kernels are made for: links, or moving bodies."""
+    na: int
+    """Pairs of moving bodies of which one is the other or carries it."""
+
+    def __getitem__(self, symbol: str) -> int:
+        if symbol not in self.__struct_fields__:
+            raise KeyError(symbol)
+        size: int = getattr(self, symbol)
+        return size
+
+
+class JointDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One joint, fixed ones too: so all of them are the robot's topology."""
+
+    name: str
+    type: str
+    """As in URDF: `revolute`, `continuous`, `prismatic`, `fixed`, `planar`, `floating`; `screw`, `spherical`."""
+    parent: str | None
+    """The link that carries it; None is the world."""
+    child: str
+    """The link that it moves."""
+    axis: tuple[float, float, float] | None = None
+    """Unit vector in the joint frame, of types that have one; across the plane of a planar joint."""
+    pitch: float | None = None
+    """m per turn, of a screw."""
+
+
+class LimitsDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of the movable joints, in the order of `q` and `v`; None where there is none."""
+
+    lower: list[float | None]
+    upper: list[float | None]
+    velocity: list[float | None]
+    effort: list[float | None]
+
+
+class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client must know of a robot, ready for MessagePack or JSON."""
+
+    name: str
+    """The robot's name."""
+    fingerprint: str
+    """Changes whenever anything that an answer depends on changes: send it as `model`."""
+    nq: int
+    """Length of `q`."""
+    nv: int
+    """Length of `v`, `a`, `tau`."""
+    sizes: Sizes
+    """All dimensions that the shapes in the table speak of."""
+    joint_names: tuple[str, ...]
+    """The movable joints, in the order of `q`."""
+    joint_types: tuple[str, ...]
+    """By movable joint, in the order of `joint_names`."""
+    all_joint_names: tuple[str, ...]
+    """Every URDF joint, fixed ones too: the rows of `constraint_forces`."""
+    link_names: tuple[str, ...]
+    """Every link, parent before child."""
+    joints: tuple[JointDescription, ...]
+    """Every joint with its type, axis, parent and child link, in the order of `all_joint_names`."""
+    limits: LimitsDescription
+    """`lower`, `upper` in the order of `q`, `velocity`, `effort` in that of `v`, nil where there is none."""
+    gravity: tuple[float, float, float]
+    """m/s^2, world axes: what a request without `gravity` means."""
+    conventions: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(CONVENTIONS))
+    """What numbers mean where users differ: quaternions, axes of velocities, order of spatial vectors."""
+    certificates: Mapping[str, Mapping[str, Any]] = {}
+    """By kernel made so far: `form`, `chosen frames` or `link frames`; `error`, its largest difference from the tree as
+    given as a share of what rounding explains; `states`, at how many it was compared; `refused`, the error of a form
+    that was not kept, or nil."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        found: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(self))
+        return found

@@ -1,0 +1,78 @@
+"""Arguments against the table: the right names, options, types and shapes, or one clear sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dyn_service.api.queries import QUERIES, Array, Query
+from dyn_service.errors import InvalidArgumentError, UnimplementedError
+from dyn_service.suggestions import did_you_mean
+
+
+def row_of(name: str) -> Query:
+    """The row of that name."""
+    row = QUERIES.get(name)
+    if row is None:
+        raise UnimplementedError(
+            f"there is no query '{name}'; the queries are {', '.join(QUERIES)}{did_you_mean(name, QUERIES)}",
+            path="query",
+        )
+    return row
+
+
+def checked_options(row: Query, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Each option of the row with its value, its default where none is given."""
+    chosen = {name: option.default for name, option in row.options.items()}
+    for name, value in options.items():
+        option = row.options.get(name)
+        path = f"options.{name}"
+        if option is None:
+            known = f"its options are {', '.join(row.options)}" if row.options else "it has none"
+            raise InvalidArgumentError(
+                f"{row.name} has no option '{name}'; {known}{did_you_mean(name, row.options)}", path=path
+            )
+        if not option.is_one(value):
+            said = repr(value) + did_you_mean(value, option.choices) if option.choices else found(value)
+            raise InvalidArgumentError(f"{name} must be {option.takes}, found {said}", path=path)
+        chosen[name] = value
+    return chosen
+
+
+def numbers(value: Any) -> Array | None:
+    """The value as an array of doubles; None if it is not made of real numbers."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # nested lists of unequal lengths
+        return None
+    return array.astype(np.float64, copy=False) if array.dtype.kind in "fiub" or not array.size else None
+
+
+def vector(value: Any, path: str) -> Array:
+    """(..., 3) doubles."""
+    array = numbers(value)
+    if array is None or array.ndim < 1 or array.shape[-1] != 3:
+        raise InvalidArgumentError(f"{path} must be numbers of shape (..., 3), found {found(value)}", path=path)
+    return array
+
+
+def broadcast(leads: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """The leading axes that inputs with these leading axes have together."""
+    try:
+        return np.broadcast_shapes(*leads.values())
+    except ValueError:
+        *most, last = [f"{name} {shape}" for name, shape in leads.items()]
+        raise InvalidArgumentError(
+            f"the leading axes of {', '.join(most)} and {last} do not broadcast against each other", path="inputs"
+        ) from None
+
+
+def found(value: Any) -> str:
+    """What a value is, in a few words."""
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return f"shape {tuple(shape)} of {getattr(value, 'dtype', type(value).__name__)}"
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -1,0 +1,810 @@
+"""The table of queries: what can be asked of a robot, declared once.
+
+Each method of `RobotQueries` is one row: its parameters are the inputs (shape, unit, frame in the annotation) and the
+options (choices), its return annotation names the outputs, its docstring says what comes back, and `@query` adds the
+source equation and the functions under `dynamics/` that carry it. From these rows come the methods of `Robot` and
+`RemoteRobot`, the server's dispatch, `dyn call`, the reference page and the parametrised tests.
+
+Shapes are core shapes: every input may carry further leading axes, and these broadcast against each other as in NumPy.
+The symbols are `nq` (positions), `nv` (velocities), `nl` (links), `nj` (URDF joints, fixed ones too), `nb` (bodies),
+`na` (pairs of moving bodies of which one is the other or carries it). A query without inputs asks for what is the same
+at every state.
+Gravity is an acceleration in world axes, m/s^2. The world frame is the frame of the URDF's root link.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from dyn_service.api.arguments import (
+    DEFAULT_GRAVITY,
+    Acceleration,
+    AccelerationResult,
+    ActingWrenches,
+    Distal,
+    Effort,
+    EffortFunction,
+    EffortResult,
+    Efforts,
+    Every,
+    ExternalForce,
+    ExternalMoment,
+    ExternalPoint,
+    FirstMomentum,
+    FirstPosition,
+    FirstStep,
+    FirstTime,
+    FirstVelocity,
+    ForcesResult,
+    FreeEfforts,
+    FreePosition,
+    FreeVelocity,
+    GivenMotion,
+    Gravity,
+    GroundForce,
+    GroundMoment,
+    Integrator,
+    Load,
+    MassMatrixResult,
+    Method,
+    Momentum,
+    MomentumRateResult,
+    MomentumResult,
+    Motions,
+    Payload,
+    Position,
+    PositionGain,
+    PositionResult,
+    Progress,
+    Proximal,
+    ResidualsResult,
+    RheonomicStepCount,
+    SegmentAcceleration,
+    SegmentGravity,
+    SegmentInertia,
+    SegmentMass,
+    SegmentOmega,
+    SegmentOmegaDot,
+    SegmentRotation,
+    Step,
+    StepCount,
+    StepLength,
+    Velocity,
+    VelocityGain,
+    VelocityResult,
+    Wrench,
+    Wrenches,
+    WrenchFunction,
+)
+from dyn_service.api.results import (
+    Array,
+    BiasAccelerations,
+    BodyRecursion,
+    BranchInertias,
+    ConstraintBases,
+    ConstraintForces,
+    Energy,
+    EquationTerms,
+    Hamiltonian,
+    HamiltonianFlow,
+    InfluenceOperators,
+    Jacobians,
+    LinkMotion,
+    LinkPoses,
+    MassMatrixSteps,
+    NewtonEulerBlocks,
+    RheonomicTrajectory,
+    SegmentLoads,
+    SegmentMatrices,
+    State,
+    SystemMomentum,
+    SystemMomentumRate,
+    Topology,
+    Trajectory,
+)
+from dyn_service.api.spec import COMPUTATIONS, QUERIES, Computation, Option, Query, Row, Spec, computation, query
+
+if TYPE_CHECKING:
+    from dyn_service.api.description import RobotDescription
+    from dyn_service.model.configuration import Configuration, Limits
+
+__all__ = [
+    "DEFAULT_GRAVITY",
+    "COMPUTATIONS",
+    "QUERIES",
+    "Array",
+    "Computation",
+    "ConstraintForces",
+    "EffortFunction",
+    "GaitQueries",
+    "GivenMotion",
+    "LinkPoses",
+    "Integrator",
+    "Method",
+    "Option",
+    "Payload",
+    "Query",
+    "RobotQueries",
+    "Row",
+    "Spec",
+    "Wrench",
+    "WrenchFunction",
+]
+
+
+class RobotQueries(ABC):
+    """The questions a robot answers, in this process (`Robot`) or over a socket (`RemoteRobot`): the same methods."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The robot's name."""
+
+    @property
+    @abstractmethod
+    def joint_names(self) -> tuple[str, ...]:
+        """The movable joints, in the order of `q`, `v`, `tau`."""
+
+    @property
+    @abstractmethod
+    def configuration(self) -> Configuration:
+        """Where the joints' entries stand in q and v, and how positions move: `integrate`, `difference`, `neutral`."""
+
+    @property
+    @abstractmethod
+    def all_joint_names(self) -> tuple[str, ...]:
+        """Every URDF joint, fixed ones too: the rows of `constraint_forces`."""
+
+    @property
+    @abstractmethod
+    def limits(self) -> Limits:
+        """Limits of the movable joints, in the order of `q` and `v`; infinite where the URDF gives none."""
+
+    @property
+    @abstractmethod
+    def description(self) -> RobotDescription:
+        """All that is known of the robot beside its dynamics: sizes, joints, topology, limits, conventions."""
+
+    def describe(self) -> dict[str, Any]:
+        """The same as plain values, ready for MessagePack or JSON; None is an absent limit."""
+        return self.description.to_dict()
+
+    @property
+    @abstractmethod
+    def link_names(self) -> tuple[str, ...]:
+        """Every link, parent before child."""
+
+    @property
+    @abstractmethod
+    def nq(self) -> int:
+        """Length of `q`."""
+
+    @property
+    @abstractmethod
+    def nv(self) -> int:
+        """Length of `v`, `a`, `tau`."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Changes whenever anything that an answer depends on changes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of what the robot holds open: the socket of a remote robot, nothing for one in this process."""
+
+    def constraint_basis(self, joint: str) -> Array:
+        """Directions in which a joint carries load, Newton-Euler (20): (6, 5) in joint axes, (6, 6) for a fixed joint.
+
+        `basis.T @ wrench` are the components of a joint's wrench along them.
+
+        Raises:
+            NotFoundError: There is no joint of that name.
+        """
+        return self.constraint_bases(joints=[joint]).of(joint)
+
+    @abstractmethod
+    def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
+        """The answer to a row of `QUERIES`: `given` are its required inputs, `others` all that may be left out."""
+
+    @abstractmethod
+    def _compute(self, row: str, **arguments: Any) -> Any:
+        """The answer to a row of `COMPUTATIONS`."""
+
+    @query(
+        equation="Newton-Euler (7), (13), (18a); body frames: Newton/Euler recursion",
+        kernel="newton_euler.inverse_dynamics",
+    )
+    def inverse_dynamics(
+        self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None, wrenches: Wrenches = None
+    ) -> EffortResult:
+        """Joint efforts that produce the acceleration `a` at the state `q`, `v`.
+
+        tau = M(q) a + C(q, v) v + g(q) - sum_B J_B(q)^T F_B
+        """
+        return self._ask("inverse_dynamics", (q, v, a), (gravity, wrenches))
+
+    @query(
+        equation="Newton-Euler (19b); with method='mass_matrix' (19a)",
+        kernel={"articulated": "articulated.forward_dynamics", "mass_matrix": "mass_matrix.forward_dynamics"},
+        inverts=True,
+    )
+    def forward_dynamics(
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        method: Literal["articulated", "mass_matrix"] = "articulated",
+    ) -> AccelerationResult:
+        """Joint accelerations that the efforts `tau` produce at the state `q`, `v`.
+
+            a = M(q)^-1 (tau - C(q, v) v - g(q) + sum_B J_B(q)^T F_B)
+
+        `method`: "articulated" is O(N), (19b); "mass_matrix" assembles and factors M, (19a).
+        """
+        return self._ask("forward_dynamics", (q, v, tau), (gravity, wrenches, method))
+
+    @query(equation="Newton-Euler (16), (18c)", kernel="mass_matrix.mass_matrix")
+    def mass_matrix(self, q: Position) -> MassMatrixResult:
+        """Mass matrix M(q) of the system: kinetic energy is v^T M v / 2."""
+        return self._ask("mass_matrix", (q,))
+
+    @query(equation="Newton-Euler (17), (18b), without external wrenches", kernel="newton_euler.bias_forces")
+    def bias_forces(self, q: Position, v: Velocity, *, gravity: Gravity = None) -> ForcesResult:
+        """Joint efforts that hold zero acceleration at the state `q`, `v`: C(q, v) v + g(q)."""
+        return self._ask("bias_forces", (q, v), (gravity,))
+
+    @query(equation="Newton-Euler (18b) at rest, without external wrenches", kernel="newton_euler.gravity_forces")
+    def gravity_forces(self, q: Position, *, gravity: Gravity = None) -> ForcesResult:
+        """Joint efforts that hold the robot still at `q`: g(q)."""
+        return self._ask("gravity_forces", (q,), (gravity,))
+
+    @query(
+        equation="Newton-Euler (15), (18a), (20)", kernel="constraint.constraint_forces", bodies="links", inverts=True
+    )
+    def constraint_forces(
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        *,
+        joints: Sequence[str] | None = None,
+        frame: Literal["joint", "world"] = "joint",
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+    ) -> ConstraintForces:
+        """Wrench that the parent exerts on the child at each joint's origin, while the efforts `tau` act.
+
+        `joints` selects rows by name, in that order; None is every URDF joint, fixed ones too. `frame` is the axes of
+        the wrenches: "joint" (the child link's axes, which in URDF are the joint's) or "world".
+        """
+        return self._ask("constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches))
+
+    @query(equation="Newton-Euler (20)", kernel="constraint.bases", control=False)
+    def constraint_bases(self, *, joints: Sequence[str] | None = None) -> ConstraintBases:
+        """Directions in which each joint carries load: torques, then forces, in joint axes.
+
+        `joints` selects rows by name, in that order; None is every URDF joint, fixed ones too.
+        """
+        return self._ask("constraint_bases", (), (joints,))
+
+    @query(
+        equation="Newton-Euler (18) with q-ddot = a_ref + kd (v_ref - v) + kp (q_ref - q)",
+        kernel="newton_euler.computed_torque",
+    )
+    def computed_torque(
+        self,
+        q: Position,
+        v: Velocity,
+        q_ref: Position,
+        v_ref: Velocity,
+        a_ref: Acceleration,
+        *,
+        kp: PositionGain,
+        kd: VelocityGain,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+    ) -> EffortResult:
+        """Joint efforts that make the tracking error obey e-ddot + kd e-dot + kp e = 0."""
+        return self._ask("computed_torque", (q, v, q_ref, v_ref, a_ref, kp, kd), (gravity, wrenches))
+
+    @query(
+        equation="forward kinematics: R_WL and p_WL from parent to child",
+        kernel="kinematics.link_poses",
+        bodies="links",
+    )
+    def link_poses(self, q: Position) -> LinkPoses:
+        """Orientation and position of every link in the world."""
+        return self._ask("link_poses", (q,))
+
+    @query(
+        equation="Newton-Euler (4)-(8), (13), (15)", kernel="newton_euler.link_motion", bodies="links", control=False
+    )
+    def link_motion(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        frame: Literal["body", "world"] = "body",
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+    ) -> LinkMotion:
+        """Velocity, acceleration and inboard load of every link.
+
+        `frame` is the axes: "body" (the link's own, which in URDF are its inboard joint's) or "world".
+        """
+        return self._ask("link_motion", (q, v, a), (frame, gravity, wrenches))
+
+    @query(
+        equation="Newton-Euler (19b)", kernel="articulated.branch_inertias", bodies="links", control=False, inverts=True
+    )
+    def branch_inertias(self, q: Position) -> BranchInertias:
+        """What the O(N) solution (19b) is made of: J_i, R_i, K_i, beta_i at every movable joint."""
+        return self._ask("branch_inertias", (q,))
+
+    @query(equation="Newton-Euler Def. 1, 2, Figs. 2, 3", kernel="topology.topology", control=False)
+    def topology(self, *, bodies: Literal["moving", "links"] = "moving") -> Topology:
+        """Parents, ancestors, children and branches of the bodies, and the nilpotency of Phi.
+
+        `bodies`: "moving" is one body per movable joint, with all that is fixed to it: the document's; "links" is one
+        per URDF link.
+        """
+        return self._ask("topology", (), (bodies,))
+
+    @query(
+        equation="Newton-Euler Def. 1, (P3); D of (4), beta of (19b)",
+        kernel={"D": "operators.influence_operators", "beta": "operators.yielding_operators"},
+        bodies="moving",
+        control=False,
+        inverts=("beta",),
+    )
+    def influence_operators(
+        self, q: Position, *, operator: Literal["D", "beta"] = "D", frame: Literal["body", "world"] = "body"
+    ) -> InfluenceOperators:
+        """Phi_A and Psi_A = (e - Phi_A)^-1 as 6x6 blocks with their places.
+
+        `operator` is A: "D" is the influence of a parent on its child, (4); "beta" that on a child whose joint yields,
+        (19b). `frame` is the axes: "body" (each body's own: a block takes its column's axes to its row's) or "world".
+        """
+        return self._ask("influence_operators", (q,), (operator, frame))
+
+    @query(
+        equation="Newton-Euler (1)-(17): D, G, S, A, A-bar, M, M-bar, B, B-bar",
+        kernel="operators.newton_euler_blocks",
+        bodies="moving",
+        control=False,
+    )
+    def newton_euler_blocks(
+        self, q: Position, v: Velocity, *, frame: Literal["body", "world"] = "body"
+    ) -> NewtonEulerBlocks:
+        """The blocks of which the equations of motion are made, one per moving body."""
+        return self._ask("newton_euler_blocks", (q, v), (frame,))
+
+    @query(
+        equation="Newton-Euler (18c) by 'Computing System Mass Matrix', steps 1 to 3",
+        kernel="operators.mass_matrix_steps",
+        bodies="moving",
+        control=False,
+    )
+    def mass_matrix_steps(self, q: Position, *, frame: Literal["body", "world"] = "body") -> MassMatrixSteps:
+        """The mass matrix with what it is made of on the way: J = Psi_D G, Q = M J, then J^T Q."""
+        return self._ask("mass_matrix_steps", (q,), (frame,))
+
+    @query(equation="Hamilton (9), (P.2), (P.3a), (P.4)", kernel="hamilton.momentum", control=False)
+    def momentum(self, q: Position, v: Velocity) -> MomentumResult:
+        """Generalised momenta p = M(q) v."""
+        return self._ask("momentum", (q, v))
+
+    @query(
+        equation="Hamilton (10), (P.5b); with method='mass_matrix' (P.5a)",
+        kernel={
+            "articulated": "hamilton.velocity_from_momentum",
+            "mass_matrix": "hamilton.velocity_through_mass_matrix",
+        },
+        control=False,
+        inverts=True,
+    )
+    def velocity_from_momentum(
+        self, q: Position, p: Momentum, *, method: Literal["articulated", "mass_matrix"] = "articulated"
+    ) -> VelocityResult:
+        """Joint velocities v = M(q)^-1 p. `method`: "articulated" is O(N), (P.5b); "mass_matrix" factors M, (P.5a)."""
+        return self._ask("velocity_from_momentum", (q, p), (method,))
+
+    @query(equation="Hamilton (2), (P.1e)-(P.1g), (P.3b)", kernel="hamilton.momentum_rate", control=False, inverts=True)
+    def momentum_rate(
+        self, q: Position, p: Momentum, tau: Effort, *, gravity: Gravity = None, wrenches: Wrenches = None
+    ) -> MomentumRateResult:
+        """Rates of the generalised momenta under the efforts `tau`."""
+        return self._ask("momentum_rate", (q, p, tau), (gravity, wrenches))
+
+    @query(equation="Hamilton (P.1a)-(P.1c), (P.2)", kernel="hamilton.system_momentum", bodies="links", control=False)
+    def system_momentum(self, q: Position, v: Velocity, *, frame: Literal["body", "world"] = "body") -> SystemMomentum:
+        """Momentum, mass and centre of mass of every branch: a link and all that hangs on it."""
+        return self._ask("system_momentum", (q, v), (frame,))
+
+    @query(equation="Hamilton (P.1d)-(P.1g)", kernel="hamilton.system_momentum_rate", bodies="links", control=False)
+    def system_momentum_rate(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        frame: Literal["body", "world"] = "body",
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+    ) -> SystemMomentumRate:
+        """How every branch's momentum and centre of mass change, and the loads that make them change."""
+        return self._ask("system_momentum_rate", (q, v, a), (frame, gravity, wrenches))
+
+    @query(equation="Hamilton (4), (6), (7)", kernel="hamilton.energy", bodies="links", control=False)
+    def energy(self, q: Position, v: Velocity, *, gravity: Gravity = None) -> Energy:
+        """Kinetic and potential energy, and their sum."""
+        return self._ask("energy", (q, v), (gravity,))
+
+    @query(equation="Hamilton (3), (11)", kernel="hamilton.hamiltonian", bodies="links", control=False, inverts=True)
+    def hamiltonian(self, q: Position, p: Momentum, *, gravity: Gravity = None) -> Hamiltonian:
+        """The Hamiltonian H(q, p) and its kinetic and potential parts."""
+        return self._ask("hamiltonian", (q, p), (gravity,))
+
+    @query(
+        equation="Projected Newton-Euler 5.4-5.6; matrix formalism M q-ddot = C + G + Q + E",
+        kernel="projected.terms",
+        control=False,
+    )
+    def equation_terms(
+        self, q: Position, v: Velocity, tau: Effort, *, gravity: Gravity = None, wrenches: Wrenches = None
+    ) -> EquationTerms:
+        """The equation of motion term by term, M a = C + G + Q + E, summed over bodies by their Jacobians."""
+        return self._ask("equation_terms", (q, v, tau), (gravity, wrenches))
+
+    @query(equation="Projected Newton-Euler 5.2, 5.6", kernel="projected.jacobians", bodies="links", control=False)
+    def jacobians(self, q: Position) -> Jacobians:
+        """Jacobians of every link: of its centre of mass, J_S, and of its rotation, J_R, in link axes."""
+        return self._ask("jacobians", (q,))
+
+    @query(equation="Projected Newton-Euler 5.6", kernel="projected.bias_accelerations", bodies="links", control=False)
+    def bias_accelerations(self, q: Position, v: Velocity) -> BiasAccelerations:
+        """What is left of every link's accelerations at zero joint accelerations, in link axes."""
+        return self._ask("bias_accelerations", (q, v))
+
+    @query(
+        equation="Newton/Euler recursion: omega, omega-dot, v-dot outward; f, eta inward",
+        kernel="body_frame.recursion",
+        bodies="links",
+        control=False,
+    )
+    def body_recursion(
+        self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None, wrenches: Wrenches = None
+    ) -> BodyRecursion:
+        """Inverse dynamics in body frames with its intermediate results, link by link."""
+        return self._ask("body_recursion", (q, v, a), (gravity, wrenches))
+
+    @query(
+        equation="Hamilton (1), (2): (P.5b) and (P.3b) together; with method='mass_matrix' (P.5a)",
+        kernel={"articulated": "hamilton.flow", "mass_matrix": "hamilton.flow_through_mass_matrix"},
+        control=False,
+        inverts=True,
+    )
+    def hamiltonian_flow(
+        self,
+        q: Position,
+        p: Momentum,
+        tau: Effort,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        method: Literal["articulated", "mass_matrix"] = "articulated",
+    ) -> HamiltonianFlow:
+        """Hamilton's equations: the rates of q and p. `method` says how v is found from p."""
+        return self._ask("hamiltonian_flow", (q, p, tau), (gravity, wrenches, method))
+
+    @query(equation="d/dt of Hamilton (P.4), by differentiation", kernel="hamilton.momentum_derivative", control=False)
+    def momentum_derivative(self, q: Position, v: Velocity, a: Acceleration) -> MomentumRateResult:
+        """d/dt (M(q) v) along the motion: M a + M-dot v."""
+        return self._ask("momentum_derivative", (q, v, a))
+
+    @query(
+        equation="q-dot = N(q) v, integrated: each joint's exponential map",
+        kernel="kinematics.integrate",
+        control=False,
+    )
+    def integrate(self, q: Position, v: Velocity, dt: Step) -> PositionResult:
+        """The position after moving for `dt` with constant joint velocities: q + dt v where positions add up."""
+        return self._ask("integrate", (q, v, dt))
+
+    @query(equation="the inverse of `integrate`", kernel="kinematics.difference", control=False)
+    def difference(self, q: Position, q_to: Position) -> VelocityResult:
+        """The constant joint velocities that move `q` to `q_to` in 1 s, turns without a range by the shorter way."""
+        return self._ask("difference", (q, q_to))
+
+    @query(equation="each body in its joint's frame", kernel="configurations.neutral", control=False)
+    def neutral(self) -> PositionResult:
+        """The position at which every body stands in its joint's frame: zeros, and quaternions (0, 0, 0, 1)."""
+        return self._ask("neutral", ())
+
+    @query(equation="uniform over what each joint can do", kernel="configurations.random_configuration", control=False)
+    def random_configuration(self, *, seed: int = 0) -> PositionResult:
+        """A position at random, within the limits of each joint; the same for the same seed.
+
+        Where there are no limits: angles within pi rad, lengths within 1 m of zero, any rotation.
+        """
+        return self._ask("random_configuration", (), (seed,))
+
+    @query(
+        equation="Newton-Euler, O(N) solution of EOM, Steps 1 and 2",
+        kernel={
+            "rk4": "integration.rk4",
+            "semi_implicit_euler": "integration.semi_implicit_euler",
+            "explicit_euler": "integration.explicit_euler",
+        },
+        control=False,
+        inverts=True,
+    )
+    def step(
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        dt: Step,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4",
+    ) -> State:
+        """The state one step later, the efforts held through it, and the wrenches in the axes of their links."""
+        return self._ask("step", (q, v, tau, dt), (gravity, wrenches, integrator))
+
+    @computation(
+        equation="fourteen formulations of the documents, see `dyn_service.reference.verification`",
+        run="reference.verification.residuals",
+    )
+    def verify(self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None) -> ResidualsResult:
+        """How far the formulations are apart at a state: relative residuals by name, (...,) each.
+
+        `dyn_service.reference.verification` lists the names and what each compares. Rounding is 1e-16 to 1e-12.
+        """
+        return self._compute("verify", q=q, v=v, a=a, gravity=gravity)
+
+    @computation(
+        equation="Newton-Euler, O(N) solution of EOM, Steps 1 and 2; Hamilton (1), (2) where momenta are integrated",
+        run="sim.simulate.simulate",
+        parts="sim.parts.simulate",
+        part="sim.parts.simulated",
+        between={
+            "a": Spec(
+                ("nv",), "rad/s^2 | m/s^2", "accelerations at `q`, `v`; where `steps` is 0 this and `finite` are all"
+            ),
+            "finite": Spec(("nv",), "1", "1, or 0 where an acceleration overflows and `a` says 0"),
+        },
+    )
+    def simulate(
+        self,
+        q0: FirstPosition,
+        v0: FirstVelocity,
+        tau: Efforts = None,
+        *,
+        dt: StepLength,
+        steps: StepCount,
+        method: Method = "articulated",
+        integrator: Integrator = "rk4",
+        gravity: Gravity = None,
+        wrenches: ActingWrenches = None,
+        payload: Load = None,
+        every: Every = 1,
+        p0: FirstMomentum = None,
+        first_step: FirstStep = 0,
+        progress: Progress = None,
+    ) -> Trajectory:
+        """The motion from `q0`, `v0` under the efforts `tau`, on a grid of `steps` steps of `dt`.
+
+        Args:
+            q0: (..., nq) first positions; leading axes are simulated together.
+            v0: (..., nv) first velocities.
+            tau: Efforts, held through each step: None (none), (nv,) constant, (..., steps, nv) samples, or a function
+                of (t, q, v) at the step's beginning. `adaptive` asks a function at every stage instead.
+            dt: s, of a step, and of the output grid for `adaptive`.
+            steps: How many; those after the last one that is recorded are not made.
+            method: Which solution of the equation of motion.
+            integrator: "rk4", "semi_implicit_euler" and "explicit_euler" step q and v, "implicit_midpoint" q and p;
+                "adaptive" chooses its steps.
+            gravity: (3,) m/s^2, world axes; None is the default.
+            wrenches: External wrenches, held through each step in the axes of their `frame`: a `Wrench` or several,
+                whose torque, force and point are (3,) constant or (..., steps, 3) samples, or a function of (t, q, v)
+                that gives such with (..., 3), asked as a function for `tau` is.
+            payload: A body that a link carries through the motion.
+            every: Record every so many steps; the first state and these are returned.
+            p0: (..., nv) first momenta, in place of those of `v0`, for "implicit_midpoint".
+            first_step: The number of the first step, where this goes on with a longer motion: times are those of the
+                whole. From a record's q, v (and p) a motion goes on, to the last bit, as if it had not ended there.
+            progress: Called now and then with the share that is done.
+
+        Returns:
+            `steps // every + 1` states; with "implicit_midpoint" the momenta too.
+
+        Raises:
+            FailedPreconditionError: The state is no longer finite; names the first such step, its time and the joint.
+                Or an implicit midpoint is not found.
+            InvalidArgumentError: An argument of the wrong shape or value; `path` names it.
+            NotFoundError: A wrench's or the payload's link does not exist.
+        """
+        return self._compute(
+            "simulate",
+            q0=q0,
+            v0=v0,
+            tau=tau,
+            dt=dt,
+            steps=steps,
+            method=method,
+            integrator=integrator,
+            gravity=gravity,
+            wrenches=wrenches,
+            payload=payload,
+            every=every,
+            p0=p0,
+            first_step=first_step,
+            progress=progress,
+        )
+
+    @computation(
+        equation="Multi Body Dynamics, 5.2, 5.6",
+        run="sim.sampled.simulate_rheonomic",
+        parts="sim.rheonomic_parts.simulate",
+        part="sim.rheonomic_parts.simulated",
+        on_wire=(Option("joints", None, "names", text="the prescribed joints, np names", required=True),),
+    )
+    def simulate_rheonomic(
+        self,
+        prescribed: Motions,
+        q0: FreePosition,
+        v0: FreeVelocity,
+        tau: FreeEfforts = None,
+        *,
+        dt: StepLength,
+        steps: RheonomicStepCount,
+        t0: FirstTime = 0.0,
+        first_step: FirstStep = 0,
+        every: Every = 1,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        progress: Progress = None,
+    ) -> RheonomicTrajectory:
+        """The motion of the free joints while the prescribed ones do as given, by RK4 steps.
+
+        Args:
+            prescribed: By joint, its motion: rows (..., 2 steps + 1, 3) on the half grid or (..., steps + 1, 3) on the
+                grid of position, velocity, acceleration, or a function of time; see `sim/prescribed.py`.
+            q0: (..., nf) first positions of the free joints, in the robot's order.
+            v0: (..., nf) first velocities.
+            tau: Efforts of the free joints, held through each step: None (none), (nf,) or (..., 1, nf) constant,
+                (..., steps, nf) samples, or a function of (t, q, v) of the free joints at the step's beginning.
+            dt: s, of a step.
+            steps: How many.
+            t0: s, the time of the given motion's first row.
+            first_step: Steps that were made before these, where this is part of a longer motion.
+            every: Record every so many steps; the first state and these are returned.
+            gravity: (3,) m/s^2, world axes; None is the default.
+            wrenches: External wrenches on links, all through the motion.
+            progress: Called now and then with the share that is done.
+
+        Returns:
+            `steps // every + 1` states of all joints; in the last row under the efforts of the last step.
+
+        Raises:
+            NotFoundError: There is no movable joint of a prescribed one's name.
+            InvalidArgumentError: An argument of the wrong shape or value; `path` names it.
+            FailedPreconditionError: The accelerations are no longer finite, at the step and time that are named; or
+                the free joints' mass matrix is singular.
+        """
+        return self._compute(
+            "simulate_rheonomic",
+            prescribed=prescribed,
+            q0=q0,
+            v0=v0,
+            tau=tau,
+            dt=dt,
+            steps=steps,
+            t0=t0,
+            first_step=first_step,
+            every=every,
+            gravity=gravity,
+            wrenches=wrenches,
+            progress=progress,
+        )
+
+
+class GaitQueries(ABC):
+    """Questions about measured segments, which no robot is needed for: see `dyn_service.reference.segments`."""
+
+    @abstractmethod
+    def _compute(self, row: str, **arguments: Any) -> Any:
+        """The answer to a row of `COMPUTATIONS`."""
+
+    @computation(
+        equation="Matrix Formalism, 3-D gait, Problem 2", run="reference.segments.inverse_dynamics", robot=False
+    )
+    def segment_inverse_dynamics(
+        self,
+        *,
+        mass: SegmentMass,
+        inertia: SegmentInertia,
+        rotation: SegmentRotation,
+        acceleration: SegmentAcceleration,
+        omega: SegmentOmega,
+        omega_dot: SegmentOmegaDot,
+        proximal: Proximal,
+        distal: Distal,
+        ground_force: GroundForce = (0.0, 0.0, 0.0),
+        ground_moment: GroundMoment = (0.0, 0.0, 0.0),
+        external_force: ExternalForce = (0.0, 0.0, 0.0),
+        external_moment: ExternalMoment = (0.0, 0.0, 0.0),
+        external_point: ExternalPoint = (0.0, 0.0, 0.0),
+        gravity: SegmentGravity = (0.0, -9.81, 0.0),
+        method: Literal["recursion", "matrix"] = "recursion",
+    ) -> SegmentLoads:
+        """Forces and moments at the joints of a chain of n measured segments, from the ground up."""
+        return self._compute(
+            "segment_inverse_dynamics",
+            mass=mass,
+            inertia=inertia,
+            rotation=rotation,
+            acceleration=acceleration,
+            omega=omega,
+            omega_dot=omega_dot,
+            proximal=proximal,
+            distal=distal,
+            ground_force=ground_force,
+            ground_moment=ground_moment,
+            external_force=external_force,
+            external_moment=external_moment,
+            external_point=external_point,
+            gravity=gravity,
+            method=method,
+        )
+
+    @computation(
+        equation="Matrix Formalism, 3-D gait: M q-ddot = C + G + Q + E, Q = A [F_1; M_1; F_2; ..]",
+        run="reference.segments.matrices",
+        robot=False,
+    )
+    def segment_matrices(
+        self,
+        *,
+        mass: SegmentMass,
+        inertia: SegmentInertia,
+        rotation: SegmentRotation,
+        acceleration: SegmentAcceleration,
+        omega: SegmentOmega,
+        omega_dot: SegmentOmegaDot,
+        proximal: Proximal,
+        distal: Distal,
+        ground_force: GroundForce = (0.0, 0.0, 0.0),
+        ground_moment: GroundMoment = (0.0, 0.0, 0.0),
+        external_force: ExternalForce = (0.0, 0.0, 0.0),
+        external_moment: ExternalMoment = (0.0, 0.0, 0.0),
+        external_point: ExternalPoint = (0.0, 0.0, 0.0),
+        gravity: SegmentGravity = (0.0, -9.81, 0.0),
+    ) -> SegmentMatrices:
+        """The matrices of the same equations, and their solution A^-1 Q."""
+        return self._compute(
+            "segment_matrices",
+            mass=mass,
+            inertia=inertia,
+            rotation=rotation,
+            acceleration=acceleration,
+            omega=omega,
+            omega_dot=omega_dot,
+            proximal=proximal,
+            distal=distal,
+            ground_force=ground_force,
+            ground_moment=ground_moment,
+            external_force=external_force,
+            external_moment=external_moment,
+            external_point=external_point,
+            gravity=gravity,
+        )

@@ -1,0 +1,248 @@
+"""`dyn call`: one question to a server, from words on a command line to JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET
+
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Option, Payload, Query, Row, Spec, Wrench
+from dyn_service.client.core import (
+    Ask,
+    pack_inputs,
+    pack_options,
+    read_arrays,
+    read_description,
+    read_outputs,
+    read_plain,
+    read_residuals,
+)
+from dyn_service.client.patience import OnWait
+from dyn_service.client.sync import Client
+from dyn_service.errors import InvalidArgumentError, UnimplementedError
+from dyn_service.protocol.administration import ADMINISTRATION, Administration
+from dyn_service.suggestions import did_you_mean
+
+_LEGEND = """\
+name(input, may_be_left_out?, option=default|other) -> outputs
+--robot NAME says which robot. Queries above verify take verify=true too, which adds the formulations' residuals.
+"""
+
+
+def read_values(text: str | None, words: Sequence[str]) -> dict[str, Any]:
+    """The inputs and options that a command line gives: a JSON object, then `name=value` words over it.
+
+    A value is JSON, or numbers divided by commas, or else a text.
+
+    Raises:
+        InvalidArgumentError: The text is no JSON object, or a word is no `name=value`.
+    """
+    values: dict[str, Any] = {}
+    if text is not None:
+        try:
+            values = json.loads(text)
+        except ValueError as fault:
+            raise InvalidArgumentError(f"--inputs must be a JSON object: {fault}", path="inputs") from None
+        if not isinstance(values, dict):
+            raise InvalidArgumentError(f"--inputs must be a JSON object, found {text}", path="inputs")
+    for word in words:
+        name, separator, value = word.partition("=")
+        if not separator or not name:
+            raise InvalidArgumentError(f"an input must look like name=value, found '{word}'")
+        values[name] = _read_value(value)
+    return values
+
+
+def ask(
+    endpoint: str,
+    query: str,
+    robot: str | None,
+    values: Mapping[str, Any],
+    timeout_s: float,
+    compile_wait_s: float,
+    on_wait: OnWait,
+) -> dict[str, Any]:
+    """The answer to a query: its outputs by name, in plain values.
+
+    Args:
+        endpoint: Where the server listens.
+        query: A query of the table, or beside it.
+        robot: The robot's name; None is the server's only one.
+        values: Inputs and options.
+        timeout_s: The time limit.
+        compile_wait_s: How long, beyond it, to wait while the server compiles.
+        on_wait: Told what the server compiles.
+
+    Raises:
+        DynError: What the client raises.
+    """
+    everything = (*QUERIES, *COMPUTATIONS, *ADMINISTRATION)
+    if query not in everything:
+        known, near = ", ".join(everything), did_you_mean(query, everything)
+        raise UnimplementedError(f"there is no query '{query}'; the queries are {known}{near}", path="query")
+    with Client(endpoint, timeout_s=timeout_s, compile_wait_s=compile_wait_s, on_wait=on_wait) as client:
+        if query in ADMINISTRATION:
+            return _administer(client, ADMINISTRATION[query], robot, values)
+        if query in COMPUTATIONS:
+            return _computation(client, COMPUTATIONS[query], robot, values)
+        return _question(client, QUERIES[query], robot, values)
+
+
+def list_queries() -> str:
+    """All queries as text, with what each takes and gives."""
+    lines = [_LEGEND]
+    rows: list[Row] = [*QUERIES.values(), *COMPUTATIONS.values()]
+    for row in rows:
+        inputs = [f"{name}{'?' if name in row.optional else ''}" for name in row.inputs]
+        options = [_written(option) for option in row.options.values()]
+        outputs = ", ".join((*row.labels, *row.outputs))
+        lines += [f"{row.name}({', '.join(inputs + options)}) -> {outputs}", f"    {row.summary}"]
+        if isinstance(row, Computation):
+            declared: list[Spec | Option] = [*row.inputs.values(), *row.options.values()]
+            texts = [_meaning(each) for each in declared]
+            lines += [f"      {n:<16} {text}" for n, text in zip(inputs + options, texts, strict=True) if text]
+    for entry in ADMINISTRATION.values():
+        taken = {**entry.inputs, **entry.options}
+        names = [f"{name}{'' if name in entry.required else '?'}" for name in taken]
+        lines += [f"{entry.name}({', '.join(names)}) -> {', '.join(entry.outputs)}", f"    {entry.summary}"]
+        lines += [f"      {name:<14} {text}" for name, text in zip(names, taken.values(), strict=True)]
+    return "\n".join(lines)
+
+
+def _question(client: Client, row: Query, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to a query of the table."""
+    given = dict(values)
+    verify = given.pop("verify", False)
+    if not isinstance(verify, bool):
+        raise InvalidArgumentError(f"verify must be true or false, found {verify!r}", path="options.verify")
+    _check_names(row.name, given, row.inputs, row.options, row.required)
+    options = pack_options(row, {name: value for name, value in given.items() if name in row.options})
+    if verify:
+        options = {**(options or {}), "verify": True}
+    meant = client.robot(robot or _only_robot(client))
+    head = client.ask(Ask(row.name, meant.name, _packed(row, given), options, meant.fingerprint))
+    answer = {name: _plain(value) for name, value in read_outputs(head, row).items()}
+    if verify:
+        answer["residuals"] = {name: _plain(value) for name, value in read_residuals(head).items()}
+    return answer
+
+
+def _computation(client: Client, row: Computation, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to a computation, in one request."""
+    needed = (*row.required, *(option.name for option in row.options.values() if option.required))
+    _check_names(row.name, values, row.inputs, row.options, needed)
+    options = {name: value for name, value in values.items() if name in row.options}
+    meant = robot or _only_robot(client) if row.robot else UNSET
+    head = client.ask(Ask(row.name, meant, _packed(row, values), options or UNSET))
+    return {name: _plain(value) for name, value in read_arrays(head).items()}
+
+
+def _packed(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs among these values as a message carries them."""
+    given = {name: value for name, value in values.items() if name in row.inputs and value is not None}
+    for name, value in given.items():
+        if row.inputs[name].kind == "wrenches":
+            given[name] = _read_wrenches(value, f"inputs.{name}")
+        elif row.inputs[name].kind == "payload":
+            given[name] = _read_payload(value, f"inputs.{name}")
+    return pack_inputs(given, row)
+
+
+def _administer(client: Client, entry: Administration, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to a query beside the table, asked as it is declared."""
+    _check_names(entry.name, values, entry.inputs, entry.options, entry.required)
+    inputs = {
+        name: read_description(str(values[name])) if name == "urdf" else values[name]
+        for name in entry.inputs
+        if values.get(name) is not None
+    }
+    options = {name: values[name] for name in entry.options if values.get(name) is not None}
+    meant = robot or _only_robot(client) if entry.names_robot else UNSET
+    head = client.ask(Ask(entry.name, meant, inputs or UNSET, options or UNSET))
+    return {name: _plain(value) for name, value in read_plain(head).items()}
+
+
+def _check_names(
+    query: str,
+    values: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    options: Mapping[str, Any],
+    required: Sequence[str],
+) -> None:
+    for name in values:
+        if name not in inputs and name not in options:
+            takes = ", ".join((*inputs, *options)) or "nothing"
+            near = did_you_mean(name, (*inputs, *options))
+            raise InvalidArgumentError(f"{query} has no '{name}'; it takes {takes}{near}", path=name)
+    for name in required:
+        if values.get(name) is None:
+            kind = "input" if name in inputs else "option"
+            means = _meaning((inputs if name in inputs else options)[name])
+            means = f": {means}" if means else ""
+            raise InvalidArgumentError(f"{query} needs the {kind} '{name}'{means}", path=f"{kind}s.{name}")
+
+
+def _only_robot(client: Client) -> str:
+    robots = client.list_robots()
+    if len(robots) != 1:
+        raise InvalidArgumentError(f"name a robot with --robot; the robots are {', '.join(robots) or 'none'}")
+    return robots[0]
+
+
+def _read_value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        return [float(part) for part in text.split(",")] if "," in text else text
+    except ValueError:
+        return text.split(",")
+
+
+def _read_wrenches(value: Any, path: str) -> list[Wrench]:
+    entries = value if isinstance(value, list) else [value]
+    try:
+        return [Wrench(**entry) for entry in entries]
+    except TypeError:
+        example = '{"link": "tool0", "force": [0, 0, 1]}'
+        raise InvalidArgumentError(f"wrenches must be maps such as {example}", path=path) from None
+
+
+def _read_payload(value: Any, path: str) -> Payload:
+    try:
+        return Payload(**value)
+    except TypeError:
+        example = '{"link": "tool0", "mass": 2.5}'
+        raise InvalidArgumentError(f"payload must be a map such as {example}", path=path) from None
+
+
+def _meaning(declared: Spec | Option | str) -> str:
+    """An input or option in words, as far as it is described."""
+    if isinstance(declared, Spec) and declared.kind in ("wrenches", "payload"):
+        return f"map, {declared.text}" if declared.kind == "payload" else f"map or list of maps, {declared.text}"
+    if isinstance(declared, Spec):
+        core = ", ".join(map(str, declared.shape))
+        return f"array (.., {core}), {declared.unit}, {declared.text}"
+    return declared.text if isinstance(declared, Option) else declared
+
+
+def _written(option: Option) -> str:
+    """An option as the list shows it."""
+    return (
+        f"{option.name}={'|'.join(option.choices)}"
+        if option.choices
+        else f"{option.name}{'' if option.required else '?'}"
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A value of a reply as JSON has it: arrays, read or still packed, as nested lists."""
+    if isinstance(value, dict) and value.keys() == {"dtype", "shape", "data"}:
+        return np.frombuffer(value["data"], dtype=value["dtype"]).reshape(value["shape"]).tolist()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value

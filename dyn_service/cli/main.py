@@ -1,0 +1,249 @@
+"""The command line: arguments in, one clear line out when something is wrong. The work is done elsewhere.
+
+Exit status: 0 done, 1 the command failed, 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S, DEFAULT_ENDPOINT
+
+try:
+    import typer
+except ModuleNotFoundError:
+    sys.exit(
+        "error: the command line needs 'typer', which the base install leaves out: pip install 'dyn_service[server]'"
+    )
+
+app = typer.Typer(
+    help="Robot dynamics as a service: torques, motions and joint loads of any URDF robot.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> NoReturn:
+    """Runs the command that the arguments name, and ends the process with its status."""
+    try:
+        status = app(prog_name="dyn", standalone_mode=False)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except DynError as error:
+        _fail(str(error))
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "dyn_service":
+            raise
+        _fail(f"this command needs '{error.name}': pip install 'dyn_service[server]'")
+    except BrokenPipeError:
+        sys.exit(1)
+    except Exception as error:
+        if type(error).__name__ == "Abort":
+            sys.exit(130)
+        if not hasattr(error, "exit_code"):
+            raise
+        error.show()  # type: ignore[attr-defined]  # a fault in the usage, as click tells it
+        sys.exit(error.exit_code)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+@app.callback(invoke_without_command=True)
+def _options(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if version:
+        from dyn_service import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def serve(
+    robots: Annotated[list[Path] | None, typer.Argument(metavar="ROBOT.urdf", help="URDF files.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A parameter file, see config/server.yaml.")] = None,
+    bind: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ENDPOINT", help=f"Where to listen, may be given often. (default: {DEFAULT_ENDPOINT})"),
+    ] = None,
+    root: Annotated[
+        str | None,
+        typer.Option(help="How the robots' root links move: fixed, planar or floating. (default: fixed)"),
+    ] = None,
+    allow_load: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-load/--no-allow-load",
+            help="Whether clients may load and unload robots. (default: only if no other machine can reach the server)",
+        ),
+    ] = None,
+    prepare: Annotated[
+        bool | None,
+        typer.Option("--prepare/--no-prepare", help="Make the kernels before the first request. (default: prepare)"),
+    ] = None,
+    prepare_for: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Make only these: control, verify, simulate, or the name of a query; may be given often. "
+            "(default: control, verify and simulate)",
+        ),
+    ] = None,
+) -> None:
+    """Answer questions about robots over ZeroMQ, until SIGINT or SIGTERM."""
+    import msgspec
+
+    from dyn_service.server.opening import open_server
+    from dyn_service.server.settings import ServerSettings, read_settings
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
+    settings = read_settings(config) if config is not None else ServerSettings()
+    if prepare is not None and prepare_for:
+        raise InvalidArgumentError("give --prepare, --no-prepare or --prepare-for, not two of them", path="prepare")
+    given = {"root": root, "allow_load": allow_load, "prepare": prepare_for or prepare, "endpoints": bind or None}
+    given["robots"] = [*settings.robots, *map(str, robots or [])]
+    settings = msgspec.structs.replace(settings, **{name: value for name, value in given.items() if value is not None})
+    server = open_server(settings, _tell, _bar)
+
+    def announce() -> None:
+        for endpoint in server.endpoints:
+            print(f"ready: {endpoint} robots: {', '.join(server.service.robots) or 'none'}", flush=True)
+
+    server.serve_forever(announce)
+
+
+@app.command()
+def call(
+    query: Annotated[str | None, typer.Argument(help="A query, see --list.")] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME=VALUE", help="Inputs and options: q=0,0.5,1  kp=100  method=mass_matrix"),
+    ] = None,
+    server: Annotated[str, typer.Option(metavar="ENDPOINT", help="Where the server listens.")] = DEFAULT_ENDPOINT,
+    robot: Annotated[str | None, typer.Option(metavar="NAME", help="(default: the server's only robot)")] = None,
+    inputs: Annotated[str | None, typer.Option(metavar="JSON", help="Inputs and options as one JSON object.")] = None,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit.")] = 5.0,
+    compile_wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long, beyond it, to wait while the server compiles.")
+    ] = DEFAULT_COMPILE_WAIT_S,
+    list_: Annotated[bool, typer.Option("--list", help="Print the queries, their inputs and outputs.")] = False,
+) -> None:
+    """Ask a server one question and print the answer as JSON."""
+    from dyn_service.cli.calling import ask, list_queries, read_values
+
+    if list_:
+        typer.echo(list_queries())
+    elif query is None:
+        raise InvalidArgumentError("name a query; dyn call --list prints them all")
+    else:
+        given = read_values(inputs, values or [])
+        said: set[str] = set()
+
+        def tell(text: str) -> None:
+            if text not in said:  # it is told each second
+                print(f"waiting: {text}", file=sys.stderr)
+                said.add(text)
+
+        answer = ask(server, query, robot, given, timeout, compile_wait, tell)
+        typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE.urdf")],
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    root: Annotated[str, typer.Option(help="How the root link moves: fixed, planar or floating.")] = "fixed",
+    dynamics: Annotated[
+        bool, typer.Option("--dynamics", help="Hold every formulation of the dynamics against the others instead.")
+    ] = False,
+    states: Annotated[int, typer.Option(min=1, metavar="N", help="Random states for --dynamics.")] = 20,
+    bound: Annotated[float, typer.Option(metavar="X", help="Largest relative residual for --dynamics.")] = 1e-9,
+    kernels: Annotated[
+        bool, typer.Option("--kernels/--no-kernels", help="Make the kernels of control loops, for their certificates.")
+    ] = True,
+) -> int:
+    """Read a URDF and say what was kept, merged, defaulted, dropped and doubted, and how exact its kernels are."""
+    from dyn_service import Robot
+
+    robot = Robot.from_urdf(file, root=root)  # type: ignore[arg-type]  # what it may be is said there
+    if not dynamics:
+        if kernels:
+            from dyn_service.server.opening import prepare
+
+            _tell(prepare(robot, ["control"], _bar))
+        receipt = robot.receipt
+        typer.echo(json.dumps(receipt.to_dict(), indent=2, ensure_ascii=False) if json_output else receipt.render())
+        return 0
+    from dyn_service.reference.verification import survey
+
+    found = survey(robot, states=states)
+    if json_output:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        for name, residual in found["residuals"].items():
+            typer.echo(f"{name:<24}{residual:8.1e}")
+        typer.echo(f"worst {found['worst']:.1e} of {found['states']} states, bound {bound:g}")
+    if not found["worst"] <= bound:
+        _fail(f"{file}: the formulations are {found['worst']:.1e} apart, expected at most {bound:g}")
+    return 0
+
+
+@app.command()
+def launch(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A launch file.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Its arguments.")] = None,
+    duration: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after so long.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the report.")] = None,
+) -> int:
+    """Start the processes of a launch file, watch over them, report."""
+    from dyn_service.launching import launch_file
+
+    given: dict[str, str] = {}
+    for text in arguments or []:
+        name, separator, value = text.partition(":=")
+        if not separator or not name:
+            raise InvalidArgumentError(f"an argument must look like name:=value, found '{text}'")
+        given[name] = value
+    return launch_file(file, given, duration_s=duration, report_dir=report)
+
+
+@app.command()
+def bench(
+    robots: Annotated[list[Path] | None, typer.Argument(metavar="ROBOT.urdf")] = None,
+    batch: Annotated[int, typer.Option(min=1, metavar="STATES", help="States of a batch.")] = 4096,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> int:
+    """Measure how long the main queries take on this machine, per state, beside Pinocchio where it is installed."""
+    from dyn_service.cli.bench import run
+
+    if not robots:
+        raise InvalidArgumentError("name a URDF file to time, such as urdf/panda.urdf")
+    return run(robots, batch=batch, json_output=json_output)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+@contextmanager
+def _bar(name: str, kernels: int) -> Iterator[Callable[[], None]]:
+    """A progress bar where someone watches."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(f"{name}: kernels", total=kernels)
+        yield lambda: progress.advance(task)
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(1)

@@ -1,0 +1,573 @@
+"""The questions of `api/queries.py`, each to be awaited: written from there by `dyn_service.api.awaited`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from dyn_service.api.arguments import (
+    Acceleration,
+    AccelerationResult,
+    ActingWrenches,
+    Distal,
+    Effort,
+    EffortResult,
+    Efforts,
+    Every,
+    ExternalForce,
+    ExternalMoment,
+    ExternalPoint,
+    FirstMomentum,
+    FirstPosition,
+    FirstStep,
+    FirstTime,
+    FirstVelocity,
+    ForcesResult,
+    FreeEfforts,
+    FreePosition,
+    FreeVelocity,
+    Gravity,
+    GroundForce,
+    GroundMoment,
+    Integrator,
+    Load,
+    MassMatrixResult,
+    Method,
+    Momentum,
+    MomentumRateResult,
+    MomentumResult,
+    Motions,
+    Position,
+    PositionGain,
+    PositionResult,
+    Progress,
+    Proximal,
+    ResidualsResult,
+    RheonomicStepCount,
+    SegmentAcceleration,
+    SegmentGravity,
+    SegmentInertia,
+    SegmentMass,
+    SegmentOmega,
+    SegmentOmegaDot,
+    SegmentRotation,
+    Step,
+    StepCount,
+    StepLength,
+    Velocity,
+    VelocityGain,
+    VelocityResult,
+    Wrenches,
+)
+from dyn_service.api.results import (
+    Array,
+    BiasAccelerations,
+    BodyRecursion,
+    BranchInertias,
+    ConstraintBases,
+    ConstraintForces,
+    Energy,
+    EquationTerms,
+    Hamiltonian,
+    HamiltonianFlow,
+    InfluenceOperators,
+    Jacobians,
+    LinkMotion,
+    LinkPoses,
+    MassMatrixSteps,
+    NewtonEulerBlocks,
+    RheonomicTrajectory,
+    SegmentLoads,
+    SegmentMatrices,
+    State,
+    SystemMomentum,
+    SystemMomentumRate,
+    Topology,
+    Trajectory,
+)
+
+
+class AsyncRobotQueries(ABC):
+    """As `RobotQueries`, each method to be awaited."""
+
+    async def constraint_basis(self, joint: str) -> Array:
+        """Directions in which a joint carries load, Newton-Euler (20): (6, 5) in joint axes, (6, 6) for a fixed joint.
+
+        `basis.T @ wrench` are the components of a joint's wrench along them.
+
+        Raises:
+            NotFoundError: There is no joint of that name.
+        """
+        return (await self.constraint_bases(joints=[joint])).of(joint)
+
+    @abstractmethod
+    async def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
+        """The answer to a row of `QUERIES`: `given` are its required inputs, `others` all that may be left out."""
+
+    @abstractmethod
+    async def _compute(self, row: str, **arguments: Any) -> Any:
+        """The answer to a row of `COMPUTATIONS`."""
+
+    async def inverse_dynamics(
+        self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None, wrenches: Wrenches = None
+    ) -> EffortResult:
+        """Joint efforts that produce the acceleration `a` at the state `q`, `v`.
+
+        tau = M(q) a + C(q, v) v + g(q) - sum_B J_B(q)^T F_B
+        """
+        return await self._ask("inverse_dynamics", (q, v, a), (gravity, wrenches))
+
+    async def forward_dynamics(
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        method: Literal["articulated", "mass_matrix"] = "articulated",
+    ) -> AccelerationResult:
+        """Joint accelerations that the efforts `tau` produce at the state `q`, `v`.
+
+            a = M(q)^-1 (tau - C(q, v) v - g(q) + sum_B J_B(q)^T F_B)
+
+        `method`: "articulated" is O(N), (19b); "mass_matrix" assembles and factors M, (19a).
+        """
+        return await self._ask("forward_dynamics", (q, v, tau), (gravity, wrenches, method))
+
+    async def mass_matrix(self, q: Position) -> MassMatrixResult:
+        """Mass matrix M(q) of the system: kinetic energy is v^T M v / 2."""
+        return await self._ask("mass_matrix", (q,))
+
+    async def bias_forces(self, q: Position, v: Velocity, *, gravity: Gravity = None) -> ForcesResult:
+        """Joint efforts that hold zero acceleration at the state `q`, `v`: C(q, v) v + g(q)."""
+        return await self._ask("bias_forces", (q, v), (gravity,))
+
+    async def gravity_forces(self, q: Position, *, gravity: Gravity = None) -> ForcesResult:
+        """Joint efforts that hold the robot still at `q`: g(q)."""
+        return await self._ask("gravity_forces", (q,), (gravity,))
+
+    async def constraint_forces(
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        *,
+        joints: Sequence[str] | None = None,
+        frame: Literal["joint", "world"] = "joint",
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+    ) -> ConstraintForces:
+        """Wrench that the parent exerts on the child at each joint's origin, while the efforts `tau` act.
+
+        `joints` selects rows by name, in that order; None is every URDF joint, fixed ones too. `frame` is the axes of
+        the wrenches: "joint" (the child link's axes, which in URDF are the joint's) or "world".
+        """
+        return await self._ask("constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches))
+
+    async def constraint_bases(self, *, joints: Sequence[str] | None = None) -> ConstraintBases:
+        """Directions in which each joint carries load: torques, then forces, in joint axes.
+
+        `joints` selects rows by name, in that order; None is every URDF joint, fixed ones too.
+        """
+        return await self._ask("constraint_bases", (), (joints,))
+
+    async def computed_torque(
+        self,
+        q: Position,
+        v: Velocity,
+        q_ref: Position,
+        v_ref: Velocity,
+        a_ref: Acceleration,
+        *,
+        kp: PositionGain,
+        kd: VelocityGain,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+    ) -> EffortResult:
+        """Joint efforts that make the tracking error obey e-ddot + kd e-dot + kp e = 0."""
+        return await self._ask("computed_torque", (q, v, q_ref, v_ref, a_ref, kp, kd), (gravity, wrenches))
+
+    async def link_poses(self, q: Position) -> LinkPoses:
+        """Orientation and position of every link in the world."""
+        return await self._ask("link_poses", (q,))
+
+    async def link_motion(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        frame: Literal["body", "world"] = "body",
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+    ) -> LinkMotion:
+        """Velocity, acceleration and inboard load of every link.
+
+        `frame` is the axes: "body" (the link's own, which in URDF are its inboard joint's) or "world".
+        """
+        return await self._ask("link_motion", (q, v, a), (frame, gravity, wrenches))
+
+    async def branch_inertias(self, q: Position) -> BranchInertias:
+        """What the O(N) solution (19b) is made of: J_i, R_i, K_i, beta_i at every movable joint."""
+        return await self._ask("branch_inertias", (q,))
+
+    async def topology(self, *, bodies: Literal["moving", "links"] = "moving") -> Topology:
+        """Parents, ancestors, children and branches of the bodies, and the nilpotency of Phi.
+
+        `bodies`: "moving" is one body per movable joint, with all that is fixed to it: the document's; "links" is one
+        per URDF link.
+        """
+        return await self._ask("topology", (), (bodies,))
+
+    async def influence_operators(
+        self, q: Position, *, operator: Literal["D", "beta"] = "D", frame: Literal["body", "world"] = "body"
+    ) -> InfluenceOperators:
+        """Phi_A and Psi_A = (e - Phi_A)^-1 as 6x6 blocks with their places.
+
+        `operator` is A: "D" is the influence of a parent on its child, (4); "beta" that on a child whose joint yields,
+        (19b). `frame` is the axes: "body" (each body's own: a block takes its column's axes to its row's) or "world".
+        """
+        return await self._ask("influence_operators", (q,), (operator, frame))
+
+    async def newton_euler_blocks(
+        self, q: Position, v: Velocity, *, frame: Literal["body", "world"] = "body"
+    ) -> NewtonEulerBlocks:
+        """The blocks of which the equations of motion are made, one per moving body."""
+        return await self._ask("newton_euler_blocks", (q, v), (frame,))
+
+    async def mass_matrix_steps(self, q: Position, *, frame: Literal["body", "world"] = "body") -> MassMatrixSteps:
+        """The mass matrix with what it is made of on the way: J = Psi_D G, Q = M J, then J^T Q."""
+        return await self._ask("mass_matrix_steps", (q,), (frame,))
+
+    async def momentum(self, q: Position, v: Velocity) -> MomentumResult:
+        """Generalised momenta p = M(q) v."""
+        return await self._ask("momentum", (q, v))
+
+    async def velocity_from_momentum(
+        self, q: Position, p: Momentum, *, method: Literal["articulated", "mass_matrix"] = "articulated"
+    ) -> VelocityResult:
+        """Joint velocities v = M(q)^-1 p. `method`: "articulated" is O(N), (P.5b); "mass_matrix" factors M, (P.5a)."""
+        return await self._ask("velocity_from_momentum", (q, p), (method,))
+
+    async def momentum_rate(
+        self, q: Position, p: Momentum, tau: Effort, *, gravity: Gravity = None, wrenches: Wrenches = None
+    ) -> MomentumRateResult:
+        """Rates of the generalised momenta under the efforts `tau`."""
+        return await self._ask("momentum_rate", (q, p, tau), (gravity, wrenches))
+
+    async def system_momentum(
+        self, q: Position, v: Velocity, *, frame: Literal["body", "world"] = "body"
+    ) -> SystemMomentum:
+        """Momentum, mass and centre of mass of every branch: a link and all that hangs on it."""
+        return await self._ask("system_momentum", (q, v), (frame,))
+
+    async def system_momentum_rate(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        frame: Literal["body", "world"] = "body",
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+    ) -> SystemMomentumRate:
+        """How every branch's momentum and centre of mass change, and the loads that make them change."""
+        return await self._ask("system_momentum_rate", (q, v, a), (frame, gravity, wrenches))
+
+    async def energy(self, q: Position, v: Velocity, *, gravity: Gravity = None) -> Energy:
+        """Kinetic and potential energy, and their sum."""
+        return await self._ask("energy", (q, v), (gravity,))
+
+    async def hamiltonian(self, q: Position, p: Momentum, *, gravity: Gravity = None) -> Hamiltonian:
+        """The Hamiltonian H(q, p) and its kinetic and potential parts."""
+        return await self._ask("hamiltonian", (q, p), (gravity,))
+
+    async def equation_terms(
+        self, q: Position, v: Velocity, tau: Effort, *, gravity: Gravity = None, wrenches: Wrenches = None
+    ) -> EquationTerms:
+        """The equation of motion term by term, M a = C + G + Q + E, summed over bodies by their Jacobians."""
+        return await self._ask("equation_terms", (q, v, tau), (gravity, wrenches))
+
+    async def jacobians(self, q: Position) -> Jacobians:
+        """Jacobians of every link: of its centre of mass, J_S, and of its rotation, J_R, in link axes."""
+        return await self._ask("jacobians", (q,))
+
+    async def bias_accelerations(self, q: Position, v: Velocity) -> BiasAccelerations:
+        """What is left of every link's accelerations at zero joint accelerations, in link axes."""
+        return await self._ask("bias_accelerations", (q, v))
+
+    async def body_recursion(
+        self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None, wrenches: Wrenches = None
+    ) -> BodyRecursion:
+        """Inverse dynamics in body frames with its intermediate results, link by link."""
+        return await self._ask("body_recursion", (q, v, a), (gravity, wrenches))
+
+    async def hamiltonian_flow(
+        self,
+        q: Position,
+        p: Momentum,
+        tau: Effort,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        method: Literal["articulated", "mass_matrix"] = "articulated",
+    ) -> HamiltonianFlow:
+        """Hamilton's equations: the rates of q and p. `method` says how v is found from p."""
+        return await self._ask("hamiltonian_flow", (q, p, tau), (gravity, wrenches, method))
+
+    async def momentum_derivative(self, q: Position, v: Velocity, a: Acceleration) -> MomentumRateResult:
+        """d/dt (M(q) v) along the motion: M a + M-dot v."""
+        return await self._ask("momentum_derivative", (q, v, a))
+
+    async def integrate(self, q: Position, v: Velocity, dt: Step) -> PositionResult:
+        """The position after moving for `dt` with constant joint velocities: q + dt v where positions add up."""
+        return await self._ask("integrate", (q, v, dt))
+
+    async def difference(self, q: Position, q_to: Position) -> VelocityResult:
+        """The constant joint velocities that move `q` to `q_to` in 1 s, turns without a range by the shorter way."""
+        return await self._ask("difference", (q, q_to))
+
+    async def neutral(self) -> PositionResult:
+        """The position at which every body stands in its joint's frame: zeros, and quaternions (0, 0, 0, 1)."""
+        return await self._ask("neutral", ())
+
+    async def random_configuration(self, *, seed: int = 0) -> PositionResult:
+        """A position at random, within the limits of each joint; the same for the same seed.
+
+        Where there are no limits: angles within pi rad, lengths within 1 m of zero, any rotation.
+        """
+        return await self._ask("random_configuration", (), (seed,))
+
+    async def step(
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        dt: Step,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4",
+    ) -> State:
+        """The state one step later, the efforts held through it, and the wrenches in the axes of their links."""
+        return await self._ask("step", (q, v, tau, dt), (gravity, wrenches, integrator))
+
+    async def verify(self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None) -> ResidualsResult:
+        """How far the formulations are apart at a state: relative residuals by name, (...,) each.
+
+        `dyn_service.reference.verification` lists the names and what each compares. Rounding is 1e-16 to 1e-12.
+        """
+        return await self._compute("verify", q=q, v=v, a=a, gravity=gravity)
+
+    async def simulate(
+        self,
+        q0: FirstPosition,
+        v0: FirstVelocity,
+        tau: Efforts = None,
+        *,
+        dt: StepLength,
+        steps: StepCount,
+        method: Method = "articulated",
+        integrator: Integrator = "rk4",
+        gravity: Gravity = None,
+        wrenches: ActingWrenches = None,
+        payload: Load = None,
+        every: Every = 1,
+        p0: FirstMomentum = None,
+        first_step: FirstStep = 0,
+        progress: Progress = None,
+    ) -> Trajectory:
+        """The motion from `q0`, `v0` under the efforts `tau`, on a grid of `steps` steps of `dt`.
+
+        Args:
+            q0: (..., nq) first positions; leading axes are simulated together.
+            v0: (..., nv) first velocities.
+            tau: Efforts, held through each step: None (none), (nv,) constant, (..., steps, nv) samples, or a function
+                of (t, q, v) at the step's beginning. `adaptive` asks a function at every stage instead.
+            dt: s, of a step, and of the output grid for `adaptive`.
+            steps: How many; those after the last one that is recorded are not made.
+            method: Which solution of the equation of motion.
+            integrator: "rk4", "semi_implicit_euler" and "explicit_euler" step q and v, "implicit_midpoint" q and p;
+                "adaptive" chooses its steps.
+            gravity: (3,) m/s^2, world axes; None is the default.
+            wrenches: External wrenches, held through each step in the axes of their `frame`: a `Wrench` or several,
+                whose torque, force and point are (3,) constant or (..., steps, 3) samples, or a function of (t, q, v)
+                that gives such with (..., 3), asked as a function for `tau` is.
+            payload: A body that a link carries through the motion.
+            every: Record every so many steps; the first state and these are returned.
+            p0: (..., nv) first momenta, in place of those of `v0`, for "implicit_midpoint".
+            first_step: The number of the first step, where this goes on with a longer motion: times are those of the
+                whole. From a record's q, v (and p) a motion goes on, to the last bit, as if it had not ended there.
+            progress: Called now and then with the share that is done.
+
+        Returns:
+            `steps // every + 1` states; with "implicit_midpoint" the momenta too.
+
+        Raises:
+            FailedPreconditionError: The state is no longer finite; names the first such step, its time and the joint.
+                Or an implicit midpoint is not found.
+            InvalidArgumentError: An argument of the wrong shape or value; `path` names it.
+            NotFoundError: A wrench's or the payload's link does not exist.
+        """
+        return await self._compute(
+            "simulate",
+            q0=q0,
+            v0=v0,
+            tau=tau,
+            dt=dt,
+            steps=steps,
+            method=method,
+            integrator=integrator,
+            gravity=gravity,
+            wrenches=wrenches,
+            payload=payload,
+            every=every,
+            p0=p0,
+            first_step=first_step,
+            progress=progress,
+        )
+
+    async def simulate_rheonomic(
+        self,
+        prescribed: Motions,
+        q0: FreePosition,
+        v0: FreeVelocity,
+        tau: FreeEfforts = None,
+        *,
+        dt: StepLength,
+        steps: RheonomicStepCount,
+        t0: FirstTime = 0.0,
+        first_step: FirstStep = 0,
+        every: Every = 1,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        progress: Progress = None,
+    ) -> RheonomicTrajectory:
+        """The motion of the free joints while the prescribed ones do as given, by RK4 steps.
+
+        Args:
+            prescribed: By joint, its motion: rows (..., 2 steps + 1, 3) on the half grid or (..., steps + 1, 3) on the
+                grid of position, velocity, acceleration, or a function of time; see `sim/prescribed.py`.
+            q0: (..., nf) first positions of the free joints, in the robot's order.
+            v0: (..., nf) first velocities.
+            tau: Efforts of the free joints, held through each step: None (none), (nf,) or (..., 1, nf) constant,
+                (..., steps, nf) samples, or a function of (t, q, v) of the free joints at the step's beginning.
+            dt: s, of a step.
+            steps: How many.
+            t0: s, the time of the given motion's first row.
+            first_step: Steps that were made before these, where this is part of a longer motion.
+            every: Record every so many steps; the first state and these are returned.
+            gravity: (3,) m/s^2, world axes; None is the default.
+            wrenches: External wrenches on links, all through the motion.
+            progress: Called now and then with the share that is done.
+
+        Returns:
+            `steps // every + 1` states of all joints; in the last row under the efforts of the last step.
+
+        Raises:
+            NotFoundError: There is no movable joint of a prescribed one's name.
+            InvalidArgumentError: An argument of the wrong shape or value; `path` names it.
+            FailedPreconditionError: The accelerations are no longer finite, at the step and time that are named; or
+                the free joints' mass matrix is singular.
+        """
+        return await self._compute(
+            "simulate_rheonomic",
+            prescribed=prescribed,
+            q0=q0,
+            v0=v0,
+            tau=tau,
+            dt=dt,
+            steps=steps,
+            t0=t0,
+            first_step=first_step,
+            every=every,
+            gravity=gravity,
+            wrenches=wrenches,
+            progress=progress,
+        )
+
+
+class AsyncGaitQueries(ABC):
+    """As `GaitQueries`, each method to be awaited."""
+
+    @abstractmethod
+    async def _compute(self, row: str, **arguments: Any) -> Any:
+        """The answer to a row of `COMPUTATIONS`."""
+
+    async def segment_inverse_dynamics(
+        self,
+        *,
+        mass: SegmentMass,
+        inertia: SegmentInertia,
+        rotation: SegmentRotation,
+        acceleration: SegmentAcceleration,
+        omega: SegmentOmega,
+        omega_dot: SegmentOmegaDot,
+        proximal: Proximal,
+        distal: Distal,
+        ground_force: GroundForce = (0.0, 0.0, 0.0),
+        ground_moment: GroundMoment = (0.0, 0.0, 0.0),
+        external_force: ExternalForce = (0.0, 0.0, 0.0),
+        external_moment: ExternalMoment = (0.0, 0.0, 0.0),
+        external_point: ExternalPoint = (0.0, 0.0, 0.0),
+        gravity: SegmentGravity = (0.0, -9.81, 0.0),
+        method: Literal["recursion", "matrix"] = "recursion",
+    ) -> SegmentLoads:
+        """Forces and moments at the joints of a chain of n measured segments, from the ground up."""
+        return await self._compute(
+            "segment_inverse_dynamics",
+            mass=mass,
+            inertia=inertia,
+            rotation=rotation,
+            acceleration=acceleration,
+            omega=omega,
+            omega_dot=omega_dot,
+            proximal=proximal,
+            distal=distal,
+            ground_force=ground_force,
+            ground_moment=ground_moment,
+            external_force=external_force,
+            external_moment=external_moment,
+            external_point=external_point,
+            gravity=gravity,
+            method=method,
+        )
+
+    async def segment_matrices(
+        self,
+        *,
+        mass: SegmentMass,
+        inertia: SegmentInertia,
+        rotation: SegmentRotation,
+        acceleration: SegmentAcceleration,
+        omega: SegmentOmega,
+        omega_dot: SegmentOmegaDot,
+        proximal: Proximal,
+        distal: Distal,
+        ground_force: GroundForce = (0.0, 0.0, 0.0),
+        ground_moment: GroundMoment = (0.0, 0.0, 0.0),
+        external_force: ExternalForce = (0.0, 0.0, 0.0),
+        external_moment: ExternalMoment = (0.0, 0.0, 0.0),
+        external_point: ExternalPoint = (0.0, 0.0, 0.0),
+        gravity: SegmentGravity = (0.0, -9.81, 0.0),
+    ) -> SegmentMatrices:
+        """The matrices of the same equations, and their solution A^-1 Q."""
+        return await self._compute(
+            "segment_matrices",
+            mass=mass,
+            inertia=inertia,
+            rotation=rotation,
+            acceleration=acceleration,
+            omega=omega,
+            omega_dot=omega_dot,
+            proximal=proximal,
+            distal=distal,
+            ground_force=ground_force,
+            ground_moment=ground_moment,
+            external_force=external_force,
+            external_moment=external_moment,
+            external_point=external_point,
+            gravity=gravity,
+        )

@@ -1,0 +1,1 @@
+"""YAML with line numbers, parameters, and ROS 2's arguments."""

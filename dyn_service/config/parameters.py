@@ -1,0 +1,163 @@
+"""Parameters of a node: ROS 2's parameter files, later ones over earlier ones, held against a typed struct.
+
+    /**:                      # every node; also /*, /arm/*, /**/plant, plant, /arm/plant, nested namespaces
+      ros__parameters:
+        rate_hz: 1000.0
+        gains: {kp: 900.0}    # the same parameter as gains.kp
+
+In the name of a node `*` stands for one part and `**` for any number of them. A parameter whose type is `FilePath`, or
+a list of them, names files: in a parameter file they are taken from that file's own folder, elsewhere from the working
+directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+
+from dyn_service.config.documents import (
+    ConfigurationError,
+    Document,
+    Place,
+    parse_document,
+)
+
+T = TypeVar("T", bound=msgspec.Struct)
+_MARK = "ros__parameters"
+_NAMES_A_FILE = msgspec.Meta(extra={"names_a_file": True})
+
+FilePath = Annotated[str, _NAMES_A_FILE]
+"""The type of a parameter that names a file."""
+
+
+@dataclass
+class Parameters:
+    """Nested parameters of one node, each with the file and place it came from."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    origins: dict[Place, tuple[Document, Place]] = field(default_factory=dict)
+    files: list[Document] = field(default_factory=list)
+
+    def set(self, name: str, value: Any, document: Document, place: Place) -> None:
+        """Sets one parameter; a map sets those below it, dots in names divide levels."""
+        self._merge((), {name: value}, document, place, bare=False)
+
+    def merge_file(self, document: Document, node: str) -> bool:
+        """Takes over what a parameter file says to the node with the full name `node`; whether it says anything.
+
+        Raises:
+            ConfigurationError: The file is not a parameter file.
+        """
+        self.files.append(document)
+        spoken_to = False
+        for pattern, place, values in _sections(document, document.value, (), ()):
+            if _matches(pattern, tuple(part for part in node.split("/") if part)):
+                self._merge((), values, document, place, bare=True)
+                spoken_to = True
+        return spoken_to
+
+    def below_their_files(self, kind: type) -> dict[str, Any]:
+        """Those parameters of the struct `kind` that name files and come from a parameter file, below its folder."""
+        found = {}
+        for name, hint in get_type_hints(kind, include_extras=True).items():
+            origin = self.origins.get((name,))
+            if origin is not None and _names_files(hint) and any(origin[0] is file for file in self.files):
+                found[name] = _below(Path(origin[0].file).parent, self.values[name])
+        return found
+
+    def to(self, kind: type[T]) -> T:
+        """The parameters as the struct `kind`.
+
+        Raises:
+            ConfigurationError: It names the file, the line, the parameter, what was found and what was expected.
+        """
+        try:
+            return Document("", None, {}).convert(self.values | self.below_their_files(kind), kind)
+        except ConfigurationError as error:
+            steps: Place = tuple((error.path or "").split("."))
+            while steps and steps not in self.origins:
+                steps = steps[:-1]
+            if not steps:
+                raise ConfigurationError(error.message, path=error.path) from None
+            document, place = self.origins[steps]
+            raise document.fault(f"parameter {error.path!r}: {error.message}", place) from None
+
+    def _merge(self, at: Place, values: dict[str, Any], document: Document, place: Place, *, bare: bool) -> None:
+        for name, value in values.items():
+            inner = (*place, name) if bare else place
+            steps = tuple(name.split("."))
+            if not all(steps):
+                raise document.fault(f"parameter name {name!r} has an empty part", inner)
+            target = (*at, *steps)
+            if isinstance(value, dict):
+                self._assign(target, {}, document, inner, keep=True)
+                self._merge(target, value, document, inner, bare=bare or at != ())
+            else:
+                self._assign(target, value, document, inner, keep=False)
+
+    def _assign(self, target: Place, value: Any, document: Document, place: Place, *, keep: bool) -> None:
+        table = self.values
+        for step in target[:-1]:
+            below = table.get(str(step))
+            if not isinstance(below, dict):
+                below = table[str(step)] = {}
+            table = below
+        last = str(target[-1])
+        if not (keep and isinstance(table.get(last), dict)):
+            table[last] = value
+        self.origins[target] = (document, place)
+
+
+def assignment(text: str, *, origin: str) -> tuple[str, Any, Document]:
+    """`name:=value` as a name and a YAML value.
+
+    Raises:
+        ConfigurationError: There is no `:=`, or the value is not YAML.
+    """
+    name, separator, value = text.partition(":=")
+    if not separator or not name:
+        raise ConfigurationError(f"{text!r} is not of the form name:=value", file=origin)
+    document = parse_document(value, origin)
+    return name, document.value, document
+
+
+def _names_files(hint: Any) -> bool:
+    return _NAMES_A_FILE in getattr(hint, "__metadata__", ()) or any(map(_names_files, get_args(hint)))
+
+
+def _below(folder: Path, value: Any) -> Any:
+    """The path, or the list of them, below the folder; what is neither stays what it is, for its type to refuse."""
+    if isinstance(value, list):
+        return [_below(folder, item) for item in value]
+    return str(folder / value) if isinstance(value, str) else value
+
+
+def _sections(
+    document: Document, value: Any, pattern: tuple[str, ...], place: Place
+) -> Iterator[tuple[tuple[str, ...], Place, dict[str, Any]]]:
+    if not isinstance(value, dict):
+        found = "nothing" if value is None else type(value).__name__
+        raise document.fault(f"expected a map that leads to {_MARK!r}, got {found}", place)
+    for key, below in value.items():
+        inner = (*place, key)
+        if key != _MARK:
+            yield from _sections(document, below, (*pattern, *(part for part in key.split("/") if part)), inner)
+        elif not pattern:
+            raise document.fault(f"{_MARK!r} stands outside of any node name", inner)
+        elif below is not None:
+            if not isinstance(below, dict):
+                raise document.fault(f"expected a map of parameters, got {type(below).__name__}", inner)
+            yield pattern, inner, below
+
+
+def _matches(pattern: Sequence[str], node: Sequence[str]) -> bool:
+    """Whether a node's full name, in parts, matches: `*` stands for one part, `**` for any number."""
+    if not pattern:
+        return not node
+    if pattern[0] == "**":
+        return any(_matches(pattern[1:], node[k:]) for k in range(len(node) + 1))
+    return bool(node) and pattern[0] in ("*", node[0]) and _matches(pattern[1:], node[1:])

@@ -1,0 +1,1 @@
+"""Laws, reference motions and the simulated plant: no socket, no clock."""

@@ -1,0 +1,162 @@
+"""The computed-torque law as questions to a dynamics server. No sockets, no clock.
+
+    tau = inverse_dynamics(q, v, a_ref + kd (v_ref - v) + kp (q_ref - q)),     kp = w^2, kd = 2 d w
+
+so that the tracking error obeys e-ddot + kd e-dot + kp e = 0 while the model is the plant's.
+
+A command computed from the state at time t begins to act at t + delay and then acts for one period T. With delay
+compensation the reference, and the state predicted under the reference's acceleration, are taken at the middle of
+that time, t + delay + T/2: the held effort is then right to second order in T instead of to first. The delay is what
+the plant reports of earlier commands, the median of the last ones.
+
+The reference begins at the measured state, whenever the plant was not under this controller's command before: at
+the start, and after commands had become stale. So taking over never jumps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dyn_service.api.queries import Array
+from dyn_service.control.trajectory import ReferenceTrajectory
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.protocol.topic_messages import JointState
+
+TrajectoryMaker = Callable[[Array, Array], ReferenceTrajectory]
+"""(q0, v0) -> the reference motion from there."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to ask `computed_torque`: state and reference at the same time; `error` is q_ref - q at the state's time."""
+
+    q: Array
+    v: Array
+    q_ref: Array
+    v_ref: Array
+    a_ref: Array
+    error: Array
+    horizon_s: float
+
+
+@dataclass
+class Tracking:
+    """Running sums of the tracking error while the plant was under command. Sums of squares, per joint."""
+
+    count: int = 0
+    squares: Array = field(default_factory=lambda: np.zeros(0))
+    worst: float = 0.0
+
+    def add(self, error: Array) -> None:
+        """Takes one error (n,) over."""
+        square = error * error
+        self.squares = square if self.count == 0 else self.squares + square
+        self.count += 1
+        self.worst = max(self.worst, float(square.max()))
+
+    @property
+    def rms(self) -> float:
+        """Root of the mean square over joints and time; rad and m alike."""
+        return math.sqrt(float(self.squares.mean()) / self.count) if self.count else 0.0
+
+    @property
+    def maximum(self) -> float:
+        """Largest magnitude of any joint's error."""
+        return math.sqrt(self.worst)
+
+
+@dataclass
+class ComputedTorque:
+    """The controller's state: when it is due, where its reference began, how late its commands act.
+
+    names: the joints in the server's order. make: begins a reference at a state. rate_hz: commands per second.
+    """
+
+    names: tuple[str, ...]
+    make: TrajectoryMaker
+    rate_hz: float
+    delay_compensation: bool = True
+    tracking: Tracking = field(default_factory=Tracking)
+    skipped: int = 0
+    restarts: int = 0
+
+    def __post_init__(self) -> None:
+        self.trajectory: ReferenceTrajectory | None = None
+        self.begin_s = 0.0
+        self.session = -1
+        self._engaged = False
+        self._period = -1
+        self._delays: deque[float] = deque(maxlen=31)
+        self._order: list[int] | None = None
+
+    def due(self, state: JointState) -> bool:
+        """Whether this state is the first one in a new control period; periods without a state are counted."""
+        if state.session != self.session:
+            self._new_plant(state)
+        period = math.floor(state.stamp * self.rate_hz + 1e-6)
+        if period <= self._period:
+            return False
+        if self._period >= 0:
+            self.skipped += period - self._period - 1
+        self._period = period
+        return True
+
+    def question(self, state: JointState) -> Question:
+        """What to ask about this state; begins the reference anew if the plant was not under command."""
+        q, v = np.array(state.position), np.array(state.velocity)
+        if self._order is not None:
+            q, v = q[self._order], v[self._order]
+        if state.mode != "active" or self.trajectory is None:
+            self.restarts += self._engaged
+            self._engaged = False
+            self.trajectory, self.begin_s = self.make(q, v), state.stamp
+        time = state.stamp - self.begin_s
+        if state.mode == "active" and self._engaged:
+            self._delays.append(state.command_delay)
+        delay = sorted(self._delays)[len(self._delays) // 2] if self._delays else 0.5 / self.rate_hz
+        horizon = delay + 0.5 / self.rate_hz if self.delay_compensation else 0.0
+        reference = self.trajectory.sample(np.array([time, time + horizon]))
+        error = reference.q[0] - q
+        if state.mode == "active":
+            self._engaged = True
+            self.tracking.add(error)
+        mean = 0.5 * (reference.a[0] + reference.a[1])
+        return Question(
+            q=q + horizon * v + (0.5 * horizon * horizon) * mean,
+            v=v + horizon * mean,
+            q_ref=reference.q[1],
+            v_ref=reference.v[1],
+            a_ref=reference.a[1],
+            error=error,
+            horizon_s=horizon,
+        )
+
+    @property
+    def engaged(self) -> bool:
+        """Whether the plant follows this controller's reference."""
+        return self._engaged
+
+    def measured(self, values: list[float]) -> Array:
+        """Numbers in the order of the plant's joints, in the order of the server's."""
+        array = np.array(values)
+        return array if self._order is None else array[self._order]
+
+    def _new_plant(self, state: JointState) -> None:
+        if sorted(state.name) != sorted(self.names):
+            raise FailedPreconditionError(
+                f"the plant's joints are {', '.join(state.name)}, the server's {', '.join(self.names)}"
+            )
+        place: Mapping[str, int] = {name: k for k, name in enumerate(state.name)}
+        order = [place[name] for name in self.names]
+        self._order = None if order == list(range(len(order))) else order
+        self.session = state.session
+        self.trajectory = None
+        self.restarts += self._engaged
+        self._engaged = False
+        self._period = -1
+        self._delays.clear()

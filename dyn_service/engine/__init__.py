@@ -1,0 +1,1 @@
+"""The table of queries, answered in this process."""

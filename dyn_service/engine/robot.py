@@ -1,0 +1,495 @@
+"""A robot in this process: the table of queries, answered by kernels compiled for this very robot.
+
+    robot = Robot.from_urdf("urdf/panda.urdf")
+    tau = robot.inverse_dynamics(q, v, a)          # (..., nv) from (..., nq), (..., nv), (..., nv)
+
+All inputs broadcast over leading axes. A state's answer is the same to the last bit alone or in a batch. NaN in gives
+NaN out: finiteness is checked where data enter from outside, on the wire.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dyn_service.api import preparation
+from dyn_service.api.description import JointDescription, LimitsDescription, RobotDescription, Sizes
+from dyn_service.api.inputs import broadcast, checked_options, found, numbers, row_of
+from dyn_service.api.queries import COMPUTATIONS, DEFAULT_GRAVITY, QUERIES, Array, Payload, Query, RobotQueries
+from dyn_service.engine.payload import carrying, inertial_of
+from dyn_service.engine.rows import Rows
+from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.kernels.certificate import Certificate
+from dyn_service.kernels.library import KernelLibrary
+from dyn_service.kernels.signature import Signature, signature_of
+from dyn_service.model.configuration import Configuration, Limits
+from dyn_service.model.description import Description, RootType, rooted
+from dyn_service.model.inertia import combine
+from dyn_service.model.tree import Tree, Weld, weld, welding_notes
+from dyn_service.suggestions import did_you_mean
+from dyn_service.urdf import loaded, reader
+from dyn_service.urdf.places import counted
+from dyn_service.urdf.receipt import MassSummary, Receipt, build_receipt
+
+_SINGULAR = 1e-13
+"""A joint whose branch inertia is below this share of its rigid one has none: rounding of the subtraction is 1e-15."""
+
+
+_Call = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
+"""A row's required arguments and its others -> the answer, or None where the general way is to be taken."""
+
+_KEPT_PAYLOADS = 8
+"""Robots with a payload that are kept: each holds the kernels that were made for it."""
+
+
+class Robot(RobotQueries):
+    """The dynamics of one robot.
+
+    Args:
+        description: The robot as written, from an importer; most callers want `from_urdf`.
+    """
+
+    def __init__(self, description: Description) -> None:
+        self._description = description
+        self._tree = Tree.from_description(description)
+        self._weld = weld(self._tree)
+        self._rows = Rows(self._tree, self._weld.tree)
+        self._library = KernelLibrary(self._tree)
+        self._gravity = np.array(DEFAULT_GRAVITY)
+        self._link_index = {name: i for i, name in enumerate(self._tree.links)}
+        self._signatures: dict[tuple[str, str, bool], Signature] = {}
+        self._loaded: dict[tuple[str, float, bytes, bytes], Robot] = {}
+        self._loading = threading.Lock()
+        self._calls: dict[str, _Call] = {}
+
+    @classmethod
+    def from_urdf(cls, source: str | os.PathLike[str] | Any, *, root: RootType = "fixed") -> Robot:
+        """The robot a URDF describes.
+
+        Args:
+            source: A path, the XML text itself, or a loaded URDF object of urchin, urdfpy or yourdfpy.
+            root: How the root link moves in the world: it stands "fixed", or is "floating" or "planar". Then it has a
+                joint `root_joint`, first in `joint_names`.
+
+        Raises:
+            UrdfError: The description is malformed; names file, line, element and cause.
+            InvalidArgumentError: There is no such kind of root.
+            NotFoundError: There is no such file.
+        """
+        read = reader.read if isinstance(source, str | bytes | os.PathLike) else loaded.read
+        return cls(rooted(read(source), root))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._description,)
+
+    def __repr__(self) -> str:
+        return f"<Robot {self.name!r}: {len(self._tree)} links, {len(self.joint_names)} movable joints>"
+
+    @property
+    def name(self) -> str:
+        """The robot's name, as its URDF gives it."""
+        return self._tree.name
+
+    @property
+    def nq(self) -> int:
+        """Length of `q`."""
+        return self._tree.nq
+
+    @property
+    def nv(self) -> int:
+        """Length of `v`, `a` and `tau`."""
+        return self._tree.nv
+
+    @property
+    def configuration(self) -> Configuration:
+        """Where the joints' entries stand in q and v, and how positions move: `integrate`, `difference`, `neutral`."""
+        return self._tree.configuration
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        """Movable joints in the order of `q`: depth first, siblings by joint name, as in Pinocchio."""
+        return self._tree.movable_joints
+
+    @property
+    def all_joint_names(self) -> tuple[str, ...]:
+        """Every URDF joint, fixed ones too: the rows of `constraint_forces`."""
+        return self._tree.named_joints
+
+    @property
+    def link_names(self) -> tuple[str, ...]:
+        """Every link, parent before child: the rows of `link_poses`."""
+        return self._tree.links
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits; another robot, or this one with any number changed, has others."""
+        return self._tree.fingerprint
+
+    @property
+    def tree(self) -> Tree:
+        """The robot as parent-first arrays, one body per link."""
+        return self._tree
+
+    @property
+    def bodies(self) -> Weld:
+        """The bodies that move against each other, and where each link went."""
+        return self._weld
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of the movable joints, each (nv,); infinite where the URDF gives none."""
+        return self._tree.limits
+
+    @property
+    def certificates(self) -> Mapping[str, Certificate]:
+        """How the kernels made so far did against the tree as given, by kernel; `prepare` makes them."""
+        return self._library.certificates
+
+    @property
+    def receipt(self) -> Receipt:
+        """What the import kept, merged, defaulted, dropped and doubted, and the certificates of the kernels so far."""
+        return self._import_receipt.with_certificates(
+            {name: certificate.to_dict() for name, certificate in self.certificates.items()},
+            [note for certificate in self.certificates.values() for note in certificate.notes()],
+        )
+
+    @cached_property
+    def _import_receipt(self) -> Receipt:
+        before = self._tree.total_inertia()
+        still = [i for i, body in enumerate(self._weld.body) if body < 0]
+        poses = self._tree.poses_at_zero()
+        moving = self._weld.tree
+        parts = [self._tree.inertia[i].placed(*poses[i]) for i in still]
+        parts += [body.placed(*pose) for body, pose in zip(moving.inertia, moving.poses_at_zero(), strict=True)]
+        after = combine(parts)
+        return build_receipt(
+            self._description,
+            before=MassSummary(before.mass, before.com),
+            after=MassSummary(after.mass, after.com),
+            movable=self.joint_names,
+            bodies=len(moving),
+            merged=welding_notes(self._tree, self._weld),
+            fingerprint=self.fingerprint,
+        )
+
+    @property
+    def description(self) -> RobotDescription:
+        """What a client needs to know of the robot; with the certificates of the kernels made so far."""
+        tree, limits = self._tree, self.limits
+        return RobotDescription(
+            name=self.name,
+            fingerprint=self.fingerprint,
+            nq=self.nq,
+            nv=self.nv,
+            sizes=self.sizes,
+            joint_names=self.joint_names,
+            joint_types=tuple(joint.type for joint in tree.configuration.joints),
+            all_joint_names=self.all_joint_names,
+            link_names=self.link_names,
+            joints=tuple(
+                JointDescription(
+                    name=name,
+                    type=joint.type,
+                    parent=tree.links[parent] if parent >= 0 else None,
+                    child=child,
+                    **joint.figures,
+                )
+                for name, joint, parent, child in zip(tree.joints, tree.inboard, tree.parent, tree.links, strict=True)
+                if name
+            ),
+            limits=LimitsDescription(
+                lower=_finite(limits.lower),
+                upper=_finite(limits.upper),
+                velocity=_finite(limits.velocity),
+                effort=_finite(limits.effort),
+            ),
+            gravity=DEFAULT_GRAVITY,
+            certificates={name: found.to_dict() for name, found in self.certificates.items()},
+        )
+
+    def close(self) -> None:
+        """Nothing is held open; here so that control code treats local and remote robots alike."""
+
+    def prepare(
+        self, queries: Iterable[str] | None = None, progress: Callable[[str, float], None] | None = None
+    ) -> None:
+        """Makes kernels now, so that no later call waits for a compiler.
+
+        Args:
+            queries: Names from the table, and of the purposes `control`, `verify`, `simulate` (see `preparation`); None
+                is `control`, all that control loops ask. Each in every method, without external wrenches.
+            progress: Called after each kernel with its name and the seconds it took.
+
+        Raises:
+            InvalidArgumentError: There is no query and no purpose of that name.
+        """
+        names = ["control"] if queries is None else [queries] if isinstance(queries, str) else list(queries)
+        for row, method in preparation.chosen(names):
+            begun = time.perf_counter()
+            signature = self.signature(row, method)
+            if not signature.empty:
+                self._kernel(signature)
+            if progress is not None:
+                progress(signature.name, time.perf_counter() - begun)
+        preparation.load_modules(names)
+        _ = self.massless_joint  # it may take the tracer to know
+
+    def with_payload(self, payload: Payload) -> Robot:
+        """This robot with one more body, welded to a link; the last few of them are kept with their kernels.
+
+        Its joints are this robot's, in the same order; its links are this robot's and the payload.
+
+        Raises:
+            NotFoundError: There is no link of that name.
+            InvalidArgumentError: The mass is not positive, or the inertia is none that a body can have.
+        """
+        inertial = inertial_of(payload)
+        key = (payload.link, inertial.mass, inertial.com.tobytes(), inertial.inertia.tobytes())
+        with self._loading:
+            loaded_robot = self._loaded.pop(key, None) or type(self)(
+                carrying(self._description, payload.link, inertial)
+            )
+            self._loaded[key] = loaded_robot  # the last one used is the last to go
+            if len(self._loaded) > _KEPT_PAYLOADS:
+                del self._loaded[next(iter(self._loaded))]
+        return loaded_robot
+
+    def evaluate(
+        self, query: str, inputs: Mapping[str, Any], options: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The outputs of one row of the table, by name; what the methods return, before it is unpacked.
+
+        Raises:
+            UnimplementedError: There is no such query.
+            InvalidArgumentError: An input or option is missing, unknown, or of the wrong shape, type or value; `path`
+                names it.
+            NotFoundError: A link or joint of that name does not exist.
+            FailedPreconditionError: Forward dynamics has no answer: a massless branch moves.
+        """
+        row = row_of(query)
+        for name in inputs:
+            if name not in row.inputs:
+                known = f"its inputs are {', '.join(row.inputs)}" if row.inputs else "it has none"
+                known += did_you_mean(name, row.inputs)
+                raise InvalidArgumentError(f"{query} has no input '{name}'; {known}", path=f"inputs.{name}")
+        for name in row.inputs:
+            if inputs.get(name) is None and name not in row.optional:
+                raise InvalidArgumentError(f"{query} needs the input '{name}'", path=f"inputs.{name}")
+        return self._evaluate(row, inputs, options or {})
+
+    def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
+        call = self._calls.get(row)
+        answer = None if call is None else call(given, others)
+        return self._answer(QUERIES[row], given, others) if answer is None else answer
+
+    def _answer(self, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
+        """The general way: it takes every argument, or says what is wrong with it."""
+        answer = row.result(self._evaluate(row, *row.arguments(given, others)))
+        method = next(iter(row.kernels))
+        if row.name not in self._calls and self.signature(row, method) in self._library:
+            self._calls[row.name] = self._common_call(row, method)
+        return answer
+
+    def _common_call(self, row: Query, method: str) -> _Call:
+        """The short way for the common call, without external wrenches and special options.
+
+        A control loop asks for one state at a time; there the general way costs more than the kernel. What the kernel
+        does not take as it is gets None, and goes the general way.
+        """
+        signature = self.signature(row, method)
+        kernel, single = self._kernel(signature), self._library.single_state(signature)
+        defaults, gravity = row.defaults, [self._gravity for _ in row.of_kind("gravity")]
+        if row.result_type is None:
+            named: Callable[[Any], Any] | None = None
+        else:
+            labels = self._rows.labels(row)
+            named = lambda arrays: row.result({**labels, **dict(zip(row.outputs, arrays, strict=True))})
+
+        def call(given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
+            try:
+                if others != defaults:
+                    return None
+                answer = None if single is None else single(*given, *gravity)
+                if answer is None:  # not one state, or not as the kernel takes it: NumPy knows more
+                    answer = kernel(*given, *gravity)
+            except (TypeError, ValueError):  # an array among the others, which has no one truth, or an odd shape
+                return None
+            return answer if named is None else named(answer)
+
+        return call
+
+    def _compute(self, row: str, **arguments: Any) -> Any:
+        entry = COMPUTATIONS[row]
+        robot = self
+        for parameter in [p for p, name in entry.parameters.items() if name in entry.of_kind("payload")]:
+            payload = arguments.pop(parameter)
+            robot = robot if payload is None else robot.with_payload(payload)
+        return entry.function("run")(robot, **arguments)
+
+    def _evaluate(self, row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        chosen = checked_options(row, options)
+        if row.constant:
+            return self._constant(row, chosen)
+        pushed = row.wrenches
+        wrenches = None if pushed is None else inputs.get(pushed)
+        method = chosen[row.selector] if row.selector else ""
+        signature = self.signature(row, method, wrenches=wrenches is not None)
+        self._refuse_massless(row, method)
+        arguments = {name: self._argument(row, name, inputs.get(name)) for name in row.inputs if name != pushed}
+        pose = arguments[row.pose] if row.pose else self._tree.configuration.neutral
+        if pushed is not None and wrenches is not None:
+            acting = link_wrenches(wrenches, self._link, lambda: self._rotations(pose))
+            arguments[pushed] = on_links(acting, self._tree) if row.links else on_bodies(acting, self._weld)
+        arrays = self._run(signature, arguments)
+        outputs: dict[str, Any] = dict(zip(row.outputs, arrays, strict=True))
+        if chosen.get("frame") == "world":
+            self._rows.turn_to_world(outputs, row, self._rotations(pose))
+        outputs.update(self._rows.labels(row))
+        if chosen.get("joints") is not None:
+            self._select_joints(outputs, row, chosen["joints"])
+        return outputs
+
+    def _constant(self, row: Query, chosen: Mapping[str, Any]) -> dict[str, Any]:
+        """What does not depend on a state is asked of the tree itself, once per call."""
+        module, _, name = row.kernels[""].partition(".")
+        function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
+        options = {name: value for name, value in chosen.items() if name != "joints"}
+        outputs: dict[str, Any] = {**self._rows.labels(row), **function(self._tree, **options)}
+        if chosen.get("joints") is not None:
+            self._select_joints(outputs, row, chosen["joints"])
+        return outputs
+
+    def _run(self, signature: Signature, arguments: Mapping[str, Array]) -> tuple[Array, ...]:
+        given = [arguments[operand.name] for operand in signature.inputs]
+        for k, operand in enumerate(signature.inputs):
+            if (axes := signature.padded.get(operand.name)) is not None:
+                given[k] = np.zeros((*given[k].shape[: given[k].ndim - axes], 1))
+        leads = {
+            operand.name: x.shape[: x.ndim - len(operand.shape)]
+            for operand, x in zip(signature.inputs, given, strict=True)
+        }
+        lead = broadcast(leads)
+        if signature.empty:
+            return tuple(np.zeros(lead + operand.shape) for operand in signature.outputs)
+        result = self._kernel(signature)(*given)
+        return result if isinstance(result, tuple) else (result,)
+
+    def _kernel(self, signature: Signature) -> np.ufunc:
+        return self._library.kernel(signature)
+
+    def signature(self, row: Query, method: str, *, wrenches: bool = False) -> Signature:
+        """Function and operand shapes of one kernel of this robot: a row of the table, a method, wrenches or none."""
+        key = (row.name, method, wrenches)
+        known = self._signatures.get(key)
+        if known is None:
+            known = self._signatures[key] = signature_of(row, method, self._sizes(links=row.links), wrenches=wrenches)
+        return known
+
+    def _sizes(self, *, links: bool) -> Sizes:
+        return self.sizes if links else msgspec.structs.replace(self.sizes, nb=len(self._weld.tree))
+
+    @property
+    def sizes(self) -> Sizes:
+        """The dimensions that the shapes in the table speak of; `nb` as where bodies are links."""
+        return self._rows.sizes
+
+    def _argument(self, row: Query, name: str, value: Any) -> Array:
+        """An input as an array of doubles, its core shape checked."""
+        if value is None:
+            if name not in row.optional:
+                raise InvalidArgumentError(f"{row.name} needs the input '{name}'", path=f"inputs.{name}")
+            return self._gravity
+        spec = row.inputs[name]
+        core = spec.dims(self._sizes(links=row.links))
+        path = f"inputs.{name}"
+        array = numbers(value)
+        if array is None:
+            raise InvalidArgumentError(
+                f"{name} must be real numbers of shape (..., {', '.join(map(str, core))}), found {found(value)}",
+                path=path,
+            )
+        if spec.scalar and array.ndim == 0:
+            return np.full(core, array[()])
+        if array.ndim < len(core) or array.shape[array.ndim - len(core) :] != core:
+            of = f" ({counted(len(self.joint_names), 'movable joint')})" if spec.shape in (("nq",), ("nv",)) else ""
+            raise InvalidArgumentError(
+                f"{name} has shape {array.shape}, expected (..., {', '.join(map(str, core))}){of}", path=path
+            )
+        return array
+
+    def _refuse_massless(self, row: Query, method: str) -> None:
+        if method in row.inverts and self.massless_joint is not None:
+            raise FailedPreconditionError(
+                f"{row.name} has no answer for robot '{self.name}': what moves with joint '{self.massless_joint}' has "
+                "no inertia along it, so no finite effort gives a finite acceleration"
+            )
+
+    @cached_property
+    def massless_joint(self) -> str | None:
+        """The movable joint nearest the leaves whose branch has no inertia along it, in any configuration."""
+        moving = self._weld.tree
+        if all(body.mass > 0.0 and np.linalg.eigvalsh(body.about_com)[0] > 0.0 for body in moving.inertia):
+            return None  # every body's inertia is positive definite, hence every branch's
+        # Branch inertias are analytic in q: zero at an arbitrary configuration means zero at all.
+        moved = np.random.default_rng(0).uniform(-1.0, 1.0, self.nv)
+        return self.singular_joint(self.configuration.integrate(self.configuration.neutral, moved))
+
+    def singular_joint(self, q: ArrayLike) -> str | None:
+        """The movable joint nearest the leaves whose branch has no inertia along it at `q`; None: M(q) is regular.
+
+        Args:
+            q: (nq,) positions, of a size at which nothing overflows.
+        """
+        from dyn_service.dynamics.articulated import joint_inertias
+
+        moving = self._weld.tree
+        articulated, rigid = joint_inertias(moving, np.asarray(q, dtype=np.float64))
+        bare = [
+            k for k in range(self.nv) if math.isfinite(rigid[k]) and not abs(articulated[k]) > _SINGULAR * abs(rigid[k])
+        ]
+        return moving.configuration.velocity_joints[max(bare)] if bare else None
+
+    def _rotations(self, q: Array) -> Array:
+        """R_WL of every link, (..., nl, 3, 3)."""
+        rotations: Array = self._evaluate(QUERIES["link_poses"], {"q": q}, {})["rotation"]
+        return rotations
+
+    def _select_joints(self, outputs: dict[str, Any], row: Query, joints: Sequence[str]) -> None:
+        rows = []
+        for k, name in enumerate(joints):
+            if name not in self.all_joint_names:
+                raise NotFoundError(
+                    f"robot '{self.name}' has no joint '{name}'; its joints are {', '.join(self.all_joint_names)}"
+                    f"{did_you_mean(name, self.all_joint_names)}",
+                    path=f"options.joints[{k}]",
+                )
+            rows.append(self.all_joint_names.index(name))
+        for name, spec in row.outputs.items():
+            outputs[name] = np.take(outputs[name], rows, axis=-len(spec.shape))
+        outputs["joints"] = tuple(joints)
+
+    def _link(self, name: str, path: str) -> int:
+        index = self._link_index.get(name) if isinstance(name, str) else None
+        if index is None:
+            raise NotFoundError(
+                f"robot '{self.name}' has no link '{name}'; its links are {', '.join(self.link_names)}"
+                f"{did_you_mean(name, self.link_names)}",
+                path=path,
+            )
+        return index
+
+
+def _finite(values: Array) -> list[float | None]:
+    """None stands for what is infinite."""
+    return [value if math.isfinite(value) else None for value in values.tolist()]

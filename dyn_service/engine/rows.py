@@ -1,0 +1,86 @@
+"""The rows of a robot's answers: how many there are, what they are called, and in whose axes their vectors stand.
+
+A row may belong to a link, a URDF joint, a moving body, or a pair of moving bodies of which one is the other or carries
+it: a block of an influence operator, which takes the axes of its column to those of its row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dyn_service.api.description import Sizes
+from dyn_service.api.queries import Array, Query
+from dyn_service.dynamics.topology import pairs
+from dyn_service.engine.wrenches import turn
+from dyn_service.model.tree import Tree
+
+
+class Rows:
+    """Of one robot.
+
+    sizes: `nb` as where bodies are links.
+
+    Args:
+        links: The tree with one body per link.
+        moving: The tree of what moves, its bodies in the order of the movable joints.
+    """
+
+    def __init__(self, links: Tree, moving: Tree) -> None:
+        places = pairs(moving)
+        joints, parents = links.movable_joints, moving.parent
+        self.sizes = Sizes(
+            nq=links.nq,
+            nv=links.nv,
+            nm=len(joints),
+            nl=len(links),
+            nj=len(links.named_joints),
+            nb=len(links),
+            na=len(places),
+        )
+        entries = [k for k, joint in enumerate(links.configuration.joints) for _ in range(joint.nv)]
+        self._names: dict[tuple[str, str], tuple[str, ...]] = {
+            ("nj", "row"): links.named_joints,
+            ("nl", "row"): links.links,
+            ("nv", "row"): links.configuration.velocity_names,
+            ("nm", "row"): joints,
+            ("nm", "parent"): tuple(joints[p] if p >= 0 else "" for p in parents),
+            ("na", "row"): tuple(joints[i] for i, _ in places),
+            ("na", "column"): tuple(joints[j] for _, j in places),
+        }
+        link = links.movable
+        self._links: dict[tuple[str, str], list[int]] = {  # whose axes; -1 is the world
+            ("nl", "row"): list(range(len(links))),
+            ("nj", "row"): [i for i, name in enumerate(links.joints) if name],
+            ("nv", "row"): [link[k] for k in entries],
+            ("nm", "row"): list(link),
+            ("nm", "parent"): [link[p] if p >= 0 else -1 for p in parents],
+            ("na", "row"): [link[i] for i, _ in places],
+            ("na", "column"): [link[j] for _, j in places],
+        }
+
+    def labels(self, row: Query) -> dict[str, tuple[str, ...]]:
+        """The names that a query's labels stand for, as far as the robot alone says them."""
+        found = {label: self._names.get((names.dimension, names.of)) for label, names in row.labels.items()}
+        return {label: names for label, names in found.items() if names is not None}
+
+    def turn_to_world(self, outputs: dict[str, Any], row: Query, R: Array) -> None:
+        """Turns what stands in link axes into world axes, in place. R: R_WL of every link, (..., nl, 3, 3)."""
+        R = np.concatenate([R, np.broadcast_to(np.eye(3), (*R.shape[:-3], 1, 3, 3))], axis=-3)  # at -1 the world's
+        for name, spec in row.outputs.items():
+            core = len(spec.shape)
+            whose = ("",) * (core - 2) + ("row",) if spec.turned is True else spec.turned or ()
+            for axis, of in enumerate(whose, start=1 - core):
+                if of:
+                    of_rows = R[..., self._links[str(spec.shape[0]), of], :, :]
+                    outputs[name] = _turned(outputs[name], axis, of_rows, core)
+
+
+def _turned(array: Array, axis: int, R: Array, core: int) -> Array:
+    """An array whose core begins with its rows, the vectors along one of its `core` axes turned row by row."""
+    vectors = np.moveaxis(array, axis, -1)
+    for _ in range(core - 2):
+        R = np.expand_dims(R, -3)
+    parts = np.split(vectors, range(3, vectors.shape[-1], 3), axis=-1)
+    return np.moveaxis(np.concatenate([turn(R, part) for part in parts], axis=-1), -1, axis)

@@ -1,0 +1,87 @@
+"""External wrenches: from links, points and named frames to what kernels take, one wrench per body in its own axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dyn_service.api.inputs import broadcast, found, vector
+from dyn_service.api.queries import Array, Wrench
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.model.tree import Tree, Weld
+
+
+def link_wrenches(
+    wrenches: Wrench | Sequence[Wrench], index: Callable[[str, str], int], rotations: Callable[[], Array]
+) -> list[tuple[int, Array, Array]]:
+    """Link, torque (..., 3) and force (..., 3) of each wrench, at the link's origin in the link's axes.
+
+    Args:
+        wrenches: As the caller gave them.
+        index: The link of a name; the second argument says where the name stands, for its error.
+        rotations: R_WL of every link, (..., nl, 3, 3); asked for only where a frame other than the link's own is named.
+
+    Raises:
+        InvalidArgumentError: A wrench, torque, force or point of the wrong type or shape.
+        NotFoundError: From `index`.
+    """
+    acting: list[tuple[int, Array, Array]] = []
+    R_WL: Array | None = None
+    listed = [wrenches] if isinstance(wrenches, Wrench) else wrenches
+    if isinstance(listed, str) or not isinstance(listed, Sequence):
+        raise InvalidArgumentError(
+            f"wrenches must be a Wrench or a list of them, found {found(wrenches)}", path="inputs.wrenches"
+        )
+    for k, wrench in enumerate(listed):
+        path = f"inputs.wrenches[{k}]"
+        if not isinstance(wrench, Wrench):
+            raise InvalidArgumentError(f"wrenches[{k}] must be a Wrench, found {found(wrench)}", path=path)
+        link = index(wrench.link, f"{path}.link")
+        parts = {part: vector(getattr(wrench, part), f"{path}.{part}") for part in ("torque", "force", "point")}
+        leads = {f"{path}.{part}": array.shape[:-1] for part, array in parts.items()}
+        torque, force, point = parts.values()
+        if wrench.frame != wrench.link:
+            R_WL = rotations() if R_WL is None else R_WL
+            broadcast({"q": R_WL.shape[:-3], **leads})
+            if wrench.frame != "world":
+                R_WF = R_WL[..., index(wrench.frame, f"{path}.frame"), :, :]
+                torque, force = turn(R_WF, torque), turn(R_WF, force)
+            R_LW = np.swapaxes(R_WL[..., link, :, :], -1, -2)
+            torque, force = turn(R_LW, torque), turn(R_LW, force)
+        else:
+            broadcast(leads)
+        torque = torque + np.cross(point, force)
+        torque, force = np.broadcast_arrays(torque, force)
+        acting.append((link, torque, force))
+    return acting
+
+
+def on_links(wrenches: list[tuple[int, Array, Array]], tree: Tree) -> Array:
+    """(..., nl, 6): [torque; force] on each link, at its origin in its axes."""
+    return _summed([(link, np.concatenate([torque, force], axis=-1)) for link, torque, force in wrenches], len(tree))
+
+
+def on_bodies(wrenches: list[tuple[int, Array, Array]], weld: Weld) -> Array:
+    """(..., nb, 6): [torque; force] on each moving body; what acts on unmoving links the world carries."""
+    moving = []
+    for link, torque, force in wrenches:
+        if weld.body[link] >= 0:
+            force = turn(weld.rotation[link], force)
+            torque = turn(weld.rotation[link], torque) + np.cross(weld.origin[link], force)
+            moving.append((weld.body[link], np.concatenate([torque, force], axis=-1)))
+    return _summed(moving, len(weld.tree))
+
+
+def _summed(wrenches: list[tuple[int, Array]], bodies: int) -> Array:
+    lead = broadcast({f"wrenches[{k}]": array.shape[:-1] for k, (_, array) in enumerate(wrenches)})
+    total = np.zeros((*lead, bodies, 6))
+    for body, array in wrenches:
+        total[..., body, :] += array
+    return total
+
+
+def turn(R: Array, x: Array) -> Array:
+    """R x over leading axes. Written out: a BLAS product may round differently alone and in a batch."""
+    turned: Array = R[..., :, 0] * x[..., 0:1] + R[..., :, 1] * x[..., 1:2] + R[..., :, 2] * x[..., 2:3]
+    return turned

@@ -1,0 +1,47 @@
+"""What every piece of LLVM IR that we write needs: its types, an address so many bytes on, a counted loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+DOUBLE = ir.DoubleType()
+I64 = ir.IntType(64)
+POINTER = ir.PointerType()
+
+
+def integer(value: int) -> Any:
+    """A constant of 64 bits."""
+    return ir.Constant(I64, value)
+
+
+def at(b: ir.IRBuilder, base: Any, byte_offset: Any) -> Any:
+    """The address so many bytes after another."""
+    return b.gep(base, [byte_offset], source_etype=ir.IntType(8))
+
+
+class loop_over:  # noqa: N801 - reads as a statement
+    """A counted loop from `start` to `count`: `with loop_over(b, n) as i`."""
+
+    def __init__(self, b: ir.IRBuilder, count: Any, *, start: Any = None, step: int = 1) -> None:
+        self.b, self.count, self.step = b, count, step
+        self.start = integer(0) if start is None else start
+
+    def __enter__(self) -> Any:
+        b = self.b
+        before = b.block
+        self.head, inside, self.after = (b.append_basic_block() for _ in range(3))
+        b.branch(self.head)
+        b.position_at_end(self.head)
+        self.index = b.phi(I64)
+        self.index.add_incoming(self.start, before)
+        b.cbranch(b.icmp_signed("<", self.index, self.count), inside, self.after)
+        b.position_at_end(inside)
+        return self.index
+
+    def __exit__(self, *_: object) -> None:
+        b = self.b
+        self.index.add_incoming(b.add(self.index, integer(self.step)), b.block)
+        b.branch(self.head)
+        b.position_at_end(self.after)

@@ -1,0 +1,105 @@
+"""What a kernel is made by: a digest of the code that shapes it, and of nothing else.
+
+A kernel kept on disk is good as long as the code that would make it anew is the same. That is the module of its
+function under `dynamics/` and `COMPILER`, with all that these import from the folders named below: read as bytecode,
+without docstrings and line numbers. So a comment, a sentence, another query or another formulation leaves every kernel
+where it is. What the table says of a row is in the kernel's signature, which is part of the key beside this.
+"""
+
+from __future__ import annotations
+
+import dis
+import hashlib
+import sys
+from functools import cache
+from importlib.machinery import PathFinder
+from importlib.metadata import version
+from pathlib import Path
+from types import CodeType
+
+_PACKAGE = "dyn_service"
+_SHAPING = ("dynamics", "kernels", "model")
+COMPILER = tuple(f"kernels.{name}" for name in ("certify", "graph", "jit", "lower"))
+"""The modules that make machine code of a traced function, and hold it against the tree as given."""
+
+_LIBRARIES = ("casadi", "llvmlite")
+_HAS_DOCSTRING = 0x4000000
+"""CO_HAS_DOCSTRING, from Python 3.13 on; before it a function's first constant is its docstring or None."""
+
+
+@cache
+def provenance(*modules: str) -> str:
+    """Hexadecimal digest of modules of this package, such as `kernels.lower`, and of all that they import."""
+    pending = [f"{_PACKAGE}.{module}" for module in modules]
+    known: dict[str, bytes] = {}
+    while pending:
+        name = pending.pop()
+        if name not in known:
+            known[name], imports = _module(name)
+            pending += imports
+    digest = hashlib.sha256(sys.implementation.cache_tag.encode())
+    for library in _LIBRARIES:
+        digest.update(f"{library} {version(library)}".encode())
+    for name, code in sorted(known.items()):
+        digest.update(name.encode() + code)
+    return digest.hexdigest()
+
+
+@cache
+def _module(name: str) -> tuple[bytes, tuple[str, ...]]:
+    """The digest of one module's code, and what it imports that shapes kernels too."""
+    folder = name.split(".")[1]
+    spec = PathFinder.find_spec(name, [str(Path(__file__).parent.parent / folder)])
+    code = spec.loader.get_code(name) if spec is not None and spec.loader is not None else None  # type: ignore[attr-defined]
+    if code is None:
+        raise ImportError(f"there is no source of {name}")
+    digest, names = digest_of(code)
+    imports = [found for found in names if found.startswith(f"{_PACKAGE}.") and found.count(".") == 2]
+    for package in (f"{_PACKAGE}.{folder}" for folder in _SHAPING):
+        if package in names:  # `from dyn_service.kernels import store`: which of the names is a module, its file says
+            place = Path(__file__).parent.parent / package.rpartition(".")[2]
+            imports += [f"{package}.{found}" for found in names if (place / f"{found}.py").is_file()]
+    return digest, tuple(found for found in imports if found.split(".")[1] in _SHAPING)
+
+
+def digest_of(code: CodeType) -> tuple[bytes, set[str]]:
+    """The digest of a module's code, without its docstrings and line numbers, and the names that it uses."""
+    digest = hashlib.sha256()
+    names: set[str] = set()
+    _add(digest, names, code)
+    return digest.digest(), names
+
+
+def _add(digest: hashlib._Hash, names: set[str], code: CodeType) -> None:
+    """Adds a code object and all in it to the digest, and the names that it uses to `names`."""
+    names.update(code.co_names)
+    doc = _docstring(code)
+    digest.update(code.co_code + code.co_exceptiontable)
+    digest.update(repr((code.co_name, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)).encode())
+    for k, constant in enumerate(code.co_consts):
+        if isinstance(constant, CodeType):
+            _add(digest, names, constant)
+        elif k != doc:
+            digest.update(_text(constant).encode() + b"\0")
+
+
+def _text(constant: object) -> str:
+    """A constant as text; sets in an order of their own."""
+    if isinstance(constant, frozenset):
+        return "{" + ",".join(sorted(map(_text, constant))) + "}"
+    return f"{type(constant).__name__} {constant!r}"
+
+
+def _docstring(code: CodeType) -> int | None:
+    """Which of a code object's constants is its docstring."""
+    if "__doc__" in code.co_names:  # the body of a module or class stores it
+        before = None
+        for step in dis.get_instructions(code):
+            if step.opname == "STORE_NAME" and step.argval == "__doc__":
+                return before
+            before = step.arg if step.opname == "LOAD_CONST" else None
+    if code.co_name.startswith("<") or not code.co_consts or not isinstance(code.co_consts[0], str):
+        return None
+    optimized = 1  # CO_OPTIMIZED: the body of a function
+    has = code.co_flags & (_HAS_DOCSTRING if sys.version_info >= (3, 13) else optimized)
+    return 0 if has else None

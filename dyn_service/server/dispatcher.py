@@ -1,0 +1,146 @@
+"""What is sent when: answered at once, handed to the worker, made to wait, refused, told that it waits.
+
+Decisions alone, without a socket, a thread or a clock: `app` calls in with what arrived and when, and sends what comes
+back.
+
+    answer(envelope, payload, received_ns)    a request came: its reply, or None while the worker has it
+    finished()                                the worker rang: the replies that are ready
+    notices(now_ns)                           now and then: who is to be told that it waits
+    shut_down()                               the end: refusals for what was not begun; from here on nothing new waits
+
+Each request gets one reply, from `answer`, `finished` or `shut_down`; its notices come before it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from dyn_service.errors import (
+    DynError,
+    InternalError,
+    InvalidArgumentError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from dyn_service.protocol.messages import Head, peek
+from dyn_service.server.compiling import news
+from dyn_service.server.plan import SLOW_BYTES
+from dyn_service.server.service import Service
+from dyn_service.server.worker import Envelope, Task, Worker
+
+_LOG = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """The order in which requests are answered. All calls come from one thread, the one that serves.
+
+    Args:
+        service: Gives the answers.
+        worker: Does what is slow. What it has done is asked for by `finished`.
+        unread_bytes: How many bytes of long replies the transport still holds, since their readers are slow.
+    """
+
+    def __init__(self, service: Service, worker: Worker, unread_bytes: Callable[[], int]) -> None:
+        self._service = service
+        self._worker = worker
+        self._unread_bytes = unread_bytes
+        self._limits = service.limits
+        self._traffic = service.metrics.traffic
+        self._shutting_down = False
+        self.waiting: dict[int, Task] = {}
+        """The tasks whose replies are still to come from the worker, by identity."""
+        self.waiting_bytes = 0
+        """Bytes of their requests."""
+
+    def answer(self, envelope: Envelope, payload: bytes | memoryview, received_ns: int) -> bytes | None:
+        """The reply to a request, or None: it waits, and its reply comes from `finished` or `shut_down`.
+
+        Args:
+            envelope: Where the reply goes.
+            payload: The request's bytes, which stay as they are until it is answered.
+            received_ns: When it came in, on the clock of `time.perf_counter_ns`.
+        """
+        service = self._service
+        try:
+            if len(payload) > SLOW_BYTES:  # even reading it takes too long
+                work, refuse = partial(service.handle, payload, received_ns), partial(service.refuse_unread, payload)
+                return self._hand_over(Task(envelope, work, refuse, len(payload), partial(peek, payload)))
+            reply = service.answer_single_state(payload, received_ns)
+            if reply is not None:
+                return reply
+            job = service.accept(payload, received_ns)
+            if isinstance(job, bytes):
+                return job
+            if not job.slow and (reply := service.answer_at_once(job)) is not None:
+                return reply
+            request = job.request
+            head = Head(request.id, request.query, request.compile_wait_ms)
+            work, refuse = partial(service.answer, job), partial(service.refuse, request)
+            return self._hand_over(Task(envelope, work, refuse, len(payload), lambda: head))
+        except Exception:  # noqa: BLE001  # a defect: its asker need not wait for nothing
+            _LOG.exception("a request failed")
+            return service.refuse_unread(payload, InternalError("the server failed to answer; its log says why"))
+
+    def refuse_frames(self, count: int) -> bytes:
+        """The reply to a message of so many frames, which is no request."""
+        found = f"a message must be one frame, or an empty one and one more, found {count}"
+        return self._service.refuse(Head(), InvalidArgumentError(found))
+
+    def finished(self) -> Iterator[tuple[Envelope, bytes]]:
+        """The replies that the worker has ready. Send each before the next is taken: it counts as unread."""
+        for task, reply in self._worker.collect():
+            self._forget(task)
+            if len(reply) > SLOW_BYTES and self._unread_bytes() + len(reply) > self._limits.max_waiting_bytes:
+                yield task.envelope, self._refuse_busy(task, "long replies wait to be read")
+            else:
+                yield task.envelope, reply
+
+    def notices(self, now_ns: int) -> Iterator[tuple[Envelope, bytes]]:
+        """The notices that are due to those who wait for a kernel.
+
+        Args:
+            now_ns: The time, on the clock of `time.perf_counter_ns`.
+        """
+        for task, notice in news(self._service.clock, self.waiting.values(), now_ns):
+            self._traffic.notices += 1
+            yield task.envelope, notice
+
+    def shut_down(self) -> list[tuple[Envelope, bytes]]:
+        """The refusals of what was not begun. What the worker is at still comes from `finished`.
+
+        From here on a slow request is refused; what takes no time is answered to the end.
+        """
+        self._shutting_down = True
+        left = self._worker.abandon()
+        for task in left:
+            self._forget(task)
+        return [(task.envelope, task.refuse(_shutting_down())) for task in left]
+
+    def _hand_over(self, task: Task) -> bytes | None:
+        """Gives the task to the worker, or the reply that refuses it."""
+        limits, count = self._limits, len(self.waiting)
+        if self._shutting_down:
+            return task.refuse(_shutting_down())
+        if self._unread_bytes() > limits.max_waiting_bytes:
+            return self._refuse_busy(task, "long replies wait to be read")
+        # one alone may be of any size, or the longest that the transport lets in would never be answered
+        if count >= limits.max_waiting or (count and self.waiting_bytes + task.size > limits.max_waiting_bytes):
+            return self._refuse_busy(task, f"{count} slow requests wait already")
+        self.waiting[id(task)] = task
+        self.waiting_bytes += task.size
+        self._worker.offer(task)
+        return None
+
+    def _forget(self, task: Task) -> None:
+        del self.waiting[id(task)]
+        self.waiting_bytes -= task.size
+
+    def _refuse_busy(self, task: Task, cause: str) -> bytes:
+        self._traffic.refused_busy += 1
+        return task.refuse(ResourceExhaustedError(f"the server is busy: {cause}, try again later"))
+
+
+def _shutting_down() -> DynError:
+    return UnavailableError("the server is shutting down")

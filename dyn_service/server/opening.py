@@ -1,0 +1,57 @@
+"""From settings to a server that has only to listen: robots loaded, kernels made; for `dyn serve` and the node."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from dyn_service.api.preparation import chosen
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.server.app import Server
+from dyn_service.server.settings import ServerSettings
+
+Watch = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
+"""Shows how far the work is: given its name and how many parts it has, within it a call for each part that is done."""
+
+
+@contextmanager
+def unwatched(name: str, parts: int) -> Iterator[Callable[[], None]]:
+    """Shows nothing."""
+    yield lambda: None
+
+
+def open_server(settings: ServerSettings, tell: Callable[[str], None], watch: Watch = unwatched) -> Server:
+    """The server that the settings ask for, with its kernels made. It does not listen yet.
+
+    Args:
+        settings: What it serves, where, and to whom.
+        tell: Takes a line on each robot that needs one: what its file leaves in doubt, which kernels were made.
+        watch: Shows how far the kernels are.
+
+    Raises:
+        DynError: A robot's file is not sound.
+        InvalidArgumentError: There is no robot, and clients may not load one.
+    """
+    robots = [Robot.from_urdf(Path(path), root=settings.root) for path in settings.robots]
+    for path, robot in zip(settings.robots, robots, strict=True):
+        doubted = len(robot.receipt.of_kind("doubted"))
+        if doubted:
+            tell(f"{robot.name}: {doubted} doubted in its file, see dyn check {path}")
+    server = Server(robots, endpoints=settings.endpoints, limits=settings.limits, allow_load=settings.allow_load)
+    if not robots and not server.service.allow_load:
+        raise InvalidArgumentError("there is nothing to serve: name a URDF file", path="robots")
+    for robot in robots if settings.purposes else ():
+        tell(prepare(robot, settings.purposes, watch))
+    return server
+
+
+def prepare(robot: Robot, purposes: Sequence[str], watch: Watch = unwatched) -> str:
+    """Makes the robot's kernels for purposes and queries of these names; a line that says so, and how long it took."""
+    begun = time.monotonic()
+    kernels = len(chosen(purposes))
+    with watch(robot.name, kernels) as advance:
+        robot.prepare(purposes, progress=lambda name, seconds: advance())
+    return f"{robot.name}: {kernels} kernels for {', '.join(purposes)} in {time.monotonic() - begun:.1f} s"

@@ -1,0 +1,72 @@
+"""What a server may be told, the same under `dyn serve` and under a launcher, in the shape of ROS 2's parameter files.
+
+    server:                           # or /** for every node
+      ros__parameters:
+        robots: [../urdf/panda.urdf]  # from the file's own folder
+        endpoints: ["tcp://127.0.0.1:5755"]
+
+`dyn serve --config FILE` and launch files (`param: [{from: FILE}]`) read it; options of `dyn serve` replace its fields.
+A name that is not here is a fault. A launcher reads this module, so it brings no engine.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from dyn_service.api.preparation import PURPOSES, chosen
+from dyn_service.config.documents import read_document
+from dyn_service.config.parameters import FilePath, Parameters
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.model.description import RootType
+from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
+from dyn_service.protocol.limits import RequestLimits
+from dyn_service.server.endpoints import check_endpoint
+
+NODE = "server"
+"""The node that a parameter file speaks to when it speaks to `dyn serve`; launch files call it so by default too."""
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of a server.
+
+    robots: URDF files. root: how their root links move in the world. endpoints: where to listen. allow_load: whether
+    clients may load and unload robots; None: if nothing but this machine can reach the server. prepare: whether kernels
+    are made before the first request, or the purposes and queries for which they are (see `preparation`). limits: what
+    clients must keep.
+    """
+
+    robots: list[FilePath] = []
+    root: RootType = "fixed"
+    endpoints: list[str] = msgspec.field(default_factory=lambda: [DEFAULT_ENDPOINT])
+    allow_load: bool | None = None
+    prepare: bool | list[str] = True
+    limits: RequestLimits = RequestLimits()
+
+    def __post_init__(self) -> None:
+        if not self.endpoints:
+            raise InvalidArgumentError("endpoints must name at least one endpoint, found none", path="endpoints")
+        for endpoint in self.endpoints:
+            check_endpoint(endpoint)
+        chosen(self.purposes)
+
+    @property
+    def purposes(self) -> list[str]:
+        """For what kernels are made before the first request: names for `Robot.prepare`."""
+        if isinstance(self.prepare, bool):
+            return list(PURPOSES) if self.prepare else []
+        return self.prepare
+
+
+def read_settings(path: Path) -> ServerSettings:
+    """The settings in a parameter file.
+
+    Raises:
+        NotFoundError: There is no such file.
+        ConfigurationError: It is no parameter file, says nothing to a server, or says what a server does not know.
+    """
+    parameters, document = Parameters(), read_document(path)
+    if not parameters.merge_file(document, NODE):
+        raise document.fault(f"no section is for the server: name one '{NODE}', or '/**' for every node")
+    return parameters.to(ServerSettings)

@@ -1,0 +1,155 @@
+"""Simulations over a wire, part by part, both ends: what to ask next, and the answer to one such request. No sockets.
+
+The server simulates a limited number of steps a request; a longer motion is a series of requests, each from the last
+state of the one before and with the number of its first step, so that nothing of it stays on the server in between and
+its bits are those of a motion in one piece. A function for efforts or wrenches is asked at the client, and its value
+sent with each step; with adaptive steps, which ask it at every stage, the integration itself is done there, from
+accelerations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dyn_service.api.queries import EffortFunction, Payload, RobotQueries
+from dyn_service.api.results import Array, Trajectory
+from dyn_service.model.configuration import Configuration
+from dyn_service.sim.adaptive import between
+from dyn_service.sim.task import Task, checked, one_step
+
+PART_STEPS = 2000
+"""Steps of one request at most: some milliseconds of the server's time."""
+
+PART_NUMBERS = 1 << 16
+"""Numbers in one reply, about: half a mebibyte."""
+
+Asking = tuple[dict[str, Any], dict[str, Any]]
+"""Inputs and options of one request."""
+
+Motion = Generator[Asking, Mapping[str, Array], Trajectory]
+"""The requests of one simulation, in turn: send each one's outputs back in; the motion is what comes back."""
+
+
+def simulate(
+    at: Configuration,
+    q0: ArrayLike,
+    v0: ArrayLike,
+    tau: ArrayLike | EffortFunction | None,
+    *,
+    payload: Payload | None = None,
+    progress: Callable[[float], None] | None = None,
+    **arguments: Any,
+) -> Motion:
+    """The requests of one simulation.
+
+    Args:
+        at: The robot's movable joints.
+        q0: As for `Robot.simulate`, like all that follow. Functions are called here.
+        v0: First velocities.
+        tau: Efforts.
+        payload: Goes with every request.
+        progress: Called after each part with the share that is done.
+        **arguments: The others of `Robot.simulate`.
+
+    Raises:
+        InvalidArgumentError: An argument of the wrong shape or value; `path` names it.
+        FailedPreconditionError: The motion diverges.
+    """
+    task = checked(at, q0, v0, tau, **arguments)
+    always = {"gravity": task.gravity, "payload": payload}
+    told = progress or (lambda share: None)
+    if task.integrator == "adaptive" and task.by_function:
+        return _adaptive(task, always, told)
+    return _fixed(task, always, told)
+
+
+def simulated(robot: RobotQueries, inputs: Mapping[str, Array], options: Mapping[str, Any]) -> dict[str, Array]:
+    """The answer to one request: the motion, or, of no steps, the accelerations for a client that does the steps.
+
+    Args:
+        robot: The robot, with its payload.
+        inputs: `q`, `v` and, where they are given, `p`, `tau`, `gravity`, `wrenches`.
+        options: Those of the row.
+
+    Raises:
+        DynError: As `RobotQueries.simulate`.
+    """
+    from dyn_service.sim.simulate import simulate as run  # not at a client
+
+    q, v, tau = inputs["q"], inputs["v"], inputs.get("tau")
+    acting: dict[str, Any] = {name: inputs.get(name) for name in ("gravity", "wrenches")}
+    if options["steps"] == 0:
+        tau = np.zeros(robot.nv) if tau is None else tau
+        a = robot.forward_dynamics(q, v, tau, **acting, method=options.get("method", "articulated"))
+        # A stage may overflow: that is for the client to tell, who knows the step and its time.
+        finite = np.isfinite(a)
+        return {"a": np.where(finite, a, 0.0), "finite": finite.astype(np.float64)}
+    motion = run(robot, q, v, tau, p0=inputs.get("p"), **acting, **options)
+    return {"t": motion.t, "q": motion.q, "v": motion.v} | ({} if motion.p is None else {"p": motion.p})
+
+
+def _fixed(task: Task, always: dict[str, Any], told: Callable[[float], None]) -> Motion:
+    """All but the first states of each part, joined."""
+    every = task.every
+    q, v, p = task.q, task.v, task.p
+    records = max(1, min(PART_STEPS // every, PART_NUMBERS // (2 * max(q.size, 1))))
+    per_part = 1 if task.by_function else records * every
+    found: dict[str, list[Array]] = {}
+    done = 0
+    while not found or done < task.last:
+        # Where not even one state is recorded after the first, a step is made for the first one's sake.
+        count = max(1, min(per_part, task.last - done))
+        tau, wrenches = task.efforts.part(done, count), task.wrenches.part(done, count)
+        if task.by_function:
+            at = (done, task.first_step + done + 1, task.time(done), q, v)
+            tau, wrenches = one_step(task.efforts.at(*at), task.wrenches.at(*at))
+        inputs = {"q": q, "v": v, "p": p, "tau": tau, "wrenches": wrenches, **always}
+        outputs = yield inputs, _options(task, count, done, every=1 if task.by_function else every)
+        q, v = outputs["q"][..., -1, :], outputs["v"][..., -1, :]
+        p = outputs["p"][..., -1, :] if "p" in outputs else None
+        if not done:
+            found = {name: [array[..., :1, :]] for name, array in outputs.items() if name != "t"}
+        done += count
+        if done <= task.last and not (task.by_function and done % every):
+            for name, kept in found.items():
+                kept.append(outputs[name][..., 1:, :])
+        told(min(1.0, done / max(task.last, 1)))
+    return Trajectory(task.times(), **{name: np.concatenate(kept, axis=-2) for name, kept in found.items()})
+
+
+def _adaptive(task: Task, always: dict[str, Any], told: Callable[[float], None]) -> Motion:
+    """Adaptive steps done here: every request asks for the accelerations at one stage."""
+    q, v = task.q, task.v
+    q_all, v_all = [q], [v]
+    for k in range(task.last):
+        stages = between(task, k, q, v)
+        try:
+            stage = next(stages)
+            while True:
+                inputs = {"q": stage.q, "v": stage.v, "tau": stage.tau, "wrenches": stage.wrenches, **always}
+                outputs = yield inputs, {"dt": task.dt, "steps": 0, "method": task.method}
+                stage = stages.send(np.where(outputs["finite"] > 0.0, outputs["a"], np.nan))
+        except StopIteration as ended:
+            q, v = ended.value
+        if not (k + 1) % task.every:
+            q_all.append(q)
+            v_all.append(v)
+        told((k + 1) / task.last)
+    return Trajectory(task.times(), np.stack(q_all, axis=-2), np.stack(v_all, axis=-2))
+
+
+def _options(task: Task, count: int, done: int, every: int) -> dict[str, Any]:
+    options = {
+        "dt": task.dt,
+        "steps": count,
+        "every": every,
+        "method": task.method,
+        "integrator": task.integrator,
+        "first_step": task.first_step + done,
+    }
+    # Servers that do not know the option yet refuse it: it goes only where it says something.
+    return {name: value for name, value in options.items() if name != "first_step" or value}

@@ -1,0 +1,176 @@
+"""A server is told the same in the same words, by `dyn serve --config` and by a launch file, and does so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import zmq
+
+from dyn_service import Client, PermissionDeniedError, ResourceExhaustedError
+from dyn_service.config.arguments import parse_arguments
+from dyn_service.launching.plan import ProcessPlan, make_plan
+from dyn_service.launching.schema import read_launch_file
+from dyn_service.nodes import telemetry
+from dyn_service.nodes.server import NODE
+from dyn_service.protocol.limits import RequestLimits
+from dyn_service.server.settings import ServerSettings, read_settings
+from tests.conftest import ROOT, URDF
+
+WAIT_S = 60.0
+EVERYTHING = """
+server:
+  ros__parameters:
+    robots: [robots/pendulum.urdf]
+    root: planar
+    endpoints: ["tcp://127.0.0.1:0", "ipc://$(env WHERE)"]
+    allow_load: false
+    prepare: [control, energy]
+    limits: {max_waiting: 3, max_reply_bytes: 1000}
+"""
+
+
+def planned(tmp_path: Path, parameters: str, **node: str) -> ProcessPlan:
+    """The process that a launch file starts with these parameters."""
+    (tmp_path / "scratch").mkdir(exist_ok=True)
+    keys = "".join(f", {name}: {value}" for name, value in node.items())
+    file = tmp_path / "launch" / "a.launch.yaml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"launch: [{{node: {{pkg: dyn_service, exec: server{keys}, param: [{parameters}]}}}}]", "utf-8")
+    plan = make_plan(
+        read_launch_file(file), {}, environment={"WHERE": f"{tmp_path}/socket"}, scratch=tmp_path / "scratch"
+    )
+    return plan.processes[0]
+
+
+def as_the_node_reads_it(process: ProcessPlan) -> ServerSettings:
+    command = process.command[process.command.index("--ros-args") :]
+    return parse_arguments(command, default_name="server").parameters.to(NODE.parameters)
+
+
+@pytest.mark.parametrize("substitutions", [False, True])
+def test_one_file_both_ways(tmp_path: Path, substitutions: bool) -> None:
+    file = tmp_path / "config" / "server.yaml"
+    file.parent.mkdir()
+    text = EVERYTHING if substitutions else EVERYTHING.replace("$(env WHERE)", f"{tmp_path}/socket")
+    file.write_text(text, "utf-8")
+    allowed = ", allow_substs: true" if substitutions else ""
+    process = planned(tmp_path, f"{{from: {file}{allowed}}}")
+    expected = ServerSettings(
+        robots=[str(tmp_path / "config" / "robots" / "pendulum.urdf")],
+        root="planar",
+        endpoints=["tcp://127.0.0.1:0", f"ipc://{tmp_path}/socket"],
+        allow_load=False,
+        prepare=["control", "energy"],
+        limits=RequestLimits(max_waiting=3, max_reply_bytes=1000),
+    )
+    assert as_the_node_reads_it(process) == expected
+    assert msgspec.convert(process.parameters, ServerSettings) == expected
+    if not substitutions:
+        assert read_settings(file) == expected
+    for field in msgspec.structs.fields(ServerSettings):
+        assert getattr(expected, field.name) != getattr(ServerSettings(), field.name), f"{field.name} is not tried"
+
+
+def test_the_example_file_both_ways(tmp_path: Path) -> None:
+    file = ROOT / "config" / "server.yaml"
+    assert as_the_node_reads_it(planned(tmp_path, f"{{from: {file}}}")) == read_settings(file)
+
+
+def test_what_the_launch_file_says_comes_after_and_is_from_the_working_directory(tmp_path: Path) -> None:
+    file = ROOT / "config" / "server.yaml"
+    own = "{name: robots, value: [urdf/scara.urdf]}, {name: limits.max_robots, value: 2}"
+    settings = as_the_node_reads_it(planned(tmp_path, f"{{from: {file}}}, {own}"))
+    assert settings.robots == ["urdf/scara.urdf"]
+    assert settings.limits == RequestLimits(max_robots=2)
+    last = as_the_node_reads_it(planned(tmp_path, f"{own}, {{from: {file}}}"))
+    assert last == read_settings(file)
+
+
+def test_nothing_at_all_is_the_defaults(tmp_path: Path) -> None:
+    assert as_the_node_reads_it(planned(tmp_path, "{name: root, value: fixed}")) == ServerSettings()
+
+
+@pytest.mark.parametrize(
+    ("parameter", "message"),
+    [
+        ("{name: endpoint, value: tcp://127.0.0.1:1}", "unknown key 'endpoint'; did you mean 'endpoints'?"),
+        ("{name: endpoints, value: [nowhere]}", "endpoint must look like"),
+        ("{name: prepare, value: [verfy]}", "did you mean 'verify'?"),
+        ("{name: limits, param: [{name: max_waiting, value: 0}]}", "must be positive"),
+    ],
+)
+def test_faults_are_found_before_anything_starts(tmp_path: Path, parameter: str, message: str) -> None:
+    with pytest.raises(Exception, match=r"a\.launch\.yaml:1: ") as caught:
+        planned(tmp_path, parameter)
+    assert message in str(caught.value)
+
+
+def run_node(tmp_path: Path, **parameters: Any) -> tuple[subprocess.Popen[str], zmq.Socket[bytes]]:
+    """The node as a launcher starts it, and the launcher's end of its telemetry."""
+    launcher = zmq.Context.instance().socket(zmq.PULL)
+    launcher.rcvtimeo = int(WAIT_S * 1000)
+    launcher.bind(f"ipc://{tmp_path}/launcher")
+    words = [word for name, value in parameters.items() for word in ("-p", f"{name}:={json.dumps(value)}")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dyn_service.nodes.server", "--ros-args", *words],
+        cwd=ROOT,
+        env={**os.environ, telemetry.ENDPOINT: f"ipc://{tmp_path}/launcher", telemetry.NODE: "server"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return process, launcher
+
+
+def test_the_node_does_as_it_is_told(tmp_path: Path) -> None:
+    process, launcher = run_node(
+        tmp_path,
+        robots=[str(URDF / "pendulum.urdf")],
+        endpoints=["tcp://127.0.0.1:0", f"ipc://{tmp_path}/socket"],
+        allow_load=False,
+        prepare=["gravity_forces"],
+        limits={"max_reply_bytes": 1000},
+    )
+    try:
+        facts = telemetry.decode(launcher.recv())
+        assert isinstance(facts, telemetry.Facts)
+        assert isinstance(telemetry.decode(launcher.recv()), telemetry.Ready)
+        assert (facts.values["role"], list(facts.values["robots"])) == ("server", ["pendulum"])
+        assert len(facts.values["endpoints"]) == 2
+        for endpoint in facts.values["endpoints"]:
+            with Client(endpoint, timeout_s=WAIT_S) as client:
+                pendulum = client.robot("pendulum")
+                assert pendulum.gravity_forces(np.array([0.5])).shape == (1,)
+                with pytest.raises(ResourceExhaustedError, match="the limit is 1000"):
+                    pendulum.gravity_forces(np.zeros((1000, 1)))
+                with pytest.raises(PermissionDeniedError):
+                    client.unload_robot("pendulum")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=WAIT_S)
+        assert process.returncode == 0
+        assert said.startswith("pendulum: 1 kernels for gravity_forces in ")
+    finally:
+        process.kill()
+        process.communicate()
+        launcher.close()
+
+
+def test_a_node_that_cannot_serve_says_why(tmp_path: Path) -> None:
+    process, launcher = run_node(tmp_path, endpoints=["tcp://127.0.0.1:0"], allow_load=False)
+    try:
+        fault = telemetry.decode(launcher.recv())
+        assert isinstance(fault, telemetry.Fault)
+        assert fault.message == "there is nothing to serve: name a URDF file"
+        assert process.wait(WAIT_S) == 1
+    finally:
+        process.kill()
+        process.communicate()
+        launcher.close()

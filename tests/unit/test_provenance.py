@@ -1,0 +1,109 @@
+"""A kept kernel is found again as long as what makes it is the same: its code, not the words around it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dyn_service.api.queries import QUERIES, Query
+from dyn_service.kernels import provenance
+from dyn_service.kernels.provenance import digest_of
+
+SOURCE = '''"""A module."""
+
+from dyn_service.dynamics import spatial
+
+LIMIT = 3.0
+NAMES = frozenset({"a", "b", "c"})
+
+
+class Thing:
+    """A thing."""
+
+    size: float = 1.0
+
+    def twice(self, x: float) -> float:
+        """Twice x."""
+        return 2.0 * x + sum(y for y in (1.0, 2.0))
+
+
+def bare(x):
+    return "said" + x
+
+
+shifted = lambda x: "said first"
+'''
+
+WORDS = {
+    "a comment": ("LIMIT = 3.0", "# why\nLIMIT = 3.0  # m"),
+    "lines": ("class Thing", "\n\n\nclass Thing"),
+    "the module's docstring": ("A module.", "A module that does more."),
+    "a class's docstring": ("A thing.", "Not a thing."),
+    "a method's docstring": ("Twice x.", "x and x."),
+    "layout": ("return 2.0 * x + sum", "return 2.0 * x \\\n            + sum"),
+}
+CODE = {
+    "a number": ("LIMIT = 3.0", "LIMIT = 3.5"),
+    "a sign": ("size: float = 1.0", "size: float = -1.0"),
+    "whole for real": ("LIMIT = 3.0", "LIMIT = 3"),
+    "an operator": ("2.0 * x + sum", "2.0 * x - sum"),
+    "a number in a comprehension": ("(1.0, 2.0)", "(1.0, 2.5)"),
+    "a text that documents nothing": ('"said" + x', '"sad" + x'),
+    "the text of a lambda": ('"said first"', '"sad first"'),
+    "an import": ("import spatial", "import sweeps"),
+    "a name": ("def bare(x)", "def bar(x)"),
+    "one of a set": ('"c"})', '"d"})'),
+}
+
+
+def digest(source: str) -> bytes:
+    return digest_of(compile(source, "module.py", "exec"))[0]
+
+
+@pytest.mark.parametrize("change", WORDS.values(), ids=WORDS)
+def test_words_change_nothing(change: tuple[str, str]) -> None:
+    assert SOURCE.replace(*change) != SOURCE
+    assert digest(SOURCE.replace(*change)) == digest(SOURCE)
+
+
+@pytest.mark.parametrize("change", CODE.values(), ids=CODE)
+def test_code_changes_the_digest(change: tuple[str, str]) -> None:
+    assert SOURCE.replace(*change) != SOURCE
+    assert digest(SOURCE.replace(*change)) != digest(SOURCE)
+
+
+def modules(function: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """What is read for the kernels of a function."""
+    read: set[str] = set()
+    found = provenance._module
+
+    def noted(name: str) -> tuple[bytes, tuple[str, ...]]:
+        read.add(name.removeprefix("dyn_service."))
+        return found(name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(provenance, "_module", noted)
+        provenance.provenance.__wrapped__(f"dynamics.{function.partition('.')[0]}", *provenance.COMPILER)
+    return read
+
+
+def test_what_shapes_a_kernel_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = modules("newton_euler.inverse_dynamics", monkeypatch)
+    shaping = {"dynamics.newton_euler", "dynamics.sweeps", "dynamics.spatial", "dynamics.kinematics"}
+    shaping |= {"kernels.frames", "kernels.graph", "kernels.lower", "kernels.trig", "kernels.certify", "kernels.jit"}
+    shaping |= {"model.tree", "model.joints", "model.inertia"}
+    assert shaping <= read
+
+
+@pytest.mark.parametrize("row", [row for row in QUERIES.values() if row.inputs], ids=lambda row: row.name)
+def test_nothing_else_is(row: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other formulation, nothing of the table, the importer, the server: a word there keeps every kernel."""
+    for function in row.kernels.values():
+        read = modules(function, monkeypatch)
+        assert {name.partition(".")[0] for name in read} == {"dynamics", "kernels", "model"}
+        assert not read & {"dynamics.symbolic", "dynamics.configurations", "kernels.single", "kernels.library"}
+        if function.partition(".")[0] in ("newton_euler", "mass_matrix"):
+            assert not read & {"dynamics.hamilton", "dynamics.projected", "dynamics.body_frame", "dynamics.operators"}
+
+
+def test_modules_have_their_own() -> None:
+    assert provenance.provenance("dynamics.newton_euler") != provenance.provenance("dynamics.hamilton")

@@ -1,0 +1,555 @@
+"""One state through one compiled call: the gufunc's bits for what it takes, None for all else, and nothing leaked."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import struct
+import sys
+import sysconfig
+import tracemalloc
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dyn_service.api.queries import QUERIES, Query
+from dyn_service.engine.robot import Robot
+from dyn_service.kernels import single
+from dyn_service.kernels.library import KernelLibrary
+from dyn_service.kernels.signature import Signature, signature_of
+from tests.conftest import ROBOTS, URDF
+
+ROWS = [row for row in QUERIES.values() if not row.constant]
+
+
+class Pair:
+    """A kernel's two ways in, and inputs of one state."""
+
+    def __init__(self, library: KernelLibrary, signature: Signature) -> None:
+        self.signature = signature
+        self.ufunc = library.kernel(signature)
+        found = library.single_state(signature)
+        assert found is not None
+        self.call = found
+
+    def state(self, seed: int = 0) -> list[np.ndarray]:
+        rng = np.random.default_rng(seed)
+        return [rng.normal(size=operand.shape) for operand in self.signature.inputs]
+
+
+_PAIRS: dict[tuple[str, str, str, bool], Pair] = {}
+_LIBRARIES: dict[str, tuple[Robot, KernelLibrary]] = {}
+
+
+def pair(robot: str, row: Query, method: str | None = None, *, wrenches: bool = False) -> Pair:
+    method = next(iter(row.kernels)) if method is None else method
+    key = (robot, row.name, method, wrenches)
+    if key not in _PAIRS:
+        if robot not in _LIBRARIES:
+            made = Robot.from_urdf(URDF / f"{robot}.urdf")
+            _LIBRARIES[robot] = made, KernelLibrary(made.tree)
+        made, library = _LIBRARIES[robot]
+        _PAIRS[key] = Pair(library, made.signature(row, method, wrenches=wrenches))
+    return _PAIRS[key]
+
+
+@pytest.fixture(scope="module")
+def panda() -> Pair:
+    return pair("panda", QUERIES["inverse_dynamics"])
+
+
+@pytest.fixture(scope="module")
+def controller() -> Pair:
+    return pair("panda", QUERIES["computed_torque"])
+
+
+@pytest.fixture(scope="module")
+def several() -> Pair:
+    """Three outputs."""
+    return pair("panda", QUERIES["constraint_forces"])
+
+
+@pytest.fixture
+def letting_go(monkeypatch: pytest.MonkeyPatch) -> Callable[[Pair], Any]:
+    """The call of a kernel so large that the GIL is released."""
+    monkeypatch.setattr(single, "HELD_BYTES", 0)
+
+    def made(of: Pair) -> Any:
+        return _LIBRARIES["panda"][1].single_state(of.signature)
+
+    return made
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    """Same types, same shapes, same bits."""
+    assert type(found) is type(expected)
+    if isinstance(expected, tuple):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_same(one, other)
+    else:
+        assert found.dtype == expected.dtype
+        assert found.shape == expected.shape
+        assert found.tobytes() == expected.tobytes()
+
+
+# What it takes.
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("robot", ["panda", "cart_pendulum"])
+def test_every_row_has_the_bits_of_its_gufunc(robot: str, row: Query) -> None:
+    for method in row.kernels:
+        of = pair(robot, row, method)
+        for seed in range(5):
+            state = of.state(seed)
+            assert_same(of.call(*state), of.ufunc(*state))
+
+
+@pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics", "mass_matrix"])
+def test_every_robot_has_the_bits_of_its_gufunc(path: Path, query: str) -> None:
+    of = pair(path.stem, QUERIES[query])
+    for seed in range(20):
+        state = of.state(seed)
+        assert_same(of.call(*state), of.ufunc(*state))
+
+
+def test_floating_robot() -> None:
+    """More positions than velocities."""
+    robot = Robot.from_urdf(URDF / "double_pendulum.urdf", root="floating")
+    of = Pair(KernelLibrary(robot.tree), robot.signature(QUERIES["inverse_dynamics"], ""))
+    state = of.state()
+    state[0] = robot.random_configuration(seed=1)
+    assert robot.nq == robot.nv + 1
+    assert_same(of.call(*state), of.ufunc(*state))
+
+
+def layouts(array: np.ndarray) -> Iterator[np.ndarray]:
+    """The same numbers, laid out otherwise."""
+    every_third = np.zeros([3 * n for n in array.shape])[tuple(slice(1, None, 3) for _ in array.shape)]
+    every_third[...] = array
+    yield every_third
+    yield np.flip(np.flip(array).copy())
+    yield np.asfortranarray(array)
+    yield array.T.copy().T
+    inside = np.zeros((3, *array.shape, 2))[1, ..., 1]
+    inside[...] = array
+    yield inside
+    fixed = array.copy()
+    fixed.flags.writeable = False
+    yield fixed
+
+
+def test_any_strides() -> None:
+    of = pair("panda", QUERIES["inverse_dynamics"], wrenches=True)  # wrenches have two axes
+    state = of.state()
+    expected = of.ufunc(*state)
+    for k, array in enumerate(state):
+        for other in layouts(array):
+            assert_same(of.call(*state[:k], other, *state[k + 1 :]), expected)
+
+
+def test_pickled_arrays(panda: Pair) -> None:
+    """Their dtype is an object of its own."""
+    state = panda.state()
+    sent = pickle.loads(pickle.dumps(state))
+    assert sent[0].dtype is not state[0].dtype
+    assert_same(panda.call(*sent), panda.ufunc(*state))
+    assert_same(panda.call(*(x + 0.0 for x in sent)), panda.ufunc(*state))
+
+
+def test_one_number_on_many_places(panda: Pair) -> None:
+    state = panda.state()
+    state[1] = np.broadcast_to(np.array(0.25), (9,))
+    assert_same(panda.call(*state), panda.ufunc(*state))
+
+
+def test_results_are_new_owned_writable_and_contiguous(several: Pair) -> None:
+    state = several.state()
+    first, second = several.call(*state), several.call(*state)
+    kept = [array.copy() for array in second]
+    for array in first:
+        assert type(array) is np.ndarray
+        assert array.base is None
+        assert array.flags.owndata
+        assert array.flags.writeable
+        assert array.flags.c_contiguous
+        assert array.flags.aligned
+        array[...] = 7.0
+    assert_same(second, tuple(kept))
+    assert_same(several.call(*state), second)
+
+
+def test_output_without_axes_is_a_number() -> None:
+    of = pair("panda", QUERIES["energy"])
+    answer = of.call(*of.state())
+    assert [type(value) for value in answer] == [np.float64] * 3
+
+
+def test_float_stands_for_equal_numbers(controller: Pair) -> None:
+    state = controller.state()
+    marked = [k for k, operand in enumerate(controller.signature.inputs) if operand.scalar]
+    assert [controller.signature.inputs[k].name for k in marked] == ["kp", "kd"]
+    for chosen in (marked, marked[:1], marked[1:]):
+        short, long = list(state), list(state)
+        for k in chosen:
+            short[k], long[k] = 0.1 + k, np.full(9, 0.1 + k)
+        assert_same(controller.call(*short), controller.ufunc(*long))
+
+
+def test_float_stands_for_a_step() -> None:
+    of = pair("panda", QUERIES["step"])
+    state = of.state()
+    k = [operand.name for operand in of.signature.inputs].index("dt")
+    expected = of.ufunc(*state[:k], np.array([1e-3]), *state[k + 1 :])
+    assert_same(of.call(*state[:k], 1e-3, *state[k + 1 :]), expected)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_nan_in_gives_nan_out(panda: Pair, bad: float) -> None:
+    """Without a warning, as with the gufunc: warnings are errors here."""
+    state = panda.state()
+    state[0][3] = bad
+    answer = panda.call(*state)
+    assert np.isnan(answer).any()
+    assert_same(answer, panda.ufunc(*state))
+
+
+# What it does not take.
+
+
+class Subclass(np.ndarray):
+    pass
+
+
+def misaligned(array: np.ndarray) -> np.ndarray:
+    moved = np.zeros(array.nbytes + 1, dtype=np.uint8)[1:].view(np.float64).reshape(array.shape)
+    moved[...] = array
+    return moved
+
+
+OTHERS: dict[str, Callable[[np.ndarray], Any]] = {
+    "list": lambda x: x.tolist(),
+    "tuple": lambda x: tuple(x.tolist()),
+    "None": lambda x: None,
+    "int": lambda x: 1,
+    "bool": lambda x: True,
+    "float": lambda x: 1.0,
+    "str": lambda x: "1",
+    "bytes": lambda x: x.tobytes(),
+    "object": lambda x: object(),
+    "class": lambda x: np.ndarray,
+    "NumPy number": lambda x: np.float64(1.0),
+    "buffer": lambda x: memoryview(x),
+    "0-d": lambda x: np.array(1.0),
+    "batch of one": lambda x: x[None],
+    "batch": lambda x: np.stack([x, x]),
+    "longer": lambda x: np.append(x, 1.0),
+    "shorter": lambda x: x[:-1],
+    "empty": lambda x: x[:0],
+    "column": lambda x: x[:, None],
+    "float32": lambda x: x.astype(np.float32),
+    "float16": lambda x: x.astype(np.float16),
+    "complex": lambda x: x.astype(np.complex128),
+    "int64": lambda x: x.astype(np.int64),
+    "objects": lambda x: x.astype(object),
+    "structured": lambda x: x.view([("x", np.float64)]),
+    "longdouble": lambda x: x.astype(np.longdouble),
+    "other byte order": lambda x: x.astype(x.dtype.newbyteorder()),
+    "misaligned": misaligned,
+    "subclass": lambda x: x.view(Subclass),
+    "matrix": lambda x: np.matrix(x),
+    "masked": lambda x: np.ma.masked_array(x),
+}
+"""Kinds of arguments that are not the one it takes, from one that is."""
+
+
+def contents(arguments: list[Any]) -> list[bytes]:
+    return [x.tobytes() if isinstance(x, np.ndarray) else repr(x).encode() for x in arguments]
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # np.matrix
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
+def test_anything_else_gives_none_and_changes_nothing(panda: Pair, other: Callable[[np.ndarray], Any]) -> None:
+    state = panda.state()
+    for k, array in enumerate(state):
+        arguments = [*state[:k], other(array), *state[k + 1 :]]
+        before = contents(arguments)
+        assert panda.call(*arguments) is None
+        assert contents(arguments) == before
+    assert_same(panda.call(*state), panda.ufunc(*state))
+
+
+@pytest.mark.parametrize("value", [1, True, np.float64(1.0), np.array(1.0), None, "1.0", 1j, np.ones(8)], ids=repr)
+def test_scalar_inputs_take_no_other_numbers(controller: Pair, value: Any) -> None:
+    state = controller.state()
+    for k, operand in enumerate(controller.signature.inputs):
+        if operand.scalar:
+            assert controller.call(*state[:k], value, *state[k + 1 :]) is None
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 5, 40])
+def test_another_number_of_arguments_gives_none(panda: Pair, count: int) -> None:
+    state = panda.state()
+    assert panda.call(*(state * 10)[:count]) is None
+
+
+def test_arguments_go_by_position(panda: Pair) -> None:
+    with pytest.raises(TypeError, match="keyword"):
+        panda.call(*panda.state()[:3], gravity=np.zeros(3))
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_any_mixture_of_arguments(data: st.DataObject) -> None:
+    """The answer is the gufunc's if all are right, else None."""
+    of = pair("panda", QUERIES["computed_torque"])
+    state = of.state(data.draw(st.integers(0, 5)))
+    alike: dict[str, Callable[[np.ndarray], Any]] = {
+        "itself": lambda x: x,
+        "strided": lambda x: next(layouts(x)),
+        "reversed": lambda x: np.flip(np.flip(x).copy()),
+    }
+    arguments: list[Any] = []
+    plain: list[Any] = []
+    taken = True
+    for operand, array in zip(of.signature.inputs, state, strict=True):
+        kind = data.draw(st.sampled_from([*alike] * 20 + [*OTHERS]))
+        argument = (alike.get(kind) or OTHERS[kind])(array)
+        arguments.append(argument)
+        number = kind == "float" and operand.scalar
+        plain.append(np.full(operand.shape, 1.0) if number else array)
+        taken &= kind in alike or number
+    count = data.draw(st.sampled_from([len(arguments)] * 8 + [0, len(arguments) - 1]))
+    answer = of.call(*arguments[:count])
+    if taken and count == len(arguments):
+        assert_same(answer, of.ufunc(*plain))
+    else:
+        assert answer is None
+
+
+# Floating-point errors.
+
+
+def test_overflow_is_left_to_the_gufunc(panda: Pair) -> None:
+    """Which warns, raises or keeps quiet as it is told."""
+    state = panda.state()
+    state[1][:] = 1e200
+    assert panda.call(*state) is None
+    with pytest.raises(FloatingPointError), np.errstate(all="raise"):
+        panda.ufunc(*state)
+    with np.errstate(all="ignore"):
+        panda.ufunc(*state)
+        assert panda.call(*state) is None
+    state = panda.state()
+    assert_same(panda.call(*state), panda.ufunc(*state))
+
+
+def test_flags_of_before_do_not_count(panda: Pair) -> None:
+    state = panda.state()
+    with np.errstate(all="ignore"):
+        np.float64(1e300) * np.float64(1e300)
+    product = 1e300
+    product *= 1e300  # Python's own arithmetic leaves its flags standing
+    assert panda.call(*state) is not None
+
+
+# The GIL.
+
+
+def test_large_kernels_let_go_of_the_gil(panda: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = _LIBRARIES["panda"][1]
+    size = library._codes[panda.signature.name].size
+    for bound, expected in ((size + 1, 0), (size, 1)):
+        monkeypatch.setattr(single, "HELD_BYTES", bound)
+        call: Any = library.single_state(panda.signature)
+        assert struct.unpack_from("=4q", call.__self__)[3] == expected
+
+
+# Where there is none.
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.setattr(sysconfig, "get_config_var", lambda name: name == "Py_GIL_DISABLED"),
+        lambda m: m.setattr(sys, "getobjects", list, raising=False),
+        lambda m: m.setattr(sys.implementation, "name", "pypy"),
+        lambda m: m.setattr(single, "_FLAGS", 68),
+        lambda m: m.setattr(single, "_DESCR", 48),
+    ],
+    ids=["no GIL", "traced references", "not CPython", "flags elsewhere", "descr elsewhere"],
+)
+def test_other_layouts_have_none(panda: Pair, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None]) -> None:
+    single._layout_is_known.cache_clear()
+    try:
+        with monkeypatch.context() as changed:
+            change(changed)
+            assert _LIBRARIES["panda"][1].single_state(panda.signature) is None
+    finally:
+        single._layout_is_known.cache_clear()
+    assert _LIBRARIES["panda"][1].single_state(panda.signature) is not None
+
+
+def test_robot_without_joints_has_none() -> None:
+    robot = Robot.from_urdf('<robot name="still"><link name="base"/></robot>')
+    library = KernelLibrary(robot.tree)
+    for row in ROWS:
+        for method in row.kernels:
+            assert library.single_state(signature_of(row, method, robot.sizes, wrenches=False)) is None
+
+
+# Memory, threads, processes.
+
+
+def references(of: Pair, arguments: list[Any]) -> list[int]:
+    """Of everything a call touches."""
+    gc.collect()
+    things = [*arguments, of.call, None, float, np.ndarray, np.dtype(np.float64), of.call.__self__]
+    return [sys.getrefcount(thing) for thing in things]
+
+
+CASES: dict[str, Callable[[list[Any]], list[Any]]] = {
+    "taken": lambda x: x,
+    "taken after a look": lambda x: pickle.loads(pickle.dumps(x)),
+    "refused after a look": lambda x: [x[0].astype(np.float32), *x[1:]],
+    "refused at once": lambda x: x[:-1],
+    "refused at the end": lambda x: [*x[:-1], x[-1].tolist()],
+    "refused after": lambda x: [x[0], np.full(9, 1e200), *x[2:]],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("query", ["computed_torque", "constraint_forces", "energy"])
+def test_no_reference_is_leaked_or_dropped(query: str, case: str) -> None:
+    of = pair("panda", QUERIES[query])
+    scalars = [operand.scalar for operand in of.signature.inputs]
+    arguments = CASES[case]([2.5 if scalar else x for scalar, x in zip(scalars, of.state(), strict=True)])
+    assert (of.call(*arguments) is None) == case.startswith("refused")
+    before = references(of, arguments)
+    tracemalloc.start()
+    try:
+        for _ in range(1000):
+            of.call(*arguments)
+        kept, _ = tracemalloc.get_traced_memory()
+        for _ in range(100_000):
+            of.call(*arguments)
+        assert tracemalloc.get_traced_memory()[0] - kept < 2000
+    finally:
+        tracemalloc.stop()
+    after = references(of, arguments)
+    assert max(abs(one - other) for one, other in zip(before, after, strict=True)) < 50
+
+
+def test_results_have_one_owner(several: Pair) -> None:
+    state = several.state()
+    fresh = several.ufunc(*state), several.call(*state)
+    assert [sys.getrefcount(array) for array in fresh[0]] == [sys.getrefcount(array) for array in fresh[1]]
+    assert sys.getrefcount(fresh[0]) == sys.getrefcount(fresh[1])
+
+
+@pytest.mark.parametrize("query", ["inverse_dynamics", "constraint_forces", "energy"])
+def test_no_memory_raises(query: str) -> None:
+    """Whichever allocation fails; and what was made before goes."""
+    testcapi = pytest.importorskip("_testcapi")
+    of = pair("panda", QUERIES[query])
+    state = of.state()
+    of.call(*state)
+    before = references(of, state)
+    failed = 0
+    for _ in range(200):
+        for start in range(12):
+            error = None
+            testcapi.set_nomemory(start, start + 1)
+            try:
+                of.call(*state)
+            except MemoryError as raised:
+                error = raised
+            finally:
+                testcapi.remove_mem_hooks()
+            failed += error is not None
+            del error
+    assert failed >= 200
+    assert max(abs(one - other) for one, other in zip(before, references(of, state), strict=True)) < 50
+
+
+@pytest.mark.parametrize("freely", [False, True], ids=["holding the GIL", "without the GIL"])
+def test_many_threads_at_once(several: Pair, letting_go: Callable[[Pair], Any], freely: bool) -> None:
+    call = letting_go(several) if freely else several.call
+    states = [several.state(seed) for seed in range(8)]
+    expected = [several.ufunc(*state) for state in states]
+
+    def work(k: int) -> None:
+        for _ in range(3000):
+            assert_same(call(*states[k]), expected[k])
+            assert call(*states[k][:2]) is None
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+
+
+def test_first_calls_from_many_threads(panda: Pair) -> None:
+    library = _LIBRARIES["panda"][1]
+    state = panda.state()
+    expected = panda.ufunc(*state)
+    single._method.cache_clear()
+    with ThreadPoolExecutor(8) as pool:
+        calls = list(pool.map(lambda _: library.single_state(panda.signature), range(8)))
+    for call in calls:
+        assert call is not None
+        assert_same(call(*state), expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_child_of_a_fork_calls_on(panda: Pair) -> None:
+    state = panda.state()
+    expected = panda.ufunc(*state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # newer Pythons warn of a fork beside threads
+        child = os.fork()
+    if child == 0:
+        same = all(panda.call(*state).tobytes() == expected.tobytes() for _ in range(1000))
+        os._exit(0 if same else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_function_is_compiled_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path / "kernels"))
+    compiled = []
+    plain = single.compile_ir
+    monkeypatch.setattr(single, "compile_ir", lambda text: compiled.append(text) or plain(text))
+    for _ in range(3):
+        single._method.cache_clear()
+        robot = Robot.from_urdf(URDF / "pendulum.urdf")
+        of = Pair(KernelLibrary(robot.tree), robot.signature(QUERIES["inverse_dynamics"], ""))
+        assert_same(of.call(*of.state()), of.ufunc(*of.state()))
+    assert len(compiled) == 1
+    assert len(list((tmp_path / "kernels").iterdir())) == 2
+
+
+def test_code_holds_no_address_of_its_process() -> None:
+    """It is kept on disk."""
+    assert single._emit() == single._emit()
+    addresses = {str(address) for address in single._addresses().values()}
+    assert not any(address in single._emit() for address in addresses)
+
+
+def test_call_outlives_its_library() -> None:
+    robot = Robot.from_urdf(URDF / "pendulum.urdf")
+    of = Pair(KernelLibrary(robot.tree), robot.signature(QUERIES["inverse_dynamics"], ""))
+    state, call = of.state(), of.call
+    expected = of.ufunc(*state)
+    del of, robot
+    gc.collect()
+    assert_same(call(*state), expected)
