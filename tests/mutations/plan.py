@@ -73,7 +73,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "kernels/single.py": ("tests/unit/test_single.py",),
     "model/": (*_READING, "tests/unit/test_tree.py"),
     "urdf/": _READING,
-    "urdf/doubts.py": ("tests/unit/test_urdf_doubts.py", *_READING),
+    "urdf/doubts.py": ("tests/unit/test_urdf_doubts.py", "tests/unit/test_urdf_units.py", *_READING),
     "model/inertia.py": ("tests/unit/test_inertia.py", "tests/unit/test_urdf_doubts.py", _NUMBERS),
     "urdf/loaded.py": ("tests/unit/test_loaded_objects.py",),
     "model/configuration.py": (

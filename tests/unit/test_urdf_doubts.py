@@ -182,3 +182,8 @@ def test_what_is_just_at_a_bound_is_not_beyond_it() -> None:
 def test_a_range_of_a_joint_that_turns_on_says_nothing(kind: str, doubted: bool, limit: str) -> None:
     robot = two_links(f'<origin/><axis xyz="1 0 0"/><limit {limit}/>', kind)
     assert any("limit" in note.text for note in robot.notes if note.kind == "doubted") == doubted
+
+
+def test_where_nothing_weighs_no_centre_of_mass_is_far() -> None:
+    inertial = f'<inertial><origin xyz="0 30 40"/><mass value="0"/>{moments(0, 0, 0)}</inertial>'
+    assert two_links("<origin/>", "fixed", inertial=inertial).notes == ()
