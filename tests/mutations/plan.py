@@ -103,6 +103,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "urdf/reader.py": (*_READING, "tests/unit/test_urdf_doubts.py", "tests/property/test_urdf_mutilated.py"),
     "control/plant_core.py": ("tests/nodes/test_plant_core.py",),
     "engine/payload.py": ("tests/theory/test_simulate_loads.py",),
+    "urdf/structure.py": (*_READING, "tests/unit/test_loaded_objects.py"),
     "urdf/scales.py": ("tests/unit/test_urdf_units.py",),
     "urdf/unread.py": (
         "tests/unit/test_urdf_habits.py",

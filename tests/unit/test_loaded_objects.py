@@ -370,3 +370,8 @@ def test_limits_and_followers_are_noted_as_of_a_file() -> None:
     text = "mimics 2 * 'k' + 0 in the source; here it is a joint of its own, with its own q and tau"
     assert Note("reported", "joint 'j'", text) in follower.notes
     assert not any("mimics" in note.text for note in half.notes)
+
+
+def test_an_object_without_links_is_refused() -> None:
+    with pytest.raises(UrdfError, match="robot 'r': there are no links, expected at least one"):
+        read(SimpleNamespace(name="r", links=[], joints=[]))
