@@ -89,7 +89,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/unit/test_tree.py",
     ),
     "model/steps.py": ("tests/nodes/test_integrators.py", _NUMBERS),
-    "model/description.py": ("tests/unit/test_places.py", *_READING),
+    "model/description.py": ("tests/unit/test_places.py", "tests/unit/test_joints.py", *_READING),
     "urdf/places.py": ("tests/unit/test_places.py", *_READING),
     "urdf/quantities.py": ("tests/unit/test_quantities.py", *_READING, "tests/unit/test_loaded_objects.py"),
     "urdf/receipt.py": ("tests/unit/test_receipt.py",),
