@@ -74,7 +74,12 @@ STAGES: dict[str, tuple[str, ...]] = {
     "model/": (*_READING, "tests/unit/test_tree.py"),
     "urdf/": _READING,
     "urdf/doubts.py": ("tests/unit/test_urdf_doubts.py", "tests/unit/test_urdf_units.py", *_READING),
-    "model/inertia.py": ("tests/unit/test_inertia.py", "tests/unit/test_urdf_doubts.py", _NUMBERS),
+    "model/inertia.py": (
+        "tests/unit/test_inertia.py",
+        "tests/unit/test_tree.py",
+        "tests/unit/test_urdf_doubts.py",
+        _NUMBERS,
+    ),
     "urdf/loaded.py": ("tests/unit/test_loaded_objects.py",),
     "model/configuration.py": (
         "tests/unit/test_joints.py",
