@@ -169,6 +169,9 @@ Motions = Annotated[
         kind="motions",
     ),
 ]
+Axes = Annotated[Literal["body", "world"], Means("axes of what comes back", role="axes")]
+JointAxes = Annotated[Literal["joint", "world"], Means("axes of what comes back", role="axes")]
+JointRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; all where left out", role="rows")]
 StepLength = Annotated[float, Means("s, of a step")]
 StepCount = Annotated[int, Means("how many; 0 asks for `a` alone", most=MAX_STEPS)]
 RheonomicStepCount = Annotated[int, Means("how many", most=MAX_RHEONOMIC_STEPS)]
@@ -178,7 +181,7 @@ FirstStep = Annotated[
 ]
 FirstTime = Annotated[float, Means("s, the time of step 0")]
 Progress = Annotated[Callable[[float], None] | None, Local()]
-"""Called now and then with the share that is done."""
+"""Called now and then with the share that is done; what it raises ends the computation, here and remote."""
 
 
 SegmentMass = Annotated[ArrayLike, Spec(("n",), "kg", "of each segment, from the ground up")]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dyn_service.api.queries import QUERIES, Array, Query
-from dyn_service.errors import InvalidArgumentError, UnimplementedError
+from dyn_service.api.queries import QUERIES, Array, Query, Row
+from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError, UnimplementedError
 from dyn_service.suggestions import did_you_mean
 
 
@@ -23,12 +23,37 @@ def row_of(name: str) -> Query:
     return row
 
 
-def checked_options(row: Query, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Each option of the row with its value, its default where none is given."""
-    chosen = {name: option.default for name, option in row.options.items()}
+def check_names(row: Row, given: Mapping[str, Any]) -> None:
+    """Refuses inputs that a row has not, and the lack of those that it needs; None is left out.
+
+    Raises:
+        InvalidArgumentError: `path` names the input.
+    """
+    for name in given:
+        if name not in row.inputs:
+            known = f"its inputs are {', '.join(row.inputs)}" if row.inputs else "it has none"
+            known += did_you_mean(name, row.inputs)
+            raise InvalidArgumentError(f"{row.name} has no input '{name}'; {known}", path=f"inputs.{name}")
+    for name in row.required:
+        if given.get(name) is None:
+            raise needed(row, name)
+
+
+def needed(row: Row, name: str) -> InvalidArgumentError:
+    """What to raise where an input is missing."""
+    return InvalidArgumentError(f"{row.name} needs the input '{name}'", path=f"inputs.{name}")
+
+
+def checked_options(row: Row, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Each option of the row with its value, its default where none is given; numbers as floats.
+
+    Raises:
+        InvalidArgumentError: There is no such option, it is needed, or its value is none; `path` names it.
+        ResourceExhaustedError: It asks for too much.
+    """
+    chosen = {name: option.default for name, option in row.options.items() if not option.required}
     for name, value in options.items():
-        option = row.options.get(name)
-        path = f"options.{name}"
+        option, path = row.options.get(name), f"options.{name}"
         if option is None:
             known = f"its options are {', '.join(row.options)}" if row.options else "it has none"
             raise InvalidArgumentError(
@@ -37,7 +62,15 @@ def checked_options(row: Query, options: Mapping[str, Any]) -> dict[str, Any]:
         if not option.is_one(value):
             said = repr(value) + did_you_mean(value, option.choices) if option.choices else found(value)
             raise InvalidArgumentError(f"{name} must be {option.takes}, found {said}", path=path)
-        chosen[name] = value
+        if option.most is not None and value > option.most:
+            raise ResourceExhaustedError(
+                f"{name} must be at most {option.most} in one request, found {value}: go on from the last state",
+                path=path,
+            )
+        chosen[name] = float(value) if option.type == "number" else value
+    for name in row.options:
+        if name not in chosen:
+            raise InvalidArgumentError(f"{row.name} needs the option '{name}'", path=f"options.{name}")
     return chosen
 
 

@@ -1,49 +1,24 @@
 """What is made ahead of time, so that no call waits for a compiler: for each purpose the rows of the table it asks.
 
-| purpose | what it is for |
-|---|---|
-| `control` | all that control loops ask |
-| `verify` | what `Robot.verify` holds against each other |
-| `simulate` | what `Robot.simulate` asks, with every integrator and method |
-
-`tests/unit/test_preparation.py` holds the lists against what a first call compiles.
+`control` is all that control loops ask; each computation on a robot is a purpose too, such as `verify` and `simulate`:
+all that it asks, in every method. `tests/unit/test_preparation.py` holds what rows say of themselves against what a
+first call compiles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from types import MappingProxyType
 
-from dyn_service.api.queries import QUERIES, Query
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Query
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.suggestions import did_you_mean
 
 PURPOSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "control": tuple(name for name, row in QUERIES.items() if row.control),
-        "verify": (
-            "inverse_dynamics",
-            "forward_dynamics",
-            "mass_matrix",
-            "bias_forces",
-            "gravity_forces",
-            "constraint_forces",
-            "momentum",
-            "velocity_from_momentum",
-            "momentum_rate",
-            "energy",
-            "equation_terms",
-            "body_recursion",
-            "momentum_derivative",
-        ),
-        "simulate": ("forward_dynamics", "momentum", "velocity_from_momentum", "hamiltonian_flow", "step"),
-    }
+    {"control": tuple(name for name, row in QUERIES.items() if row.control)}
+    | {name: row.asks for name, row in COMPUTATIONS.items() if row.asks}
 )
 """Rows of the table, by purpose."""
-
-_MODULES = {"verify": ("dyn_service.reference.verification",), "simulate": ("dyn_service.sim.simulate",)}
-"""What a first call would import."""
 
 
 def chosen(names: Iterable[str]) -> list[tuple[Query, str]]:
@@ -68,7 +43,7 @@ def chosen(names: Iterable[str]) -> list[tuple[Query, str]]:
 
 
 def load_modules(names: Iterable[str]) -> None:
-    """Imports what the purposes of these names use, so that no first call does."""
+    """Imports what the computations of these names use, so that no first call does."""
     for name in names:
-        for module in _MODULES.get(name, ()):
-            import_module(module)
+        if name in COMPUTATIONS:
+            COMPUTATIONS[name].function("run")

@@ -15,14 +15,14 @@ Gravity is an acceleration in world axes, m/s^2. The world frame is the frame of
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from dyn_service.api.arguments import (
     DEFAULT_GRAVITY,
     Acceleration,
     AccelerationResult,
     ActingWrenches,
+    Axes,
     Distal,
     Effort,
     EffortFunction,
@@ -46,6 +46,8 @@ from dyn_service.api.arguments import (
     GroundForce,
     GroundMoment,
     Integrator,
+    JointAxes,
+    JointRows,
     Load,
     MassMatrixResult,
     Method,
@@ -78,6 +80,7 @@ from dyn_service.api.arguments import (
     Wrenches,
     WrenchFunction,
 )
+from dyn_service.api.described import Described
 from dyn_service.api.results import (
     Array,
     BiasAccelerations,
@@ -106,10 +109,6 @@ from dyn_service.api.results import (
 )
 from dyn_service.api.spec import COMPUTATIONS, QUERIES, Computation, Option, Query, Row, Spec, computation, query
 
-if TYPE_CHECKING:
-    from dyn_service.api.description import RobotDescription
-    from dyn_service.model.configuration import Configuration, Limits
-
 __all__ = [
     "DEFAULT_GRAVITY",
     "COMPUTATIONS",
@@ -134,62 +133,8 @@ __all__ = [
 ]
 
 
-class RobotQueries(ABC):
+class RobotQueries(Described, ABC):
     """The questions a robot answers, in this process (`Robot`) or over a socket (`RemoteRobot`): the same methods."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The robot's name."""
-
-    @property
-    @abstractmethod
-    def joint_names(self) -> tuple[str, ...]:
-        """The movable joints, in the order of `q`, `v`, `tau`."""
-
-    @property
-    @abstractmethod
-    def configuration(self) -> Configuration:
-        """Where the joints' entries stand in q and v, and how positions move: `integrate`, `difference`, `neutral`."""
-
-    @property
-    @abstractmethod
-    def all_joint_names(self) -> tuple[str, ...]:
-        """Every URDF joint, fixed ones too: the rows of `constraint_forces`."""
-
-    @property
-    @abstractmethod
-    def limits(self) -> Limits:
-        """Limits of the movable joints, in the order of `q` and `v`; infinite where the URDF gives none."""
-
-    @property
-    @abstractmethod
-    def description(self) -> RobotDescription:
-        """All that is known of the robot beside its dynamics: sizes, joints, topology, limits, conventions."""
-
-    def describe(self) -> dict[str, Any]:
-        """The same as plain values, ready for MessagePack or JSON; None is an absent limit."""
-        return self.description.to_dict()
-
-    @property
-    @abstractmethod
-    def link_names(self) -> tuple[str, ...]:
-        """Every link, parent before child."""
-
-    @property
-    @abstractmethod
-    def nq(self) -> int:
-        """Length of `q`."""
-
-    @property
-    @abstractmethod
-    def nv(self) -> int:
-        """Length of `v`, `a`, `tau`."""
-
-    @property
-    @abstractmethod
-    def fingerprint(self) -> str:
-        """Changes whenever anything that an answer depends on changes."""
 
     @abstractmethod
     def close(self) -> None:
@@ -239,7 +184,7 @@ class RobotQueries(ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        method: Literal["articulated", "mass_matrix"] = "articulated",
+        method: Method = "articulated",
     ) -> AccelerationResult:
         """Joint accelerations that the efforts `tau` produce at the state `q`, `v`.
 
@@ -273,8 +218,8 @@ class RobotQueries(ABC):
         v: Velocity,
         tau: Effort,
         *,
-        joints: Sequence[str] | None = None,
-        frame: Literal["joint", "world"] = "joint",
+        joints: JointRows = None,
+        frame: JointAxes = "joint",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
     ) -> ConstraintForces:
@@ -286,7 +231,7 @@ class RobotQueries(ABC):
         return self._ask("constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches))
 
     @query(equation="Newton-Euler (20)", kernel="constraint.bases", control=False)
-    def constraint_bases(self, *, joints: Sequence[str] | None = None) -> ConstraintBases:
+    def constraint_bases(self, *, joints: JointRows = None) -> ConstraintBases:
         """Directions in which each joint carries load: torques, then forces, in joint axes.
 
         `joints` selects rows by name, in that order; None is every URDF joint, fixed ones too.
@@ -331,7 +276,7 @@ class RobotQueries(ABC):
         v: Velocity,
         a: Acceleration,
         *,
-        frame: Literal["body", "world"] = "body",
+        frame: Axes = "body",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
     ) -> LinkMotion:
@@ -365,7 +310,7 @@ class RobotQueries(ABC):
         inverts=("beta",),
     )
     def influence_operators(
-        self, q: Position, *, operator: Literal["D", "beta"] = "D", frame: Literal["body", "world"] = "body"
+        self, q: Position, *, operator: Literal["D", "beta"] = "D", frame: Axes = "body"
     ) -> InfluenceOperators:
         """Phi_A and Psi_A = (e - Phi_A)^-1 as 6x6 blocks with their places.
 
@@ -380,9 +325,7 @@ class RobotQueries(ABC):
         bodies="moving",
         control=False,
     )
-    def newton_euler_blocks(
-        self, q: Position, v: Velocity, *, frame: Literal["body", "world"] = "body"
-    ) -> NewtonEulerBlocks:
+    def newton_euler_blocks(self, q: Position, v: Velocity, *, frame: Axes = "body") -> NewtonEulerBlocks:
         """The blocks of which the equations of motion are made, one per moving body."""
         return self._ask("newton_euler_blocks", (q, v), (frame,))
 
@@ -392,7 +335,7 @@ class RobotQueries(ABC):
         bodies="moving",
         control=False,
     )
-    def mass_matrix_steps(self, q: Position, *, frame: Literal["body", "world"] = "body") -> MassMatrixSteps:
+    def mass_matrix_steps(self, q: Position, *, frame: Axes = "body") -> MassMatrixSteps:
         """The mass matrix with what it is made of on the way: J = Psi_D G, Q = M J, then J^T Q."""
         return self._ask("mass_matrix_steps", (q,), (frame,))
 
@@ -410,9 +353,7 @@ class RobotQueries(ABC):
         control=False,
         inverts=True,
     )
-    def velocity_from_momentum(
-        self, q: Position, p: Momentum, *, method: Literal["articulated", "mass_matrix"] = "articulated"
-    ) -> VelocityResult:
+    def velocity_from_momentum(self, q: Position, p: Momentum, *, method: Method = "articulated") -> VelocityResult:
         """Joint velocities v = M(q)^-1 p. `method`: "articulated" is O(N), (P.5b); "mass_matrix" factors M, (P.5a)."""
         return self._ask("velocity_from_momentum", (q, p), (method,))
 
@@ -424,7 +365,7 @@ class RobotQueries(ABC):
         return self._ask("momentum_rate", (q, p, tau), (gravity, wrenches))
 
     @query(equation="Hamilton (P.1a)-(P.1c), (P.2)", kernel="hamilton.system_momentum", bodies="links", control=False)
-    def system_momentum(self, q: Position, v: Velocity, *, frame: Literal["body", "world"] = "body") -> SystemMomentum:
+    def system_momentum(self, q: Position, v: Velocity, *, frame: Axes = "body") -> SystemMomentum:
         """Momentum, mass and centre of mass of every branch: a link and all that hangs on it."""
         return self._ask("system_momentum", (q, v), (frame,))
 
@@ -435,7 +376,7 @@ class RobotQueries(ABC):
         v: Velocity,
         a: Acceleration,
         *,
-        frame: Literal["body", "world"] = "body",
+        frame: Axes = "body",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
     ) -> SystemMomentumRate:
@@ -499,7 +440,7 @@ class RobotQueries(ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        method: Literal["articulated", "mass_matrix"] = "articulated",
+        method: Method = "articulated",
     ) -> HamiltonianFlow:
         """Hamilton's equations: the rates of q and p. `method` says how v is found from p."""
         return self._ask("hamiltonian_flow", (q, p, tau), (gravity, wrenches, method))
@@ -520,7 +461,11 @@ class RobotQueries(ABC):
 
     @query(equation="the inverse of `integrate`", kernel="kinematics.difference", control=False)
     def difference(self, q: Position, q_to: Position) -> VelocityResult:
-        """The constant joint velocities that move `q` to `q_to` in 1 s, turns without a range by the shorter way."""
+        """The constant joint velocities that move `q` to `q_to` in 1 s.
+
+        Angles of joints with one way to move differ as numbers, turns and all; joints with several turn by the shorter
+        way.
+        """
         return self._ask("difference", (q, q_to))
 
     @query(equation="each body in its joint's frame", kernel="configurations.neutral", control=False)
@@ -563,6 +508,21 @@ class RobotQueries(ABC):
     @computation(
         equation="fourteen formulations of the documents, see `dyn_service.reference.verification`",
         run="reference.verification.residuals",
+        asks=(
+            "inverse_dynamics",
+            "forward_dynamics",
+            "mass_matrix",
+            "bias_forces",
+            "gravity_forces",
+            "constraint_forces",
+            "momentum",
+            "velocity_from_momentum",
+            "momentum_rate",
+            "energy",
+            "equation_terms",
+            "body_recursion",
+            "momentum_derivative",
+        ),
     )
     def verify(self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None) -> ResidualsResult:
         """How far the formulations are apart at a state: relative residuals by name, (...,) each.
@@ -576,6 +536,13 @@ class RobotQueries(ABC):
         run="sim.simulate.simulate",
         parts="sim.parts.simulate",
         part="sim.parts.simulated",
+        asks=(
+            "forward_dynamics",
+            "momentum",
+            "velocity_from_momentum",
+            "hamiltonian_flow",
+            "step",
+        ),
         between={
             "a": Spec(
                 ("nv",), "rad/s^2 | m/s^2", "accelerations at `q`, `v`; where `steps` is 0 this and `finite` are all"
@@ -613,7 +580,7 @@ class RobotQueries(ABC):
             method: Which solution of the equation of motion.
             integrator: "rk4", "semi_implicit_euler" and "explicit_euler" step q and v, "implicit_midpoint" q and p;
                 "adaptive" chooses its steps.
-            gravity: (3,) m/s^2, world axes; None is the default.
+            gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches, held through each step in the axes of their `frame`: a `Wrench` or several,
                 whose torque, force and point are (3,) constant or (..., steps, 3) samples, or a function of (t, q, v)
                 that gives such with (..., 3), asked as a function for `tau` is.
@@ -656,6 +623,7 @@ class RobotQueries(ABC):
         run="sim.sampled.simulate_rheonomic",
         parts="sim.rheonomic_parts.simulate",
         part="sim.rheonomic_parts.simulated",
+        asks=("inverse_dynamics", "mass_matrix"),
         on_wire=(Option("joints", None, "names", text="the prescribed joints, np names", required=True),),
     )
     def simulate_rheonomic(
@@ -685,7 +653,7 @@ class RobotQueries(ABC):
                 (..., steps, nf) samples, or a function of (t, q, v) of the free joints at the step's beginning.
             dt: s, of a step.
             steps: How many.
-            t0: s, the time of the given motion's first row.
+            t0: s, the time of step 0; the given motion begins at that of `first_step`.
             first_step: Steps that were made before these, where this is part of a longer motion.
             every: Record every so many steps; the first state and these are returned.
             gravity: (3,) m/s^2, world axes; None is the default.

@@ -14,9 +14,10 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from importlib import import_module
+from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -98,12 +99,23 @@ class Names:
     text: str = "the names of the rows"
 
 
+Role = Literal["kernel", "axes", "rows", "plain"]
+"""What an option does, and so how it is treated, whatever its name:
+
+    kernel   chooses among a row's kernels
+    axes     says in which axes outputs stand: `world`, or else as they are
+    rows     names the rows of the answer that are wanted
+    plain    none of these: for the function that answers to read
+"""
+
+
 @dataclass(frozen=True)
 class Means:
-    """What an option is for. most: how much one request may ask for, of a whole number."""
+    """What an option is for. most: how much one request may ask for, of a whole number. role: what it does."""
 
     text: str
     most: int | None = None
+    role: Role = "plain"
 
 
 @dataclass(frozen=True)
@@ -115,7 +127,7 @@ class Local:
 class Option:
     """A keyword that is no array. type: one of `choices`, a whole number that is not negative, a number, or names.
 
-    required: it has no default.
+    required: it has no default. most: how much one request may ask for. role: what it does.
     """
 
     name: str
@@ -125,6 +137,7 @@ class Option:
     text: str = ""
     most: int | None = None
     required: bool = False
+    role: Role = "plain"
 
     @property
     def takes(self) -> str:
@@ -137,10 +150,9 @@ class Option:
         """Whether it may be this."""
         if self.type == "choice":
             return value in self.choices
-        if self.type == "whole":
-            return type(value) is int and value >= 0
-        if self.type == "number":
-            return type(value) in (int, float)
+        if self.type in ("whole", "number"):
+            number = isinstance(value, Real) and not isinstance(value, bool)
+            return number and (self.type == "number" or (isinstance(value, Integral) and int(value) >= 0))
         listed = not isinstance(value, str) and isinstance(value, Sequence)
         return (value is None and not self.required) or (listed and all(isinstance(n, str) for n in value))
 
@@ -170,6 +182,16 @@ class Row:
     def required(self) -> tuple[str, ...]:
         """The inputs that may not be left out."""
         return tuple(name for name in self.inputs if name not in self.optional)
+
+    @cached_property
+    def output(self) -> str | None:
+        """The one output; None where a result holds several, or labels."""
+        return next(iter(self.outputs)) if self.result_type is None else None
+
+    @cached_property
+    def answers(self) -> tuple[str, ...]:
+        """Labels and outputs."""
+        return (*self.labels, *self.outputs)
 
     def first(self, kind: Kind) -> str | None:
         """The first input of a kind."""
@@ -201,10 +223,24 @@ class Query(Row):
     control: bool
     inverts: frozenset[str]
 
-    @property
+    def option(self, role: Role) -> str | None:
+        """The option with that role."""
+        return next((option.name for option in self.options.values() if option.role == role), None)
+
+    @cached_property
     def selector(self) -> str | None:
         """The option that chooses among the kernels; None where there is one kernel."""
-        return next((o.name for o in self.options.values() if o.choices and o.choices == tuple(self.kernels)), None)
+        return self.option("kernel")
+
+    @cached_property
+    def axes(self) -> str | None:
+        """The option that says in which axes outputs stand."""
+        return self.option("axes")
+
+    @cached_property
+    def rows(self) -> str | None:
+        """The option that names the rows that are wanted."""
+        return self.option("rows")
 
     @property
     def links(self) -> bool:
@@ -244,6 +280,8 @@ class Query(Row):
         """
         inputs: dict[str, Any] = dict(zip(self.required, given, strict=True))
         options: dict[str, Any] = {}
+        if not self.options and all(value is None for value in others):  # the common call: nothing else was given
+            return inputs, options
         for name, value in zip(self._others, others, strict=True):
             (options if name in self.options else inputs)[name] = value
         return inputs, options
@@ -256,8 +294,10 @@ class Computation(Row):
     robot: whether it is asked of a robot, else of the server itself. run: the function that gives the whole answer, of
     the robot, where there is one, and the method's arguments: `module.function` of this package, like the next two.
     parts: makes of one call the requests of its parts (a generator: what to ask next, from the outputs of the one
-    before, and the whole in the end); None: one request is all. part: answers one such request, of robot, inputs and
-    options, with outputs by name; None: `run` does. between: outputs that only the parts have.
+    before, and the whole in the end; nothing of it stays on the server in between, so a caller who stops has cancelled
+    the rest); None: one request is all. part: answers one such request, of robot, inputs and
+    options, with outputs by name; None: `run` does. between: outputs that only
+    the parts have. asks: the rows of `QUERIES` that it asks, whose kernels `prepare` makes for it.
     """
 
     robot: bool
@@ -265,6 +305,7 @@ class Computation(Row):
     parts: str | None
     part: str | None
     between: Mapping[str, Spec]
+    asks: tuple[str, ...]
 
     def function(self, which: Literal["run", "parts", "part"]) -> Callable[..., Any]:
         """The function that a field names; imported when it is first asked for."""
@@ -320,16 +361,42 @@ def query(
     def declare(method: _F) -> _F:
         kernels = {"": kernel} if isinstance(kernel, str) else dict(kernel)
         inverting = frozenset(kernels if inverts is True else inverts or ())
-        _QUERIES[method.__name__] = Query(
-            **_row(method, equation),
-            kernels=MappingProxyType(kernels),
-            bodies=bodies,
-            control=control,
-            inverts=inverting,
-        )
+        row = _row(method, equation)
+        row["options"] = MappingProxyType({n: _with_role(o, kernels) for n, o in row["options"].items()})
+        made = Query(**row, kernels=MappingProxyType(kernels), bodies=bodies, control=control, inverts=inverting)
+        _check(made)
+        _QUERIES[made.name] = made
         return method
 
     return declare
+
+
+def _with_role(option: Option, kernels: Mapping[str, str]) -> Option:
+    """The option whose choices are the kernels chooses among them."""
+    return replace(option, role="kernel") if option.choices and set(option.choices) == set(kernels) else option
+
+
+def _check(row: Query) -> None:
+    """Refuses a declaration that could not be answered as it reads.
+
+    Raises:
+        TypeError: Says why.
+    """
+
+    def require(holds: bool, rule: str) -> None:
+        if not holds:
+            raise TypeError(f"the row {row.name}: {rule}")
+
+    chosen = None if row.selector is None else row.options[row.selector].default
+    require((len(row.kernels) == 1) == (row.selector is None), "several kernels need one option with their names")
+    require(chosen is None or chosen == next(iter(row.kernels)), "the first kernel is the option's default")
+    require(all(p == name for p, name in row.parameters.items()), "what a kernel takes has the parameter's name")
+    required = [name for name in row.inputs if name not in row.optional]
+    require(list(row.inputs)[: len(required)] == required, "what may be left out stands after what may not")
+    kinds = {row.inputs[name].kind for name in row.optional}
+    require(kinds <= {"gravity", "wrenches"}, "of a kernel's inputs gravity and wrenches alone may be left out")
+    plain = [option.name for option in row.options.values() if option.role == "plain"]
+    require(row.constant or not plain, f"no kernel reads the options {', '.join(plain)}: give them a role")
 
 
 def computation(
@@ -339,6 +406,7 @@ def computation(
     parts: str | None = None,
     part: str | None = None,
     robot: bool = True,
+    asks: tuple[str, ...] = (),
     on_wire: tuple[Option, ...] = (),
     between: Mapping[str, Spec] | None = None,
 ) -> Callable[[_F], _F]:
@@ -350,6 +418,7 @@ def computation(
         parts: Makes the requests of the parts.
         part: Answers one of them.
         robot: Whether it is asked of a robot.
+        asks: The rows of `QUERIES` that it asks.
         on_wire: Options that only its requests have: `parts` writes them, `part` reads them.
         between: Outputs that only its parts have.
     """
@@ -364,6 +433,7 @@ def computation(
             parts=parts,
             part=part,
             between=MappingProxyType(dict(between or {})),
+            asks=asks,
         )
         return method
 
@@ -433,6 +503,7 @@ def _option(name: str, hint: Any, parameter: inspect.Parameter) -> Option:
         means.text,
         means.most,
         required,
+        means.role,
     )
 
 

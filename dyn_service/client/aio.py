@@ -15,11 +15,20 @@ from types import TracebackType
 from typing import Any
 
 from dyn_service.api.description import RobotDescription
-from dyn_service.api.queries import COMPUTATIONS, QUERIES
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array
 from dyn_service.client import core
 from dyn_service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries
 from dyn_service.client.channels import AsyncChannel, Context, check_endpoint, open_async_channel
-from dyn_service.client.core import Ask, Described, Flow, T, check_compile_wait, check_timeout, pack_request, read_head
+from dyn_service.client.core import (
+    Ask,
+    Flow,
+    RemoteDescribed,
+    T,
+    check_compile_wait,
+    check_timeout,
+    pack_request,
+    read_head,
+)
 from dyn_service.client.patience import OnWait, Patience
 from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
 from dyn_service.model.description import RootType
@@ -264,7 +273,7 @@ class _Call:
             self._limit.reschedule(until_s)
 
 
-class AsyncRemoteRobot(Described, AsyncRobotQueries):
+class AsyncRemoteRobot(RemoteDescribed, AsyncRobotQueries):
     """A robot on a server, each method of `Robot` to be awaited. Get one from `AsyncClient.robot`."""
 
     def __init__(self, client: AsyncClient, description: RobotDescription, *, timeout_s: float | None = None) -> None:
@@ -279,10 +288,17 @@ class AsyncRemoteRobot(Described, AsyncRobotQueries):
 
     def with_timeout(self, timeout_s: float) -> AsyncRemoteRobot:
         """The same robot over the same connection, with its own time limit for each call."""
-        return AsyncRemoteRobot(self._client, self._description, timeout_s=timeout_s)
+        return AsyncRemoteRobot(self._client, self.description, timeout_s=timeout_s)
+
+    async def constraint_basis(self, joint: str) -> Array:
+        """Directions in which a joint carries load: see `RobotQueries.constraint_basis`."""
+        return (await self.constraint_bases(joints=[joint])).of(joint)
 
     async def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
-        return await self._client.run(self.question(QUERIES[row], given, others), self._timeout_s)
+        entry = QUERIES[row]
+        return core.read_answer(
+            await self._client.ask(core.question(self, entry, given, others), self._timeout_s), entry
+        )
 
     async def _compute(self, row: str, **arguments: Any) -> Any:
-        return await self._client.run(self.computation(COMPUTATIONS[row], arguments), self._timeout_s)
+        return await self._client.run(core.computation(COMPUTATIONS[row], arguments, self), self._timeout_s)

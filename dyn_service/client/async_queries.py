@@ -1,15 +1,18 @@
-"""The questions of `api/queries.py`, each to be awaited: written from there by `dyn_service.api.awaited`."""
+"""The questions of `api/queries.py`, each to be awaited: written from there by `python -m tools.awaited`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import (
+    Any,
+    Literal,
+)
 
 from dyn_service.api.arguments import (
     Acceleration,
     AccelerationResult,
     ActingWrenches,
+    Axes,
     Distal,
     Effort,
     EffortResult,
@@ -31,6 +34,8 @@ from dyn_service.api.arguments import (
     GroundForce,
     GroundMoment,
     Integrator,
+    JointAxes,
+    JointRows,
     Load,
     MassMatrixResult,
     Method,
@@ -60,8 +65,10 @@ from dyn_service.api.arguments import (
     VelocityResult,
     Wrenches,
 )
+from dyn_service.api.described import (
+    Described,
+)
 from dyn_service.api.results import (
-    Array,
     BiasAccelerations,
     BodyRecursion,
     BranchInertias,
@@ -88,18 +95,8 @@ from dyn_service.api.results import (
 )
 
 
-class AsyncRobotQueries(ABC):
+class AsyncRobotQueries(Described, ABC):
     """As `RobotQueries`, each method to be awaited."""
-
-    async def constraint_basis(self, joint: str) -> Array:
-        """Directions in which a joint carries load, Newton-Euler (20): (6, 5) in joint axes, (6, 6) for a fixed joint.
-
-        `basis.T @ wrench` are the components of a joint's wrench along them.
-
-        Raises:
-            NotFoundError: There is no joint of that name.
-        """
-        return (await self.constraint_bases(joints=[joint])).of(joint)
 
     @abstractmethod
     async def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
@@ -126,7 +123,7 @@ class AsyncRobotQueries(ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        method: Literal["articulated", "mass_matrix"] = "articulated",
+        method: Method = "articulated",
     ) -> AccelerationResult:
         """Joint accelerations that the efforts `tau` produce at the state `q`, `v`.
 
@@ -154,8 +151,8 @@ class AsyncRobotQueries(ABC):
         v: Velocity,
         tau: Effort,
         *,
-        joints: Sequence[str] | None = None,
-        frame: Literal["joint", "world"] = "joint",
+        joints: JointRows = None,
+        frame: JointAxes = "joint",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
     ) -> ConstraintForces:
@@ -166,7 +163,7 @@ class AsyncRobotQueries(ABC):
         """
         return await self._ask("constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches))
 
-    async def constraint_bases(self, *, joints: Sequence[str] | None = None) -> ConstraintBases:
+    async def constraint_bases(self, *, joints: JointRows = None) -> ConstraintBases:
         """Directions in which each joint carries load: torques, then forces, in joint axes.
 
         `joints` selects rows by name, in that order; None is every URDF joint, fixed ones too.
@@ -199,7 +196,7 @@ class AsyncRobotQueries(ABC):
         v: Velocity,
         a: Acceleration,
         *,
-        frame: Literal["body", "world"] = "body",
+        frame: Axes = "body",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
     ) -> LinkMotion:
@@ -222,7 +219,7 @@ class AsyncRobotQueries(ABC):
         return await self._ask("topology", (), (bodies,))
 
     async def influence_operators(
-        self, q: Position, *, operator: Literal["D", "beta"] = "D", frame: Literal["body", "world"] = "body"
+        self, q: Position, *, operator: Literal["D", "beta"] = "D", frame: Axes = "body"
     ) -> InfluenceOperators:
         """Phi_A and Psi_A = (e - Phi_A)^-1 as 6x6 blocks with their places.
 
@@ -231,13 +228,11 @@ class AsyncRobotQueries(ABC):
         """
         return await self._ask("influence_operators", (q,), (operator, frame))
 
-    async def newton_euler_blocks(
-        self, q: Position, v: Velocity, *, frame: Literal["body", "world"] = "body"
-    ) -> NewtonEulerBlocks:
+    async def newton_euler_blocks(self, q: Position, v: Velocity, *, frame: Axes = "body") -> NewtonEulerBlocks:
         """The blocks of which the equations of motion are made, one per moving body."""
         return await self._ask("newton_euler_blocks", (q, v), (frame,))
 
-    async def mass_matrix_steps(self, q: Position, *, frame: Literal["body", "world"] = "body") -> MassMatrixSteps:
+    async def mass_matrix_steps(self, q: Position, *, frame: Axes = "body") -> MassMatrixSteps:
         """The mass matrix with what it is made of on the way: J = Psi_D G, Q = M J, then J^T Q."""
         return await self._ask("mass_matrix_steps", (q,), (frame,))
 
@@ -246,7 +241,7 @@ class AsyncRobotQueries(ABC):
         return await self._ask("momentum", (q, v))
 
     async def velocity_from_momentum(
-        self, q: Position, p: Momentum, *, method: Literal["articulated", "mass_matrix"] = "articulated"
+        self, q: Position, p: Momentum, *, method: Method = "articulated"
     ) -> VelocityResult:
         """Joint velocities v = M(q)^-1 p. `method`: "articulated" is O(N), (P.5b); "mass_matrix" factors M, (P.5a)."""
         return await self._ask("velocity_from_momentum", (q, p), (method,))
@@ -257,9 +252,7 @@ class AsyncRobotQueries(ABC):
         """Rates of the generalised momenta under the efforts `tau`."""
         return await self._ask("momentum_rate", (q, p, tau), (gravity, wrenches))
 
-    async def system_momentum(
-        self, q: Position, v: Velocity, *, frame: Literal["body", "world"] = "body"
-    ) -> SystemMomentum:
+    async def system_momentum(self, q: Position, v: Velocity, *, frame: Axes = "body") -> SystemMomentum:
         """Momentum, mass and centre of mass of every branch: a link and all that hangs on it."""
         return await self._ask("system_momentum", (q, v), (frame,))
 
@@ -269,7 +262,7 @@ class AsyncRobotQueries(ABC):
         v: Velocity,
         a: Acceleration,
         *,
-        frame: Literal["body", "world"] = "body",
+        frame: Axes = "body",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
     ) -> SystemMomentumRate:
@@ -312,7 +305,7 @@ class AsyncRobotQueries(ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        method: Literal["articulated", "mass_matrix"] = "articulated",
+        method: Method = "articulated",
     ) -> HamiltonianFlow:
         """Hamilton's equations: the rates of q and p. `method` says how v is found from p."""
         return await self._ask("hamiltonian_flow", (q, p, tau), (gravity, wrenches, method))
@@ -326,7 +319,11 @@ class AsyncRobotQueries(ABC):
         return await self._ask("integrate", (q, v, dt))
 
     async def difference(self, q: Position, q_to: Position) -> VelocityResult:
-        """The constant joint velocities that move `q` to `q_to` in 1 s, turns without a range by the shorter way."""
+        """The constant joint velocities that move `q` to `q_to` in 1 s.
+
+        Angles of joints with one way to move differ as numbers, turns and all; joints with several turn by the shorter
+        way.
+        """
         return await self._ask("difference", (q, q_to))
 
     async def neutral(self) -> PositionResult:
@@ -391,7 +388,7 @@ class AsyncRobotQueries(ABC):
             method: Which solution of the equation of motion.
             integrator: "rk4", "semi_implicit_euler" and "explicit_euler" step q and v, "implicit_midpoint" q and p;
                 "adaptive" chooses its steps.
-            gravity: (3,) m/s^2, world axes; None is the default.
+            gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches, held through each step in the axes of their `frame`: a `Wrench` or several,
                 whose torque, force and point are (3,) constant or (..., steps, 3) samples, or a function of (t, q, v)
                 that gives such with (..., 3), asked as a function for `tau` is.
@@ -456,7 +453,7 @@ class AsyncRobotQueries(ABC):
                 (..., steps, nf) samples, or a function of (t, q, v) of the free joints at the step's beginning.
             dt: s, of a step.
             steps: How many.
-            t0: s, the time of the given motion's first row.
+            t0: s, the time of step 0; the given motion begins at that of `first_step`.
             first_step: Steps that were made before these, where this is part of a longer motion.
             every: Record every so many steps; the first state and these are returned.
             gravity: (3,) m/s^2, world axes; None is the default.

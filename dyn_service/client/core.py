@@ -7,7 +7,7 @@ only carries requests and replies, waiting or awaiting.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from math import isfinite
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
+from dyn_service.api.described import Described
 from dyn_service.api.description import RobotDescription
 from dyn_service.api.queries import Computation, Query, Row
 from dyn_service.errors import (
@@ -27,7 +28,7 @@ from dyn_service.errors import (
 )
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
-from dyn_service.protocol.arrays import WireArray, pack_array
+from dyn_service.protocol.arrays import WireArray
 from dyn_service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.protocol.messages import (
     VERSION,
@@ -38,16 +39,13 @@ from dyn_service.protocol.messages import (
     decode_reply_head,
     encode,
 )
-from dyn_service.protocol.payloads import pack_payload
-from dyn_service.protocol.wrenches import pack_wrenches
+from dyn_service.protocol.values import pack
 
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S = 1.0
 
 _F8 = np.dtype("<f8")
-_PACKED: Mapping[str, Callable[[Any, str], Any]] = {"wrenches": pack_wrenches, "payload": pack_payload}
-"""How inputs are written that are no arrays, by their kind."""
 
 
 class _ArrayReply(msgspec.Struct, gc=False):
@@ -119,7 +117,7 @@ def pack_inputs(inputs: Mapping[str, Any], row: Row) -> dict[str, Any]:
         if value.__class__ is np.ndarray and value.dtype is _F8:
             packed[name] = WireArray("<f8", value.shape, value.tobytes())
         elif value is not None:
-            packed[name] = _PACKED.get(row.inputs[name].kind, pack_array)(value, f"inputs.{name}")
+            packed[name] = pack(row.inputs[name].kind, value, f"inputs.{name}")
     return packed
 
 
@@ -205,9 +203,19 @@ def read_outputs(head: ReplyHead, row: Query) -> dict[str, Any]:
     """
     given = read_arrays(head)
     try:
-        return {name: given[name] for name in (*row.labels, *row.outputs)}
+        return {name: given[name] for name in row.answers}
     except KeyError as fault:
         raise InternalError(f"the server's answer cannot be read: it has no {fault}") from None
+
+
+def read_answer(head: ReplyHead, row: Query) -> Any:
+    """The answer to a query on a robot, as its method returns it.
+
+    Raises:
+        DynError: The error that the reply carries.
+        InternalError: The outputs are none.
+    """
+    return row.result(read_outputs(head, row))
 
 
 def read_arrays(head: ReplyHead) -> dict[str, Any]:
@@ -280,106 +288,45 @@ Flow = Generator[Ask, ReplyHead, T]
 """The requests of one call, in turn: send each one's reply back in; the call's answer is what comes back."""
 
 
-class Described:
-    """A robot's properties, from the answer to `describe_robot`, and the flows of the questions that it is asked."""
+class RemoteDescribed(Described):
+    """A robot's properties, from the answer to `describe_robot`."""
 
     def __init__(self, description: RobotDescription) -> None:
-        self._description = description
-        try:
-            self._configuration = Configuration.of_description(description)
-        except KeyError as fault:
-            raise InternalError(f"the server's description of the robot cannot be read: {fault!r}") from None
-
-    def __repr__(self) -> str:
-        links, joints = len(self.link_names), len(self.joint_names)
-        return f"<{type(self).__name__} '{self.name}': {links} links, {joints} movable joints>"
-
-    @property
-    def description(self) -> RobotDescription:
-        """All that the server said about the robot: sizes, joints, topology, limits, conventions."""
-        return self._description
-
-    def describe(self) -> dict[str, Any]:
-        """The same as plain values; None is an absent limit."""
-        return self._description.to_dict()
-
-    @property
-    def name(self) -> str:
-        """The robot's name."""
-        return self._description.name
-
-    @property
-    def nq(self) -> int:
-        """Length of `q`."""
-        return self._description.nq
-
-    @property
-    def nv(self) -> int:
-        """Length of `v`, `a`, `tau`."""
-        return self._description.nv
-
-    @property
-    def joint_names(self) -> tuple[str, ...]:
-        """The movable joints, in the order of `q`, `v`, `tau`."""
-        return self._description.joint_names
-
-    @property
-    def configuration(self) -> Configuration:
-        """Where the joints' entries stand in q and v, and how positions move."""
-        return self._configuration
-
-    @property
-    def all_joint_names(self) -> tuple[str, ...]:
-        """Every URDF joint, fixed ones too: the rows of `constraint_forces`."""
-        return self._description.all_joint_names
-
-    @property
-    def link_names(self) -> tuple[str, ...]:
-        """Every link, parent before child."""
-        return self._description.link_names
-
-    @property
-    def fingerprint(self) -> str:
-        """The fingerprint of the robot that this one stands for; it goes with every request."""
-        return self._description.fingerprint
-
-    @property
-    def limits(self) -> Limits:
-        """Limits of the movable joints, in the order of `q` and `v`; infinite where the URDF gives none."""
-        given = self._description.limits
-        return Limits(
+        given = description.limits
+        limits = Limits(
             lower=_filled(given.lower, -np.inf),
             upper=_filled(given.upper, np.inf),
             velocity=_filled(given.velocity, np.inf),
             effort=_filled(given.effort, np.inf),
         )
-
-    def question(self, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Flow[Any]:
-        """A row of `QUERIES`; the arguments are those of `RobotQueries._ask`."""
-        inputs, options = row.arguments(given, others)
-        head = yield Ask(row.name, self.name, pack_inputs(inputs, row), pack_options(row, options), self.fingerprint)
-        return row.result(read_outputs(head, row))
-
-    def computation(self, row: Computation, arguments: dict[str, Any]) -> Flow[Any]:
-        """A row of `COMPUTATIONS`, part by part where it has parts."""
-        if row.parts is None:
-            return (yield from computation(row, arguments, robot=self.name, model=self.fingerprint))
-        parts = row.function("parts")(self.configuration, **arguments)
         try:
-            inputs, options = next(parts)
-            while True:
-                head = yield Ask(row.name, self.name, pack_inputs(inputs, row), options, self.fingerprint)
-                inputs, options = parts.send(read_arrays(head))
-        except StopIteration as done:  # may not leave a generator
-            whole = done.value
-        return whole
+            super().__init__(description, Configuration.of_description(description), limits)
+        except KeyError as fault:
+            raise InternalError(f"the server's description of the robot cannot be read: {fault!r}") from None
 
 
-def computation(row: Computation, arguments: dict[str, Any], *, robot: Any = UNSET, model: Any = UNSET) -> Flow[Any]:
-    """A row of `COMPUTATIONS` in one request."""
-    inputs, options = row.arguments(arguments)
-    head = yield Ask(row.name, robot, pack_inputs(inputs, row), pack_options(row, options), model)
-    return row.result(read_arrays(head))
+def question(robot: Described, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Ask:
+    """The request for a row of `QUERIES`; the arguments are those of `RobotQueries._ask`."""
+    inputs, options = row.arguments(given, others)
+    return Ask(row.name, robot.name, pack_inputs(inputs, row), pack_options(row, options), robot.fingerprint)
+
+
+def computation(row: Computation, arguments: dict[str, Any], robot: Described | None = None) -> Flow[Any]:
+    """A row of `COMPUTATIONS`, part by part where it has parts."""
+    name, model = (UNSET, UNSET) if robot is None else (robot.name, robot.fingerprint)
+    if row.parts is None or robot is None:
+        inputs, options = row.arguments(arguments)
+        head = yield Ask(row.name, name, pack_inputs(inputs, row), pack_options(row, options), model)
+        return row.result(read_arrays(head))
+    parts = row.function("parts")(robot.configuration, **arguments)
+    try:
+        inputs, options = next(parts)
+        while True:
+            head = yield Ask(row.name, name, pack_inputs(inputs, row), options, model)
+            inputs, options = parts.send(read_arrays(head))
+    except StopIteration as done:  # may not leave a generator
+        whole = done.value
+    return whole
 
 
 def describe_robot(name: str) -> Flow[RobotDescription]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from functools import partial
 from time import perf_counter
 from types import TracebackType
 from typing import Any
@@ -24,9 +23,9 @@ from dyn_service.api.description import RobotDescription
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, GaitQueries, RobotQueries
 from dyn_service.client import core
 from dyn_service.client.channels import Channel, Context, check_endpoint, forks, open_channel
-from dyn_service.client.core import Ask, Described, Flow, T, check_compile_wait, check_timeout, pack_request, read_head
+from dyn_service.client.core import Ask, Flow, RemoteDescribed, T, check_compile_wait, check_timeout, pack_request
+from dyn_service.client.decoding import array_of, array_reader
 from dyn_service.client.patience import OnWait, Patience
-from dyn_service.client.state import StateCall
 from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
 from dyn_service.model.description import RootType
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S
@@ -171,41 +170,16 @@ class Client(GaitQueries):
             answer: T = done.value
             return answer
 
-    def ask(self, request: Ask, timeout_s: float | None = None) -> ReplyHead:
+    def ask(self, request: Ask, timeout_s: float | None = None, read: Callable[[bytes], Any] = core.read_head) -> Any:
         """Sends one request and waits for its reply, which may carry an error.
 
         Args:
             request: What is asked; see `client.core.Ask`.
             timeout_s: The time limit; None is the client's.
-
-        Raises:
-            DeadlineExceededError: No reply in time.
-            UnavailableError: No server.
-        """
-
-        def write(request_id: int, limit_s: float, wait_s: float) -> bytes:
-            return pack_request(request_id, *request, limit_s * 1e3, wait_s * 1e3)
-
-        head: ReplyHead = self.exchange(request.query, write, read_head, timeout_s)
-        return head
-
-    def exchange(
-        self,
-        query: str,
-        write: Callable[[int, float, float], bytes],
-        read: Callable[[bytes], Any],
-        timeout_s: float | None = None,
-    ) -> Any:
-        """Sends one request and waits for its reply.
-
-        Args:
-            query: The query's name, for errors.
-            write: Gives the request's bytes, from its id, the time limit and the wait for compilers in seconds.
             read: Makes of a reply's bytes something with an `id`, or None of what is no reply; or a `Notice`.
-            timeout_s: The time limit; None is the client's.
 
         Returns:
-            What `read` made of the reply to this very request.
+            What `read` made of the reply to this very request: a `ReplyHead`, unless it was given.
 
         Raises:
             DeadlineExceededError: No reply in time.
@@ -217,24 +191,25 @@ class Client(GaitQueries):
             timeout_s = self._timeout_s
         begun = perf_counter()
         if not self._turn.acquire(False) and not self._turn.acquire(timeout=timeout_s):
-            raise DeadlineExceededError(f"{query}: another thread's call took longer than {timeout_s:g} s")
+            raise DeadlineExceededError(f"{request.query}: another thread's call took longer than {timeout_s:g} s")
         try:
             request_id = self._last_id = self._last_id + 1
             channel = self._channel
-            if not channel.send(write(request_id, timeout_s, self._compile_wait_s), timeout_s):
+            payload = pack_request(request_id, *request, timeout_s * 1e3, self._compile_wait_s * 1e3)
+            if not channel.send(payload, timeout_s):
                 raise UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s")
             patience = None
             until = begun + timeout_s
             while True:
                 message = channel.receive(until - perf_counter())
                 if message is None:
-                    raise self._no_answer(query, timeout_s, patience)
+                    raise self._no_answer(request.query, timeout_s, patience)
                 reply = read(message)
                 if reply is None or reply.id != request_id:
                     continue  # the late reply to an earlier request, or nothing of ours
                 if reply.__class__ is not Notice:
                     return reply
-                patience = patience or Patience(query, begun, timeout_s, self._compile_wait_s, self._on_wait)
+                patience = patience or Patience(request.query, begun, timeout_s, self._compile_wait_s, self._on_wait)
                 until = patience.until_s(reply, perf_counter())
         finally:
             self._turn.release()
@@ -265,7 +240,7 @@ class Client(GaitQueries):
         self._channel: Channel = open_channel(self._endpoint, self._given_context)
 
 
-class RemoteRobot(Described, RobotQueries):
+class RemoteRobot(RemoteDescribed, RobotQueries):
     """A robot on a server. Its answers are those of the `Robot` there, to the last bit.
 
     Get one from `Client.robot`. With each request goes the fingerprint of the robot it was made for: should the server
@@ -280,15 +255,11 @@ class RemoteRobot(Described, RobotQueries):
         timeout_s: float | None = None,
         owns_client: bool = False,
     ) -> None:
-        Described.__init__(self, description)
+        super().__init__(description)
         self._client = client
         self._timeout_s = None if timeout_s is None else check_timeout(timeout_s)
         self._owns_client = owns_client
-        self._calls = {
-            row.name: StateCall(row, self.name, self.fingerprint, description.sizes)
-            for row in QUERIES.values()
-            if row.result_type is None and row.inputs and self.nv
-        }
+        self._readers = {row.name: array_reader(row) for row in QUERIES.values() if row.result_type is None}
 
     def __enter__(self) -> RemoteRobot:
         return self
@@ -305,7 +276,7 @@ class RemoteRobot(Described, RobotQueries):
 
     def with_timeout(self, timeout_s: float) -> RemoteRobot:
         """The same robot over the same connection, with its own time limit for each call."""
-        return RemoteRobot(self._client, self._description, timeout_s=timeout_s)
+        return RemoteRobot(self._client, self.description, timeout_s=timeout_s)
 
     def close(self) -> None:
         """Closes the connection if this robot brought its own, as one from `connect` does."""
@@ -313,13 +284,11 @@ class RemoteRobot(Described, RobotQueries):
             self._client.close()
 
     def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
-        call = self._calls.get(row)
-        if call is None or not call.takes(given, others):
-            return self._client.run(self.question(QUERIES[row], given, others), self._timeout_s)
-        reply = self._client.exchange(row, partial(call.encode, given), call.decode, self._timeout_s)
-        if type(reply) is ReplyHead:
-            return core.read_outputs(reply, QUERIES[row])[next(iter(QUERIES[row].outputs))]
-        return reply.outputs.array.value()
+        entry = QUERIES[row]
+        request = core.question(self, entry, given, others)
+        reader = self._readers.get(row)
+        reply = self._client.ask(request, self._timeout_s, reader or core.read_head)
+        return core.read_answer(reply, entry) if type(reply) is ReplyHead else array_of(reply)
 
     def _compute(self, row: str, **arguments: Any) -> Any:
-        return self._client.run(self.computation(COMPUTATIONS[row], arguments), self._timeout_s)
+        return self._client.run(core.computation(COMPUTATIONS[row], arguments, self), self._timeout_s)

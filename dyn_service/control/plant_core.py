@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.model.configuration import Configuration
+from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.protocol.topic_messages import JointCommand, JointState
 from dyn_service.sim.divergence import no_longer_finite
 from dyn_service.sim.integrators import ForwardDynamics, advance, held, integrator
@@ -58,15 +58,6 @@ class PlantSettings:
 
 
 @dataclass
-class JointLimits:
-    """lower, upper (n,) rad | m and effort (n,) N m | N; infinite where there is none."""
-
-    lower: Array
-    upper: Array
-    effort: Array
-
-
-@dataclass
 class Plant:
     """A simulated robot at its present state.
 
@@ -75,7 +66,7 @@ class Plant:
 
     forward_dynamics: ForwardDynamics
     configuration: Configuration
-    limits: JointLimits
+    limits: Limits
     q: Array
     settings: PlantSettings
     session: int

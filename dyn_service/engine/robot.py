@@ -14,7 +14,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -23,9 +23,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api import preparation
-from dyn_service.api.description import JointDescription, LimitsDescription, RobotDescription, Sizes
-from dyn_service.api.inputs import broadcast, checked_options, found, numbers, row_of
+from dyn_service.api.description import RobotDescription, Sizes
+from dyn_service.api.inputs import broadcast, check_names, checked_options, found, needed, numbers, row_of
 from dyn_service.api.queries import COMPUTATIONS, DEFAULT_GRAVITY, QUERIES, Array, Payload, Query, RobotQueries
+from dyn_service.engine.describing import described
 from dyn_service.engine.payload import carrying, inertial_of
 from dyn_service.engine.rows import Rows
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links
@@ -33,7 +34,6 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, No
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
-from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import Description, RootType, rooted
 from dyn_service.model.inertia import combine
 from dyn_service.model.tree import Tree, Weld, weld, welding_notes
@@ -65,6 +65,7 @@ class Robot(RobotQueries):
         self._tree = Tree.from_description(description)
         self._weld = weld(self._tree)
         self._rows = Rows(self._tree, self._weld.tree)
+        super().__init__(described(self._tree, self._rows.sizes), self._tree.configuration, self._tree.limits)
         self._library = KernelLibrary(self._tree)
         self._gravity = np.array(DEFAULT_GRAVITY)
         self._link_index = {name: i for i, name in enumerate(self._tree.links)}
@@ -93,49 +94,6 @@ class Robot(RobotQueries):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._description,)
 
-    def __repr__(self) -> str:
-        return f"<Robot {self.name!r}: {len(self._tree)} links, {len(self.joint_names)} movable joints>"
-
-    @property
-    def name(self) -> str:
-        """The robot's name, as its URDF gives it."""
-        return self._tree.name
-
-    @property
-    def nq(self) -> int:
-        """Length of `q`."""
-        return self._tree.nq
-
-    @property
-    def nv(self) -> int:
-        """Length of `v`, `a` and `tau`."""
-        return self._tree.nv
-
-    @property
-    def configuration(self) -> Configuration:
-        """Where the joints' entries stand in q and v, and how positions move: `integrate`, `difference`, `neutral`."""
-        return self._tree.configuration
-
-    @property
-    def joint_names(self) -> tuple[str, ...]:
-        """Movable joints in the order of `q`: depth first, siblings by joint name, as in Pinocchio."""
-        return self._tree.movable_joints
-
-    @property
-    def all_joint_names(self) -> tuple[str, ...]:
-        """Every URDF joint, fixed ones too: the rows of `constraint_forces`."""
-        return self._tree.named_joints
-
-    @property
-    def link_names(self) -> tuple[str, ...]:
-        """Every link, parent before child: the rows of `link_poses`."""
-        return self._tree.links
-
-    @property
-    def fingerprint(self) -> str:
-        """32 hexadecimal digits; another robot, or this one with any number changed, has others."""
-        return self._tree.fingerprint
-
     @property
     def tree(self) -> Tree:
         """The robot as parent-first arrays, one body per link."""
@@ -145,11 +103,6 @@ class Robot(RobotQueries):
     def bodies(self) -> Weld:
         """The bodies that move against each other, and where each link went."""
         return self._weld
-
-    @property
-    def limits(self) -> Limits:
-        """Limits of the movable joints, each (nv,); infinite where the URDF gives none."""
-        return self._tree.limits
 
     @property
     def certificates(self) -> Mapping[str, Certificate]:
@@ -186,37 +139,8 @@ class Robot(RobotQueries):
     @property
     def description(self) -> RobotDescription:
         """What a client needs to know of the robot; with the certificates of the kernels made so far."""
-        tree, limits = self._tree, self.limits
-        return RobotDescription(
-            name=self.name,
-            fingerprint=self.fingerprint,
-            nq=self.nq,
-            nv=self.nv,
-            sizes=self.sizes,
-            joint_names=self.joint_names,
-            joint_types=tuple(joint.type for joint in tree.configuration.joints),
-            all_joint_names=self.all_joint_names,
-            link_names=self.link_names,
-            joints=tuple(
-                JointDescription(
-                    name=name,
-                    type=joint.type,
-                    parent=tree.links[parent] if parent >= 0 else None,
-                    child=child,
-                    **joint.figures,
-                )
-                for name, joint, parent, child in zip(tree.joints, tree.inboard, tree.parent, tree.links, strict=True)
-                if name
-            ),
-            limits=LimitsDescription(
-                lower=_finite(limits.lower),
-                upper=_finite(limits.upper),
-                velocity=_finite(limits.velocity),
-                effort=_finite(limits.effort),
-            ),
-            gravity=DEFAULT_GRAVITY,
-            certificates={name: found.to_dict() for name, found in self.certificates.items()},
-        )
+        certificates = {name: found.to_dict() for name, found in self.certificates.items()}
+        return msgspec.structs.replace(self._about, certificates=certificates)
 
     def close(self) -> None:
         """Nothing is held open; here so that control code treats local and remote robots alike."""
@@ -278,14 +202,7 @@ class Robot(RobotQueries):
             FailedPreconditionError: Forward dynamics has no answer: a massless branch moves.
         """
         row = row_of(query)
-        for name in inputs:
-            if name not in row.inputs:
-                known = f"its inputs are {', '.join(row.inputs)}" if row.inputs else "it has none"
-                known += did_you_mean(name, row.inputs)
-                raise InvalidArgumentError(f"{query} has no input '{name}'; {known}", path=f"inputs.{name}")
-        for name in row.inputs:
-            if inputs.get(name) is None and name not in row.optional:
-                raise InvalidArgumentError(f"{query} needs the input '{name}'", path=f"inputs.{name}")
+        check_names(row, inputs)
         return self._evaluate(row, inputs, options or {})
 
     def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
@@ -353,21 +270,19 @@ class Robot(RobotQueries):
             arguments[pushed] = on_links(acting, self._tree) if row.links else on_bodies(acting, self._weld)
         arrays = self._run(signature, arguments)
         outputs: dict[str, Any] = dict(zip(row.outputs, arrays, strict=True))
-        if chosen.get("frame") == "world":
+        if row.axes is not None and chosen[row.axes] == "world":
             self._rows.turn_to_world(outputs, row, self._rotations(pose))
         outputs.update(self._rows.labels(row))
-        if chosen.get("joints") is not None:
-            self._select_joints(outputs, row, chosen["joints"])
+        self._select_rows(outputs, row, chosen)
         return outputs
 
     def _constant(self, row: Query, chosen: Mapping[str, Any]) -> dict[str, Any]:
         """What does not depend on a state is asked of the tree itself, once per call."""
         module, _, name = row.kernels[""].partition(".")
         function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
-        options = {name: value for name, value in chosen.items() if name != "joints"}
+        options = {name: value for name, value in chosen.items() if name != row.rows}
         outputs: dict[str, Any] = {**self._rows.labels(row), **function(self._tree, **options)}
-        if chosen.get("joints") is not None:
-            self._select_joints(outputs, row, chosen["joints"])
+        self._select_rows(outputs, row, chosen)
         return outputs
 
     def _run(self, signature: Signature, arguments: Mapping[str, Array]) -> tuple[Array, ...]:
@@ -408,8 +323,8 @@ class Robot(RobotQueries):
         """An input as an array of doubles, its core shape checked."""
         if value is None:
             if name not in row.optional:
-                raise InvalidArgumentError(f"{row.name} needs the input '{name}'", path=f"inputs.{name}")
-            return self._gravity
+                raise needed(row, name)
+            return self._gravity  # wrenches aside, nothing else may be left out
         spec = row.inputs[name]
         core = spec.dims(self._sizes(links=row.links))
         path = f"inputs.{name}"
@@ -465,19 +380,25 @@ class Robot(RobotQueries):
         rotations: Array = self._evaluate(QUERIES["link_poses"], {"q": q}, {})["rotation"]
         return rotations
 
-    def _select_joints(self, outputs: dict[str, Any], row: Query, joints: Sequence[str]) -> None:
+    def _select_rows(self, outputs: dict[str, Any], row: Query, chosen: Mapping[str, Any]) -> None:
+        """Those of the named joints, in that order, where some are named."""
+        joints = None if row.rows is None else chosen[row.rows]
+        if joints is None:
+            return
         rows = []
         for k, name in enumerate(joints):
             if name not in self.all_joint_names:
                 raise NotFoundError(
                     f"robot '{self.name}' has no joint '{name}'; its joints are {', '.join(self.all_joint_names)}"
                     f"{did_you_mean(name, self.all_joint_names)}",
-                    path=f"options.joints[{k}]",
+                    path=f"options.{row.rows}[{k}]",
                 )
             rows.append(self.all_joint_names.index(name))
         for name, spec in row.outputs.items():
             outputs[name] = np.take(outputs[name], rows, axis=-len(spec.shape))
-        outputs["joints"] = tuple(joints)
+        for label, names in row.labels.items():
+            if (names.dimension, names.of) == ("nj", "row"):
+                outputs[label] = tuple(joints)
 
     def _link(self, name: str, path: str) -> int:
         index = self._link_index.get(name) if isinstance(name, str) else None
@@ -488,8 +409,3 @@ class Robot(RobotQueries):
                 path=path,
             )
         return index
-
-
-def _finite(values: Array) -> list[float | None]:
-    """None stands for what is infinite."""
-    return [value if math.isfinite(value) else None for value in values.tolist()]

@@ -129,7 +129,7 @@ def main(node: Node[ControllerParameters]) -> None:
     with Client(p.endpoint, timeout_s=p.connect_timeout_s) as client:
         robot = client.robot(p.robot or only_robot(client.list_robots()))
         client.timeout_s, client.compile_wait_s = p.request_timeout_s, 0.0  # no control loop waits for a compiler
-        _Controller(node, robot, robot.describe()).run()
+        _Controller(node, robot, robot.description.to_dict()).run()
 
 
 def only_robot(names: list[str]) -> str:

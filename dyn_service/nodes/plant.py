@@ -20,9 +20,9 @@ import zmq
 
 from dyn_service.api.queries import Array
 from dyn_service.config.parameters import FilePath
-from dyn_service.control.plant_core import MODES, JointLimits, Plant, PlantSettings
+from dyn_service.control.plant_core import MODES, Plant, PlantSettings
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.model.configuration import Configuration
+from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
 from dyn_service.nodes import plant_report
 from dyn_service.nodes.kinds import NodeKind
@@ -77,7 +77,7 @@ def main(node: Node[PlantParameters]) -> None:
         raise InvalidArgumentError("rate_hz and substeps must be positive, and state_rate_hz at most rate_hz")
     robot = Robot.from_urdf(Path(p.robot), root=p.root)
     robot.prepare(["forward_dynamics"])
-    limits = JointLimits(robot.limits.lower, robot.limits.upper, robot.limits.effort)
+    limits = robot.limits
     plant = Plant(
         robot.forward_dynamics,
         robot.configuration,
@@ -110,7 +110,7 @@ def main(node: Node[PlantParameters]) -> None:
     _Loop(node, plant, states, commands).run()
 
 
-def initial_position(given: list[float] | dict[str, float], at: Configuration, limits: JointLimits) -> Array:
+def initial_position(given: list[float] | dict[str, float], at: Configuration, limits: Limits) -> Array:
     """The first position: the middle of the limits (neutral where there are none), with what is given over it.
 
     Raises:

@@ -49,7 +49,7 @@ class Administrator:
         return self._describe(self._registry.get(request.robot))
 
     def _describe(self, served: Served) -> dict[str, Any]:
-        return served.robot.describe()
+        return served.robot.description.to_dict()
 
     def _load_robot(self, request: Request) -> dict[str, Any]:
         self._check_change()

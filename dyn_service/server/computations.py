@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from msgspec import UNSET
 
+from dyn_service.api.inputs import check_names, checked_options
 from dyn_service.api.queries import Computation, RobotQueries
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
-from dyn_service.protocol.arrays import describe_value, pack_output, show_value, unpack_array
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.protocol.arrays import pack_output
 from dyn_service.protocol.messages import Request
-from dyn_service.protocol.payloads import unpack_payload
-from dyn_service.protocol.wrenches import unpack_wrenches
+from dyn_service.protocol.values import unpack
 from dyn_service.server.registry import Registry
-from dyn_service.suggestions import did_you_mean
-
-_READ: Mapping[str, Callable[[Any, str], Any]] = {"wrenches": unpack_wrenches, "payload": unpack_payload}
-"""How inputs are read that are no arrays, by their kind."""
 
 
 def compute(registry: Registry, row: Computation, request: Request) -> dict[str, Any]:
@@ -33,7 +29,7 @@ def compute(registry: Registry, row: Computation, request: Request) -> dict[str,
         DynError: The request is refused, or its computation fails.
     """
     robot = _robot(registry, request) if row.robot else None
-    inputs, options = read_inputs(row, request.inputs or {}), _options(row, request.options or {})
+    inputs, options = read_inputs(row, request.inputs or {}), checked_options(row, request.options or {})
     for name in row.of_kind("position"):
         if robot is not None and name in inputs and inputs[name].shape[-1:] == (robot.nq,):
             robot.configuration.check_unit(inputs[name], name, f"inputs.{name}")
@@ -47,19 +43,10 @@ def read_inputs(row: Computation, raw: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidArgumentError: One is missing, unknown, or not what an input can be.
     """
-    found = {}
-    for name, value in raw.items():
-        if name not in row.inputs:
-            known = ", ".join(row.inputs)
-            message = f"{row.name} has no input '{name}'; its inputs are {known}{did_you_mean(name, row.inputs)}"
-            raise InvalidArgumentError(message, path=f"inputs.{name}")
-        if value is not None:
-            read: Callable[[Any, str], Any] = _READ.get(row.inputs[name].kind, unpack_array)
-            found[name] = read(value, f"inputs.{name}")
-    for name in row.required:
-        if name not in found:
-            raise InvalidArgumentError(f"{row.name} needs the input '{name}'", path=f"inputs.{name}")
-    return found
+    check_names(row, raw)
+    return {
+        name: unpack(row.inputs[name].kind, value, f"inputs.{name}") for name, value in raw.items() if value is not None
+    }
 
 
 def _robot(registry: Registry, request: Request) -> Any:
@@ -70,31 +57,6 @@ def _robot(registry: Registry, request: Request) -> Any:
             path="model",
         )
     return robot
-
-
-def _options(row: Computation, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were given, each of its type."""
-    found = {}
-    for name, value in raw.items():
-        option, path = row.options.get(name), f"options.{name}"
-        if option is None:
-            known = f"its options are {', '.join(row.options)}" if row.options else "it has none"
-            known += did_you_mean(name, row.options)
-            raise InvalidArgumentError(f"{row.name} has no option '{name}'; {known}", path=path)
-        if not option.is_one(value):
-            near = did_you_mean(value, option.choices) if isinstance(value, str) else ""
-            said = show_value(value) if type(value) in (str, int, float, list) else describe_value(value)
-            raise InvalidArgumentError(f"{name} must be {option.takes}, found {said}{near}", path=path)
-        if option.most is not None and value > option.most:
-            raise ResourceExhaustedError(
-                f"{name} must be at most {option.most} in one request, found {value}: go on from the last state",
-                path=path,
-            )
-        found[name] = float(value) if option.type == "number" else value
-    for option in row.options.values():
-        if option.required and option.name not in found:
-            raise InvalidArgumentError(f"{row.name} needs the option '{option.name}'", path=f"options.{option.name}")
-    return found
 
 
 def _parts(row: Computation, robot: Any, inputs: dict[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:

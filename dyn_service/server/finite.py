@@ -130,9 +130,9 @@ class Diagnosis:
             if joint is not None:
                 value = float(q[self._robot.configuration.position_names.index(joint)])
                 return InvalidArgumentError(
-                    f"{text}: q of joint '{joint}' is {value:g} rad, where a sine has no digits left; the limit is "
-                    "2^45 rad, about 3.5e13",
-                    path="inputs.q",
+                    f"{text}: {pose} of joint '{joint}' is {value:g} rad, where a sine has no digits left; the limit "
+                    "is 2^45 rad, about 3.5e13",
+                    path=f"inputs.{pose}",
                 )
         ordinary = {name: self._cut(name, value) for name, value in inputs.items()}
         if inverts and q is not None and q.shape == (self._robot.nq,):
@@ -157,7 +157,7 @@ class Diagnosis:
         return _named_place(dims, index, self._names())
 
     def _names(self) -> dict[str, Sequence[str]]:
-        rows = self._options.get("joints")
+        rows = None if self._row.rows is None else self._options[self._row.rows]
         return _dimension_names(self._robot) | ({} if rows is None else {"nj": rows})
 
     def _at(self, name: str, value: Any, lead: tuple[int, ...]) -> Any:

@@ -11,15 +11,15 @@ import numpy as np
 from msgspec import UNSET
 
 from dyn_service.api.description import Sizes
+from dyn_service.api.inputs import check_names, checked_options
 from dyn_service.api.queries import Array, Query
 from dyn_service.api.spec import Kind
 from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.protocol.arrays import pack_output, unpack_array
-from dyn_service.protocol.wrenches import unpack_wrenches
+from dyn_service.protocol.arrays import pack_output
+from dyn_service.protocol.values import unpack
 from dyn_service.server.finite import Diagnosis, NotFinite, first_not_finite
 from dyn_service.server.metrics import Durations
 from dyn_service.server.state import StatePlan
-from dyn_service.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
@@ -39,11 +39,7 @@ class Plan:
         self._robot = robot
         self._ask = getattr(robot, row.name)  # the method, not `evaluate`: it has a short way for single states
         self._sizes = sizes
-        self._paths = {name: f"inputs.{name}" for name in row.inputs}
-        self._required = row.inputs.keys() - row.optional
         self._numbers = {name: spec.dims(sizes)[0] for name, spec in row.inputs.items() if spec.scalar}
-        self._output = next(iter(row.outputs)) if row.result_type is None else None
-        self._outputs = (*row.labels, *row.outputs)
         self._bytes_per_state = self._state_bytes(sizes)
         self._warm: set[tuple[Any, bool]] = set()
         small = sizes["nv"] > 0 and len(row.inputs) > 0 and self._bytes_per_state <= SLOW_BYTES
@@ -64,36 +60,24 @@ class Plan:
         Raises:
             InvalidArgumentError: An input is missing, unknown, or not what an input can be.
         """
+        row = self._row
+        check_names(row, raw)
         inputs: dict[str, Any] = {}
-        paths = self._paths
         for name, value in raw.items():
-            path = paths.get(name)
-            if path is None:
-                known = f"its inputs are {', '.join(paths)}" if paths else "it has none"
-                known += did_you_mean(name, paths)
-                raise InvalidArgumentError(f"{self._row.name} has no input '{name}'; {known}", path=f"inputs.{name}")
             if value is not None:
-                kind = self._row.inputs[name].kind
-                inputs[name] = unpack_wrenches(value, path) if kind == "wrenches" else unpack_array(value, path)
+                path, kind = f"inputs.{name}", row.inputs[name].kind
+                inputs[name] = unpack(kind, value, path)
                 if kind == "position" and inputs[name].shape[-1:] == (self._sizes["nq"],):
                     self._robot.configuration.check_unit(inputs[name], name, path)
-        if not self._required <= inputs.keys():
-            name = next(name for name in self._row.inputs if name in self._required and name not in inputs)
-            raise InvalidArgumentError(f"{self._row.name} needs the input '{name}'", path=paths[name])
         return inputs
 
     def read_options(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """The options that were given; what they may be is for the robot to say.
+        """All options, those that were not given at their defaults.
 
         Raises:
-            InvalidArgumentError: An option is unknown.
+            InvalidArgumentError: One is unknown, or not what it can be.
         """
-        for name in raw:
-            if name not in self._row.options:
-                known = f"its options are {', '.join(self._row.options)}" if self._row.options else "it has none"
-                message = f"{self._row.name} has no option '{name}'; {known}{did_you_mean(name, self._row.options)}"
-                raise InvalidArgumentError(message, path=f"options.{name}")
-        return {name: value for name, value in raw.items() if value is not None}
+        return checked_options(self._row, {name: value for name, value in raw.items() if value is not None})
 
     def result_bytes(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> int:
         """The size of the answer, or of the wrenches on all links where that is larger.
@@ -106,8 +90,8 @@ class Plan:
         if pushed in inputs:
             arrays += [np.asarray(part) for w in inputs[pushed] for part in (w.torque, w.force, w.point)]
             per_state = max(per_state, 8 * 6 * self._sizes["nl"])
-        joints = options.get("joints")
-        if type(joints) is list:
+        joints = None if self._row.rows is None else options[self._row.rows]
+        if joints is not None:
             per_state = max(per_state, self._state_bytes(msgspec.structs.replace(self._sizes, nj=len(joints))))
         for array in arrays:
             if array.ndim > 1:
@@ -134,9 +118,9 @@ class Plan:
             name: np.full(length, inputs[name]) for name, length in self._numbers.items() if inputs[name].ndim == 0
         }
         result = self._ask(**{**inputs, **vectors}, **options)
-        if self._output is not None:
-            return {self._output: pack_output(result)}
-        return {name: pack_output(getattr(result, name)) for name in self._outputs}
+        if self._row.output is not None:
+            return {self._row.output: pack_output(result)}
+        return {name: pack_output(getattr(result, name)) for name in self._row.answers}
 
     def why(self, found: NotFinite, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> DynError:
         """Why an output is not finite."""

@@ -58,7 +58,7 @@ class StatePlan:
         self, row: Query, ask: Callable[..., Any], sizes: Sizes, durations: Durations, at: Configuration
     ) -> None:
         self.durations = durations
-        required = [name for name in row.inputs if name not in row.optional]
+        required = row.required
         vectors = [name for name in required if not row.inputs[name].scalar]
         numbers = [name for name in required if row.inputs[name].scalar]
         fields: list[Any] = [(name, _vector(row.inputs[name].dims(sizes)[0])) for name in vectors]
@@ -69,10 +69,11 @@ class StatePlan:
         self._numbers = _getter(numbers) if numbers else None
         self._spread = _spreader({name: row.inputs[name].dims(sizes)[0] for name in numbers})
         self._ask = ask
-        self._positions = () if at.flat else tuple(vectors.index(name) for name in row.of_kind("position"))
+        self._positions = (
+            () if at.flat else tuple((vectors.index(n), n, f"inputs.{n}") for n in row.of_kind("position"))
+        )
         self._at = at
-        self._output = next(iter(row.outputs)) if row.result_type is None else None
-        self._outputs = (*row.labels, *row.outputs)
+        self._output, self._outputs = row.output, row.answers
 
     def read(self, inputs: Raw) -> tuple[list[Array], Mapping[str, Array]] | None:
         """The vectors, in order, and the numbers as vectors, by name; None if one may not be finite.
@@ -85,8 +86,8 @@ class StatePlan:
         if may_be_infinite(b"".join(vectors)):
             return None
         arrays = [*map(np.frombuffer, vectors)]
-        for k in self._positions:
-            self._at.check_unit(arrays[k], "q", "inputs.q")  # the general way says it with the input's own name
+        for k, name, path in self._positions:
+            self._at.check_unit(arrays[k], name, path)
         if self._numbers is None:
             return arrays, _NO_NUMBERS
         numbers = self._numbers(state)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dyn_service.control.computed_torque import ComputedTorque
-from dyn_service.control.plant_core import JointLimits, Plant, PlantSettings
+from dyn_service.control.plant_core import Plant, PlantSettings
 from dyn_service.control.trajectory import Bounds, MultiSineDesign, design_multi_sine
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
@@ -26,7 +26,7 @@ def track(robot: Robot, seconds: float, *, delay_steps: int = 1, compensate: boo
     plant = Plant(
         robot.forward_dynamics,
         robot.configuration,
-        JointLimits(limits.lower, limits.upper, limits.effort),
+        limits,
         0.5 * (limits.lower + limits.upper),
         PlantSettings(0.001, command_timeout_s=0.05, stale_policy="brake"),
         session=1,

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from dyn_service.control import plant_core
-from dyn_service.control.plant_core import JointLimits, Plant, PlantSettings
+from dyn_service.control.plant_core import Plant, PlantSettings
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.model.configuration import Limits
 from dyn_service.nodes.plant import PlantParameters, initial_position
 from dyn_service.protocol.topic_messages import JointCommand, decode_command, decode_state, encode
 from tests.conftest import URDF
@@ -14,7 +15,7 @@ from tests.trees import configuration
 
 NAMES = ("a", "b")
 JOINTS = configuration(NAMES, ["revolute", "revolute"])
-LIMITS = JointLimits(np.array([-1.0, -np.inf]), np.array([1.0, np.inf]), np.array([10.0, np.inf]))
+LIMITS = Limits(np.array([-1.0, -np.inf]), np.array([1.0, np.inf]), np.full(2, np.inf), np.array([10.0, np.inf]))
 
 
 def plant(**settings) -> Plant:
@@ -207,7 +208,7 @@ def test_messages_survive_the_wire() -> None:
 
 def test_initial_position() -> None:
     assert initial_position([], JOINTS, LIMITS).tolist() == [0.0, 0.0]
-    limits = JointLimits(np.array([1.0, 2.0]), np.array([3.0, np.inf]), LIMITS.effort)
+    limits = Limits(np.array([1.0, 2.0]), np.array([3.0, np.inf]), LIMITS.velocity, LIMITS.effort)
     assert initial_position([], JOINTS, limits).tolist() == [2.0, 2.0]
     assert initial_position({"b": 5.0}, JOINTS, limits).tolist() == [2.0, 5.0]
     assert initial_position([7.0, 8.0], JOINTS, limits).tolist() == [7.0, 8.0]
@@ -341,7 +342,7 @@ def test_divergence_of_either_position_or_velocity_names_its_joint(q: list[float
 def test_a_floating_robot_moves_along_its_rotations() -> None:
     """The plant's steps are the robot's: a quaternion stays one, and goes where `simulate` takes it."""
     robot = Robot.from_urdf(URDF / "ur5e.urdf", root="floating")
-    limits = JointLimits(robot.limits.lower, robot.limits.upper, robot.limits.effort)
+    limits = robot.limits
     q0, effort = robot.random_configuration(seed=3), np.linspace(-0.3, 0.4, robot.nv)
     one = Plant(robot.forward_dynamics, robot.configuration, limits, q0, PlantSettings(0.001, command_timeout_s=1.0), 7)
     assert one.names == robot.configuration.velocity_names

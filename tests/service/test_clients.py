@@ -107,7 +107,7 @@ class Impostor:
 
 
 def describe(pendulum: Robot, request: dict[str, Any]) -> dict[str, Any]:
-    return {"v": 1, "id": request["id"], "ok": True, "outputs": pendulum.describe()}
+    return {"v": 1, "id": request["id"], "ok": True, "outputs": pendulum.description.to_dict()}
 
 
 def forces(number: int, value: float) -> dict[str, Any]:

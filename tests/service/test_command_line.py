@@ -338,7 +338,7 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot) -> None:
 
     assert ask("list_robots") == {"robots": ["panda", "pendulum"]}
     assert ask("health")["status"] == "ok"
-    assert ask("describe_robot", "--robot", "panda") == panda.describe()
+    assert ask("describe_robot", "--robot", "panda") == panda.description.to_dict()
     q = [0.1 * k for k in range(9)]
     words = ["q=" + ",".join(map(str, q)), f"v={q}", f"tau={q}"]
     expected = panda.forward_dynamics(q, q, q, method="mass_matrix").tolist()
@@ -374,7 +374,7 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot) -> None:
         (["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1"], "simulate needs the option 'steps': how many"),
         (
             ["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1", "steps=[2]"],
-            "steps must be a whole number, at least 0, found [2]",
+            "steps must be a whole number, at least 0, found list [2]",
         ),
         (["simulate", "--robot", "pendulum", "q=x", "v=[0]", "dt=1", "steps=2"], "q must be real numbers"),
         (

@@ -104,7 +104,7 @@ def test_table_is_what_clients_offer() -> None:
 
 def test_both_robots_offer_the_same() -> None:
     """What `connect` gives may be asked anything that is public on either side, but for what is a place's own."""
-    for kind, own in ((RemoteRobot, {"client", "with_timeout", "question", "computation"}), (Robot, HERE)):
+    for kind, own in ((RemoteRobot, {"client", "with_timeout"}), (Robot, HERE)):
         assert {name for name in dir(kind) if not name.startswith("_")} - set(dir(RobotQueries)) == own
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from msgspec import UNSET
 
-from dyn_service import QUERIES, InvalidArgumentError, Robot
-from dyn_service.client.core import pack_inputs, pack_request, read_head, read_outputs
-from dyn_service.client.state import StateCall
+from dyn_service import QUERIES, InternalError, InvalidArgumentError, Robot
+from dyn_service.client.core import pack_inputs, pack_request, read_answer, read_head, read_outputs
+from dyn_service.client.decoding import array_of, array_reader
 from dyn_service.protocol.arrays import pack_array
 from dyn_service.protocol.messages import Reply, Timing, encode, error_reply, read_request
 from dyn_service.server.service import Service
@@ -66,28 +66,28 @@ def test_golden_request_is_answered(pendulum: Robot) -> None:
 
 
 @pytest.mark.parametrize("query", [name for name, row in QUERIES.items() if row.result_type is None])
-def test_short_way_writes_the_same_request(panda: Robot, query: str) -> None:
-    """The request that is joined from pieces is, but for the length of its id, the one that is written as a whole."""
+@pytest.mark.parametrize("shape", [(9,), (4, 9), (0, 9), ()], ids=str)
+def test_the_quick_reader_reads_the_same(query: str, shape: tuple[int, ...]) -> None:
     row = QUERIES[query]
-    call = StateCall(row, "panda", panda.fingerprint, panda.sizes)
-    values = [2.5 if row.inputs[n].scalar else np.linspace(0, k, 9) for k, n in enumerate(row.required)]
-    assert call.takes(values, row.defaults)
-    for request_id, timeout_s, wait_s in ((1, 1.0, 0.0), (2**40, 0.002, 0.0), (3, 1.0, 120.0), (4, 1.0, 0.0)):
-        found = msgpack.unpackb(call.encode(values, request_id, timeout_s, wait_s))
-        inputs = pack_inputs(dict(zip(row.required, values, strict=True)), row)
-        whole = pack_request(
-            request_id, query, "panda", inputs, UNSET, panda.fingerprint, timeout_s * 1e3, wait_s * 1e3
-        )
-        assert found == msgpack.unpackb(whole)
+    values = np.random.default_rng(0).normal(size=shape)
+    reply = encode(Reply(1, 7, True, {next(iter(row.outputs)): pack_array(values, "")}, Timing(1.0, 2.0)))
+    found = array_reader(row)(reply)
+    assert found.id == 7
+    assert array_of(found).tobytes() == np.asarray(read_answer(read_head(reply), row)).tobytes() == values.tobytes()
+    assert array_of(found).shape == shape
+    assert array_of(found).flags.writeable
 
 
-def test_short_way_declines_what_it_does_not_take(panda: Robot) -> None:
-    row = QUERIES["computed_torque"]
-    call = StateCall(row, "panda", "f", panda.sizes)
-    q = np.zeros(9)
-    assert call.takes([q, q, q, q, q, 1.0, 2.0], row.defaults)
-    assert not call.takes([q, q, q, q, q, 1.0, 2.0], (np.zeros(3), None))
-    for odd in ([0.0] * 9, np.zeros(8), np.zeros((1, 9)), np.zeros(9, dtype=np.float32), 1.0, None):
-        assert not call.takes([odd, q, q, q, q, 1.0, 2.0], row.defaults)
-    for odd in (1, np.float64(1.0), q, None):
-        assert not call.takes([q, q, q, q, q, odd, 2.0], row.defaults)
+@pytest.mark.parametrize("odd", ["error_reply", "reply"])
+def test_the_quick_reader_leaves_the_rest(odd: str) -> None:
+    """Errors, and answers with another output than the row's, are read the general way."""
+    found = array_reader(QUERIES["mass_matrix"])(golden(odd))
+    assert found == read_head(golden(odd))
+
+
+def test_bytes_that_are_not_of_their_shape_are_the_servers_fault() -> None:
+    row = QUERIES["gravity_forces"]
+    wrong = {"dtype": "<f8", "shape": [3], "data": bytes(16)}
+    reply = msgpack.packb({"v": 1, "id": 7, "ok": True, "outputs": {"forces": wrong}, "timing": {}})
+    with pytest.raises(InternalError, match="the server's answer cannot be read"):
+        array_of(array_reader(row)(reply))

@@ -12,16 +12,16 @@ from dyn_service import Robot, Server
 from dyn_service.protocol.arrays import DTYPES
 from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
 from dyn_service.protocol.limits import MAX_DEPTH, MAX_DIMENSIONS, MAX_ENTRIES, MAX_LIST, MAX_MAP, RequestLimits
-from dyn_service.protocol.reference import update
 from dyn_service.server.plan import SLOW_BYTES
 from tests.conftest import ROOT
 from tests.service.test_golden_bytes import GOLDEN
+from tools.protocol_reference import update
 
 PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
 
 
 def test_reference_is_fresh() -> None:
-    assert update(PAGE) == PAGE, "run python -m dyn_service.protocol.reference docs/protocol.md"
+    assert update(PAGE) == PAGE, "run python -m tools.protocol_reference docs/protocol.md"
 
 
 def test_bytes_are_the_golden_ones() -> None:

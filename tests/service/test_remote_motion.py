@@ -221,8 +221,8 @@ BARE: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({}, {"integrator": 3}, "options.integrator", "integrator must be 'rk4'"),
     ({}, {"speed": 3}, "options.speed", "simulate has no option 'speed'"),
     ({"wrench": []}, {}, "inputs.wrench", "simulate has no input 'wrench'"),
-    ({}, {"first_step": -1}, "options.first_step", "first_step must be a whole number, at least 0, found -1"),
-    ({}, {"steps": -1}, "options.steps", "steps must be a whole number, at least 0, found -1"),
+    ({}, {"first_step": -1}, "options.first_step", "first_step must be a whole number, at least 0, found int -1"),
+    ({}, {"steps": -1}, "options.steps", "steps must be a whole number, at least 0, found int -1"),
     ({"payload": 3.0}, {}, "inputs.payload", "payload must be a map with link and mass, found a float"),
     (
         {"payload": {"link": "quill", "mass": 1.0, "cog": [0, 0, 0]}},
@@ -272,3 +272,34 @@ def test_no_steps_are_accelerations(scara: Robot, server: Server, bare: Callable
             method=method,  # type: ignore[arg-type]
         )
         np.testing.assert_array_equal(np.frombuffer(reply["outputs"]["a"]["data"]), expected)
+
+
+class Enough(Exception):
+    """What a caller raises who has seen enough."""
+
+
+def enough(share: float) -> None:
+    if share >= 0.5:
+        raise Enough
+
+
+@pytest.mark.parametrize("where", ["here", "remote", "awaited"])
+def test_what_progress_raises_ends_the_motion(scara: Robot, client: Client, where: str) -> None:
+    """And what comes after it is as if the motion had not been."""
+    q, still = np.full(4, 0.1), np.zeros(4)
+    asked = {"dt": 1e-3, "steps": 6000, "every": 10, "progress": enough}
+
+    async def awaited() -> None:
+        async with AsyncClient(client.endpoint, timeout_s=30.0) as other:
+            robot = await other.robot("scara")
+            with pytest.raises(Enough):
+                await robot.simulate(q, still, **asked)
+            assert (await robot.mass_matrix(q)).tobytes() == scara.mass_matrix(q).tobytes()
+
+    if where == "awaited":
+        asyncio.run(awaited())
+    else:
+        robot = scara if where == "here" else client.robot("scara")
+        with pytest.raises(Enough):
+            robot.simulate(q, still, **asked)
+        assert robot.mass_matrix(q).tobytes() == scara.mass_matrix(q).tobytes()

@@ -137,8 +137,8 @@ def test_divergence_tells_the_true_step_and_time(scara: Robot, client: Client) -
 @pytest.mark.parametrize(
     ("options", "inputs", "path", "message"),
     [
-        ({"joints": "all"}, {}, "options.joints", "joints must be a list of names, found 'all'"),
-        ({"joints": [3]}, {}, "options.joints", "joints must be a list of names, found [3]"),
+        ({"joints": "all"}, {}, "options.joints", "joints must be a list of names, found str 'all'"),
+        ({"joints": [3]}, {}, "options.joints", "joints must be a list of names, found list [3]"),
         ({"joints": ["a", "a"]}, {}, "options.joints", "joints must be a list of different names"),
         ({"steps": 2001}, {}, "options.steps", "steps must be at most 2000 in one request, found 2001"),
         ({"speed": 1.0}, {}, "options.speed", "simulate_rheonomic has no option 'speed'"),

@@ -150,7 +150,7 @@ def test_robots_are_bounded(pendulum: Robot, panda: Robot) -> None:
 
 def test_description_is_the_robots(service: Service, panda: Robot) -> None:
     reply = ask(service, {"v": 1, "id": 1, "query": "describe_robot", "robot": "panda"})
-    assert reply["outputs"] == panda.describe()
+    assert reply["outputs"] == panda.description.to_dict()
 
 
 def test_durations() -> None:

@@ -173,12 +173,12 @@ def test_certificates_are_kept_with_the_code(tmp_path: Path) -> None:
 def test_clients_are_told() -> None:
     with Server(endpoints=["inproc://certificates"]) as server, Client(server.endpoints[0]) as client:
         loaded = client.load_robot(nasty_urdf(REFUSED, most=10))
-        told = loaded.describe()["certificates"]
+        told = loaded.description.to_dict()["certificates"]
         assert set(told) == {"inverse_dynamics", "forward_dynamics-articulated", "forward_dynamics-mass_matrix"}
         for certificate in told.values():
             assert certificate["form"] in ("chosen frames", "link frames")
             assert 0.0 <= certificate["error"] <= 1.0
         loaded.mass_matrix(np.zeros(loaded.nv))
-        told = client.robot(loaded.name).describe()["certificates"]
+        told = client.robot(loaded.name).description.to_dict()["certificates"]
         assert told["mass_matrix"]["form"] == "link frames"
         assert told["mass_matrix"]["refused"] > 1.0

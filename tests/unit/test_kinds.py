@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
+from dyn_service import Client, Server
 from dyn_service.api import queries, spec
-from dyn_service.api.queries import Acceleration, EffortResult, Gravity, Position, Velocity, Wrench, Wrenches
+from dyn_service.api.arguments import (
+    Acceleration,
+    EffortResult,
+    FirstPosition,
+    Gravity,
+    Position,
+    Velocity,
+    Wrench,
+    Wrenches,
+)
 from dyn_service.dynamics import newton_euler
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.kernels.certify import drawn_states
 from dyn_service.kernels.signature import signature_of
-from dyn_service.server.plan import Plan
 from tests.conftest import URDF
 
 
@@ -73,17 +82,78 @@ def test_certificates_draw_positions_as_positions(row: spec.Query) -> None:
         assert (one == same).all()
 
 
-def test_a_server_reads_them(row: spec.Query) -> None:
+@pytest.fixture
+def server(row: spec.Query) -> Iterator[Server]:
     pendulum = Robot.from_urdf(URDF / "double_pendulum.urdf", root="floating")
-    plan = Plan.__new__(Plan)
-    plan._row, plan._robot, plan._sizes = row, pendulum, pendulum.sizes
-    plan._paths = {name: f"inputs.{name}" for name in row.inputs}
-    plan._required = row.inputs.keys() - row.optional
-    v = {"dtype": "<f8", "shape": [pendulum.nv], "data": np.ones(pendulum.nv).tobytes()}
-    q = {"dtype": "<f8", "shape": [pendulum.nq], "data": pendulum.neutral().tobytes()}
-    read = plan.read_inputs({"q_goal": q, "rate": v, "speeding_up": v, "pushes": [{"link": pendulum.link_names[0]}]})
-    assert isinstance(read["pushes"][0], Wrench)
-    assert plan.wrenches(read) == 1
-    twice = {**q, "data": (2 * pendulum.neutral()).tobytes()}
-    with pytest.raises(InvalidArgumentError, match="q_goal of joint 'root_joint' has a quaternion of length 2"):
-        plan.read_inputs({"q_goal": twice, "rate": v, "speeding_up": v})
+    with Server([pendulum], endpoints=["tcp://127.0.0.1:0"]) as serving:
+        yield serving
+
+
+def test_a_server_answers_it(row: spec.Query, server: Server) -> None:
+    """The same bits, one state and many, with wrenches and without, by the short way and the general one."""
+    here = server.service.robots["double_pendulum"]
+    push = Wrench(here.link_names[-1], force=(1.0, 2.0, 3.0))
+    with Client(server.endpoints[0], timeout_s=60.0) as client:
+        there = client.robot("double_pendulum")
+        for lead in ((), (), (3,)):  # the second is answered by the short way
+            q = np.broadcast_to(here.random_configuration(seed=4), (*lead, here.nq))
+            v, a = np.random.default_rng(0).normal(size=(2, *lead, here.nv))
+            for acting in (None, push):
+                expected = here.inverse_dynamics(q, v, a, wrenches=acting)
+                assert (there.under_other_names(q, v, a, pushes=acting) == expected).all()  # type: ignore[attr-defined]
+
+
+def test_a_server_says_what_is_wrong_by_its_names(row: spec.Query, server: Server) -> None:
+    here = server.service.robots["double_pendulum"]
+    q, v = here.neutral(), np.zeros(here.nv)
+    far = q.copy()
+    far[-1] = 1e300
+    with Client(server.endpoints[0], timeout_s=60.0) as client:
+        ask = client.robot("double_pendulum").under_other_names  # type: ignore[attr-defined]
+        ask(q, v, v)  # from here on by the short way
+        for given, path, words in (
+            ((2 * q, v, v), "inputs.q_goal", "q_goal of joint 'root_joint' has a quaternion of length 2"),
+            ((far, v, v), "inputs.q_goal", "q_goal of joint 'joint_2' is 1e\\+300 rad"),
+            ((q, v + np.inf, v), "inputs.rate", "rate must be finite"),
+            ((q, v, 1e200 * v[:3]), "inputs.speeding_up", r"speeding_up has shape \(3,\)"),
+        ):
+            with pytest.raises(InvalidArgumentError, match=words) as caught:
+                ask(*given)
+            assert caught.value.path == path
+
+
+def late(self: Any, q: Position, *, weight: Gravity = None, v: Velocity) -> EffortResult:
+    """What is needed stands after what may be left out."""
+
+
+def may_be_left_out(self: Any, q: Position, v: Velocity = 0.0) -> EffortResult:
+    """A velocity that may be left out."""
+
+
+def unread(self: Any, q: Position, *, colour: Literal["red", "blue"] = "red") -> EffortResult:
+    """An option that no kernel reads."""
+
+
+def second(self: Any, q: Position, *, way: Literal["b", "a"] = "b") -> EffortResult:
+    """The option's default is the second kernel."""
+
+
+def renamed(self: Any, q0: FirstPosition) -> EffortResult:
+    """An input that has another name on the wire."""
+
+
+@pytest.mark.parametrize(
+    ("method", "kernel", "rule"),
+    [
+        (late, "m.f", "what may be left out stands after what may not"),
+        (may_be_left_out, "m.f", "gravity and wrenches alone may be left out"),
+        (unread, "m.f", "no kernel reads the options colour"),
+        (second, {"a": "m.f", "b": "m.g"}, "the first kernel is the option's default"),
+        (late, {"a": "m.f", "b": "m.g"}, "several kernels need one option with their names"),
+        (renamed, "m.f", "has the parameter's name"),
+    ],
+)
+def test_a_row_that_could_not_be_answered_is_refused(method: Any, kernel: Any, rule: str) -> None:
+    with pytest.raises(TypeError, match=f"the row {method.__name__}: .*{rule}"):
+        spec.query(equation="-", kernel=kernel)(method)
+    assert method.__name__ not in spec.QUERIES

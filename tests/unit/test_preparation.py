@@ -52,6 +52,12 @@ def test_simulate_compiles_what_is_prepared(fresh: Robot) -> None:
     assert rows(asked) == rows(ready)  # of each row every method is made
 
 
+def test_rheonomic_motions_compile_what_is_prepared(fresh: Robot) -> None:
+    state = np.full(fresh.nv - 1, 0.3)
+    fresh.simulate_rheonomic({fresh.joint_names[0]: lambda t: (0.0, 0.0, 0.0)}, state, state, dt=1e-3, steps=1)
+    assert made(fresh) == prepared("simulate_rheonomic")
+
+
 def test_control_is_the_default(fresh: Robot) -> None:
     fresh.prepare()
     assert made(fresh) == prepared("control")

@@ -293,7 +293,7 @@ def test_descriptions_are_plain_values(path: Any) -> None:
     import msgpack
 
     robot = Robot.from_urdf(path)
-    assert msgpack.unpackb(msgpack.packb(robot.describe())) == robot.describe()
+    assert msgpack.unpackb(msgpack.packb(robot.description.to_dict())) == robot.description.to_dict()
     assert robot.name == path.stem
     assert robot.receipt.to_dict()["fingerprint"] == robot.fingerprint
 

@@ -15,9 +15,9 @@ from dyn_service.api.results import ConstraintForces
 from dyn_service.cli.calling import ask
 from dyn_service.config.arguments import parse_arguments
 from dyn_service.config.documents import suggestion
-from dyn_service.control.plant_core import JointLimits
 from dyn_service.control.trajectory import from_wire
 from dyn_service.errors import DynError
+from dyn_service.model.configuration import Limits
 from dyn_service.nodes.plant import initial_position
 from dyn_service.protocol.messages import Request
 from dyn_service.protocol.wrenches import unpack_wrenches
@@ -72,7 +72,7 @@ PENDULUM = Robot.from_urdf("urdf/double_pendulum.urdf")
 Q = np.zeros(2)
 STATE: dict[str, Any] = {"q": [0.0, 0.0], "v": [0.0, 0.0]}
 LOADS = ConstraintForces(("joint_1",), np.zeros((1, 6)), np.zeros(1), np.zeros((1, 6)))
-LIMITS = JointLimits(-np.ones(2), np.ones(2), np.ones(2))
+LIMITS = Limits(-np.ones(2), np.ones(2), np.ones(2), np.ones(2))
 
 
 def registry() -> Registry:

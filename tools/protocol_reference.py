@@ -1,6 +1,6 @@
 """The reference section of `docs/protocol.md`, written from the table of queries.
 
-python -m dyn_service.protocol.reference docs/protocol.md      # brings the page up to date
+python -m tools.protocol_reference docs/protocol.md      # brings the page up to date
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Row, Spec
 from dyn_service.protocol.administration import ADMINISTRATION, Administration
 
-BEGIN = "<!-- The rest of this page is written by dyn_service.protocol.reference. -->"
+BEGIN = "<!-- The rest of this page is written by tools.protocol_reference. -->"
 
 
 def render() -> str:

@@ -1,0 +1,79 @@
+"""What every robot says of itself, in this process or remote, awaited or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dyn_service.api.description import RobotDescription
+
+if TYPE_CHECKING:
+    from dyn_service.model.configuration import Configuration, Limits
+
+
+class Described:
+    """A robot's names, sizes, joints and limits.
+
+    Args:
+        description: What is known of the robot beside its dynamics.
+        configuration: Its movable joints.
+        limits: Theirs.
+    """
+
+    def __init__(self, description: RobotDescription, configuration: Configuration, limits: Limits) -> None:
+        self._about = description
+        self._configuration = configuration
+        self._limits = limits
+
+    def __repr__(self) -> str:
+        links, joints = len(self.link_names), len(self.joint_names)
+        return f"<{type(self).__name__} '{self.name}': {links} links, {joints} movable joints>"
+
+    @property
+    def description(self) -> RobotDescription:
+        """All that is known of the robot beside its dynamics: sizes, joints, topology, limits, conventions."""
+        return self._about
+
+    @property
+    def name(self) -> str:
+        """The robot's name, as its URDF gives it."""
+        return self._about.name
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits; another robot, or this one with any number changed, has others."""
+        return self._about.fingerprint
+
+    @property
+    def nq(self) -> int:
+        """Length of `q`."""
+        return self._about.nq
+
+    @property
+    def nv(self) -> int:
+        """Length of `v`, `a`, `tau`."""
+        return self._about.nv
+
+    @property
+    def configuration(self) -> Configuration:
+        """Where the joints' entries stand in q and v, and how positions move: `integrate`, `difference`, `neutral`."""
+        return self._configuration
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        """Movable joints in the order of `q`: depth first, siblings by joint name, as in Pinocchio."""
+        return self._about.joint_names
+
+    @property
+    def all_joint_names(self) -> tuple[str, ...]:
+        """Every URDF joint, fixed ones too: the rows of `constraint_forces`."""
+        return self._about.all_joint_names
+
+    @property
+    def link_names(self) -> tuple[str, ...]:
+        """Every link, parent before child: the rows of `link_poses`."""
+        return self._about.link_names
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of the movable joints: lower, upper (nq,), velocity, effort (nv,); infinite where there is none."""
+        return self._limits

@@ -1,0 +1,48 @@
+"""A tree as clients are told of it."""
+
+from __future__ import annotations
+
+import math
+
+from dyn_service.api.description import JointDescription, LimitsDescription, RobotDescription, Sizes
+from dyn_service.api.queries import DEFAULT_GRAVITY, Array
+from dyn_service.model.tree import Tree
+
+
+def described(tree: Tree, sizes: Sizes) -> RobotDescription:
+    """What a client needs to know of a robot, but for the certificates of its kernels."""
+    limits = tree.limits
+    return RobotDescription(
+        name=tree.name,
+        fingerprint=tree.fingerprint,
+        nq=tree.nq,
+        nv=tree.nv,
+        sizes=sizes,
+        joint_names=tree.movable_joints,
+        joint_types=tuple(joint.type for joint in tree.configuration.joints),
+        all_joint_names=tree.named_joints,
+        link_names=tree.links,
+        joints=tuple(
+            JointDescription(
+                name=name,
+                type=joint.type,
+                parent=tree.links[parent] if parent >= 0 else None,
+                child=child,
+                **joint.figures,
+            )
+            for name, joint, parent, child in zip(tree.joints, tree.inboard, tree.parent, tree.links, strict=True)
+            if name
+        ),
+        limits=LimitsDescription(
+            lower=_finite(limits.lower),
+            upper=_finite(limits.upper),
+            velocity=_finite(limits.velocity),
+            effort=_finite(limits.effort),
+        ),
+        gravity=DEFAULT_GRAVITY,
+    )
+
+
+def _finite(values: Array) -> list[float | None]:
+    """None stands for what is infinite."""
+    return [value if math.isfinite(value) else None for value in values.tolist()]
