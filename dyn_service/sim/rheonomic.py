@@ -62,7 +62,7 @@ def forward_dynamics(
         v: (..., nv) velocities of all joints.
         tau: (..., nv) efforts; entries of prescribed joints are ignored.
         prescribed: Joint name to its acceleration, (...).
-        gravity: (3,) m/s^2, world axes; None is the default.
+        gravity: (..., 3) m/s^2, world axes; None is the default.
         wrenches: External wrenches on links.
 
     Raises:
@@ -85,10 +85,11 @@ def forward_dynamics(
     a = np.zeros((*lead, robot.nv))
     for name, k in zip(prescribed, given, strict=True):
         a[..., k] = rates[name]
-    efforts = np.array(np.broadcast_to(full["tau"], (*lead, robot.nv)))
     M = robot.mass_matrix(full["q"])
     # Inverse dynamics of a with its free entries zero: b + M_.p a_p.
     held = robot.inverse_dynamics(full["q"], full["v"], a, gravity=gravity, wrenches=wrenches)
+    # Its leading axes are those of gravity and wrenches too.
+    a, efforts = (np.array(np.broadcast_to(x, held.shape)) for x in (a, full["tau"]))
     M_ff = M[..., free, :][..., :, free]
     try:
         a[..., free] = np.linalg.solve(M_ff, (efforts - held)[..., free][..., None])[..., 0]

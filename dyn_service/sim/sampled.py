@@ -104,8 +104,7 @@ def simulate_rheonomic(
                     f"no longer finite; try a step shorter than dt = {dt:g} s"
                 )
             if not k % every:
-                moved = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in state(2 * k, q, v))
-                records.append((*moved, *here))  # type: ignore[arg-type]
+                records.append((*state(2 * k, q, v), *here))
             if k == steps:
                 break
             stages = iter(((2 * k, here), (2 * k + 1, None), (2 * k + 1, None), (2 * k + 2, None)))

@@ -188,6 +188,18 @@ def test_a_flow_with_large_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(found[0], 1e-3 * np.ones(4), rtol=1e-8)  # some of those roundings
 
 
+def test_one_contraction_may_be_luck() -> None:
+    """A change that is nothing beside the one before ends no step: the next one may be large again."""
+    rates = iter([0.0, 1.0, 1.0 + ROUNDING, 2.0, 2.0])
+
+    def flow(q: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.full(1, next(rates)), np.zeros(1)
+
+    found = midpoint_step(flow, SLIDE, np.zeros(1), np.zeros(1), 1.0, 1.0)
+    assert found is not None
+    assert found[0].tolist() == [2.0]
+
+
 def test_rounding_is_measured_entry_by_entry_beside_one() -> None:
     """A position is rounded as one is where it is smaller, a momentum as it is; what they make of the flow adds up."""
     A = np.array([[0.0, 0.0, 2.0, 0.0], [0.0, 0.0, 0.0, 4.0], [8.0, 0.0, 0.0, 0.0], [0.0, -16.0, 0.0, 0.0]])

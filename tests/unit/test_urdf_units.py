@@ -67,6 +67,12 @@ def test_a_sane_chain_is_left_in_peace() -> None:
     assert doubted(chain(SANE, SANE, SANE)) == []
 
 
+def test_a_slip_of_units_is_one_doubt_and_not_one_more_for_every_link() -> None:
+    """In millimetres masses are far from their links' origins, and radii of gyration metres: none of it is news."""
+    ((_, text),) = doubted(chain(*((2.0, 5e4, 250.0),) * 3, length=500.0))
+    assert "millimetres" in text
+
+
 # What real robots make of the rules, each looked at: who is named here has an inertia that no body of its size has.
 ALARMS = {
     "radius of gyration": {
