@@ -234,14 +234,15 @@ class Robot(RobotQueries):
             named = lambda arrays: row.result({**labels, **dict(zip(row.outputs, arrays, strict=True))})
 
         def call(given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
-            try:
-                if others != defaults:
+            for value, default in zip(others, defaults, strict=True):
+                if value is not default and (value.__class__ is not str or value != default):
                     return None
-                answer = None if single is None else single(*given, *gravity)
-                if answer is None:  # not one state, or not as the kernel takes it: NumPy knows more
-                    answer = kernel(*given, *gravity)
-            except (TypeError, ValueError):  # an array among the others, which has no one truth, or an odd shape
-                return None
+            answer = None if single is None else single(*given, *gravity)
+            if answer is None:  # not one state, or not as the kernel takes it: NumPy knows more
+                try:
+                    answer = kernel(*map(np.asarray, given), *gravity)
+                except (TypeError, ValueError):
+                    return None
             return answer if named is None else named(answer)
 
         return call

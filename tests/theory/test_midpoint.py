@@ -286,3 +286,16 @@ def test_a_body_that_turns_slowly_keeps_its_momentum_in_the_world() -> None:
     drift = body.momentum_on_parent(q, p) - begun
     # Measured 0.8: a rounding now and then of each of two hundred sums, to either side.
     assert np.sqrt(np.mean(drift**2)) < 2.0 * ROUNDING * size
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_midpoint_that_was_not_found_is_no_answer(seed: int) -> None:
+    """Steps far too long for the motion: an iteration that runs away is told, and not taken for rounding."""
+    robot = Robot.from_urdf(URDF / "panda.urdf")
+    q, v = robot.random_configuration(seed=seed), np.array([1.0] * 7 + [0.0] * 2)
+    try:
+        motion = robot.simulate(q, v, dt=0.25, steps=1, integrator="implicit_midpoint")
+    except FailedPreconditionError:
+        return
+    assert np.isfinite(motion.v).all()
+    assert np.abs(motion.q[1] - motion.q[0]).max() < 10.0  # some rad/s for a quarter of a second

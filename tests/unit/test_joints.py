@@ -7,7 +7,7 @@ import pytest
 
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, UrdfError
-from dyn_service.model.joints import JOINT_TYPES, NUMBERS, Joint
+from dyn_service.model.joints import JOINT_TYPES, NUMBERS, Joint, Planar
 from tests.conftest import URDF
 from tests.trees import configuration
 
@@ -241,3 +241,28 @@ def test_random_positions_lie_on_all_sides(kind: str) -> None:
     assert (places.min(axis=0) < -0.87 * reach).all()
     # The mean of 300 is within 0.58 / sqrt(300) = 0.033, three times over.
     assert np.abs(places.mean(axis=0) / reach).max() < 0.1
+
+
+TILTS = [1.0, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 2e-8, 1.1e-8, 1e-8, 1e-12, 1e-170, 0.0]
+"""Of an axis of a plane from straight down, rad."""
+
+
+@pytest.mark.parametrize("tilt", TILTS)
+@pytest.mark.parametrize("around", [0.0, 1.0, 3.0])
+def test_the_axes_of_a_plane_are_orthonormal(tilt: float, around: float) -> None:
+    """To some roundings, however near the axis is to -z: there 1 + z has no digits left."""
+    axis = np.array([np.sin(tilt) * np.cos(around), np.sin(tilt) * np.sin(around), -np.cos(tilt)])
+    axes = np.column_stack([*Planar(axis)._plane, axis])
+    np.testing.assert_allclose(axes.T @ axes, np.eye(3), atol=2e-15)
+    assert np.linalg.det(axes) > 0.0
+
+
+PLANE = """<robot name="p"><link name="w"/><link name="b"><inertial><origin xyz="0.1 0.2 0.3"/><mass value="2"/>
+<inertia ixx="0.3" iyy="0.2" izz="0.15" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<joint name="j" type="planar"><parent link="w"/><child link="b"/><axis xyz="0 {tilt} -1"/></joint></robot>"""
+
+
+@pytest.mark.parametrize("tilt", ["1e-5", "1e-7", "1.1e-8"])
+def test_a_plane_that_looks_down_keeps_its_masses(tilt: str) -> None:
+    M = Robot.from_urdf(PLANE.format(tilt=tilt)).mass_matrix([0.3, 0.4, 0.5])
+    np.testing.assert_allclose(np.diag(M)[:2], 2.0, rtol=1e-14)  # rounding
