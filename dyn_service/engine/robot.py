@@ -234,15 +234,14 @@ class Robot(RobotQueries):
             named = lambda arrays: row.result({**labels, **dict(zip(row.outputs, arrays, strict=True))})
 
         def call(given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
-            for value, default in zip(others, defaults, strict=True):
-                if value is not default and (value.__class__ is not str or value != default):
+            try:
+                if others != defaults:  # an array among them has no one truth
                     return None
-            answer = None if single is None else single(*given, *gravity)
-            if answer is None:  # not one state, or not as the kernel takes it: NumPy knows more
-                try:
+                answer = None if single is None else single(*given, *gravity)
+                if answer is None:  # not one state, or not as the kernel takes it: NumPy knows more
                     answer = kernel(*map(np.asarray, given), *gravity)
-                except (TypeError, ValueError):
-                    return None
+            except (TypeError, ValueError):
+                return None
             return answer if named is None else named(answer)
 
         return call
