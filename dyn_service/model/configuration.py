@@ -6,10 +6,11 @@ has as many positions as velocities and they just add up, so do the arrays; else
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,11 +50,23 @@ class Configuration:
             KeyError: There is no such type of joint.
         """
         joints = {joint.name: joint for joint in description.joints}
-        found = []
-        for name in description.joint_names:
-            axis = np.array(joints[name].axis or (0.0, 0.0, 1.0))
-            found.append(JOINT_TYPES[joints[name].type](axis, joints[name].pitch or 0.0))
-        return cls(description.joint_names, tuple(found))
+        found = (joints[name] for name in description.joint_names)
+        return cls(description.joint_names, tuple(_made(joint.type, joint.axis, joint.pitch) for joint in found))
+
+    def to_wire(self) -> list[dict[str, Any]]:
+        """The joints in order as maps of plain values: `name`, `type`, and `axis` and `pitch` where they have them."""
+        joints = zip(self.names, self.joints, strict=True)
+        return [{"name": name, "type": joint.type, **joint.figures} for name, joint in joints]
+
+    @classmethod
+    def from_wire(cls, joints: Sequence[Mapping[str, Any]]) -> Configuration:
+        """From what `to_wire` returned.
+
+        Raises:
+            KeyError: A joint has no name or type, or there is no such type.
+        """
+        made = (_made(joint["type"], joint.get("axis"), joint.get("pitch")) for joint in joints)
+        return cls(tuple(joint["name"] for joint in joints), tuple(made))
 
     @cached_property
     def nq(self) -> int:
@@ -110,6 +123,11 @@ class Configuration:
         """(nq,): which positions are lengths, in m: neither angles nor parts of quaternions."""
         return np.array([shift for joint in self.joints for shift in joint.shifts], dtype=bool)
 
+    @cached_property
+    def turns(self) -> NDArray[np.bool_]:
+        """(nv,): which velocities turn the body, in rad/s; the others are in m/s."""
+        return np.concatenate([np.zeros(0, dtype=bool), *(joint.subspace[:3].any(axis=0) for joint in self.joints)])
+
     def integrate(self, q: ArrayLike, v: ArrayLike, dt: ArrayLike = 1.0) -> Array:
         """The position (..., nq) after dt s with constant v (..., nv)."""
         at = np.asarray(q, dtype=np.float64)
@@ -142,6 +160,16 @@ class Configuration:
     def turning(self, v: Array, p: Array) -> Array:
         """(..., nv), v x* p of each joint."""
         return self._each("vv->v", v, p, lambda v, p: 0.0 * p, lambda joint, v, p: joint.turning(v, p))
+
+    def carried(self, x: Array, v: Array) -> Array:
+        """(..., nv): a velocity v before a further motion by x (..., nv), as it is after it, in axes turned along."""
+        return self._each(
+            "vv->v", x, v, _second, lambda joint, x, v: joint.carried(joint.integrate(joint.neutral, x, NUMBERS), v)
+        )
+
+    def bracket(self, v: Array, w: Array) -> Array:
+        """(..., nv), v x w of each joint, the Lie bracket."""
+        return self._each("vv->v", v, w, lambda v, w: 0.0 * w, lambda joint, v, w: joint.bracket(v, w))
 
     def _each(
         self,
@@ -232,6 +260,10 @@ class Configuration:
             joint.random(rng, lower[part], upper[part]) for joint, part in zip(self.joints, self.q_slices, strict=True)
         )
         return np.concatenate([np.zeros(0), *parts])
+
+
+def _made(kind: str, axis: Sequence[float] | None, pitch: float | None) -> Joint:
+    return JOINT_TYPES[kind](np.array(axis or (0.0, 0.0, 1.0)), pitch or 0.0)
 
 
 def _slices(sizes: Iterable[int]) -> tuple[slice, ...]:

@@ -196,6 +196,17 @@ class Joint:
         """v x* p, by which p-dot in body axes falls short of p-dot in the joint frame's."""
         return [0.0 * x for x in p]
 
+    def carried(self, q: Scalars, v: Scalars) -> list[Scalar]:
+        """v, in its own axes, of a body that stands fast at q on a frame that has this v, in numbers.
+
+        Power p v is the same on both, so this is the dual of `momentum_on_parent`.
+        """
+        return list(_dot(self.momentum_on_parent(q, _units(self.nv, v), NUMBERS), v))
+
+    def bracket(self, v: Scalars, w: Scalars) -> list[Scalar]:
+        """v x w, the Lie bracket, in numbers: minus the dual of `turning`."""
+        return list(-_dot(self.turning(v, _units(self.nv, v)), w))
+
     def random(self, rng: np.random.Generator, lower: Array, upper: Array) -> Array:
         """(nq,) at random within its limits, (nq,) each; within pi rad or a metre of zero where there are none."""
         reach = np.where(self.angles, np.pi, 1.0)
@@ -606,6 +617,11 @@ def summed(terms: Terms, axes: int) -> Array:
     places = (Ellipsis, *(None,) * axes)
     first, *others = (matrix if x is None else np.asarray(x)[places] * matrix for x, matrix in terms)
     return np.asarray(sum(others, first))
+
+
+def _units(count: int, like: Scalars) -> list[Scalar]:
+    """The entries of all unit vectors at once, along a first axis before those of `like`."""
+    return list(np.eye(count).reshape(count, count, *(1,) * np.ndim(like[0])))
 
 
 def _turned_about(axis: Array, cosine: Scalar, sine: Scalar) -> Terms:
