@@ -9,14 +9,14 @@ Every motion begins at a measured state (q0, v0) with zero acceleration, and is 
   so within the limits itself.
 - `PointToPoint`: minimum-jerk moves from waypoint to waypoint, each from rest to rest, with a pause between.
 
-Where positions do not add up, as those of joints with several ways to move, the terms of these sums are motions one after
-the other, each along a direction x(t) of its own that stays the same in the body's axes:
+Where positions do not add up, as those of joints with several ways to move, the terms of these sums become motions one
+after the other, each along a direction of its own in the body's axes. A motion x(t) after one with q, v, a gives
 
-    q_ref = q exp(x),    v_ref = Ad v + x',    a_ref = Ad a + x'' - x' x Ad v,    Ad = Ad(exp(-x))
+    q_ref = q exp(x),    v_ref = Ad v + x',    a_ref = Ad a + x'' - [x', Ad v],    Ad = Ad(exp(-x))
 
-for a motion x after one with q, v, a: exact as long as x, x' and x'' are parallel for each joint. So a point-to-point move
-goes along the `difference` of its ends, and in a multi-sine the entries of one joint share their phases. Where positions
-add up, Ad is 1 and the bracket 0.
+with the Lie bracket: exact as long as x, x' and x'' of a joint are parallel. So a point-to-point move goes along the
+`difference` of its ends, and in a multi-sine the entries of one joint share their phases. Where positions add up,
+Ad is 1 and the bracket 0.
 
 Source of the quintic: Flash and Hogan, The coordination of arm movements, J. Neurosci. 5 (1985), with a first velocity.
 Of motions one after the other: Murray, Li, Sastry, A Mathematical Introduction to Robotic Manipulation (1994), 2.4.
@@ -157,7 +157,7 @@ class PointToPoint(ReferenceTrajectory):
 class Bounds:
     """What a designed motion keeps to: lower and upper (nq,) rad | m, velocity (nv,) rad/s | m/s; infinite where free.
 
-    Positions of joints with several ways to move have no limits: what is said of them here is not looked at.
+    Joints with several ways to move have no limits of positions: what is said of them here is not looked at.
     """
 
     lower: Array
@@ -174,8 +174,8 @@ class MultiSineDesign:
     """How large and fast a multi-sine is.
 
     period_s: of the first harmonic. harmonics: how many. range_fraction: of the way from the centre to the nearer
-    limit. velocity_fraction: of the velocity limit. max_amplitude: rad | m, also where there is no limit. centre: rad | m,
-    (nq,); empty is the middle of the limits, and where the motion begins where there are none.
+    limit. velocity_fraction: of the velocity limit. max_amplitude: rad | m, also where there is no limit. centre: (nq,)
+    rad | m; empty is the middle of the limits, and where there are none, where the motion begins.
     """
 
     period_s: float = 6.0
@@ -202,8 +202,8 @@ def design_multi_sine(
         on: The joints; left out, positions add up.
 
     Raises:
-        InvalidArgumentError: A number of the design is out of its range, the limits are of another length, the centre is
-            outside of them, or a quaternion of it has not length 1.
+        InvalidArgumentError: A number of the design is out of its range, the limits are of another length, the centre
+            is outside of them, or a quaternion of it has not length 1.
     """
     start, speed = np.asarray(q0, dtype=np.float64), np.asarray(v0, dtype=np.float64)
     if design.period_s <= 0.0 or design.ramp_s <= 0.0 or design.harmonics < 1:
@@ -220,7 +220,7 @@ def design_multi_sine(
         if len(design.centre) != start.size:
             raise InvalidArgumentError(f"centre has {len(design.centre)} numbers, the robot {start.size} positions")
         middle = np.array(design.centre)
-        on.check_unit(middle, "centre", "multi_sine.centre")
+        on.check_unit(middle, "the centre", "multi_sine.centre")
     room = _by_velocity(on, np.minimum(middle - bounds.lower, bounds.upper - middle))
     if np.any(room < 0.0):
         tightest = int(np.argmin(room))

@@ -164,7 +164,7 @@ class Configuration:
     def carried(self, x: Array, v: Array) -> Array:
         """(..., nv): a velocity v before a further motion by x (..., nv), as it is after it, in axes turned along."""
         return self._each(
-            "vv->v", x, v, _second, lambda joint, x, v: joint.carried(joint.integrate(joint.neutral, x, NUMBERS), v)
+            "vv->v", x, v, _second, lambda joint, x, v: joint.carried(joint.integrate([*joint.neutral], x, NUMBERS), v)
         )
 
     def bracket(self, v: Array, w: Array) -> Array:

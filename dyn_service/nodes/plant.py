@@ -12,7 +12,7 @@ import secrets
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -31,9 +31,6 @@ from dyn_service.nodes.runtime import Node
 from dyn_service.nodes.telemetry import Recorder
 from dyn_service.protocol.topic_messages import decode_command, encode
 from dyn_service.suggestions import did_you_mean
-
-if TYPE_CHECKING:
-    from dyn_service.engine.robot import Robot
 
 STATS_PERIOD_S = 0.5
 
@@ -95,7 +92,7 @@ def main(node: Node[PlantParameters]) -> None:
             "robot": robot.name,
             "fingerprint": robot.fingerprint,
             "joints": list(robot.joint_names),
-            "units": units(robot),
+            "configuration": robot.configuration.to_wire(),
             "effort_limit": limits.effort.tolist(),
             "lower": limits.lower.tolist(),
             "upper": limits.upper.tolist(),
@@ -132,12 +129,6 @@ def initial_position(given: list[float] | dict[str, float], at: Configuration, l
             raise InvalidArgumentError(f"initial_position has {len(given)} numbers, the robot {at.nq} positions")
         q = np.array(given, dtype=np.float64)
     return q
-
-
-def units(robot: Robot) -> list[str]:
-    """`rad` or `m` per entry of q; parts of quaternions have no unit."""
-    at = robot.configuration
-    return ["rad" if angle else "m" if shift else "1" for angle, shift in zip(at.angles, at.shifts, strict=True)]
 
 
 class _Loop:
@@ -191,10 +182,10 @@ class _Loop:
             self._next_publish = (steps // self.publish_every + 1) * self.publish_every
             self.published += 1
         if self.recorder is not None:
-            n = len(plant.names)
+            nq, nv = plant.configuration.nq, plant.configuration.nv
             row = self.recorder.row()
             row[0], row[1], row[2] = plant.time_s, plant.session, MODES.index(plant.mode)
-            row[3 : 3 + n], row[3 + n : 3 + 2 * n], row[3 + 2 * n :] = plant.q, plant.v, plant.effort
+            row[3 : 3 + nq], row[3 + nq : 3 + nq + nv], row[3 + nq + nv :] = plant.q, plant.v, plant.effort
 
     def _take_command(self) -> None:
         try:
