@@ -57,4 +57,4 @@ MANY_WAYS = (
     )
     + "\n</robot>\n"
 )
-"""A hull that floats, on it a sled that moves in a plane, a mast on a ball, a boom that swings, a hook that is hoisted."""
+"""A hull that floats, on it a sled that moves in a plane, a mast on a ball, a boom that swings, a hook on a hoist."""

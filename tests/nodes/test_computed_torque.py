@@ -21,6 +21,10 @@ def robot() -> Robot:
     return Robot.from_urdf(URDF / "panda.urdf")
 
 
+def initial(robot: Robot) -> np.ndarray:
+    return initial_position([], robot.configuration, robot.limits)
+
+
 def track(
     robot: Robot,
     seconds: float,
@@ -30,6 +34,8 @@ def track(
     order=None,
     pause=(),
     parameters=None,
+    stale_policy="brake",
+    push=None,
 ):
     """Closes the loop at 500 Hz on a plant at 1 kHz; commands act `delay_steps` later. The law and the plant.
 
@@ -149,10 +155,11 @@ def test_an_error_dies_out_as_the_gains_say(many_ways: Robot) -> None:
     still = PointToPointParameters(points=[initial(many_ways).tolist()], move_s=1.0, dwell_s=0.0)
     parameters = ControllerParameters(trajectory="point_to_point", point_to_point=still, natural_frequency=20.0)
     off = 0.02 * np.where(np.arange(many_ways.nv) % 2, 1.0, -1.0)
-    law, plant = track(many_ways, 0.3, parameters=parameters, push=(0.1, off))
+    _, plant = track(many_ways, 0.3, parameters=parameters, push=(0.1, off))
     e = many_ways.configuration.difference(plant.q, initial(many_ways))
     wt = 20.0 * (0.3 - 0.1)
-    np.testing.assert_allclose(e / -off, (1.0 + wt) * np.exp(-wt), atol=0.01)
+    # an answer comes some 5 ms after the push, at a slope of 1.5/s; terms of second order are a sixth of that here
+    np.testing.assert_allclose(e / -off, (1.0 + wt) * np.exp(-wt), atol=0.02)
 
 
 def test_takes_over_a_plant_that_drifts(many_ways: Robot) -> None:
