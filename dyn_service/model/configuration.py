@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dyn_service.api.description import RobotDescription
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.model.joints import JOINT_TYPES, NUMBERS, Joint
+from dyn_service.model.joints import JOINT_TYPES, NUMBERS, SINGLE, Arithmetic, Joint
 
 Array = NDArray[np.float64]
 
@@ -132,44 +132,44 @@ class Configuration:
         """The position (..., nq) after dt s with constant v (..., nv)."""
         at = np.asarray(q, dtype=np.float64)
         step: Array = np.asarray(v, dtype=np.float64) * np.asarray(dt, dtype=np.float64)
-        return self._each("qv->q", at, step, np.add, lambda joint, q, step: joint.integrate(q, step, NUMBERS))
+        return self._each("qv->q", at, step, np.add, lambda joint, q, step, m: joint.integrate(q, step, m))
 
     def difference(self, q: ArrayLike, to: ArrayLike) -> Array:
         """The v (..., nv) that moves q to `to` in 1 s."""
         here, there = np.asarray(q, dtype=np.float64), np.asarray(to, dtype=np.float64)
         return self._each(
-            "qq->v", here, there, lambda q, to: to - q, lambda joint, q, to: joint.difference(q, to, NUMBERS)
+            "qq->v", here, there, lambda q, to: to - q, lambda joint, q, to, m: joint.difference(q, to, m)
         )
 
     def rate(self, q: Array, v: Array) -> Array:
         """q-dot, (..., nq)."""
-        return self._each("qv->q", q, v, _second, lambda joint, q, v: joint.rate(q, v, NUMBERS))
+        return self._each("qv->q", q, v, _second, lambda joint, q, v, m: joint.rate(q, v, m))
 
     def normalised(self, q: Array) -> Array:
         """The same positions, quaternions of unit length."""
-        return self._each("qq->q", q, q, _second, lambda joint, q, _: joint.normalised(q, NUMBERS))
+        return self._each("qq->q", q, q, _second, lambda joint, q, _, m: joint.normalised(q, m))
 
     def momentum_on_parent(self, q: Array, p: Array) -> Array:
         """(..., nv), `Joint.momentum_on_parent` of each joint."""
-        return self._each("qv->v", q, p, _second, lambda joint, q, p: joint.momentum_on_parent(q, p, NUMBERS))
+        return self._each("qv->v", q, p, _second, lambda joint, q, p, m: joint.momentum_on_parent(q, p, m))
 
     def momentum_on_body(self, q: Array, p: Array) -> Array:
         """(..., nv), `Joint.momentum_on_body` of each joint."""
-        return self._each("qv->v", q, p, _second, lambda joint, q, p: joint.momentum_on_body(q, p, NUMBERS))
+        return self._each("qv->v", q, p, _second, lambda joint, q, p, m: joint.momentum_on_body(q, p, m))
 
     def turning(self, v: Array, p: Array) -> Array:
         """(..., nv), v x* p of each joint."""
-        return self._each("vv->v", v, p, lambda v, p: 0.0 * p, lambda joint, v, p: joint.turning(v, p))
+        return self._each("vv->v", v, p, lambda v, p: 0.0 * p, lambda joint, v, p, _: joint.turning(v, p))
 
     def carried(self, x: Array, v: Array) -> Array:
         """(..., nv): a velocity v before a further motion by x (..., nv), as it is after it, in axes turned along."""
         return self._each(
-            "vv->v", x, v, _second, lambda joint, x, v: joint.carried(joint.integrate([*joint.neutral], x, NUMBERS), v)
+            "vv->v", x, v, _second, lambda joint, x, v, m: joint.carried(joint.integrate([*joint.neutral], x, m), v)
         )
 
     def bracket(self, v: Array, w: Array) -> Array:
         """(..., nv), v x w of each joint, the Lie bracket."""
-        return self._each("vv->v", v, w, lambda v, w: 0.0 * w, lambda joint, v, w: joint.bracket(v, w))
+        return self._each("vv->v", v, w, lambda v, w: 0.0 * w, lambda joint, v, w, _: joint.bracket(v, w))
 
     def _each(
         self,
@@ -177,7 +177,7 @@ class Configuration:
         x: Array,
         y: Array,
         single: Callable[[Array, Array], Array],
-        several: Callable[[Joint, list[Array], list[Array]], list[Array]],
+        several: Callable[[Joint, list[Any], list[Any], Arithmetic], list[Any]],
     ) -> Array:
         """A function of two arrays, joint by joint.
 
@@ -191,14 +191,37 @@ class Configuration:
         if self.flat:
             return np.asarray(single(x, y))
         of_x, of_y, of_result = places[0], places[1], places[-1]
+        if x.ndim == y.ndim == 1:
+            try:
+                return self._of_one_state(places, x, y, single, several)
+            except ZeroDivisionError:  # a quaternion of no length: not a number below
+                pass
         lead = np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
         found = np.empty((*lead, self.nq if of_result == "q" else self.nv))
         at, joints = self._entries
         found[..., at[of_result]] = single(x[..., at[of_x]], y[..., at[of_y]])
         for joint, part in joints:
-            entries = several(joint, _entries(x, part[of_x]), _entries(y, part[of_y]))
+            entries = several(joint, _entries(x, part[of_x]), _entries(y, part[of_y]), NUMBERS)
             for k, entry in enumerate(entries, start=part[of_result].start):
                 found[..., k] = entry
+        return found
+
+    def _of_one_state(
+        self,
+        places: str,
+        x: Array,
+        y: Array,
+        single: Callable[[Array, Array], Array],
+        several: Callable[[Joint, list[Any], list[Any], Arithmetic], list[Any]],
+    ) -> Array:
+        """`_each` where there are no leading axes, in Python's numbers."""
+        of_x, of_y, of_result = places[0], places[1], places[-1]
+        found = np.empty(self.nq if of_result == "q" else self.nv)
+        at, joints = self._entries
+        found[at[of_result]] = single(x[at[of_x]], y[at[of_y]])
+        all_x, all_y = x.tolist(), y.tolist()
+        for joint, part in joints:
+            found[part[of_result]] = several(joint, all_x[part[of_x]], all_y[part[of_y]], SINGLE)
         return found
 
     @cached_property

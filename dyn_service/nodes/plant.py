@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
@@ -40,9 +41,10 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     robot: path of the URDF. root: how its root link moves in the world. rate_hz: integration steps per second of wall
     time. integrator, substeps: how one step is done. state_rate_hz: joint states per second, at most rate_hz; 0 is
-    every step. initial_position: rad | m, by joint or in order; empty is the middle of the limits. command_timeout_s:
-    age at which a command is stale. stale_policy: what acts then: `zero` effort, `hold` the last effort, or `brake`
-    (stands still). clamp_effort: whether efforts are cut to the URDF's limits. max_catch_up_s: how much missed time is
+    every step. initial_position: rad | m, by joint (and its part where it has several, `joint.part` or in a map of its
+    own) or in order; empty is the middle of the limits, neutral where there are none. command_timeout_s: age at which a
+    command is stale. stale_policy: what acts then: `zero` effort, `hold` the last effort, or `brake` (stands still).
+    clamp_effort: whether efforts are cut to the URDF's limits. max_catch_up_s: how much missed time is
     integrated after an overrun; what is beyond is slipped. joint_states, joint_commands: topics or endpoints. record:
     whether the recording goes to the launcher.
     """
@@ -53,7 +55,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4"
     substeps: int = 1
     state_rate_hz: float = 0.0
-    initial_position: list[float] | dict[str, float] = []
+    initial_position: list[float] | dict[str, float | dict[str, float]] = []
     command_timeout_s: float = 0.1
     stale_policy: Literal["zero", "hold", "brake"] = "zero"
     clamp_effort: bool = True
@@ -107,7 +109,9 @@ def main(node: Node[PlantParameters]) -> None:
     _Loop(node, plant, states, commands).run()
 
 
-def initial_position(given: list[float] | dict[str, float], at: Configuration, limits: Limits) -> Array:
+def initial_position(
+    given: list[float] | dict[str, float | dict[str, float]], at: Configuration, limits: Limits
+) -> Array:
     """The first position: the middle of the limits (neutral where there are none), with what is given over it.
 
     Raises:
@@ -117,7 +121,7 @@ def initial_position(given: list[float] | dict[str, float], at: Configuration, l
     with np.errstate(invalid="ignore"):
         q = np.where(bounded, 0.5 * (limits.lower + limits.upper), np.clip(at.neutral, limits.lower, limits.upper))
     if isinstance(given, dict):
-        for name, value in given.items():
+        for name, value in _by_entry(given):
             if name not in names:
                 near = did_you_mean(name, names)
                 raise InvalidArgumentError(
@@ -129,6 +133,15 @@ def initial_position(given: list[float] | dict[str, float], at: Configuration, l
             raise InvalidArgumentError(f"initial_position has {len(given)} numbers, the robot {at.nq} positions")
         q = np.array(given, dtype=np.float64)
     return q
+
+
+def _by_entry(given: dict[str, float | dict[str, float]]) -> Iterator[tuple[str, float]]:
+    """Positions by the names of their entries: of parameters, dots in names and maps in maps are the same thing."""
+    for name, value in given.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}.{part}", inner) for part, inner in value.items())
+        else:
+            yield name, value
 
 
 class _Loop:
