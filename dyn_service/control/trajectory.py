@@ -236,6 +236,8 @@ def design_multi_sine(
     joint = np.arange(speed.size, dtype=np.float64)
     for _, part in _several(on):
         joint[part] = joint[part][0]
+        along = np.arange(part.stop - part.start)
+        size[part] *= (-1.0) ** along * (1.0 - 0.5 * along / along.size)  # no two of its entries are the same curve
     phase = 2.0 * np.pi * np.modf(0.6180339887498949 * (joint[None, :] * design.harmonics + order[:, None]))[0]
     return MultiSine(start, speed, middle, weight[:, None] * size, frequency, phase, design.ramp_s, on)
 

@@ -6,6 +6,7 @@ has as many positions as velocities and they just add up, so do the arrays; else
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,9 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.joints import JOINT_TYPES, NUMBERS, SINGLE, Arithmetic, Joint
 
 Array = NDArray[np.float64]
+
+_FEW = 2
+"""Up to so many states are faster one by one, in Python's numbers."""
 
 UNIT = 1e-6
 """How far from 1 a quaternion's length may be where data come in from outside: that of numbers in single precision."""
@@ -191,12 +195,16 @@ class Configuration:
         if self.flat:
             return np.asarray(single(x, y))
         of_x, of_y, of_result = places[0], places[1], places[-1]
-        if x.ndim == y.ndim == 1:
+        lead = np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
+        if math.prod(lead) <= _FEW:
+            whole = (z if z.shape[:-1] == lead else np.broadcast_to(z, (*lead, z.shape[-1])) for z in (x, y))
+            all_x, all_y = (z.reshape(-1, z.shape[-1]) for z in whole)
             try:
-                return self._of_one_state(places, x, y, single, several)
+                rows = [self._of_one_state(places, a, b, single, several) for a, b in zip(all_x, all_y, strict=True)]
             except ZeroDivisionError:  # a quaternion of no length: not a number below
                 pass
-        lead = np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
+            else:
+                return np.array(rows).reshape(*lead, self.nq if of_result == "q" else self.nv)
         found = np.empty((*lead, self.nq if of_result == "q" else self.nv))
         at, joints = self._entries
         found[..., at[of_result]] = single(x[..., at[of_x]], y[..., at[of_y]])
@@ -214,7 +222,11 @@ class Configuration:
         single: Callable[[Array, Array], Array],
         several: Callable[[Joint, list[Any], list[Any], Arithmetic], list[Any]],
     ) -> Array:
-        """`_each` where there are no leading axes, in Python's numbers."""
+        """`_each` where there are no leading axes, in Python's numbers.
+
+        Raises:
+            ZeroDivisionError: A quaternion has no length.
+        """
         of_x, of_y, of_result = places[0], places[1], places[-1]
         found = np.empty(self.nq if of_result == "q" else self.nv)
         at, joints = self._entries

@@ -212,11 +212,11 @@ class Joint:
 
         Power p v is the same on both, so this is the dual of `momentum_on_parent`.
         """
-        return list(_dot(self.momentum_on_parent(q, _units(self.nv, v), NUMBERS), v))
+        return list(_dot(self.momentum_on_parent(q, _units(self.nv, (*q, *v)), NUMBERS), v))
 
     def bracket(self, v: Scalars, w: Scalars) -> list[Scalar]:
         """v x w, the Lie bracket, in numbers: minus the dual of `turning`."""
-        return list(-_dot(self.turning(v, _units(self.nv, v)), w))
+        return list(-_dot(self.turning(v, _units(self.nv, (*v, *w))), w))
 
     def random(self, rng: np.random.Generator, lower: Array, upper: Array) -> Array:
         """(nq,) at random within its limits, (nq,) each; within pi rad or a metre of zero where there are none."""
@@ -630,9 +630,9 @@ def summed(terms: Terms, axes: int) -> Array:
     return np.asarray(sum(others, first))
 
 
-def _units(count: int, like: Scalars) -> list[Scalar]:
-    """The entries of all unit vectors at once, along a first axis before those of `like`."""
-    return list(np.eye(count).reshape(count, count, *(1,) * np.ndim(like[0])))
+def _units(count: int, beside: Scalars) -> list[Scalar]:
+    """The entries of all unit vectors at once, along a first axis before those of `beside`."""
+    return list(np.eye(count).reshape(count, count, *(1,) * max(map(np.ndim, beside), default=0)))
 
 
 def _turned_about(axis: Array, cosine: Scalar, sine: Scalar) -> Terms:

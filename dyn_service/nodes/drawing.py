@@ -68,12 +68,16 @@ def legend(figure: Figure, *panels: SubFigure) -> None:
     figure.legend(list(found.values()), list(found), loc="upper right", ncols=len(found), bbox_to_anchor=(0.995, 1.0))
 
 
-def name_entries(axes: Axes, names: Sequence[str]) -> None:
-    """Names the lines of a panel that are a joint's entries in the colours `ENTRIES`, where there are several."""
+def name_entries(axes: Axes, names: Sequence[str], *, inside: bool = False) -> None:
+    """Names the lines of a panel that are a joint's entries in the colours `ENTRIES`, where there are several.
+
+    The names stand beside the title; inside: at the left end of the axes, where errors begin at zero.
+    """
     if len(names) > 1:
         found = dict(zip(names, ENTRIES, strict=False))
         handles = [Line2D([], [], color=colour, lw=1.4) for colour in found.values()]
-        axes.legend(handles, list(found), loc="upper right", ncols=len(found), fontsize=8.0, handlelength=1.0)
+        place: Any = {"loc": "upper left"} if inside else {"loc": "lower right", "bbox_to_anchor": (1.0, 0.98)}
+        axes.legend(handles, list(found), ncols=len(found), fontsize=8.5, handlelength=1.0, borderpad=0.2, **place)
 
 
 def prefix(size: float) -> tuple[float, str]:

@@ -5,7 +5,7 @@ held against the reference motion evaluated again at the plant's times. Any node
 `reference`. Only times at which the plant was under command count; how large that share is is stated with it.
 
 The error is the `difference` from the measured position to the reference: by entry of v, in m and rad. A joint with
-several ways to move that both shifts and turns its body has a panel for each in the plots.
+several ways to move has panels of its translation and its rotation in the plots.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Motion:
 
 @dataclass(frozen=True)
 class Part:
-    """What one panel shows of a joint: all of it, or how it shifts its body, or how it turns it.
+    """What one panel shows of a joint: its translation or its rotation.
 
     title: of the panel. position: what its positions are, with their unit. error_unit, effort_unit: of its errors and
     efforts. in_q, in_v: where its entries stand. positions, velocities: what these are called within the joint.
@@ -90,7 +90,7 @@ def parts_of(at: Configuration) -> list[Part]:
             unit = "rad" if turns else "m"
             parts.append(
                 Part(
-                    title=name if joint.nv == 1 else f"{name}, {'turn' if turns else 'shift'}",
+                    title=name if joint.nv == 1 else f"{name}, {'rotation' if turns else 'translation'}",
                     position="quaternion" if len(of_q) > len(of_v) else f"position [{unit}]",
                     error_unit=unit,
                     effort_unit="N m" if turns else "N",
@@ -249,7 +249,7 @@ def tracking_plot(motion: Motion, title: str) -> Figure:
         upper.tick_params(labelbottom=False)
         lower.yaxis.set_major_locator(MaxNLocator(3))
         drawing.name_entries(upper, part.positions)
-        drawing.name_entries(lower, part.velocities)
+        drawing.name_entries(lower, part.velocities, inside=True)
         drawing.time_label(lower, k, panels)
     drawing.legend(figure, panels[0])
     return figure

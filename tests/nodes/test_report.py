@@ -179,18 +179,25 @@ def test_references_are_shown_beside_what_was_measured(flying: Board) -> None:
     assert np.abs(motion.reference - motion.q).max() < 3e-3
 
 
-def test_what_shifts_and_what_turns_has_panels_of_its_own(flying: Board) -> None:
+def test_translations_and_rotations_have_panels_of_their_own(flying: Board) -> None:
     parts = parts_of(SEVERAL)
     assert [(part.title, part.position, part.error_unit, part.effort_unit) for part in parts] == [
-        ("hull, shift", "position [m]", "m", "N"),
-        ("hull, turn", "quaternion", "rad", "N m"),
+        ("hull, translation", "position [m]", "m", "N"),
+        ("hull, rotation", "quaternion", "rad", "N m"),
         ("lift", "position [m]", "m", "N"),
-        ("ball, turn", "quaternion", "rad", "N m"),
-        ("base, shift", "position [m]", "m", "N"),
-        ("base, turn", "position [rad]", "rad", "N m"),
+        ("ball, rotation", "quaternion", "rad", "N m"),
+        ("base, translation", "position [m]", "m", "N"),
+        ("base, rotation", "position [rad]", "rad", "N m"),
     ]
     assert parts[1] == Part(
-        "hull, turn", "quaternion", "rad", "N m", (3, 4, 5, 6), (3, 4, 5), ("qx", "qy", "qz", "qw"), ("wx", "wy", "wz")
+        "hull, rotation",
+        "quaternion",
+        "rad",
+        "N m",
+        (3, 4, 5, 6),
+        (3, 4, 5),
+        ("qx", "qy", "qz", "qw"),
+        ("wx", "wy", "wz"),
     )
     assert [n for part in parts for n in part.in_q] == list(range(SEVERAL.nq))
     assert [n for part in parts for n in part.in_v] == list(range(SEVERAL.nv))
@@ -200,7 +207,7 @@ def test_what_shifts_and_what_turns_has_panels_of_its_own(flying: Board) -> None
         figure = draw(motion, "flyer")
         assert len(figure.subfigs) == len(parts)
         axes = figure.subfigs[0].axes
-        assert axes[0].get_title(loc="left") == f"hull, shift   {above}"
+        assert axes[0].get_title(loc="left") == f"hull, translation   {above}"
         named = [[text.get_text() for text in one.get_legend().get_texts()] for one in axes]
         assert named[-1] == ["vx", "vy", "vz"]
         assert figure.subfigs[2].axes[0].get_legend() is None

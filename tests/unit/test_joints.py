@@ -112,6 +112,30 @@ def test_a_velocity_carried_along(kind: str) -> None:
     np.testing.assert_allclose(at.carried(np.stack([x, x, 0 * x]), many)[2], -w, atol=1e-15)
 
 
+def test_a_state_alone_has_the_bits_that_it_has_among_others() -> None:
+    """Few are taken one by one, in Python's numbers: whatever broadcasts, and where a quaternion has no length."""
+    at = configuration([f"j{k}" for k in range(len(TYPES))], TYPES)
+    rng = np.random.default_rng(4)
+    q, to = (np.stack([at.random(rng, *np.full((2, at.nq), np.inf)) for _ in range(9)]) for _ in range(2))
+    q[1, :] *= 1.7
+    v, p = rng.normal(size=(2, 9, at.nv)) * np.logspace(-200, 0.5, 9)[:, None]
+    for f, x, y in (
+        (at.integrate, q, v), (at.rate, q, v), (at.difference, q, to), (at.momentum_on_parent, q, p),
+        (at.momentum_on_body, q, p), (at.turning, v, p), (at.carried, v, p), (at.bracket, v, p),
+    ):  # fmt: skip
+        many = f(x, y)
+        for k in range(9):
+            assert f(x[k], y[k]).tobytes() == f(x[k], y[k : k + 1])[0].tobytes() == many[k].tobytes()
+        assert f(x[3:5], y[4]).shape == f(x[4], y[3:5]).shape == (2, many.shape[-1])
+        assert f(x[3:5], y[4])[1].tobytes() == f(x[4], y[3:5])[1].tobytes() == many[4].tobytes()
+        assert f(x, y[4])[4].tobytes() == f(x[4], y)[4].tobytes() == many[4].tobytes()
+        assert f(x[:0], y[:0]).shape == (0, many.shape[-1])
+    assert all(at.normalised(q[k]).tobytes() == at.normalised(q)[k].tobytes() for k in range(9))
+    ball = configuration(["b"], ["spherical"])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        assert np.isnan(ball.integrate(np.zeros(4), np.ones(3))).all()
+
+
 def test_joints_on_the_wire() -> None:
     at = configuration([f"j{k}" for k in range(len(TYPES))], TYPES)
     wire = at.to_wire()
