@@ -68,16 +68,21 @@ def legend(figure: Figure, *panels: SubFigure) -> None:
     figure.legend(list(found.values()), list(found), loc="upper right", ncols=len(found), bbox_to_anchor=(0.995, 1.0))
 
 
-def name_entries(axes: Axes, names: Sequence[str], *, inside: bool = False) -> None:
-    """Names the lines of a panel that are a joint's entries in the colours `ENTRIES`, where there are several.
-
-    The names stand beside the title; inside: at the left end of the axes, where errors begin at zero.
-    """
+def name_entries(axes: Axes, names: Sequence[str]) -> None:
+    """Names the lines of a panel that are a joint's entries, in their colours `ENTRIES`, where there are several."""
     if len(names) > 1:
-        found = dict(zip(names, ENTRIES, strict=False))
-        handles = [Line2D([], [], color=colour, lw=1.4) for colour in found.values()]
-        place: Any = {"loc": "upper left"} if inside else {"loc": "lower right", "bbox_to_anchor": (1.0, 0.98)}
-        axes.legend(handles, list(found), ncols=len(found), fontsize=8.5, handlelength=1.0, borderpad=0.2, **place)
+        axes.legend(
+            [Line2D([], [], alpha=0.0)] * len(names),
+            names,
+            labelcolor=list(ENTRIES[: len(names)]),
+            loc="best",
+            ncols=len(names),
+            fontsize=9.0,
+            handlelength=0.0,
+            handletextpad=0.0,
+            columnspacing=0.8,
+            borderpad=0.2,
+        )
 
 
 def prefix(size: float) -> tuple[float, str]:

@@ -249,7 +249,7 @@ def tracking_plot(motion: Motion, title: str) -> Figure:
         upper.tick_params(labelbottom=False)
         lower.yaxis.set_major_locator(MaxNLocator(3))
         drawing.name_entries(upper, part.positions)
-        drawing.name_entries(lower, part.velocities, inside=True)
+        drawing.name_entries(lower, part.velocities)
         drawing.time_label(lower, k, panels)
     drawing.legend(figure, panels[0])
     return figure
