@@ -96,7 +96,7 @@ SEVERAL_WAYS = """launch:
         {{name: command_timeout_s, value: 20.0}}]}}
   - node:
       {{pkg: dyn_service, exec: controller, param: [{{name: endpoint, value: "{endpoint}"}},
-        {{name: request_timeout_s, value: 20.0}}, {{name: multi_sine.period_s, value: 3.0}}]}}
+        {{name: request_timeout_s, value: 20.0}}]}}
 """
 
 
