@@ -353,3 +353,15 @@ def test_a_floating_robot_moves_along_its_rotations() -> None:
     assert abs(np.linalg.norm(one.q[3:7]) - 1.0) < 1e-15
     first = robot.joint_names[1]
     assert initial_position({first: 0.5}, robot.configuration, limits)[6:8].tolist() == [1.0, 0.5]
+
+
+def test_initial_position_of_joints_with_several_parts() -> None:
+    """`joint.part`, or a map of parts, which is what parameters with dots in their names become."""
+    at = configuration(["base", "lift"], ["planar", "prismatic"])
+    limits = Limits(*np.full((2, 4), np.inf) * np.array([[-1.0], [1.0]]), *np.full((2, 4), np.inf))
+    for given in ({"base.theta": 0.5, "lift": 0.1}, {"base": {"theta": 0.5}, "lift": 0.1}):
+        assert initial_position(given, at, limits).tolist() == [0.0, 0.0, 0.5, 0.1]
+    with pytest.raises(
+        InvalidArgumentError, match="no joint 'base.z'; the joints are base.x, base.y, base.theta, lift"
+    ):
+        initial_position({"base": {"z": 1.0}}, at, limits)
