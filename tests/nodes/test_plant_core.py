@@ -362,6 +362,6 @@ def test_initial_position_of_joints_with_several_parts() -> None:
     for given in ({"base.theta": 0.5, "lift": 0.1}, {"base": {"theta": 0.5}, "lift": 0.1}):
         assert initial_position(given, at, limits).tolist() == [0.0, 0.0, 0.5, 0.1]
     with pytest.raises(
-        InvalidArgumentError, match="no joint 'base.z'; the joints are base.x, base.y, base.theta, lift"
+        InvalidArgumentError, match=r"no joint 'base.z'; the joints are base.x, base.y, base.theta, lift"
     ):
         initial_position({"base": {"z": 1.0}}, at, limits)
