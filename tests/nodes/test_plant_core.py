@@ -370,3 +370,15 @@ def test_settings_that_are_left_out_are_those_of_the_parameters() -> None:
     settings = PlantSettings(1.0 / parameters.rate_hz)
     for name in ("integrator", "substeps", "command_timeout_s", "stale_policy", "clamp_effort"):
         assert getattr(settings, name) == getattr(parameters, name)
+
+
+def test_initial_position_of_joints_with_several_parts() -> None:
+    """`joint.part`, or a map of parts, which is what parameters with dots in their names become."""
+    at = configuration(["base", "lift"], ["planar", "prismatic"])
+    limits = Limits(*np.full((2, 4), np.inf) * np.array([[-1.0], [1.0]]), *np.full((2, 4), np.inf))
+    for given in ({"base.theta": 0.5, "lift": 0.1}, {"base": {"theta": 0.5}, "lift": 0.1}):
+        assert initial_position(given, at, limits).tolist() == [0.0, 0.0, 0.5, 0.1]
+    with pytest.raises(
+        InvalidArgumentError, match=r"no joint 'base.z'; the joints are base.x, base.y, base.theta, lift"
+    ):
+        initial_position({"base": {"z": 1.0}}, at, limits)

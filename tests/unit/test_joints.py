@@ -7,6 +7,7 @@ import pytest
 
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, UrdfError
+from dyn_service.model.configuration import Configuration
 from dyn_service.model.joints import JOINT_TYPES, NUMBERS, Joint, Planar
 from tests.conftest import URDF
 from tests.trees import configuration
@@ -91,6 +92,68 @@ def test_momenta_in_the_joint_frame(kind: str) -> None:
     moved = [np.array(joint.momentum_on_parent(q + s * h * rate, p, NUMBERS)) for s in (1, -1)]
     turned = np.array(joint.momentum_on_parent(q, joint.turning(v, p), NUMBERS))
     np.testing.assert_allclose((moved[0] - moved[1]) / (2 * h), turned, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_velocity_carried_along(kind: str) -> None:
+    """w before a motion x is log(exp(-x) exp(w) exp(x)) after it; along x it changes by minus the bracket."""
+    at = configuration(["j"], [kind])
+    rng = np.random.default_rng(11)
+    x, w = rng.normal(size=(2, at.nv))
+    w /= 2.0
+    after = at.integrate(at.neutral, x)
+    expected = at.difference(after, at.integrate(at.integrate(at.neutral, w), x))
+    np.testing.assert_allclose(at.carried(x, w), expected, atol=1e-14)
+    h = 1e-6
+    rate = (at.carried(h * x, w) - at.carried(-h * x, w)) / (2 * h)
+    np.testing.assert_allclose(rate, -at.bracket(x, w), atol=1e-9)
+    many = np.stack([w, 2 * w, -w])
+    assert np.array_equal(at.carried(np.stack([x, x, 0 * x]), many)[0], at.carried(x, w))
+    np.testing.assert_allclose(at.carried(np.stack([x, x, 0 * x]), many)[2], -w, atol=1e-15)
+
+
+def test_a_state_alone_has_the_bits_that_it_has_among_others() -> None:
+    """Few are taken one by one, in Python's numbers: whatever broadcasts, and where a quaternion has no length."""
+    at = configuration([f"j{k}" for k in range(len(TYPES))], TYPES)
+    rng = np.random.default_rng(4)
+    q, to = (np.stack([at.random(rng, *np.full((2, at.nq), np.inf)) for _ in range(9)]) for _ in range(2))
+    q[1, :] *= 1.7
+    v, p = rng.normal(size=(2, 9, at.nv)) * np.logspace(-200, 0.5, 9)[:, None]
+    for f, x, y in (
+        (at.integrate, q, v), (at.rate, q, v), (at.difference, q, to), (at.momentum_on_parent, q, p),
+        (at.momentum_on_body, q, p), (at.turning, v, p), (at.carried, v, p), (at.bracket, v, p),
+    ):  # fmt: skip
+        many = f(x, y)
+        for k in range(9):
+            assert f(x[k], y[k]).tobytes() == f(x[k], y[k : k + 1])[0].tobytes() == many[k].tobytes()
+        assert f(x[3:5], y[4]).shape == f(x[4], y[3:5]).shape == (2, many.shape[-1])
+        assert f(x[3:5], y[4])[1].tobytes() == f(x[4], y[3:5])[1].tobytes() == many[4].tobytes()
+        assert f(x, y[4])[4].tobytes() == f(x[4], y)[4].tobytes() == many[4].tobytes()
+        assert f(x[:0], y[:0]).shape == (0, many.shape[-1])
+    assert all(at.normalised(q[k]).tobytes() == at.normalised(q)[k].tobytes() for k in range(9))
+    ball = configuration(["b"], ["spherical"])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        assert np.isnan(ball.integrate(np.zeros(4), np.ones(3))).all()
+
+
+def test_joints_on_the_wire() -> None:
+    at = configuration([f"j{k}" for k in range(len(TYPES))], TYPES)
+    wire = at.to_wire()
+    assert wire[0] == {"name": "j0", "type": "revolute", "axis": (0.0, 0.0, 1.0)}
+    assert [joint["pitch"] for joint in wire if "pitch" in joint] == [0.0]
+    again = Configuration.from_wire(wire)
+    assert again.to_wire() == wire
+    assert again.velocity_names == at.velocity_names
+    press = Configuration.from_wire([{"name": "j", "type": "screw", "axis": [1, 0, 0], "pitch": 0.3}])
+    assert press.joints[0].figures == {"axis": (1.0, 0.0, 0.0), "pitch": 0.3}
+    with pytest.raises(KeyError, match="worm"):
+        Configuration.from_wire([{"name": "j", "type": "worm"}])
+
+
+def test_which_velocities_turn() -> None:
+    at = configuration(["a", "b", "c", "d", "e"], ["floating", "prismatic", "planar", "screw", "spherical"])
+    expected = [False] * 3 + [True] * 3 + [False] + [False, False, True] + [True] + [True] * 3
+    assert at.turns.tolist() == expected
 
 
 @pytest.mark.parametrize("kind", ["spherical", "floating"])
