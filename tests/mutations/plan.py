@@ -83,6 +83,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "urdf/loaded.py": ("tests/unit/test_loaded_objects.py",),
     "model/configuration.py": (
         "tests/unit/test_joints.py",
+        "tests/unit/test_description.py",
         "tests/unit/test_conventions.py",
         "tests/theory/test_rheonomic_samples.py",
         "tests/oracle/test_many_types.py",

@@ -356,3 +356,10 @@ def test_trees_in_chosen_lumps_have_fingerprints_too(fig_2: Tree) -> None:
     )
     assert len(lumped.fingerprint) == 32
     assert lumped.fingerprint == dataclasses.replace(lumped).fingerprint != fig_2.fingerprint
+
+
+def test_only_what_rounding_leaves_of_right_angles_is_taken_for_one() -> None:
+    """Half a unit in the last place of 1 is no angle that somebody wrote; some of them are."""
+    for off, is_one in ((0.0, True), (1e-16, True), (9e-16, True), (1.5e-15, False), (1e-12, False)):
+        turned = snapped(np.array([[1.0 - off, off, 0.0], [-off, 1.0 - off, 0.0], [0.0, 0.0, 1.0]]))
+        assert (turned == np.eye(3)).all() == is_one

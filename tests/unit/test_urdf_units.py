@@ -382,3 +382,18 @@ def test_lengths_that_no_double_holds_are_no_millimetres() -> None:
         links = link("a", 1.0) + link("b", 50.0) + link("c", 1.0)
         found = read_text(f'<robot name="r">{links}{joint("a", "b", "0 0 0")}{joint("b", "c", far)}</robot>')
         assert any("reads like millimetres" in note.text for note in found.notes) == doubted
+
+
+def test_a_robot_whose_lengths_are_all_of_links_without_mass() -> None:
+    """Its size is the distance of its joints: nothing is divided by the zero that its bodies have."""
+    inertia = '<inertia ixx="{0}" iyy="{0}" izz="{0}" ixy="0" ixz="0" iyz="0"/>'
+    for moment, doubted in ((0.01, False), (10.0, True)):
+        massive = f'<inertial><mass value="1"/>{inertia.format(moment)}</inertial>'
+        found = read_text(
+            f'<robot name="r"><link name="a">{massive}</link><link name="b"/><link name="c">{massive}</link>'
+            '<joint name="j" type="continuous"><parent link="a"/><child link="b"/><axis xyz="0 0 1"/></joint>'
+            '<joint name="k" type="continuous"><parent link="b"/><child link="c"/><origin xyz="1 0 0"/>'
+            '<axis xyz="0 0 1"/></joint></robot>'
+        )
+        told = [note for note in found.notes if "too much inertia" in note.text]
+        assert any(note.element == "link 'a'" for note in told) == doubted
