@@ -99,10 +99,10 @@ def __getattr__(name: str) -> Any:
         raise ModuleNotFoundError(
             f"{name} needs '{fault.name}', which the base install leaves out: pip install 'dyn_service[server]'",
             name=fault.name,
-        ) from fault
+        ) from None
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

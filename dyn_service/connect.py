@@ -13,14 +13,15 @@ from dyn_service.protocol.sockets import SCHEMES
 
 
 def connect(
-    target: str | os.PathLike[str], *, root: RootType = "fixed", timeout_s: float = DEFAULT_TIMEOUT_S
+    target: str | os.PathLike[str], *, root: RootType | None = None, timeout_s: float = DEFAULT_TIMEOUT_S
 ) -> RobotQueries:
     """The robot that the target names.
 
     Args:
         target: The path or the text of a URDF: a robot in this process. `tcp://host:port/robot`,
             `ipc:///path/robot` or `inproc://name/robot`: a robot of the server that listens there.
-        root: How the root link of a URDF moves in the world; a robot of a server has its own.
+        root: How the root link moves in the world: of a URDF "fixed", where nothing is said. A robot of a server has
+            its own, and is refused where another one is asked for.
         timeout_s: The time limit of each call to a server.
 
     Returns:
@@ -38,16 +39,24 @@ def connect(
             raise InvalidArgumentError(f"target must be a URDF or start with {schemes}, found '{text}'", path="target")
         from dyn_service import Robot  # the engine is only needed here
 
-        return Robot.from_urdf(target, root=root)
+        return Robot.from_urdf(target, root=root or "fixed")
     endpoint, name = _split(text)
     if not name:
         raise _unnamed(endpoint, timeout_s)
     client = Client(endpoint, timeout_s=timeout_s)
     try:
-        return RemoteRobot(client, client.robot(name).description, owns_client=True)
+        robot = RemoteRobot(client, client.robot(name).description, owns_client=True)
+        _check_root(robot, root)
+        return robot
     except BaseException:
         client.close()
         raise
+
+
+def _check_root(robot: RobotQueries, root: RootType | None) -> None:
+    own = next((joint.type for joint in robot.description.joints if joint.parent is None), "fixed")
+    if root not in (None, own):
+        raise InvalidArgumentError(f"root must be that of the server's robot, '{own}', found '{root}'", path="root")
 
 
 def _split(target: str) -> tuple[str, str]:

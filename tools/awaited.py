@@ -58,6 +58,8 @@ def _imports(module: ast.Module, used: str) -> str:
     for node in module.body:
         if isinstance(node, ast.ImportFrom) and node.module not in ("__future__", "abc"):
             kept = [alias.name for alias in node.names if alias.name in names]
+            if kept and node.module is not None and node.module.startswith("dyn_service") and "dyn_service" not in text:
+                text += "\n"
             text += f"from {node.module} import (\n    {', '.join(kept)},\n)\n" if kept else ""
     return text
 

@@ -173,7 +173,7 @@ Axes = Annotated[Literal["body", "world"], Means("axes of what comes back", role
 JointAxes = Annotated[Literal["joint", "world"], Means("axes of what comes back", role="axes")]
 JointRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; all where left out", role="rows")]
 StepLength = Annotated[float, Means("s, of a step")]
-StepCount = Annotated[int, Means("how many; 0 asks for `a` alone", most=MAX_STEPS)]
+StepCount = Annotated[int, Means("how many", most=MAX_STEPS)]
 RheonomicStepCount = Annotated[int, Means("how many", most=MAX_RHEONOMIC_STEPS)]
 Every = Annotated[int, Means("record every so many steps")]
 FirstStep = Annotated[

@@ -15,7 +15,8 @@ Gravity is an acceleration in world axes, m/s^2. The world frame is the frame of
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from types import TracebackType
+from typing import Any, Literal, Self
 
 from dyn_service.api.arguments import (
     DEFAULT_GRAVITY,
@@ -135,6 +136,14 @@ __all__ = [
 
 class RobotQueries(Described, ABC):
     """The questions a robot answers, in this process (`Robot`) or over a socket (`RemoteRobot`): the same methods."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     @abstractmethod
     def close(self) -> None:

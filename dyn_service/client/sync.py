@@ -221,14 +221,6 @@ class RemoteRobot(RemoteDescribed, RobotQueries):
         self._owns_client = owns_client
         self._readers = {row.name: array_reader(row) for row in QUERIES.values() if row.result_type is None}
 
-    def __enter__(self) -> RemoteRobot:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     @property
     def client(self) -> Client:
         """The connection that the calls go through."""

@@ -25,6 +25,7 @@ from dyn_service.config.documents import (
     Place,
     parse_document,
 )
+from dyn_service.suggestions import did_you_mean
 
 T = TypeVar("T", bound=msgspec.Struct)
 _MARK = "ros__parameters"
@@ -141,7 +142,8 @@ def _sections(
 ) -> Iterator[tuple[tuple[str, ...], Place, dict[str, Any]]]:
     if not isinstance(value, dict):
         found = "nothing" if value is None else type(value).__name__
-        raise document.fault(f"expected a map that leads to {_MARK!r}, got {found}", place)
+        near = "".join(did_you_mean(str(part), [_MARK]) for part in place)
+        raise document.fault(f"expected a map that leads to {_MARK!r}, got {found}{near}", place)
     for key, below in value.items():
         inner = (*place, key)
         if key != _MARK:

@@ -338,6 +338,7 @@ class Robot(RobotQueries):
             return np.full(core, array[()])
         if array.ndim < len(core) or array.shape[array.ndim - len(core) :] != core:
             of = f" ({counted(len(self.joint_names), 'movable joint')})" if spec.shape in (("nq",), ("nv",)) else ""
+            of = of if core == (len(self.joint_names),) else of and f"{of[:-1]}, {spec.shape[0]} = {core[0]})"
             raise InvalidArgumentError(
                 f"{name} has shape {array.shape}, expected (..., {', '.join(map(str, core))}){of}", path=path
             )

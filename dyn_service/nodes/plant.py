@@ -132,6 +132,7 @@ def initial_position(
         if len(given) != at.nq:
             raise InvalidArgumentError(f"initial_position has {len(given)} numbers, the robot {at.nq} positions")
         q = np.array(given, dtype=np.float64)
+    at.check_unit(q, "initial_position", "initial_position")
     return q
 
 

@@ -49,8 +49,8 @@ def envelope(t: Array, values: Array, points: int) -> tuple[Array, Array]:
 
 
 def running_time(time: Array) -> Array:
-    """Times of several runs, each from 0, one after the other; the first row is at 0."""
-    step = np.diff(time, prepend=time[0])
+    """Times of several runs, each from 0, one after the other; the first run's are its own."""
+    step = np.diff(time, prepend=0.0)
     return np.cumsum(np.where(step < 0.0, 0.0, step))
 
 

@@ -89,7 +89,7 @@ def residuals(
         found["constraint_forces"] = _relative(_along(robot, loads), tau, effort)
     except FailedPreconditionError:
         pass
-    return found
+    return {name: np.asarray(residual)[()] for name, residual in found.items()}
 
 
 def survey(robot: Robot, *, states: int = 20, seed: int = 0) -> dict[str, Any]:

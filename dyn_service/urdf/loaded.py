@@ -101,7 +101,7 @@ def _joint(joint: object, label: str, notes: list[Note]) -> Joint:
         raise place.fault(f"the type is '{kind}', whose pitch loaded objects do not have: give the file or its text")
     parent, child = _name(joint, "parent", place.inside("parent")), _name(joint, "child", place.inside("child"))
     xyz, rotation = _pose(joint, quantities.NO_JOINT_ORIGIN, place, notes)
-    axis = _axis(joint, place, notes, moves=moves.nv > 0)
+    axis = _axis(joint, place, notes, moves="axis" in moves.figures)
     limit = _limit(joint, place)
     notes += quantities.limit_notes(moves, limit, place)
     dynamics = _get(joint, "dynamics", place)

@@ -182,7 +182,7 @@ class _Reader:
         moves = quantities.movement(kind)
         parent, child = (self._end(element, end, place) for end in ("parent", "child"))
         xyz, rotation = self._origin(element, place, quantities.NO_JOINT_ORIGIN)
-        axis = self._axis(element, place, moves=moves.nv > 0)
+        axis = self._axis(element, place, moves="axis" in moves.figures)
         limit = self._limit(element, place)
         self._notes += quantities.limit_notes(moves, limit, place)
         damping, friction = self._dynamics(element, place)

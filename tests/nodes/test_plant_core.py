@@ -382,3 +382,12 @@ def test_initial_position_of_joints_with_several_parts() -> None:
         InvalidArgumentError, match=r"no joint 'base.z'; the joints are base.x, base.y, base.theta, lift"
     ):
         initial_position({"base": {"z": 1.0}}, at, limits)
+
+
+def test_initial_position_has_unit_quaternions() -> None:
+    at = configuration(["root_joint"], ["floating"])
+    limits = Limits(np.full(7, -np.inf), np.full(7, np.inf), *np.full((2, 6), np.inf))
+    with pytest.raises(
+        InvalidArgumentError, match="initial_position of joint 'root_joint' has a quaternion of length 0"
+    ):
+        initial_position({"root_joint.qw": 0.0}, at, limits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +82,18 @@ def test_unknown_scheme(target: str) -> None:
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         connect(tmp_path / "nowhere.urdf")
+
+
+def test_a_robot_of_a_server_has_its_own_root(scara_floating: str) -> None:
+    with connect(scara_floating) as robot, connect(scara_floating, root="floating") as same:
+        assert robot.nq == same.nq == 11
+    for root in ("fixed", "planar"):
+        with pytest.raises(InvalidArgumentError, match=f"'floating', found '{root}'"):
+            connect(scara_floating, root=root)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def scara_floating() -> Iterator[str]:
+    robot = Robot.from_urdf(URDF / "scara.urdf", root="floating")
+    with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as serving:
+        yield f"{serving.endpoints[0]}/{robot.name}"

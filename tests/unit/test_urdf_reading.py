@@ -537,3 +537,12 @@ def test_a_screw_moves_by_its_pitch_and_other_joints_have_none() -> None:
     assert screw.moves.subspace[:, 0].tolist() == [0, 0, 1, 0, 0, 0.25 / (2 * math.pi)]
     assert only_joint(two_links(PLAIN)).pitch == 0.0
     assert Joint("j", "revolute", "a", "b", np.zeros(3), np.eye(3), np.array([0.0, 0.0, 1.0])).pitch == 0.0
+
+
+@pytest.mark.parametrize("kind", ["ball", "spherical", "floating"])
+def test_joints_without_an_axis_are_given_none(kind: str) -> None:
+    inertial = '<inertial><mass value="1"/><inertia ixx="1" iyy="1.1" izz="1.2" ixy="0" ixz="0" iyz="0"/></inertial>'
+    ends = '<parent link="a"/><child link="b"/>'
+    links = f'<link name="a"/><link name="b">{inertial}</link>'
+    text = f'<robot name="r">{links}<joint name="j" type="{kind}">{ends}</joint></robot>'
+    assert not [note for note in read_text(text).notes if "axis" in note.text]
