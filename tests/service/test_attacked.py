@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zmq
 
-from dyn_service import Client, Robot, Wrench
+from dyn_service import Client, Robot
 from dyn_service.client.aio import AsyncClient
 from dyn_service.conventions import from_ros, to_mujoco
 from dyn_service.errors import DynError, InvalidArgumentError
@@ -47,16 +47,6 @@ def test_neutral_is_the_callers_own(root: str) -> None:
     np.testing.assert_array_equal(robot.neutral(), kept)
 
 
-@pytest.mark.parametrize("form", ["gravity", "wrenches"])
-def test_rheonomic_takes_a_batch_of_loads_alone(form: str) -> None:
-    robot = Robot.from_urdf(URDF / "ur5e.urdf")
-    link = robot.link_names[-1]
-    acting = {"gravity": np.ones((2, 3))} if form == "gravity" else {"wrenches": Wrench(link, force=np.ones((2, 3)))}
-    still = {robot.joint_names[0]: np.zeros((4, 3))}
-    motion = robot.simulate_rheonomic(still, np.zeros(5), np.zeros(5), dt=0.01, steps=3, **acting)  # type: ignore[arg-type]
-    assert motion.q.shape == (2, 4, 6)
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_a_midpoint_that_was_not_found_is_no_answer(seed: int) -> None:
     robot = Robot.from_urdf(URDF / "panda.urdf")
@@ -80,18 +70,6 @@ def test_remote_adaptive_motion_of_quaternions() -> None:
     ):
         remote = client.robot(robot.name).simulate(q, v, drag, **given)  # type: ignore[arg-type]
     np.testing.assert_array_equal(remote.q, robot.simulate(q, v, drag, **given).q)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("given", [{"dt": np.float64(0.01), "steps": 3}, {"dt": 0.01, "steps": np.int64(3)}], ids=str)
-def test_remote_rheonomic_takes_numbers_of_numpy(given: dict[str, float]) -> None:
-    robot = Robot.from_urdf(URDF / "ur5e.urdf")
-    still = {robot.joint_names[0]: np.zeros((4, 3))}
-    with (
-        Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server,
-        Client(server.endpoints[0], timeout_s=20) as client,
-    ):
-        remote = client.robot(robot.name)
-        assert remote.simulate_rheonomic(still, np.zeros(5), np.zeros(5), **given).q.shape == (4, 6)  # type: ignore[arg-type]
 
 
 def test_a_listener_that_raises_does_not_deafen_the_client() -> None:

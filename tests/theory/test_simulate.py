@@ -128,7 +128,7 @@ FAULTS: list[tuple[str, Callable[[Robot], Any], str]] = [
     (
         "steps",
         lambda r: r.simulate(*start(r), dt=1.0, steps=0),
-        "steps and every must be whole numbers, at least 1, found 0 and 1",
+        "steps must be a whole number, at least 1, found 0",
     ),
     (
         "integrator",
@@ -145,7 +145,7 @@ FAULTS: list[tuple[str, Callable[[Robot], Any], str]] = [
     (
         "steps",
         lambda r: r.simulate(*start(r), dt=1.0, steps="3"),
-        "steps and every must be whole numbers, at least 1, found '3' and 1",
+        "steps must be a whole number, at least 1, found '3'",
     ),
     ("v0", lambda r: r.simulate([0.0] * 4, "fast", dt=1.0, steps=1), "v0 must be (..., 4) numbers, found str 'fast'"),
     (
