@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from pathlib import Path
 
-import msgpack
 import numpy as np
 import pytest
-import zmq
 
 from dyn_service import Client, Robot
-from dyn_service.client.aio import AsyncClient
 from dyn_service.conventions import from_ros, to_mujoco
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.kernels.provenance import digest_of
@@ -72,39 +67,6 @@ def test_remote_adaptive_motion_of_quaternions() -> None:
     np.testing.assert_array_equal(remote.q, robot.simulate(q, v, drag, **given).q)  # type: ignore[arg-type]
 
 
-def test_a_listener_that_raises_does_not_deafen_the_client() -> None:
-    context = zmq.Context()
-    router = context.socket(zmq.ROUTER)
-    port = router.bind_to_random_port("tcp://127.0.0.1")
-
-    def serve() -> None:
-        for k in range(2):
-            if not router.poll(3000):
-                return
-            peer, request = router.recv_multipart()
-            head = {"v": 1, "id": msgpack.unpackb(request)["id"]}
-            notice = {"state": "compiling", "text": "x", "elapsed_ms": 1.0, "again_ms": 100.0}
-            if not k:
-                router.send_multipart([peer, msgpack.packb({**head, "notice": notice})])
-            router.send_multipart([peer, msgpack.packb({**head, "ok": True, "outputs": {"status": "ok"}})])
-
-    def told(text: str) -> None:
-        raise RuntimeError(text)
-
-    async def ask() -> dict[str, object]:
-        async with AsyncClient(f"tcp://127.0.0.1:{port}", timeout_s=0.5, on_wait=told) as client:
-            await asyncio.gather(client.health(), return_exceptions=True)
-            return await client.health()
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        assert asyncio.run(ask()) == {"status": "ok"}
-    finally:
-        thread.join()
-        context.destroy(linger=0)
-
-
 CHANGES = {
     "a star": ("def f(*terms):\n    return sum(terms)\n", "def f(terms):\n    return sum(terms)\n"),
     "a text that a docstring equals": (
@@ -138,19 +100,3 @@ def test_mujoco_has_no_screws() -> None:
 
     with pytest.raises(InvalidArgumentError):
         to_mujoco(Configuration(("j",), (Screw(np.array([0.0, 0.0, 1.0]), 0.1),)), [0.3])
-
-
-@pytest.mark.parametrize("timeout_s", [1e7, 1e300])
-def test_long_timeouts_are_taken_or_refused_at_once(timeout_s: float) -> None:
-    robot = (
-        Robot.from_urdf(URDF / "pendulum.urdf")
-        if (URDF / "pendulum.urdf").exists()
-        else Robot.from_urdf(URDF / "ur5e.urdf")
-    )
-    with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
-        try:
-            client = Client(server.endpoints[0], timeout_s=timeout_s)
-        except InvalidArgumentError:
-            return
-        with client:
-            assert client.health()["status"] == "ok"

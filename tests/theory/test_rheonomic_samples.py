@@ -19,7 +19,6 @@ from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.theory.test_newton_euler import GRAVITY, same
 
-
 ARM = (0.3, 0.2, 0.1)
 """Where forces act, off the axis of the hinge."""
 
