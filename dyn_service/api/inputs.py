@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -67,11 +67,19 @@ def checked_options(row: Row, options: Mapping[str, Any]) -> dict[str, Any]:
                 f"{name} must be at most {option.most} in one request, found {value}: go on from the last state",
                 path=path,
             )
-        chosen[name] = float(value) if option.type == "number" else value
+        chosen[name] = _PLAIN.get(option.type, _same)(value)
     for name in row.options:
         if name not in chosen:
             raise InvalidArgumentError(f"{row.name} needs the option '{name}'", path=f"options.{name}")
     return chosen
+
+
+_PLAIN: Mapping[str, Callable[[Any], Any]] = {"number": float, "whole": int}
+"""What numbers of any library become."""
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def numbers(value: Any) -> Array | None:

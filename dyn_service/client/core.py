@@ -16,6 +16,7 @@ from msgspec import UNSET
 
 from dyn_service.api.described import Described
 from dyn_service.api.description import RobotDescription
+from dyn_service.api.inputs import checked_options
 from dyn_service.api.queries import Computation, Query, Row
 from dyn_service.client.channels import check_endpoint
 from dyn_service.client.patience import OnWait, Patience
@@ -181,7 +182,11 @@ def pack_inputs(inputs: Mapping[str, Any], row: Row) -> dict[str, Any]:
 
 
 def pack_options(row: Row, options: Mapping[str, Any]) -> Any:
-    """The options as a message carries them, without those that stand at their defaults; UNSET if none are left."""
+    """The options as a message carries them, without those that stand at their defaults; UNSET if none are left.
+
+    Raises:
+        InvalidArgumentError: One is not what it can be; `path` names it.
+    """
     if not options:
         return UNSET
     given = {}
@@ -189,7 +194,10 @@ def pack_options(row: Row, options: Mapping[str, Any]) -> Any:
         default = row.options[name].default
         if value is not default and not (type(value) is str and value == default):
             given[name] = value
-    return given or UNSET
+    if not given:
+        return UNSET
+    checked = checked_options(row, given)
+    return {name: checked[name] for name in given}
 
 
 def pack_request(

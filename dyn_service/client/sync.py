@@ -56,7 +56,7 @@ class Client(Connection, GaitQueries):
     ) -> None:
         super().__init__(endpoint, timeout_s, compile_wait_s, on_wait)
         self._given_context = context
-        self._forks = forks()
+        self._listening: int | None = None  # the thread in `on_wait`
         self._open()
 
     def __enter__(self) -> Client:
@@ -207,7 +207,7 @@ class Client(Connection, GaitQueries):
     def _open(self) -> None:
         self._forks = forks()
         self._turn = threading.Lock()
-        self._listening: int | None = None  # the thread in `on_wait`
+        self._listening = None
         self._channel: Channel = open_channel(self._endpoint, self._given_context)
 
 

@@ -2,7 +2,9 @@
 
     tau = inverse_dynamics(q, v, a_ref + kd (v_ref - v) + kp (q_ref - q)),     kp = w^2, kd = 2 d w
 
-so that the tracking error obeys e-ddot + kd e-dot + kp e = 0 while the model is the plant's.
+so that the tracking error obeys e-ddot + kd e-dot + kp e = 0 while the model is the plant's. Of a joint with several
+ways to move, q_ref - q is the `difference`, and velocities stand in the axes of their own bodies, the reference's and
+the plant's: its error obeys the same up to terms of the size of v e, which are gone with e.
 
 A command computed from the state at time t begins to act at t + delay and then acts for one period T. With delay
 compensation the reference, and the state predicted under the reference's acceleration, are taken at the middle of
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +27,7 @@ import numpy as np
 from dyn_service.api.queries import Array
 from dyn_service.control.trajectory import ReferenceTrajectory
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.model.configuration import Configuration
 from dyn_service.protocol.topic_messages import JointState
 
 TrajectoryMaker = Callable[[Array, Array], ReferenceTrajectory]
@@ -33,7 +36,10 @@ TrajectoryMaker = Callable[[Array, Array], ReferenceTrajectory]
 
 @dataclass(frozen=True)
 class Question:
-    """What to ask `computed_torque`: state and reference at the same time; `error` is q_ref - q at the state's time."""
+    """What to ask `computed_torque`: state and reference at the same time.
+
+    q, q_ref: (nq,). v, v_ref, a_ref: (nv,). error: (nv,), the difference from q to q_ref at the state's time.
+    """
 
     q: Array
     v: Array
@@ -46,14 +52,14 @@ class Question:
 
 @dataclass
 class Tracking:
-    """Running sums of the tracking error while the plant was under command. Sums of squares, per joint."""
+    """Running sums of the tracking error while the plant was under command. Sums of squares, by entry of v."""
 
     count: int = 0
     squares: Array = field(default_factory=lambda: np.zeros(0))
     worst: float = 0.0
 
     def add(self, error: Array) -> None:
-        """Takes one error (n,) over."""
+        """Takes one error (nv,) over."""
         square = error * error
         self.squares = square if self.count == 0 else self.squares + square
         self.count += 1
@@ -61,12 +67,12 @@ class Tracking:
 
     @property
     def rms(self) -> float:
-        """Root of the mean square over joints and time; rad and m alike."""
+        """Root of the mean square over entries and time; rad and m alike."""
         return math.sqrt(float(self.squares.mean()) / self.count) if self.count else 0.0
 
     @property
     def maximum(self) -> float:
-        """Largest magnitude of any joint's error."""
+        """Largest magnitude of any entry of the error."""
         return math.sqrt(self.worst)
 
 
@@ -74,10 +80,10 @@ class Tracking:
 class ComputedTorque:
     """The controller's state: when it is due, where its reference began, how late its commands act.
 
-    names: the joints in the server's order. make: begins a reference at a state. rate_hz: commands per second.
+    configuration: the joints in the server's order. make: begins a reference at a state. rate_hz: commands per second.
     """
 
-    names: tuple[str, ...]
+    configuration: Configuration
     make: TrajectoryMaker
     rate_hz: float
     delay_compensation: bool = True
@@ -92,7 +98,7 @@ class ComputedTorque:
         self._engaged = False
         self._period = -1
         self._delays: deque[float] = deque(maxlen=31)
-        self._order: list[int] | None = None
+        self._order: tuple[list[int], list[int]] | None = None
 
     def due(self, state: JointState) -> bool:
         """Whether this state is the first one in a new control period; periods without a state are counted."""
@@ -108,9 +114,8 @@ class ComputedTorque:
 
     def question(self, state: JointState) -> Question:
         """What to ask about this state; begins the reference anew if the plant was not under command."""
-        q, v = np.array(state.position), np.array(state.velocity)
-        if self._order is not None:
-            q, v = q[self._order], v[self._order]
+        at = self.configuration
+        q, v, _ = self.measured(state)
         if state.mode != "active" or self.trajectory is None:
             self.restarts += self._engaged
             self._engaged = False
@@ -121,13 +126,13 @@ class ComputedTorque:
         delay = sorted(self._delays)[len(self._delays) // 2] if self._delays else 0.5 / self.rate_hz
         horizon = delay + 0.5 / self.rate_hz if self.delay_compensation else 0.0
         reference = self.trajectory.sample(np.array([time, time + horizon]))
-        error = reference.q[0] - q
+        error = at.difference(q, reference.q[0])
         if state.mode == "active":
             self._engaged = True
             self.tracking.add(error)
         mean = 0.5 * (reference.a[0] + reference.a[1])
         return Question(
-            q=q + horizon * v + (0.5 * horizon * horizon) * mean,
+            q=at.integrate(q, horizon * v + (0.5 * horizon * horizon) * mean),
             v=v + horizon * mean,
             q_ref=reference.q[1],
             v_ref=reference.v[1],
@@ -141,19 +146,25 @@ class ComputedTorque:
         """Whether the plant follows this controller's reference."""
         return self._engaged
 
-    def measured(self, values: list[float]) -> Array:
-        """Numbers in the order of the plant's joints, in the order of the server's."""
-        array = np.array(values)
-        return array if self._order is None else array[self._order]
+    def measured(self, state: JointState) -> tuple[Array, Array, Array]:
+        """q (nq,), v and effort (nv,) of a state of this plant, in the order of the server's joints."""
+        q, v, effort = np.array(state.position), np.array(state.velocity), np.array(state.effort)
+        if self._order is None:
+            return q, v, effort
+        in_q, in_v = self._order
+        return q[in_q], v[in_v], effort[in_v]
 
     def _new_plant(self, state: JointState) -> None:
-        if sorted(state.name) != sorted(self.names):
+        at = self.configuration
+        of = dict(zip(at.velocity_names, at.velocity_joints, strict=True))
+        joints = list(dict.fromkeys(of.get(name, "") for name in state.name))  # in the plant's order
+        if sorted(joints) != sorted(at.names) or at.chosen(joints)[0].velocity_names != state.name:
             raise FailedPreconditionError(
-                f"the plant's joints are {', '.join(state.name)}, the server's {', '.join(self.names)}"
+                f"the plant's joints are {', '.join(state.name)}, the server's {', '.join(at.velocity_names)}"
             )
-        place: Mapping[str, int] = {name: k for k, name in enumerate(state.name)}
-        order = [place[name] for name in self.names]
-        self._order = None if order == list(range(len(order))) else order
+        plant, _, _ = at.chosen(joints)
+        _, in_q, in_v = plant.chosen(at.names)
+        self._order = None if plant.names == at.names else (in_q, in_v)
         self.session = state.session
         self.trajectory = None
         self.restarts += self._engaged

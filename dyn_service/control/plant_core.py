@@ -13,8 +13,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -78,7 +78,6 @@ class Plant:
         self.effort: Array = np.zeros(self.configuration.nv)
         self.mode = BRAKED
         self._step = integrator(self.settings.integrator)
-        self._order: dict[tuple[str, ...], list[int] | None] = {self.names: list(range(len(self.names)))}
         self._accepted_s = 0.0
         self._command_seq = -1
         self._command_delay = 0.0
@@ -91,7 +90,7 @@ class Plant:
 
     def offer(self, command: JointCommand) -> bool:
         """Takes the command for the next step, or refuses it; whether it was taken."""
-        order = self._order_of(command.name)
+        order = _order(tuple(command.name), self.names)
         age = self.time_s - command.stamp
         in_time = -_ROUNDING_S <= age <= self.settings.command_timeout_s + _ROUNDING_S
         fresh = in_time and command.state_seq >= self._command_seq
@@ -179,10 +178,8 @@ class Plant:
         self.effort, self.v = np.zeros_like(self.effort), np.zeros_like(self.v)
         self._clamped = self._over = False
 
-    def _order_of(self, names: Sequence[str]) -> list[int] | None:
-        """Where in a command each joint of the plant stands; None where the names are not the plant's."""
-        key = tuple(names)
-        if key not in self._order and len(self._order) < 16:
-            matched = sorted(key) == sorted(self.names)
-            self._order[key] = [key.index(name) for name in self.names] if matched else None
-        return self._order.get(key)
+
+@lru_cache(maxsize=16)
+def _order(given: tuple[str, ...], names: tuple[str, ...]) -> list[int] | None:
+    """Where in a command each joint of the plant stands; None where its names are not the plant's."""
+    return [given.index(name) for name in names] if sorted(given) == sorted(names) else None

@@ -1,6 +1,6 @@
 """Reference motions with exact velocity and acceleration.
 
-    q_ref(t), v_ref = d q_ref / dt, a_ref = d v_ref / dt        t in s since the reference began
+    q_ref(t), q_ref-dot = N(q_ref) v_ref, a_ref = d v_ref / dt        t in s since the reference began
 
 Every motion begins at a measured state (q0, v0) with zero acceleration, and is twice continuously differentiable:
 
@@ -9,14 +9,24 @@ Every motion begins at a measured state (q0, v0) with zero acceleration, and is 
   so within the limits itself.
 - `PointToPoint`: minimum-jerk moves from waypoint to waypoint, each from rest to rest, with a pause between.
 
+Where positions do not add up, as those of joints with several ways to move, the terms of these sums become motions one
+after the other, each along a direction of its own in the body's axes. A motion x(t) after one with q, v, a gives
+
+    q_ref = q exp(x),    v_ref = Ad v + x',    a_ref = Ad a + x'' - [x', Ad v],    Ad = Ad(exp(-x))
+
+with the Lie bracket: exact as long as x, x' and x'' of a joint are parallel. So a point-to-point move goes along the
+`difference` of its ends, and in a multi-sine the entries of one joint share their phases. Where positions add up,
+Ad is 1 and the bracket 0.
+
 Source of the quintic: Flash and Hogan, The coordination of arm movements, J. Neurosci. 5 (1985), with a first velocity.
+Of motions one after the other: Murray, Li, Sastry, A Mathematical Introduction to Robotic Manipulation (1994), 2.4.
 Checked by: tests/nodes/test_trajectory.py, against finite differences.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,15 +35,34 @@ from numpy.typing import ArrayLike
 
 from dyn_service.api.queries import Array
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.model.configuration import Configuration
 from dyn_service.suggestions import did_you_mean
+
+FLAT = Configuration((), ())
+"""Stands for any number of joints whose positions add up."""
 
 
 class Reference(NamedTuple):
-    """q (..., n) rad | m, v (..., n) rad/s | m/s, a (..., n) rad/s^2 | m/s^2."""
+    """q (..., nq) rad | m, v (..., nv) rad/s | m/s, a (..., nv) rad/s^2 | m/s^2."""
 
     q: Array
     v: Array
     a: Array
+
+    def then(self, on: Configuration, x: Array, rate: Sequence[Array], bend: Sequence[Array]) -> Reference:
+        """This motion with a further one after it, in the body's axes.
+
+        Args:
+            on: The joints.
+            x: (..., nv) rad | m, the further motion; of a joint with several ways to move, always along one direction.
+            rate: The terms (..., nv) of dx/dt.
+            bend: Those of its rate.
+        """
+        v, a = self.v, self.a
+        if any(v[..., part].any() or a[..., part].any() for _, part in _several(on)):
+            v, a = on.carried(x, np.stack([v, a]))
+            a = a - on.bracket(sum(rate[1:], rate[0]), v)
+        return Reference(on.integrate(self.q, x), sum(rate, v), sum(bend, a))
 
 
 class ReferenceTrajectory(ABC):
@@ -52,7 +81,12 @@ class ReferenceTrajectory(ABC):
 class MultiSine(ReferenceTrajectory):
     """Sines about a centre, faded in over `ramp_s`.
 
-    q0, v0, centre: (n,). amplitude: (K, n) rad | m. frequency: (K,) rad/s. phase: (K, n) rad.
+    q0, centre: (nq,). v0: (nv,). amplitude: (K, nv) rad | m. frequency: (K,) rad/s. phase: (K, nv) rad. on: the joints;
+    left out, positions add up.
+
+    Raises:
+        InvalidArgumentError: The sines of a joint with several ways to move do not go along one direction: their phases
+            differ, or their amplitudes' ratios from one harmonic to the next.
     """
 
     q0: Array
@@ -62,6 +96,12 @@ class MultiSine(ReferenceTrajectory):
     frequency: Array
     phase: Array
     ramp_s: float
+    on: Configuration = FLAT
+
+    def __post_init__(self) -> None:
+        for name, part in _several(self.on):
+            if np.any(self.phase[:, part] != self.phase[:, part][:, :1]) or not _parallel(self.amplitude[:, part]):
+                raise InvalidArgumentError(f"multi_sine: the sines of joint '{name}' do not go along one direction")
 
     def sample(self, t: ArrayLike) -> Reference:
         """The reference at the times `t` (...) s."""
@@ -74,12 +114,8 @@ class MultiSine(ReferenceTrajectory):
         a = -(rate * rate * sine).sum(axis=-2)
         fade, rise, bend = min_jerk(time / self.ramp_s)
         rise, bend = rise / self.ramp_s, bend / self.ramp_s**2
-        start = quintic(self.q0, self.v0, self.centre, self.ramp_s, time)
-        return Reference(
-            start.q + fade * q,
-            start.v + rise * q + fade * v,
-            start.a + bend * q + 2.0 * rise * v + fade * a,
-        )
+        start = quintic(self.q0, self.v0, self.centre, self.ramp_s, time, self.on)
+        return start.then(self.on, fade * q, (rise * q, fade * v), (bend * q, 2.0 * rise * v, fade * a))
 
     def to_wire(self) -> dict[str, Any]:
         """The motion as a map of plain numbers."""
@@ -90,7 +126,7 @@ class MultiSine(ReferenceTrajectory):
 class PointToPoint(ReferenceTrajectory):
     """Moves between waypoints, over and over: each takes `move_s`, then a pause of `dwell_s`.
 
-    q0, v0: (n,). points: (K, n) rad | m.
+    q0: (nq,). v0: (nv,). points: (K, nq) rad | m. on: the joints; left out, positions add up.
     """
 
     q0: Array
@@ -98,6 +134,7 @@ class PointToPoint(ReferenceTrajectory):
     points: Array
     move_s: float
     dwell_s: float
+    on: Configuration = FLAT
 
     def sample(self, t: ArrayLike) -> Reference:
         """The reference at the times `t` (...) s."""
@@ -108,7 +145,8 @@ class PointToPoint(ReferenceTrajectory):
         first = (leg == 0)[..., None]
         begin = np.where(first, self.q0, self.points[(leg - 1) % count])
         speed = np.where(first, self.v0, 0.0)
-        return quintic(begin, speed, self.points[leg % count], self.move_s, (time - leg * cycle)[..., None])
+        end = self.points[leg % count]
+        return quintic(begin, speed, end, self.move_s, (time - leg * cycle)[..., None], self.on)
 
     def to_wire(self) -> dict[str, Any]:
         """The motion as a map of plain numbers."""
@@ -117,15 +155,18 @@ class PointToPoint(ReferenceTrajectory):
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a designed motion keeps to: lower and upper (n,) rad | m, velocity (n,) rad/s | m/s; infinite where free."""
+    """What a designed motion keeps to: lower and upper (nq,) rad | m, velocity (nv,) rad/s | m/s; infinite where free.
+
+    Joints with several ways to move have no limits of positions: what is said of them here is not looked at.
+    """
 
     lower: Array
     upper: Array
     velocity: Array
 
     def __post_init__(self) -> None:
-        if not self.lower.shape == self.upper.shape == self.velocity.shape:
-            raise InvalidArgumentError("lower, upper and velocity limits differ in length")
+        if self.lower.shape != self.upper.shape:
+            raise InvalidArgumentError("lower and upper limits differ in length")
 
 
 @dataclass(frozen=True)
@@ -133,7 +174,8 @@ class MultiSineDesign:
     """How large and fast a multi-sine is.
 
     period_s: of the first harmonic. harmonics: how many. range_fraction: of the way from the centre to the nearer
-    limit. velocity_fraction: of the velocity limit. max_amplitude: rad | m, also where there is no limit.
+    limit. velocity_fraction: of the velocity limit. max_amplitude: rad | m, also where there is no limit. centre: (nq,)
+    rad | m; empty is the middle of the limits, and where there are none, where the motion begins.
     """
 
     period_s: float = 6.0
@@ -145,25 +187,45 @@ class MultiSineDesign:
     centre: list[float] = field(default_factory=list)
 
 
-def design_multi_sine(design: MultiSineDesign, bounds: Bounds, q0: ArrayLike, v0: ArrayLike) -> MultiSine:
+def design_multi_sine(
+    design: MultiSineDesign, bounds: Bounds, q0: ArrayLike, v0: ArrayLike, on: Configuration = FLAT
+) -> MultiSine:
     """A multi-sine within the limits: |q - centre| and |v| never exceed the design's fractions of them once faded in.
 
+    A joint with several ways to move goes to and fro along one direction in its body's axes.
+
+    Args:
+        design: How large and fast.
+        bounds: What it keeps to.
+        q0: (nq,) where it begins.
+        v0: (nv,) how fast it begins.
+        on: The joints; left out, positions add up.
+
     Raises:
-        InvalidArgumentError: A number of the design is out of its range, or the centre is outside of the limits.
+        InvalidArgumentError: A number of the design is out of its range, the limits are of another length, the centre
+            is outside of them, or a quaternion of it has not length 1.
     """
     start, speed = np.asarray(q0, dtype=np.float64), np.asarray(v0, dtype=np.float64)
     if design.period_s <= 0.0 or design.ramp_s <= 0.0 or design.harmonics < 1:
         raise InvalidArgumentError("period_s, ramp_s and harmonics of a multi-sine must be positive")
+    if bounds.lower.shape != start.shape or bounds.velocity.shape != speed.shape:
+        raise InvalidArgumentError(
+            f"limits are of {bounds.lower.size} positions and {bounds.velocity.size} velocities, the state has "
+            f"{start.size} and {speed.size}"
+        )
     bounded = np.isfinite(bounds.lower) & np.isfinite(bounds.upper)
     with np.errstate(invalid="ignore"):
         middle = np.where(bounded, 0.5 * (bounds.lower + bounds.upper), start)
     if design.centre:
         if len(design.centre) != start.size:
-            raise InvalidArgumentError(f"centre has {len(design.centre)} numbers, the robot {start.size} joints")
+            raise InvalidArgumentError(f"centre has {len(design.centre)} numbers, the robot {start.size} positions")
         middle = np.array(design.centre)
-    room = np.minimum(middle - bounds.lower, bounds.upper - middle)
+        on.check_unit(middle, "the centre", "multi_sine.centre")
+    room = _by_velocity(on, np.minimum(middle - bounds.lower, bounds.upper - middle))
     if np.any(room < 0.0):
-        raise InvalidArgumentError(f"the centre of joint {int(np.argmin(room))} is outside of its limits")
+        tightest = int(np.argmin(room))
+        name = repr(on.velocity_names[tightest]) if on.names else tightest
+        raise InvalidArgumentError(f"the centre of joint {name} is outside of its limits")
     order = np.arange(1, design.harmonics + 1, dtype=np.float64)
     weight = (1.0 / order) / np.sum(1.0 / order)
     frequency = 2.0 * np.pi / design.period_s * order
@@ -171,9 +233,13 @@ def design_multi_sine(design: MultiSineDesign, bounds: Bounds, q0: ArrayLike, v0
     # |v| <= size (1.875 / ramp_s + sum_k w_k omega_k): the fade's steepest slope is 1.875 / ramp_s.
     fastest = 1.875 / design.ramp_s + float(weight @ frequency)
     size = np.minimum(size, design.velocity_fraction * bounds.velocity / fastest)
-    joint = np.arange(start.size, dtype=np.float64)
+    joint = np.arange(speed.size, dtype=np.float64)
+    for _, part in _several(on):
+        joint[part] = joint[part][0]
+        along = np.arange(part.stop - part.start)
+        size[part] *= (-1.0) ** along * (1.0 - 0.5 * along / along.size)  # no two of its entries are the same curve
     phase = 2.0 * np.pi * np.modf(0.6180339887498949 * (joint[None, :] * design.harmonics + order[:, None]))[0]
-    return MultiSine(start, speed, middle, weight[:, None] * size, frequency, phase, design.ramp_s)
+    return MultiSine(start, speed, middle, weight[:, None] * size, frequency, phase, design.ramp_s, on)
 
 
 def min_jerk(s: Array) -> tuple[Array, Array, Array]:
@@ -187,8 +253,11 @@ def min_jerk(s: Array) -> tuple[Array, Array, Array]:
     )
 
 
-def quintic(q0: Array, v0: Array, q1: Array, duration_s: float, t: Array) -> Reference:
-    """From (q0, v0, zero acceleration) to rest at q1 in `duration_s`, then still. `t` broadcasts with the joints."""
+def quintic(q0: Array, v0: Array, q1: Array, duration_s: float, t: Array, on: Configuration = FLAT) -> Reference:
+    """From (q0, v0, zero acceleration) to rest at q1 in `duration_s`, then still. `t` broadcasts with the joints.
+
+    A joint with several ways to move goes along the `difference` from q0 to q1, and coasts along v0 on top of that.
+    """
     x = np.clip(t / duration_s, 0.0, 1.0)
     rest = 1.0 - x
     blend, rise, bend = min_jerk(x)
@@ -196,12 +265,11 @@ def quintic(q0: Array, v0: Array, q1: Array, duration_s: float, t: Array) -> Ref
     coast = x * rest**3 * (1.0 + 3.0 * x)
     slope = rest * rest * (1.0 + x * (2.0 - 15.0 * x))
     curve = -12.0 * x * rest * (3.0 - 5.0 * x)
-    way = q1 - q0
-    return Reference(
-        q0 + way * blend + v0 * duration_s * coast,
-        way * rise / duration_s + v0 * slope,
-        way * bend / duration_s**2 + v0 * curve / duration_s,
-    )
+    way = on.difference(q0, q1)
+    moved = Reference(on.integrate(q0, way * blend), way * rise / duration_s, way * bend / duration_s**2)
+    if not on.flat and not np.any(v0):
+        return moved
+    return moved.then(on, v0 * duration_s * coast, (v0 * slope,), (v0 * curve / duration_s,))
 
 
 def from_wire(wire: Mapping[str, Any]) -> ReferenceTrajectory:
@@ -212,20 +280,50 @@ def from_wire(wire: Mapping[str, Any]) -> ReferenceTrajectory:
     """
     kinds: dict[str, type[Any]] = {"multi_sine": MultiSine, "point_to_point": PointToPoint}
     values = dict(wire)
+    joints = values.pop("joints", ())
     kind = str(values.pop("kind", None))
     if kind not in kinds:
         near = did_you_mean(kind, kinds)
         raise InvalidArgumentError(f"unknown trajectory {kind!r}: expected one of {', '.join(sorted(kinds))}{near}")
     try:
         built: ReferenceTrajectory = kinds[kind](
-            **{k: np.asarray(v, dtype=np.float64) if isinstance(v, list) else float(v) for k, v in values.items()}
+            **{k: np.asarray(v, dtype=np.float64) if isinstance(v, list) else float(v) for k, v in values.items()},
+            on=Configuration.from_wire(joints),
         )
-    except TypeError as error:
+    except (TypeError, KeyError) as error:
         raise InvalidArgumentError(f"trajectory {kind!r}: {error}") from None
     return built
 
 
 def _plain(trajectory: Any) -> dict[str, Any]:
-    return {
-        name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(trajectory).items()
-    }
+    numbers = dict(vars(trajectory))
+    on: Configuration = numbers.pop("on")
+    plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in numbers.items()}
+    return plain if on.flat else {**plain, "joints": on.to_wire()}
+
+
+def _parallel(rows: Array) -> bool:
+    """Whether all rows go along one direction, to rounding."""
+    size = np.abs(rows).max(initial=0.0)
+    if size == 0.0:
+        return True
+    unit = rows[np.argmax(np.abs(rows).max(axis=1))] / size
+    unit /= np.linalg.norm(unit)
+    return bool(np.abs(rows - np.outer(rows @ unit, unit)).max() <= 1e-12 * size)
+
+
+def _several(on: Configuration) -> list[tuple[str, slice]]:
+    """The joints with several ways to move, and where their velocities stand."""
+    joints = zip(on.names, on.joints, on.v_slices, strict=True)
+    return [(name, part) for name, joint, part in joints if joint.nv > 1]
+
+
+def _by_velocity(on: Configuration, x: Array) -> Array:
+    """Entries (nq,) of positions as entries (nv,) of velocities; infinite for joints with several ways to move."""
+    if on.flat:
+        return x
+    found = np.full(on.nv, np.inf)
+    for joint, in_q, in_v in zip(on.joints, on.q_slices, on.v_slices, strict=True):
+        if joint.nv == 1:
+            found[in_v] = x[in_q]
+    return found

@@ -235,12 +235,12 @@ class Robot(RobotQueries):
 
         def call(given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
             try:
-                if others != defaults:
+                if others != defaults:  # an array among them has no one truth
                     return None
                 answer = None if single is None else single(*given, *gravity)
                 if answer is None:  # not one state, or not as the kernel takes it: NumPy knows more
-                    answer = kernel(*given, *gravity)
-            except (TypeError, ValueError):  # an array among the others, which has no one truth, or an odd shape
+                    answer = kernel(*map(np.asarray, given), *gravity)
+            except (TypeError, ValueError):
                 return None
             return answer if named is None else named(answer)
 

@@ -70,7 +70,8 @@ class KernelLibrary:
         if signature.empty:
             return None
         self.kernel(signature)
-        return single_state_call(signature, self._codes[signature.name], ENTRY)
+        code = self._codes.get(signature.name)  # there is none where the kernel is interpreted
+        return None if code is None else single_state_call(signature, code, ENTRY)
 
     def _load(self, signature: Signature) -> tuple[np.ufunc, Certificate] | None:
         kept = store.load(self._key(signature))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dis
 import hashlib
+import inspect
 import sys
 from functools import cache
 from importlib.machinery import PathFinder
@@ -22,7 +23,9 @@ _SHAPING = ("dynamics", "kernels", "model")
 COMPILER = tuple(f"kernels.{name}" for name in ("certify", "graph", "jit", "lower"))
 """The modules that make machine code of a traced function, and hold it against the tree as given."""
 
-_LIBRARIES = ("casadi", "llvmlite")
+_LIBRARIES = ("casadi", "llvmlite", "numpy")
+_READS_CONSTANT = frozenset(dis.hasconst)
+_STARS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _HAS_DOCSTRING = 0x4000000
 """CO_HAS_DOCSTRING, from Python 3.13 on; before it a function's first constant is its docstring or None."""
 
@@ -75,7 +78,9 @@ def _add(digest: hashlib._Hash, names: set[str], code: CodeType) -> None:
     names.update(code.co_names)
     doc = _docstring(code)
     digest.update(code.co_code + code.co_exceptiontable)
-    digest.update(repr((code.co_name, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)).encode())
+    called = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & _STARS)
+    names_used = (code.co_name, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    digest.update(repr((*called, *names_used)).encode())
     for k, constant in enumerate(code.co_consts):
         if isinstance(constant, CodeType):
             _add(digest, names, constant)
@@ -91,15 +96,28 @@ def _text(constant: object) -> str:
 
 
 def _docstring(code: CodeType) -> int | None:
-    """Which of a code object's constants is its docstring."""
-    if "__doc__" in code.co_names:  # the body of a module or class stores it
+    """Which of a code object's constants is its docstring, and nothing else: equal constants are one."""
+    loads = _constants_loaded(code)
+    if "__doc__" in code.co_names:  # the body of a module or class loads it, to store it
         before = None
         for step in dis.get_instructions(code):
             if step.opname == "STORE_NAME" and step.argval == "__doc__":
-                return before
+                return before if loads.count(before) == 1 else None
             before = step.arg if step.opname == "LOAD_CONST" else None
     if code.co_name.startswith("<") or not code.co_consts or not isinstance(code.co_consts[0], str):
         return None
-    optimized = 1  # CO_OPTIMIZED: the body of a function
-    has = code.co_flags & (_HAS_DOCSTRING if sys.version_info >= (3, 13) else optimized)
-    return 0 if has else None
+    has = code.co_flags & (_HAS_DOCSTRING if sys.version_info >= (3, 13) else inspect.CO_OPTIMIZED)
+    return 0 if has and 0 not in loads else None
+
+
+def _constants_loaded(code: CodeType) -> list[int | None]:
+    """The constants that the instructions read, by number, as often as they do."""
+    found: list[int | None] = []
+    extended = 0
+    for operation, argument in zip(code.co_code[::2], code.co_code[1::2], strict=True):
+        extended = extended << 8 | argument
+        if operation in _READS_CONSTANT:
+            found.append(extended)
+        if operation != dis.EXTENDED_ARG:
+            extended = 0
+    return found

@@ -6,10 +6,12 @@ has as many positions as velocities and they just add up, so do the arrays; else
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,9 +20,12 @@ from dyn_service.api.description import RobotDescription
 from dyn_service.api.inputs import broadcast, numbers
 from dyn_service.api.inputs import found as described
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.model.joints import JOINT_TYPES, NUMBERS, Joint
+from dyn_service.model.joints import JOINT_TYPES, NUMBERS, SINGLE, Arithmetic, Joint
 
 Array = NDArray[np.float64]
+
+_FEW = 2
+"""Up to so many states are faster one by one, in Python's numbers."""
 
 UNIT = 1e-6
 """How far from 1 a quaternion's length may be where data come in from outside: that of numbers in single precision."""
@@ -54,11 +59,23 @@ class Configuration:
             KeyError: There is no such type of joint.
         """
         joints = {joint.name: joint for joint in description.joints}
-        found = []
-        for name in description.joint_names:
-            axis = np.array(joints[name].axis or (0.0, 0.0, 1.0))
-            found.append(JOINT_TYPES[joints[name].type](axis, joints[name].pitch or 0.0))
-        return cls(description.joint_names, tuple(found))
+        found = (joints[name] for name in description.joint_names)
+        return cls(description.joint_names, tuple(_made(joint.type, joint.axis, joint.pitch) for joint in found))
+
+    def to_wire(self) -> list[dict[str, Any]]:
+        """The joints in order as maps of plain values: `name`, `type`, and `axis` and `pitch` where they have them."""
+        joints = zip(self.names, self.joints, strict=True)
+        return [{"name": name, "type": joint.type, **joint.figures} for name, joint in joints]
+
+    @classmethod
+    def from_wire(cls, joints: Sequence[Mapping[str, Any]]) -> Configuration:
+        """From what `to_wire` returned.
+
+        Raises:
+            KeyError: A joint has no name or type, or there is no such type.
+        """
+        made = (_made(joint["type"], joint.get("axis"), joint.get("pitch")) for joint in joints)
+        return cls(tuple(joint["name"] for joint in joints), tuple(made))
 
     @cached_property
     def nq(self) -> int:
@@ -103,17 +120,22 @@ class Configuration:
     @cached_property
     def neutral(self) -> Array:
         """(nq,): every body coincides with its joint's frame."""
-        return np.concatenate([np.zeros(0), *(joint.neutral for joint in self.joints)])
+        return _kept(np.concatenate([np.zeros(0), *(joint.neutral for joint in self.joints)]))
 
     @cached_property
     def angles(self) -> NDArray[np.bool_]:
         """(nq,): which positions are angles, in rad."""
-        return np.array([angle for joint in self.joints for angle in joint.angles], dtype=bool)
+        return _kept(np.array([angle for joint in self.joints for angle in joint.angles], dtype=bool))
 
     @cached_property
     def shifts(self) -> NDArray[np.bool_]:
         """(nq,): which positions are lengths, in m: neither angles nor parts of quaternions."""
-        return np.array([shift for joint in self.joints for shift in joint.shifts], dtype=bool)
+        return _kept(np.array([shift for joint in self.joints for shift in joint.shifts], dtype=bool))
+
+    @cached_property
+    def turns(self) -> NDArray[np.bool_]:
+        """(nv,): which velocities turn the body, in rad/s; the others are in m/s."""
+        return np.concatenate([np.zeros(0, dtype=bool), *(joint.subspace[:3].any(axis=0) for joint in self.joints)])
 
     def integrate(self, q: ArrayLike, v: ArrayLike, dt: ArrayLike = 1.0) -> Array:
         """The position (..., nq) after dt s with constant v (..., nv); leading axes broadcast.
@@ -131,7 +153,7 @@ class Configuration:
         if time is None or (time.ndim and time.shape[-1] != 1):
             raise InvalidArgumentError(f"dt must be a number or (..., 1) numbers, found {described(dt)}", path="dt")
         broadcast({"q": at.shape[:-1], "v": rate.shape[:-1], "dt": time.shape[:-1]})
-        return self._each("qv->q", at, rate * time, np.add, lambda joint, q, step: joint.integrate(q, step, NUMBERS))
+        return self._each("qv->q", at, rate * time, np.add, lambda joint, q, step, m: joint.integrate(q, step, m))
 
     def difference(self, q: ArrayLike, to: ArrayLike) -> Array:
         """The v (..., nv) that moves q (..., nq) to `to` (..., nq) in 1 s; leading axes broadcast.
@@ -142,16 +164,16 @@ class Configuration:
         here, there = _entries_of("q", q, self.nq), _entries_of("to", to, self.nq)
         broadcast({"q": here.shape[:-1], "to": there.shape[:-1]})
         return self._each(
-            "qq->v", here, there, lambda q, to: to - q, lambda joint, q, to: joint.difference(q, to, NUMBERS)
+            "qq->v", here, there, lambda q, to: to - q, lambda joint, q, to, m: joint.difference(q, to, m)
         )
 
     def rate(self, q: Array, v: Array) -> Array:
         """q-dot, (..., nq)."""
-        return self._each("qv->q", q, v, _second, lambda joint, q, v: joint.rate(q, v, NUMBERS))
+        return self._each("qv->q", q, v, _second, lambda joint, q, v, m: joint.rate(q, v, m))
 
     def normalised(self, q: Array) -> Array:
         """The same positions, quaternions of unit length."""
-        return self._each("qq->q", q, q, _second, lambda joint, q, _: joint.normalised(q, NUMBERS))
+        return self._each("qq->q", q, q, _second, lambda joint, q, _, m: joint.normalised(q, m))
 
     def unit(self, q: Array, name: str) -> Array:
         """The same positions (..., nq), quaternions brought to unit length; to the last bit those that have it already.
@@ -181,15 +203,25 @@ class Configuration:
 
     def momentum_on_parent(self, q: Array, p: Array) -> Array:
         """(..., nv), `Joint.momentum_on_parent` of each joint."""
-        return self._each("qv->v", q, p, _second, lambda joint, q, p: joint.momentum_on_parent(q, p, NUMBERS))
+        return self._each("qv->v", q, p, _second, lambda joint, q, p, m: joint.momentum_on_parent(q, p, m))
 
     def momentum_on_body(self, q: Array, p: Array) -> Array:
         """(..., nv), `Joint.momentum_on_body` of each joint."""
-        return self._each("qv->v", q, p, _second, lambda joint, q, p: joint.momentum_on_body(q, p, NUMBERS))
+        return self._each("qv->v", q, p, _second, lambda joint, q, p, m: joint.momentum_on_body(q, p, m))
 
     def turning(self, v: Array, p: Array) -> Array:
         """(..., nv), v x* p of each joint."""
-        return self._each("vv->v", v, p, lambda v, p: 0.0 * p, lambda joint, v, p: joint.turning(v, p))
+        return self._each("vv->v", v, p, lambda v, p: 0.0 * p, lambda joint, v, p, _: joint.turning(v, p))
+
+    def carried(self, x: Array, v: Array) -> Array:
+        """(..., nv): a velocity v before a further motion by x (..., nv), as it is after it, in axes turned along."""
+        return self._each(
+            "vv->v", x, v, _second, lambda joint, x, v, m: joint.carried(joint.integrate([*joint.neutral], x, m), v)
+        )
+
+    def bracket(self, v: Array, w: Array) -> Array:
+        """(..., nv), v x w of each joint, the Lie bracket."""
+        return self._each("vv->v", v, w, lambda v, w: 0.0 * w, lambda joint, v, w, _: joint.bracket(v, w))
 
     def _each(
         self,
@@ -197,7 +229,7 @@ class Configuration:
         x: Array,
         y: Array,
         single: Callable[[Array, Array], Array],
-        several: Callable[[Joint, list[Array], list[Array]], list[Array]],
+        several: Callable[[Joint, list[Any], list[Any], Arithmetic], list[Any]],
     ) -> Array:
         """A function of two arrays, joint by joint.
 
@@ -212,13 +244,44 @@ class Configuration:
             return np.asarray(single(x, y))
         of_x, of_y, of_result = places[0], places[1], places[-1]
         lead = np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
+        if math.prod(lead) <= _FEW:
+            whole = (z if z.shape[:-1] == lead else np.broadcast_to(z, (*lead, z.shape[-1])) for z in (x, y))
+            all_x, all_y = (z.reshape(-1, z.shape[-1]) for z in whole)
+            try:
+                rows = [self._of_one_state(places, a, b, single, several) for a, b in zip(all_x, all_y, strict=True)]
+            except ZeroDivisionError:  # a quaternion of no length: not a number below
+                pass
+            else:
+                return np.array(rows).reshape(*lead, self.nq if of_result == "q" else self.nv)
         found = np.empty((*lead, self.nq if of_result == "q" else self.nv))
         at, joints = self._entries
         found[..., at[of_result]] = single(x[..., at[of_x]], y[..., at[of_y]])
         for joint, part in joints:
-            entries = several(joint, _entries(x, part[of_x]), _entries(y, part[of_y]))
+            entries = several(joint, _entries(x, part[of_x]), _entries(y, part[of_y]), NUMBERS)
             for k, entry in enumerate(entries, start=part[of_result].start):
                 found[..., k] = entry
+        return found
+
+    def _of_one_state(
+        self,
+        places: str,
+        x: Array,
+        y: Array,
+        single: Callable[[Array, Array], Array],
+        several: Callable[[Joint, list[Any], list[Any], Arithmetic], list[Any]],
+    ) -> Array:
+        """`_each` where there are no leading axes, in Python's numbers.
+
+        Raises:
+            ZeroDivisionError: A quaternion has no length.
+        """
+        of_x, of_y, of_result = places[0], places[1], places[-1]
+        found = np.empty(self.nq if of_result == "q" else self.nv)
+        at, joints = self._entries
+        found[at[of_result]] = single(x[at[of_x]], y[at[of_y]])
+        all_x, all_y = x.tolist(), y.tolist()
+        for joint, part in joints:
+            found[part[of_result]] = several(joint, all_x[part[of_x]], all_y[part[of_y]], SINGLE)
         return found
 
     @cached_property
@@ -287,6 +350,16 @@ def _entries_of(name: str, value: ArrayLike, length: int) -> Array:
     if array is None or array.ndim < 1 or array.shape[-1] != length:
         raise InvalidArgumentError(f"{name} must be (..., {length}) numbers, found {described(value)}", path=name)
     return array
+
+
+def _kept(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, read-only: all who ask share it."""
+    array.flags.writeable = False
+    return array
+
+
+def _made(kind: str, axis: Sequence[float] | None, pitch: float | None) -> Joint:
+    return JOINT_TYPES[kind](np.array(axis or (0.0, 0.0, 1.0)), pitch or 0.0)
 
 
 def _slices(sizes: Iterable[int]) -> tuple[slice, ...]:

@@ -70,6 +70,17 @@ NUMBERS = Arithmetic(
 )
 """Of numbers and arrays."""
 
+SINGLE = Arithmetic(
+    lambda x: float(np.sin(x)),
+    lambda x: float(np.cos(x)),
+    math.sqrt,
+    math.fabs,
+    lambda y, x: float(np.arctan2(y, x)),
+    math.copysign,
+    lambda a, b, then, otherwise: then if a < b else otherwise,
+)
+"""Of Python's numbers: to the last bit that of `NUMBERS`, and several times faster; dividing by zero is an error."""
+
 _TINY = 1e-150
 """Its square is a double too. Added in squares, it keeps quotients such as sin(x) / x defined at zero."""
 
@@ -198,6 +209,17 @@ class Joint:
     def turning(self, v: Scalars, p: Scalars) -> list[Scalar]:
         """v x* p, by which p-dot in body axes falls short of p-dot in the joint frame's."""
         return [0.0 * x for x in p]
+
+    def carried(self, q: Scalars, v: Scalars) -> list[Scalar]:
+        """v, in its own axes, of a body that stands fast at q on a frame that has this v, in numbers.
+
+        Power p v is the same on both, so this is the dual of `momentum_on_parent`.
+        """
+        return list(_dot(self.momentum_on_parent(q, _units(self.nv, (*q, *v)), NUMBERS), v))
+
+    def bracket(self, v: Scalars, w: Scalars) -> list[Scalar]:
+        """v x w, the Lie bracket, in numbers: minus the dual of `turning`."""
+        return list(-_dot(self.turning(v, _units(self.nv, (*v, *w))), w))
 
     def random(self, rng: np.random.Generator, lower: Array, upper: Array) -> Array:
         """(nq,) at random within its limits, (nq,) each; within pi rad or a metre of zero where there are none."""
@@ -403,8 +425,14 @@ class Planar(Joint):
     @property
     def _plane(self) -> tuple[Array, Array]:
         x, y, z = self.axis
-        if z + 1 == 0:
-            return np.array([1, 0, 0]) + 0 * self.axis, np.array([0, -1, 0]) + 0 * self.axis
+        if z < 0:
+            # Near -z 1 + z has no digits left: 1 / (1 + z) = (1 - z) / (x^2 + y^2), and x, y in units of the larger.
+            larger = max(abs(x), abs(y))
+            if larger == 0:
+                return np.array([1, 0, 0]) + 0 * self.axis, np.array([0, -1, 0]) + 0 * self.axis
+            u, w = x / larger, y / larger
+            c = (1 - z) / (u * u + w * w)
+            return np.array([1 - c * u * u, -c * u * w, -x]), np.array([-c * u * w, 1 - c * w * w, -y])
         e_x = np.array([1 - x * x / (1 + z), -x * y / (1 + z), -x])
         return e_x, np.array([-x * y / (1 + z), 1 - y * y / (1 + z), -y])
 
@@ -618,6 +646,11 @@ def summed(terms: Terms, axes: int) -> Array:
     places = (Ellipsis, *(None,) * axes)
     first, *others = (matrix if x is None else np.asarray(x)[places] * matrix for x, matrix in terms)
     return np.asarray(sum(others, first))
+
+
+def _units(count: int, beside: Scalars) -> list[Scalar]:
+    """The entries of all unit vectors at once, along a first axis before those of `beside`."""
+    return list(np.eye(count).reshape(count, count, *(1,) * max(map(np.ndim, beside), default=0)))
 
 
 def _turned_about(axis: Array, cosine: Scalar, sine: Scalar) -> Terms:

@@ -12,7 +12,7 @@ next state is asked about; a server that went away and came back is simply asked
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -29,6 +29,7 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.nodes import controller_report
 from dyn_service.nodes.kinds import NodeKind
 from dyn_service.nodes.pacing import precise_sleep
@@ -45,7 +46,11 @@ TORQUE, LOADS = 0, 1
 
 
 class MultiSineParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Sines about a centre; see `trajectory.MultiSineDesign`. An empty centre is the middle of the limits."""
+    """Sines about a centre; see `trajectory.MultiSineDesign`.
+
+    centre: rad | m, one number per position; empty is the middle of the limits, and for joints without limits, such as
+    all with several ways to move, where the plant stands when the motion begins.
+    """
 
     period_s: float = 6.0
     harmonics: int = 3
@@ -57,7 +62,7 @@ class MultiSineParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tr
 
 
 class PointToPointParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Moves between waypoints (each rad | m per joint), in a circle."""
+    """Moves between waypoints (each rad | m, one number per position), in a circle."""
 
     points: list[list[float]] = []
     move_s: float = 2.0
@@ -68,7 +73,7 @@ class ControllerParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=T
     """Parameters of the computed-torque controller.
 
     endpoint: of the dynamics server. robot: its name there; empty where the server has one robot. rate_hz: commands
-    per second. natural_frequency: rad/s of the tracking error, with damping_ratio; one number or one per joint.
+    per second. natural_frequency: rad/s of the tracking error, with damping_ratio; one number or one per velocity.
     deadline_s: an answer after it counts as a deadline miss; 0 is one period. request_timeout_s: an answer after it
     is lost. loads_rate_hz: how often joint loads are asked for; 0 is never. delay_compensation: whether state and
     reference are taken at the middle of the time during which the command will act. trajectory: which motion.
@@ -134,7 +139,7 @@ def main(node: Node[ControllerParameters]) -> None:
     with Client(p.endpoint, timeout_s=p.connect_timeout_s) as client:
         robot = client.robot(p.robot or only_robot(client.list_robots()))
         client.timeout_s, client.compile_wait_s = p.request_timeout_s, 0.0  # no control loop waits for a compiler
-        _Controller(node, robot, robot.description.to_dict()).run()
+        _Controller(node, robot).run()
 
 
 def only_robot(names: list[str]) -> str:
@@ -148,40 +153,31 @@ def only_robot(names: list[str]) -> str:
     return names[0]
 
 
-def bounds_of(description: Mapping[str, Any]) -> Bounds:
-    """The limits in a robot's description; infinite where it has none."""
-    limits = description["limits"]
-
-    def array(name: str, absent: float) -> Array:
-        return np.array([absent if value is None else value for value in limits[name]], dtype=np.float64)
-
-    return Bounds(array("lower", -np.inf), array("upper", np.inf), array("velocity", np.inf))
-
-
-def trajectory_maker(p: ControllerParameters, bounds: Bounds) -> TrajectoryMaker:
+def trajectory_maker(p: ControllerParameters, on: Configuration, limits: Limits) -> TrajectoryMaker:
     """What begins the reference motion that the parameters choose.
 
     Raises:
         InvalidArgumentError: The motion does not fit the robot.
     """
-    n = bounds.lower.size
+    bounds = Bounds(limits.lower, limits.upper, limits.velocity)
     if p.trajectory == "multi_sine":
         design = MultiSineDesign(**msgspec.structs.asdict(p.multi_sine))
-        return lambda q, v: design_multi_sine(design, bounds, q, v)
+        return lambda q, v: design_multi_sine(design, bounds, q, v, on)
     chosen = p.point_to_point
     points = np.array(chosen.points, dtype=np.float64)
-    if points.ndim != 2 or points.shape[1] != n or chosen.move_s <= 0.0 or chosen.dwell_s < 0.0:
-        raise InvalidArgumentError(f"point_to_point needs points of {n} numbers, move_s > 0 and dwell_s >= 0")
+    if points.ndim != 2 or points.shape[1] != on.nq or chosen.move_s <= 0.0 or chosen.dwell_s < 0.0:
+        raise InvalidArgumentError(f"point_to_point needs points of {on.nq} numbers, move_s > 0 and dwell_s >= 0")
+    on.check_unit(points, "a point", "point_to_point.points")
     if np.any(points < bounds.lower) or np.any(points > bounds.upper):
         raise InvalidArgumentError("point_to_point: a point is outside of the joints' limits")
-    return lambda q, v: PointToPoint(q, v, points, chosen.move_s, chosen.dwell_s)
+    return lambda q, v: PointToPoint(q, v, points, chosen.move_s, chosen.dwell_s, on)
 
 
 def gains(p: ControllerParameters, n: int) -> tuple[Array, Array]:
     """Gains kp (n,) 1/s^2 and kd (n,) 1/s.
 
     Raises:
-        InvalidArgumentError: The natural frequency is not positive, or not one number or one per joint.
+        InvalidArgumentError: The natural frequency is not positive, or not one number or n.
     """
     omega = np.atleast_1d(np.array(p.natural_frequency, dtype=np.float64))
     if omega.shape not in ((1,), (n,)) or not np.all(omega > 0.0) or p.damping_ratio <= 0.0:
@@ -193,13 +189,12 @@ def gains(p: ControllerParameters, n: int) -> tuple[Array, Array]:
 class _Controller:
     """The loop and what it needs."""
 
-    def __init__(self, node: Node[ControllerParameters], robot: RobotQueries, description: Mapping[str, Any]) -> None:
-        p = node.parameters
-        self.node, self.robot, self.description = node, robot, description
-        self.names = tuple(description["joint_names"])
-        bounds = bounds_of(description)
-        self.kp, self.kd = gains(p, len(self.names))
-        self.law = ComputedTorque(self.names, trajectory_maker(p, bounds), p.rate_hz, p.delay_compensation)
+    def __init__(self, node: Node[ControllerParameters], robot: RobotQueries) -> None:
+        p, at = node.parameters, robot.configuration
+        self.node, self.robot, self.at = node, robot, at
+        self.names = at.velocity_names
+        self.kp, self.kd = gains(p, at.nv)
+        self.law = ComputedTorque(at, trajectory_maker(p, at, robot.limits), p.rate_hz, p.delay_compensation)
         columns = ["t", "kind", "round_trip_us", "missed"]
         self.deadline_s = p.deadline_s or 1.0 / p.rate_hz
         self.asker = Asker(self.deadline_s, Recorder(node.telemetry, "requests", columns) if p.record else None)
@@ -276,7 +271,7 @@ class _Controller:
             self.command_drops += 1
 
     def _record_loads(self, state: JointState) -> None:
-        q, v, tau = (self.law.measured(values) for values in (state.position, state.velocity, state.effort))
+        q, v, tau = self.law.measured(state)
         answer = self.asker.ask(state.stamp, LOADS, lambda: self.robot.constraint_forces(q, v, tau))
         if answer is None or not self.node.parameters.record:
             return
@@ -290,7 +285,7 @@ class _Controller:
 
     def _warm_up(self) -> None:
         """Asks each question once, so that what the server makes late is made before the loop begins."""
-        q, zero = np.zeros(len(self.names)), np.zeros(len(self.names))
+        q, zero = self.at.neutral, np.zeros(self.at.nv)
         deadline = time.monotonic() + self.node.parameters.connect_timeout_s
         while not self.node.stop.requested:
             try:
@@ -306,8 +301,8 @@ class _Controller:
         self.node.telemetry.facts(
             {
                 "role": "controller",
-                "robot": self.description["name"],
-                "fingerprint": self.description["fingerprint"],
+                "robot": self.robot.description.name,
+                "fingerprint": self.robot.description.fingerprint,
                 "endpoint": p.endpoint,
                 "rate_hz": p.rate_hz,
                 "deadline_s": self.deadline_s,
@@ -321,7 +316,7 @@ class _Controller:
         trajectory = self.law.trajectory
         if trajectory is not None:
             self._announced = trajectory
-            reference = {"session": state.session, "begin_s": self.law.begin_s, "joints": list(self.names)}
+            reference = {"session": state.session, "begin_s": self.law.begin_s, "joints": list(self.at.names)}
             self.node.telemetry.facts({"reference": {**reference, "motion": trajectory.to_wire()}})
 
     def _stats(self, now: float) -> None:

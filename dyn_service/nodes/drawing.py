@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 DPI = 100
@@ -34,6 +35,8 @@ STYLE: Any = {
     "figure.facecolor": "white",
 }
 REFERENCE, MEASURED, ERROR, LIMIT, TORQUE = "#f5b041", "#1b4f72", "#922b21", "#b03a2e", "#117864"
+ENTRIES = (MEASURED, "#c0392b", TORQUE, "#8e44ad")
+"""The entries of a joint that has several, such as x, y, z and w; that of any other is the first."""
 _COLUMNS = 3
 PREFIXES = ((1.0, ""), (1e3, "m"), (1e6, "\N{MICRO SIGN}"), (1e9, "n"))
 
@@ -63,6 +66,23 @@ def legend(figure: Figure, *panels: SubFigure) -> None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     figure.legend(list(found.values()), list(found), loc="upper right", ncols=len(found), bbox_to_anchor=(0.995, 1.0))
+
+
+def name_entries(axes: Axes, names: Sequence[str]) -> None:
+    """Names the lines of a panel that are a joint's entries, in their colours `ENTRIES`, where there are several."""
+    if len(names) > 1:
+        axes.legend(
+            [Line2D([], [], alpha=0.0)] * len(names),
+            names,
+            labelcolor=list(ENTRIES[: len(names)]),
+            loc="best",
+            ncols=len(names),
+            fontsize=9.0,
+            handlelength=0.0,
+            handletextpad=0.0,
+            columnspacing=0.8,
+            borderpad=0.2,
+        )
 
 
 def prefix(size: float) -> tuple[float, str]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -32,9 +33,6 @@ from dyn_service.nodes.telemetry import Recorder
 from dyn_service.protocol.topic_messages import decode_command, encode
 from dyn_service.suggestions import did_you_mean
 
-if TYPE_CHECKING:
-    from dyn_service.engine.robot import Robot
-
 STATS_PERIOD_S = 0.5
 
 
@@ -43,9 +41,10 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     robot: path of the URDF. root: how its root link moves in the world. rate_hz: integration steps per second of wall
     time. integrator, substeps: how one step is done. state_rate_hz: joint states per second, at most rate_hz; 0 is
-    every step. initial_position: rad | m, by joint or in order; empty is the middle of the limits. command_timeout_s:
-    age at which a command is stale. stale_policy: what acts then: `zero` effort, `hold` the last effort, or `brake`
-    (stands still). clamp_effort: whether efforts are cut to the URDF's limits. max_catch_up_s: how much missed time is
+    every step. initial_position: rad | m, by joint (and its part where it has several, `joint.part` or in a map of its
+    own) or in order; empty is the middle of the limits, neutral where there are none. command_timeout_s: age at which a
+    command is stale. stale_policy: what acts then: `zero` effort, `hold` the last effort, or `brake` (stands still).
+    clamp_effort: whether efforts are cut to the URDF's limits. max_catch_up_s: how much missed time is
     integrated after an overrun; what is beyond is slipped. joint_states, joint_commands: topics or endpoints. record:
     whether the recording goes to the launcher.
     """
@@ -56,7 +55,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4"
     substeps: int = 1
     state_rate_hz: float = 0.0
-    initial_position: list[float] | dict[str, float] = []
+    initial_position: list[float] | dict[str, float | dict[str, float]] = []
     command_timeout_s: float = 0.1
     stale_policy: Literal["zero", "hold", "brake"] = "zero"
     clamp_effort: bool = True
@@ -95,7 +94,7 @@ def main(node: Node[PlantParameters]) -> None:
             "robot": robot.name,
             "fingerprint": robot.fingerprint,
             "joints": list(robot.joint_names),
-            "units": units(robot),
+            "configuration": robot.configuration.to_wire(),
             "effort_limit": limits.effort.tolist(),
             "lower": limits.lower.tolist(),
             "upper": limits.upper.tolist(),
@@ -110,7 +109,9 @@ def main(node: Node[PlantParameters]) -> None:
     _Loop(node, plant, states, commands).run()
 
 
-def initial_position(given: list[float] | dict[str, float], at: Configuration, limits: Limits) -> Array:
+def initial_position(
+    given: list[float] | dict[str, float | dict[str, float]], at: Configuration, limits: Limits
+) -> Array:
     """The first position: the middle of the limits (neutral where there are none), with what is given over it.
 
     Raises:
@@ -120,7 +121,7 @@ def initial_position(given: list[float] | dict[str, float], at: Configuration, l
     with np.errstate(invalid="ignore"):
         q = np.where(bounded, 0.5 * (limits.lower + limits.upper), np.clip(at.neutral, limits.lower, limits.upper))
     if isinstance(given, dict):
-        for name, value in given.items():
+        for name, value in _by_entry(given):
             if name not in names:
                 near = did_you_mean(name, names)
                 raise InvalidArgumentError(
@@ -134,10 +135,13 @@ def initial_position(given: list[float] | dict[str, float], at: Configuration, l
     return q
 
 
-def units(robot: Robot) -> list[str]:
-    """`rad` or `m` per entry of q; parts of quaternions have no unit."""
-    at = robot.configuration
-    return ["rad" if angle else "m" if shift else "1" for angle, shift in zip(at.angles, at.shifts, strict=True)]
+def _by_entry(given: dict[str, float | dict[str, float]]) -> Iterator[tuple[str, float]]:
+    """Positions by the names of their entries: of parameters, dots in names and maps in maps are the same thing."""
+    for name, value in given.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}.{part}", inner) for part, inner in value.items())
+        else:
+            yield name, value
 
 
 class _Loop:
@@ -191,10 +195,10 @@ class _Loop:
             self._next_publish = (steps // self.publish_every + 1) * self.publish_every
             self.published += 1
         if self.recorder is not None:
-            n = len(plant.names)
+            nq, nv = plant.configuration.nq, plant.configuration.nv
             row = self.recorder.row()
             row[0], row[1], row[2] = plant.time_s, plant.session, MODES.index(plant.mode)
-            row[3 : 3 + n], row[3 + n : 3 + 2 * n], row[3 + 2 * n :] = plant.q, plant.v, plant.effort
+            row[3 : 3 + nq], row[3 + nq : 3 + nq + nv], row[3 + nq + nv :] = plant.q, plant.v, plant.effort
 
     def _take_command(self) -> None:
         try:

@@ -3,6 +3,9 @@
 The tracking error is not what the controller says of itself: the plant's own recording, every step that was kept, is
 held against the reference motion evaluated again at the plant's times. Any node may tell of a reference, by the fact
 `reference`. Only times at which the plant was under command count; how large that share is is stated with it.
+
+The error is the `difference` from the measured position to the reference: by entry of v, in m and rad. A joint with
+several ways to move has panels of its translation and its rotation in the plots.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import numpy as np
 from dyn_service.api.queries import Array
 from dyn_service.control.plant_core import ACTIVE, MODES
 from dyn_service.control.trajectory import from_wire
+from dyn_service.model.configuration import Configuration
 from dyn_service.nodes.board import Board, NodeBoard
 from dyn_service.nodes.kinds import Column, Panel, Section, Stats, number, rate
 from dyn_service.nodes.series import envelope, running_time, thinned, with_gaps
@@ -32,12 +36,12 @@ _NEAR = 0.55
 class Motion:
     """What the plant did, in the order of its joints. Rows of all runs of the plant, one after the other.
 
-    t (k,) s since the first row, pauses between runs left out; q, v, effort, reference, error (k, n); active (k,)
-    whether the plant was under command and a reference is known. stride: rows of the node per row that is kept.
+    t (k,) s since the first row, pauses between runs left out; q, reference (k, nq); v, effort, error (k, nv); active
+    (k,) whether the plant was under command and a reference is known. stride: rows of the node per row that is kept.
+    effort_limit (nv,) N m | N; lower, upper (nq,) rad | m.
     """
 
-    joints: tuple[str, ...]
-    units: tuple[str, ...]
+    configuration: Configuration
     t: Array
     q: Array
     v: Array
@@ -49,6 +53,54 @@ class Motion:
     effort_limit: Array
     lower: Array
     upper: Array
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Of each entry of the error: `rad` or `m`."""
+        return tuple("rad" if turns else "m" for turns in self.configuration.turns)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one panel shows of a joint: its translation or its rotation.
+
+    title: of the panel. position: what its positions are, with their unit. error_unit, effort_unit: of its errors and
+    efforts. in_q, in_v: where its entries stand. positions, velocities: what these are called within the joint.
+    """
+
+    title: str
+    position: str
+    error_unit: str
+    effort_unit: str
+    in_q: tuple[int, ...]
+    in_v: tuple[int, ...]
+    positions: tuple[str, ...]
+    velocities: tuple[str, ...]
+
+
+def parts_of(at: Configuration) -> list[Part]:
+    """The panels of a plot of all joints."""
+    parts: list[Part] = []
+    for name, joint, in_q, in_v in zip(at.names, at.joints, at.q_slices, at.v_slices, strict=True):
+        for turns in (False, True):
+            of_q = [k for k in range(joint.nq) if joint.shifts[k] != turns]
+            of_v = [k for k in range(joint.nv) if at.turns[in_v][k] == turns]
+            if not of_v:
+                continue
+            unit = "rad" if turns else "m"
+            parts.append(
+                Part(
+                    title=name if joint.nv == 1 else f"{name}, {'rotation' if turns else 'translation'}",
+                    position="quaternion" if len(of_q) > len(of_v) else f"position [{unit}]",
+                    error_unit=unit,
+                    effort_unit="N m" if turns else "N",
+                    in_q=tuple(in_q.start + k for k in of_q),
+                    in_v=tuple(in_v.start + k for k in of_v),
+                    positions=tuple(joint.positions[k] for k in of_q),
+                    velocities=tuple(joint.velocities[k] for k in of_v),
+                )
+            )
+    return parts
 
 
 def plant_section(plant: NodeBoard, board: Board) -> Section:
@@ -73,9 +125,11 @@ def motion_of(plant: NodeBoard, controller: NodeBoard | None) -> Motion | None:
     recording = plant.recordings.get("plant")
     if recording is None or not len(recording.table):
         return None
-    joints, q = recording.group("q")
+    entries, q = recording.group("q")
     _, v = recording.group("v")
     _, effort = recording.group("tau")
+    told = plant.fact("configuration") or [{"name": name, "type": "continuous"} for name in entries]
+    at = Configuration.from_wire(told)
     time, session = recording.column("t"), recording.column("session")
     reference = np.full_like(q, np.nan)
     known = [] if controller is None else [facts["reference"] for facts in controller.facts if "reference" in facts]
@@ -83,33 +137,36 @@ def motion_of(plant: NodeBoard, controller: NodeBoard | None) -> Motion | None:
         begin = float(one["begin_s"])
         later = [float(o["begin_s"]) for o in known[k + 1 :] if o["session"] == one["session"]]
         rows = (session == one["session"]) & (time >= begin) & (time < min(later, default=math.inf))
-        order = [list(one["joints"]).index(name) for name in joints]
-        reference[rows] = from_wire(one["motion"]).sample(time[rows] - begin).q[:, order]
+        _, in_q, _ = at.chosen(list(one["joints"]))
+        reference[np.ix_(rows, in_q)] = from_wire(one["motion"]).sample(time[rows] - begin).q
     active = (recording.column("mode") == MODES.index(ACTIVE)) & np.isfinite(reference).all(axis=1)
+    error = at.difference(q, reference)
+    if not at.flat:
+        # A quaternion's sign and full turns say nothing: of the reference's those that are nearest the measured ones.
+        reference = at.integrate(q, error)
 
-    def fact(name: str, default: float) -> Array:
+    def fact(name: str, default: float, size: int) -> Array:
         value = plant.fact(name)
-        return np.array(value, dtype=np.float64) if value is not None else np.full(len(joints), default)
+        return np.array(value, dtype=np.float64) if value is not None else np.full(size, default)
 
     return Motion(
-        joints=joints,
-        units=tuple(plant.fact("units") or ["rad"] * len(joints)),
+        configuration=at,
         t=running_time(time),
         q=q,
         v=v,
         effort=effort,
         reference=reference,
-        error=reference - q,
+        error=error,
         active=active,
         stride=recording.stride,
-        effort_limit=fact("effort_limit", math.inf),
-        lower=fact("lower", -math.inf),
-        upper=fact("upper", math.inf),
+        effort_limit=fact("effort_limit", math.inf, at.nv),
+        lower=fact("lower", -math.inf, at.nq),
+        upper=fact("upper", math.inf, at.nq),
     )
 
 
 def tracking_summary(motion: Motion) -> dict[str, Any]:
-    """Root mean square and maximum of the tracking error, per joint and over all joints."""
+    """Root mean square and maximum of the tracking error, by entry of v and over all of them."""
     error = motion.error[motion.active]
     share = float(motion.active.mean())
     base = {"samples": len(error), "stride": motion.stride, "share_under_command": share}
@@ -127,7 +184,7 @@ def tracking_summary(motion: Motion) -> dict[str, Any]:
         },
         "joints": [
             {"name": name, "unit": unit, "rms": float(r), "max": float(m)}
-            for name, unit, r, m in zip(motion.joints, motion.units, rms, worst, strict=True)
+            for name, unit, r, m in zip(motion.configuration.velocity_names, motion.units, rms, worst, strict=True)
         ],
     }
 
@@ -167,59 +224,63 @@ def tracking_plot(motion: Motion, title: str) -> Figure:
     error = motion.error[motion.active]
     total = math.sqrt(float((error**2).mean()))
     heading = f"{title}: tracking, error {total:.1e} rms over all joints, {np.abs(error).max():.1e} max"
-    figure, panels = drawing.grid(len(motion.joints), heading, panel_height=300)
+    parts = parts_of(motion.configuration)
+    figure, panels = drawing.grid(len(parts), heading, panel_height=300)
     t = motion.t[motion.active]
-    for k, panel in enumerate(panels):
-        unit = motion.units[k]
+    for k, (part, panel) in enumerate(zip(parts, panels, strict=True)):
         upper, lower = panel.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [2.2, 1.0], "hspace": 0.0})
-        for values, colour, width, label in (
-            (motion.reference, drawing.REFERENCE, 3.2, "reference"),
-            (motion.q, drawing.MEASURED, 1.0, "measured"),
-        ):
-            upper.plot(
-                *with_gaps(*thinned(t, values[motion.active, k], drawing.POINTS)), color=colour, lw=width, label=label
-            )
-        size, prefix = drawing.prefix(float(np.abs(error[:, k]).max()))
-        lower.plot(*with_gaps(*envelope(t, size * error[:, k], drawing.POINTS)), color=drawing.ERROR, lw=0.8)
+        reference, measured = motion.reference[motion.active], motion.q[motion.active]
+        for n in part.in_q:
+            line = with_gaps(*thinned(t, reference[:, n], drawing.POINTS))
+            upper.plot(*line, color=drawing.REFERENCE, lw=3.2, label="reference")
+        for n, colour in zip(part.in_q, drawing.ENTRIES, strict=False):
+            line = with_gaps(*thinned(t, measured[:, n], drawing.POINTS))
+            upper.plot(*line, color=colour, lw=1.0, label="measured")
+        errors = error[:, part.in_v]
+        size, prefix = drawing.prefix(float(np.abs(errors).max()))
+        colours = drawing.ENTRIES if len(part.in_v) > 1 else (drawing.ERROR,)
+        for values, colour in zip(errors.T, colours, strict=False):
+            lower.plot(*with_gaps(*envelope(t, size * values, drawing.POINTS)), color=colour, lw=0.8)
         lower.axhline(0.0, color="#888888", lw=0.6)
-        rms = size * math.sqrt(float((error[:, k] ** 2).mean()))
-        upper.set_title(f"{motion.joints[k]}   error rms {rms:.3g} {prefix}{unit}", loc="left")
-        upper.set_ylabel(f"position [{unit}]")
-        lower.set_ylabel(f"error [{prefix}{unit}]")
+        rms = size * math.sqrt(float((errors**2).mean()))
+        upper.set_title(f"{part.title}   error rms {rms:.3g} {prefix}{part.error_unit}", loc="left")
+        upper.set_ylabel(part.position)
+        lower.set_ylabel(f"error [{prefix}{part.error_unit}]")
         upper.tick_params(labelbottom=False)
         lower.yaxis.set_major_locator(MaxNLocator(3))
+        drawing.name_entries(upper, part.positions)
+        drawing.name_entries(lower, part.velocities)
         drawing.time_label(lower, k, panels)
     drawing.legend(figure, panels[0])
     return figure
 
 
 def efforts_plot(motion: Motion, title: str) -> Figure:
-    """Effort of every joint, with its limits where they are near, else named."""
+    """Efforts of every joint, with their limits where they are near, else named."""
     from dyn_service.nodes import drawing
 
-    figure, panels = drawing.grid(len(motion.joints), f"{title}: joint efforts that acted", panel_height=240)
+    parts = parts_of(motion.configuration)
+    figure, panels = drawing.grid(len(parts), f"{title}: joint efforts that acted", panel_height=240)
     shown = motion.active if motion.active.any() else np.ones_like(motion.active)
-    for k, panel in enumerate(panels):
+    t = motion.t[shown]
+    for k, (part, panel) in enumerate(zip(parts, panels, strict=True)):
         axes = panel.subplots()
-        unit = "N" if motion.units[k] == "m" else "N m"
-        values, limit = motion.effort[shown, k], float(motion.effort_limit[k])
-        axes.plot(
-            *with_gaps(*envelope(motion.t[shown], values, drawing.POINTS)),
-            color=drawing.MEASURED,
-            lw=1.0,
-            label="effort",
-        )
-        peak = float(np.abs(values).max(initial=0.0))
-        note = f"peak {peak:.3g} {unit}"
+        unit = part.effort_unit
+        efforts, limits = motion.effort[shown][:, part.in_v], motion.effort_limit[list(part.in_v)]
+        for values, colour in zip(efforts.T, drawing.ENTRIES, strict=False):
+            axes.plot(*with_gaps(*envelope(t, values, drawing.POINTS)), color=colour, lw=1.0, label="effort")
+        note = f"peak {np.abs(efforts).max(initial=0.0):.3g} {unit}"
+        limit = float(limits.min())
         if math.isfinite(limit):
             note += f", limit \N{PLUS-MINUS SIGN}{limit:g} {unit}"
-            for side in (values.max(), -values.min()):  # a limit is drawn where it does not flatten the line
+            for side in (efforts.max(), -efforts.min()):  # a limit is drawn where it does not flatten the line
                 if side > _NEAR * limit:
-                    where = limit if side == values.max() else -limit
+                    where = limit if side == efforts.max() else -limit
                     axes.axhline(where, color=drawing.LIMIT, lw=1.2, ls=(0, (6, 3)), label="limit")
-        axes.set_title(f"{motion.joints[k]}   {note}", loc="left")
+        axes.set_title(f"{part.title}   {note}", loc="left")
         axes.set_ylabel(f"effort [{unit}]")
         axes.margins(y=0.08)
+        drawing.name_entries(axes, part.velocities)
         drawing.time_label(axes, k, panels)
     drawing.legend(figure, *panels)
     return figure

@@ -17,10 +17,12 @@ SCHEMA = 1
 class JointState(msgspec.Struct, frozen=True, gc=False):
     """State of a plant at the simulated time `stamp` (s since it started).
 
-    session: a number that no other run of the plant has. seq: counts integration steps. name, position (rad | m),
-    velocity (rad/s | m/s), effort (N m | N): one entry per movable joint; effort is what acts from `stamp` on. mode:
-    `braked`, `active` or `stale`. command_seq: `seq` of the state that the command in force answered, -1 for none.
-    command_delay: s of simulated time from that state to when its command took effect.
+    session: a number that no other run of the plant has. seq: counts integration steps. name: the movable joints; one
+    with several ways to move has an entry for each, called `joint.part` as in `Configuration.velocity_names`. velocity
+    (rad/s | m/s), effort (N m | N): one number per name; effort is what acts from `stamp` on. position (rad | m): nq
+    numbers, joint after joint in the same order. mode: `braked`, `active` or `stale`. command_seq: `seq` of the state
+    that the command in force answered, -1 for none. command_delay: s of simulated time from that state to when its
+    command took effect.
     """
 
     session: int
@@ -37,8 +39,9 @@ class JointState(msgspec.Struct, frozen=True, gc=False):
 
 
 class JointCommand(msgspec.Struct, frozen=True, gc=False):
-    """Efforts (N m | N) for the joints `name`, in answer to the state `state_seq` of that session, stamped `stamp`.
+    """Efforts (N m | N) for the joints `name`, in any order, in answer to the state `state_seq` of that session.
 
+    name: as in `JointState`. stamp: of the state that is answered.
     release: the controller ends and hands the plant over: it brakes, whatever the efforts.
     """
 

@@ -32,7 +32,8 @@ class Task:
     """A request that waits.
 
     envelope: where its reply goes, and whether notices may come before it. work: gives its reply. refuse: gives the
-    reply that refuses it. size: its bytes. head: reads who asks. next_notice_ns: no earlier is it told again that it waits.
+    reply that refuses it. size: its bytes. head: reads who asks. next_notice_ns: no earlier is it told again that it
+    waits.
     """
 
     envelope: Envelope

@@ -101,7 +101,7 @@ def extrapolated(at: Configuration, q: Array, v: Array, t: float, dt: float) -> 
 
     Args:
         at: The joints. Their positions move through the space around them: quaternions leave the unit length by what
-            a step is wrong, and are brought back after it.
+            a step is wrong, and are brought back after it, and for whoever is asked for accelerations.
         q: (..., nq) positions at t; leading axes share the steps that the fastest of them needs.
         v: (..., nv) velocities.
         t: s.
@@ -146,7 +146,7 @@ def extrapolated(at: Configuration, q: Array, v: Array, t: float, dt: float) -> 
 def _rates(at: Configuration, t: float, x: Array) -> Generator[tuple[float, Array, Array], Array, Array]:
     """(q-dot, a) of the state x = (q, v)."""
     q, v = x[..., : at.nq], x[..., at.nq :]
-    a = yield t, q, v
+    a = yield t, at.normalised(q), v  # whoever is asked meets positions as there are, here and remote
     return np.concatenate([at.rate(q, v), np.broadcast_to(a, v.shape)], axis=-1)
 
 

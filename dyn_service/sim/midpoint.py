@@ -46,6 +46,9 @@ _SPREAD = 16.0
 """Times the flow's measured rounding that a change at rounding may be: what is measured are roundings of the state, and
 every body adds some of its own inside a flow."""
 
+_MOST_ROUNDING = 1e-6
+"""Of a change in units of the state: rounding beyond it is that of an iteration that has left, not of an answer."""
+
 
 def midpoint_step(
     flow: Flow, at: Configuration, q: Array, p: Array, dt: float, unit: float
@@ -90,7 +93,8 @@ def midpoint_step(
         if stalled.any():
             on_parents = partial(_flow_on_parents, flow, at)
             rounding = _rounding(on_parents, q_mid, p_mid, (v_next, p_dot_next), q_size, p_size)
-            found = found | (stalled & (change <= _SPREAD * rounding))
+            # A state that has run away has a rounding of its own size: what changes so much is no midpoint.
+            found = found | (stalled & (change <= np.minimum(_SPREAD * rounding, _MOST_ROUNDING)))
         if found.all():
             return _arrived(at, q, pi, v, p_dot, dt)
         last, least = change, np.minimum(least, change)

@@ -82,7 +82,7 @@ def simulate_rheonomic(
     )
     grid, parts, rows = task.grid, task.parts, task.rows
     q, v = parts.free.unit(task.q, "q0"), task.v
-    lead, free = q.shape[:-1], parts.free_v
+    free = parts.free_v
 
     def state(row: int, q: Array, v: Array) -> tuple[Array, Array]:
         return parts.positions(q, rows[..., row, :, 0]), parts.velocities("v", v, rows[..., row, :, 1])
@@ -109,8 +109,7 @@ def simulate_rheonomic(
                     f"accelerations are no longer finite; try a step shorter than dt = {grid.dt:g} s"
                 )
             if not k % grid.every:
-                moved = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in state(2 * k, q, v))
-                records.append((*moved, *here))  # type: ignore[arg-type]
+                records.append((*state(2 * k, q, v), *here))
             if k == grid.steps:
                 break
             stages = iter(((2 * k, here), (2 * k + 1, None), (2 * k + 1, None), (2 * k + 2, None)))

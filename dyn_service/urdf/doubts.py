@@ -98,7 +98,7 @@ def _moments(inertial: Inertial, scale: float) -> Iterator[str]:
     # Scaled, so that no intermediate leaves the range of doubles.
     a, b, c = principal_moments(inertial.inertia / scale).tolist()
     moments = ", ".join(f"{moment * scale:.4g}" for moment in (a, b, c))
-    if c <= 0.0 or a < -MOMENTS * c:
+    if a < -MOMENTS * c:
         yield f"no body has these principal moments: one of {moments} kg m^2 is negative"
     elif a + b < c * (1.0 - MOMENTS):
         yield f"no body has these principal moments: of {moments} kg m^2 the largest exceeds the others' sum"

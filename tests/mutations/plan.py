@@ -73,8 +73,13 @@ STAGES: dict[str, tuple[str, ...]] = {
     "kernels/single.py": ("tests/unit/test_single.py",),
     "model/": (*_READING, "tests/unit/test_tree.py"),
     "urdf/": _READING,
-    "urdf/doubts.py": ("tests/unit/test_urdf_doubts.py", *_READING),
-    "model/inertia.py": ("tests/unit/test_inertia.py", "tests/unit/test_urdf_doubts.py", _NUMBERS),
+    "urdf/doubts.py": ("tests/unit/test_urdf_doubts.py", "tests/unit/test_urdf_units.py", *_READING),
+    "model/inertia.py": (
+        "tests/unit/test_inertia.py",
+        "tests/unit/test_tree.py",
+        "tests/unit/test_urdf_doubts.py",
+        _NUMBERS,
+    ),
     "urdf/loaded.py": ("tests/unit/test_loaded_objects.py",),
     "model/configuration.py": (
         "tests/unit/test_joints.py",
@@ -89,7 +94,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/unit/test_tree.py",
     ),
     "model/steps.py": ("tests/nodes/test_integrators.py", _NUMBERS),
-    "model/description.py": ("tests/unit/test_places.py", *_READING),
+    "model/description.py": ("tests/unit/test_places.py", "tests/unit/test_joints.py", *_READING),
     "urdf/places.py": ("tests/unit/test_places.py", *_READING),
     "urdf/quantities.py": ("tests/unit/test_quantities.py", *_READING, "tests/unit/test_loaded_objects.py"),
     "urdf/receipt.py": ("tests/unit/test_receipt.py",),
@@ -103,6 +108,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "urdf/reader.py": (*_READING, "tests/unit/test_urdf_doubts.py", "tests/property/test_urdf_mutilated.py"),
     "control/plant_core.py": ("tests/nodes/test_plant_core.py",),
     "engine/payload.py": ("tests/theory/test_simulate_loads.py",),
+    "urdf/structure.py": (*_READING, "tests/unit/test_loaded_objects.py"),
     "urdf/scales.py": ("tests/unit/test_urdf_units.py",),
     "urdf/unread.py": (
         "tests/unit/test_urdf_habits.py",
@@ -113,6 +119,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "sim/": ("tests/theory/test_simulate.py", "tests/theory/test_simulate_loads.py", "tests/theory/test_midpoint.py"),
     "sim/adaptive.py": (
         "tests/unit/test_adaptive.py",
+        "tests/unit/test_task.py",
         "tests/theory/test_simulate_loads.py",
         "tests/theory/test_simulate.py",
         "tests/service/test_remote_motion.py",
@@ -136,13 +143,20 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/theory/test_midpoint.py",
         "tests/theory/test_simulate.py",
     ),
-    "sim/rheonomic.py": ("tests/theory/test_rheonomic_loads.py", "tests/theory/test_particles.py"),
+    "sim/rheonomic.py": (
+        "tests/theory/test_rheonomic_loads.py",
+        "tests/theory/test_rheonomic_samples.py",
+        "tests/theory/test_particles.py",
+    ),
     "sim/simulate.py": (
         "tests/unit/test_simulation.py",
         "tests/theory/test_simulate.py",
         "tests/theory/test_simulate_loads.py",
         "tests/theory/test_midpoint.py",
     ),
+    "sim/parts.py": ("tests/service/test_remote_motion.py",),
+    "sim/prescribed.py": ("tests/theory/test_rheonomic_samples.py", "tests/service/test_rheonomic.py"),
+    "sim/rheonomic_parts.py": ("tests/service/test_rheonomic.py", "tests/theory/test_rheonomic_samples.py"),
     "sim/sampled.py": ("tests/theory/test_rheonomic_samples.py",),
     "reference/verification.py": ("tests/theory/test_verification.py",),
 }

@@ -7,12 +7,13 @@ import pytest
 
 from dyn_service.control.computed_torque import ComputedTorque
 from dyn_service.control.plant_core import Plant, PlantSettings
-from dyn_service.control.trajectory import Bounds, MultiSineDesign, design_multi_sine
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import FailedPreconditionError
-from dyn_service.nodes.controller import ControllerParameters, gains
-from dyn_service.protocol.topic_messages import JointCommand
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.nodes.controller import ControllerParameters, PointToPointParameters, gains, trajectory_maker
+from dyn_service.nodes.plant import initial_position
+from dyn_service.protocol.topic_messages import JointCommand, JointState
 from tests.conftest import URDF
+from tests.nodes.many_ways import MANY_WAYS
 
 
 @pytest.fixture(scope="module")
@@ -20,22 +21,39 @@ def robot() -> Robot:
     return Robot.from_urdf(URDF / "panda.urdf")
 
 
-def track(robot: Robot, seconds: float, *, delay_steps: int = 1, compensate: bool = True, order=None, pause=()):
-    """Closes the loop at 500 Hz on a plant at 1 kHz; commands act `delay_steps` later. The law and the plant."""
+def initial(robot: Robot) -> np.ndarray:
+    return initial_position([], robot.configuration, robot.limits)
+
+
+def track(
+    robot: Robot,
+    seconds: float,
+    *,
+    delay_steps: int = 1,
+    compensate: bool = True,
+    order=None,
+    pause=(),
+    parameters=None,
+    stale_policy="brake",
+    push=None,
+):
+    """Closes the loop at 500 Hz on a plant at 1 kHz; commands act `delay_steps` later. The law and the plant.
+
+    pause: (from, to) s without commands. push: (at s, difference (nv,) by which the plant is moved at once).
+    """
     limits = robot.limits
     plant = Plant(
         robot.forward_dynamics,
         robot.configuration,
         limits,
-        0.5 * (limits.lower + limits.upper),
-        PlantSettings(0.001, command_timeout_s=0.05, stale_policy="brake"),
+        initial(robot),
+        PlantSettings(0.001, command_timeout_s=0.05, stale_policy=stale_policy),
         session=1,
     )
-    bounds = Bounds(limits.lower, limits.upper, limits.velocity)
-    law = ComputedTorque(
-        robot.joint_names, lambda q, v: design_multi_sine(MultiSineDesign(), bounds, q, v), 500.0, compensate
-    )
-    kp, kd = gains(ControllerParameters(), robot.nv)
+    parameters = ControllerParameters() if parameters is None else parameters
+    make = trajectory_maker(parameters, robot.configuration, limits)
+    law = ComputedTorque(robot.configuration, make, 500.0, compensate)
+    kp, kd = gains(parameters, robot.nv)
     under_way: deque[tuple[int, JointCommand]] = deque()
     for step in range(round(1000 * seconds)):
         while under_way and under_way[0][0] <= step:
@@ -44,12 +62,15 @@ def track(robot: Robot, seconds: float, *, delay_steps: int = 1, compensate: boo
         if not any(begin <= state.stamp < end for begin, end in pause) and law.due(state):
             x = law.question(state)
             tau = robot.computed_torque(x.q, x.v, x.q_ref, x.v_ref, x.a_ref, kp=kp, kd=kd)
-            names = [robot.joint_names[k] for k in order] if order else robot.joint_names
+            entries = robot.configuration.velocity_names
+            names = [entries[k] for k in order] if order else entries
             efforts = tau[order] if order else tau
             under_way.append(
                 (step + delay_steps, JointCommand(1, state.seq, state.stamp, tuple(names), efforts.tolist()))
             )
         plant.advance(1)
+        if push is not None and step == round(1000 * push[0]):
+            plant.q = robot.configuration.integrate(plant.q, push[1])
     return law, plant
 
 
@@ -97,3 +118,100 @@ def test_another_robot_is_refused(robot: Robot) -> None:
         FailedPreconditionError, match=r"the plant's joints are x, panda_joint2.*, the server's panda_joint1"
     ):
         law.due(plant.state())
+
+
+@pytest.fixture(scope="module")
+def many_ways() -> Robot:
+    """A floating root, a planar joint, a ball, a revolute and a prismatic joint."""
+    return Robot.from_urdf(MANY_WAYS, root="floating")
+
+
+def waypoints(robot: Robot) -> ControllerParameters:
+    rng, limits = np.random.default_rng(0), robot.limits
+    points = [robot.configuration.random(rng, limits.lower, limits.upper).tolist() for _ in range(2)]
+    moves = PointToPointParameters(points=points, move_s=1.0, dwell_s=0.2)
+    return ControllerParameters(trajectory="point_to_point", point_to_point=moves)
+
+
+@pytest.mark.parametrize("delay_steps", [1, 4])
+@pytest.mark.parametrize("motion", ["multi_sine", "point_to_point"])
+def test_tracks_joints_with_several_ways_to_move(many_ways: Robot, motion: str, delay_steps: int) -> None:
+    parameters = ControllerParameters() if motion == "multi_sine" else waypoints(many_ways)
+    law, plant = track(many_ways, 1.8, delay_steps=delay_steps, parameters=parameters)
+    # as the flat ones above: 1e-6 here for sines; turns of up to pi rad in 1 s cost up to 7e-6
+    assert law.tracking.rms < 3e-5
+    assert (law.tracking.squares.shape, plant.counters.stale_events, plant.counters.refused) == ((14,), 0, 0)
+    moved = many_ways.configuration.difference(law.trajectory.q0, plant.q)
+    assert (np.abs(moved) > 1e-3).all()
+
+
+def test_compensation_predicts_on_the_manifold(many_ways: Robot) -> None:
+    with_it, without = (track(many_ways, 1.2, compensate=compensate)[0].tracking.rms for compensate in (True, False))
+    assert with_it < 0.05 * without < 0.05 * 3e-3
+
+
+def test_an_error_dies_out_as_the_gains_say(many_ways: Robot) -> None:
+    """Pushed off its reference, every joint comes back: e-ddot + kd e-dot + kp e = 0 to first order."""
+    still = PointToPointParameters(points=[initial(many_ways).tolist()], move_s=1.0, dwell_s=0.0)
+    parameters = ControllerParameters(trajectory="point_to_point", point_to_point=still, natural_frequency=20.0)
+    off = 0.02 * np.where(np.arange(many_ways.nv) % 2, 1.0, -1.0)
+    _, plant = track(many_ways, 0.3, parameters=parameters, push=(0.1, off))
+    e = many_ways.configuration.difference(plant.q, initial(many_ways))
+    wt = 20.0 * (0.3 - 0.1)
+    # an answer comes some 5 ms after the push, at a slope of 1.5/s; terms of second order are a sixth of that here
+    np.testing.assert_allclose(e / -off, (1.0 + wt) * np.exp(-wt), atol=0.02)
+
+
+def test_takes_over_a_plant_that_drifts(many_ways: Robot) -> None:
+    """After an outage without brakes every joint moves: the reference begins with that motion and comes to rest."""
+    law, plant = track(many_ways, 1.6, pause=[(0.5, 0.62)], stale_policy="zero", parameters=waypoints(many_ways))
+    assert plant.counters.stale_events == law.restarts == 1
+    assert (np.abs(law.trajectory.v0) > 1e-3).all()
+    assert law.tracking.maximum < 1e-3
+    state = plant.state()
+    reference = law.trajectory.sample(state.stamp - law.begin_s)
+    assert np.abs(many_ways.configuration.difference(plant.q, reference.q)).max() < 1e-4
+
+
+def test_joints_of_the_plant_in_another_order(many_ways: Robot) -> None:
+    """The same questions, whatever order the plant has its joints in."""
+    at, parameters = many_ways.configuration, waypoints(many_ways)
+    other, in_q, in_v = at.chosen(["ball", "hoist", "root_joint", "rails", "swing"])
+    laws = [ComputedTorque(at, trajectory_maker(parameters, at, many_ways.limits), 500.0) for _ in range(2)]
+    rng = np.random.default_rng(3)
+    q, v, tau = initial(many_ways), rng.normal(size=at.nv), rng.normal(size=at.nv)
+    for stamp in (0.0, 0.002, 0.004):
+        q = at.integrate(q, 0.002 * v)
+        state = JointState(1, 0, stamp, at.velocity_names, q.tolist(), v.tolist(), tau.tolist(), "active", -1, 0.001)
+        turned = [q[in_q].tolist(), v[in_v].tolist(), tau[in_v].tolist()]
+        states = state, JointState(1, 0, stamp, other.velocity_names, *turned, "active", -1, 0.001)
+        assert all(law.due(one) for law, one in zip(laws, states, strict=True))
+        plain, found = (law.question(one) for law, one in zip(laws, states, strict=True))
+        assert all(np.array_equal(a, b) for a, b in zip(vars(plain).values(), vars(found).values(), strict=True))
+        assert all(np.array_equal(a, b) for a, b in zip(laws[1].measured(states[1]), (q, v, tau), strict=True))
+    mixed = (*other.velocity_names[1:], other.velocity_names[0])
+    with pytest.raises(FailedPreconditionError, match=r"the plant's joints are ball.wy, .*the server's root_joint.vx"):
+        laws[0].due(JointState(2, 0, 0.0, mixed, *turned, "active", -1, 0.0))
+
+
+@pytest.mark.parametrize("given", [30.0, [30.0] * 14])
+def test_gains_are_one_number_or_one_per_velocity(many_ways: Robot, given: float | list[float]) -> None:
+    kp, kd = gains(ControllerParameters(natural_frequency=given), many_ways.nv)
+    assert (kp.tolist(), kd.tolist()) == ([900.0] * 14, [60.0] * 14)
+    with pytest.raises(InvalidArgumentError, match="natural_frequency must be positive, one number or 14"):
+        gains(ControllerParameters(natural_frequency=[30.0] * 16), many_ways.nv)
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        ([[0.0] * 14], "point_to_point needs points of 16 numbers, move_s > 0 and dwell_s >= 0"),
+        ([[0.0] * 16], "a point of joint 'root_joint' has a quaternion of length 0, expected 1 within 1e-06"),
+        ([[0.0] * 6 + [1.0] + [0.0] * 6 + [1.0, 3.0, 0.0]], "point_to_point: a point is outside of the joints' limits"),
+    ],
+)
+def test_waypoints_that_do_not_fit(many_ways: Robot, points: list[list[float]], message: str) -> None:
+    parameters = ControllerParameters(trajectory="point_to_point", point_to_point=PointToPointParameters(points=points))
+    with pytest.raises(InvalidArgumentError) as caught:
+        trajectory_maker(parameters, many_ways.configuration, many_ways.limits)
+    assert str(caught.value) == message

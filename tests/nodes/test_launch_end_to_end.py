@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from dyn_service.launching import launch_file
+from tests.nodes.many_ways import MANY_WAYS
 
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 90.0
@@ -80,6 +81,47 @@ def test_panda_tracks_over_the_socket(endpoint: str, patient_config: Path, tmp_p
     assert tracking["rms"] < 5e-3, said  # rad and m; a quiet machine gives 1e-6, one that stalls for 0.3 s up to 2e-3
     assert len(report["loads"]["joints"]) == 12
     assert report["loads"]["joints"][0]["force_max_n"] > 100.0  # the whole arm hangs on the first joint
+    assert {path.name for path in (tmp_path / "report").iterdir()} >= {
+        "report.json", "recording.npz", "tracking.png", "efforts.png", "loads.png", "round_trip.png",
+    }  # fmt: skip
+
+
+SEVERAL_WAYS = """launch:
+  - node:
+      {{pkg: dyn_service, exec: server, param: [{{name: robots, value: [{robot}]}}, {{name: root, value: floating}},
+        {{name: endpoints, value: ["{endpoint}"]}}, {{name: prepare, value: [control]}}]}}
+  - node:
+      {{pkg: dyn_service, exec: plant, param: [{{name: robot, value: {robot}}}, {{name: root, value: floating}},
+        {{name: initial_position, param: [{{name: rails.theta, value: 0.5}}, {{name: swing, value: 0.3}}]}},
+        {{name: command_timeout_s, value: 20.0}}]}}
+  - node:
+      {{pkg: dyn_service, exec: controller, param: [{{name: endpoint, value: "{endpoint}"}},
+        {{name: request_timeout_s, value: 20.0}}]}}
+"""
+
+
+def test_joints_with_several_ways_to_move_track_over_the_socket(endpoint: str, tmp_path: Path) -> None:
+    robot, file, screen = tmp_path / "many_ways.urdf", tmp_path / "many.launch.yaml", io.StringIO()
+    robot.write_text(MANY_WAYS, encoding="utf-8")
+    file.write_text(SEVERAL_WAYS.format(robot=robot, endpoint=endpoint), encoding="utf-8")
+    status = launch_file(
+        file, {}, duration_s=3.0, report_dir=tmp_path / "report", console=Console(file=screen, width=200)
+    )
+    said = screen.getvalue()
+    assert status == 0, said
+    report = json.loads((tmp_path / "report" / "report.json").read_text(encoding="utf-8"))
+    assert report["robot"]["joints"] == ["root_joint", "rails", "ball", "swing", "hoist"]
+    requests, tracking, plant = report["requests"], report["tracking"], report["plant"]
+    assert (requests["lost"], plant["refused"], plant["malformed"], plant["stale_events"]) == (0, 0, 0, 0), said
+    assert requests["answered"] == requests["sent"] > 0
+    assert [(joint["name"], joint["unit"]) for joint in tracking["joints"]][3:9] == [
+        ("root_joint.wx", "rad"), ("root_joint.wy", "rad"), ("root_joint.wz", "rad"),
+        ("rails.vx", "m"), ("rails.vy", "m"), ("rails.omega", "rad"),
+    ]  # fmt: skip
+    assert len(tracking["joints"]) == 14
+    assert tracking["samples"] > 0
+    assert tracking["rms"] < 5e-3, said  # as for the Panda
+    assert len(report["loads"]["joints"]) == 5
     assert {path.name for path in (tmp_path / "report").iterdir()} >= {
         "report.json", "recording.npz", "tracking.png", "efforts.png", "loads.png", "round_trip.png",
     }  # fmt: skip

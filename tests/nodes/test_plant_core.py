@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from dyn_service.control import plant_core
 from dyn_service.control.plant_core import Plant, PlantSettings
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.configuration import Limits
-from dyn_service.nodes.plant import initial_position
+from dyn_service.nodes.plant import PlantParameters, initial_position
 from dyn_service.protocol.topic_messages import JointCommand, decode_command, decode_state, encode
 from tests.conftest import URDF
 from tests.trees import configuration
@@ -325,7 +326,7 @@ def test_strangers_joint_names_do_not_fill_the_memory() -> None:
     one = plant()
     for number in range(40):
         assert not one.offer(command(one, [0.0, 0.0], name=(f"a{number}", "b")))
-    assert len(one._order) == 16
+    assert plant_core._order.cache_info().currsize == 16
     assert one.offer(command(one, [0.0, 0.0]))
 
 
@@ -353,3 +354,31 @@ def test_a_floating_robot_moves_along_its_rotations() -> None:
     assert abs(np.linalg.norm(one.q[3:7]) - 1.0) < 1e-15
     first = robot.joint_names[1]
     assert initial_position({first: 0.5}, robot.configuration, limits)[6:8].tolist() == [1.0, 0.5]
+
+
+def test_many_wrong_names_do_not_keep_right_ones_out() -> None:
+    one = plant()
+    for k in range(40):
+        assert not one.offer(command(one, [1.0, 2.0], name=("a", f"b{k}")))
+    assert one.offer(command(one, [1.0, 2.0], name=("b", "a")))
+    assert one.effort.tolist() == [2.0, 1.0]
+    assert not one.offer(command(one, [1.0, 2.0], name=("a", "a")))
+
+
+def test_settings_that_are_left_out_are_those_of_the_parameters() -> None:
+    parameters = PlantParameters(robot="arm.urdf")
+    settings = PlantSettings(1.0 / parameters.rate_hz)
+    for name in ("integrator", "substeps", "command_timeout_s", "stale_policy", "clamp_effort"):
+        assert getattr(settings, name) == getattr(parameters, name)
+
+
+def test_initial_position_of_joints_with_several_parts() -> None:
+    """`joint.part`, or a map of parts, which is what parameters with dots in their names become."""
+    at = configuration(["base", "lift"], ["planar", "prismatic"])
+    limits = Limits(*np.full((2, 4), np.inf) * np.array([[-1.0], [1.0]]), *np.full((2, 4), np.inf))
+    for given in ({"base.theta": 0.5, "lift": 0.1}, {"base": {"theta": 0.5}, "lift": 0.1}):
+        assert initial_position(given, at, limits).tolist() == [0.0, 0.0, 0.5, 0.1]
+    with pytest.raises(
+        InvalidArgumentError, match=r"no joint 'base.z'; the joints are base.x, base.y, base.theta, lift"
+    ):
+        initial_position({"base": {"z": 1.0}}, at, limits)

@@ -14,11 +14,13 @@ from dyn_service.launching.plan import LaunchPlan
 from dyn_service.launching.report import SCHEMA, finite, write_report
 from dyn_service.launching.supervisor import Outcome
 from dyn_service.nodes.board import Board, Recording
-from dyn_service.nodes.plant_report import motion_of
+from dyn_service.nodes.plant_report import Part, efforts_plot, motion_of, parts_of, tracking_plot, tracking_section
 from dyn_service.nodes.series import envelope, quantiles, with_gaps
 from dyn_service.nodes.telemetry import Facts, Fault, Ready, Rows, Stats, decode, rows_of
+from tests.trees import configuration
 
 JOINTS = ["lift", "turn"]
+AT = configuration(JOINTS, ["prismatic", "revolute"])
 MOTION = PointToPoint(np.zeros(2), np.zeros(2), np.array([[1.0, -2.0]]), move_s=1.0, dwell_s=1.0)
 OFFSET = np.array([3e-3, -4e-3])
 """What the recorded plant is away from its reference."""
@@ -35,7 +37,7 @@ def board() -> Board:
     made.take(Ready("plant", 1))
     made.take(
         Facts("plant", 1, {"role": "plant", "robot": "crane", "fingerprint": "f00", "joints": JOINTS, "session": 9,
-                           "units": ["m", "rad"], "effort_limit": [10.0, math.inf]})
+                           "configuration": AT.to_wire(), "effort_limit": [10.0, math.inf]})
     )  # fmt: skip
     made.take(Facts("controller", 2, {"role": "controller", "deadline_s": 0.002, "rate_hz": 500.0}))
     reference = {"session": 9, "begin_s": 1.0, "joints": JOINTS[::-1], "motion": MOTION.to_wire()}
@@ -120,6 +122,99 @@ def test_reference_is_cut_where_the_next_one_begins(board: Board) -> None:
     assert motion is not None
     assert motion.reference[2499].tolist() == MOTION.sample(1.499).q[::-1].tolist()
     assert motion.reference[2500].tolist() == [-1.0, 0.5]
+
+
+SEVERAL = configuration(["hull", "lift", "ball", "base"], ["floating", "prismatic", "spherical", "planar"])
+
+
+@pytest.fixture
+def flying() -> Board:
+    """2 s of a robot of such joints, off its reference by 1e-3 along each velocity; the controller orders its joints
+    otherwise and writes a quaternion with the other sign, and an angle a turn further on.
+    """
+    order = ["base", "ball", "lift", "hull"]
+    at, in_q, _ = SEVERAL.chosen(order)
+    start = at.integrate(at.neutral, np.linspace(0.1, 0.5, at.nv))
+    point = at.integrate(start, np.linspace(0.4, -0.4, at.nv))
+    point[2] += 2.0 * np.pi
+    point[3:7] *= -1.0
+    motion = PointToPoint(start, np.zeros(at.nv), np.array([point, start]), 0.8, 0.2, at)
+    made = Board()
+    configuration = SEVERAL.to_wire()
+    made.take(Facts("plant", 1, {"role": "plant", "robot": "flyer", "joints": list(SEVERAL.names), "session": 9,
+                                 "configuration": configuration, "effort_limit": [math.inf] * 13}))  # fmt: skip
+    made.take(Facts("controller", 2, {"role": "controller"}))
+    reference = {"session": 9, "begin_s": 0.0, "joints": order, "motion": motion.to_wire()}
+    made.take(Facts("controller", 2, {"reference": reference}))
+    t = np.arange(0.0, 2.0, 0.001)
+    q = np.empty((len(t), SEVERAL.nq))
+    q[:, in_q] = at.integrate(motion.sample(t).q, np.full(13, -1e-3))
+    v = np.tile(np.arange(13.0), (len(t), 1))
+    table = np.column_stack([t, np.full_like(t, 9.0), np.ones_like(t), q, 0.0 * v, v * np.sin(6.0 * t)[:, None]])
+    columns = ["t", "session", "mode", *(f"q.{name}" for name in SEVERAL.position_names)]
+    columns += [f"{kind}.{name}" for kind in ("v", "tau") for name in SEVERAL.velocity_names]
+    made.take(rows("plant", "plant", columns, table))
+    return made
+
+
+def test_errors_of_joints_with_several_ways_to_move(flying: Board) -> None:
+    section = tracking_section(flying.nodes["plant"], flying)
+    assert section is not None
+    joints = section.content["joints"]
+    assert [joint["name"] for joint in joints] == list(SEVERAL.velocity_names)
+    assert "".join(joint["unit"][0] for joint in joints) == "mmmrrr" + "m" + "rrr" + "mmr"
+    np.testing.assert_allclose([joint["rms"] for joint in joints], 1e-3, rtol=1e-6)
+    assert section.content["rms_by_unit"] == {"m": pytest.approx(1e-3), "rad": pytest.approx(1e-3)}
+    assert section.content["share_under_command"] == 1.0
+
+
+def test_references_are_shown_beside_what_was_measured(flying: Board) -> None:
+    """A quaternion's sign and full turns, in which they may differ and mean the same, are those of the measured one."""
+    recording = flying.nodes["plant"].recordings["plant"]
+    recording.table[500:, 3 + 3 : 3 + 7] *= -1.0  # the plant's hull
+    recording.table[:, 3 + 14] -= 4.0 * np.pi  # the plant's base
+    motion = motion_of(flying.nodes["plant"], flying.nodes["controller"])
+    assert motion is not None
+    np.testing.assert_allclose(motion.error, 1e-3, rtol=1e-6)
+    assert np.abs(motion.reference - motion.q).max() < 3e-3
+
+
+def test_translations_and_rotations_have_panels_of_their_own(flying: Board) -> None:
+    parts = parts_of(SEVERAL)
+    assert [(part.title, part.position, part.error_unit, part.effort_unit) for part in parts] == [
+        ("hull, translation", "position [m]", "m", "N"),
+        ("hull, rotation", "quaternion", "rad", "N m"),
+        ("lift", "position [m]", "m", "N"),
+        ("ball, rotation", "quaternion", "rad", "N m"),
+        ("base, translation", "position [m]", "m", "N"),
+        ("base, rotation", "position [rad]", "rad", "N m"),
+    ]
+    assert parts[1] == Part(
+        "hull, rotation",
+        "quaternion",
+        "rad",
+        "N m",
+        (3, 4, 5, 6),
+        (3, 4, 5),
+        ("qx", "qy", "qz", "qw"),
+        ("wx", "wy", "wz"),
+    )
+    assert [n for part in parts for n in part.in_q] == list(range(SEVERAL.nq))
+    assert [n for part in parts for n in part.in_v] == list(range(SEVERAL.nv))
+    motion = motion_of(flying.nodes["plant"], flying.nodes["controller"])
+    assert motion is not None
+    for draw, above in ((tracking_plot, "error rms 1 mm"), (efforts_plot, "peak 2 N")):
+        figure = draw(motion, "flyer")
+        assert len(figure.subfigs) == len(parts)
+        axes = figure.subfigs[0].axes
+        assert axes[0].get_title(loc="left") == f"hull, translation   {above}"
+        named = [[text.get_text() for text in one.get_legend().get_texts()] for one in axes]
+        assert named[-1] == ["vx", "vy", "vz"]
+        assert figure.subfigs[2].axes[0].get_legend() is None
+    assert [one.get_ylabel() for one in tracking_plot(motion, "flyer").subfigs[1].axes] == [
+        "quaternion",
+        "error [mrad]",
+    ]
 
 
 def test_recording_is_bounded_and_spans_the_run() -> None:

@@ -48,6 +48,9 @@ class _Library(KernelLibrary):
     def _load(self, signature: Signature) -> None:
         return None
 
+    def single_state(self, signature: Signature) -> None:
+        return None  # there is no machine code to go into
+
     def _make(self, signature: Signature) -> tuple[Any, Certificate]:
         if self.certifying:
             kernel, certificate, _ = certified(self.links, signature, interpreted)

@@ -303,3 +303,24 @@ def test_what_progress_raises_ends_the_motion(scara: Robot, client: Client, wher
         with pytest.raises(Enough):
             robot.simulate(q, still, **asked)
         assert robot.mass_matrix(q).tobytes() == scara.mass_matrix(q).tobytes()
+
+
+def test_adaptive_motion_of_quaternions_by_a_function() -> None:
+    """Stages stand off the unit quaternions, which no server takes: who is asked meets unit ones, here and remote."""
+    robot = Robot.from_urdf(URDF / "ur5e.urdf", root="floating")
+    q, v, seen = robot.neutral(), np.full(robot.nv, 1.5), []
+
+    def drag(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+        seen.append(np.linalg.norm(q[3:7]))
+        return -0.1 * v
+
+    asked: dict[str, Any] = {"dt": 0.05, "steps": 2, "integrator": "adaptive"}
+    with (
+        Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server,
+        Client(server.endpoints[0], timeout_s=30) as client,
+    ):
+        there = client.robot(robot.name).simulate(q, v, drag, **asked)
+    here = robot.simulate(q, v, drag, **asked)
+    np.testing.assert_array_equal(there.q, here.q)
+    np.testing.assert_array_equal(there.v, here.v)
+    assert np.abs(np.array(seen) - 1.0).max() < 1e-15

@@ -302,9 +302,7 @@ def test_late_news_of_an_earlier_call_is_dropped(server: Server, gate: Gate, pen
 @pytest.mark.parametrize("value", [-1.0, np.nan, np.inf, 1.1e6, 1e307, "1"])
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_what_may_be_allowed(kind: Any, value: Any) -> None:
-    with pytest.raises(
-        InvalidArgumentError, match=r"compile_wait_s must be a number of seconds from 0 to 1e\+06, found"
-    ):
+    with pytest.raises(InvalidArgumentError, match=r"compile_wait_s must be a number of seconds from 0 to 1e\+06"):
         kind("tcp://127.0.0.1:9", compile_wait_s=value)
 
 

@@ -188,6 +188,18 @@ def test_a_flow_with_large_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(found[0], 1e-3 * np.ones(4), rtol=1e-8)  # some of those roundings
 
 
+def test_one_contraction_may_be_luck() -> None:
+    """A change that is nothing beside the one before ends no step: the next one may be large again."""
+    rates = iter([0.0, 1.0, 1.0 + ROUNDING, 2.0, 2.0])
+
+    def flow(q: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.full(1, next(rates)), np.zeros(1)
+
+    found = midpoint_step(flow, SLIDE, np.zeros(1), np.zeros(1), 1.0, 1.0)
+    assert found is not None
+    assert found[0].tolist() == [2.0]
+
+
 def test_rounding_is_measured_entry_by_entry_beside_one() -> None:
     """A position is rounded as one is where it is smaller, a momentum as it is; what they make of the flow adds up."""
     A = np.array([[0.0, 0.0, 2.0, 0.0], [0.0, 0.0, 0.0, 4.0], [8.0, 0.0, 0.0, 0.0], [0.0, -16.0, 0.0, 0.0]])
@@ -274,3 +286,16 @@ def test_a_body_that_turns_slowly_keeps_its_momentum_in_the_world() -> None:
     drift = body.momentum_on_parent(q, p) - begun
     # Measured 0.8: a rounding now and then of each of two hundred sums, to either side.
     assert np.sqrt(np.mean(drift**2)) < 2.0 * ROUNDING * size
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_midpoint_that_was_not_found_is_no_answer(seed: int) -> None:
+    """Steps far too long for the motion: an iteration that runs away is told, and not taken for rounding."""
+    robot = Robot.from_urdf(URDF / "panda.urdf")
+    q, v = robot.random_configuration(seed=seed), np.array([1.0] * 7 + [0.0] * 2)
+    try:
+        motion = robot.simulate(q, v, dt=0.25, steps=1, integrator="implicit_midpoint")
+    except FailedPreconditionError:
+        return
+    assert np.isfinite(motion.v).all()
+    assert np.abs(motion.q[1] - motion.q[0]).max() < 10.0  # some rad/s for a quarter of a second

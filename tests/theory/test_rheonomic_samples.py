@@ -271,3 +271,65 @@ class TestRefusals:
     def test_divergence_names_the_true_step_and_time(self, cart: Robot) -> None:
         with pytest.raises(FailedPreconditionError, match=r"diverged before step 41 \(t = 46 s\)"):
             cart.simulate_rheonomic({"cart_slide": shaken}, [0.0], [1e200], dt=1.0, steps=50, t0=5.0, first_step=40)
+
+
+def test_free_joints_with_more_positions_than_velocities() -> None:
+    """An arm on a base that floats, its quill driven: the motion of the functions themselves, to roundings."""
+    floating = Robot.from_urdf(URDF / "scara.urdf", root="floating")
+    q0 = np.concatenate([floating.neutral()[:7], [0.4, -0.3, 0.2]])
+    v0 = np.array([0.1, 0.2, 0.3, 0.5, -0.6, 0.7, -1.0, 0.5, 0.3])
+    driven = {"quill_joint": shaken}
+    expected = RheonomicRobot(floating, driven).simulate(q0, v0, 0.5, dt=0.01, steps=10, t0=0.3)
+    tau = np.full(9, 0.5)
+    found = floating.simulate_rheonomic(driven, q0, v0, tau, dt=0.01, steps=10, t0=0.3)
+    for name in ("t", "q", "v"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-10, atol=1e-10)
+    of = "those of the free joints (root_joint, inner_joint, outer_joint, roll_joint)"
+    refused = (("q0", (q0[1:], v0), "(9,)", 10), ("v0", (q0, q0), "(10,)", 9), ("q0", (0.0, v0), "()", 10))
+    for name, start, shape, length in refused:
+        with pytest.raises(InvalidArgumentError) as caught:
+            floating.simulate_rheonomic(driven, *start, tau, dt=0.01, steps=10, t0=0.3)
+        assert str(caught.value) == f"{name} has shape {shape}, expected (..., {length}): {of}"
+
+
+@pytest.mark.parametrize("spread", ["gravity", "wrenches", "prescribed", "tau"])
+def test_leading_axes_of_what_acts_spread(cart: Robot, spread: str) -> None:
+    """States side by side under each of two gravities, wrenches, given motions, efforts: each as if alone."""
+    g, push = np.array([[0.0, 0.0, -9.81], [0.5, 0.0, -1.6]]), np.array([[1.0, 2.0, 3.0], [-3.0, 0.0, 1.0]])
+    given, tau = np.stack([rows(0.01, 5), 0.5 * rows(0.01, 5)]), np.array([[[0.3]], [[-0.2]]])
+
+    def motion(k: int | slice, q: float | list[list[float]]) -> tuple[np.ndarray, ...]:
+        of = {name: k if spread == name else 0 for name in ("gravity", "wrenches", "prescribed", "tau")}
+        return cart.simulate_rheonomic(
+            {"cart_slide": given[of["prescribed"]]},
+            np.array(q)[..., None],
+            [0.1],
+            tau[of["tau"]],
+            dt=0.01,
+            steps=5,
+            every=2,
+            gravity=g[of["gravity"]],
+            wrenches=Wrench("pendulum", force=push[of["wrenches"]], point=(0.0, 0.0, -0.2)),
+        )[1:]
+
+    together = motion(slice(None), [[0.3], [0.5], [0.7]])
+    for member, q in enumerate((0.3, 0.5, 0.7)):
+        for k in range(2):
+            for many, one in zip(together, motion(k, q), strict=True):
+                assert many.shape == (3, 2, 3, 2)
+                same(many[member, k], one, 1e-11)
+
+
+def test_the_first_stage_of_a_step_is_what_was_recorded(cart: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not asked again: four evaluations a step, and one for the last record."""
+    asked = []
+    ask = cart.mass_matrix
+    monkeypatch.setattr(cart, "mass_matrix", lambda q: asked.append(q) or ask(q))
+    cart.simulate_rheonomic({"cart_slide": shaken}, [0.3], [0.1], dt=0.01, steps=5)
+    assert len(asked) == 5 * 4 + 1
+
+
+def test_progress_is_told_step_by_step(cart: Robot) -> None:
+    shares: list[float] = []
+    cart.simulate_rheonomic({"cart_slide": shaken}, [0.3], [0.1], dt=0.01, steps=4, every=3, progress=shares.append)
+    assert shares == [0.25, 0.5, 0.75, 1.0]

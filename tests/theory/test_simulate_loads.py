@@ -299,6 +299,7 @@ def test_payload_is_a_welded_link(arm: Robot, integrator: Any) -> None:
 def test_robots_with_a_payload_are_kept(arm: Robot) -> None:
     first = arm.with_payload(BRICK)
     assert arm.with_payload(Payload(LINK, 2.5, BRICK.com, np.array(BRICK.inertia))) is first
+    assert arm.with_payload(Payload(arm.link_names[1], 2.5, BRICK.com, BRICK.inertia)) is not first, "on another link"
     assert (first.joint_names, first.nv) == (arm.joint_names, arm.nv)
     assert set(first.link_names) == {*arm.link_names, "payload"}
     assert first.with_payload(BRICK).link_names[-2:] != arm.link_names[-2:]  # one more, by another name

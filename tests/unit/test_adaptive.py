@@ -219,6 +219,12 @@ def test_the_error_is_in_units_of_what_is_allowed_each_entry_by_its_own_size() -
     assert adaptive._error(x, better, np.full(4, np.inf)) == np.inf
 
 
+def test_an_acceleration_that_all_members_share_is_that_of_each() -> None:
+    q, v = driven(lambda t, q, v: [2.0], [[0.0], [1.0], [2.0]], [[0.0], [0.0], [1.0]])
+    np.testing.assert_allclose(q, [[1.0], [2.0], [4.0]], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(v, [[2.0], [2.0], [3.0]], rtol=0, atol=1e-14)
+
+
 def test_quaternions_come_back_to_unit_length() -> None:
     ball = configuration(["b"], ["spherical"])
     q, v = driven(lambda t, q, v: 0.0 * v, ball.neutral, [0.0, 0.0, 3.0], at=ball)

@@ -43,7 +43,7 @@ class TestWhichJoint:
             ([False, True], [1, -2], [0, 0], "hinge"),  # what is still finite is not to blame
             ([True, False], [3, 0], [0, 0], "slide"),
             ([False, False], [3, 2], [0, -4], "slide"),  # 2 + 0.5 * 4: what it gains in the step counts
-            ([False, False], [3, 2], [0, 1], "hinge"),
+            ([False, False], [3, 2], [0, 1.5], "hinge"),  # 2 + 0.5 * 1.5
             ([False, False], [3, 2], [0, np.nan], "hinge"),  # what it gains is not known
             ([False, False], [2, 3], [np.inf, 0], "slide"),
         ],
@@ -108,6 +108,13 @@ class TestWhen:
         assert watched.run(5) is None
         assert watched.shares == [0.2, 0.4, 0.6, 0.8, 1.0]
         assert Watched(5, size=size, each=each).run(5, wild=2) == 2
+
+    def test_states_before_the_last_look_are_not_kept(self) -> None:
+        """However long the motion: what is kept is the state at the last look, and those since."""
+        watched = Watched(1000)
+        for k in range(1, 1001):
+            watched.watch.look(k, FINE, FINE)
+            assert len(watched.watch._kept) == (k % 32 + 1 if k < 1000 else 1)
 
     def test_up_to_4096_numbers_are_small(self) -> None:
         watched = Watched(5, size=4096)

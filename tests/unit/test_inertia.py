@@ -87,3 +87,18 @@ def test_principal_moments_are_ascending_and_blind_to_the_axes() -> None:
     lopsided = np.array([[2.0, 0.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 5.0]])
     np.testing.assert_allclose(principal_moments(lopsided), [1.0, 3.0, 5.0], rtol=1e-14)
     np.testing.assert_allclose(principal_moments(lopsided.T), [1.0, 3.0, 5.0], rtol=1e-14)
+
+
+def test_bodies_without_mass_are_one_without_mass() -> None:
+    first, second = (BodyInertia.of_centre(0.0, np.array(com), np.eye(3)) for com in ([1.0, 0.0, 0.0], [0.0, 2.0, 0.0]))
+    both = first + second
+    assert (both.mass, both.com.tolist()) == (0.0, [0.0, 0.0, 0.0])
+    np.testing.assert_array_equal(both.about_com, 2.0 * np.eye(3))
+
+
+def test_the_matrix_gives_the_kinetic_energy_of_the_particles() -> None:
+    masses, places = cloud(7)
+    V = np.array([0.3, -0.5, 0.7, 1.1, -1.3, 1.7])
+    speeds = V[3:] + np.cross(V[:3], places)
+    energy = 0.5 * masses @ np.sum(speeds**2, axis=1)
+    assert 0.5 * V @ of_particles(masses, places).matrix @ V == pytest.approx(energy, rel=ROUNDING)

@@ -7,7 +7,8 @@ import pytest
 
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, UrdfError
-from dyn_service.model.joints import JOINT_TYPES, NUMBERS, Joint
+from dyn_service.model.configuration import Configuration
+from dyn_service.model.joints import JOINT_TYPES, NUMBERS, Joint, Planar
 from tests.conftest import URDF
 from tests.trees import configuration
 
@@ -91,6 +92,68 @@ def test_momenta_in_the_joint_frame(kind: str) -> None:
     moved = [np.array(joint.momentum_on_parent(q + s * h * rate, p, NUMBERS)) for s in (1, -1)]
     turned = np.array(joint.momentum_on_parent(q, joint.turning(v, p), NUMBERS))
     np.testing.assert_allclose((moved[0] - moved[1]) / (2 * h), turned, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_velocity_carried_along(kind: str) -> None:
+    """w before a motion x is log(exp(-x) exp(w) exp(x)) after it; along x it changes by minus the bracket."""
+    at = configuration(["j"], [kind])
+    rng = np.random.default_rng(11)
+    x, w = rng.normal(size=(2, at.nv))
+    w /= 2.0
+    after = at.integrate(at.neutral, x)
+    expected = at.difference(after, at.integrate(at.integrate(at.neutral, w), x))
+    np.testing.assert_allclose(at.carried(x, w), expected, atol=1e-14)
+    h = 1e-6
+    rate = (at.carried(h * x, w) - at.carried(-h * x, w)) / (2 * h)
+    np.testing.assert_allclose(rate, -at.bracket(x, w), atol=1e-9)
+    many = np.stack([w, 2 * w, -w])
+    assert np.array_equal(at.carried(np.stack([x, x, 0 * x]), many)[0], at.carried(x, w))
+    np.testing.assert_allclose(at.carried(np.stack([x, x, 0 * x]), many)[2], -w, atol=1e-15)
+
+
+def test_a_state_alone_has_the_bits_that_it_has_among_others() -> None:
+    """Few are taken one by one, in Python's numbers: whatever broadcasts, and where a quaternion has no length."""
+    at = configuration([f"j{k}" for k in range(len(TYPES))], TYPES)
+    rng = np.random.default_rng(4)
+    q, to = (np.stack([at.random(rng, *np.full((2, at.nq), np.inf)) for _ in range(9)]) for _ in range(2))
+    q[1, :] *= 1.7
+    v, p = rng.normal(size=(2, 9, at.nv)) * np.logspace(-200, 0.5, 9)[:, None]
+    for f, x, y in (
+        (at.integrate, q, v), (at.rate, q, v), (at.difference, q, to), (at.momentum_on_parent, q, p),
+        (at.momentum_on_body, q, p), (at.turning, v, p), (at.carried, v, p), (at.bracket, v, p),
+    ):  # fmt: skip
+        many = f(x, y)
+        for k in range(9):
+            assert f(x[k], y[k]).tobytes() == f(x[k], y[k : k + 1])[0].tobytes() == many[k].tobytes()
+        assert f(x[3:5], y[4]).shape == f(x[4], y[3:5]).shape == (2, many.shape[-1])
+        assert f(x[3:5], y[4])[1].tobytes() == f(x[4], y[3:5])[1].tobytes() == many[4].tobytes()
+        assert f(x, y[4])[4].tobytes() == f(x[4], y)[4].tobytes() == many[4].tobytes()
+        assert f(x[:0], y[:0]).shape == (0, many.shape[-1])
+    assert all(at.normalised(q[k]).tobytes() == at.normalised(q)[k].tobytes() for k in range(9))
+    ball = configuration(["b"], ["spherical"])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        assert np.isnan(ball.integrate(np.zeros(4), np.ones(3))).all()
+
+
+def test_joints_on_the_wire() -> None:
+    at = configuration([f"j{k}" for k in range(len(TYPES))], TYPES)
+    wire = at.to_wire()
+    assert wire[0] == {"name": "j0", "type": "revolute", "axis": (0.0, 0.0, 1.0)}
+    assert [joint["pitch"] for joint in wire if "pitch" in joint] == [0.0]
+    again = Configuration.from_wire(wire)
+    assert again.to_wire() == wire
+    assert again.velocity_names == at.velocity_names
+    press = Configuration.from_wire([{"name": "j", "type": "screw", "axis": [1, 0, 0], "pitch": 0.3}])
+    assert press.joints[0].figures == {"axis": (1.0, 0.0, 0.0), "pitch": 0.3}
+    with pytest.raises(KeyError, match="worm"):
+        Configuration.from_wire([{"name": "j", "type": "worm"}])
+
+
+def test_which_velocities_turn() -> None:
+    at = configuration(["a", "b", "c", "d", "e"], ["floating", "prismatic", "planar", "screw", "spherical"])
+    expected = [False] * 3 + [True] * 3 + [False] + [False, False, True] + [True] + [True] * 3
+    assert at.turns.tolist() == expected
 
 
 @pytest.mark.parametrize("kind", ["spherical", "floating"])
@@ -241,3 +304,28 @@ def test_random_positions_lie_on_all_sides(kind: str) -> None:
     assert (places.min(axis=0) < -0.87 * reach).all()
     # The mean of 300 is within 0.58 / sqrt(300) = 0.033, three times over.
     assert np.abs(places.mean(axis=0) / reach).max() < 0.1
+
+
+TILTS = [1.0, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 2e-8, 1.1e-8, 1e-8, 1e-12, 1e-170, 0.0]
+"""Of an axis of a plane from straight down, rad."""
+
+
+@pytest.mark.parametrize("tilt", TILTS)
+@pytest.mark.parametrize("around", [0.0, 1.0, 3.0])
+def test_the_axes_of_a_plane_are_orthonormal(tilt: float, around: float) -> None:
+    """To some roundings, however near the axis is to -z: there 1 + z has no digits left."""
+    axis = np.array([np.sin(tilt) * np.cos(around), np.sin(tilt) * np.sin(around), -np.cos(tilt)])
+    axes = np.column_stack([*Planar(axis)._plane, axis])
+    np.testing.assert_allclose(axes.T @ axes, np.eye(3), atol=2e-15)
+    assert np.linalg.det(axes) > 0.0
+
+
+PLANE = """<robot name="p"><link name="w"/><link name="b"><inertial><origin xyz="0.1 0.2 0.3"/><mass value="2"/>
+<inertia ixx="0.3" iyy="0.2" izz="0.15" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<joint name="j" type="planar"><parent link="w"/><child link="b"/><axis xyz="0 {tilt} -1"/></joint></robot>"""
+
+
+@pytest.mark.parametrize("tilt", ["1e-5", "1e-7", "1.1e-8"])
+def test_a_plane_that_looks_down_keeps_its_masses(tilt: str) -> None:
+    M = Robot.from_urdf(PLANE.format(tilt=tilt)).mass_matrix([0.3, 0.4, 0.5])
+    np.testing.assert_allclose(np.diag(M)[:2], 2.0, rtol=1e-14)  # rounding

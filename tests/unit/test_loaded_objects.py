@@ -357,3 +357,21 @@ def test_geometry_of_either_kind_is_noted_once_a_link(shapes: tuple[str, ...]) -
     vars(robot.links[1]).update({"visuals": [], "collisions": []})
     dropped = [note for note in read(robot).notes if note.kind == "dropped"]
     assert dropped == [Note("dropped", "robot 'r'", "geometry of 1 link is not used in dynamics")]
+
+
+def test_limits_and_followers_are_noted_as_of_a_file() -> None:
+    free = read(fake(joint_limit=None))
+    told = Note("defaulted", "joint 'j'", "no <limit>, which URDF asks for: the joint is taken as unlimited")
+    assert told in free.notes
+    half = read(fake(joint_limit=SimpleNamespace(lower=0.5, upper=None, effort=1.0, velocity=2.0)))
+    assert half.joints[0].limit == Limit(0.5, None, 1.0, 2.0)
+    assert Note("defaulted", "joint 'j'", "the <limit> has no upper: unlimited there") in half.notes
+    follower = read(fake(joint_mimic=SimpleNamespace(joint="k", multiplier=2.0, offset=None)))
+    text = "mimics 2 * 'k' + 0 in the source; here it is a joint of its own, with its own q and tau"
+    assert Note("reported", "joint 'j'", text) in follower.notes
+    assert not any("mimics" in note.text for note in half.notes)
+
+
+def test_an_object_without_links_is_refused() -> None:
+    with pytest.raises(UrdfError, match="robot 'r': there are no links, expected at least one"):
+        read(SimpleNamespace(name="r", links=[], joints=[]))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.metadata import version
+
 import pytest
 
 from dyn_service.api.queries import QUERIES, Query
@@ -55,6 +58,21 @@ CODE = {
 }
 
 
+PAIRS = {
+    "a star": ("def f(*terms):\n    return sum(terms)\n", "def f(terms):\n    return sum(terms)\n"),
+    "a text that a docstring equals": (
+        'class A:\n    "xyz"\n    order = "xyz"\n',
+        'class A:\n    "zyx"\n    order = "zyx"\n',
+    ),
+    "a name that a docstring equals": (
+        'def f(a):\n    "sin"\n    return a["sin"]\n',
+        'def f(a):\n    "cos"\n    return a["cos"]\n',
+    ),
+    "an argument that may be given by name": ("def f(*, a=1):\n    return a\n", "def f(*, b=1):\n    return b\n"),
+    "what is given by place alone": ("def f(a, /):\n    return a\n", "def f(a):\n    return a\n"),
+}
+
+
 def digest(source: str) -> bytes:
     return digest_of(compile(source, "module.py", "exec"))[0]
 
@@ -69,6 +87,24 @@ def test_words_change_nothing(change: tuple[str, str]) -> None:
 def test_code_changes_the_digest(change: tuple[str, str]) -> None:
     assert SOURCE.replace(*change) != SOURCE
     assert digest(SOURCE.replace(*change)) != digest(SOURCE)
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
+def test_these_are_not_the_same(pair: tuple[str, str]) -> None:
+    assert digest(pair[0]) != digest(pair[1])
+
+
+def test_libraries_that_shape_kernels_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = provenance.provenance.__wrapped__
+    before = made("dynamics.newton_euler")
+    for library in ("casadi", "llvmlite", "numpy"):
+        with monkeypatch.context() as patched:
+            patched.setattr(provenance, "version", lambda name, other=library: "0" if name == other else version(name))
+            assert made("dynamics.newton_euler") != before
+    with monkeypatch.context() as patched:
+        patched.setattr(sys.implementation, "cache_tag", "cpython-0")
+        assert made("dynamics.newton_euler") != before
+    assert made("dynamics.newton_euler") == before
 
 
 def modules(function: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:

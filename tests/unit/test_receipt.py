@@ -204,6 +204,24 @@ def test_a_note_of_what_the_source_does_not_have_has_no_line() -> None:
     assert [note["line"] for note in made.to_dict()["notes"] if note["kind"] == "merged"] == [None]
 
 
+def test_a_note_on_a_joint_gets_the_line_of_the_joint() -> None:
+    made = receipt(merged=(Note("merged", "joint 'glue'", "welded"), Note("merged", "link 'right'", "welded")))
+    assert [(note.element, note.line) for note in made.of_kind("merged")] == [("link 'right'", 9), ("joint 'glue'", 11)]
+
+
+def test_the_plain_form_is_a_copy() -> None:
+    """What a reader does to it, the receipt does not see."""
+    made = receipt().with_certificates({"f": certificate(0.5)}, [])
+    plain = made.to_dict()
+    plain["joints"]["fixed"] = 9
+    plain["movable"].append("more")
+    plain["certificates"]["f"]["error"] = 7.0
+    plain["notes"][0]["text"] = ""
+    again = made.to_dict()
+    assert (again["joints"]["fixed"], again["movable"]) == (1, ["mirror", "slide", "wrist"])
+    assert (again["certificates"]["f"]["error"], again["notes"][0]["text"] != "") == (0.5, True)
+
+
 def test_a_note_with_a_line_keeps_it() -> None:
     made = receipt(merged=(Note("merged", "link 'pad'", "welded", 11),))
     assert made.of_kind("merged") == (Note("merged", "link 'pad'", "welded", 11),)

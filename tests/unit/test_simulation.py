@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from dyn_service.api.queries import RobotQueries
+from dyn_service.api.queries import RobotQueries, Wrench
 from dyn_service.api.results import Trajectory
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.configuration import Configuration
@@ -195,6 +195,22 @@ def test_divergence_is_told_by_step_and_joint_and_nothing_else(integrator: str, 
         f"the simulation diverged in step {number} (t = {8.0 * number:g} s): the state of joint 'slide' is no longer "
         "finite; try a step shorter than dt = 8 s"
     )
+
+
+@pytest.mark.parametrize("pushed", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "explicit_euler"])
+def test_a_fixed_step_is_one_kernel_where_it_can_be(integrator: str, method: str, pushed: bool) -> None:
+    """RK4 asks for accelerations under a wrench, whose link turns from stage to stage; so does the other solution."""
+    springs = Springs()
+    run(
+        springs, Q, V, integrator=integrator, method=method, wrenches=Wrench("arm", (1.0, 0.0, 0.0)) if pushed else None
+    )
+    one_kernel = method == "articulated" and not (pushed and integrator == "rk4")
+    asked = (
+        [("step", method)] * 5 if one_kernel else [("forward_dynamics", method)] * (20 if integrator == "rk4" else 5)
+    )
+    assert springs.asked == asked
 
 
 def test_momenta_of_a_ball_that_is_pushed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -101,6 +102,15 @@ class TestLeadingAxes:
             task(np.ones((4, 2)), tau=np.ones((3, 6, 2)))
         with pytest.raises(InvalidArgumentError, match=r"gravity \(3,\) do not broadcast"):
             task(np.ones((4, 2)), gravity=np.ones((3, 3)))
+
+    def test_of_wrenches_those_are_named_that_have_any(self) -> None:
+        wrong = push(np.ones((3, 3)), point=(1.0, 0.0, 0.0))
+        for given in (lambda t, q, v: wrong, replace(wrong, force=np.ones((3, 6, 3)))):
+            with pytest.raises(InvalidArgumentError) as caught:
+                task(np.ones((4, 2)), np.ones((4, 2)), wrenches=given)
+            assert "wrenches[0].force (3,) do not broadcast" in str(caught.value)
+            assert "torque" not in str(caught.value)
+            assert "point" not in str(caught.value)
 
     def test_positions_and_velocities_of_other_lengths(self) -> None:
         made = task(np.ones(8), np.ones(7), at=FLOATING)

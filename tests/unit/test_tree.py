@@ -347,3 +347,12 @@ def test_poses_and_mass_matrix_of_a_batch(seed: int) -> None:
                 of_joint, moved = tree.inboard[i].pose(q[index][tree.in_q[i]])
                 np.testing.assert_allclose(one_R, tree.rotation[i] @ of_joint, rtol=0, atol=1e-15)
                 np.testing.assert_allclose(one_p, tree.origin[i] + tree.rotation[i] @ moved, rtol=0, atol=1e-14)
+
+
+def test_trees_in_chosen_lumps_have_fingerprints_too(fig_2: Tree) -> None:
+    """Their bodies know no centre of mass of their own: another digest, and the same one each time."""
+    lumped = dataclasses.replace(
+        fig_2, inertia=tuple(BodyInertia(body.mass, body.moment, body.about_origin) for body in fig_2.inertia)
+    )
+    assert len(lumped.fingerprint) == 32
+    assert lumped.fingerprint == dataclasses.replace(lumped).fingerprint != fig_2.fingerprint

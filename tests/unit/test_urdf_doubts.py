@@ -182,3 +182,23 @@ def test_what_is_just_at_a_bound_is_not_beyond_it() -> None:
 def test_a_range_of_a_joint_that_turns_on_says_nothing(kind: str, doubted: bool, limit: str) -> None:
     robot = two_links(f'<origin/><axis xyz="1 0 0"/><limit {limit}/>', kind)
     assert any("limit" in note.text for note in robot.notes if note.kind == "doubted") == doubted
+
+
+def test_where_nothing_weighs_no_centre_of_mass_is_far() -> None:
+    inertial = f'<inertial><origin xyz="0 30 40"/><mass value="0"/>{moments(0, 0, 0)}</inertial>'
+    assert two_links("<origin/>", "fixed", inertial=inertial).notes == ()
+
+
+@pytest.mark.parametrize("third", ["fixed", "continuous"])
+def test_mass_counts_through_links_that_have_none(third: str) -> None:
+    """Only the last of four links has mass: welded on through the third, or hanging beyond it."""
+    mass = f'<inertial><origin/><mass value="1"/>{INERTIA}</inertial>'
+    joints = "".join(
+        f'<joint name="{child}" type="{kind}"><origin/><parent link="{parent}"/><child link="{child}"/>'
+        '<axis xyz="1 0 0"/></joint>'
+        for parent, child, kind in (("a", "b", "continuous"), ("b", "c", "fixed"), ("c", "d", third))
+    )
+    links = f'<link name="a"/><link name="b"/><link name="c"/><link name="d">{mass}</link>'
+    found = read_text(f'<robot name="r">{links}{joints}</robot>').notes
+    told = ["joint 'b' moves this link, which has no mass of its own nor welded to it"]
+    assert [note.text for note in found if note.kind == "doubted"] == ([] if third == "fixed" else told)

@@ -395,6 +395,13 @@ class TestWalking:
         (note,) = self.doubts(text.replace("</robot>", f"{rotor}</robot>"))
         assert note.text.startswith("the robot seems to walk (2 legs: 'ankle_0', 'ankle_1')")
 
+    def test_a_leg_is_one_whatever_its_links_between_are_called(self) -> None:
+        """Knee and foot have links of other names between them: still the foot alone stands for the leg."""
+        names = ("hip", "knee", "rod", "bar", "foot")
+        assert self.doubts(legged(1, 5, names=names)) == []
+        (note,) = self.doubts(legged(2, 5, names=names))
+        assert note.text.startswith("the robot seems to walk (2 legs: 'foot_0', 'foot_1')")
+
     def test_more_legs_than_are_named(self) -> None:
         (note,) = self.doubts(legged(6, 2))
         assert "(6 legs: 'shank_0', 'shank_1', 'shank_2', 'shank_3' and 2 more)" in note.text
@@ -440,3 +447,11 @@ def test_suspects_keep_a_message_short() -> None:
             read_text(robot(f'<lin name="x"/><link name="a"><{tag}/></link><link name="b"/>'))
         assert len(str(caught.value)) < 400
         assert str(caught.value).isprintable()
+
+
+def test_kinds_that_are_known_are_counted_on_where_further_ones_are_not_told_apart() -> None:
+    kinds = "".join(f"<kind{k}/>" for k in range(41))
+    texts = [note.text for note in read_text(around(f"{kinds}<kind0/><kind1/><kind1/>")).notes]
+    assert "2 <kind0> elements in <robot> are not used" in texts
+    assert "3 <kind1> elements in <robot> are not used" in texts
+    assert texts[-1] == "1 further item of other kinds is not used"

@@ -528,3 +528,12 @@ def test_what_is_not_known_of_any_element_is_noted(tag: str) -> None:
     noted = [(note.kind, note.text) for note in read_text(text).notes if "strange" in note.text]
     count = "1 attribute" if number == 1 else f"{number} attributes"
     assert noted == [("dropped", f"{count} 'strange' of <{tag}> {'is' if number == 1 else 'are'} not used")]
+
+
+def test_a_screw_moves_by_its_pitch_and_other_joints_have_none() -> None:
+    screw = only_joint(two_links('<axis xyz="0 0 1"/><drake:screw_thread_pitch value="0.25"/>', "screw"))
+    assert screw.pitch == 0.25
+    # m per rad beside the turn about z.
+    assert screw.moves.subspace[:, 0].tolist() == [0, 0, 1, 0, 0, 0.25 / (2 * math.pi)]
+    assert only_joint(two_links(PLAIN)).pitch == 0.0
+    assert Joint("j", "revolute", "a", "b", np.zeros(3), np.eye(3), np.array([0.0, 0.0, 1.0])).pitch == 0.0

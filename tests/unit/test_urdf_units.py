@@ -67,6 +67,12 @@ def test_a_sane_chain_is_left_in_peace() -> None:
     assert doubted(chain(SANE, SANE, SANE)) == []
 
 
+def test_a_slip_of_units_is_one_doubt_and_not_one_more_for_every_link() -> None:
+    """In millimetres masses are far from their links' origins, and radii of gyration metres: none of it is news."""
+    ((_, text),) = doubted(chain(*((2.0, 5e4, 250.0),) * 3, length=500.0))
+    assert "millimetres" in text
+
+
 # What real robots make of the rules, each looked at: who is named here has an inertia that no body of its size has.
 ALARMS = {
     "radius of gyration": {
@@ -359,3 +365,20 @@ def test_any_numbers_are_measured(numbers: list[float], one: float, other: float
         links.append(replace(link, inertial=part))
     joints = [replace(joint, xyz=np.array(numbers[:3])) for joint in robot.joints]
     assert all(text for _, text in doubted(replace(robot, links=tuple(links), joints=tuple(joints))))
+
+
+def test_lengths_that_no_double_holds_are_no_millimetres() -> None:
+    """A distance that overflows is told elsewhere; `up to inf m away` would tell nothing."""
+
+    def link(name: str, mass: float) -> str:
+        inertia = '<inertia ixx="1" iyy="1.1" izz="1.2" ixy="0" ixz="0" iyz="0"/>'
+        return f'<link name="{name}"><inertial><mass value="{mass}"/>{inertia}</inertial></link>'
+
+    def joint(parent: str, child: str, xyz: str) -> str:
+        ends = f'<parent link="{parent}"/><child link="{child}"/><origin xyz="{xyz}"/><axis xyz="0 0 1"/>'
+        return f'<joint name="{child}" type="continuous">{ends}</joint>'
+
+    for far, doubted in (("1e3 1e3 0", True), ("1.7e308 1.7e308 0", False)):
+        links = link("a", 1.0) + link("b", 50.0) + link("c", 1.0)
+        found = read_text(f'<robot name="r">{links}{joint("a", "b", "0 0 0")}{joint("b", "c", far)}</robot>')
+        assert any("reads like millimetres" in note.text for note in found.notes) == doubted
