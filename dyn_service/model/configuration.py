@@ -152,7 +152,8 @@ class Configuration:
         time = numbers(dt)
         if time is None or (time.ndim and time.shape[-1] != 1):
             raise InvalidArgumentError(f"dt must be a number or (..., 1) numbers, found {described(dt)}", path="dt")
-        broadcast({"q": at.shape[:-1], "v": rate.shape[:-1], "dt": time.shape[:-1]})
+        if time.ndim or at.shape[:-1] != rate.shape[:-1]:
+            broadcast({"q": at.shape[:-1], "v": rate.shape[:-1], "dt": time.shape[:-1]})
         return self._each("qv->q", at, rate * time, np.add, lambda joint, q, step, m: joint.integrate(q, step, m))
 
     def difference(self, q: ArrayLike, to: ArrayLike) -> Array:
@@ -162,7 +163,8 @@ class Configuration:
             InvalidArgumentError: An argument of another shape.
         """
         here, there = _entries_of("q", q, self.nq), _entries_of("to", to, self.nq)
-        broadcast({"q": here.shape[:-1], "to": there.shape[:-1]})
+        if here.shape[:-1] != there.shape[:-1]:
+            broadcast({"q": here.shape[:-1], "to": there.shape[:-1]})
         return self._each(
             "qq->v", here, there, lambda q, to: to - q, lambda joint, q, to, m: joint.difference(q, to, m)
         )
