@@ -24,6 +24,7 @@ from dyn_service import (
     Robot,
     Server,
 )
+from dyn_service.client.core import MAX_WAIT_S
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.protocol.messages import decode_notice
 from dyn_service.server.compiling import CompileClock
@@ -192,15 +193,16 @@ async def _picked(asking: Any, pick: Callable[[Any], Any]) -> Any:
 
 
 class Told:
-    """Answers each first request of a connection with news of a compiler, and all with `ok`."""
+    """Answers all with `ok`, and `stats` with news of a compiler before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, again_ms: float = 100.0) -> None:
         self.asked: list[str] = []
+        self._again_ms = again_ms
 
     def __call__(self, asked: dict[str, Any]) -> list[Any]:
         self.asked.append(asked["query"])
         head = {"v": 1, "id": asked["id"]}
-        news = {"state": "compiling", "text": "x", "elapsed_ms": 1.0, "again_ms": 100.0}
+        news = {"state": "compiling", "text": "x", "elapsed_ms": 1.0, "again_ms": self._again_ms}
         answer = {**head, "ok": True, "outputs": {"status": "ok"}}
         return [{**head, "notice": news}, answer] if asked["query"] == "stats" else [answer]
 
@@ -231,6 +233,25 @@ def test_a_listener_that_raises_ends_its_own_awaited_call() -> None:
 
     with Impostor(Told()) as impostor:
         asyncio.run(ask(impostor.endpoint))
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_the_longest_waits_work(kind: str) -> None:
+    """Both limits at their most, and a server that says it will be silent for years."""
+    heard: list[str] = []
+
+    async def awaited(endpoint: str, **limits: Any) -> Any:
+        async with AsyncClient(endpoint, **limits) as client:
+            return await client.stats()
+
+    with Impostor(Told(again_ms=1e12)) as impostor:
+        limits = {"timeout_s": MAX_WAIT_S, "compile_wait_s": MAX_WAIT_S, "on_wait": heard.append}
+        if kind == "AsyncClient":
+            answer = asyncio.run(awaited(impostor.endpoint, **limits))
+        else:
+            with Client(impostor.endpoint, **limits) as client:
+                answer = client.stats()
+    assert (answer, heard) == ({"status": "ok"}, ["x"])
 
 
 def test_a_listener_may_not_ask_its_own_client() -> None:
