@@ -8,7 +8,8 @@
 | order of joints | depth first, siblings by name | that of the file, by address | by name |
 
 MuJoCo's forces belong to its velocities: of a floating joint, the force in world axes, the torque in body axes. Arrays
-may carry leading axes; what is left out stays out. docs/conventions.md tells more.
+to and from MuJoCo may carry leading axes, which broadcast; what comes back has all of them. What is left out stays out.
+docs/conventions.md tells more.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dyn_service.api.inputs import broadcast, found, numbers
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.model.configuration import Configuration
+from dyn_service.model.configuration import UNIT, Configuration
 from dyn_service.model.joints import Joint
 
 Array = NDArray[np.float64]
@@ -63,11 +65,11 @@ def to_mujoco(
         tau: (..., nv) efforts.
 
     Raises:
-        InvalidArgumentError: A joint is of a type that MuJoCo has not.
+        InvalidArgumentError: A joint is of a type that MuJoCo has not, or an argument of another shape.
     """
-    given = [None if x is None else np.array(x, dtype=np.float64) for x in (q, v, a, tau)]
-    qpos, qvel, qacc, force = given
+    qpos, qvel, qacc, force = _spread(at, {"q": q, "v": v, "a": a, "tau": tau})
     assert qpos is not None
+    own = None if qvel is None else qvel.copy()
     for joint, in_q, in_v in _joints(at):
         inner = joint.quaternion
         if not inner.stop:
@@ -78,9 +80,8 @@ def to_mujoco(
         if joint.mujoco == "free":
             linear, angular = slice(in_v.start, in_v.start + 3), slice(in_v.start + 3, in_v.stop)
             if qacc is not None:
-                if qvel is None:
+                if own is None:
                     raise InvalidArgumentError("accelerations of a floating joint need its velocities", path="v")
-                own = np.asarray(v, dtype=np.float64)
                 turned = np.cross(own[..., angular], own[..., linear])
                 qacc[..., linear] = _times(R, qacc[..., linear] + turned)
             for x in (qvel, force):
@@ -106,10 +107,9 @@ def from_mujoco(
         force: (..., nv), such as `qfrc_inverse`.
 
     Raises:
-        InvalidArgumentError: A joint is of a type that MuJoCo has not.
+        InvalidArgumentError: A joint is of a type that MuJoCo has not, or an argument of another shape.
     """
-    given = [None if x is None else np.array(x, dtype=np.float64) for x in (qpos, qvel, qacc, force)]
-    q, v, a, tau = given
+    q, v, a, tau = _spread(at, {"qpos": qpos, "qvel": qvel, "qacc": qacc, "force": force})
     assert q is not None
     for joint, in_q, in_v in _joints(at):
         inner = joint.quaternion
@@ -142,9 +142,12 @@ def to_ros(at: Configuration, q: ArrayLike, v: ArrayLike, tau: ArrayLike | None 
         q: (nq,) positions.
         v: (nv,) velocities.
         tau: (nv,) efforts of the joints with one way to move; None leaves them out.
+
+    Raises:
+        InvalidArgumentError: An argument of another shape.
     """
-    q, v = np.asarray(q, dtype=np.float64), np.asarray(v, dtype=np.float64)
-    efforts = None if tau is None else np.asarray(tau, dtype=np.float64)
+    q, v = _one("q", q, at.nq), _one("v", v, at.nv)
+    efforts = None if tau is None else _one("tau", tau, at.nv)
     single: dict[str, list[Any]] = {"name": [], "position": [], "velocity": [], "effort": []}
     several: dict[str, list[Any]] = {"joint_names": [], "transforms": [], "twist": []}
     for name, joint, in_q, in_v in zip(at.names, at.joints, at.q_slices, at.v_slices, strict=True):
@@ -168,29 +171,117 @@ def from_ros(
 ) -> JointValues:
     """The inverse of `to_ros`, from the two messages as maps of their fields; joints stand in any order.
 
+    Fields may be lists or arrays. As in ROS, one that is empty or absent is not given: v is None unless the messages
+    have the velocities of all joints, tau unless they have efforts, which are those of joints with one way to move.
+
     Raises:
-        InvalidArgumentError: A joint of the robot is in neither.
+        InvalidArgumentError: A joint of the robot is in neither, has no position, or a quaternion that is none; or a
+            field has not one entry for each name. `path` names the field.
     """
     q, v, tau = np.zeros(at.nq), np.zeros(at.nv), np.zeros(at.nv)
-    single: Sequence[str] = joint_state.get("name", ())
-    several: Sequence[str] = (multi_dof or {}).get("joint_names", ())
+    moves, forced = True, False
+    single = list(joint_state.get("name", ()))
+    values = {field: _field(joint_state, field, len(single)) for field in ("position", "velocity", "effort")}
+    several = list((multi_dof or {}).get("joint_names", ()))
+    poses, twists = (_messages(multi_dof or {}, field, len(several)) for field in ("transforms", "twist"))
     for name, joint, in_q, in_v in zip(at.names, at.joints, at.q_slices, at.v_slices, strict=True):
         if joint.nv == 1 and name in single:
             k = single.index(name)
-            for field, into, part in (("position", q, in_q), ("velocity", v, in_v), ("effort", tau, in_v)):
-                values = joint_state.get(field) or ()
-                if len(values):
-                    into[part] = values[k]
-        elif joint.nv > 1 and multi_dof is not None and name in several:
+            position, velocity, effort = (array if array is None else array[k] for array in values.values())
+            if position is None:
+                raise InvalidArgumentError(f"the message has no position of joint '{name}'", path="position")
+            q[in_q] = position
+            moves = moves and velocity is not None
+            v[in_v] = 0.0 if velocity is None else velocity
+            forced = forced or effort is not None
+            tau[in_v] = 0.0 if effort is None else effort
+        elif joint.nv > 1 and name in several:
             k = several.index(name)
-            transform, twist = multi_dof["transforms"][k], multi_dof["twist"][k]
-            p = [transform["translation"][axis] for axis in "xyz"]
-            q[in_q] = joint.of_pose([transform["rotation"][axis] for axis in "xyzw"], p)
-            motion = [twist[part][axis] for part in ("angular", "linear") for axis in "xyz"]
-            v[in_v] = np.linalg.pinv(joint.subspace) @ motion
+            if poses is None:
+                raise InvalidArgumentError(f"the message has no transform of joint '{name}'", path="transforms")
+            p = _parts(poses[k], "translation", "xyz", f"transforms[{k}]")
+            q[in_q] = joint.of_pose(_rotation_of(poses[k], name, f"transforms[{k}]").tolist(), p.tolist())
+            moves = moves and twists is not None
+            if twists is not None:
+                motion = [_parts(twists[k], part, "xyz", f"twist[{k}]") for part in ("angular", "linear")]
+                v[in_v] = np.linalg.pinv(joint.subspace) @ np.concatenate(motion)
         else:
             raise InvalidArgumentError(f"the messages have no joint '{name}'", path="joint_names")
-    return JointValues(q, v, None, tau)
+    return JointValues(q, v if moves else None, None, tau if forced else None)
+
+
+def _spread(at: Configuration, given: Mapping[str, ArrayLike | None]) -> list[Array | None]:
+    """Copies of positions, then of arrays with the length of v, each with the leading axes of all."""
+    lengths = (at.nq, at.nv, at.nv, at.nv)
+    arrays: dict[str, Array] = {}
+    for (name, value), length in zip(given.items(), lengths, strict=True):
+        if value is None:
+            continue
+        array = numbers(value)
+        if array is None or array.ndim < 1 or array.shape[-1] != length:
+            raise InvalidArgumentError(f"{name} must be (..., {length}) numbers, found {found(value)}", path=name)
+        arrays[name] = array
+    lead = broadcast({name: array.shape[:-1] for name, array in arrays.items()})
+    spread = {name: np.array(np.broadcast_to(x, (*lead, x.shape[-1]))) for name, x in arrays.items()}
+    return [spread.get(name) for name in given]
+
+
+def _one(name: str, value: ArrayLike, length: int) -> Array:
+    """(length,) numbers: messages hold one state."""
+    array = numbers(value)
+    if array is None or array.shape != (length,):
+        raise InvalidArgumentError(f"{name} must be ({length},) numbers, found {found(value)}", path=name)
+    return array
+
+
+def _field(message: Mapping[str, Any], field: str, count: int) -> Array | None:
+    """A field of numbers, one for each name; None where it is empty or absent."""
+    value = message.get(field)
+    if value is None or not len(value):
+        return None
+    array = numbers(value)
+    if array is None or array.shape != (count,):
+        raise InvalidArgumentError(
+            f"{field} must be {count} numbers, one for each name, found {found(value)}", path=field
+        )
+    return array
+
+
+def _messages(message: Mapping[str, Any], field: str, count: int) -> Sequence[Any] | None:
+    """A field of messages, one for each name; None where it is empty or absent."""
+    value: Sequence[Any] | None = message.get(field)
+    if value is None or not len(value):
+        return None
+    if len(value) != count:
+        raise InvalidArgumentError(
+            f"{field} must have {count} entries, one for each of joint_names, found {len(value)}", path=field
+        )
+    return value
+
+
+def _parts(message: Any, part: str, axes: str, path: str) -> Array:
+    """The numbers of a vector or a quaternion."""
+    try:
+        array = numbers([message[part][axis] for axis in axes])
+    except (KeyError, TypeError, IndexError):
+        array = None
+    if array is None or array.shape != (len(axes),):
+        raise InvalidArgumentError(
+            f"{path}.{part} must have numbers {', '.join(axes)}, found {found(message)}", path=f"{path}.{part}"
+        )
+    return array
+
+
+def _rotation_of(message: Any, name: str, path: str) -> Array:
+    """The quaternion of a transform, if it is one of unit length."""
+    quaternion = _parts(message, "rotation", "xyzw", path)
+    length = float(np.linalg.norm(quaternion))
+    if not abs(length - 1.0) <= UNIT:
+        raise InvalidArgumentError(
+            f"the rotation of joint '{name}' has a quaternion of length {length:g}, expected 1 within {UNIT:g}",
+            path=f"{path}.rotation",
+        )
+    return quaternion
 
 
 def _joints(at: Configuration) -> list[tuple[Joint, slice, slice]]:

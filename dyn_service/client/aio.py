@@ -51,6 +51,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
         self._given_context = context
         self._channel: AsyncChannel | None = None
         self._reader: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._pending: dict[int, _Call] = {}
 
     async def __aenter__(self) -> AsyncClient:
@@ -62,7 +63,13 @@ class AsyncClient(Connection, AsyncGaitQueries):
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection; calls in flight and later ones fail. May be called twice."""
+        """Closes the connection; calls in flight and later ones fail. May be called twice.
+
+        Raises:
+            FailedPreconditionError: Another event loop uses the client, and still runs.
+        """
+        if not self._closed:
+            self._check_loop(closing=True)
         self._closed = True
         for call in self._pending.values():
             if not call.reply.done():
@@ -144,9 +151,11 @@ class AsyncClient(Connection, AsyncGaitQueries):
         Raises:
             DeadlineExceededError: No reply in time.
             UnavailableError: No server.
+            FailedPreconditionError: The client is closed, or belongs to another event loop.
         """
         if self._closed:
             raise FailedPreconditionError("the client is closed")
+        self._check_loop()
         if timeout_s is None:
             timeout_s = self._timeout_s
         query = request.query
@@ -166,8 +175,6 @@ class AsyncClient(Connection, AsyncGaitQueries):
             if call is None:
                 raise self._unreached(timeout_s) from None
             reaches = await channel.reaches()
-            if channel.remembers and not self._pending.keys() - {request_id}:
-                await self._disconnect()  # what waits for a server yet to come must not reach it
             raise self._unanswered(query, timeout_s, patience if call.told else None, reaches=reaches) from None
         finally:
             self._pending.pop(request_id, None)
@@ -175,22 +182,31 @@ class AsyncClient(Connection, AsyncGaitQueries):
     async def _compute(self, row: str, **arguments: Any) -> Any:
         return await self.run(core.computation(COMPUTATIONS[row], arguments))
 
+    def _check_loop(self, *, closing: bool = False) -> None:
+        """Refuses an event loop that is not the one of the connection; one that has ended leaves it to be closed."""
+        loop = self._loop
+        if loop is not None and loop is not asyncio.get_running_loop() and not (closing and loop.is_closed()):
+            raise FailedPreconditionError(
+                "the client belongs to the event loop in which it was first used; make one in each loop"
+            )
+
     async def _reaching(self) -> AsyncChannel:
         """The channel; opened anew where it would not find a new server by itself and nobody waits for the old one."""
         channel = self._channel
-        if channel is not None and channel.remembers and not self._pending and not await channel.reaches():
+        if channel is not None and channel.remains and not self._pending and not await channel.reaches():
             await self._disconnect()
         return self._channel or self._connect()
 
     def _connect(self) -> AsyncChannel:
         self._channel = open_async_channel(self._endpoint, self._given_context)
-        self._reader = asyncio.get_running_loop().create_task(self._read(self._channel))
+        self._loop = asyncio.get_running_loop()
+        self._reader = self._loop.create_task(self._read(self._channel))
         return self._channel
 
     async def _disconnect(self) -> None:
         reader, channel = self._reader, self._channel
         self._reader = self._channel = None
-        if reader is not None:
+        if reader is not None and not reader.done():  # it is where its event loop has ended
             reader.cancel()
             await asyncio.wait([reader])
         if channel is not None:
@@ -205,8 +221,11 @@ class AsyncClient(Connection, AsyncGaitQueries):
                 continue
             if isinstance(head, ReplyHead):
                 call.reply.set_result(head)
-            else:
+                continue
+            try:
                 call.wait_on(head)
+            except Exception as fault:  # noqa: BLE001  # of the caller's `on_wait`: it ends that call, and no other
+                call.reply.set_exception(fault)
 
 
 class _Call:

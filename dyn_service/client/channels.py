@@ -61,9 +61,6 @@ class Channel(Protocol):
     def reaches(self) -> bool:
         """Whether a server is connected now."""
 
-    def forget(self) -> None:
-        """What was sent to a server that is yet to come must not reach it, where the transport would do that."""
-
     def close(self) -> None:
         """Lets go of the transport."""
 
@@ -71,8 +68,8 @@ class Channel(Protocol):
 class AsyncChannel(Protocol):
     """The same for asyncio; it belongs to the event loop in which it was opened."""
 
-    remembers: bool
-    """Whether what was sent to a server that is gone reaches the next one there, unless the channel is opened anew."""
+    remains: bool
+    """Whether it keeps to a server that is gone, and has to be opened anew to find the next one there."""
 
     async def send(self, payload: bytes, timeout_s: float) -> bool:
         """As `Channel.send`."""
@@ -89,6 +86,9 @@ class AsyncChannel(Protocol):
 
 class ZmqChannel:
     """A DEALER socket over `tcp`, `ipc` or `inproc`.
+
+    Over `inproc` ZeroMQ takes messages for a server that is yet to come, and hands them to it even when the socket that
+    sent them has been closed: there alone, what was asked in vain may be carried out late.
 
     Args:
         endpoint: Where the server listens.
@@ -129,11 +129,6 @@ class ZmqChannel:
         """Whether a server is connected now."""
         return is_writable(self._socket)
 
-    def forget(self) -> None:
-        """Where what waits for a server would still reach it, begins anew."""
-        if self._is_inproc:
-            self._reconnect()
-
     def close(self) -> None:
         """Closes the socket."""
         self._socket.close()
@@ -170,7 +165,7 @@ class AsyncZmqChannel:
     def __init__(self, endpoint: str, context: Context | None) -> None:
         from zmq.asyncio import Context as Shadow  # it brings asyncio, which calls that wait do without
 
-        self.remembers = endpoint.startswith("inproc://")
+        self.remains = endpoint.startswith("inproc://")
         self._socket = _connected(Shadow(shadow=context or zmq.Context.instance()).socket(zmq.DEALER), endpoint)
 
     async def send(self, payload: bytes, timeout_s: float) -> bool:

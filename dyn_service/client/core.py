@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Mapping
-from math import isfinite
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -49,6 +48,11 @@ from dyn_service.protocol.values import pack
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S = 1.0
+
+MAX_WAIT_S = 1e6
+"""Longest time limit, and longest wait for a compiler, some eleven days. Transports count a wait in milliseconds of 32
+bits, and both together stay within.
+"""
 
 _F8 = np.dtype("<f8")
 
@@ -120,10 +124,10 @@ def check_timeout(timeout_s: float) -> float:
     """The time limit in seconds, if it is one.
 
     Raises:
-        InvalidArgumentError: It is not a positive, finite number.
+        InvalidArgumentError: It is not a positive number, or longer than `MAX_WAIT_S`.
     """
-    if not isinstance(timeout_s, int | float) or not timeout_s > 0 or not isfinite(timeout_s):
-        message = f"timeout_s must be a positive, finite number of seconds, found {timeout_s!r}"
+    if not isinstance(timeout_s, int | float) or not 0 < timeout_s <= MAX_WAIT_S:
+        message = f"timeout_s must be a positive number of seconds, at most {MAX_WAIT_S:g}, found {timeout_s!r}"
         raise InvalidArgumentError(message, path="timeout_s")
     return float(timeout_s)
 
@@ -132,10 +136,10 @@ def check_compile_wait(compile_wait_s: float) -> float:
     """How long to wait for a compiler, in seconds, if it is a time.
 
     Raises:
-        InvalidArgumentError: It is negative or not a finite number.
+        InvalidArgumentError: It is negative, no number, or longer than `MAX_WAIT_S`.
     """
-    if not isinstance(compile_wait_s, int | float) or not compile_wait_s >= 0 or not isfinite(1e3 * compile_wait_s):
-        message = f"compile_wait_s must be a finite number of seconds, at least 0, found {compile_wait_s!r}"
+    if not isinstance(compile_wait_s, int | float) or not 0 <= compile_wait_s <= MAX_WAIT_S:
+        message = f"compile_wait_s must be a number of seconds from 0 to {MAX_WAIT_S:g}, found {compile_wait_s!r}"
         raise InvalidArgumentError(message, path="compile_wait_s")
     return float(compile_wait_s)
 

@@ -35,7 +35,7 @@ from dyn_service.protocol.messages import Notice, ReplyHead
 class Client(Connection, GaitQueries):
     """A connection to one server. Threads that share a client take turns; one client per thread is faster.
 
-    After a fork the child's copy opens a connection of its own.
+    After a fork the child's copy opens a connection of its own, in the child's own ZeroMQ context.
 
     Args:
         endpoint: Where the server listens: `tcp://host:port`, `ipc:///path`, `inproc://name`.
@@ -56,7 +56,7 @@ class Client(Connection, GaitQueries):
     ) -> None:
         super().__init__(endpoint, timeout_s, compile_wait_s, on_wait)
         self._given_context = context
-        self._forks = forks()
+        self._listening: int | None = None  # the thread in `on_wait`
         self._open()
 
     def __enter__(self) -> Client:
@@ -71,8 +71,7 @@ class Client(Connection, GaitQueries):
         """Closes the connection; later calls fail. May be called twice."""
         if not self._closed:
             self._closed = True
-            if self._forks == forks():
-                self._channel.close()
+            self._channel.close()  # of a parent's socket, in the child, pyzmq makes nothing
             self._forks = -1
 
     def robot(self, name: str, *, timeout_s: float | None = None) -> RemoteRobot:
@@ -159,7 +158,7 @@ class Client(Connection, GaitQueries):
         if timeout_s is None:
             timeout_s = self._timeout_s
         begun = perf_counter()
-        if not self._turn.acquire(False) and not self._turn.acquire(timeout=timeout_s):
+        if not self._turn.acquire(False) and not self._acquire(request.query, timeout_s):
             raise DeadlineExceededError(f"{request.query}: another thread's call took longer than {timeout_s:g} s")
         try:
             request_id = self._last_id = self._last_id + 1
@@ -172,31 +171,43 @@ class Client(Connection, GaitQueries):
             while True:
                 message = channel.receive(until - perf_counter())
                 if message is None:
-                    reaches = channel.reaches()
-                    channel.forget()
-                    raise self._unanswered(request.query, timeout_s, patience, reaches=reaches)
+                    raise self._unanswered(request.query, timeout_s, patience, reaches=channel.reaches())
                 reply = read(message)
                 if reply is None or reply.id != request_id:
                     continue  # the late reply to an earlier request, or nothing of ours
                 if reply.__class__ is not Notice:
                     return reply
                 patience = patience or Patience(request.query, begun, timeout_s, self._compile_wait_s, self._on_wait)
-                until = patience.until_s(reply, perf_counter())
+                self._listening = threading.get_ident()
+                try:
+                    until = patience.until_s(reply, perf_counter())
+                finally:
+                    self._listening = None
         finally:
             self._turn.release()
 
     def _compute(self, row: str, **arguments: Any) -> Any:
         return self.run(core.computation(COMPUTATIONS[row], arguments))
 
+    def _acquire(self, query: str, timeout_s: float) -> bool:
+        """Waits for another thread's call to end; whether it did in time."""
+        if self._listening == threading.get_ident():
+            raise FailedPreconditionError(
+                f"{query}: on_wait may not call its own client, whose call still waits for the server; use another one"
+            )
+        return self._turn.acquire(timeout=timeout_s)
+
     def _revive(self) -> None:
         """After a fork, or a close: both are told apart here, off the path of every call."""
         if self._closed:
             raise FailedPreconditionError("the client is closed")
+        self._given_context = None  # the parent's, and what it is made of did not come along
         self._open()
 
     def _open(self) -> None:
         self._forks = forks()
         self._turn = threading.Lock()
+        self._listening = None
         self._channel: Channel = open_channel(self._endpoint, self._given_context)
 
 

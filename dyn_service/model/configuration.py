@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dyn_service.api.description import RobotDescription
+from dyn_service.api.inputs import broadcast, numbers
+from dyn_service.api.inputs import found as described
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.joints import JOINT_TYPES, NUMBERS, SINGLE, Arithmetic, Joint
 
@@ -27,6 +29,9 @@ _FEW = 2
 
 UNIT = 1e-6
 """How far from 1 a quaternion's length may be where data come in from outside: that of numbers in single precision."""
+
+_ROUNDED = 16 * float(np.finfo(np.float64).eps)
+"""A quaternion that was brought to unit length is within this of it: the quotients, the squares and the root round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,14 +138,33 @@ class Configuration:
         return np.concatenate([np.zeros(0, dtype=bool), *(joint.subspace[:3].any(axis=0) for joint in self.joints)])
 
     def integrate(self, q: ArrayLike, v: ArrayLike, dt: ArrayLike = 1.0) -> Array:
-        """The position (..., nq) after dt s with constant v (..., nv)."""
-        at = np.asarray(q, dtype=np.float64)
-        step: Array = np.asarray(v, dtype=np.float64) * np.asarray(dt, dtype=np.float64)
-        return self._each("qv->q", at, step, np.add, lambda joint, q, step, m: joint.integrate(q, step, m))
+        """The position (..., nq) after dt s with constant v (..., nv); leading axes broadcast.
+
+        Args:
+            q: (..., nq) positions.
+            v: (..., nv) velocities.
+            dt: s, a number or (..., 1), as `Robot.integrate` takes it.
+
+        Raises:
+            InvalidArgumentError: An argument of another shape.
+        """
+        at, rate = _entries_of("q", q, self.nq), _entries_of("v", v, self.nv)
+        time = numbers(dt)
+        if time is None or (time.ndim and time.shape[-1] != 1):
+            raise InvalidArgumentError(f"dt must be a number or (..., 1) numbers, found {described(dt)}", path="dt")
+        if time.ndim or at.shape[:-1] != rate.shape[:-1]:
+            broadcast({"q": at.shape[:-1], "v": rate.shape[:-1], "dt": time.shape[:-1]})
+        return self._each("qv->q", at, rate * time, np.add, lambda joint, q, step, m: joint.integrate(q, step, m))
 
     def difference(self, q: ArrayLike, to: ArrayLike) -> Array:
-        """The v (..., nv) that moves q to `to` in 1 s."""
-        here, there = np.asarray(q, dtype=np.float64), np.asarray(to, dtype=np.float64)
+        """The v (..., nv) that moves q (..., nq) to `to` (..., nq) in 1 s; leading axes broadcast.
+
+        Raises:
+            InvalidArgumentError: An argument of another shape.
+        """
+        here, there = _entries_of("q", q, self.nq), _entries_of("to", to, self.nq)
+        if here.shape[:-1] != there.shape[:-1]:
+            broadcast({"q": here.shape[:-1], "to": there.shape[:-1]})
         return self._each(
             "qq->v", here, there, lambda q, to: to - q, lambda joint, q, to, m: joint.difference(q, to, m)
         )
@@ -152,6 +176,32 @@ class Configuration:
     def normalised(self, q: Array) -> Array:
         """The same positions, quaternions of unit length."""
         return self._each("qq->q", q, q, _second, lambda joint, q, _, m: joint.normalised(q, m))
+
+    def unit(self, q: Array, name: str) -> Array:
+        """The same positions (..., nq), quaternions brought to unit length; to the last bit those that have it already.
+
+        A motion that goes on from where another one ended is then the one that had not ended there: to divide once more
+        by a length that is 1 but for rounding would change the last bits.
+
+        Raises:
+            InvalidArgumentError: A quaternion is zero, which stands for no rotation; names the joint.
+        """
+        found = q
+        for of, joint, part in zip(self.names, self.joints, self.q_slices, strict=True):
+            inner = joint.quaternion
+            if not inner.stop:
+                continue
+            length = np.linalg.norm(q[..., part.start + inner.start : part.start + inner.stop], axis=-1)
+            if not length.all():
+                raise InvalidArgumentError(
+                    f"{name} of joint '{of}' has a quaternion of length 0, expected one of length 1", path=name
+                )
+            off = np.abs(length - 1.0) > _ROUNDED
+            if off.any():
+                found = found.copy() if found is q else found
+                scaled = np.stack(joint.normalised(_entries(q, part), NUMBERS), axis=-1)
+                found[..., part] = np.where(off[..., None], scaled, q[..., part])
+        return found
 
     def momentum_on_parent(self, q: Array, p: Array) -> Array:
         """(..., nv), `Joint.momentum_on_parent` of each joint."""
@@ -295,6 +345,13 @@ class Configuration:
             joint.random(rng, lower[part], upper[part]) for joint, part in zip(self.joints, self.q_slices, strict=True)
         )
         return np.concatenate([np.zeros(0), *parts])
+
+
+def _entries_of(name: str, value: ArrayLike, length: int) -> Array:
+    array = numbers(value)
+    if array is None or array.ndim < 1 or array.shape[-1] != length:
+        raise InvalidArgumentError(f"{name} must be (..., {length}) numbers, found {described(value)}", path=name)
+    return array
 
 
 def _kept(array: NDArray[Any]) -> NDArray[Any]:

@@ -118,6 +118,7 @@ class Server:
 
         Raises:
             UnavailableError: An endpoint is taken.
+            FailedPreconditionError: The server was started, or stopped, before.
         """
         self.bind()
         self._thread = threading.Thread(target=self._run, name="dyn-server", daemon=True)
@@ -175,10 +176,12 @@ class Server:
 
         Raises:
             UnavailableError: An endpoint is taken.
-            FailedPreconditionError: The server was started before.
+            FailedPreconditionError: The server was started, or stopped, before.
         """
         if self._bound:
             raise FailedPreconditionError("a server starts once")
+        if self._stopping:
+            raise FailedPreconditionError("the server was stopped before it started, and stays so: make another one")
         load_modules(COMPUTATIONS)  # no first request waits for an import
         for endpoint in self._asked:
             if not is_local(endpoint):

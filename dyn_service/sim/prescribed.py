@@ -14,39 +14,16 @@ motion to the last bit, since neither computes a time. NumPy alone is needed her
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.arguments import GivenMotion, Prescription
+from dyn_service.api.inputs import found
 from dyn_service.api.results import Array
 from dyn_service.errors import InvalidArgumentError
-
-
-def check_grid(dt: float, steps: int, every: int = 1) -> None:
-    """Refuses steps that are none.
-
-    Raises:
-        InvalidArgumentError: dt is no positive time, or `steps` or `every` no positive whole number.
-    """
-    if isinstance(dt, bool) or not isinstance(dt, int | float) or not (np.isfinite(dt) and dt > 0.0):
-        raise InvalidArgumentError(f"dt must be a positive time in s, found {dt!r}", path="dt")
-    for name, value in (("steps", steps), ("every", every)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise InvalidArgumentError(f"{name} must be a whole number, at least 1, found {value!r}", path=name)
-
-
-def check_efforts(tau: Array, steps: int, free: int) -> Array:
-    """Efforts of the free joints as data, if they are constant or one row per step.
-
-    Raises:
-        InvalidArgumentError: They are neither (free,), (..., 1, free) nor (..., steps, free).
-    """
-    if tau.ndim < 1 or tau.shape[-1] != free or (tau.ndim > 1 and tau.shape[-2] not in (1, steps)):
-        raise InvalidArgumentError(
-            f"tau has shape {tau.shape}, expected ({free},), (..., {steps}, {free}) or a function of (t, q, v)",
-            path="tau",
-        )
-    return tau
+from dyn_service.sim.grid import Grid, check_grid
 
 
 def sampled(
@@ -62,12 +39,17 @@ def sampled(
         first_step: The step of the first row: functions are called at t0 + (first_step + j / 2) dt.
 
     Raises:
-        InvalidArgumentError: A joint's samples are not (..., rows, 3) numbers with one of the two numbers of rows.
+        InvalidArgumentError: A joint's samples are not (..., rows, 3) finite numbers with one of the two numbers of
+            rows, or there is no such grid.
     """
-    check_grid(dt, steps)
+    grid = check_grid(dt, steps, first_step=first_step, t0=t0)
+    if not isinstance(prescribed, Mapping):
+        raise InvalidArgumentError(
+            f"prescribed must be a map from joints to their motions, found {found(prescribed)}", path="prescribed"
+        )
     if not prescribed:
-        return (), np.zeros((2 * steps + 1, 0, 3))
-    rows = [_rows(name, given, dt, steps, t0, first_step) for name, given in prescribed.items()]
+        return (), np.zeros((2 * grid.steps + 1, 0, 3))
+    rows = [_rows(name, given, grid) for name, given in prescribed.items()]
     try:
         together = np.broadcast_arrays(*rows)
     except ValueError:
@@ -90,12 +72,13 @@ def on_half_grid(samples: Array, dt: float) -> Array:
     return full
 
 
-def _rows(name: str, given: ArrayLike | Prescription, dt: float, steps: int, t0: float, first_step: int) -> Array:
-    path = f"prescribed.{name}"
+def _rows(name: str, given: ArrayLike | Prescription, grid: Grid) -> Array:
+    path, steps = f"prescribed.{name}", grid.steps
     expected = f"({2 * steps + 1}, 3) on the half grid or ({steps + 1}, 3) on the grid"
     if callable(given):
         # Whole steps first: k dt is then the time that the grid's row k has, to the last bit.
-        values: ArrayLike = [given(t0 + (first_step + j // 2) * dt + (j % 2) * (dt / 2)) for j in range(2 * steps + 1)]
+        times = (grid.time(j // 2) + (j % 2) * (grid.dt / 2) for j in range(2 * steps + 1))
+        values: ArrayLike = [given(t) for t in times]
     else:
         values = given
     try:
@@ -111,4 +94,9 @@ def _rows(name: str, given: ArrayLike | Prescription, dt: float, steps: int, t0:
             "acceleration",
             path=path,
         )
-    return rows if rows.shape[-2] == 2 * steps + 1 else on_half_grid(rows, dt)
+    if not np.isfinite(rows).all():
+        index = np.argwhere(~np.isfinite(rows))[0].tolist()
+        raise InvalidArgumentError(
+            f"the motion of joint '{name}' must be finite, found {rows[tuple(index)]} at {index}", path=path
+        )
+    return rows if rows.shape[-2] == 2 * steps + 1 else on_half_grid(rows, grid.dt)

@@ -26,11 +26,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.arguments import Prescription
+from dyn_service.api.inputs import broadcast, numbers
+from dyn_service.api.inputs import found as described
 from dyn_service.api.queries import Array, RobotQueries, Wrench, WrenchFunction
 from dyn_service.api.results import RheonomicTrajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.steps import rk4_step
+from dyn_service.sim.grid import check_grid
+from dyn_service.sim.task import finite, listed, vectors_of
 from dyn_service.suggestions import did_you_mean
 
 FreeEfforts = Callable[[float, Array, Array], ArrayLike]
@@ -63,33 +67,31 @@ def forward_dynamics(
         tau: (..., nv) efforts; entries of prescribed joints are ignored.
         prescribed: Joint name to its acceleration, (...).
         gravity: (..., 3) m/s^2, world axes; None is the default.
-        wrenches: External wrenches on links.
+        wrenches: External wrenches on links, their vectors (..., 3).
 
     Raises:
         NotFoundError: There is no movable joint of that name.
-        InvalidArgumentError: The last axis of q, v or tau does not fit, or leading axes do not broadcast.
+        InvalidArgumentError: The last axis of q, v, tau or gravity does not fit, or leading axes do not broadcast.
         FailedPreconditionError: The free joints' mass matrix is singular: a massless branch moves.
     """
-    parts = partition(robot, prescribed)
+    parts = partition(robot.configuration, prescribed)
     given, free = parts.given_v, parts.free_v
-    full = {name: np.asarray(x, dtype=np.float64) for name, x in (("q", q), ("v", v), ("tau", tau))}
-    for name, array in full.items():
-        length = robot.nq if name == "q" else robot.nv
-        if array.ndim < 1 or array.shape[-1] != length:
-            raise InvalidArgumentError(f"{name} has shape {array.shape}, expected (..., {length})", path=name)
-    rates = {name: np.asarray(x, dtype=np.float64) for name, x in prescribed.items()}
-    try:
-        lead = np.broadcast_shapes(*(x.shape[:-1] for x in full.values()), *(x.shape for x in rates.values()))
-    except ValueError:
-        raise InvalidArgumentError("the leading axes of q, v, tau and the prescribed ones do not broadcast") from None
+    full = {"q": entries("q", q, robot.nq), "v": entries("v", v, robot.nv), "tau": entries("tau", tau, robot.nv)}
+    rates = {name: _rate(name, x) for name, x in prescribed.items()}
+    acting = None if wrenches is None else listed(wrenches)
+    lead = broadcast(
+        {name: x.shape[:-1] for name, x in full.items()}
+        | {f"prescribed.{name}": x.shape for name, x in rates.items()}
+        | ({} if gravity is None else {"gravity": entries("gravity", gravity, 3).shape[:-1]})
+        | {name: x.shape[:-1] for name, x in vectors_of(acting or [])}
+    )
     a = np.zeros((*lead, robot.nv))
     for name, k in zip(prescribed, given, strict=True):
         a[..., k] = rates[name]
+    efforts = np.array(np.broadcast_to(full["tau"], (*lead, robot.nv)))
     M = robot.mass_matrix(full["q"])
     # Inverse dynamics of a with its free entries zero: b + M_.p a_p.
-    held = robot.inverse_dynamics(full["q"], full["v"], a, gravity=gravity, wrenches=wrenches)
-    # Its leading axes are those of gravity and wrenches too.
-    a, efforts = (np.array(np.broadcast_to(x, held.shape)) for x in (a, full["tau"]))
+    held = robot.inverse_dynamics(full["q"], full["v"], a, gravity=gravity, wrenches=acting)
     M_ff = M[..., free, :][..., :, free]
     try:
         a[..., free] = np.linalg.solve(M_ff, (efforts - held)[..., free][..., None])[..., 0]
@@ -115,7 +117,7 @@ class RheonomicRobot:
     def __init__(self, robot: RobotQueries, prescribed: Mapping[str, Prescription]) -> None:
         self.robot = robot
         self.prescribed = dict(prescribed)
-        self._parts = partition(robot, prescribed)
+        self._parts = partition(robot.configuration, prescribed)
 
     @property
     def free_joints(self) -> tuple[str, ...]:
@@ -145,7 +147,8 @@ class RheonomicRobot:
         """
         q_all, v_all = self.state(t, q, v)
         accelerations = {name: self.prescribed[name](t)[2] for name in self.prescribed}
-        spread = np.broadcast_to(tau, (self._parts.free.nv,)) if np.ndim(tau) == 0 else tau
+        number = numbers(tau)
+        spread = np.broadcast_to(number, (self._parts.free.nv,)) if number is not None and not number.ndim else tau
         efforts = self._parts.velocities("tau", spread, [0.0] * len(self._parts.given_v))
         return forward_dynamics(self.robot, q_all, v_all, efforts, accelerations, gravity=gravity, wrenches=wrenches)
 
@@ -170,7 +173,7 @@ class RheonomicRobot:
             dt: s.
             steps: How many.
             t0: s.
-            gravity: (3,) m/s^2, world axes; None is the default.
+            gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches on links, or a function of (t, q, v) of the free joints that gives them,
                 evaluated at every stage.
 
@@ -178,12 +181,10 @@ class RheonomicRobot:
             FailedPreconditionError: The state is no longer finite; names the step and the time.
             InvalidArgumentError: An argument of the wrong shape or value.
         """
-        if not (np.isfinite(dt) and dt > 0.0):
-            raise InvalidArgumentError(f"dt must be a positive time in s, found {dt!r}", path="dt")
-        if steps < 1:
-            raise InvalidArgumentError(f"steps must be at least 1, found {steps}", path="steps")
-        q, v = np.asarray(q0, dtype=np.float64), np.asarray(v0, dtype=np.float64)
-        free = self._parts.free_v
+        grid = check_grid(dt, steps, t0=t0)
+        parts = self._parts
+        q, v = (finite(name, parts.checked(name, x)) for name, x in (("q0", q0), ("v0", v0)))
+        free = parts.free_v
 
         def found(t: float, q: Array, v: Array) -> PartlyPrescribed:
             efforts = tau(t, q, v) if callable(tau) else tau
@@ -191,19 +192,19 @@ class RheonomicRobot:
             return self.forward_dynamics(t, q, v, efforts, gravity=gravity, wrenches=acting)
 
         with np.errstate(over="ignore", invalid="ignore"):  # divergence is told in words
-            lead = found(t0, q, v).a.shape[:-1]  # the efforts' leading axes too
+            lead = found(grid.t0, q, v).a.shape[:-1]  # those of efforts, gravity and wrenches too
             q, v = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (q, v))
             records = []
-            for k in range(steps + 1):
-                t = t0 + k * dt
+            for k in range(grid.steps + 1):
+                t = grid.time(k)
                 here = found(t, q, v)
                 records.append((*self.state(t, q, v), here.a, here.tau))
                 if not np.isfinite(here.a).all():
                     raise FailedPreconditionError(
                         f"the simulation diverged before step {k} (t = {t:g} s): the accelerations are no longer "
-                        f"finite; try a step shorter than dt = {dt:g} s"
+                        f"finite; try a step shorter than dt = {grid.dt:g} s"
                     )
-                if k == steps:
+                if k == grid.steps:
                     break
 
                 def acceleration(
@@ -212,9 +213,8 @@ class RheonomicRobot:
                     stage = known if q is begun else found(at, q, v)  # the first stage is what was recorded
                     return stage.a[..., free]
 
-                q, v = rk4_step(acceleration, q, v, dt, t, on=self._parts.free)
-        times: Array = t0 + dt * np.arange(steps + 1, dtype=np.float64)
-        return RheonomicTrajectory(times, *(np.stack(column, axis=-2) for column in zip(*records, strict=True)))
+                q, v = rk4_step(acceleration, q, v, grid.dt, t, on=parts.free)
+        return RheonomicTrajectory(grid.times(), *(np.stack(column, axis=-2) for column in zip(*records, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,12 +248,12 @@ class Partition:
         return self._checked(name, value, self.free.nq if name.startswith("q") else self.free.nv)
 
     def _checked(self, name: str, value: ArrayLike, length: int) -> Array:
-        array = np.asarray(value, dtype=np.float64)
-        if array.ndim < 1 or array.shape[-1] != length:
+        array = numbers(value)
+        if array is None or array.ndim < 1 or array.shape[-1] != length:
+            is_none = f"must be numbers, found {described(value)}" if array is None else f"has shape {array.shape}"
             one_each = "one entry per free joint " if self.free.flat else "those of the free joints "
             raise InvalidArgumentError(
-                f"{name} has shape {array.shape}, expected (..., {length}): {one_each}({', '.join(self.free.names)})",
-                path=name,
+                f"{name} {is_none}, expected (..., {length}): {one_each}({', '.join(self.free.names)})", path=name
             )
         return array
 
@@ -261,23 +261,24 @@ class Partition:
         self, name: str, free: ArrayLike, given: ArrayLike, size: int, free_at: list[int], given_at: list[int]
     ) -> Array:
         of_free, of_given = self._checked(name, free, len(free_at)), np.asarray(given, dtype=np.float64)
-        full = np.zeros((*np.broadcast_shapes(of_free.shape[:-1], of_given.shape[:-1]), size))
+        leads = {name: of_free.shape[:-1], "prescribed": of_given.shape[:-1]}
+        full = np.zeros((*broadcast(leads), size))
         full[..., free_at], full[..., given_at] = of_free, of_given
         return full
 
 
-def partition(robot: RobotQueries, prescribed: Iterable[str]) -> Partition:
-    """The robot's joints, the prescribed ones in the order of their names.
+def partition(at: Configuration, prescribed: Iterable[str]) -> Partition:
+    """A robot's joints, the prescribed ones in the order of their names.
 
     Raises:
         NotFoundError: There is no movable joint of that name.
         InvalidArgumentError: A prescribed joint has more than one way to move.
     """
-    at, names = robot.configuration, list(prescribed)
+    names = list(prescribed)
     for name in names:
         if name not in at.names:
             raise NotFoundError(
-                f"robot '{robot.name}' has no movable joint '{name}'; they are {', '.join(at.names)}"
+                f"the robot has no movable joint '{name}'; they are {', '.join(at.names)}"
                 f"{did_you_mean(name, at.names)}",
                 path="prescribed",
             )
@@ -289,3 +290,26 @@ def partition(robot: RobotQueries, prescribed: Iterable[str]) -> Partition:
     free, free_q, free_v = at.chosen([name for name in at.names if name not in names])
     _, given_q, given_v = at.chosen(names)
     return Partition(at, free, free_q, free_v, given_q, given_v)
+
+
+def entries(name: str, value: ArrayLike, length: int) -> Array:
+    """(..., length) numbers.
+
+    Raises:
+        InvalidArgumentError: It is none such; names it.
+    """
+    array = numbers(value)
+    if array is None or array.ndim < 1 or array.shape[-1] != length:
+        shape = described(value) if array is None else f"shape {array.shape}"
+        raise InvalidArgumentError(f"{name} has {shape}, expected (..., {length})", path=name)
+    return array
+
+
+def _rate(name: str, value: ArrayLike) -> Array:
+    array = numbers(value)
+    if array is None:
+        raise InvalidArgumentError(
+            f"the acceleration of joint '{name}' must be (...) numbers, found {described(value)}",
+            path=f"prescribed.{name}",
+        )
+    return array

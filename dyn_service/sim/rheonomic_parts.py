@@ -16,7 +16,8 @@ from dyn_service.api.queries import EffortFunction, GivenMotion, RobotQueries
 from dyn_service.api.results import Array, RheonomicTrajectory
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
-from dyn_service.sim.prescribed import check_efforts, check_grid, sampled
+from dyn_service.sim.rheonomic_task import checked
+from dyn_service.sim.task import one_step
 
 PART_STEPS = 250
 """Steps of one request at most: some tens of milliseconds of the server's time."""
@@ -62,42 +63,51 @@ def simulate(
         progress: Called after each part with the share that is done.
 
     Raises:
-        InvalidArgumentError: `dt`, `steps`, `every`, the given motion or the efforts do not fit.
+        NotFoundError: There is no movable joint of a prescribed one's name.
+        InvalidArgumentError: An argument of the wrong shape or value; names it.
     """
-    check_grid(dt, steps, every)
-    names, rows = sampled(prescribed, dt=dt, steps=steps, t0=t0, first_step=first_step)
-    free, *of_free = at.chosen([name for name in at.names if name not in names])
-    q, v = np.asarray(q0, dtype=np.float64), np.asarray(v0, dtype=np.float64)
-    samples = None
-    if tau is not None and not callable(tau):  # here, since the server knows a part's steps only
-        samples = check_efforts(np.asarray(tau, dtype=np.float64), steps, free.nv)
-    states = max(1, max(q.size // max(free.nq, 1), v.size // max(free.nv, 1)))
+    task = checked(
+        at,
+        prescribed,
+        q0,
+        v0,
+        tau,
+        dt=dt,
+        steps=steps,
+        t0=t0,
+        first_step=first_step,
+        every=every,
+        gravity=gravity,
+        wrenches=wrenches,
+    )
+    dt, steps, every, first_step, t0 = task.grid
+    q, v, by_function = task.q, task.v, task.efforts.function is not None
+    states = max(1, q.size // max(task.parts.free.nq, 1), v.size // max(task.parts.free.nv, 1))
     most = max(1, min(PART_STEPS, PART_NUMBERS // ((at.nq + 3 * at.nv) * states or 1)))
-    aligned = every <= most and not callable(tau)  # then parts end where a state is recorded
-    per_part = 1 if callable(tau) else most // every * every if aligned else most
+    aligned = every <= most and not by_function  # then parts end where a state is recorded
+    per_part = 1 if by_function else most // every * every if aligned else most
     found: dict[str, list[Array]] = {name: [] for name in ("q", "v", "a", "tau")}
+    free = (("q", task.parts.free_q), ("v", task.parts.free_v))
     done = 0
     while done < steps:
         count = min(per_part, steps - done)
-        acting: Any = samples
-        if callable(tau):
-            acting = np.asarray(tau(t0 + (first_step + done) * dt, q, v), dtype=np.float64)[..., None, :]
-        elif samples is not None and samples.ndim > 1 and samples.shape[-2] == steps:
-            acting = samples[..., done : done + count, :]
+        acting = task.efforts.part(done, count)
+        if by_function:
+            acting, _ = one_step(task.acting(done, q, v), None)
         inputs = {
             "q": q,
             "v": v,
             "tau": acting,
-            "prescribed": rows[..., 2 * done : 2 * (done + count) + 1, :, :],
-            "gravity": gravity,
-            "wrenches": wrenches,
+            "prescribed": task.rows[..., 2 * done : 2 * (done + count) + 1, :, :],
+            "gravity": task.gravity,
+            "wrenches": task.wrenches,
         }
         # The last state of a part is where the next begins: it has to come back, recorded or not.
         stride = every if aligned and not count % every else 1
         grid = {"dt": dt, "steps": count, "t0": t0, "first_step": first_step + done, "every": stride}
-        options = {"joints": list(names), **grid}
+        options = {"joints": list(task.names), **grid}
         outputs = yield inputs, options
-        q, v = (outputs[name][..., -1, :][..., places] for name, places in zip(("q", "v"), of_free, strict=True))
+        q, v = (outputs[name][..., -1, :][..., places] for name, places in free)
         # The last row of a part is the first of the next, which knows the efforts that act from there on.
         end = None if done + count == steps else -1
         for name, records in found.items():
@@ -107,8 +117,7 @@ def simulate(
         if progress is not None:
             progress(done / steps)
     joined = {name: np.concatenate(records, axis=-2) for name, records in found.items()}
-    times: Array = t0 + dt * (first_step + every * np.arange(steps // every + 1, dtype=np.float64))
-    return RheonomicTrajectory(times, **joined)
+    return RheonomicTrajectory(task.grid.times(), **joined)
 
 
 def simulated(robot: RobotQueries, inputs: Mapping[str, Array], options: Mapping[str, Any]) -> dict[str, Array]:

@@ -18,8 +18,8 @@ from dyn_service.api.queries import Array, EffortFunction, GivenMotion, RobotQue
 from dyn_service.api.results import RheonomicTrajectory
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.steps import rk4_step
-from dyn_service.sim.prescribed import check_efforts, check_grid, sampled
-from dyn_service.sim.rheonomic import Partition, PartlyPrescribed, forward_dynamics, partition
+from dyn_service.sim.rheonomic import PartlyPrescribed, forward_dynamics
+from dyn_service.sim.rheonomic_task import checked
 
 
 def simulate_rheonomic(
@@ -54,7 +54,7 @@ def simulate_rheonomic(
         first_step: Steps that were made before these, where this is part of a longer motion: times go on from there.
         every: Record every so many steps; the first state and these are returned.
         gravity: (..., 3) m/s^2, world axes; None is the default.
-        wrenches: External wrenches on links, all through the motion.
+        wrenches: External wrenches on links, their vectors (..., 3), all through the motion.
         progress: Called after each step with the share that is done.
 
     Returns:
@@ -66,23 +66,31 @@ def simulate_rheonomic(
         FailedPreconditionError: The accelerations are no longer finite, at the step and time that are named; or the
             free joints' mass matrix is singular.
     """
-    check_grid(dt, steps, every)
-    names, rows = sampled(prescribed, dt=dt, steps=steps, t0=t0, first_step=first_step)
-    parts = partition(robot, names)
+    task = checked(
+        robot.configuration,
+        prescribed,
+        q0,
+        v0,
+        tau,
+        dt=dt,
+        steps=steps,
+        t0=t0,
+        first_step=first_step,
+        every=every,
+        gravity=gravity,
+        wrenches=wrenches,
+    )
+    grid, parts, rows = task.grid, task.parts, task.rows
+    q, v = parts.free.unit(task.q, "q0"), task.v
     free = parts.free_v
-    q, v = (parts.checked(name, x) for name, x in (("q0", q0), ("v0", v0)))
-    efforts = _efforts(tau, steps, parts)
-
-    def time(k: int) -> float:
-        return t0 + (first_step + k) * dt
 
     def state(row: int, q: Array, v: Array) -> tuple[Array, Array]:
         return parts.positions(q, rows[..., row, :, 0]), parts.velocities("v", v, rows[..., row, :, 1])
 
     def found(row: int, q: Array, v: Array) -> PartlyPrescribed:
-        rates = {name: rows[..., row, i, 2] for i, name in enumerate(names)}
-        tau_all = parts.velocities("tau", acting, np.zeros(len(names)))
-        return forward_dynamics(robot, *state(row, q, v), tau_all, rates, gravity=gravity, wrenches=wrenches)
+        rates = {name: rows[..., row, i, 2] for i, name in enumerate(task.names)}
+        tau_all = parts.velocities("tau", acting, np.zeros(len(task.names)))
+        return forward_dynamics(robot, *state(row, q, v), tau_all, rates, gravity=task.gravity, wrenches=task.wrenches)
 
     def acceleration(q: Array, v: Array) -> Array:
         """Of the next stage of the step at hand: RK4 asks in the order of time."""
@@ -90,38 +98,22 @@ def simulate_rheonomic(
         return (found(row, q, v) if known is None else known).a[..., free]
 
     with np.errstate(over="ignore", invalid="ignore"):  # divergence is told in words
-        acting = efforts(0, time(0), q, v)
-        lead = found(0, q, v).a.shape[:-1]  # those of gravity and wrenches too
-        q, v = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (q, v))
         records: list[tuple[Array, Array, Array, Array]] = []
-        for k in range(steps + 1):
-            if 0 < k < steps:
-                acting = efforts(k, time(k), q, v)
+        for k in range(grid.steps + 1):
+            if k < grid.steps:  # the last state is that under the last step's efforts
+                acting = task.acting(k, q, v)
             here = found(2 * k, q, v)
             if not np.isfinite(here.a).all():
                 raise FailedPreconditionError(
-                    f"the simulation diverged before step {first_step + k} (t = {time(k):g} s): the accelerations are "
-                    f"no longer finite; try a step shorter than dt = {dt:g} s"
+                    f"the simulation diverged before step {grid.first_step + k} (t = {grid.time(k):g} s): the "
+                    f"accelerations are no longer finite; try a step shorter than dt = {grid.dt:g} s"
                 )
-            if not k % every:
+            if not k % grid.every:
                 records.append((*state(2 * k, q, v), *here))
-            if k == steps:
+            if k == grid.steps:
                 break
             stages = iter(((2 * k, here), (2 * k + 1, None), (2 * k + 1, None), (2 * k + 2, None)))
-            q, v = rk4_step(acceleration, q, v, dt, on=parts.free)
+            q, v = rk4_step(acceleration, q, v, grid.dt, on=parts.free)
             if progress is not None:
-                progress((k + 1) / steps)
-    times: Array = t0 + dt * (first_step + every * np.arange(len(records), dtype=np.float64))
-    return RheonomicTrajectory(times, *(np.stack(column, axis=-2) for column in zip(*records, strict=True)))
-
-
-def _efforts(
-    tau: ArrayLike | EffortFunction | None, steps: int, parts: Partition
-) -> Callable[[int, float, Array, Array], Array]:
-    """(step, t, q, v) -> the efforts that act through that step."""
-    if callable(tau):
-        function = tau
-        return lambda k, t, q, v: parts.checked("tau", function(t, q, v))
-    given = np.zeros(parts.free.nv) if tau is None else np.asarray(tau, dtype=np.float64)
-    array = check_efforts(given, steps, parts.free.nv)
-    return lambda k, t, q, v: array if array.ndim == 1 else array[..., min(k, array.shape[-2] - 1), :]
+                progress((k + 1) / grid.steps)
+    return RheonomicTrajectory(grid.times(), *(np.stack(column, axis=-2) for column in zip(*records, strict=True)))

@@ -64,6 +64,7 @@ def simulate(
         p0=p0,
         first_step=first_step,
     )
+    task.q = task.at.unit(task.q, "q0")
     run = _Run(robot, task, progress)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # divergence is told in words
         if integrator == "adaptive":

@@ -19,6 +19,7 @@ from dyn_service.api.queries import Array, EffortFunction, Integrator, Method, W
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.sim.divergence import diverged
+from dyn_service.sim.grid import Grid, check_grid
 from dyn_service.suggestions import did_you_mean
 
 Wrenches = Wrench | Sequence[Wrench] | WrenchFunction | None
@@ -40,12 +41,29 @@ class Task:
     efforts: Efforts
     wrenches: Loads
     gravity: Array | None
-    dt: float
-    steps: int
-    every: int
-    first_step: int
+    grid: Grid
     method: Method
     integrator: Integrator
+
+    @property
+    def dt(self) -> float:
+        """s, of a step."""
+        return self.grid.dt
+
+    @property
+    def steps(self) -> int:
+        """How many."""
+        return self.grid.steps
+
+    @property
+    def every(self) -> int:
+        """A state is recorded every so many steps."""
+        return self.grid.every
+
+    @property
+    def first_step(self) -> int:
+        """Steps that were made before these."""
+        return self.grid.first_step
 
     @property
     def last(self) -> int:
@@ -64,12 +82,11 @@ class Task:
 
     def time(self, step: int) -> float:
         """s, at the beginning of that step of this part."""
-        return (self.first_step + step) * self.dt
+        return self.grid.time(step)
 
     def times(self) -> Array:
         """(K,) s, of the records."""
-        steps: Array = self.first_step + self.every * np.arange(self.steps // self.every + 1, dtype=np.float64)
-        return steps * self.dt
+        return self.grid.times()
 
 
 def checked(
@@ -93,16 +110,7 @@ def checked(
     Raises:
         InvalidArgumentError: One of them has the wrong type, shape or value; `path` names it.
     """
-    if isinstance(dt, bool) or not isinstance(dt, int | float) or not (np.isfinite(dt) and dt > 0.0):
-        raise InvalidArgumentError(f"dt must be a positive time in s, found {dt!r}", path="dt")
-    if not (_whole(steps) and _whole(every)) or steps < 1 or every < 1:
-        raise InvalidArgumentError(
-            f"steps and every must be whole numbers, at least 1, found {steps!r} and {every!r}", path="steps"
-        )
-    if not _whole(first_step) or first_step < 0:
-        raise InvalidArgumentError(
-            f"first_step must be a whole number, at least 0, found {first_step!r}", path="first_step"
-        )
+    grid = check_grid(dt, steps, every=every, first_step=first_step)
     for name, value, known in (("integrator", integrator, get_args(Integrator)), ("method", method, get_args(Method))):
         if value not in known:
             near = did_you_mean(value, known)
@@ -112,22 +120,20 @@ def checked(
     given: dict[str, tuple[ArrayLike, int]] = {"q0": (q0, at.nq), "v0": (v0, at.nv)}
     if p0 is not None:
         given["p0"] = (p0, at.nv)
-    states = {name: _vectors(name, value, length) for name, (value, length) in given.items()}
-    g = None if gravity is None else _vectors("gravity", gravity, 3)
-    efforts = Efforts(at.velocity_joints, tau, steps)
-    loads = Loads(wrenches, steps)
+    states = {name: vectors(name, value, length) for name, (value, length) in given.items()}
+    g = None if gravity is None else vectors("gravity", gravity, 3)
+    efforts = Efforts(at.velocity_joints, tau, grid.steps)
+    loads = Loads(wrenches, grid.steps)
     leads = {name: array.shape[:-1] for name, array in states.items()}
     spread = {name: np.broadcast_to(x, (*broadcast(leads), x.shape[-1])) for name, x in states.items()}
     q, v = spread["q0"], spread["v0"]
-    step, t = first_step + 1, first_step * dt
+    step, t = grid.first_step + 1, grid.time(0)
     leads |= {"tau": efforts.begin(step, t, q, v)} | loads.begin(step, t, q, v)
     if g is not None and g.ndim > 1:
         leads["gravity"] = g.shape[:-1]
     efforts.lead = loads.lead = lead = broadcast(leads)
     q, v, *p = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in spread.values())
-    return Task(
-        at, q, v, p[0] if p else None, efforts, loads, g, float(dt), steps, every, first_step, method, integrator
-    )
+    return Task(at, q, v, p[0] if p else None, efforts, loads, g, grid, method, integrator)
 
 
 class Efforts:
@@ -153,7 +159,7 @@ class Efforts:
             raise InvalidArgumentError(
                 f"tau has {_shape(tau)}, expected ({n},), (..., {steps}, {n}) or a function of (t, q, v)", path="tau"
             )
-        self._array = _finite("tau", array)
+        self._array = finite("tau", array)
         self._sent = None if tau is None else array
         self.constant = self.function is None and (array.ndim == 1 or array.shape[-2] == 1)
 
@@ -218,22 +224,22 @@ class Loads:
         self.lead: tuple[int, ...] | None = None
         self.function = wrenches if callable(wrenches) else None
         self._first: list[Wrench] | None = None
-        self._samples = [] if wrenches is None or callable(wrenches) else _listed(wrenches)
+        self._samples = [] if wrenches is None or callable(wrenches) else listed(wrenches)
         self.none = wrenches is None
-        self.constant = self.function is None and all(array.ndim == 1 for _, array in _arrays(self._samples))
-        for name, array in _arrays(self._samples):
+        self.constant = self.function is None and all(array.ndim == 1 for _, array in vectors_of(self._samples))
+        for name, array in vectors_of(self._samples):
             if not _per_step(array, steps):
                 raise InvalidArgumentError(
                     f"{name} has shape {array.shape}, expected (3,) or (..., {steps}, 3)", path=name
                 )
-            _finite(name, array)
+            finite(name, array)
 
     def begin(self, step: int, t: float, q: Array, v: Array) -> dict[str, tuple[int, ...]]:
         """Asks a function for the first step's wrenches, once; the leading axes by name."""
         if self.function is None:
-            return {name: array.shape[:-2] for name, array in _arrays(self._samples) if array.ndim > 1}
+            return {name: array.shape[:-2] for name, array in vectors_of(self._samples) if array.ndim > 1}
         self._first = self._asked(step, t, q, v)
-        return {name: array.shape[:-1] for name, array in _arrays(self._first) if array.ndim > 1}
+        return {name: array.shape[:-1] for name, array in vectors_of(self._first) if array.ndim > 1}
 
     def at(self, index: int, step: int, t: float, q: Array, v: Array) -> list[Wrench] | None:
         """What acts through a step, as queries take it; arguments and errors as of `Efforts.at`."""
@@ -252,8 +258,8 @@ class Loads:
 
     def _asked(self, step: int, t: float, q: Array, v: Array) -> list[Wrench]:
         value = self.function(t, q, v)  # type: ignore[misc]  # called where there is one
-        acting = [] if value is None else _listed(value)
-        for name, array in _arrays(acting):
+        acting = [] if value is None else listed(value)
+        for name, array in vectors_of(acting):
             _fits(name, array.shape[:-1], self.lead, "wrenches")
             if not np.isfinite(array).all():
                 raise diverged(step, t, f"{name} is not finite")
@@ -282,8 +288,12 @@ def _slice(array: Array, start: int, count: int) -> Array:
     return array if array.ndim == 1 or array.shape[-2] == 1 else array[..., start : start + count, :]
 
 
-def _listed(wrenches: Wrench | Sequence[Wrench]) -> list[Wrench]:
-    """The wrenches with their vectors as arrays."""
+def listed(wrenches: Wrench | Sequence[Wrench]) -> list[Wrench]:
+    """The wrenches with their vectors as arrays.
+
+    Raises:
+        InvalidArgumentError: One is no `Wrench`, or its vectors are not (..., 3) numbers.
+    """
     given = [wrenches] if isinstance(wrenches, Wrench) else wrenches
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise InvalidArgumentError(
@@ -299,7 +309,8 @@ def _listed(wrenches: Wrench | Sequence[Wrench]) -> list[Wrench]:
     ]
 
 
-def _arrays(wrenches: list[Wrench]) -> list[tuple[str, Array]]:
+def vectors_of(wrenches: list[Wrench]) -> list[tuple[str, Array]]:
+    """The arrays of these wrenches, with what errors call them."""
     return [
         (f"wrenches[{k}].{part}", np.asarray(getattr(wrench, part)))
         for k, wrench in enumerate(wrenches)
@@ -315,14 +326,24 @@ def _with(wrench: Wrench, vectors: Mapping[str, Any]) -> Wrench:
     return replace(wrench, **vectors)
 
 
-def _vectors(name: str, value: ArrayLike, length: int) -> Array:
+def vectors(name: str, value: ArrayLike, length: int) -> Array:
+    """(..., length) finite numbers.
+
+    Raises:
+        InvalidArgumentError: It is none such; names it.
+    """
     array = numbers(value)
     if array is None or array.ndim < 1 or array.shape[-1] != length:
         raise InvalidArgumentError(f"{name} must be (..., {length}) numbers, found {found(value)}", path=name)
-    return _finite(name, array)
+    return finite(name, array)
 
 
-def _finite(name: str, array: Array) -> Array:
+def finite(name: str, array: Array) -> Array:
+    """The array, if all of its numbers are finite.
+
+    Raises:
+        InvalidArgumentError: One is not; names it and its place.
+    """
     if not np.isfinite(array).all():
         index = np.argwhere(~np.isfinite(array))[0].tolist()
         raise InvalidArgumentError(f"{name} must be finite, found {array[tuple(index)]} at {index}", path=name)
@@ -336,10 +357,6 @@ def _fits(name: str, lead: tuple[int, ...], whole: tuple[int, ...] | None, path:
     leads: Mapping[str, tuple[int, ...]] = {"the motion": whole, name: lead}
     if broadcast(leads) != whole:
         raise InvalidArgumentError(f"{name} has leading axes {lead}, the motion began with {whole}", path=path)
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _shape(value: Any) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -157,6 +159,39 @@ def test_reply_that_comes_after_its_deadline_is_not_taken_for_the_next(pendulum:
         with pytest.raises(DeadlineExceededError, match=r"gravity_forces: no answer from .* within 0.05 s"):
             robot.with_timeout(0.05).gravity_forces(Q)
         assert robot.gravity_forces(Q).tolist() == [2.0]
+
+
+def test_an_answer_that_comes_many_times_is_taken_once(connect_to: Any) -> None:
+    def script(request: dict[str, Any]) -> list[Any]:
+        return [{"v": 1, "id": request["id"], "ok": True, "outputs": {"number": request["id"]}}] * 30
+
+    with Impostor(script) as impostor:
+        client = connect_to(impostor.endpoint)
+        for number in (1, 2, 3):
+            assert client.health() == {"number": number}
+
+
+class TestEventLoops:
+    def test_a_second_one_is_refused_by_name(self, tcp_server: Server) -> None:
+        client = AsyncClient(tcp_server.endpoints[0], timeout_s=20.0)
+        assert asyncio.run(client.health())["status"] == "ok"
+        for _ in range(2):
+            with pytest.raises(FailedPreconditionError, match="belongs to the event loop in which it was first used"):
+                asyncio.run(client.health())
+        asyncio.run(client.close())  # the first loop has ended: nobody else can
+        asyncio.run(client.close())
+
+    def test_one_that_runs_elsewhere_keeps_its_client(self, tcp_server: Server) -> None:
+        async def ask() -> None:
+            client = AsyncClient(tcp_server.endpoints[0], timeout_s=20.0)
+            await client.health()
+            for call in (client.health, client.close):
+                with pytest.raises(FailedPreconditionError, match="make one in each loop"):
+                    await asyncio.to_thread(lambda call=call: asyncio.run(call()))
+            assert (await client.health())["status"] == "ok"
+            await client.close()
+
+        asyncio.run(ask())
 
 
 def test_error_of_a_kind_yet_unknown_is_internal(pendulum: Robot, connect_to: Any) -> None:
@@ -316,9 +351,9 @@ def test_closed_client(tcp_server: Server, connect_to: Any) -> None:
             call()
 
 
-@pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan"), float("inf"), "1", None])
+@pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan"), float("inf"), 1.1e6, 1e300, "1", None])
 def test_time_limits_are_checked(connect_to: Any, timeout_s: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="timeout_s must be a positive, finite number of seconds"):
+    with pytest.raises(InvalidArgumentError, match=r"timeout_s must be a positive number of seconds, at most 1e\+06"):
         connect_to("tcp://127.0.0.1:9", timeout_s)
 
 
@@ -359,9 +394,6 @@ def test_fork_gives_the_child_a_connection_of_its_own(tcp_server: Server, pendul
     with Client(tcp_server.endpoints[0], timeout_s=20.0) as client:
         robot = client.robot("pendulum")
         expected = robot.gravity_forces(Q).tolist()
-        import subprocess
-        import sys
-
         code = f"""
 import os, sys
 import numpy as np
@@ -385,6 +417,54 @@ print(first)
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=URDF.parent)
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip() == str(expected)
+
+
+FORKED = """
+import os, sys, threading
+import numpy as np
+import zmq
+from dyn_service import Client
+from dyn_service.client.channels import Context
+
+client = Client({endpoint!r}, timeout_s=20.0, context={context})
+robot = client.robot("pendulum")
+first = robot.gravity_forces(np.array([0.5])).tolist()
+{before}
+child = os.fork()
+{after}
+if child == 0:
+    client.close()
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+assert robot.gravity_forces(np.array([0.5])).tolist() == first
+client.close()
+"""
+
+FORKS = {
+    "a context of its own": {"context": "zmq.Context()"},
+    "while another thread's call waits": {
+        # The thread stays behind in the parent, and the turn that it has with it.
+        "before": "client._turn.acquire()",
+        "after": "if child: client._turn.release()",
+    },
+    "closed at once in the child": {"after": "if child == 0:\n    client.close()\n    os._exit(0)"},
+    "in a context of its own, closed at once in the child": {
+        "context": "zmq.Context()",
+        "after": "if child == 0:\n    client.close()\n    os._exit(0)",
+    },
+}
+
+
+@pytest.mark.parametrize("how", FORKS.values(), ids=FORKS)
+def test_forks(tcp_server: Server, how: dict[str, str]) -> None:
+    """The child's calls are answered, and whatever it does, so are the parent's."""
+    in_child = "assert robot.gravity_forces(np.array([0.5])).tolist() == first"
+    filled = {"context": "None", "before": "", "after": ""} | how
+    filled["after"] += f"\n{in_child}"
+    code = FORKED.format(endpoint=tcp_server.endpoints[0], **filled)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=URDF.parent)
+    assert done.returncode == 0, done.stderr
 
 
 def test_waiting_for_another_thread_counts(pendulum: Robot) -> None:

@@ -63,6 +63,16 @@ MOTIONS: list[dict[str, Any]] = [
     {"steps": 20, "tau": lambda t, q, v: 0.1 * np.cos(50.0 * t + q) - 1e-3 * v, "every": 3, "t0": 0.7},
     {"steps": 12, "wrenches": True},
     {"steps": 300, "on grid": True},
+    {
+        "steps": np.int64(9),
+        "dt": np.float64(1e-3),
+        "every": np.int32(2),
+        "first_step": np.uint8(3),
+        "t0": np.float32(0.5),
+    },
+    {"steps": LONG, "gravity": np.array([[[0.0, 0.0, -9.81]], [[1.0, 0.0, 0.0]]])},
+    {"steps": 7, "wrenches": np.array([[[1.0, 2.0, 3.0]], [[0.0, 0.0, -1.0]]])},
+    {"steps": 5, "tau": lambda t, q, v: np.array([[[0.1] * 3], [[-0.2] * 3], [[t] * 3]]) - 1e-3 * v},
 ]
 
 
@@ -72,7 +82,8 @@ def arguments(robot: Robot, motion: dict[str, Any], *lead: int) -> dict[str, Any
     if chosen.pop("on grid", False):
         chosen["prescribed"] = {robot.joint_names[1]: on_grid(chosen["steps"])}
     if "wrenches" in chosen:
-        chosen["wrenches"] = [Wrench(robot.link_names[-1], force=(1.0, 2.0, 3.0), point=(0.1, 0.0, 0.0))]
+        force = (1.0, 2.0, 3.0) if chosen["wrenches"] is True else chosen["wrenches"]
+        chosen["wrenches"] = [Wrench(robot.link_names[-1], force=force, point=(0.1, 0.0, 0.0))]
     return chosen
 
 

@@ -438,6 +438,16 @@ def test_a_server_starts_once(pendulum: Robot) -> None:
     server.stop()
 
 
+def test_a_server_that_was_stopped_before_it_started_says_so(pendulum: Robot) -> None:
+    for start in (Server.start, Server.serve_forever, Server.bind, Server.__enter__):
+        server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
+        server.stop()
+        server.stop()
+        with pytest.raises(FailedPreconditionError, match="the server was stopped before it started"):
+            start(server)
+        assert server.endpoints == ()
+
+
 def test_stop_refuses_what_was_not_begun_and_delivers_what_was(pendulum: Robot, bare: Any) -> None:
     robot, begun, gate = gated(pendulum, "mass_matrix")
     server = Server([robot], endpoints=["tcp://127.0.0.1:0"])

@@ -125,7 +125,7 @@ def test_free_joints_with_more_positions_than_velocities() -> None:
     assert coarse > 8 * fine > 0  # order 4 is 16
     with pytest.raises(InvalidArgumentError) as caught:
         driven.simulate(q0[1:], v0, dt=0.1, steps=1)
-    expected = f"q has shape (9,), expected (..., 10): those of the free joints ({', '.join(names)})"
+    expected = f"q0 has shape (9,), expected (..., 10): those of the free joints ({', '.join(names)})"
     assert str(caught.value) == expected
 
 
@@ -167,7 +167,7 @@ def test_arguments_of_another_shape_are_refused_by_name(cart: Robot) -> None:
                 forward_dynamics(cart, **{**given, name: wrong}, prescribed={"cart_slide": 0.0})
             assert (str(caught.value), caught.value.path) == (f"{name} has shape {shape}, expected (..., 2)", name)
     with pytest.raises(
-        InvalidArgumentError, match="the leading axes of q, v, tau and the prescribed ones do not broad"
+        InvalidArgumentError, match=r"q \(2,\), v \(\), tau \(\) and prescribed.cart_slide \(3,\) do not broadcast"
     ):
         forward_dynamics(cart, np.zeros((2, 2)), np.zeros(2), np.zeros(2), {"cart_slide": np.zeros(3)})
     moving = RheonomicRobot(cart, {"cart_slide": shaken})

@@ -8,14 +8,19 @@ import numpy as np
 import pytest
 
 from dyn_service.api.queries import Wrench
+from dyn_service.api.results import RheonomicTrajectory
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.sim.prescribed import on_half_grid, sampled
 from dyn_service.sim.rheonomic import RheonomicRobot
+from dyn_service.sim.rheonomic_parts import simulate as simulate_in_parts
 from tests.conftest import URDF
 from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.theory.test_newton_euler import GRAVITY, same
+
+ARM = (0.3, 0.2, 0.1)
+"""Where forces act, off the axis of the hinge."""
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +144,32 @@ class TestSamples:
         same(many.q[1, 1], one.q)
         same(many.tau[1, 1], one.tau, 1e-11)
 
+    @pytest.mark.parametrize("form", ["gravity", "wrenches"])
+    def test_a_batch_of_loads_alone(self, cart: Robot, form: str) -> None:
+        """Each member is the motion under its own load."""
+        loads = np.array([[0.0, 0.0, -9.81], [1.0, 2.0, -3.0], [0.5, 0.0, 4.0]])
+
+        def moved(load: np.ndarray) -> RheonomicTrajectory:
+            acting = {"gravity": load} if form == "gravity" else {"wrenches": Wrench("pendulum", force=load, point=ARM)}
+            return cart.simulate_rheonomic({"cart_slide": shaken}, [0.4], [0.1], dt=0.01, steps=3, **acting)
+
+        together = moved(loads)
+        for name in ("q", "v", "a", "tau"):
+            assert getattr(together, name).shape == (3, 4, 2)
+            for k, load in enumerate(loads):
+                same(getattr(together, name)[k], getattr(moved(load), name), 1e-12)
+        assert np.abs(together.v[0, -1, 1] - together.v[1, -1, 1]) > 1e-3
+
+    @pytest.mark.parametrize("form", ["gravity", "wrenches"])
+    def test_a_batch_of_loads_alone_on_functions_of_time(self, cart: Robot, form: str) -> None:
+        loads = np.array([[0.0, 0.0, -9.81], [1.0, 2.0, -3.0]])
+        acting = {"gravity": loads} if form == "gravity" else {"wrenches": Wrench("pendulum", force=loads, point=ARM)}
+        moving = RheonomicRobot(cart, {"cart_slide": shaken})
+        found = moving.simulate([0.4], [0.1], dt=0.01, steps=3, **acting)
+        expected = cart.simulate_rheonomic({"cart_slide": shaken}, [0.4], [0.1], dt=0.01, steps=3, **acting)
+        for name in ("q", "v", "a", "tau"):
+            same(getattr(found, name), getattr(expected, name), 1e-12)
+
     def test_all_or_none_prescribed(self, cart: Robot) -> None:
         """None: `simulate` itself, whose step is compiled as one kernel; its rounding is its own."""
         start = np.array([0.1, 0.5]), np.array([0.0, 1.0])
@@ -169,15 +200,66 @@ class TestRefusals:
                 r"has shape \(9, 2\), expected",
             ),
             ({"prescribed": {"cart_slide": "fast"}}, "prescribed.cart_slide", "must be numbers of shape"),
+            ({"dt": np.nan}, "dt", "dt must be a positive time in s, found nan"),
+            ({"dt": "a"}, "dt", "dt must be a positive time in s, found 'a'"),
+            ({"first_step": -3}, "first_step", "first_step must be a whole number, at least 0, found -3"),
+            ({"first_step": 1.5}, "first_step", "first_step must be a whole number, at least 0, found 1.5"),
+            ({"t0": np.nan}, "t0", "t0 must be a finite time in s, found nan"),
+            ({"t0": "a"}, "t0", "t0 must be a finite time in s, found 'a'"),
+            ({"prescribed": ["cart_slide"]}, "prescribed", "prescribed must be a map from joints to their motions"),
+            (
+                {"prescribed": {"cart_slide": lambda t: (0.0, np.nan, 0.0)}},
+                "prescribed.cart_slide",
+                r"must be finite, found nan at \[0, 1\]",
+            ),
+            ({"q0": [np.nan]}, "q0", r"q0 must be finite, found nan at \[0\]"),
+            ({"v0": [np.inf]}, "v0", r"v0 must be finite, found inf at \[0\]"),
+            ({"v0": "fast"}, "v0", r"v0 must be numbers, found str 'fast', expected \(..., 1\)"),
+            ({"tau": [np.nan]}, "tau", r"tau must be finite, found nan at \[0\]"),
+            ({"tau": "up"}, "tau", r"tau has str 'up', expected \(1,\)"),
+            ({"tau": lambda t, q, v: None}, "tau", r"tau\(t, q, v\) must be \(..., 1\) numbers, found NoneType None"),
+            ({"tau": lambda t, q, v: [0.0, 0.0]}, "tau", r"tau\(t, q, v\) must be \(..., 1\) numbers, found list"),
+            ({"gravity": [0.0, np.nan, 0.0]}, "gravity", r"gravity must be finite, found nan at \[1\]"),
+            ({"gravity": [0.0, 9.81]}, "gravity", r"gravity has shape \(2,\), expected \(..., 3\)"),
+            ({"wrenches": "push"}, "wrenches", "wrenches must be a Wrench, a list of them"),
+            (
+                {"wrenches": Wrench("pendulum", force=(0.0, np.inf, 0.0))},
+                "wrenches[0].force",
+                r"wrenches\[0\].force must be finite, found inf at \[1\]",
+            ),
             ({"q0": [0.0, 0.0]}, "q0", r"q0 has shape \(2,\), expected \(..., 1\): one entry per free joint \(hinge\)"),
             ({"tau": np.zeros((3, 1))}, "tau", r"tau has shape \(3, 1\), expected \(1,\), \(..., 4, 1\) or a function"),
         ],
     )
     def test_arguments(self, cart: Robot, change: dict, path: str, message: str) -> None:
+        """By the loop itself, and by the client's part of it before anything is sent."""
         given = {"prescribed": {"cart_slide": shaken}, "q0": [0.0], "v0": [0.0], "dt": 0.1, "steps": 4} | change
         with pytest.raises(InvalidArgumentError, match=message) as refused:
             cart.simulate_rheonomic(**given)
         assert refused.value.path == path
+        with pytest.raises(InvalidArgumentError, match=message) as at_client:
+            next(simulate_in_parts(cart.configuration, **{"tau": None, **given}))
+        assert str(at_client.value) == str(refused.value)
+
+    def test_batches_that_do_not_fit(self, cart: Robot) -> None:
+        given = {"cart_slide": np.zeros((2, 5, 3))}
+        with pytest.raises(InvalidArgumentError, match=r"q0 \(\), v0 \(3,\) and prescribed \(2,\) do not broadcast"):
+            cart.simulate_rheonomic(given, [0.0], np.zeros((3, 1)), dt=0.1, steps=2)
+        with pytest.raises(InvalidArgumentError, match=r"prescribed \(2,\) and gravity \(3,\) do not broadcast"):
+            cart.simulate_rheonomic(given, [0.0], [0.0], dt=0.1, steps=2, gravity=np.zeros((3, 3)))
+        push = Wrench("pendulum", force=np.zeros((3, 3)))
+        with pytest.raises(InvalidArgumentError, match=r"prescribed \(2,\) and wrenches\[0\].force \(3,\) do not"):
+            cart.simulate_rheonomic(given, [0.0], [0.0], dt=0.1, steps=2, wrenches=push)
+        with pytest.raises(InvalidArgumentError, match=r"prescribed \(2,\) and tau \(3,\) do not broadcast"):
+            cart.simulate_rheonomic(given, [0.0], [0.0], np.zeros((3, 1, 1)), dt=0.1, steps=2)
+
+    def test_a_function_that_stops_giving_numbers(self, cart: Robot) -> None:
+        def tau(t: float, q: np.ndarray, v: np.ndarray) -> list[float]:
+            return [np.nan if t > 0.15 else 0.0]
+
+        said = r"diverged in step 3 \(t = 0.2 s\): the effort of joint 'hinge' is not finite"
+        with pytest.raises(FailedPreconditionError, match=said):
+            cart.simulate_rheonomic({"cart_slide": shaken}, [0.0], [0.0], tau, dt=0.1, steps=4)
 
     def test_names_and_leading_axes(self, cart: Robot) -> None:
         with pytest.raises(NotFoundError, match="no movable joint 'wheel'"):
@@ -239,12 +321,12 @@ def test_leading_axes_of_what_acts_spread(cart: Robot, spread: str) -> None:
 
 
 def test_the_first_stage_of_a_step_is_what_was_recorded(cart: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not asked again: four evaluations a step, one for the leading axes and one for the last record."""
+    """It is not asked again: four evaluations a step, and one for the last record."""
     asked = []
     ask = cart.mass_matrix
     monkeypatch.setattr(cart, "mass_matrix", lambda q: asked.append(q) or ask(q))
     cart.simulate_rheonomic({"cart_slide": shaken}, [0.3], [0.1], dt=0.01, steps=5)
-    assert len(asked) == 5 * 4 + 2
+    assert len(asked) == 5 * 4 + 1
 
 
 def test_progress_is_told_step_by_step(cart: Robot) -> None:

@@ -122,13 +122,35 @@ def test_midpoint_that_is_not_found_is_told(arm: Robot) -> None:
         arm.simulate(q, 50.0 + v, dt=1.0, steps=2, integrator="implicit_midpoint")
 
 
+@pytest.mark.parametrize("integrator", [None, "rk4", "semi_implicit_euler", "implicit_midpoint", "adaptive"])
+def test_every_record_has_unit_quaternions(integrator: Any) -> None:
+    """The first one too, and the motion is that from the unit ones."""
+    robot = Robot.from_urdf(URDF / "scara.urdf", root="floating")
+    q, v = robot.random_configuration(seed=1), np.full(robot.nv, 0.1)
+    longer = np.concatenate([q[:3], 2.0 * q[3:7], q[7:]])
+
+    def motion(q0: np.ndarray) -> Any:
+        if integrator is None:
+            keep = [k for k in range(robot.nv) if k != 6]
+            given = {robot.joint_names[1]: np.zeros((3, 3))}
+            return robot.simulate_rheonomic(given, np.delete(q0, 7), v[keep], dt=1e-3, steps=2)
+        return robot.simulate(q0, v, dt=1e-3, steps=2, integrator=integrator)
+
+    found, expected = motion(longer), motion(q)
+    np.testing.assert_allclose(np.linalg.norm(found.q[:, 3:7], axis=-1), 1.0, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(found.q, expected.q, rtol=0, atol=1e-14)  # roundings of a first position of 1 m
+    longer[3:7] = 0.0
+    with pytest.raises(InvalidArgumentError, match="q0 of joint 'root_joint' has a quaternion of length 0"):
+        motion(longer)
+
+
 FAULTS: list[tuple[str, Callable[[Robot], Any], str]] = [
     ("dt", lambda r: r.simulate(*start(r), dt=0.0, steps=1), "dt must be a positive time in s, found 0.0"),
     ("dt", lambda r: r.simulate(*start(r), dt=np.nan, steps=1), "dt must be a positive time in s, found nan"),
     (
         "steps",
         lambda r: r.simulate(*start(r), dt=1.0, steps=0),
-        "steps and every must be whole numbers, at least 1, found 0 and 1",
+        "steps must be a whole number, at least 1, found 0",
     ),
     (
         "integrator",
@@ -145,7 +167,7 @@ FAULTS: list[tuple[str, Callable[[Robot], Any], str]] = [
     (
         "steps",
         lambda r: r.simulate(*start(r), dt=1.0, steps="3"),
-        "steps and every must be whole numbers, at least 1, found '3' and 1",
+        "steps must be a whole number, at least 1, found '3'",
     ),
     ("v0", lambda r: r.simulate([0.0] * 4, "fast", dt=1.0, steps=1), "v0 must be (..., 4) numbers, found str 'fast'"),
     (

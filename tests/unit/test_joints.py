@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -134,6 +136,85 @@ def test_a_state_alone_has_the_bits_that_it_has_among_others() -> None:
     ball = configuration(["b"], ["spherical"])
     with np.errstate(invalid="ignore", divide="ignore"):
         assert np.isnan(ball.integrate(np.zeros(4), np.ones(3))).all()
+
+
+FLAT = configuration(["hinge", "slide"], ["revolute", "prismatic"])
+MANY = configuration([f"j{k}" for k in range(3)], ["floating", "prismatic", "spherical"])
+
+
+def positions(at: Configuration, seed: int, count: int) -> np.ndarray:
+    rng, free = np.random.default_rng(seed), np.full(at.nq, np.inf)
+    return np.array([at.random(rng, -free, free) for _ in range(count)])
+
+
+@pytest.mark.parametrize("at", [FLAT, MANY], ids=["flat", "many"])
+def test_a_duration_for_each_state(at: Configuration) -> None:
+    """(..., 1), also where there are as many states as entries of v."""
+    q, v = positions(at, 1, at.nv), np.random.default_rng(2).normal(size=(at.nv, at.nv))
+    dt = np.linspace(0.1, 0.9, at.nv)
+    found = at.integrate(q, v, dt[:, None])
+    for k in range(at.nv):
+        np.testing.assert_array_equal(found[k], at.integrate(q[k], v[k], dt[k]))
+    np.testing.assert_array_equal(
+        at.integrate(q[0], v[0], dt[:, None])[3 % at.nv], at.integrate(q[0], v[0], dt[3 % at.nv])
+    )
+    np.testing.assert_array_equal(at.integrate(q, v, [0.3]), at.integrate(q, v, 0.3))
+    np.testing.assert_array_equal(at.integrate(q, v), at.integrate(q, v, 1.0))
+
+
+@pytest.mark.parametrize("at", [FLAT, MANY], ids=["flat", "many"])
+def test_motions_of_another_shape_are_refused_by_name(at: Configuration) -> None:
+    q, v = at.neutral, np.ones(at.nv)
+    refused: list[tuple[Any, str]] = [
+        (lambda: at.integrate(q[1:], v), rf"q must be \(..., {at.nq}\) numbers, found shape \({at.nq - 1},\)"),
+        (lambda: at.integrate(q, np.ones(at.nv + 1)), rf"v must be \(..., {at.nv}\) numbers, found shape"),
+        (lambda: at.integrate(q, 1.0), rf"v must be \(..., {at.nv}\) numbers, found float 1.0"),
+        (lambda: at.integrate(q, "fast"), rf"v must be \(..., {at.nv}\) numbers, found str 'fast'"),
+        (lambda: at.integrate(q, v, v), rf"dt must be a number or \(..., 1\) numbers, found shape \({at.nv},\)"),
+        (lambda: at.integrate(q, v, "long"), r"dt must be a number or \(..., 1\) numbers, found str 'long'"),
+        (
+            lambda: at.integrate(np.tile(q, (2, 1)), np.tile(v, (3, 1))),
+            r"q \(2,\), v \(3,\) and dt \(\) do not broadcast",
+        ),
+        (lambda: at.difference(q, q[:-1]), rf"to must be \(..., {at.nq}\) numbers, found shape \({at.nq - 1},\)"),
+        (lambda: at.difference(0.0, q), rf"q must be \(..., {at.nq}\) numbers, found float 0.0"),
+        (lambda: at.difference(np.tile(q, (2, 1)), np.tile(q, (3, 1))), r"q \(2,\) and to \(3,\) do not broadcast"),
+    ]
+    if at.nq != at.nv:
+        refused.append((lambda: at.integrate(q, q), rf"v must be \(..., {at.nv}\) numbers, found shape \({at.nq},\)"))
+    for ask, said in refused:
+        with pytest.raises(InvalidArgumentError, match=said):
+            ask()
+
+
+def test_quaternions_of_a_batch_are_all_looked_at() -> None:
+    q = positions(MANY, 3, 4)
+    MANY.check_unit(q, "q", "inputs.q")
+    q[2, MANY.nq - 1] += 3.0
+    with pytest.raises(InvalidArgumentError, match="q of joint 'j2' has a quaternion of length") as caught:
+        MANY.check_unit(q, "q", "inputs.q")
+    assert caught.value.path == "inputs.q"
+
+
+def test_positions_are_brought_to_unit_length_where_they_are_not_there() -> None:
+    q = positions(MANY, 4, 3)
+    assert MANY.unit(q, "q0") is q
+    for _ in range(3):  # what is there already stays, to the last bit
+        moved = MANY.integrate(q, np.ones(MANY.nv), 0.3)
+        assert MANY.unit(moved, "q0") is moved
+        q = moved
+    longer = q.copy()
+    longer[1, 3:7] *= 2.0
+    longer[2, 8:] *= 1.0 + 1e-9
+    given = longer.copy()
+    found = MANY.unit(longer, "q0")
+    np.testing.assert_array_equal(longer, given)
+    np.testing.assert_allclose(found, q, rtol=0, atol=1e-15)
+    np.testing.assert_array_equal(found[0], q[0])
+    np.testing.assert_array_equal(MANY.unit(longer[1], "q0"), found[1])
+    longer[0, 3:7] = 0.0
+    with pytest.raises(InvalidArgumentError, match="q0 of joint 'j0' has a quaternion of length 0"):
+        MANY.unit(longer, "q0")
 
 
 def test_joints_on_the_wire() -> None:

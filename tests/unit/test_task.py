@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from dyn_service.api.queries import Wrench
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.sim.adaptive import Stage, between
+from dyn_service.sim.grid import check_grid
 from dyn_service.sim.task import Efforts, Loads, Task, checked, one_step
 from tests.trees import configuration
 
@@ -41,6 +43,21 @@ class TestTimes:
         np.testing.assert_array_equal(made.times(), [0.0, 0.5, 1.0])
         assert (made.last, made.every, made.first_step) == (2, 1, 0)
         assert (made.method, made.integrator, made.gravity, made.p) == ("articulated", "rk4", None, None)
+
+    def test_numbers_of_numpy_become_plain_ones(self) -> None:
+        """Of any width: what goes over a wire, and what times are computed from."""
+        given = {"dt": np.float32(0.5), "steps": np.int64(4), "every": np.uint8(2), "first_step": np.int32(3)}
+        grid = task(**given).grid
+        assert grid == (0.5, 4, 2, 3, 0.0)
+        assert [type(value) for value in grid] == [float, int, int, int, float]
+        assert check_grid(Fraction(1, 4), 1, t0=np.float64(2.0)) == (0.25, 1, 1, 0, 2.0)
+        assert type(check_grid(1, 1).dt) is float
+
+    @pytest.mark.parametrize("t0", [np.nan, np.inf, "a", None, True, 10**400], ids=str)
+    def test_a_first_time_that_is_none(self, t0: Any) -> None:
+        with pytest.raises(InvalidArgumentError, match="t0 must be a finite time in s, found") as caught:
+            check_grid(0.5, 6, t0=t0)
+        assert caught.value.path == "t0"
 
     @pytest.mark.parametrize(
         ("tau", "wrenches", "by_function", "steady"),
@@ -111,9 +128,14 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("dt", {"dt": "1"}, "dt must be a positive time in s, found '1'"),
     ("dt", {"dt": -1.0}, "dt must be a positive time in s, found -1.0"),
     ("dt", {"dt": np.inf}, "dt must be a positive time in s, found inf"),
-    ("steps", {"steps": True}, "steps and every must be whole numbers, at least 1, found True and 1"),
-    ("steps", {"every": 0}, "steps and every must be whole numbers, at least 1, found 6 and 0"),
-    ("steps", {"every": 1.0}, "steps and every must be whole numbers, at least 1, found 6 and 1.0"),
+    ("dt", {"dt": np.bool_(True)}, "dt must be a positive time in s, found np.True_"),
+    ("dt", {"dt": 0.5 + 0j}, "dt must be a positive time in s, found (0.5+0j)"),
+    ("dt", {"dt": np.array([0.5])}, "dt must be a positive time in s, found array([0.5])"),
+    ("steps", {"steps": True}, "steps must be a whole number, at least 1, found True"),
+    ("steps", {"steps": np.float64(6.0)}, "steps must be a whole number, at least 1, found np.float64(6.0)"),
+    ("every", {"every": 0}, "every must be a whole number, at least 1, found 0"),
+    ("every", {"every": 1.0}, "every must be a whole number, at least 1, found 1.0"),
+    ("first_step", {"first_step": -1}, "first_step must be a whole number, at least 0, found -1"),
     ("first_step", {"first_step": 1.0}, "first_step must be a whole number, at least 0, found 1.0"),
     (
         "integrator",
