@@ -167,7 +167,7 @@ def to_ros(at: Configuration, q: ArrayLike, v: ArrayLike, tau: ArrayLike | None 
 
 
 def from_ros(
-    at: Configuration, joint_state: Mapping[str, Any], multi_dof: Mapping[str, Any] | None = None
+    at: Configuration, joint_state: Mapping[str, Any], multi_dof_joint_state: Mapping[str, Any] | None = None
 ) -> JointValues:
     """The inverse of `to_ros`, from the two messages as maps of their fields; joints stand in any order.
 
@@ -180,10 +180,11 @@ def from_ros(
     """
     q, v, tau = np.zeros(at.nq), np.zeros(at.nv), np.zeros(at.nv)
     moves, forced = True, False
+    several_of = multi_dof_joint_state or {}
     single = list(joint_state.get("name", ()))
     values = {field: _field(joint_state, field, len(single)) for field in ("position", "velocity", "effort")}
-    several = list((multi_dof or {}).get("joint_names", ()))
-    poses, twists = (_messages(multi_dof or {}, field, len(several)) for field in ("transforms", "twist"))
+    several = list(several_of.get("joint_names", ()))
+    poses, twists = (_messages(several_of, field, len(several)) for field in ("transforms", "twist"))
     for name, joint, in_q, in_v in zip(at.names, at.joints, at.q_slices, at.v_slices, strict=True):
         if joint.nv == 1 and name in single:
             k = single.index(name)

@@ -665,7 +665,7 @@ class RobotQueries(Described, ABC):
             t0: s, the time of step 0; the given motion begins at that of `first_step`.
             first_step: Steps that were made before these, where this is part of a longer motion.
             every: Record every so many steps; the first state and these are returned.
-            gravity: (3,) m/s^2, world axes; None is the default.
+            gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches on links, all through the motion.
             progress: Called now and then with the share that is done.
 

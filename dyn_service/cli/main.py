@@ -93,7 +93,7 @@ def serve(
         typer.Option(
             metavar="NAME",
             help="Make only these: control, verify, simulate, or the name of a query; may be given often. "
-            "(default: control, verify and simulate)",
+            "(default: control, verify, simulate and simulate_rheonomic)",
         ),
     ] = None,
 ) -> None:

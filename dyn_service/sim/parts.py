@@ -123,7 +123,7 @@ def _fixed(task: Task, always: dict[str, Any], told: Callable[[float], None]) ->
 
 def _adaptive(task: Task, always: dict[str, Any], told: Callable[[float], None]) -> Motion:
     """Adaptive steps done here: every request asks for the accelerations at one stage."""
-    q, v = task.q, task.v
+    q, v = task.at.unit(task.q, "q0"), task.v
     q_all, v_all = [q], [v]
     for k in range(task.last):
         stages = between(task, k, q, v)

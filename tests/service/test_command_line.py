@@ -121,7 +121,7 @@ plant:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "kernels for control, verify, simulate in"),
+        ([], "kernels for control, verify, simulate, simulate_rheonomic in"),
         (["--prepare-for", "simulate", "--prepare-for", "energy"], "kernels for simulate, energy in"),
     ],
     ids=["all", "chosen"],
@@ -141,7 +141,8 @@ def test_the_example_file_is_valid() -> None:
 def test_help_states_the_defaults_of_the_settings() -> None:
     default = ServerSettings()
     words = " ".join(dyn("serve", "--help").stdout.replace("│", " ").split())
-    for text in (*default.endpoints, default.root, "prepare", ", ".join(default.purposes).replace(", sim", " and sim")):
+    *most, last = default.purposes
+    for text in (*default.endpoints, default.root, "prepare", f"{', '.join(most)} and {last}"):
         assert f"(default: {text})" in words
     assert default.allow_load is None
     assert "(default: only if no other machine can reach the server)" in words
