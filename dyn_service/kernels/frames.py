@@ -271,7 +271,7 @@ def _rounded(tree: Tree, whole: Iterable[BodyInertia], lengths: Iterable[Decimal
     def inertia(body: BodyInertia, of: BodyInertia) -> BodyInertia:
         turning = Decimal(np.abs(np.diag(of.about_origin)).sum())
         moment = (turning * abs(Decimal(of.mass))).sqrt()
-        about = _double(body.about_com, Decimal(np.abs(np.diag(body.about_com)).sum()))
+        about = _double(body.about_com, np.abs(np.diag(body.about_com)).sum())
         centre = (_double(body.com, _length(body.com)), np.eye(3), about)
         return BodyInertia(float(body.mass), _double(body.moment, moment), _double(body.about_origin, turning), centre)
 

@@ -117,7 +117,7 @@ def _fixed(task: Task, always: dict[str, Any], told: Callable[[float], None]) ->
         if done <= task.last and not (task.by_function and done % every):
             for name, kept in found.items():
                 kept.append(outputs[name][..., 1:, :])
-        told(min(1.0, done / max(task.last, 1)))
+        told(done / max(task.last, 1))
     return Trajectory(task.times(), **{name: np.concatenate(kept, axis=-2) for name, kept in found.items()})
 
 

@@ -155,7 +155,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/theory/test_simulate_loads.py",
         "tests/theory/test_midpoint.py",
     ),
-    "sim/parts.py": ("tests/service/test_remote_motion.py",),
+    "sim/parts.py": ("tests/unit/test_parts.py", "tests/service/test_remote_motion.py"),
     "sim/prescribed.py": ("tests/theory/test_rheonomic_samples.py", "tests/service/test_rheonomic.py"),
     "sim/rheonomic_parts.py": ("tests/service/test_rheonomic.py", "tests/theory/test_rheonomic_samples.py"),
     "sim/sampled.py": ("tests/theory/test_rheonomic_samples.py",),
