@@ -391,3 +391,12 @@ def test_initial_position_has_unit_quaternions() -> None:
         InvalidArgumentError, match="initial_position of joint 'root_joint' has a quaternion of length 0"
     ):
         initial_position({"root_joint.qw": 0.0}, at, limits)
+
+
+@pytest.mark.parametrize("substeps", [1, 4])
+def test_divergence_names_the_length_of_the_steps_that_were_made(substeps: int) -> None:
+    one = plant(dt_s=0.1, substeps=substeps, command_timeout_s=10.0)
+    one.forward_dynamics = lambda q, v, tau: np.full_like(q, np.inf)
+    assert one.offer(command(one, [0.5, 2.0]))
+    with pytest.raises(FailedPreconditionError, match=f"shorter than dt = {0.1 / substeps:g} s"):
+        one.advance(1)
