@@ -84,6 +84,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "model/configuration.py": (
         "tests/unit/test_joints.py",
         "tests/unit/test_description.py",
+        "tests/unit/test_short_way.py",
         "tests/unit/test_conventions.py",
         "tests/theory/test_rheonomic_samples.py",
         "tests/oracle/test_many_types.py",
