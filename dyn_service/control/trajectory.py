@@ -38,8 +38,18 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.suggestions import did_you_mean
 
-FLAT = Configuration((), ())
-"""Stands for any number of joints whose positions add up."""
+
+class _AnyFlat(Configuration):
+    """However many joints whose positions add up."""
+
+    def integrate(self, q: ArrayLike, v: ArrayLike, dt: ArrayLike = 1.0) -> Array:
+        return np.asarray(q + np.multiply(v, dt))
+
+    def difference(self, q: ArrayLike, to: ArrayLike) -> Array:
+        return np.subtract(to, q)
+
+
+FLAT = _AnyFlat((), ())
 
 
 class Reference(NamedTuple):
@@ -288,7 +298,7 @@ def from_wire(wire: Mapping[str, Any]) -> ReferenceTrajectory:
     try:
         built: ReferenceTrajectory = kinds[kind](
             **{k: np.asarray(v, dtype=np.float64) if isinstance(v, list) else float(v) for k, v in values.items()},
-            on=Configuration.from_wire(joints),
+            on=Configuration.from_wire(joints) if joints else FLAT,
         )
     except (TypeError, KeyError) as error:
         raise InvalidArgumentError(f"trajectory {kind!r}: {error}") from None
