@@ -21,6 +21,7 @@ import numpy as np
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import Description, Inertial, Joint, Limit, Link, Mimic, Note
+from dyn_service.model.joints import Joint as Moves
 from dyn_service.urdf import quantities
 from dyn_service.urdf.places import Place, counted, named, unused
 from dyn_service.urdf.structure import assemble
@@ -101,7 +102,7 @@ def _joint(joint: object, label: str, notes: list[Note]) -> Joint:
         raise place.fault(f"the type is '{kind}', whose pitch loaded objects do not have: give the file or its text")
     parent, child = _name(joint, "parent", place.inside("parent")), _name(joint, "child", place.inside("child"))
     xyz, rotation = _pose(joint, quantities.NO_JOINT_ORIGIN, place, notes)
-    axis = _axis(joint, place, notes, moves="axis" in moves.figures)
+    axis = _axis(joint, place, notes, moves)
     limit = _limit(joint, place)
     notes += quantities.limit_notes(moves, limit, place)
     dynamics = _get(joint, "dynamics", place)
@@ -114,10 +115,10 @@ def _joint(joint: object, label: str, notes: list[Note]) -> Joint:
     return Joint(name, kind, parent, child, xyz, rotation, axis, limit, damping, friction, mimic)
 
 
-def _axis(joint: object, place: Place, notes: list[Note], *, moves: bool) -> Vector:
+def _axis(joint: object, place: Place, notes: list[Note], moves: Moves) -> Vector:
     value = _get(joint, "axis", place)
-    if value is None or not moves:
-        if moves:
+    if value is None or not moves.nv:
+        if "axis" in moves.figures:
             notes.append(place.note("defaulted", quantities.NO_AXIS))
         return np.array(quantities.X_AXIS)
     inside = place.inside("axis")

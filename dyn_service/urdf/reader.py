@@ -23,6 +23,7 @@ import numpy as np
 from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError, UrdfError
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import FIXED_ROOT, Description, Inertial, Joint, Limit, Link, Mimic, Note
+from dyn_service.model.joints import Joint as Moves
 from dyn_service.urdf import loaded, quantities
 from dyn_service.urdf.markup import BEFORE_XML, Comment, Element, ReadLimits, decode, load, parse
 from dyn_service.urdf.places import Place, counted, named, quoted, shown_path, unused
@@ -182,7 +183,7 @@ class _Reader:
         moves = quantities.movement(kind)
         parent, child = (self._end(element, end, place) for end in ("parent", "child"))
         xyz, rotation = self._origin(element, place, quantities.NO_JOINT_ORIGIN)
-        axis = self._axis(element, place, moves="axis" in moves.figures)
+        axis = self._axis(element, place, moves)
         limit = self._limit(element, place)
         self._notes += quantities.limit_notes(moves, limit, place)
         damping, friction = self._dynamics(element, place)
@@ -207,21 +208,21 @@ class _Reader:
         inside = place.inside(tag, element.line)
         return quantities.name(self._attribute(element, "link", inside), inside)
 
-    def _axis(self, joint: Element, place: Place, *, moves: bool) -> Vector:
+    def _axis(self, joint: Element, place: Place, moves: Moves) -> Vector:
         element = self._one(joint, "axis", place)
         default = np.array(quantities.X_AXIS)
         if element is None:
-            if moves:
+            if "axis" in moves.figures:
                 self._notes.append(place.note("defaulted", quantities.NO_AXIS))
             return default
         self._unread.keep(element, (), ("xyz",))
         inside = place.inside("axis", element.line)
-        if not moves and not element.attributes.get("xyz", "").strip():
+        if not moves.nv and not element.attributes.get("xyz", "").strip():
             self._notes.append(inside.note("dropped", "an empty <axis>; a fixed joint has none"))
             return default
         values = self._numbers(element, "xyz", 3, inside)
         # Exporters write a zero axis for fixed joints, where it means nothing.
-        return quantities.unit_axis(values, inside, self._notes) if moves else default
+        return quantities.unit_axis(values, inside, self._notes) if moves.nv else default
 
     def _limit(self, joint: Element, place: Place) -> Limit | None:
         element = self._one(joint, "limit", place)
