@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dyn_service.api.inputs import broadcast, found, numbers
+from dyn_service.api.arrays import broadcast, found, numbers
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import UNIT, Configuration
 from dyn_service.model.joints import Joint

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
-from dyn_service.api.queries import QUERIES, Array, Query, Row
+from dyn_service.api.arrays import found
+from dyn_service.api.queries import QUERIES, Query, Row
 from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError, UnimplementedError
 from dyn_service.suggestions import did_you_mean
 
@@ -80,40 +79,3 @@ _PLAIN: Mapping[str, Callable[[Any], Any]] = {"number": float, "whole": int}
 
 def _same(value: Any) -> Any:
     return value
-
-
-def numbers(value: Any) -> Array | None:
-    """The value as an array of doubles; None if it is not made of real numbers."""
-    try:
-        array = np.asarray(value)
-    except ValueError:  # nested lists of unequal lengths
-        return None
-    return array.astype(np.float64, copy=False) if array.dtype.kind in "fiub" or not array.size else None
-
-
-def vector(value: Any, path: str) -> Array:
-    """(..., 3) doubles."""
-    array = numbers(value)
-    if array is None or array.ndim < 1 or array.shape[-1] != 3:
-        raise InvalidArgumentError(f"{path} must be numbers of shape (..., 3), found {found(value)}", path=path)
-    return array
-
-
-def broadcast(leads: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """The leading axes that inputs with these leading axes have together."""
-    try:
-        return np.broadcast_shapes(*leads.values())
-    except ValueError:
-        *most, last = [f"{name} {shape}" for name, shape in leads.items()]
-        raise InvalidArgumentError(
-            f"the leading axes of {', '.join(most)} and {last} do not broadcast against each other", path="inputs"
-        ) from None
-
-
-def found(value: Any) -> str:
-    """What a value is, in a few words."""
-    shape = getattr(value, "shape", None)
-    if shape is not None:
-        return f"shape {tuple(shape)} of {getattr(value, 'dtype', type(value).__name__)}"
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dyn_service.api.inputs import found, numbers
+from dyn_service.api.arrays import found, numbers
 from dyn_service.api.queries import Payload
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.model.description import Description, Inertial, Joint, Link

@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api import preparation
+from dyn_service.api.arrays import broadcast, found, numbers
 from dyn_service.api.description import RobotDescription, Sizes
-from dyn_service.api.inputs import broadcast, check_names, checked_options, found, needed, numbers, row_of
+from dyn_service.api.inputs import check_names, checked_options, needed, row_of
 from dyn_service.api.queries import COMPUTATIONS, DEFAULT_GRAVITY, QUERIES, Array, Payload, Query, RobotQueries
 from dyn_service.engine.describing import described
 from dyn_service.engine.payload import carrying, inertial_of

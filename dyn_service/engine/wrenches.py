@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dyn_service.api.inputs import broadcast, found, vector
+from dyn_service.api.arrays import broadcast, found, vector
 from dyn_service.api.queries import Array, Wrench
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.tree import Tree, Weld

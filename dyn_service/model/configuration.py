@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dyn_service.api.arrays import broadcast, numbers
+from dyn_service.api.arrays import found as described
 from dyn_service.api.description import RobotDescription
-from dyn_service.api.inputs import broadcast, numbers
-from dyn_service.api.inputs import found as described
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.joints import JOINT_TYPES, NUMBERS, SINGLE, Arithmetic, Joint
 

@@ -21,7 +21,7 @@ import casadi as ca
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dyn_service.api.inputs import broadcast
+from dyn_service.api.arrays import broadcast
 from dyn_service.api.results import EquationTerms
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 

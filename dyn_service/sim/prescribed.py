@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.arguments import GivenMotion, Prescription
-from dyn_service.api.inputs import found
+from dyn_service.api.arrays import found
 from dyn_service.api.results import Array
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.sim.grid import Grid, check_grid

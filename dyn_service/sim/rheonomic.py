@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.arguments import Prescription
-from dyn_service.api.inputs import broadcast, numbers
-from dyn_service.api.inputs import found as described
+from dyn_service.api.arrays import broadcast, numbers
+from dyn_service.api.arrays import found as described
 from dyn_service.api.queries import Array, RobotQueries, Wrench, WrenchFunction
 from dyn_service.api.results import RheonomicTrajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.inputs import broadcast
+from dyn_service.api.arrays import broadcast
 from dyn_service.api.queries import Array, EffortFunction, GivenMotion, Wrench
 from dyn_service.model.configuration import Configuration
 from dyn_service.sim.grid import Grid, check_grid

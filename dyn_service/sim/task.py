@@ -14,7 +14,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.inputs import broadcast, found, numbers, vector
+from dyn_service.api.arrays import broadcast, found, numbers, vector
 from dyn_service.api.queries import Array, EffortFunction, Integrator, Method, Wrench, WrenchFunction
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
