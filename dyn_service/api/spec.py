@@ -295,9 +295,9 @@ class Computation(Row):
     the robot, where there is one, and the method's arguments: `module.function` of this package, like the next two.
     parts: makes of one call the requests of its parts (a generator: what to ask next, from the outputs of the one
     before, and the whole in the end; nothing of it stays on the server in between, so a caller who stops has cancelled
-    the rest); None: one request is all. part: answers one such request, of robot, inputs and
-    options, with outputs by name; None: `run` does. between: outputs that only
-    the parts have. asks: the rows of `QUERIES` that it asks, whose kernels `prepare` makes for it.
+    the rest); None: one request is all. part: answers one such request, of robot, inputs and options, with outputs by
+    name; None: `run` does. between: outputs that only the parts have. asks: the rows of `QUERIES` that it asks, whose
+    kernels `prepare` makes for it.
     """
 
     robot: bool

@@ -92,7 +92,7 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Make only these: control, verify, simulate, or the name of a query; may be given often. "
+            help="Make only these: a purpose, or the name of a query; may be given often. "
             "(default: control, verify, simulate and simulate_rheonomic)",
         ),
     ] = None,

@@ -10,11 +10,10 @@ from msgspec import UNSET
 
 from dyn_service.api.inputs import check_names, checked_options
 from dyn_service.api.queries import Computation, RobotQueries
-from dyn_service.errors import FailedPreconditionError
 from dyn_service.protocol.arrays import pack_output
 from dyn_service.protocol.messages import Request
 from dyn_service.protocol.values import unpack
-from dyn_service.server.registry import Registry
+from dyn_service.server.registry import Registry, other_model
 
 
 def compute(registry: Registry, row: Computation, request: Request) -> dict[str, Any]:
@@ -52,10 +51,7 @@ def read_inputs(row: Computation, raw: Mapping[str, Any]) -> dict[str, Any]:
 def _robot(registry: Registry, request: Request) -> Any:
     robot = registry.get(request.robot).robot
     if request.model not in (UNSET, None, robot.fingerprint):
-        raise FailedPreconditionError(
-            f"robot '{robot.name}' has fingerprint {robot.fingerprint}, the request was made for {request.model}",
-            path="model",
-        )
+        raise other_model(robot.name, robot.fingerprint, request.model)
     return robot
 
 

@@ -29,6 +29,13 @@ class Served:
         self.plans = {name: Plan(row, robot, robot.sizes, metrics.short(name)) for name, row in QUERIES.items()}
 
 
+def other_model(robot: Any, fingerprint: str, asked: Any) -> FailedPreconditionError:
+    """What to raise where a request was made for another model than the one that is served."""
+    return FailedPreconditionError(
+        f"robot '{robot}' has fingerprint {fingerprint}, the request was made for {asked}", path="model"
+    )
+
+
 class Registry:
     """Robots may come and go while others read: a change replaces the maps as a whole.
 

@@ -19,7 +19,6 @@ from dyn_service.api.queries import COMPUTATIONS, QUERIES
 from dyn_service.errors import (
     DeadlineExceededError,
     DynError,
-    FailedPreconditionError,
     InternalError,
     InvalidArgumentError,
     ResourceExhaustedError,
@@ -46,7 +45,7 @@ from dyn_service.server.computations import compute, read_inputs
 from dyn_service.server.finite import NotFinite, defect, explain_computation, first_not_finite
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.plan import SLOW_BYTES, SLOW_WRENCHES, Plan
-from dyn_service.server.registry import Registry
+from dyn_service.server.registry import Registry, other_model
 from dyn_service.server.state import decode_state_request
 from dyn_service.suggestions import did_you_mean
 
@@ -192,10 +191,7 @@ class Service:
             raise UnimplementedError(f"there is no query '{query}'; the queries are {known}{near}", path="query")
         plan = self.registry.get(request.robot).plans[query]
         if request.model not in (*plan.models, None):
-            raise FailedPreconditionError(
-                f"robot '{request.robot}' has fingerprint {plan.fingerprint}, the request was made for {request.model}",
-                path="model",
-            )
+            raise other_model(request.robot, plan.fingerprint, request.model)
         inputs = plan.read_inputs(request.inputs or {})
         given = dict(request.options or {})
         verify = given.pop("verify", None) or False
