@@ -70,7 +70,7 @@ class Spec:
     """An input or output: its core shape in dimension symbols, unit, a line of text, and its kind.
 
     `scalar` marks inputs for which one number stands for a vector of equal numbers; `turned` marks outputs made of
-    vectors in link axes, which the option `frame="world"` turns. True: its last axis holds vectors in the axes of the
+    vectors in link axes, which the `axes` option turns. True: its last axis holds vectors in the axes of the
     row's link. Else it says of each axis after the first whose axes these are: `row`, `column`, `parent`, "" for none.
     """
 
