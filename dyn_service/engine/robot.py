@@ -93,7 +93,8 @@ class Robot(RobotQueries):
         return cls(rooted(read(source), root))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._description,)
+        known = {name: self.__dict__[name] for name in ("massless_joint",) if name in self.__dict__}
+        return type(self), (self._description,), known  # what may take the tracer to know goes along
 
     @property
     def tree(self) -> Tree:
@@ -169,6 +170,43 @@ class Robot(RobotQueries):
                 progress(signature.name, time.perf_counter() - begun)
         preparation.load_modules(names)
         _ = self.massless_joint  # it may take the tracer to know
+
+    def has_kernel(self, query: str, method: str | None = None, *, wrenches: bool = False) -> bool:
+        """Whether a query can be answered without a kernel that has to be made, or fetched from disk, first.
+
+        Args:
+            query: Name of a row of the table.
+            method: One of its kernels; None is the first.
+            wrenches: Whether external wrenches act.
+        """
+        row = QUERIES[query]
+        if row.constant:
+            return True
+        signature = self.signature(row, next(iter(row.kernels)) if method is None else method, wrenches=wrenches)
+        return signature.empty or signature in self._library
+
+    def load_kernel(self, query: str, method: str | None = None, *, wrenches: bool = False) -> bool:
+        """Fetches a kernel from disk, if it is there, and compiles nothing; whether the query has it now.
+
+        Args:
+            query: As for `has_kernel`, like the others.
+            method: One of its kernels.
+            wrenches: Whether external wrenches act.
+        """
+        row = QUERIES[query]
+        if row.constant:
+            return True
+        signature = self.signature(row, next(iter(row.kernels)) if method is None else method, wrenches=wrenches)
+        if not self._library.load(signature):
+            return False
+        if (
+            row.name not in self._calls
+            and signature.name
+            and not wrenches
+            and method in (None, next(iter(row.kernels)))
+        ):
+            self._calls[row.name] = self._common_call(row, next(iter(row.kernels)))
+        return True
 
     def with_payload(self, payload: Payload) -> Robot:
         """This robot with one more body, welded to a link; the last few of them are kept with their kernels.

@@ -62,6 +62,14 @@ class KernelLibrary:
                     self._made[signature.name] = made
         return made
 
+    def load(self, signature: Signature) -> bool:
+        """Fetches the kernel from disk, if it is there; whether it can be called now. Compiles nothing."""
+        if signature.name not in self._made and not signature.empty:
+            with self._lock:
+                if signature.name not in self._made and (loaded := self._load(signature)) is not None:
+                    self._made[signature.name], self._certificates[signature.name] = loaded
+        return signature.empty or signature.name in self._made
+
     def single_state(self, signature: Signature) -> SingleStateCall | None:
         """A faster way into the same kernel for one state: its answer, or None where the kernel has to be asked.
 

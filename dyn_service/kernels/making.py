@@ -21,7 +21,17 @@ class Listener(Protocol):
         """It is over, well or not."""
 
 
+class KernelMissingError(Exception):
+    """A kernel would have to be made where none may be; the message names it."""
+
+
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+_none_is_made: ContextVar[bool] = ContextVar("none_is_made", default=False)
+
+
+def make_none() -> None:
+    """From here on this thread makes no kernels: where one is missing it gets `KernelMissingError`."""
+    _none_is_made.set(True)
 
 
 @contextmanager
@@ -37,6 +47,8 @@ def listening(listener: Listener) -> Iterator[None]:
 @contextmanager
 def making(kernel: str) -> Iterator[None]:
     """Tells the listener, if there is one, that this kernel is made within the block."""
+    if _none_is_made.get():
+        raise KernelMissingError(kernel)
     listener = _listener.get()
     if listener is None:
         yield

@@ -96,11 +96,14 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
-    """As much of a request as it takes to refuse it, or to say that it waits."""
+    """As much of a request as it takes to refuse it, to say that it waits, or to know how long it may take."""
 
     id: int | None = None
     query: str = ""
     compile_wait_ms: float | UnsetType | None = UNSET
+    deadline_ms: float | UnsetType | None = UNSET
+    robot: str | UnsetType | None = UNSET
+    options: Raw = Raw()
 
 
 class ReplyHead(msgspec.Struct, frozen=True, gc=False):

@@ -42,6 +42,15 @@ class Administrator:
         """
         return self._answers[request.query](request)
 
+    def check(self, request: Request) -> None:
+        """Refuses what nobody may ask of this server.
+
+        Raises:
+            PermissionDeniedError: Its clients may not load or unload robots.
+        """
+        if not self._allow_load and request.query in ("load_robot", "unload_robot"):
+            raise PermissionDeniedError("this server does not let its clients load or unload robots", path="query")
+
     def _list_robots(self, request: Request) -> dict[str, Any]:
         return {"robots": sorted(self._registry.served)}
 
@@ -52,7 +61,6 @@ class Administrator:
         return served.robot.description.to_dict()
 
     def _load_robot(self, request: Request) -> dict[str, Any]:
-        self._check_change()
         path = "inputs.urdf"
         text = (request.inputs or {}).get("urdf")
         if type(text) is not str:
@@ -71,7 +79,6 @@ class Administrator:
         return self._describe(served)
 
     def _unload_robot(self, request: Request) -> dict[str, Any]:
-        self._check_change()
         self._registry.remove(request.robot)
         return {"robot": request.robot}
 
@@ -86,7 +93,3 @@ class Administrator:
 
     def _stats(self, request: Request) -> dict[str, Any]:
         return self._metrics.to_dict()
-
-    def _check_change(self) -> None:
-        if not self._allow_load:
-            raise PermissionDeniedError("this server does not let its clients load or unload robots", path="query")

@@ -1,9 +1,11 @@
 """The server's sockets and its loop.
 
-One ROUTER socket listens on every endpoint, and the loop does nothing but wait on it: no poller, no timers. What is
-answered by the loop itself, in microseconds, and what by the worker thread is for `dispatcher` to say; the worker rings
-by a message to the same socket when a reply is ready. So a request is never behind another client's big batch, only
-behind the few that arrived before it.
+The loop waits until a socket can be read or written, takes what came, of each peer one message in turn, and answers it.
+What is answered here, in microseconds, and what by a worker is for `dispatcher` to say. So a request is never behind
+another client's big batch, only behind the few that arrived before it.
+
+    connections    tcp and ipc: the peers, and what each may make grow
+    inproc         peers within this process
 
     Server([robot], endpoints=["tcp://127.0.0.1:0"])        as a context manager: a thread of this process
     Server([robot]).serve_forever()                         in this thread, until SIGINT or SIGTERM
@@ -11,17 +13,18 @@ behind the few that arrived before it.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
+import selectors
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from time import perf_counter_ns
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import zmq
@@ -29,16 +32,19 @@ import zmq
 from dyn_service.api.preparation import load_modules
 from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.kernels.making import make_none
 from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
 from dyn_service.protocol.limits import RequestLimits
-from dyn_service.protocol.sockets import is_readable, plain_send
+from dyn_service.server.connections import Connections, Peer
 from dyn_service.server.dispatcher import Dispatcher
-from dyn_service.server.endpoints import Bound, bind, is_local
-from dyn_service.server.plan import SLOW_BYTES
+from dyn_service.server.endpoints import Bound, check_endpoint, is_local
+from dyn_service.server.inproc import InprocEndpoints
+from dyn_service.server.pool import Pool
 from dyn_service.server.process import settle_process
 from dyn_service.server.service import Service
-from dyn_service.server.unfinished import LOOK_EVERY_NS, UnfinishedMessages
-from dyn_service.server.worker import Envelope, Worker
+from dyn_service.server.task import Envelope
+from dyn_service.server.worker import Worker
+from dyn_service.server.zmtp import Message
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
@@ -46,31 +52,18 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _BURST = 64
-"""So many messages are read, and their time of receipt noted, before the first of them is answered."""
+"""So many messages are answered before the sockets are looked at again."""
 
-_AT_ONCE_NS = 4000
-"""A message that was there within this time had been waiting, and may not be alone."""
+_TICK_S = 0.05
+"""How often an idle loop looks whether it should stop, and what has taken too long."""
 
-_TICK_MS = 50
-"""How often an idle loop looks whether it should stop."""
+_LOOK_NS = 500_000_000
+"""How often the connections are looked over."""
 
 _GRACE_S = 2.0
-"""How long a server that stops waits for the answer the worker is at, and for replies to leave."""
+"""How long a server that stops waits for the answers that are worked on, and for replies to leave."""
 
-_UNREAD = 4000
-"""So many replies may wait for a client; it loses those that come when it has not read them."""
-
-_HANDSHAKE_MS = 2000
-"""A connection that has not said hello by then is closed."""
-
-_HEARTBEAT_MS = 5000
-"""A peer is asked for a sign of life so often, and dropped after three times without."""
-
-_NOBLOCK = int(zmq.NOBLOCK)
-_MORE = int(zmq.SNDMORE) | _NOBLOCK
-
-_Received = tuple[Envelope, bytes | memoryview, int]
-"""A request as it came in, with its time of receipt."""
+_Endpoints = Connections | InprocEndpoints
 
 
 class Server:
@@ -79,9 +72,9 @@ class Server:
     Args:
         robots: The robots, by their names.
         endpoints: Where to listen. Only addresses that are written out are listened on: the default is loopback.
-        limits: Sizes and counts that clients must keep.
+        limits: Sizes, counts and times that clients must keep; also how many processes do what is slow.
         allow_load: Whether clients may load and unload robots; None: if nothing but this machine can reach the server.
-        context: The ZeroMQ context. None is the process's own for `inproc` endpoints, else one of the server.
+        context: The ZeroMQ context of `inproc` endpoints; None is the process's own.
     """
 
     def __init__(
@@ -99,13 +92,11 @@ class Server:
         self._limits = limits or RequestLimits()
         local = all(is_local(endpoint) for endpoint in self._asked)
         self.service = Service(robots, limits=self._limits, allow_load=local if allow_load is None else allow_load)
-        self._owns_context = context is None and not any(e.startswith("inproc://") for e in self._asked)
         self._given_context = context
         self._bound: tuple[Bound, ...] = ()
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._traffic = self.service.metrics.traffic
-        self._in_flight: list[tuple[Any, int]] = []
         self._next_look_ns = 0
 
     @property
@@ -126,14 +117,10 @@ class Server:
 
     def stop(self) -> None:
         """Answers what has arrived, closes the sockets, and comes back when all that is done."""
-        if self._thread is None or self._thread is threading.current_thread():
-            self._stopping = True
-            return
-        with suppress(zmq.ZMQError), self._open_wakeup(self._stop_wakeup) as wakeup:
-            wakeup.linger = 0  # should the loop have ended by itself, nothing waits for it
-            self._stopping = True
-            wakeup.send(b"", zmq.NOBLOCK)
         self._stopping = True
+        if self._thread is None or self._thread is threading.current_thread():
+            return
+        self._ring()
         self._thread.join()
         self._thread = None
 
@@ -184,38 +171,45 @@ class Server:
             raise FailedPreconditionError("the server was stopped before it started, and stays so: make another one")
         load_modules(COMPUTATIONS)  # no first request waits for an import
         for endpoint in self._asked:
+            check_endpoint(endpoint)
             if not is_local(endpoint):
                 _LOG.warning("%s is open to other machines, and whoever reaches it may ask anything", endpoint)
-        self._context = zmq.Context() if self._owns_context else self._given_context or zmq.Context.instance()
-        router = self._context.socket(zmq.ROUTER)
-        self._unfinished = UnfinishedMessages(router, 2 * self._limits.max_message_bytes)
+        self._selector = selectors.DefaultSelector()
+        self._bell, heard = socket.socketpair()
+        self._bell.setblocking(False)
+        self._selector.register(heard, selectors.EVENT_READ, lambda events: heard.recv(4096))
+        self._heard = heard
+        self._open = Connections(self._selector, self._limits, self._traffic, self._gone)
+        self._fronts: list[_Endpoints] = [self._open]
         try:
-            router.setsockopt(zmq.ROUTER_MANDATORY, 1)
-            router.setsockopt(zmq.SNDHWM, _UNREAD)
-            router.setsockopt(zmq.MAXMSGSIZE, self._limits.max_message_bytes)
-            router.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
-            router.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
-            router.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS)
-            router.setsockopt(zmq.RCVTIMEO, _TICK_MS)
-            if any("[" in endpoint for endpoint in self._asked):
-                router.setsockopt(zmq.IPV6, 1)
-            self._wakeups = (os.urandom(16), os.urandom(16))
-            self._worker_wakeup, self._stop_wakeup = self._wakeups
-            self._wakeup_endpoint = f"inproc://dyn-server-{os.urandom(16).hex()}"
-            router.bind(self._wakeup_endpoint)
-            self._bound = tuple(bind(router, endpoint) for endpoint in self._asked)
-            bell = self._open_wakeup(self._worker_wakeup)
+            if any(endpoint.startswith("inproc://") for endpoint in self._asked):
+                context = self._given_context or zmq.Context.instance()
+                self._fronts.append(InprocEndpoints(self._selector, context, self._traffic))
+            bound: list[Bound] = []
+            for endpoint in self._asked:
+                bound.append(self._fronts[-1 if endpoint.startswith("inproc://") else 0].listen(endpoint))  # noqa: PERF401
         except BaseException:
-            self._unfinished.close()
-            router.close(linger=0)
-            if self._owns_context:
-                self._context.term()
+            for each in bound:
+                each.clear()
+            self._close_sockets(0.0)
             raise
-        self._router = router
-        self._send_frame = plain_send(router)
-        self._bell = bell  # made here, rung by the worker's thread alone from its start on
-        self._worker = Worker(self._ring, self.service.clock)
-        self._dispatcher = Dispatcher(self.service, self._worker, self._in_flight_bytes)
+        self._bound = tuple(bound)
+        self._worker = self._make_worker()
+        self._dispatcher = Dispatcher(self.service, self._worker, lambda: self._open.unread)
+
+    def _make_worker(self) -> Worker | Pool:
+        service = self.service
+        if not self._limits.workers:
+            return Worker(self._ring, service.clock)
+        return Pool(
+            service.registry,
+            service.clock,
+            service.metrics,
+            self._limits,
+            allow_load=service.allow_load,
+            selector=self._selector,
+            ring=self._ring,
+        )
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._stopping:  # asked twice
@@ -224,144 +218,85 @@ class Server:
             os._exit(128 + number)
         self._stopping = True
 
-    def _open_wakeup(self, name: bytes) -> zmq.Socket[bytes]:
-        """A socket whose empty messages wake the loop. No client can take its name, which nobody outside knows."""
-        wakeup = self._context.socket(zmq.DEALER)
-        wakeup.setsockopt(zmq.ROUTING_ID, name)
-        wakeup.setsockopt(zmq.SNDHWM, 0)
-        wakeup.connect(self._wakeup_endpoint)
-        return wakeup
-
     def _ring(self) -> None:
-        """Wakes the loop: the worker has a reply ready."""
-        with suppress(zmq.Again):  # the server has stopped, and nobody is left to wake
-            self._bell.send(b"", zmq.NOBLOCK)
+        """Wakes the loop, from any thread."""
+        with suppress(OSError):  # it is awake, or has ended
+            self._bell.send(b"!")
 
     def _run(self) -> None:
         self._worker.start()
+        make_none()  # kernels are the worker's work, whoever asks
         try:
             with np.errstate(all="ignore"):  # what overflows is infinite in the answer, and no news for this side
                 while not self._stopping:
                     try:
-                        self._turn()
+                        self._turn(_TICK_S)
                     except Exception:  # noqa: BLE001  # what goes wrong with one message is no reason to leave the others
                         _LOG.exception("a message was lost")
-                        while self._router.getsockopt(zmq.RCVMORE):  # what is left of it is no message of its own
-                            self._router.recv()
-                        time.sleep(_TICK_MS / 1e3)
+                        time.sleep(_TICK_S)
                 self._wind_up()
         finally:
-            self._worker.join(0.1)
-            self._unfinished.close()
-            self._router.close(linger=int(_GRACE_S * 1000))
             for bound in self._bound:
                 bound.clear()
-            self._worker.at_end(self._close_bell)  # where a compiler is still at work, closing waits for it elsewhere
+            self._worker.close()
+            self._close_sockets(_GRACE_S)
 
-    def _close_bell(self) -> None:
-        self._bell.close(linger=0)
-        if self._owns_context:
-            self._context.term()
+    def _close_sockets(self, linger_s: float) -> None:
+        for front in self._fronts:
+            front.close(linger_s)
+        self._selector.close()
+        self._bell.close()
+        self._heard.close()
 
-    def _turn(self) -> None:
-        """Waits for a message and answers it; if more came with it, takes their times of receipt before it does."""
-        router = self._router
-        waiting_since = perf_counter_ns()
-        if waiting_since > self._next_look_ns:
-            self._next_look_ns = waiting_since + LOOK_EVERY_NS
-            self._traffic.cut_off += self._unfinished.look()
-        if self._dispatcher.waiting:
-            for envelope, notice in self._dispatcher.notices(waiting_since):
-                self._send(envelope, notice)
-        try:
-            sender = router.recv()
-        except zmq.Again:
-            return
-        first = self._receive(sender)
-        if first is None or first[2] - waiting_since > _AT_ONCE_NS:
-            self._answer(first)
-            return
-        burst: list[_Received | None] = [first]
-        while is_readable(router) and len(burst) < _BURST:
-            burst.append(self._receive(router.recv()))
-        for received in burst:
-            self._answer(received)
-
-    def _receive(self, sender: bytes) -> _Received | None:
-        """The rest of a message whose first frame was read, with its time of receipt; None if nothing is left to do."""
-        frame = self._router.recv(copy=False)
-        now = perf_counter_ns()
-        is_req, count = False, 1
-        if frame.more:
-            frame, is_req, count = self._receive_more(frame)
-        elif sender in self._wakeups:
-            self._deliver()
-            return None
-        size = len(frame)
-        self._unfinished.delivered(frame, size)
-        self._traffic.received += 1
-        self._traffic.received_bytes += size
-        if count > 1:
-            self._send((sender, is_req), self._dispatcher.refuse_frames(count + is_req))
-            return None
-        return (sender, is_req), frame.bytes if size <= SLOW_BYTES else frame.buffer, now
-
-    def _receive_more(self, frame: zmq.Frame) -> tuple[zmq.Frame, bool, int]:
-        """The last frame of a message, whether a REQ socket's empty frame came first, and the count of the others."""
-        is_req = not len(frame)
-        count = 0 if is_req else 1
-        while frame.more:
-            self._unfinished.delivered(frame, len(frame))
-            frame = self._router.recv(copy=False)
-            count += 1
-        return frame, is_req, count
-
-    def _answer(self, received: _Received | None) -> None:
-        if received is None:
-            return
-        envelope, payload, now = received
-        reply = self._dispatcher.answer(envelope, payload, now)
-        if reply is not None:
-            self._send(envelope, reply)
-
-    def _send(self, envelope: Envelope, reply: bytes) -> None:
-        """Sends the reply, or counts that it could not be sent; never waits."""
-        sender, is_req = envelope
-        send = self._send_frame
-        try:
-            send(sender, _MORE)
-            if is_req:
-                send(b"", _MORE)
-            if len(reply) < zmq.COPY_THRESHOLD:  # pyzmq would copy it all the same
-                send(reply, _NOBLOCK)
-            else:
-                self._in_flight.append((send(reply, _NOBLOCK, copy=False, track=True), len(reply)))
-            self._traffic.sent += 1
-            self._traffic.sent_bytes += len(reply)
-        except zmq.Again:
-            self._traffic.dropped_slow_reader += 1
-        except zmq.ZMQError as fault:
-            if fault.errno != errno.EHOSTUNREACH:
-                raise
-            self._traffic.dropped_gone += 1
-
-    def _deliver(self) -> None:
-        """Sends the replies that the worker has ready."""
+    def _turn(self, most_s: float) -> None:
+        """Waits until there is something to do, and does it."""
+        waiting = any(front.pending for front in self._fronts)
+        for key, events in self._selector.select(0 if waiting else most_s):
+            key.data(events)
+        for front in self._fronts:
+            for peer, message in front.messages(_BURST):
+                self._take(front, peer, message)
         for envelope, reply in self._dispatcher.finished():
             self._send(envelope, reply)
+        now = perf_counter_ns()
+        if self._dispatcher.waiting:
+            self._worker.tick(now)
+            for envelope, notice in self._dispatcher.notices(now):
+                self._send(envelope, notice)
+        if now > self._next_look_ns:
+            self._next_look_ns = now + _LOOK_NS
+            self._open.look()
 
-    def _in_flight_bytes(self) -> int:
-        """Bytes of long replies that the transport still holds."""
-        self._in_flight = [(tracker, size) for tracker, size in self._in_flight if not tracker.done]
-        return sum(size for _, size in self._in_flight)
+    def _take(self, front: _Endpoints, peer: Peer | bytes, message: Message) -> None:
+        payload, parts, is_req = message
+        traffic = self._traffic
+        traffic.received += 1
+        traffic.received_bytes += len(payload)
+        envelope = ((front, peer), is_req)
+        if parts != 1 + is_req:
+            self._send(envelope, self._dispatcher.refuse_frames(parts))
+            return
+        received_ns = peer.received_ns if isinstance(peer, Peer) else perf_counter_ns()
+        reply = self._dispatcher.answer(envelope, payload, received_ns)
+        if reply is not None:
+            front.send(peer, is_req, reply)  # type: ignore[arg-type]
+
+    def _send(self, envelope: Envelope, reply: bytes | bytearray) -> None:
+        (front, peer), is_req = envelope
+        front.send(peer, is_req, reply)
+
+    def _gone(self, peer: Peer) -> None:
+        if self._bound:
+            self._dispatcher.gone(peer)
 
     def _wind_up(self) -> None:
-        """Refuses what has not been begun, answers what has arrived. To unbind first would cut the clients off."""
+        """Refuses what has not been begun, answers what has arrived."""
         until = time.monotonic() + _GRACE_S
         for envelope, refusal in self._dispatcher.shut_down():
             self._send(envelope, refusal)
-        while is_readable(self._router) and time.monotonic() < until:
-            self._answer(self._receive(self._router.recv()))
+        while time.monotonic() < until:
+            self._turn(0.0)
+            if not any(front.pending for front in self._fronts):
+                break
         while self._dispatcher.waiting and time.monotonic() < until:
-            self._turn()
-            self._deliver()
+            self._turn(_TICK_S)

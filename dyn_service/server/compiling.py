@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from time import perf_counter_ns
 
 from dyn_service.protocol.defaults import NOTICE_PERIOD_MS
 from dyn_service.protocol.messages import VERSION, Notice, Waiting, encode
-from dyn_service.server.worker import Task
+from dyn_service.server.task import Task
 
 _KEPT = 512
 """So many of the last kernels are remembered: more than one request makes."""
@@ -20,29 +19,35 @@ _NEWS_AFTER_NS = 20_000_000
 
 
 class CompileClock:
-    """Notes since when which kernel is made, and when others were. Written by the worker, read by every thread."""
+    """Notes since when which kernels are made, and when others were. Their makers write it, every thread reads it."""
 
     def __init__(self) -> None:
-        self.current: tuple[str, int] | None = None
-        """The kernel that is being made, and since when, on the clock of `time.perf_counter_ns`."""
+        self._making: dict[int, tuple[str, int]] = {}
         self._past: deque[tuple[int, int]] = deque(maxlen=_KEPT)
 
-    def begun(self, kernel: str) -> None:
-        """The making of a kernel begins: see `kernels.making.Listener`."""
-        self.current = (kernel, perf_counter_ns())
+    @property
+    def current(self) -> tuple[str, int] | None:
+        """The kernel that has been in the making for longest, and since when, by `time.perf_counter_ns`."""
+        return min(tuple(self._making.values()), key=lambda each: each[1], default=None)
 
-    def ended(self) -> None:
+    def begun(self, kernel: str, maker: int = 0) -> None:
+        """The making of a kernel begins: see `kernels.making.Listener`. A maker makes one at a time."""
+        self._making[maker] = (kernel, perf_counter_ns())
+
+    def ended(self, maker: int = 0) -> None:
         """It is over."""
-        current, self.current = self.current, None
-        if current is not None:
-            self._past.append((current[1], perf_counter_ns()))
+        made = self._making.pop(maker, None)
+        if made is not None:
+            self._past.append((made[1], perf_counter_ns()))
 
     def within_ns(self, begin_ns: int, end_ns: int) -> int:
-        """How much of that time went into kernels."""
-        current = self.current
-        ongoing = [] if current is None else [(current[1], end_ns)]
-        spans = chain(tuple(self._past), ongoing)
-        return sum(max(0, min(end, end_ns) - max(begin, begin_ns)) for begin, end in spans)
+        """How much of that time went into kernels; what several makers do at once counts once."""
+        spans = [*self._past, *((since, end_ns) for _, since in tuple(self._making.values()))]
+        total, until = 0, begin_ns
+        for begin, end in sorted(spans):
+            total += max(0, min(end, end_ns) - max(begin, until))
+            until = max(until, end)
+        return total
 
 
 def news(clock: CompileClock, tasks: Iterable[Task], now_ns: int) -> Iterator[tuple[Task, bytes]]:

@@ -5,6 +5,7 @@ No socket and no thread of its own: `app` calls in with what arrived and when, a
     answer(envelope, payload, received_ns)    a request came: its reply, or None while the worker has it
     finished()                                the worker rang: the replies that are ready
     notices(now_ns)                           now and then: who is to be told that it waits
+    gone(peer)                                its connection has ended: what it asked for is dropped, or stopped
     shut_down()                               the end: refusals for what was not begun; from here on nothing new waits
 
 Each request gets one reply, from `answer`, `finished` or `shut_down`; its notices come before it.
@@ -15,7 +16,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any, Protocol
 
+from dyn_service.api.queries import QUERIES
 from dyn_service.errors import (
     DynError,
     InternalError,
@@ -27,9 +30,28 @@ from dyn_service.protocol.messages import Head, peek
 from dyn_service.server.compiling import news
 from dyn_service.server.plan import SLOW_BYTES
 from dyn_service.server.service import Service
-from dyn_service.server.worker import Envelope, Task, Worker
+from dyn_service.server.task import Envelope, Task
 
 _LOG = logging.getLogger(__name__)
+
+
+class Doer(Protocol):
+    """Does what is slow: `worker.Worker`, `pool.Pool`."""
+
+    def offer(self, task: Task) -> None:
+        """Takes the task."""
+
+    def collect(self) -> Iterator[tuple[Task, bytes | bytearray]]:
+        """The tasks that were done since, with their replies; each is handed out once."""
+
+    def abandon(self) -> list[Task]:
+        """Takes back the tasks that were not begun; no more are begun."""
+
+    def cancel(self, is_meant: Callable[[Task], bool]) -> list[Task]:
+        """Drops tasks that nobody waits for, and stops those that are worked on if it can; says which were dropped."""
+
+    def tick(self, now_ns: int) -> None:
+        """Stops what has taken too long, if it can."""
 
 
 class Dispatcher:
@@ -41,7 +63,7 @@ class Dispatcher:
         unread_bytes: How many bytes of long replies the transport still holds, since their readers are slow.
     """
 
-    def __init__(self, service: Service, worker: Worker, unread_bytes: Callable[[], int]) -> None:
+    def __init__(self, service: Service, worker: Doer, unread_bytes: Callable[[], int]) -> None:
         self._service = service
         self._worker = worker
         self._unread_bytes = unread_bytes
@@ -53,7 +75,7 @@ class Dispatcher:
         self.waiting_bytes = 0
         """Bytes of their requests."""
 
-    def answer(self, envelope: Envelope, payload: bytes | memoryview, received_ns: int) -> bytes | None:
+    def answer(self, envelope: Envelope, payload: bytes | memoryview, received_ns: int) -> bytes | bytearray | None:
         """The reply to a request, or None: it waits, and its reply comes from `finished` or `shut_down`.
 
         Args:
@@ -65,19 +87,26 @@ class Dispatcher:
         try:
             if len(payload) > SLOW_BYTES:  # even reading it takes too long
                 work, refuse = partial(service.handle, payload, received_ns), partial(service.refuse_unread, payload)
-                return self._hand_over(Task(envelope, work, refuse, len(payload), partial(peek, payload)))
+                head = peek(payload)
+                if head.query in QUERIES or type(head.robot) is str:
+                    service.registry.get(head.robot)  # what is not there need not be read for
+                long = head.query not in QUERIES
+                return self._hand_over(Task(envelope, payload, received_ns, work, refuse, lambda: head, long))
             reply = service.answer_single_state(payload, received_ns)
             if reply is not None:
                 return reply
             job = service.accept(payload, received_ns)
             if isinstance(job, bytes):
                 return job
-            if not job.slow and (reply := service.answer_at_once(job)) is not None:
+            there = service.has_kernel(job)
+            if there and not job.slow and (reply := service.answer_at_once(job)) is not None:
                 return reply
             request = job.request
-            head = Head(request.id, request.query, request.compile_wait_ms)
             work, refuse = partial(service.answer, job), partial(service.refuse, request)
-            return self._hand_over(Task(envelope, work, refuse, len(payload), lambda: head))
+            long = job.plan is None or job.verify or not there
+            return self._hand_over(Task(envelope, payload, received_ns, work, refuse, partial(peek, payload), long))
+        except DynError as error:
+            return service.refuse_unread(payload, error)
         except Exception:  # noqa: BLE001  # a defect: its asker need not wait for nothing
             _LOG.exception("a request failed")
             return service.refuse_unread(payload, InternalError("the server failed to answer; its log says why"))
@@ -87,7 +116,13 @@ class Dispatcher:
         found = f"a message must be one frame, or an empty one and one more, found {count}"
         return self._service.refuse(Head(), InvalidArgumentError(found))
 
-    def finished(self) -> Iterator[tuple[Envelope, bytes]]:
+    def gone(self, peer: Any) -> None:
+        """Drops or stops what the peer asked for: its connection has ended."""
+        if any(task.envelope[0][1] is peer for task in self.waiting.values()):
+            for task in self._worker.cancel(lambda task: task.envelope[0][1] is peer):
+                self._forget(task)
+
+    def finished(self) -> Iterator[tuple[Envelope, bytes | bytearray]]:
         """The replies that the worker has ready. Send each before the next is taken: it counts as unread."""
         for task, reply in self._worker.collect():
             self._forget(task)

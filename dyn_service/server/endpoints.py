@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import ipaddress
 import os
 import socket
 import stat
+import struct
 from contextlib import suppress
 from dataclasses import dataclass
-
-import zmq
 
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.protocol.sockets import SCHEMES
@@ -68,39 +66,22 @@ class Bound:
                 os.unlink(path)
 
 
-def bind(router: zmq.Socket[bytes], endpoint: str) -> Bound:
-    """Listens on the endpoint.
+def peer_is_owner(connected: socket.socket) -> bool:
+    """Whether the process at the other end of an ipc connection runs as this one's user, or as root."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True  # the file's mode alone keeps others out
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", credentials)
+    return user in (os.geteuid(), 0)
 
-    An ipc endpoint is a file: only its owner may connect, and a file that a live server listens on is left alone.
 
-    Returns:
-        The endpoint, with the port that was chosen for a port of 0 or `*`.
+def refuse_taken(path: str) -> None:
+    """Refuses a path on which a server listens that is still alive, or at which there is something else.
 
     Raises:
-        InvalidArgumentError: The endpoint is none.
-        UnavailableError: It is taken, or this machine has no such address.
+        UnavailableError: So it is.
     """
-    check_endpoint(endpoint)
-    path = endpoint.removeprefix("ipc://") if endpoint.startswith("ipc://") else None
-    if path is not None:
-        _refuse_taken(path)
-    try:
-        router.bind(endpoint)
-    except zmq.ZMQError as fault:
-        taken = fault.errno == errno.EADDRINUSE
-        cause = "another server listens there" if taken else str(fault).partition(" (")[0].lower()
-        raise UnavailableError(f"cannot listen on {endpoint}: {cause}", path="endpoints") from None
-    bound = router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
-    if path is not None and not path.startswith("@"):
-        os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
-        found = os.stat(path)
-        return Bound(bound, (path, found.st_dev, found.st_ino))
-    return Bound(bound)
-
-
-def _refuse_taken(path: str) -> None:
-    """ZeroMQ would take the file over from a server that is still alive."""
-    if path.startswith("@") or not os.path.exists(path):
+    if not os.path.exists(path):
         return
     if not stat.S_ISSOCK(os.stat(path).st_mode):
         raise UnavailableError(f"cannot listen on ipc://{path}: it is a file, not a socket", path="endpoints")

@@ -57,6 +57,7 @@ class Traffic:
     dropped_slow_reader: int = 0
     refused_busy: int = 0
     notices: int = 0
+    workers_lost: int = 0
 
 
 class Metrics:

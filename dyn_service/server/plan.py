@@ -41,13 +41,13 @@ class Plan:
         self._sizes = sizes
         self._numbers = {name: spec.dims(sizes)[0] for name, spec in row.inputs.items() if spec.scalar}
         self._bytes_per_state = self._state_bytes(sizes)
-        self._warm: set[tuple[Any, bool]] = set()
         small = sizes["nv"] > 0 and len(row.inputs) > 0 and self._bytes_per_state <= SLOW_BYTES
         self._state = StatePlan(row, self._ask, sizes, durations, robot.configuration) if small else None
         self.models = (UNSET, robot.fingerprint)
         """What a request may name as `model`."""
         self.state: StatePlan | None = None
-        """The short way for single states, once the kernel is warm."""
+        """The short way for single states, once the kernel is there."""
+        self.refresh()
 
     @property
     def fingerprint(self) -> str:
@@ -179,22 +179,21 @@ class Plan:
                 a = self._robot.forward_dynamics(q, v, efforts, gravity=gravity, wrenches=wrenches)
         return self._robot.verify(q, v, a, gravity=gravity)
 
-    def is_warm(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
-        """Whether the kernel for this request has answered before; the first call may have to compile it."""
-        return self._kernel(inputs, options) in self._warm
-
-    def mark_warm(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-        """Notes that the kernel for this request has answered."""
-        self._warm.add(self._kernel(inputs, options))
-        if (None, False) in self._warm:
+    def refresh(self) -> None:
+        """Opens the short way, if the kernel is there."""
+        if self.state is None and self._state is not None and self._robot.has_kernel(self._row.name):
             self.state = self._state
 
-    def _kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str | None, bool]:
-        """Which of the row's kernels a request needs: by its selector (None: the default), and with wrenches or not."""
+    def has_kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+        """Whether the kernel that a request needs is in this process."""
+        method, wrenches = self.kernel(inputs, options)
+        return self._robot.has_kernel(self._row.name, method, wrenches=wrenches)
+
+    def kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str, bool]:
+        """Which of the row's kernels a request needs: its method, and whether it takes wrenches."""
         selector = self._row.selector
-        choice = options.get(selector) if selector is not None else None
-        plain = choice is None or type(choice) is not str or choice == self._row.options[selector or ""].default
-        return None if plain else choice, (self._row.wrenches or "") in inputs
+        method = options.get(selector, "") if selector is not None else next(iter(self._row.kernels), "")
+        return method, (self._row.wrenches or "") in inputs
 
     def _state_bytes(self, sizes: Sizes) -> int:
         return 8 * sum(math.prod(spec.dims(sizes)) for spec in self._row.outputs.values())

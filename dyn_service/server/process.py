@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
+import sys
 from contextlib import suppress
+
+_SWITCH_S = 1e-4
+"""How long another thread may keep the interpreter from the one that serves."""
 
 _MOST_FILES = 65536
 """Connections each take an open file."""
@@ -11,6 +15,7 @@ _MOST_FILES = 65536
 
 def settle_process() -> None:
     """Takes what is loaded out of the garbage collector's sight, and allows as many connections as the system does."""
+    sys.setswitchinterval(_SWITCH_S)
     gc.collect()
     gc.freeze()  # the collector need not walk through the libraries while a control loop waits
     with suppress(ImportError, ValueError, OSError):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dyn_service.api.queries import QUERIES
@@ -27,6 +29,16 @@ class Served:
     def __init__(self, robot: Robot, metrics: Metrics) -> None:
         self.robot = robot
         self.plans = {name: Plan(row, robot, robot.sizes, metrics.short(name)) for name, row in QUERIES.items()}
+
+    @cached_property
+    def pickled(self) -> bytes:
+        """The robot, for a worker process."""
+        return pickle.dumps(self.robot)
+
+    def refresh(self) -> None:
+        """Opens the short way for the kernels that were made meanwhile."""
+        for plan in self.plans.values():
+            plan.refresh()
 
 
 def other_model(robot: Any, fingerprint: str, asked: Any) -> FailedPreconditionError:

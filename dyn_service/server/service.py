@@ -1,8 +1,8 @@
 """From the bytes of a request to the bytes of its reply, without a socket, without ever raising.
 
 A request for one state goes the short way, `answer_single_state`. For all others `accept` reads and checks the request
-and `answer` computes; between the two the caller may look at `Job.slow` and move the job to another thread. `handle` is
-both in one call.
+and `answer` computes; between the two the caller may look at `Job.slow` and have another thread or process do it.
+`handle` is both in one call.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     UnimplementedError,
 )
+from dyn_service.kernels.making import KernelMissingError
 from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.protocol.arrays import describe_value
 from dyn_service.protocol.limits import RequestLimits
@@ -57,11 +58,16 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 class Job(msgspec.Struct, gc=False):
-    """A request that was read and checked. plan: None for a query about the server itself."""
+    """A request that was read and checked.
+
+    plan: None for a query about the server itself, and for what takes long by itself. excused_ns: what of the time
+    since its receipt does not count against its deadline. slow: it is no work for the thread that serves.
+    """
 
     request: Request
     plan: Plan | None
     received_ns: int
+    excused_ns: float = 0.0
     inputs: Mapping[str, Any] = _NOTHING
     options: Mapping[str, Any] = _NOTHING
     slow: bool = False
@@ -131,12 +137,12 @@ class Service:
         short.durations.add(finished - received_ns)
         return reply if len(reply) <= self.limits.max_reply_bytes else None
 
-    def accept(self, payload: bytes | memoryview, received_ns: int) -> Job | bytes:
+    def accept(self, payload: bytes | memoryview, received_ns: int, excused_ns: float = 0.0) -> Job | bytes:
         """The request, read and checked, or the reply that refuses it."""
         request: Request | None = None
         try:
             request = read_request(payload)
-            return self._check(request, len(payload), received_ns)
+            return self._check(request, len(payload), received_ns, excused_ns)
         except RequestRefusedError as refusal:
             return self.refuse(Head(refusal.request_id), refusal.error)
         except Exception as error:  # noqa: BLE001  # whatever a request brings about, the server lives on
@@ -154,17 +160,27 @@ class Service:
         return self._fail(job.request, cause)
 
     def answer_at_once(self, job: Job) -> bytes | None:
-        """As `answer`, but None where a number of the answer is not finite: to say why takes its time."""
+        """As `answer`, but None where that takes time: a number of the answer is not finite, or a kernel is missing.
+
+        Which kernels may be made meanwhile is for `kernels.making` to say.
+        """
         request = job.request
         started = perf_counter_ns()
         try:
             reply = self._compute(job, started)
             if reply is None:
                 return None
+        except KernelMissingError:
+            return None
         except Exception as error:  # noqa: BLE001  # whatever a request brings about, the server lives on
             return self._fail(request, error)
         self.metrics.answered(request.query, perf_counter_ns() - job.received_ns)
         return reply
+
+    def has_kernel(self, job: Job) -> bool:
+        """Whether the kernel that the answer needs is in this process."""
+        plan = job.plan
+        return plan is None or plan.has_kernel(job.inputs, job.options)
 
     def refuse(self, request: Request | Head, error: DynError) -> bytes:
         """The reply that refuses a request, counted."""
@@ -176,7 +192,7 @@ class Service:
         """The reply that refuses a request of which no more was read than whose it is."""
         return self.refuse(peek(payload), error)
 
-    def _check(self, request: Request, length: int, received_ns: int) -> Job:
+    def _check(self, request: Request, length: int, received_ns: int, excused_ns: float) -> Job:
         """The job that a request asks for.
 
         Raises:
@@ -184,7 +200,10 @@ class Service:
         """
         query = request.query
         if query in ADMINISTRATION or query in COMPUTATIONS:
-            return Job(request, None, received_ns, slow=query in COMPUTATIONS or ADMINISTRATION[query].slow)
+            slow = query in COMPUTATIONS or ADMINISTRATION[query].slow
+            if query in ADMINISTRATION:
+                self._administrator.check(request)
+            return Job(request, None, received_ns, excused_ns, slow=slow)
         if query not in QUERIES:
             known = ", ".join((*QUERIES, *COMPUTATIONS, *ADMINISTRATION))
             near = did_you_mean(query, (*QUERIES, *COMPUTATIONS, *ADMINISTRATION))
@@ -204,8 +223,7 @@ class Service:
         if size > self.limits.max_reply_bytes:
             raise self._too_long(size)
         slow = max(length, size) > SLOW_BYTES or plan.wrenches(inputs) > SLOW_WRENCHES
-        slow = slow or verify or not plan.is_warm(inputs, options)
-        return Job(request, plan, received_ns, inputs, options, slow, verify)
+        return Job(request, plan, received_ns, excused_ns, inputs, options, slow or verify, verify)
 
     def _compute(self, job: Job, started: int) -> bytes | None:
         """The reply with the answer; None where a number of it is not finite.
@@ -225,7 +243,7 @@ class Service:
             outputs = self._answer_planless(request)
         else:
             outputs = plan.answer(job.inputs, job.options)
-            plan.mark_warm(job.inputs, job.options)
+            plan.refresh()
         if first_not_finite(outputs) is not None:
             return None
         residuals = plan.verification(job.inputs, job.options) if plan is not None and job.verify else UNSET
@@ -239,7 +257,8 @@ class Service:
     def _excused_ns(self, job: Job, now: int) -> float:
         """What does not count against the deadline: kernels were made meanwhile, and the asker allowed for that."""
         allowed_ms = job.request.compile_wait_ms
-        return min(self.clock.within_ns(job.received_ns, now), allowed_ms * 1e6) if allowed_ms else 0
+        found = max(job.excused_ns, self.clock.within_ns(job.received_ns, now)) if allowed_ms else 0.0
+        return min(found, (allowed_ms or 0.0) * 1e6)
 
     def _why_not_finite(self, job: Job) -> DynError:
         """Why a number of the answer is not finite. Computes it once more.

@@ -1,8 +1,9 @@
-"""The one thread for slow requests: big batches, robots to load, kernels to compile.
+"""The one thread for slow requests of a server that has no worker processes: one within another program, say a test.
 
 The thread that serves hands tasks over and gets replies back, so that a control loop's request never waits for another
-client's million states. Kernels run without the interpreter's lock. How many tasks may wait is for the dispatcher to
-say; how the serving thread is woken, for whoever made `ring`.
+client's million states. Kernels run without the interpreter's lock, but nothing here can be stopped before it ends, and
+what Python does in this thread the serving one waits for: `pool` has neither fault. How many tasks may wait is for the
+dispatcher to say; how the serving thread is woken, for whoever made `ring`.
 """
 
 from __future__ import annotations
@@ -12,36 +13,15 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 import numpy as np
 
-from dyn_service.errors import DynError, InternalError
+from dyn_service.errors import InternalError
 from dyn_service.kernels.making import Listener, listening
-from dyn_service.protocol.messages import Head
+from dyn_service.server.task import Task
 
 _LOG = logging.getLogger(__name__)
-
-Envelope = tuple[bytes, bool]
-"""Where a reply goes: the peer, and whether it is a REQ socket, which wants an empty frame first."""
-
-
-@dataclass(slots=True, eq=False)
-class Task:
-    """A request that waits.
-
-    envelope: where its reply goes, and whether notices may come before it. work: gives its reply. refuse: gives the
-    reply that refuses it. size: its bytes. head: reads who asks. next_notice_ns: no earlier is it told again that it
-    waits.
-    """
-
-    envelope: Envelope
-    work: Callable[[], bytes]
-    refuse: Callable[[DynError], bytes]
-    size: int
-    head: Callable[[], Head]
-    next_notice_ns: int = 0
 
 
 class Worker:
@@ -61,9 +41,6 @@ class Worker:
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._done: deque[tuple[Task, bytes]] = deque()
         self._abandoned = False
-        self._ending = threading.Lock()
-        self._ended = False
-        self._close: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="dyn-worker", daemon=True)
 
     def start(self) -> None:
@@ -91,17 +68,16 @@ class Worker:
         self._tasks.put(None)
         return left
 
-    def join(self, timeout_s: float) -> None:
-        """Waits for the thread to end."""
-        self._thread.join(timeout_s)
+    def cancel(self, is_meant: Callable[[Task], bool]) -> list[Task]:
+        """Nothing: what was offered is done."""
+        return []
 
-    def at_end(self, close: Callable[[], None]) -> None:
-        """Has something closed once the thread needs it no more: now, or after the task it is at."""
-        with self._ending:
-            if not self._ended:
-                self._close = close
-                return
-        close()
+    def tick(self, now_ns: int) -> None:
+        """Nothing: what was begun goes on."""
+
+    def close(self) -> None:
+        """Waits a moment for the thread to end; one that is at work ends after it, by itself."""
+        self._thread.join(0.1)
 
     def work_one(self) -> bool:
         """Does the next task, after waiting for one; False if there will be none any more."""
@@ -118,10 +94,5 @@ class Worker:
         return True
 
     def _run(self) -> None:
-        try:
-            while self.work_one():
-                pass
-        finally:
-            with self._ending:
-                self._ended = True
-            self._close()
+        while self.work_one():
+            pass

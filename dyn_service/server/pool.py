@@ -1,0 +1,397 @@
+"""Worker processes: slow requests are done beside the process that serves, in others that may be killed.
+
+    Pool        the requests that wait, the workers, who does what
+    Nursery     the process that makes workers (`worker_process`)
+
+A request that is worked on is stopped, by ending its worker, when its deadline has passed, when its asker is gone, or
+when it has taken `max_work_s`. A kernel that is being made is let be until that last limit: it will be there for the
+next one who asks. All but one of the workers may be at work that takes long, so that a batch never waits for those.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+import dyn_service
+from dyn_service.api.queries import COMPUTATIONS, QUERIES
+from dyn_service.errors import DeadlineExceededError, DynError, ResourceExhaustedError, UnavailableError
+from dyn_service.protocol.administration import ADMINISTRATION
+from dyn_service.protocol.limits import RequestLimits
+from dyn_service.server.compiling import CompileClock
+from dyn_service.server.pipes import ORDER, PipeClosedError, Polled, Words
+from dyn_service.server.registry import Registry
+from dyn_service.server.task import Task
+
+if TYPE_CHECKING:
+    from dyn_service.engine.robot import Robot
+    from dyn_service.server.metrics import Metrics
+
+_LOG = logging.getLogger(__name__)
+
+_MS = 1_000_000
+
+
+class Nursery:
+    """The process that makes workers; made anew should it end."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._end: socket.socket | None = None
+        self._count = 0
+
+    def start(self) -> None:
+        """Starts the process; it is ready some tenths of a second later, and what it is asked meanwhile waits."""
+        mine, theirs = socket.socketpair()
+        # Not from the folder the user stands in: a file there might be called as a module of ours.
+        paths = [str(Path(dyn_service.__file__).parent.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OPENBLAS_NUM_THREADS": "1"}
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "dyn_service.server.worker_process", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=environment,
+            )
+        self._end = mine
+        self._count = 0
+
+    def make(self) -> tuple[socket.socket, int]:
+        """A worker's pipe, and its number. Does not wait: what is written to the pipe is read once the worker is there.
+
+        A worker that never comes to be closes its pipe.
+        """
+        if self._process is None or self._process.poll() is not None or self._end is None:
+            self.close()
+            self.start()
+        assert self._end is not None
+        mine, theirs = socket.socketpair()
+        self._count += 1
+        with theirs, suppress(OSError):
+            socket.send_fds(self._end, [ORDER.pack(self._count)], [theirs.fileno()])
+        return mine, self._count
+
+    def kill(self, number: int) -> None:
+        """Ends a worker at once."""
+        if self._end is not None:
+            with suppress(OSError):
+                self._end.send(ORDER.pack(number))
+
+    def close(self) -> None:
+        """Ends the nursery, and with it all workers."""
+        if self._end is not None:
+            self._end.close()
+            self._end = None
+        if self._process is not None:
+            try:
+                self._process.wait(2.0)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+
+class _Hand:
+    """One worker, as the pool sees it.
+
+    task: what it is at, since begun_ns. making: the kernel that it makes meanwhile. known: the robots it has, by name,
+    with their fingerprints. robot: one that it was told to load, as bytes. fate: why it was killed, to tell its asker.
+    """
+
+    def __init__(self, end: socket.socket, number: int) -> None:
+        self.end, self.number = end, number
+        self.pipe = Polled(end)
+        self.task: Task | None = None
+        self.begun_ns = 0
+        self.making: str | None = None
+        self.known: dict[str, str] = {}
+        self.robot: bytearray | None = None
+        self.fate: DynError | None = None
+        self.answered = 0
+        self.is_watched_for_writing = False
+
+
+class Pool:
+    """The workers, and the requests that wait for them. All calls come from the thread that serves.
+
+    Args:
+        registry: The robots; those that workers load are added.
+        clock: Hears when kernels are made.
+        metrics: Where answers are counted.
+        limits: What a request may take, how many workers there are.
+        allow_load: Whether requests may load robots.
+        selector: Watches the pipes; what it finds ready is called as `key.data(events)`.
+        ring: Wakes the thread that serves, from another.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        clock: CompileClock,
+        metrics: Metrics,
+        limits: RequestLimits,
+        *,
+        allow_load: bool,
+        selector: selectors.BaseSelector,
+        ring: Callable[[], None],
+    ) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._metrics = metrics
+        self._limits = limits
+        self._allow_load = allow_load
+        self._selector = selector
+        self._ring = ring
+        self._nursery = Nursery()
+        self._hands: list[_Hand] = []
+        self._waiting: deque[Task] = deque()
+        self._done: deque[tuple[Task, bytes | bytearray]] = deque()
+        self._refused: dict[tuple[Any, ...], DynError] = {}
+        self._ending = False
+        self._loads: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._loader = threading.Thread(target=self._load, name="dyn-loader", daemon=True)
+
+    def start(self) -> None:
+        """Starts the workers."""
+        self._nursery.start()
+        self._loader.start()
+        for _ in range(self._limits.workers):
+            self._hands.append(self._make_hand())
+
+    # what waits
+
+    def offer(self, task: Task) -> None:
+        """Takes the task."""
+        if (known := self._refused.get(self._kind(task))) is not None:
+            self._done.append((task, task.refuse(known)))
+            return
+        self._waiting.append(task)
+        self._assign()
+
+    def collect(self) -> Iterator[tuple[Task, bytes | bytearray]]:
+        """The tasks that were done since, with their replies; each is handed out once."""
+        while self._done:
+            yield self._done.popleft()
+
+    def abandon(self) -> list[Task]:
+        """Takes back the tasks that were not begun; no more are begun."""
+        self._ending = True
+        left = [*self._waiting]
+        self._waiting.clear()
+        return left
+
+    def cancel(self, is_meant: Callable[[Task], bool]) -> list[Task]:
+        """Drops tasks that nobody waits for, and stops those that are worked on; says which were dropped."""
+        dropped = [task for task in self._waiting if is_meant(task)]
+        for task in dropped:
+            self._waiting.remove(task)
+        for hand in self._hands:
+            if hand.task is not None and hand.making is None and is_meant(hand.task):
+                self._stop(hand, UnavailableError("the asker is gone"))
+        return dropped
+
+    def tick(self, now_ns: int) -> None:
+        """Stops what has taken too long."""
+        for hand in self._hands:
+            task = hand.task
+            if task is None or hand.fate is not None:
+                continue
+            head, most_s = task.head(), self._limits.max_work_s
+            if now_ns - hand.begun_ns > most_s * 1e9:
+                at = f"{hand.making} is being made" if hand.making else f"{head.query} is worked on"
+                fate = ResourceExhaustedError(f"{at} for more than {most_s:g} s, which is the limit")
+                if hand.making:
+                    self._refused[self._kind(task)] = fate
+                self._stop(hand, fate)
+            elif head.deadline_ms and hand.making is None:
+                due_ns = task.received_ns + head.deadline_ms * _MS + self._excused_ns(task, now_ns)
+                if now_ns > due_ns:
+                    found = f"{head.query} was stopped: its deadline of {head.deadline_ms:g} ms has passed"
+                    self._stop(hand, DeadlineExceededError(found, path="deadline_ms"))
+
+    def _excused_ns(self, task: Task, now_ns: int) -> float:
+        allowed_ms = task.head().compile_wait_ms
+        return min(self._clock.within_ns(task.received_ns, now_ns), allowed_ms * _MS) if allowed_ms else 0.0
+
+    def _kind(self, task: Task) -> tuple[Any, ...]:
+        """What a refusal holds for, whatever the inputs: the robot, the query and its options."""
+        head = task.head()
+        served = self._registry.served.get(head.robot) if type(head.robot) is str else None
+        return (served.robot.fingerprint if served else id(task), head.query, bytes(head.options))
+
+    # who does it
+
+    def _assign(self) -> None:
+        """Gives waiting tasks to workers that have none; one worker is left for what does not take long."""
+        if not self._waiting:
+            return
+        idle = [hand for hand in self._hands if hand.task is None]
+        most_long = max(1, len(self._hands) - 1)
+        for hand in idle:
+            long = sum(other.task is not None and other.task.long for other in self._hands)
+            task = next((task for task in self._waiting if not task.long or long < most_long), None)
+            if task is None:
+                return
+            self._waiting.remove(task)
+            self._begin(hand, task)
+
+    def _begin(self, hand: _Hand, task: Task) -> None:
+        now = perf_counter_ns()
+        hand.task, hand.begun_ns = task, now
+        name = task.head().robot
+        served = self._registry.served.get(name) if type(name) is str else None
+        words = {"do": "task", "received_ns": task.received_ns, "excused_ns": self._excused_ns(task, now)}
+        try:
+            if served is not None and hand.known.get(served.robot.name) != served.robot.fingerprint:
+                hand.pipe.send({"do": "robot"}, served.pickled)
+                hand.known[served.robot.name] = served.robot.fingerprint
+            for name in hand.known.keys() - self._registry.served.keys():
+                hand.pipe.send({"do": "drop", "name": name})
+                del hand.known[name]
+            hand.pipe.send(words, task.payload)
+        except PipeClosedError:
+            self._lost(hand)
+            return
+        self._watch(hand)
+
+    def _make_hand(self) -> _Hand:
+        end, number = self._nursery.make()
+        hand = _Hand(end, number)
+        limits = msgspec.structs.asdict(self._limits)
+        with suppress(PipeClosedError):
+            hand.pipe.send({"do": "begin", "limits": limits, "allow_load": self._allow_load})
+        self._selector.register(end, selectors.EVENT_READ, lambda events: self._heard(hand, events))
+        return hand
+
+    def _watch(self, hand: _Hand) -> None:
+        if hand.pipe.writing != hand.is_watched_for_writing:
+            hand.is_watched_for_writing = hand.pipe.writing
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if hand.pipe.writing else 0)
+            self._selector.modify(hand.end, events, lambda events: self._heard(hand, events))
+
+    def _heard(self, hand: _Hand, events: int) -> None:
+        try:
+            if events & selectors.EVENT_WRITE:
+                hand.pipe.write()
+                self._watch(hand)
+            if events & selectors.EVENT_READ:
+                for words, body in hand.pipe.read():
+                    self._take(hand, words, body)
+        except PipeClosedError:
+            self._lost(hand)
+
+    def _take(self, hand: _Hand, words: Words, body: bytearray) -> None:
+        match words["is"]:
+            case "making":
+                hand.making = words["kernel"]
+                self._clock.begun(words["kernel"], hand.number)
+            case "made":
+                hand.making = None
+                self._clock.ended(hand.number)
+            case "robot":
+                hand.robot = body
+            case "reply":
+                self._answered(hand, words, body)
+
+    def _answered(self, hand: _Hand, words: Words, reply: bytearray) -> None:
+        task, loaded = hand.task, hand.robot
+        assert task is not None
+        hand.task = hand.robot = None
+        hand.answered += 1
+        if words["code"] is None:
+            self._metrics.answered(words["query"], perf_counter_ns() - task.received_ns)
+        else:
+            self._metrics.refused(words["query"] if _is_known(words["query"]) else None, words["code"])
+        if loaded is not None:
+            self._loads.put(lambda: self._add(task, loaded, reply))
+        else:
+            self._done.append((task, reply))
+            if words["kernel"] is not None and words["code"] is None:
+                self._want_here(words["kernel"])
+        if not words["last"]:
+            self._assign()
+
+    def _stop(self, hand: _Hand, fate: DynError) -> None:
+        hand.fate = fate
+        self._nursery.kill(hand.number)
+
+    def _lost(self, hand: _Hand) -> None:
+        """A worker has ended: another takes its place, and its asker is told."""
+        if hand not in self._hands:
+            return
+        self._selector.unregister(hand.end)
+        hand.end.close()
+        self._clock.ended(hand.number)
+        task, place = hand.task, self._hands.index(hand)
+        if self._ending:
+            del self._hands[place]
+        else:
+            self._hands[place] = self._make_hand()
+        if task is not None:
+            if hand.fate is None:
+                self._metrics.traffic.workers_lost += 1
+                _LOG.error("a worker ended while it was at %s", task.head().query)
+            found = f"the worker that was at {task.head().query} has ended: it took too much memory, or was killed"
+            self._done.append((task, task.refuse(hand.fate or UnavailableError(found))))
+        self._assign()
+
+    # what is fetched from the store, by a thread of its own
+
+    def _want_here(self, kernel: list[Any]) -> None:
+        name, query, method, wrenches = kernel
+        served = self._registry.served.get(name)
+        if served is None or wrenches or served.robot.has_kernel(query, method):
+            return
+
+        def fetch() -> None:
+            if served.robot.load_kernel(query, method):
+                served.plans[query].refresh()
+
+        self._loads.put(fetch)
+
+    def _add(self, task: Task, loaded: bytearray, reply: bytearray) -> None:
+        try:
+            robot: Robot = pickle.loads(loaded)  # from a worker, not from a client
+            self._registry.add(robot)
+        except DynError as error:
+            reply = bytearray(task.refuse(error))
+        self._done.append((task, reply))
+
+    def _load(self) -> None:
+        while (job := self._loads.get()) is not None:
+            try:
+                job()
+            except Exception:  # noqa: BLE001  # a defect; the kernels stay with the workers
+                _LOG.exception("a kernel or a robot could not be fetched")
+            self._ring()
+
+    def close(self) -> None:
+        """Ends all workers."""
+        self._ending = True
+        self._loads.put(None)
+        for hand in self._hands:
+            self._selector.unregister(hand.end)
+            hand.end.close()
+        self._hands.clear()
+        self._nursery.close()
+        if self._loader.is_alive():
+            self._loader.join(2.0)
+
+
+def _is_known(query: str) -> bool:
+    return query in QUERIES or query in COMPUTATIONS or query in ADMINISTRATION

@@ -1,0 +1,201 @@
+"""The processes that do what is slow, and the one that makes them.
+
+A nursery is started once a server: it brings the engine and the compiler, and from then on does nothing but fork, so
+that a worker is there in some milliseconds and shares that memory. A worker answers one request after the other, with a
+`Service` of its own, until its end of the pipe closes. It may be killed at any time: it holds nothing that is not
+elsewhere too, and its kernels are in the store.
+
+    nursery  <-  a number and a socket: make a worker; a number alone: end that one
+    worker   <-  {"do": "begin", "limits": .., "allow_load": ..}, first
+             <-  {"do": "robot"} + robot, {"do": "drop", "name": ..}
+             <-  {"do": "task", ..} + request              ->  {"is": "reply", ..} + reply
+             ->  {"is": "making", "kernel": ..} and {"is": "made"}, meanwhile; {"is": "robot"} + the one that was loaded
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import os
+import pickle
+import signal
+import socket
+import sys
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from dyn_service.api.preparation import load_modules
+from dyn_service.api.queries import COMPUTATIONS
+from dyn_service.engine.robot import Robot
+from dyn_service.kernels.making import listening
+from dyn_service.protocol.limits import RequestLimits
+from dyn_service.protocol.messages import decode_reply_head, peek
+from dyn_service.server.pipes import ORDER, PipeClosedError, Waiting, Words
+from dyn_service.server.service import Job, Service
+
+_LOG = logging.getLogger(__name__)
+
+_NICE = 10
+"""Workers leave the processor to the process that serves control loops, where both want it."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+def nursery(descriptor: int) -> None:
+    """The nursery's main function: makes workers until its pipe closes, then ends them all.
+
+    Args:
+        descriptor: Its end of a pair of sockets.
+    """
+    _end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the serving process says when it is over
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    load_modules(COMPUTATIONS)
+    with suppress(ImportError):
+        import dyn_service.kernels.certify
+        import dyn_service.kernels.lower
+        import dyn_service.urdf.reader  # noqa: F401
+    gc.collect()
+    gc.freeze()
+    end = socket.socket(fileno=descriptor)
+    children: dict[int, int] = {}
+    signal.signal(signal.SIGCHLD, lambda *_: _reap(children))
+    while True:
+        order, descriptors, _, _ = socket.recv_fds(end, ORDER.size, 1)
+        if len(order) < ORDER.size:
+            break
+        (number,) = ORDER.unpack(order)
+        with _no_signals():
+            if descriptors:
+                pid = os.fork()
+                if not pid:
+                    end.close()
+                    _be_worker(descriptors[0])
+                children[number] = pid
+                os.close(descriptors[0])
+            elif number in children:  # not reaped, so the number of the process is its own still
+                os.kill(children[number], signal.SIGKILL)
+    for pid in children.values():
+        os.kill(pid, signal.SIGKILL)
+    os._exit(0)
+
+
+class _no_signals:  # noqa: N801
+    """Within it no child is reaped."""
+
+    def __enter__(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+
+    def __exit__(self, *_: object) -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+
+
+def _reap(children: dict[int, int]) -> None:
+    with suppress(ChildProcessError):
+        while (pid := os.waitpid(-1, os.WNOHANG)[0]) > 0:
+            for number in [number for number, child in children.items() if child == pid]:
+                del children[number]
+
+
+def _end_with_parent() -> None:
+    """Has the system end this process with its parent, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def _be_worker(descriptor: int) -> None:
+    try:
+        _end_with_parent()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        with suppress(OSError):
+            os.nice(_NICE)
+        _Worker(Waiting(socket.socket(fileno=descriptor))).run()
+    except PipeClosedError:
+        pass
+    except BaseException:  # noqa: BLE001  # the process ends here, whatever comes
+        _LOG.exception("a worker failed")
+    finally:
+        os._exit(0)
+
+
+class _Worker:
+    """Answers requests; tells what it makes meanwhile."""
+
+    def __init__(self, pipe: Waiting) -> None:
+        self._pipe = pipe
+
+    def run(self) -> None:
+        words, _ = self._pipe.receive()
+        limits = RequestLimits(**words["limits"])
+        self._bound_memory(limits.max_worker_bytes)
+        self._most_resident = limits.max_worker_bytes // 2
+        self._service = Service(limits=limits, allow_load=words["allow_load"])
+        with np.errstate(all="ignore"), listening(self):
+            while True:
+                words, body = self._pipe.receive()
+                getattr(self, f"_{words['do']}")(words, body)
+
+    @staticmethod
+    def _bound_memory(most: int) -> None:
+        with suppress(ImportError, ValueError, OSError):
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    # what kernels.making tells
+
+    def begun(self, kernel: str) -> None:
+        self._pipe.send({"is": "making", "kernel": kernel})
+
+    def ended(self) -> None:
+        self._pipe.send({"is": "made"})
+
+    # what is to be done
+
+    def _robot(self, words: Words, body: bytearray) -> None:
+        registry = self._service.registry
+        robot: Robot = pickle.loads(body)  # from the serving process, not from a client
+        if robot.name in registry.served:
+            registry.remove(robot.name)
+        registry.add(robot)
+
+    def _drop(self, words: Words, body: bytearray) -> None:
+        if words["name"] in self._service.registry.served:
+            self._service.registry.remove(words["name"])
+
+    def _task(self, words: Words, body: bytearray) -> None:
+        service, known = self._service, set(self._service.registry.served)
+        job = service.accept(memoryview(body), words["received_ns"], words["excused_ns"])
+        reply = job if isinstance(job, bytes) else service.answer(job)
+        for name in set(service.registry.served) - known:
+            self._pipe.send({"is": "robot"}, pickle.dumps(service.registry.served[name].robot))
+        head = decode_reply_head(reply)
+        said: dict[str, Any] = {"is": "reply", "query": peek(memoryview(body)).query}
+        said["code"] = None if head.ok else (head.error or {}).get("code")
+        said["kernel"] = _kernel(job)
+        said["last"] = self._resident() > self._most_resident
+        self._pipe.send(said, reply)
+        if said["last"]:
+            os._exit(0)
+
+    @staticmethod
+    def _resident() -> int:
+        with suppress(OSError), open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return 0
+
+
+def _kernel(job: Job | bytes) -> list[Any] | None:
+    """Which kernel answered: its robot, query, method, and whether it takes wrenches."""
+    if isinstance(job, bytes) or job.plan is None:
+        return None
+    return [job.request.robot, job.request.query, *job.plan.kernel(job.inputs, job.options)]
+
+
+if __name__ == "__main__":
+    nursery(int(sys.argv[1]))
