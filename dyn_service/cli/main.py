@@ -84,6 +84,10 @@ def serve(
             help="Whether clients may load and unload robots. (default: only if no other machine can reach the server)",
         ),
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Processes for slow requests; 0 is a thread of the server's own. (default: 2)"),
+    ] = None,
     prepare: Annotated[
         bool | None,
         typer.Option("--prepare/--no-prepare", help="Make the kernels before the first request. (default: prepare)"),
@@ -108,6 +112,7 @@ def serve(
     if prepare is not None and prepare_for:
         raise InvalidArgumentError("give --prepare, --no-prepare or --prepare-for, not two of them", path="prepare")
     given = {"root": root, "allow_load": allow_load, "prepare": prepare_for or prepare, "endpoints": bind or None}
+    given["workers"] = workers
     given["robots"] = [*settings.robots, *map(str, robots or [])]
     settings = msgspec.structs.replace(settings, **{name: value for name, value in given.items() if value is not None})
     server = open_server(settings, _tell, _bar)

@@ -55,8 +55,7 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_robots: robots served at a time.
     max_connections: peers at a time, fewer where the system allows fewer open files. max_unfinished_bytes: of messages
     that have not ended, max_unread_bytes: of replies that are not read, each over all connections together.
-    workers: processes for slow requests; 0 is a thread of the server's own, which can stop nothing. max_work_s: how
-    long one request may be worked on. max_worker_bytes: memory that one worker may take.
+    max_work_s: how long a worker process may be at one request. max_worker_bytes: memory that it may take.
     """
 
     max_message_bytes: int = MAX_MESSAGE_BYTES
@@ -67,13 +66,12 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_connections: int = 1024
     max_unfinished_bytes: int = 256 << 20
     max_unread_bytes: int = 256 << 20
-    workers: int = 0
     max_work_s: float = 120.0
     max_worker_bytes: int = 4 << 30
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            if getattr(self, name) < (0 if name == "workers" else 1e-9):
+            if getattr(self, name) <= 0:
                 raise InvalidArgumentError(f"the limit {name} is {getattr(self, name)}, must be positive")
 
 

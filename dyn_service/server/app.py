@@ -72,7 +72,9 @@ class Server:
     Args:
         robots: The robots, by their names.
         endpoints: Where to listen. Only addresses that are written out are listened on: the default is loopback.
-        limits: Sizes, counts and times that clients must keep; also how many processes do what is slow.
+        limits: Sizes, counts and times that clients must keep.
+        workers: How many processes do what is slow, and may be killed. 0 is a thread of this process: for a server
+            within another program, where a slow request may take its time and slow requests wait for each other.
         allow_load: Whether clients may load and unload robots; None: if nothing but this machine can reach the server.
         context: The ZeroMQ context of `inproc` endpoints; None is the process's own.
     """
@@ -83,6 +85,7 @@ class Server:
         *,
         endpoints: Sequence[str] = (DEFAULT_ENDPOINT,),
         limits: RequestLimits | None = None,
+        workers: int = 0,
         allow_load: bool | None = None,
         context: zmq.Context[zmq.Socket[bytes]] | None = None,
     ) -> None:
@@ -90,6 +93,7 @@ class Server:
             raise InvalidArgumentError("endpoints must name at least one endpoint, found none", path="endpoints")
         self._asked = tuple(endpoints)
         self._limits = limits or RequestLimits()
+        self._workers = workers
         local = all(is_local(endpoint) for endpoint in self._asked)
         self.service = Service(robots, limits=self._limits, allow_load=local if allow_load is None else allow_load)
         self._given_context = context
@@ -199,13 +203,14 @@ class Server:
 
     def _make_worker(self) -> Worker | Pool:
         service = self.service
-        if not self._limits.workers:
+        if not self._workers:
             return Worker(self._ring, service.clock)
         return Pool(
             service.registry,
             service.clock,
             service.metrics,
             self._limits,
+            self._workers,
             allow_load=service.allow_load,
             selector=self._selector,
             ring=self._ring,

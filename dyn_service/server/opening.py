@@ -40,7 +40,13 @@ def open_server(settings: ServerSettings, tell: Callable[[str], None], watch: Wa
         doubted = len(robot.receipt.of_kind("doubted"))
         if doubted:
             tell(f"{robot.name}: {doubted} doubted in its file, see dyn check {path}")
-    server = Server(robots, endpoints=settings.endpoints, limits=settings.limits, allow_load=settings.allow_load)
+    server = Server(
+        robots,
+        endpoints=settings.endpoints,
+        limits=settings.limits,
+        workers=settings.workers,
+        allow_load=settings.allow_load,
+    )
     if not robots and not server.service.allow_load:
         raise InvalidArgumentError("there is nothing to serve: name a URDF file", path="robots")
     for robot in robots if settings.purposes else ():

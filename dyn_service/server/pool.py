@@ -133,7 +133,8 @@ class Pool:
         registry: The robots; those that workers load are added.
         clock: Hears when kernels are made.
         metrics: Where answers are counted.
-        limits: What a request may take, how many workers there are.
+        limits: What a request may take.
+        workers: How many there are.
         allow_load: Whether requests may load robots.
         selector: Watches the pipes; what it finds ready is called as `key.data(events)`.
         ring: Wakes the thread that serves, from another.
@@ -145,6 +146,7 @@ class Pool:
         clock: CompileClock,
         metrics: Metrics,
         limits: RequestLimits,
+        workers: int,
         *,
         allow_load: bool,
         selector: selectors.BaseSelector,
@@ -154,6 +156,7 @@ class Pool:
         self._clock = clock
         self._metrics = metrics
         self._limits = limits
+        self._count = workers
         self._allow_load = allow_load
         self._selector = selector
         self._ring = ring
@@ -170,7 +173,7 @@ class Pool:
         """Starts the workers."""
         self._nursery.start()
         self._loader.start()
-        for _ in range(self._limits.workers):
+        for _ in range(self._count):
             self._hands.append(self._make_hand())
 
     # what waits

@@ -33,8 +33,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     robots: URDF files. root: how their root links move in the world. endpoints: where to listen. allow_load: whether
     clients may load and unload robots; None: if nothing but this machine can reach the server. prepare: whether kernels
-    are made before the first request, or the purposes and queries for which they are (see `preparation`). limits: what
-    clients must keep.
+    are made before the first request, or the purposes and queries for which they are (see `preparation`). workers: how
+    many processes do what is slow; 0 is a thread of the server's own. limits: what clients must keep.
     """
 
     robots: list[FilePath] = []
@@ -42,6 +42,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     endpoints: list[str] = msgspec.field(default_factory=lambda: [DEFAULT_ENDPOINT])
     allow_load: bool | None = None
     prepare: bool | list[str] = True
+    workers: int = 2
     limits: RequestLimits = RequestLimits()
 
     def __post_init__(self) -> None:
@@ -49,6 +50,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise InvalidArgumentError("endpoints must name at least one endpoint, found none", path="endpoints")
         for endpoint in self.endpoints:
             check_endpoint(endpoint)
+        if not 0 <= self.workers <= 64:
+            raise InvalidArgumentError(f"workers must be a number from 0 to 64, found {self.workers}", path="workers")
         chosen(self.purposes)
 
     @property

@@ -36,11 +36,10 @@ BUSY = "RESOURCE_EXHAUSTED"
 MS = 1_000_000
 
 
-@pytest.fixture(scope="module")
-def robot() -> Robot:
-    """One whose kernels are there already; each service still takes its first question for a slow one."""
+def new_robot() -> Robot:
+    """One that has the kernel of a control loop, and no other yet."""
     robot = Robot.from_urdf(URDF / f"{ROBOT}.urdf")
-    robot.prepare(["gravity_forces", "mass_matrix"])
+    robot.prepare(["gravity_forces"])
     return robot
 
 
@@ -56,36 +55,35 @@ class Rig:
     unread: bytes of long replies that the transport still holds. rings: how often the worker rang.
     """
 
-    def __init__(self, robot: Robot, limits: RequestLimits = LIMITS) -> None:
+    def __init__(self, limits: RequestLimits = LIMITS) -> None:
         self.unread = self.rings = 0
-        self.service = Service([robot], limits=limits)
+        self.service = Service([new_robot()], limits=limits)
         self.worker = Worker(self._ring, self.service.clock)
         self.dispatcher = Dispatcher(self.service, self.worker, lambda: self.unread)
-        self.service.handle(asked(), perf_counter_ns())  # a control loop's kernel is warm
 
     def _ring(self) -> None:
         self.rings += 1
 
     def ask(self, payload: bytes, peer: bytes = b"peer", *, is_req: bool = False, received_ns: int = 0) -> Any:
-        reply = self.dispatcher.answer((peer, is_req), payload, received_ns or perf_counter_ns())
+        reply = self.dispatcher.answer((("front", peer), is_req), payload, received_ns or perf_counter_ns())
         return None if reply is None else msgpack.unpackb(reply)
 
     def finished(self) -> list[tuple[bytes, Any]]:
-        return [(peer, msgpack.unpackb(reply)) for (peer, _), reply in self.dispatcher.finished()]
+        return [(peer, msgpack.unpackb(reply)) for ((_, peer), _), reply in self.dispatcher.finished()]
 
     def shut_down(self) -> list[tuple[bytes, Any]]:
-        return [(peer, msgpack.unpackb(reply)) for (peer, _), reply in self.dispatcher.shut_down()]
+        return [(peer, msgpack.unpackb(reply)) for ((_, peer), _), reply in self.dispatcher.shut_down()]
 
     def notices(self, now_ns: int) -> list[tuple[bytes, Any]]:
-        return [(peer, msgpack.unpackb(notice)) for (peer, _), notice in self.dispatcher.notices(now_ns)]
+        return [(peer, msgpack.unpackb(notice)) for ((_, peer), _), notice in self.dispatcher.notices(now_ns)]
 
     def counters(self) -> dict[str, int]:
         return self.service.metrics.to_dict()["counters"]
 
 
 @pytest.fixture
-def rig(robot: Robot) -> Rig:
-    return Rig(robot)
+def rig() -> Rig:
+    return Rig()
 
 
 def code(reply: Any) -> str:
@@ -168,7 +166,7 @@ def test_shut_down_refuses_what_was_not_begun_and_answers_the_rest(rig: Rig) -> 
 def test_no_notice_follows_a_reply(rig: Rig) -> None:
     rig.ask(asked(states=2000, id=1, compile_wait_ms=1e4))
     now = perf_counter_ns()
-    rig.service.clock.current = ("a kernel", now)
+    rig.service.clock._making[0] = ("a kernel", now)
     assert rig.notices(now + 30 * MS)[0][1]["id"] == 1
     rig.shut_down()
     assert rig.notices(now + 9000 * MS) == []
@@ -205,11 +203,11 @@ def test_a_message_of_many_frames_is_refused(rig: Rig, count: int) -> None:
 
 
 def task(work: Any) -> Task:
-    return Task((b"peer", False), work, lambda error: b"refused", 1, Head)
+    return Task((("front", b"peer"), False), b"?", perf_counter_ns(), work, lambda error: b"refused", Head)
 
 
 def test_the_worker_rings_from_its_thread_and_ends_after_the_task_it_is_at() -> None:
-    rung, begun, gate, closed = threading.Semaphore(0), threading.Event(), threading.Event(), threading.Event()
+    rung, begun, gate = threading.Semaphore(0), threading.Event(), threading.Event()
     worker = Worker(rung.release, CompileClock())
     worker.start()
     names: list[str] = []
@@ -231,16 +229,10 @@ def test_the_worker_rings_from_its_thread_and_ends_after_the_task_it_is_at() -> 
     assert list(worker.collect()) == [(tasks[0], b"quick")]
     assert names == ["dyn-worker"]
     assert worker.abandon() == [tasks[2]]
-    worker.at_end(closed.set)
-    assert not closed.is_set()
     gate.set()
     assert rung.acquire(timeout=WAIT_MS / 1e3)
     assert list(worker.collect()) == [(tasks[1], b"slow")]
-    assert closed.wait(WAIT_MS / 1e3)
-    worker.join(WAIT_MS / 1e3)
-    late = threading.Event()
-    worker.at_end(late.set)
-    assert late.is_set()
+    worker.close()
 
 
 # everything in any order
@@ -281,7 +273,7 @@ class Dispatching(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rig = Rig(self.robot)
+        self.rig = Rig()
         self.now_ns = perf_counter_ns()
         self.peers = 0
         self.waiting: dict[bytes, Waits] = {}
@@ -372,7 +364,7 @@ class Dispatching(RuleBasedStateMachine):
     @rule()
     def a_batch_for_nobody_comes(self) -> None:
         payload = msgpack.packb(request(robot="nobody", id=13, inputs={"q": array(np.zeros((3000, 1)))}))
-        self.ask_slowly(payload, 13, "NOT_FOUND", False, False, "")
+        self.settle(self.ask(payload)[1], 13, "NOT_FOUND")
 
     @precondition(lambda self: self.undone)
     @rule()
@@ -389,7 +381,7 @@ class Dispatching(RuleBasedStateMachine):
     @rule(deaf=st.booleans())
     def finished_replies_are_sent(self, deaf: bool) -> None:
         """A deaf client's long replies stay with the transport."""
-        for (peer, _), data in self.rig.dispatcher.finished():
+        for ((_, peer), _), data in self.rig.dispatcher.finished():
             assert peer == self.done.popleft()
             each = self.waiting.pop(peer)
             reply = msgpack.unpackb(data)
@@ -414,12 +406,12 @@ class Dispatching(RuleBasedStateMachine):
     @rule()
     def a_kernel_is_begun(self) -> None:
         self.kernel_since_ns = self.now_ns
-        self.rig.service.clock.current = ("a kernel", self.now_ns)
+        self.rig.service.clock._making[0] = ("a kernel", self.now_ns)
 
     @rule()
     def it_is_made(self) -> None:
         self.kernel_since_ns = None
-        self.rig.service.clock.current = None
+        self.rig.service.clock._making.clear()
 
     @rule()
     def notices_are_due(self) -> None:
@@ -478,7 +470,8 @@ class Dispatching(RuleBasedStateMachine):
         assert self.rig.notices(self.now_ns + 10_000 * MS) == []
 
 
-def test_everything_in_any_order(robot: Robot) -> None:
+def test_everything_in_any_order() -> None:
+    robot = new_robot()
     parts = {"robot": robot, "elsewhere": Service([robot]), "reply_sizes": {}}
     many = settings(
         max_examples=200, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]

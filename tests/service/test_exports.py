@@ -18,6 +18,8 @@ HERE = {
     "certificates",
     "evaluate",
     "from_urdf",
+    "has_kernel",
+    "load_kernel",
     "massless_joint",
     "prepare",
     "receipt",

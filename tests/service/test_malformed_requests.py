@@ -634,6 +634,7 @@ def test_refusals_over_a_socket_leave_the_server_well(tcp_server: Server, pendul
         if name.startswith("an answer"):
             continue
         reply = socket.ask(payload if isinstance(payload, bytes) else msgpack.packb(payload))
+        assert not reply["ok"], (name, reply)
         assert (reply["id"], reply["ok"], reply["error"]["code"]) == (request_id, False, code), name
         assert reply["error"].get("path") == path, name
     reply = socket.ask(request())

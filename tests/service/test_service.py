@@ -49,17 +49,23 @@ def test_fingerprint_is_held_against_the_robot(service: Service, pendulum: Robot
         assert (error["code"], error["path"]) == ("FAILED_PRECONDITION", "model")
 
 
-def test_short_way_opens_when_the_kernel_is_warm(pendulum: Robot) -> None:
-    service = Service([pendulum])
+def test_short_way_of_a_prepared_robot_is_open_from_the_start() -> None:
+    robot = Robot.from_urdf(URDF / "pendulum.urdf")
+    robot.prepare(["gravity_forces"])
+    assert Service([robot]).answer_single_state(msgpack.packb(request()), perf_counter_ns()) is not None
+
+
+def test_short_way_opens_when_the_kernel_is_there() -> None:
+    service = Service([Robot.from_urdf(URDF / "pendulum.urdf")])
     payload = msgpack.packb(request())
     assert service.answer_single_state(payload, perf_counter_ns()) is None
     job = service.accept(payload, perf_counter_ns())
     assert isinstance(job, Job)
-    assert job.slow
+    assert not service.has_kernel(job)
     general = msgpack.unpackb(service.answer(job))["outputs"]
     job = service.accept(payload, perf_counter_ns())
     assert isinstance(job, Job)
-    assert not job.slow
+    assert service.has_kernel(job)
     short = service.answer_single_state(payload, perf_counter_ns())
     assert short is not None
     assert msgpack.unpackb(short)["outputs"] == general
@@ -89,11 +95,13 @@ def test_short_way_takes_nothing_but_the_common_request(service: Service, change
     assert service.answer_single_state(msgpack.packb(request(**change)), perf_counter_ns()) is None
 
 
-def test_what_is_slow(service: Service) -> None:
+def test_what_is_slow() -> None:
+    service = Service([Robot.from_urdf(URDF / "pendulum.urdf")], allow_load=True)
+
     def slow(message: dict[str, Any]) -> bool:
         job = service.accept(msgpack.packb(message), perf_counter_ns())
         assert isinstance(job, Job), job
-        return job.slow
+        return job.slow or not service.has_kernel(job)
 
     state = array([0.5])
     plain = {"q": state, "v": state, "a": state}
