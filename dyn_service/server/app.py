@@ -163,10 +163,10 @@ class Server:
                 signal.signal(number, handler)
 
     def bind(self) -> None:
-        """Listens on the endpoints; requests wait until `serve_forever`.
+        """Listens on the endpoints, and starts the workers; requests wait until `serve_forever`.
 
         Raises:
-            UnavailableError: An endpoint is taken.
+            UnavailableError: An endpoint is taken, or no worker process comes.
             FailedPreconditionError: The server was started, or stopped, before.
         """
         if self._bound:
@@ -200,6 +200,7 @@ class Server:
         self._bound = tuple(bound)
         self._worker = self._make_worker()
         self._dispatcher = Dispatcher(self.service, self._worker, lambda: self._open.unread)
+        self._worker.start()
 
     def _make_worker(self) -> Worker | Pool:
         service = self.service
@@ -229,7 +230,6 @@ class Server:
             self._bell.send(b"!")
 
     def _run(self) -> None:
-        self._worker.start()
         make_none()  # kernels are the worker's work, whoever asks
         try:
             with np.errstate(all="ignore"):  # what overflows is infinite in the answer, and no news for this side

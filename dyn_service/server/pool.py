@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -46,6 +47,9 @@ _LOG = logging.getLogger(__name__)
 
 _MS = 1_000_000
 
+_START_S = 60.0
+"""How long the first worker may take to come."""
+
 
 class Nursery:
     """The process that makes workers; made anew should it end."""
@@ -71,12 +75,17 @@ class Nursery:
         self._end = mine
         self._count = 0
 
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._process is None or self._process.poll() is not None
+
     def make(self) -> tuple[socket.socket, int]:
         """A worker's pipe, and its number. Does not wait: what is written to the pipe is read once the worker is there.
 
         A worker that never comes to be closes its pipe.
         """
-        if self._process is None or self._process.poll() is not None or self._end is None:
+        if self.ended or self._end is None:
             self.close()
             self.start()
         assert self._end is not None
@@ -110,7 +119,8 @@ class _Hand:
     """One worker, as the pool sees it.
 
     task: what it is at, since begun_ns. making: the kernel that it makes meanwhile. known: the robots it has, by name,
-    with their fingerprints. robot: one that it was told to load, as bytes. fate: why it was killed, to tell its asker.
+    with their fingerprints. robot: one that it was told to load, as bytes. ready: it is there. fate: why it was killed,
+    to tell its asker.
     """
 
     def __init__(self, end: socket.socket, number: int) -> None:
@@ -122,7 +132,7 @@ class _Hand:
         self.known: dict[str, str] = {}
         self.robot: bytearray | None = None
         self.fate: DynError | None = None
-        self.answered = 0
+        self.ready = False
         self.is_watched_for_writing = False
 
 
@@ -170,11 +180,21 @@ class Pool:
         self._loader = threading.Thread(target=self._load, name="dyn-loader", daemon=True)
 
     def start(self) -> None:
-        """Starts the workers."""
+        """Starts the workers, and waits for the first of them.
+
+        Raises:
+            UnavailableError: None came.
+        """
         self._nursery.start()
         self._loader.start()
         for _ in range(self._count):
             self._hands.append(self._make_hand())
+        until = time.monotonic() + _START_S
+        while not any(hand.ready for hand in self._hands):
+            if self._nursery.ended or time.monotonic() > until:
+                raise UnavailableError("the server's worker processes do not start; what they wrote says why")
+            for key, events in self._selector.select(0.1):
+                key.data(events)
 
     # what waits
 
@@ -300,6 +320,8 @@ class Pool:
 
     def _take(self, hand: _Hand, words: Words, body: bytearray) -> None:
         match words["is"]:
+            case "ready":
+                hand.ready = True
             case "making":
                 hand.making = words["kernel"]
                 self._clock.begun(words["kernel"], hand.number)
@@ -315,7 +337,6 @@ class Pool:
         task, loaded = hand.task, hand.robot
         assert task is not None
         hand.task = hand.robot = None
-        hand.answered += 1
         if words["code"] is None:
             self._metrics.answered(words["query"], perf_counter_ns() - task.received_ns)
         else:

@@ -6,7 +6,7 @@ that a worker is there in some milliseconds and shares that memory. A worker ans
 elsewhere too, and its kernels are in the store.
 
     nursery  <-  a number and a socket: make a worker; a number alone: end that one
-    worker   <-  {"do": "begin", "limits": .., "allow_load": ..}, first
+    worker   <-  {"do": "begin", "limits": .., "allow_load": ..}, first      ->  {"is": "ready"}
              <-  {"do": "robot"} + robot, {"do": "drop", "name": ..}
              <-  {"do": "task", ..} + request              ->  {"is": "reply", ..} + reply
              ->  {"is": "making", "kernel": ..} and {"is": "made"}, meanwhile; {"is": "robot"} + the one that was loaded
@@ -134,6 +134,7 @@ class _Worker:
         self._bound_memory(limits.max_worker_bytes)
         self._most_resident = limits.max_worker_bytes // 2
         self._service = Service(limits=limits, allow_load=words["allow_load"])
+        self._pipe.send({"is": "ready"})
         with np.errstate(all="ignore"), listening(self):
             while True:
                 words, body = self._pipe.receive()

@@ -1,0 +1,266 @@
+"""What a peer can make grow, and that it is bounded: parts, bytes without an end, replies nobody reads, connections."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from dyn_service import Robot, Server
+from dyn_service.protocol.limits import RequestLimits
+from tests.service.conftest import WAIT_MS, array, request
+from tests.service.test_server import speak_zeromq
+from tests.service.test_zmtp import command, frame
+
+WAIT_S = WAIT_MS / 1e3
+
+
+def memory() -> int:
+    """Bytes that this process has in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.fixture
+def serving(pendulum: Robot) -> Iterator[Callable[..., Server]]:
+    pendulum.prepare(["gravity_forces"])
+    with ExitStack() as stack:
+
+        def start(**limits: Any) -> Server:
+            return stack.enter_context(
+                Server([pendulum], endpoints=["tcp://127.0.0.1:0"], limits=RequestLimits(**limits))
+            )
+
+        yield start
+
+
+def counters(server: Server) -> dict[str, int]:
+    return server.service.metrics.to_dict()["counters"]
+
+
+def eventually(holds: Callable[[], Any]) -> None:
+    until = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def is_closed(peer: socket.socket) -> bool:
+    with suppress(ConnectionError):
+        while peer.recv(1 << 16):
+            pass
+    return True
+
+
+def test_a_message_of_a_million_parts_costs_its_sender_the_connection(serving: Any, bare: Any) -> None:
+    server = serving()
+    quick = bare(server.endpoints[0])
+    assert quick.ask(request())["ok"]
+    received = counters(server)["received"]
+    with speak_zeromq(server.endpoints[0]) as peer:
+        with suppress(ConnectionError):
+            peer.sendall(frame(b"", more=True) * 1_000_000 + frame(b""))
+        assert is_closed(peer)
+    assert counters(server)["cut_off"] == 1
+    assert counters(server)["received"] == received  # none of it was a message
+    assert quick.ask(request())["ok"]
+
+
+def test_parts_without_an_end_take_no_memory(serving: Any, bare: Any) -> None:
+    server = serving()
+    peers = [speak_zeromq(server.endpoints[0]) for _ in range(8)]
+    before = memory()
+    for peer in peers:
+        with suppress(ConnectionError):
+            peer.sendall(frame(b"", more=True) * 2_000_000)
+    assert bare(server.endpoints[0]).ask(request())["ok"]
+    assert memory() - before < 64 << 20
+    assert counters(server)["cut_off"] == 8
+    for peer in peers:
+        peer.close()
+
+
+def test_bytes_without_an_end_are_bounded_over_all_connections(serving: Any, bare: Any) -> None:
+    server = serving(max_unfinished_bytes=20 << 20)
+    begun = b"\x02" + struct.pack(">Q", 60 << 20)
+    honest = bare(server.endpoints[0])
+    assert honest.ask(request())["ok"]
+    peers = [speak_zeromq(server.endpoints[0]) for _ in range(6)]
+    before = memory()
+    for peer in peers:
+        with suppress(ConnectionError):
+            peer.sendall(begun + bytes(8 << 20))
+    assert honest.ask(request())["ok"]
+    assert memory() - before < 64 << 20
+    assert server._open._held <= 20 << 20
+    eventually(lambda: counters(server)["cut_off"] >= 3)
+    for peer in peers:
+        peer.close()
+    eventually(lambda: len(server._open) == 1)
+    assert server._open._held == 0
+    assert honest.ask(request(inputs={"q": array(np.zeros((200_000, 1)))}))["ok"]
+
+
+def asking(count: int, states: int) -> bytes:
+    return b"".join(
+        frame(msgpack.packb(request(id=number, inputs={"q": array(np.zeros((states, 1)))}))) for number in range(count)
+    )
+
+
+def test_replies_that_nobody_reads_are_bounded_for_each_and_over_all(serving: Any, bare: Any) -> None:
+    """Small ones too; and those who read are served, their batches as well."""
+    server = serving(max_reply_bytes=2 << 20, max_unread_bytes=5 << 20)
+    reader = bare(server.endpoints[0])
+    deaf = [speak_zeromq(server.endpoints[0]) for _ in range(6)]
+    before = memory()
+    for peer in deaf:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.setblocking(False)
+    small = asking(300, 1500)  # 12 kB each, there and back: for the thread that serves
+    sent = [0] * len(deaf)
+    for _ in range(400):
+        for k, peer in enumerate(deaf):
+            with suppress(OSError):
+                sent[k] += peer.send(small[sent[k] % len(small) :])
+        assert reader.ask(request())["ok"]
+        assert server._open.unread <= 7 << 20
+    assert memory() - before < 64 << 20
+    assert counters(server)["dropped_slow_reader"] > 100
+    for _ in range(3):
+        assert reader.ask(request(inputs={"q": array(np.zeros((100_000, 1)))}))["ok"]
+    for peer in deaf:
+        peer.close()
+    eventually(lambda: server._open.unread == 0)
+
+
+def test_answers_to_heartbeats_that_nobody_reads_are_not_kept(serving: Any) -> None:
+    server = serving()
+    with speak_zeromq(server.endpoints[0]) as peer:
+        peer.setblocking(False)
+        pings = command(b"PING", b"\0\0" + bytes(16)) * 3000
+        at = 0
+        until = time.monotonic() + 2.0
+        while time.monotonic() < until and at < 40 * len(pings):
+            with suppress(OSError):
+                at += peer.send(pings[at % len(pings) :])
+        assert server._open.unread < 1 << 16
+
+
+def test_a_newcomer_gets_a_place_where_all_are_taken(serving: Any, bare: Any) -> None:
+    """Those who never said a word go first, and a control loop keeps its connection."""
+    server = serving(max_connections=8)
+    loop = bare(server.endpoints[0])
+    host, port = server.endpoints[0].removeprefix("tcp://").split(":")
+    idle: list[socket.socket] = []
+    for number in range(40):
+        assert loop.ask(request(id=number))["ok"]
+        idle.append(socket.create_connection((host, int(port)), timeout=WAIT_S))
+    for number in range(10):
+        assert bare(server.endpoints[0]).ask(request(id=number))["ok"]
+    assert loop.ask(request())["ok"]
+    assert len(server._open) <= 8
+    for peer in idle:
+        peer.close()
+
+
+def test_the_systems_limit_of_open_files_counts_too(serving: Any, bare: Any) -> None:
+    server = serving()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+    idle: list[socket.socket] = []
+    host, port = server.endpoints[0].removeprefix("tcp://").split(":")
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 200, hard))
+        with suppress(OSError):
+            for _ in range(200):
+                idle.append(socket.create_connection((host, int(port)), timeout=WAIT_S))  # noqa: PERF401
+        for peer in idle[100:]:
+            peer.close()  # this process has both ends: a client needs some
+        assert bare(server.endpoints[0]).ask(request())["ok"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for peer in idle:
+            peer.close()
+
+
+def test_who_does_not_say_hello_goes(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dyn_service.server.connections._HELLO_S", 0.1)
+    server = serving()
+    host, port = server.endpoints[0].removeprefix("tcp://").split(":")
+    with socket.create_connection((host, int(port)), timeout=WAIT_S) as peer:
+        assert is_closed(peer)
+    assert counters(server)["cut_off"] == 1
+
+
+def test_a_silent_peer_is_asked_and_then_goes(serving: Any, bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dyn_service.server.connections._QUIET_S", 0.2)
+    server = serving()
+    with socket.create_connection(server.endpoints[0].removeprefix("tcp://").split(":"), timeout=WAIT_S) as peer:
+        from tests.service.test_zmtp import HELLO, ready
+
+        peer.sendall(HELLO.replace(b"\x7f\x03\x00", b"\x7f\x03\x01") + ready())
+        living = bare(server.endpoints[0])  # ZeroMQ's own socket answers when it is asked
+        assert living.ask(request())["ok"]
+        said = b""
+        while chunk := peer.recv(1 << 16):
+            said += chunk
+        assert said.endswith(command(b"PING", b"\0\0"))
+        time.sleep(1.0)
+        assert living.ask(request())["ok"]
+    assert len(server._open) == 1
+
+
+def test_who_reads_nothing_for_long_goes(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dyn_service.server.connections._STUCK_S", 0.3)
+    server = serving()
+    with speak_zeromq(server.endpoints[0]) as peer:
+        peer.sendall(asking(4, 200_000))
+        eventually(lambda: server._open.unread)
+        eventually(lambda: not len(server._open))
+        assert server._open.unread == 0
+
+
+def test_one_peers_flood_leaves_the_others_their_turn(serving: Any, bare: Any) -> None:
+    """Of each peer one message in turn: a request waits for no more than one of the flood's."""
+    server = serving()
+    quick = bare(server.endpoints[0])
+    assert quick.ask(request())["ok"]
+    with speak_zeromq(server.endpoints[0]) as flood:
+        stream = asking(20_000, 1)
+        flood.setblocking(False)
+        at = 0
+        for number in range(100):
+            with suppress(OSError):
+                at += flood.send(stream[at % len(stream) :])
+            assert quick.ask(request(id=number))["ok"]
+            with suppress(OSError):
+                flood.recv(1 << 20)
+
+
+def test_a_process_of_another_user_is_turned_away(tmp_path: Path, pendulum: Robot) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    path = tmp_path / "socket"
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == os.geteuid() and not folder.stat().st_mode & 1:
+            folder.chmod(folder.stat().st_mode | 0o011)
+    with Server([pendulum], endpoints=[f"ipc://{path}"]) as server:
+        path.chmod(0o666)  # as if the mode did not help
+        child = os.fork()
+        if not child:
+            os.setuid(65534)
+            with suppress(OSError), socket.socket(socket.AF_UNIX) as peer:
+                peer.connect(str(path))
+                os._exit(7 if peer.recv(64) else 0)
+            os._exit(9)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert counters(server)["cut_off"] == 1

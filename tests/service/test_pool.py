@@ -1,0 +1,260 @@
+"""Slow requests in processes of their own: what they answer, what stops them, what is left when they die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service import Client, Robot, Server
+from dyn_service.errors import FailedPreconditionError, PermissionDeniedError, UnavailableError
+from dyn_service.protocol.limits import RequestLimits
+from dyn_service.server.pool import Pool
+from tests.conftest import URDF
+from tests.service.conftest import WAIT_MS, Bare, array, request
+
+WAIT_S = WAIT_MS / 1e3
+LONG = {"dt": 1e-6, "steps": 10**7}
+"""A simulation that would take minutes."""
+
+
+@pytest.fixture
+def pooled(panda: Robot, pendulum: Robot) -> Iterator[Server]:
+    with Server([panda, pendulum], endpoints=["tcp://127.0.0.1:0"], workers=2) as server:
+        yield server
+
+
+def serving(limits: RequestLimits | None = None, workers: int = 2, name: str = "pendulum", **options: Any) -> Server:
+    robot = Robot.from_urdf(URDF / f"{name}.urdf")
+    return Server([robot], endpoints=["tcp://127.0.0.1:0"], workers=workers, limits=limits, **options)
+
+
+def children_of(parent: int) -> list[int]:
+    """The processes whose parent this is, and theirs."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
+                    found += [int(entry.name), *children_of(int(entry.name))]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    return found
+
+
+def workers_of(server: Server) -> list[int]:
+    """Process numbers of the workers: the nursery's children."""
+    pool = server._worker
+    assert isinstance(pool, Pool)
+    nursery = pool._nursery._process
+    assert nursery is not None
+    return children_of(nursery.pid)
+
+
+def eventually(holds: Callable[[], Any]) -> None:
+    until = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def simulate(number: int, steps: int = 250, **fields: Any) -> dict[str, Any]:
+    """A part of a motion: as many states at once as make it take a while."""
+    states = np.full((20_000, 1), 0.5)
+    options = {"dt": 1e-6, "steps": steps, "every": steps, "integrator": "implicit_midpoint"}
+    return request("simulate", id=number, inputs={"q": array(states), "v": array(states)}, options=options, **fields)
+
+
+def test_answers_are_those_of_this_process(pooled: Server, panda: Robot) -> None:
+    q = np.random.default_rng(0).uniform(-1.0, 1.0, (3000, panda.nv))
+    with Client(pooled.endpoints[0], timeout_s=WAIT_S) as client:
+        robot = client.robot("panda")
+        assert robot.inverse_dynamics(q, q, q).tobytes() == panda.inverse_dynamics(q, q, q).tobytes()
+        here, there = (each.verify(q[0], q[1], q[2]) for each in (panda, robot))
+        assert {name: value.tobytes() for name, value in here.items()} == {
+            name: value.tobytes() for name, value in there.items()
+        }
+        motions = [each.simulate(q[0], q[1], dt=1e-3, steps=300) for each in (panda, robot)]
+        assert motions[0].q.tobytes() == motions[1].q.tobytes()
+
+
+def test_a_kernel_that_a_worker_made_comes_to_the_serving_process() -> None:
+    with serving() as server, Client(server.endpoints[0], timeout_s=WAIT_S) as client:
+        robot, plan = client.robot("pendulum"), server.service.registry.served["pendulum"].plans["mass_matrix"]
+        assert plan.state is None
+        expected = robot.mass_matrix([0.5])
+        eventually(lambda: plan.state is not None)
+        assert robot.mass_matrix([0.5]).tobytes() == expected.tobytes()
+        short = server.service.metrics.short("mass_matrix")
+        assert sum(short.buckets) == 1  # the second of the two, by the thread that serves
+
+
+def test_a_prepared_robot_is_answered_while_every_worker_is_busy(bare: Any) -> None:
+    robot = Robot.from_urdf(URDF / "pendulum.urdf")
+    robot.prepare(["gravity_forces"])
+    with Server([robot], endpoints=["tcp://127.0.0.1:0"], workers=1) as server:
+        busy, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
+        busy.send(simulate(1))
+        for number in range(20):
+            assert quick.ask(request(id=number))["ok"]
+        assert server._dispatcher.waiting  # the simulation is still on
+
+
+def test_robots_come_and_go(pooled: Server) -> None:
+    text = (URDF / "scara.urdf").read_text()
+    local = Robot.from_urdf(URDF / "scara.urdf")
+    q = np.full((1000, local.nv), 0.25)
+    with Client(pooled.endpoints[0], timeout_s=WAIT_S) as client:
+        for _ in range(3):
+            robot = client.load_robot(text)
+            assert robot.gravity_forces(q[0]).tobytes() == local.gravity_forces(q[0]).tobytes()
+            assert robot.mass_matrix(q).tobytes() == local.mass_matrix(q).tobytes()
+            client.unload_robot(robot.name)
+            assert client.list_robots() == ["panda", "pendulum"]
+        other = text.replace('<robot name="scara"', '<robot name="panda"')
+        with pytest.raises(FailedPreconditionError, match="robot 'panda' is served with fingerprint"):
+            client.load_robot(other)
+        assert client.robot("panda").nv == 9
+
+
+def test_what_is_not_allowed_is_not_done_by_a_worker_either() -> None:
+    text = (URDF / "panda.urdf").read_text() + " " * (1 << 14)  # so long that the serving thread does not read it
+    with serving(allow_load=False) as server, Client(server.endpoints[0], timeout_s=WAIT_S) as client:
+        with pytest.raises(PermissionDeniedError):
+            client.load_robot(text)
+        assert client.list_robots() == ["pendulum"]
+
+
+def test_work_stops_at_its_deadline(bare: Any) -> None:
+    with serving(workers=1) as server:
+        peer: Bare = bare(server.endpoints[0])
+        peer.ask(request("forward_dynamics", inputs=dict.fromkeys(("q", "v", "tau"), array([0.5]))))
+        peer.send(simulate(1, deadline_ms=300.0))
+        error = peer.receive()["error"]
+        assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
+        assert error["message"] == "simulate was stopped: its deadline of 300 ms has passed"
+        assert peer.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]  # by the next worker
+
+
+def test_work_stops_at_the_limit(bare: Any) -> None:
+    with serving(RequestLimits(max_work_s=0.5), workers=1) as server:
+        error = bare(server.endpoints[0]).ask(simulate(1))["error"]
+        assert error["code"] == "RESOURCE_EXHAUSTED"
+        assert error["message"].endswith("for more than 0.5 s, which is the limit")
+
+
+def test_work_stops_when_its_asker_leaves(bare: Any) -> None:
+    with serving(workers=1) as server:
+        leaver, waiting = bare(server.endpoints[0]), bare(server.endpoints[0])
+        eventually(lambda: len(workers_of(server)) == 1)
+        (before,) = workers_of(server)
+        for number in (1, 2, 3):
+            leaver.send(simulate(number))
+        eventually(lambda: len(server._dispatcher.waiting) == 3)
+        leaver.close()
+        assert waiting.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]
+        assert not server._dispatcher.waiting
+        assert workers_of(server) != [before]
+
+
+def test_a_worker_that_is_killed_costs_its_request_and_no_other(pooled: Server, bare: Any) -> None:
+    peer, quick = bare(pooled.endpoints[0]), bare(pooled.endpoints[0])
+    assert quick.ask(request())["ok"]
+    for round_ in range(3):
+        eventually(lambda: len(workers_of(pooled)) == 2)
+        peer.send(simulate(round_))
+        eventually(lambda: pooled._dispatcher.waiting)
+        time.sleep(0.05)
+        for pid in workers_of(pooled):
+            os.kill(pid, signal.SIGKILL)
+        error = peer.receive()["error"]
+        assert (error["code"], error["type"]) == ("UNAVAILABLE", "UnavailableError")
+        assert quick.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]
+    assert pooled.service.metrics.traffic.workers_lost == 3
+
+
+def test_a_nursery_that_is_killed_is_replaced(pooled: Server, bare: Any) -> None:
+    peer: Bare = bare(pooled.endpoints[0])
+    batch = request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))})
+    assert peer.ask(batch)["ok"]
+    pool = pooled._worker
+    assert isinstance(pool, Pool)
+    assert pool._nursery._process is not None
+    old = workers_of(pooled)
+    pool._nursery._process.kill()  # its children end with it
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in old))
+    until = time.monotonic() + WAIT_S
+    while not (reply := peer.ask(batch))["ok"]:
+        assert reply["error"]["code"] == "UNAVAILABLE"
+        assert time.monotonic() < until
+    assert peer.ask(batch)["ok"]
+
+
+def test_memory_of_a_worker_is_bounded(bare: Any) -> None:
+    """It may be told so by Python or die of it; the asker hears of it, and the next one is answered."""
+    with serving(RequestLimits(max_worker_bytes=400 << 20), workers=1) as server:
+        peer: Bare = bare(server.endpoints[0])
+        big = np.zeros((7_000_000, 1))
+        reply = peer.ask(request("verify", inputs=dict.fromkeys(("q", "v", "a"), array(big[:700_000]))))
+        assert reply["error"]["code"] in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
+        assert peer.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]
+
+
+def test_a_batch_does_not_wait_for_what_takes_long(pooled: Server, bare: Any) -> None:
+    busy, quick = bare(pooled.endpoints[0]), bare(pooled.endpoints[0])
+    batch = request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))})
+    assert quick.ask(batch)["ok"]
+    for number in range(4):
+        busy.send(simulate(number))
+    for _ in range(10):
+        assert quick.ask(batch)["ok"]
+    assert len(pooled._dispatcher.waiting) == 4
+
+
+def test_notices_tell_of_a_workers_compiler(bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
+    with serving(workers=1, name="ur5e") as server:
+        peer: Bare = bare(server.endpoints[0])
+        inputs = dict.fromkeys(("q", "v", "tau"), array(np.zeros(6)))
+        peer.send(request("forward_dynamics", "ur5e", inputs=inputs, compile_wait_ms=6e4, deadline_ms=1e4))
+        notice = peer.receive()
+        assert notice["notice"]["text"] == "forward_dynamics-articulated of robot 'ur5e' is being compiled"
+        while "notice" in (reply := peer.receive()):
+            pass
+        assert reply["ok"]
+
+
+def test_servers_leave_no_processes() -> None:
+    server = serving()
+    server.start()
+    with Client(server.endpoints[0], timeout_s=WAIT_S) as client:
+        client.robot("pendulum").mass_matrix(np.zeros((3000, 1)))
+    pool = server._worker
+    assert isinstance(pool, Pool)
+    assert pool._nursery._process is not None
+    nursery, workers = pool._nursery._process.pid, workers_of(server)
+    assert len(workers) == 2
+    server.stop()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in (nursery, *workers)))
+
+
+def test_a_stop_does_not_wait_for_what_is_worked_on(bare: Any) -> None:
+    server = serving(workers=1)
+    server.start()
+    peer: Bare = bare(server.endpoints[0])
+    for number in (1, 2):
+        peer.send(simulate(number))
+    eventually(lambda: len(server._dispatcher.waiting) == 2)
+    stopper = threading.Thread(target=server.stop)
+    stopper.start()
+    assert (reply := peer.receive())["id"] == 2
+    assert reply["error"]["code"] == UnavailableError.code
+    stopper.join(WAIT_S)
+    assert not stopper.is_alive()
