@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S, DEFAULT_ENDPOINT
@@ -111,8 +111,13 @@ def serve(
     settings = read_settings(config) if config is not None else ServerSettings()
     if prepare is not None and prepare_for:
         raise InvalidArgumentError("give --prepare, --no-prepare or --prepare-for, not two of them", path="prepare")
-    given = {"root": root, "allow_load": allow_load, "prepare": prepare_for or prepare, "endpoints": bind or None}
-    given["workers"] = workers
+    given: dict[str, Any] = {
+        "root": root,
+        "workers": workers,
+        "allow_load": allow_load,
+        "prepare": prepare_for or prepare,
+        "endpoints": bind or None,
+    }
     given["robots"] = [*settings.robots, *map(str, robots or [])]
     settings = msgspec.structs.replace(settings, **{name: value for name, value in given.items() if value is not None})
     server = open_server(settings, _tell, _bar)

@@ -286,7 +286,7 @@ class Server:
         if reply is not None:
             front.send(peer, is_req, reply)  # type: ignore[arg-type]
 
-    def _send(self, envelope: Envelope, reply: bytes | bytearray) -> None:
+    def _send(self, envelope: Envelope, reply: bytes | memoryview) -> None:
         (front, peer), is_req = envelope
         front.send(peer, is_req, reply)
 

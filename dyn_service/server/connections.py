@@ -25,12 +25,13 @@ from dyn_service.errors import UnavailableError
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.endpoints import Bound, peer_is_owner, refuse_taken
 from dyn_service.server.metrics import Traffic
+from dyn_service.server.pipes import AVAILABLE, Shared
 from dyn_service.server.zmtp import GREETING, PING, READY, Conversation, Message, ProtocolError, head
 
 _LOG = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 16
-"""So much is read from a connection before another has its turn."""
+"""So much is read from a connection before another has its turn; twice that of a long message."""
 
 _WRITE_BYTES = 1 << 18
 """So much is written to one."""
@@ -80,7 +81,7 @@ class Peer:
         self._connections = connections
         self._out: deque[memoryview] = deque()
         self.socket = connected
-        self.conversation = Conversation(connections.limits.max_message_bytes)
+        self.conversation = Conversation(connections.limits.max_message_bytes, Shared.of if AVAILABLE else bytearray)
         self.heard_s = self.moved_s = now_s
         self.received_ns = 0
         self.unread = self.held = 0
@@ -93,7 +94,7 @@ class Peer:
         if events & selectors.EVENT_READ and not self.closed:
             self._connections.read(self)
 
-    def send(self, *pieces: bytes | bytearray) -> None:
+    def send(self, *pieces: bytes | memoryview) -> None:
         """Sends what goes out at once, and keeps the rest."""
         if self._out:
             self._keep(pieces)
@@ -111,7 +112,7 @@ class Peer:
             self._keep(pieces, sent)
             self._connections.watch(self, writing=True)
 
-    def _keep(self, pieces: tuple[bytes | bytearray, ...], skipped: int = 0) -> None:
+    def _keep(self, pieces: tuple[bytes | memoryview, ...], skipped: int = 0) -> None:
         for piece in pieces:
             view = memoryview(piece)[skipped:]
             skipped = max(0, skipped - len(piece))
@@ -250,18 +251,26 @@ class Connections:
         """Reads from a peer what is there, unless what it sent before has still to be dealt with."""
         if peer in self._pending:
             return
+        room = peer.conversation.room
         try:
-            data = peer.socket.recv(_READ_BYTES)
+            if room is None:
+                data = peer.socket.recv(_READ_BYTES)
+                count = len(data)
+            else:
+                count = peer.socket.recv_into(room, min(len(room), _READ_BYTES << 1))
         except BlockingIOError:
             return
         except OSError:
-            data = b""
-        if not data:
+            count = 0
+        if not count:
             peer.close()
             return
         peer.received_ns = perf_counter_ns()
         peer.heard_s, peer.pinged = time.monotonic(), False
-        peer.conversation.feed(data)
+        if room is None:
+            peer.conversation.feed(data)
+        else:
+            peer.conversation.took(count)
         self._pending.append(peer)
 
     def messages(self, most: int) -> Iterator[tuple[Peer, Message]]:
@@ -298,7 +307,7 @@ class Connections:
 
     # replies out
 
-    def send(self, peer: Peer, is_req: bool, reply: bytes | bytearray) -> None:
+    def send(self, peer: Peer, is_req: bool, reply: bytes | memoryview) -> None:
         """Sends a reply, or counts that it could not be sent; never waits."""
         if peer.closed:
             self._traffic.dropped_gone += 1

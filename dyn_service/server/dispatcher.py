@@ -41,7 +41,7 @@ class Doer(Protocol):
     def offer(self, task: Task) -> None:
         """Takes the task."""
 
-    def collect(self) -> Iterator[tuple[Task, bytes | bytearray]]:
+    def collect(self) -> Iterator[tuple[Task, bytes | memoryview]]:
         """The tasks that were done since, with their replies; each is handed out once."""
 
     def abandon(self) -> list[Task]:
@@ -75,7 +75,7 @@ class Dispatcher:
         self.waiting_bytes = 0
         """Bytes of their requests."""
 
-    def answer(self, envelope: Envelope, payload: bytes | memoryview, received_ns: int) -> bytes | bytearray | None:
+    def answer(self, envelope: Envelope, payload: bytes | memoryview, received_ns: int) -> bytes | memoryview | None:
         """The reply to a request, or None: it waits, and its reply comes from `finished` or `shut_down`.
 
         Args:
@@ -122,7 +122,7 @@ class Dispatcher:
             for task in self._worker.cancel(lambda task: task.envelope[0][1] is peer):
                 self._forget(task)
 
-    def finished(self) -> Iterator[tuple[Envelope, bytes | bytearray]]:
+    def finished(self) -> Iterator[tuple[Envelope, bytes | memoryview]]:
         """The replies that the worker has ready. Send each before the next is taken: it counts as unread."""
         for task, reply in self._worker.collect():
             self._forget(task)

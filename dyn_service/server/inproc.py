@@ -75,7 +75,7 @@ class InprocEndpoints:
                 payload = part if parts == 1 + is_req else b""
             yield sender, Message(payload, parts, is_req)
 
-    def send(self, peer: bytes, is_req: bool, reply: bytes | bytearray) -> None:
+    def send(self, peer: bytes, is_req: bool, reply: bytes | memoryview) -> None:
         """Sends a reply, or counts that it could not be sent; never waits."""
         send = self._send_frame
         try:

@@ -1,12 +1,16 @@
 """Messages between the serving process and its workers: a few words, and bytes that go with them.
 
-    head: lengths of words and bytes    words: MessagePack map    bytes: as they are
+Each is one packet: the length of the words, the words as a MessagePack map, the bytes. Where these are long they stand
+in shared memory instead, whose descriptor goes with the packet, so that a batch crosses without being cut up.
 
-Both ends are this package in one user's processes, joined by a pair of sockets that nobody else can reach.
+Both ends are this package in one user's processes, joined by a pair of sockets that nobody else can reach. Linux has
+what it takes: packets that are delivered in order, and memory without a name.
 """
 
 from __future__ import annotations
 
+import mmap
+import os
 import socket
 import struct
 from collections import deque
@@ -15,12 +19,16 @@ from typing import Any
 
 import msgspec
 
-_HEAD = struct.Struct("=IQ")
+AVAILABLE = hasattr(os, "memfd_create") and hasattr(socket, "SOCK_SEQPACKET")
+"""Whether this system has worker processes."""
+
 ORDER = struct.Struct("=Q")
 """What the nursery is told: the number of a worker, to be made where a socket comes with it, else to be ended."""
 
-_READ_BYTES = 1 << 18
-_WRITE_BYTES = 1 << 18
+_HEAD = struct.Struct("=IQ")
+_PACKET_BYTES = 1 << 17
+_SHARED_FROM = 1 << 16
+"""Bytes from which on they stand in shared memory."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(dict[str, Any]).decode
@@ -32,11 +40,46 @@ class PipeClosedError(Exception):
     """The other end has gone."""
 
 
-class Waiting:
-    """One end for a process that may wait."""
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends that are joined."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
-    def __init__(self, end: socket.socket) -> None:
+
+class Shared(mmap.mmap):
+    """Memory for so many bytes, zero until they are written, that can be handed to another process without a copy."""
+
+    descriptor: int
+
+    @classmethod
+    def of(cls, size: int) -> Shared:
+        """A new one."""
+        descriptor = os.memfd_create("dyn")
+        os.ftruncate(descriptor, size)
+        memory = cls(descriptor, size)
+        memory.descriptor = descriptor
+        return memory
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
+class Pipe:
+    """One end.
+
+    Args:
+        end: A socket of `pair`.
+        waits: Whether `send` and `read` wait. If not, what cannot be sent yet is kept, and `read` gives what is there.
+    """
+
+    def __init__(self, end: socket.socket, *, waits: bool) -> None:
+        end.setblocking(waits)
         self._end = end
+        self._out: deque[tuple[bytes, Shared | None]] = deque()
+
+    @property
+    def writing(self) -> bool:
+        """Whether something waits to be sent."""
+        return bool(self._out)
 
     def send(self, words: Words, body: bytes | bytearray | memoryview = b"") -> None:
         """Sends a message.
@@ -45,105 +88,61 @@ class Waiting:
             PipeClosedError: The other end has gone.
         """
         text = _encode(words)
-        try:
-            self._end.sendall(_HEAD.pack(len(text), len(body)) + text)
-            if len(body):
-                self._end.sendall(body)
-        except OSError:
-            raise PipeClosedError from None
-
-    def receive(self) -> tuple[Words, bytearray]:
-        """The next message; waits for it.
-
-        Raises:
-            PipeClosedError: The other end has gone.
-        """
-        words, body = _HEAD.unpack(self._exactly(_HEAD.size))
-        return _decode(self._exactly(words)), self._exactly(body)
-
-    def _exactly(self, size: int) -> bytearray:
-        data = bytearray(size)
-        view, at = memoryview(data), 0
-        while at < size:
-            try:
-                count = self._end.recv_into(view[at:])
-            except OSError:
-                count = 0
-            if not count:
-                raise PipeClosedError
-            at += count
-        return data
-
-
-class Polled:
-    """One end for a process that never waits: it reads what is there, and keeps what cannot be written yet."""
-
-    def __init__(self, end: socket.socket) -> None:
-        end.setblocking(False)
-        self._end = end
-        self._out: deque[memoryview] = deque()
-        self._buffer = bytearray()
-        self._wanted = 0
-
-    @property
-    def writing(self) -> bool:
-        """Whether something waits to be written."""
-        return bool(self._out)
-
-    def send(self, words: Words, body: bytes | bytearray | memoryview = b"") -> None:
-        """Sends a message, now or as the other end takes it.
-
-        Raises:
-            PipeClosedError: The other end has gone.
-        """
-        text = _encode(words)
-        self._out.append(memoryview(_HEAD.pack(len(text), len(body)) + text))
-        if len(body):
-            self._out.append(memoryview(body))
+        packet = _HEAD.pack(len(text), len(body)) + text
+        if len(body) < _SHARED_FROM:
+            self._out.append((packet + body, None))
+        else:
+            shared = body.obj if isinstance(body, memoryview) else None
+            if not isinstance(shared, Shared):
+                shared = Shared.of(len(body))
+                shared[:] = body
+            self._out.append((packet, shared))
         self.write()
 
     def write(self) -> None:
-        """Writes what the other end takes.
+        """Sends what was kept.
 
         Raises:
             PipeClosedError: The other end has gone.
         """
         while self._out:
+            packet, shared = self._out[0]
             try:
-                sent = self._end.send(self._out[0][:_WRITE_BYTES])
+                if shared is None:
+                    self._end.send(packet)
+                else:
+                    socket.send_fds(self._end, [packet], [shared.descriptor])
             except BlockingIOError:
                 return
             except OSError:
                 raise PipeClosedError from None
-            if sent < len(self._out[0]):
-                self._out[0] = self._out[0][sent:]
-            else:
-                self._out.popleft()
+            self._out.popleft()
 
-    def read(self) -> Iterator[tuple[Words, bytearray]]:
-        """Reads once, and gives the messages that are whole.
+    def read(self) -> Iterator[tuple[Words, memoryview]]:
+        """The next message, or where this end does not wait, all that are there.
 
         Raises:
             PipeClosedError: The other end has gone.
         """
-        try:
-            data = self._end.recv(_READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            raise PipeClosedError
-        self._buffer += data
-        while len(self._buffer) >= max(self._wanted, _HEAD.size):
-            words, body = _HEAD.unpack_from(self._buffer)
-            begin = _HEAD.size + words
-            self._wanted = begin + body
-            if len(self._buffer) < self._wanted:
+        while True:
+            try:
+                packet, shared, _, _ = socket.recv_fds(self._end, _PACKET_BYTES, 1)
+            except BlockingIOError:
                 return
-            whole = self._buffer
-            self._buffer, self._wanted = whole[begin + body :], 0
-            said = _decode(bytes(whole[_HEAD.size : begin]))
-            del whole[begin + body :]
-            del whole[:begin]  # moves no bytes: the front of a bytearray is let go in place
-            yield said, whole
+            except OSError:
+                packet, shared = b"", []
+            if not packet:
+                raise PipeClosedError
+            words, size = _HEAD.unpack_from(packet)
+            begin = _HEAD.size + words
+            if shared:
+                body = memoryview(mmap.mmap(shared[0], size, prot=mmap.PROT_READ))
+                os.close(shared[0])
+            else:
+                body = memoryview(packet)[begin:]
+            yield _decode(packet[_HEAD.size : begin]), body
+
+    def close(self) -> None:
+        """Ends it; what was not sent is lost."""
+        self._out.clear()
+        self._end.close()

@@ -35,7 +35,7 @@ from dyn_service.errors import DeadlineExceededError, DynError, ResourceExhauste
 from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.compiling import CompileClock
-from dyn_service.server.pipes import ORDER, PipeClosedError, Polled, Words
+from dyn_service.server.pipes import ORDER, Pipe, PipeClosedError, Words, pair
 from dyn_service.server.registry import Registry
 from dyn_service.server.task import Task
 
@@ -89,7 +89,7 @@ class Nursery:
             self.close()
             self.start()
         assert self._end is not None
-        mine, theirs = socket.socketpair()
+        mine, theirs = pair()
         self._count += 1
         with theirs, suppress(OSError):
             socket.send_fds(self._end, [ORDER.pack(self._count)], [theirs.fileno()])
@@ -125,12 +125,12 @@ class _Hand:
 
     def __init__(self, end: socket.socket, number: int) -> None:
         self.end, self.number = end, number
-        self.pipe = Polled(end)
+        self.pipe = Pipe(end, waits=False)
         self.task: Task | None = None
         self.begun_ns = 0
         self.making: str | None = None
         self.known: dict[str, str] = {}
-        self.robot: bytearray | None = None
+        self.robot: memoryview | None = None
         self.fate: DynError | None = None
         self.ready = False
         self.is_watched_for_writing = False
@@ -173,7 +173,7 @@ class Pool:
         self._nursery = Nursery()
         self._hands: list[_Hand] = []
         self._waiting: deque[Task] = deque()
-        self._done: deque[tuple[Task, bytes | bytearray]] = deque()
+        self._done: deque[tuple[Task, bytes | memoryview]] = deque()
         self._refused: dict[tuple[Any, ...], DynError] = {}
         self._ending = False
         self._loads: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -206,7 +206,7 @@ class Pool:
         self._waiting.append(task)
         self._assign()
 
-    def collect(self) -> Iterator[tuple[Task, bytes | bytearray]]:
+    def collect(self) -> Iterator[tuple[Task, bytes | memoryview]]:
         """The tasks that were done since, with their replies; each is handed out once."""
         while self._done:
             yield self._done.popleft()
@@ -318,7 +318,7 @@ class Pool:
         except PipeClosedError:
             self._lost(hand)
 
-    def _take(self, hand: _Hand, words: Words, body: bytearray) -> None:
+    def _take(self, hand: _Hand, words: Words, body: memoryview) -> None:
         match words["is"]:
             case "ready":
                 hand.ready = True
@@ -333,7 +333,7 @@ class Pool:
             case "reply":
                 self._answered(hand, words, body)
 
-    def _answered(self, hand: _Hand, words: Words, reply: bytearray) -> None:
+    def _answered(self, hand: _Hand, words: Words, reply: memoryview) -> None:
         task, loaded = hand.task, hand.robot
         assert task is not None
         hand.task = hand.robot = None
@@ -359,7 +359,7 @@ class Pool:
         if hand not in self._hands:
             return
         self._selector.unregister(hand.end)
-        hand.end.close()
+        hand.pipe.close()
         self._clock.ended(hand.number)
         task, place = hand.task, self._hands.index(hand)
         if self._ending:
@@ -388,12 +388,12 @@ class Pool:
 
         self._loads.put(fetch)
 
-    def _add(self, task: Task, loaded: bytearray, reply: bytearray) -> None:
+    def _add(self, task: Task, loaded: memoryview, reply: bytes | memoryview) -> None:
         try:
             robot: Robot = pickle.loads(loaded)  # from a worker, not from a client
             self._registry.add(robot)
         except DynError as error:
-            reply = bytearray(task.refuse(error))
+            reply = task.refuse(error)
         self._done.append((task, reply))
 
     def _load(self) -> None:
@@ -410,7 +410,7 @@ class Pool:
         self._loads.put(None)
         for hand in self._hands:
             self._selector.unregister(hand.end)
-            hand.end.close()
+            hand.pipe.close()
         self._hands.clear()
         self._nursery.close()
         if self._loader.is_alive():

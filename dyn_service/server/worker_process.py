@@ -33,7 +33,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.kernels.making import listening
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import decode_reply_head, peek
-from dyn_service.server.pipes import ORDER, PipeClosedError, Waiting, Words
+from dyn_service.server.pipes import ORDER, Pipe, PipeClosedError, Words
 from dyn_service.server.service import Job, Service
 
 _LOG = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ def _be_worker(descriptor: int) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         with suppress(OSError):
             os.nice(_NICE)
-        _Worker(Waiting(socket.socket(fileno=descriptor))).run()
+        _Worker(Pipe(socket.socket(fileno=descriptor), waits=True)).run()
     except PipeClosedError:
         pass
     except BaseException:  # noqa: BLE001  # the process ends here, whatever comes
@@ -125,19 +125,19 @@ def _be_worker(descriptor: int) -> None:
 class _Worker:
     """Answers requests; tells what it makes meanwhile."""
 
-    def __init__(self, pipe: Waiting) -> None:
+    def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
+        self._said = pipe.read()
 
     def run(self) -> None:
-        words, _ = self._pipe.receive()
+        words, _ = next(self._said)
         limits = RequestLimits(**words["limits"])
         self._bound_memory(limits.max_worker_bytes)
         self._most_resident = limits.max_worker_bytes // 2
         self._service = Service(limits=limits, allow_load=words["allow_load"])
         self._pipe.send({"is": "ready"})
         with np.errstate(all="ignore"), listening(self):
-            while True:
-                words, body = self._pipe.receive()
+            for words, body in self._said:
                 getattr(self, f"_{words['do']}")(words, body)
 
     @staticmethod
@@ -158,25 +158,25 @@ class _Worker:
 
     # what is to be done
 
-    def _robot(self, words: Words, body: bytearray) -> None:
+    def _robot(self, words: Words, body: memoryview) -> None:
         registry = self._service.registry
         robot: Robot = pickle.loads(body)  # from the serving process, not from a client
         if robot.name in registry.served:
             registry.remove(robot.name)
         registry.add(robot)
 
-    def _drop(self, words: Words, body: bytearray) -> None:
+    def _drop(self, words: Words, body: memoryview) -> None:
         if words["name"] in self._service.registry.served:
             self._service.registry.remove(words["name"])
 
-    def _task(self, words: Words, body: bytearray) -> None:
+    def _task(self, words: Words, body: memoryview) -> None:
         service, known = self._service, set(self._service.registry.served)
-        job = service.accept(memoryview(body), words["received_ns"], words["excused_ns"])
+        job = service.accept(body, words["received_ns"], words["excused_ns"])
         reply = job if isinstance(job, bytes) else service.answer(job)
         for name in set(service.registry.served) - known:
             self._pipe.send({"is": "robot"}, pickle.dumps(service.registry.served[name].robot))
         head = decode_reply_head(reply)
-        said: dict[str, Any] = {"is": "reply", "query": peek(memoryview(body)).query}
+        said: dict[str, Any] = {"is": "reply", "query": peek(body).query}
         said["code"] = None if head.ok else (head.error or {}).get("code")
         said["kernel"] = _kernel(job)
         said["last"] = self._resident() > self._most_resident

@@ -14,7 +14,8 @@ the door. The peers are ZeroMQ's: DEALER and REQ sockets of any library that spe
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
 """Signature, version 3.1, mechanism, not `as-server`, filler: 64 bytes."""
@@ -27,6 +28,9 @@ _BIG = 1 << 15
 """A part longer than this is gathered by itself, so that what is read beside it need not be copied."""
 
 _MAX_COMMAND = 1 << 12
+Buffer = Any
+"""Memory that can be written: `bytearray`, `mmap.mmap`."""
+
 _PEERS = (b"DEALER", b"REQ")
 
 
@@ -82,6 +86,7 @@ class Conversation:
 
     Args:
         max_bytes: Of a message, its parts together.
+        make_room: Gives the place for a long part of that many bytes, before they have come.
     """
 
     __slots__ = (
@@ -91,6 +96,8 @@ class Conversation:
         "_bytes",
         "_data",
         "_is_req",
+        "_is_whole",
+        "_make_room",
         "_max_bytes",
         "_missing",
         "_more",
@@ -100,8 +107,9 @@ class Conversation:
         "minor",
     )
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, make_room: Callable[[int], Buffer] = bytearray) -> None:
         self._max_bytes = max_bytes
+        self._make_room = make_room
         self._data, self._at = b"", 0
         self._answers = b""
         self._ready = False
@@ -110,8 +118,8 @@ class Conversation:
         self.minor = -1
         """The peer's minor version, once it has greeted; PING came with 3.1."""
         self._next_message()
-        self._missing, self._more = 0, False
-        self._big: bytearray | None = None
+        self._missing, self._more, self._is_whole = 0, False, False
+        self._big: memoryview | None = None
 
     @property
     def ready(self) -> bool:
@@ -119,9 +127,20 @@ class Conversation:
         return self._ready
 
     @property
+    def room(self) -> memoryview | None:
+        """Where the rest of a long part is to go, for which `took` is called in place of `feed`; or None."""
+        return None if self._big is None or self._at < len(self._data) else self._big[-self._missing :]
+
+    def took(self, count: int) -> None:
+        """Notes that so many bytes were written to `room`."""
+        self._missing -= count
+        self._is_whole = not self._missing
+
+    @property
     def held(self) -> int:
         """Bytes that are kept of what was not taken by `next` yet."""
-        return len(self._data) - self._at + len(self._payload) + (0 if self._big is None else len(self._big))
+        gathered = 0 if self._big is None else len(self._big) - self._missing
+        return len(self._data) - self._at + len(self._payload) + gathered
 
     def feed(self, data: bytes) -> None:
         """Takes what the peer sent, before `next` is asked again."""
@@ -142,7 +161,7 @@ class Conversation:
         if self.minor < 0 and not self._greeted():
             return None
         while True:
-            if self._missing:
+            if self._missing or self._is_whole:
                 if not self._gather():
                     return None
             else:
@@ -164,7 +183,7 @@ class Conversation:
                         self._payload = self._data[begin : self._at]
                 else:
                     self._at, self._missing = begin, size
-                    self._big = bytearray() if kept else None
+                    self._big = memoryview(self._make_room(size)) if kept else None
                     continue
             if self._more:
                 self._is_req = self._is_req or (self._parts == 1 and not self._bytes)
@@ -201,15 +220,17 @@ class Conversation:
 
     def _gather(self) -> bool:
         """Takes what is there of a big part; whether that is all of it."""
-        piece = self._data[self._at : self._at + self._missing]
-        self._at += len(piece)
-        self._missing -= len(piece)
-        if self._big is not None:
-            self._big += piece
+        count = min(self._missing, len(self._data) - self._at)
+        if self._big is not None and count:
+            begin = len(self._big) - self._missing
+            self._big[begin : begin + count] = self._data[self._at : self._at + count]
+        self._at += count
+        self._missing -= count
         if self._missing:
             return False
+        self._is_whole = False
         if self._big is not None:
-            self._payload, self._big = memoryview(self._big), None
+            self._payload, self._big = self._big, None
         return True
 
     def _greeted(self) -> bool:
