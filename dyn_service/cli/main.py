@@ -166,6 +166,17 @@ def call(
 
 
 @app.command()
+def metrics(
+    server: Annotated[str, typer.Option(metavar="ENDPOINT", help="Where the server listens.")] = DEFAULT_ENDPOINT,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where Prometheus asks.")] = "127.0.0.1:9755",
+) -> None:
+    """Give a server's numbers to Prometheus: requests, times, errors, what waits, workers, memory, limits."""
+    from dyn_service.cli.metrics import serve_metrics
+
+    serve_metrics(server, listen)
+
+
+@app.command()
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE.urdf")],
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

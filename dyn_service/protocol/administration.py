@@ -85,9 +85,13 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 outputs={
                     "uptime_s": "seconds since it started",
                     "requests": "by query: how many `answered` and `refused`, and the quantiles in microseconds "
-                    "`p50_us`, `p99_us`, `max_us` of the time from receipt to reply (to a power of two)",
+                    "`p50_us`, `p99_us`, `max_us` of the time from receipt to reply (to a power of two); "
+                    "`buckets` count them: the k-th those below 2^k microseconds and not below half of that",
                     "errors": "by code: how many",
-                    "counters": "of the transport: messages, bytes, replies that could not be delivered, ..",
+                    "counters": "of the transport: messages, bytes, replies that could not be delivered, ..; "
+                    "`workers_lost` those that ended by themselves",
+                    "gauges": "what stands at some number now: connections, bytes that wait, workers, memory",
+                    "limits": "by name, what this server allows",
                 },
             ),
         )

@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from dyn_service import __version__
 from dyn_service.api.queries import QUERIES
 from dyn_service.errors import InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError
 from dyn_service.protocol.arrays import describe_value
+from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import VERSION, Request
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.registry import Registry, Served
@@ -21,7 +24,8 @@ _CERTIFIED = ("inverse_dynamics", "forward_dynamics")
 class Administrator:
     """Answers the queries of `protocol.administration`."""
 
-    def __init__(self, registry: Registry, metrics: Metrics, *, allow_load: bool) -> None:
+    def __init__(self, registry: Registry, metrics: Metrics, limits: RequestLimits, *, allow_load: bool) -> None:
+        self._limits = limits
         self._registry = registry
         self._metrics = metrics
         self._allow_load = allow_load
@@ -92,4 +96,4 @@ class Administrator:
         }
 
     def _stats(self, request: Request) -> dict[str, Any]:
-        return self._metrics.to_dict()
+        return {**self._metrics.to_dict(), "limits": msgspec.structs.asdict(self._limits)}

@@ -40,7 +40,7 @@ from dyn_service.server.dispatcher import Dispatcher
 from dyn_service.server.endpoints import Bound, check_endpoint, is_local
 from dyn_service.server.inproc import InprocEndpoints
 from dyn_service.server.pool import Pool
-from dyn_service.server.process import settle_process
+from dyn_service.server.process import resident_bytes, settle_process
 from dyn_service.server.service import Service
 from dyn_service.server.task import Envelope
 from dyn_service.server.worker import Worker
@@ -200,6 +200,15 @@ class Server:
         self._bound = tuple(bound)
         self._worker = self._make_worker()
         self._dispatcher = Dispatcher(self.service, self._worker, lambda: self._open.unread)
+        self.service.metrics.gauges |= {
+            "connections": lambda: len(self._open),
+            "unfinished_bytes": lambda: self._open.unfinished,
+            "unread_bytes": lambda: self._open.unread,
+            "waiting": lambda: len(self._dispatcher.waiting),
+            "waiting_bytes": lambda: self._dispatcher.waiting_bytes,
+            "robots": lambda: len(self.service.registry.served),
+            "memory_bytes": resident_bytes,
+        }
         self._worker.start()
 
     def _make_worker(self) -> Worker | Pool:

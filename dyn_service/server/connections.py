@@ -167,7 +167,10 @@ class Connections:
         gone: Callable[[Peer], None] = lambda peer: None,
     ) -> None:
         self.limits = limits
-        self.unread = self._held = 0
+        self.unread = 0
+        """Bytes of replies that wait to be read."""
+        self.unfinished = 0
+        """Bytes of messages that have not ended."""
         self._selector = selector
         self._traffic = traffic
         self._gone = gone
@@ -300,9 +303,9 @@ class Connections:
 
     def _hold(self, peer: Peer) -> None:
         held = peer.conversation.held
-        self._held += held - peer.held
+        self.unfinished += held - peer.held
         peer.held = held
-        if self._held > self.limits.max_unfinished_bytes:
+        if self.unfinished > self.limits.max_unfinished_bytes:
             self._cut(max(self._peers, key=lambda other: other.held), f"{held} bytes came in without an end")
 
     # replies out
@@ -360,7 +363,7 @@ class Connections:
         self._selector.unregister(peer.socket)
         self._peers.discard(peer)
         self.unread -= peer.unread
-        self._held -= peer.held
+        self.unfinished -= peer.held
         self._gone(peer)
 
     def close(self, linger_s: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,6 +33,10 @@ class Durations:
         both.buckets = [a + b for a, b in zip(self.buckets, other.buckets, strict=True)]
         both.longest_ns = max(self.longest_ns, other.longest_ns)
         return both
+
+    def filled(self) -> list[int]:
+        """The buckets up to the last one that counts something."""
+        return self.buckets[: (self.longest_ns // 1000).bit_length() + 1]
 
     def quantile_us(self, fraction: float) -> int:
         """The upper end, in microseconds, of the bucket that the quantile falls in."""
@@ -65,6 +70,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.traffic = Traffic()
+        self.gauges: dict[str, Callable[[], float]] = {}
+        """What stands at some number now, by name; asked by the thread that serves."""
         self._started = time.monotonic()
         self._lock = threading.Lock()
         self._answered: dict[str, Durations] = {}
@@ -108,10 +115,12 @@ class Metrics:
                         "p50_us": durations.quantile_us(0.5),
                         "p99_us": durations.quantile_us(0.99),
                         "max_us": durations.longest_ns // 1000,
+                        "buckets": durations.filled(),
                     }
             return {
                 "uptime_s": self.uptime_s,
                 "requests": requests,
                 "errors": dict(sorted(self._errors.items())),
                 "counters": asdict(self.traffic),
+                "gauges": {name: read() for name, read in sorted(self.gauges.items())},
             }

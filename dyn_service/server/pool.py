@@ -177,6 +177,11 @@ class Pool:
         self._refused: dict[tuple[Any, ...], DynError] = {}
         self._ending = False
         self._loads: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        metrics.gauges |= {
+            "workers": lambda: len(self._hands),
+            "workers_busy": lambda: sum(hand.task is not None for hand in self._hands),
+            "compiling": lambda: sum(hand.making is not None for hand in self._hands),
+        }
         self._loader = threading.Thread(target=self._load, name="dyn-loader", daemon=True)
 
     def start(self) -> None:

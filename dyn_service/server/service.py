@@ -91,7 +91,7 @@ class Service:
         self.clock = CompileClock()
         self.allow_load = allow_load
         self.registry = Registry(robots, self.limits.max_robots, self.metrics)
-        self._administrator = Administrator(self.registry, self.metrics, allow_load=allow_load)
+        self._administrator = Administrator(self.registry, self.metrics, self.limits, allow_load=allow_load)
 
     @property
     def robots(self) -> dict[str, Robot]:

@@ -34,6 +34,7 @@ from dyn_service.kernels.making import listening
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import decode_reply_head, peek
 from dyn_service.server.pipes import ORDER, Pipe, PipeClosedError, Words
+from dyn_service.server.process import resident_bytes
 from dyn_service.server.service import Job, Service
 
 _LOG = logging.getLogger(__name__)
@@ -179,16 +180,10 @@ class _Worker:
         said: dict[str, Any] = {"is": "reply", "query": peek(body).query}
         said["code"] = None if head.ok else (head.error or {}).get("code")
         said["kernel"] = _kernel(job)
-        said["last"] = self._resident() > self._most_resident
+        said["last"] = resident_bytes() > self._most_resident
         self._pipe.send(said, reply)
         if said["last"]:
             os._exit(0)
-
-    @staticmethod
-    def _resident() -> int:
-        with suppress(OSError), open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        return 0
 
 
 def _kernel(job: Job | bytes) -> list[Any] | None:

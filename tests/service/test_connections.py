@@ -101,12 +101,12 @@ def test_bytes_without_an_end_are_bounded_over_all_connections(serving: Any, bar
             peer.sendall(begun + bytes(8 << 20))
     assert honest.ask(request())["ok"]
     assert memory() - before < 64 << 20
-    assert server._open._held <= 20 << 20
+    assert server._open.unfinished <= 20 << 20
     eventually(lambda: counters(server)["cut_off"] >= 3)
     for peer in peers:
         peer.close()
     eventually(lambda: len(server._open) == 1)
-    assert server._open._held == 0
+    assert server._open.unfinished == 0
     assert honest.ask(request(inputs={"q": array(np.zeros((200_000, 1)))}))["ok"]
 
 

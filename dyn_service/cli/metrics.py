@@ -1,0 +1,94 @@
+"""A server's numbers for Prometheus, from a process of its own: the server's does nothing but answer.
+
+Each time they are fetched the server is asked for its `stats`. While it does not answer, `dyn_up` is 0 and there is
+nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from dyn_service.client.sync import Client
+from dyn_service.errors import DynError, InvalidArgumentError, UnavailableError
+
+
+class ServerCollector:
+    """Asks a server, and says what it answered in Prometheus's terms.
+
+    Args:
+        client: Of the server.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def collect(self) -> Iterator[Metric]:
+        """The server's numbers now."""
+        try:
+            stats = self._client.stats()
+        except DynError:
+            yield GaugeMetricFamily("dyn_up", "Whether the server answers.", 0)
+            return
+        yield GaugeMetricFamily("dyn_up", "Whether the server answers.", 1)
+        yield GaugeMetricFamily("dyn_uptime_seconds", "Since the server started.", stats["uptime_s"])
+        answered = HistogramMetricFamily(
+            "dyn_answer_seconds", "From a request's receipt to its answer.", labels=["query"]
+        )
+        refused = CounterMetricFamily("dyn_refused", "Requests that were refused.", labels=["query"])
+        for query, record in stats["requests"].items():
+            counts, total = [], 0
+            for power, count in enumerate(record["buckets"]):
+                total += count
+                counts.append((repr((1 << power) * 1e-6), total))
+            answered.add_metric([query], [*counts, ("+Inf", record["answered"])], sum_value=None)
+            refused.add_metric([query], record["refused"])
+        yield answered
+        yield refused
+        errors = CounterMetricFamily("dyn_errors", "Refusals by their code.", labels=["code"])
+        for code, count in stats["errors"].items():
+            errors.add_metric([code], count)
+        yield errors
+        for name, count in stats["counters"].items():
+            yield CounterMetricFamily(f"dyn_{name}", name.replace("_", " "), count)
+        for name, value in stats["gauges"].items():
+            yield GaugeMetricFamily(f"dyn_{name}", name.replace("_", " "), value)
+        limits = GaugeMetricFamily("dyn_limit", "What the server allows.", labels=["limit"])
+        for name, value in stats["limits"].items():
+            limits.add_metric([name], value)
+        yield limits
+
+
+def serve_metrics(endpoint: str, listen: str) -> None:
+    """Answers Prometheus at `http://HOST:PORT/metrics` until it is interrupted.
+
+    Args:
+        endpoint: Where the server listens.
+        listen: `HOST:PORT`.
+
+    Raises:
+        InvalidArgumentError: `listen` is none.
+        UnavailableError: It is taken.
+    """
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal():
+        raise InvalidArgumentError(f"listen must look like 127.0.0.1:9755, found '{listen}'", path="listen")
+    registry = CollectorRegistry()
+    with Client(endpoint) as client:
+        registry.register(ServerCollector(client))
+        try:
+            server, thread = start_http_server(int(port), host, registry)
+        except OSError as fault:
+            raise UnavailableError(f"cannot listen on {listen}: {fault.strerror}", path="listen") from None
+        print(f"ready: http://{host}:{server.server_port}/metrics of {endpoint}", flush=True)
+        try:
+            while thread.is_alive():
+                time.sleep(1.0)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            server.shutdown()
+            server.server_close()
