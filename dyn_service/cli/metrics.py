@@ -44,7 +44,7 @@ class ServerCollector:
             for power, count in enumerate(record["buckets"]):
                 total += count
                 counts.append((repr((1 << power) * 1e-6), total))
-            answered.add_metric([query], [*counts, ("+Inf", record["answered"])], sum_value=None)
+            answered.add_metric([query], [*counts, ("+Inf", record["answered"])], sum_value=record["total_us"] * 1e-6)
             refused.add_metric([query], record["refused"])
         yield answered
         yield refused

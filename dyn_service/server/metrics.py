@@ -16,21 +16,23 @@ _BUCKETS = 64
 class Durations:
     """How often something took how long. One thread adds to it at a time."""
 
-    __slots__ = ("buckets", "longest_ns")
+    __slots__ = ("buckets", "longest_ns", "total_ns")
 
     def __init__(self) -> None:
         self.buckets = [0] * _BUCKETS
-        self.longest_ns = 0
+        self.longest_ns = self.total_ns = 0
 
     def add(self, duration_ns: int) -> None:
         """Counts one duration."""
         self.buckets[(duration_ns // 1000).bit_length()] += 1
+        self.total_ns += duration_ns
         if duration_ns > self.longest_ns:
             self.longest_ns = duration_ns
 
     def __add__(self, other: Durations) -> Durations:
         both = Durations()
         both.buckets = [a + b for a, b in zip(self.buckets, other.buckets, strict=True)]
+        both.total_ns = self.total_ns + other.total_ns
         both.longest_ns = max(self.longest_ns, other.longest_ns)
         return both
 
@@ -115,6 +117,7 @@ class Metrics:
                         "p50_us": durations.quantile_us(0.5),
                         "p99_us": durations.quantile_us(0.99),
                         "max_us": durations.longest_ns // 1000,
+                        "total_us": durations.total_ns // 1000,
                         "buckets": durations.filled(),
                     }
             return {

@@ -183,5 +183,6 @@ def test_metrics_of_both_ways_are_added() -> None:
     metrics.refused("a", "NOT_FOUND")
     metrics.refused(None, "NOT_FOUND")
     found = metrics.to_dict()
-    assert found["requests"] == {"a": {"answered": 2, "refused": 1, "p50_us": 7, "p99_us": 7, "max_us": 7}}
+    record = {"answered": 2, "refused": 1, "p50_us": 7, "p99_us": 7, "max_us": 7, "total_us": 12}
+    assert found["requests"] == {"a": {**record, "buckets": [0, 0, 0, 2]}}
     assert found["errors"] == {"NOT_FOUND": 2}
