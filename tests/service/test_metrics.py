@@ -21,11 +21,11 @@ WAIT_S = WAIT_MS / 1e3
 
 
 def samples(text: str) -> dict[tuple[str, ...], float]:
-    """By name and labels' values."""
+    """By name and labels' values, these by the labels' names."""
     found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            found[sample.name, *sample.labels.values()] = sample.value
+            found[sample.name, *(value for _, value in sorted(sample.labels.items()))] = sample.value
     return found
 
 
@@ -72,7 +72,7 @@ def test_prometheus_reads_the_same(exporter: str, tcp_server: Server) -> None:
     found = fetch(exporter)
     assert found["dyn_up",] == 1
     assert found["dyn_answer_seconds_count", "gravity_forces"] == 5
-    assert found["dyn_answer_seconds_bucket", "gravity_forces", "+Inf"] == 5
+    assert found["dyn_answer_seconds_bucket", "+Inf", "gravity_forces"] == 5
     assert found["dyn_refused_total", "gravity_forces"] == 1
     assert found["dyn_errors_total", "INVALID_ARGUMENT"] == 1
     assert found["dyn_received_total",] >= 8
