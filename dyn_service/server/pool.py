@@ -192,6 +192,8 @@ class Pool:
         """
         self._nursery.start()
         self._loader.start()
+        for served in self._registry.served.values():
+            _ = served.pickled  # takes milliseconds, which later a control loop would wait
         for _ in range(self._count):
             self._hands.append(self._make_hand())
         until = time.monotonic() + _START_S
@@ -397,6 +399,7 @@ class Pool:
         try:
             robot: Robot = pickle.loads(loaded)  # from a worker, not from a client
             self._registry.add(robot)
+            _ = self._registry.get(robot.name).pickled
         except DynError as error:
             reply = task.refuse(error)
         self._done.append((task, reply))
