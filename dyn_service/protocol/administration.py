@@ -86,8 +86,8 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                     "uptime_s": "seconds since it started",
                     "requests": "by query: how many `answered` and `refused`, and the quantiles in microseconds "
                     "`p50_us`, `p99_us`, `max_us` of the time from receipt to reply (to a power of two), "
-                    "`total_us` their sum; `buckets` count them, the k-th those below 2^k microseconds and not below half "
-                    "of that",
+                    "`total_us` their sum; `buckets` count them, the k-th those below 2^k microseconds and not below "
+                    "half of that",
                     "errors": "by code: how many",
                     "counters": "of the transport: messages, bytes, replies that could not be delivered, ..; "
                     "`workers_lost` those that ended by themselves",

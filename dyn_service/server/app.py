@@ -273,8 +273,8 @@ class Server:
         for envelope, reply in self._dispatcher.finished():
             self._send(envelope, reply)
         now = perf_counter_ns()
+        self._worker.tick(now)
         if self._dispatcher.waiting:
-            self._worker.tick(now)
             for envelope, notice in self._dispatcher.notices(now):
                 self._send(envelope, notice)
         if now > self._next_look_ns:

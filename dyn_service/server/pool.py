@@ -47,6 +47,9 @@ _LOG = logging.getLogger(__name__)
 
 _MS = 1_000_000
 
+_AGAIN_NS = 1_000_000_000
+"""After a worker that ended before it was there, the next is made so much later."""
+
 _START_S = 60.0
 """How long the first worker may take to come."""
 
@@ -119,7 +122,8 @@ class _Hand:
     """One worker, as the pool sees it.
 
     task: what it is at, since begun_ns. making: the kernel that it makes meanwhile. known: the robots it has, by name,
-    with their fingerprints. robot: one that it was told to load, as bytes. ready: it is there. fate: why it was killed,
+    with their fingerprints. robot: one that it was told to load, as bytes. ready: it is there. leaving: it ends
+    by itself, having grown. fate: why it was killed,
     to tell its asker.
     """
 
@@ -132,7 +136,7 @@ class _Hand:
         self.known: dict[str, str] = {}
         self.robot: memoryview | None = None
         self.fate: DynError | None = None
-        self.ready = False
+        self.ready = self.leaving = False
         self.is_watched_for_writing = False
 
 
@@ -176,6 +180,7 @@ class Pool:
         self._done: deque[tuple[Task, bytes | memoryview]] = deque()
         self._refused: dict[tuple[Any, ...], DynError] = {}
         self._ending = False
+        self._no_more_before_ns = 0
         self._loads: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         metrics.gauges |= {
             "workers": lambda: len(self._hands),
@@ -194,8 +199,7 @@ class Pool:
         self._loader.start()
         for served in self._registry.served.values():
             _ = served.pickled  # takes milliseconds, which later a control loop would wait
-        for _ in range(self._count):
-            self._hands.append(self._make_hand())
+        self._fill_up(perf_counter_ns())
         until = time.monotonic() + _START_S
         while not any(hand.ready for hand in self._hands):
             if self._nursery.ended or time.monotonic() > until:
@@ -235,8 +239,16 @@ class Pool:
                 self._stop(hand, UnavailableError("the asker is gone"))
         return dropped
 
+    def _fill_up(self, now_ns: int) -> None:
+        """Makes the workers that are missing."""
+        while len(self._hands) < self._count and now_ns >= self._no_more_before_ns and not self._ending:
+            self._hands.append(self._make_hand())
+
     def tick(self, now_ns: int) -> None:
         """Stops what has taken too long."""
+        if len(self._hands) < self._count:
+            self._fill_up(now_ns)
+            self._assign()
         for hand in self._hands:
             task = hand.task
             if task is None or hand.fate is not None:
@@ -270,7 +282,7 @@ class Pool:
         """Gives waiting tasks to workers that have none; one worker is left for what does not take long."""
         if not self._waiting:
             return
-        idle = [hand for hand in self._hands if hand.task is None]
+        idle = [hand for hand in self._hands if hand.task is None and not hand.leaving]
         most_long = max(1, len(self._hands) - 1)
         for hand in idle:
             long = sum(other.task is not None and other.task.long for other in self._hands)
@@ -354,8 +366,8 @@ class Pool:
             self._done.append((task, reply))
             if words["kernel"] is not None and words["code"] is None:
                 self._want_here(words["kernel"])
-        if not words["last"]:
-            self._assign()
+        hand.leaving = words["last"]
+        self._assign()
 
     def _stop(self, hand: _Hand, fate: DynError) -> None:
         hand.fate = fate
@@ -368,11 +380,11 @@ class Pool:
         self._selector.unregister(hand.end)
         hand.pipe.close()
         self._clock.ended(hand.number)
-        task, place = hand.task, self._hands.index(hand)
-        if self._ending:
-            del self._hands[place]
-        else:
-            self._hands[place] = self._make_hand()
+        task = hand.task
+        self._hands.remove(hand)
+        if not hand.ready:  # what keeps one from coming may keep the next
+            self._no_more_before_ns = perf_counter_ns() + _AGAIN_NS
+        self._fill_up(perf_counter_ns())
         if task is not None:
             if hand.fate is None:
                 self._metrics.traffic.workers_lost += 1

@@ -1,0 +1,23 @@
+"""Right answers under load, in counts: the short version of `python -m tests.load`."""
+
+from __future__ import annotations
+
+import pytest
+
+from dyn_service import Client
+from tests.load.clients import OTHERS, beside, loops
+from tests.load.serving import served
+
+
+@pytest.mark.timeout(300)
+def test_every_answer_is_there_and_right_whatever_else_the_server_does() -> None:
+    with served() as (endpoint, _):
+        for kind in OTHERS:
+            with beside(endpoint, kind):
+                seen = loops(endpoint, 2, 250.0, 1.0)
+            for loop in seen:
+                assert (loop.asked - loop.answered, loop.wrong, loop.errors) == (0, 0, {}), kind
+                assert loop.asked > 10
+        with Client(endpoint, timeout_s=20.0) as client:
+            counters = client.stats()["counters"]
+            assert (counters["dropped_slow_reader"], counters["workers_lost"], counters["cut_off"]) == (0, 0, 0)
