@@ -50,6 +50,9 @@ _MS = 1_000_000
 _AGAIN_NS = 1_000_000_000
 """After a worker that ended before it was there, the next is made so much later."""
 
+_TRIES = 2
+"""So many workers may be lost to one request."""
+
 _START_S = 60.0
 """How long the first worker may take to come."""
 
@@ -386,12 +389,21 @@ class Pool:
             self._no_more_before_ns = perf_counter_ns() + _AGAIN_NS
         self._fill_up(perf_counter_ns())
         if task is not None:
-            if hand.fate is None:
-                self._metrics.traffic.workers_lost += 1
-                _LOG.error("a worker ended while it was at %s", task.head().query)
-            found = f"the worker that was at {task.head().query} has ended: it took too much memory, or was killed"
-            self._done.append((task, task.refuse(hand.fate or UnavailableError(found))))
+            self._is_lost(task, hand.fate)
         self._assign()
+
+    def _is_lost(self, task: Task, fate: DynError | None) -> None:
+        """A task's worker has ended: by the pool, which tells the asker why, or by itself, and another may try."""
+        if fate is None:
+            self._metrics.traffic.workers_lost += 1
+            _LOG.error("a worker ended while it was at %s", task.head().query)
+            task.tries += 1
+            if task.tries < _TRIES and not self._ending:
+                self._waiting.appendleft(task)
+                return
+            found = f"{task.tries} workers ended while they were at {task.head().query}"
+            fate = ResourceExhaustedError(f"{found}: it takes too much memory, or they were killed")
+        self._done.append((task, task.refuse(fate)))
 
     # what is fetched from the store, by a thread of its own
 

@@ -19,7 +19,8 @@ class Task:
 
     envelope: where its reply goes. payload: its bytes. received_ns: when it came in. work: gives its reply, in this
     process. refuse: gives the reply that refuses it. head: reads who asks. long: it may take seconds: it computes at
-    length, or needs a kernel that is not there. next_notice_ns: no earlier is it told again that it waits.
+    length, or needs a kernel that is not there. next_notice_ns: no earlier is it told again that it waits. tries: how
+    many workers were lost to it.
     """
 
     envelope: Envelope
@@ -30,6 +31,7 @@ class Task:
     head: Callable[[], Head]
     long: bool = False
     next_notice_ns: int = 0
+    tries: int = 0
 
     @property
     def size(self) -> int:
