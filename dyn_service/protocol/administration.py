@@ -14,7 +14,7 @@ from types import MappingProxyType
 class Administration:
     """One query: its name, what it does, and the meaning of what goes in and comes out, by name.
 
-    names_robot: the request's `robot` says which robot is meant. slow: it is work for the worker thread. required: the
+    names_robot: the request's `robot` says which robot is meant. slow: it is work for a worker. required: the
     inputs and options that may not be left out.
     """
 

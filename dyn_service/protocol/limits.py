@@ -50,7 +50,7 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     max_message_bytes: longest request; the transport closes a connection that announces more.
     max_reply_bytes: longest reply; a request whose answer would be longer is refused before it is computed.
-    max_waiting: requests that may wait for the worker thread. max_waiting_bytes: their bytes, and those of replies
+    max_waiting: requests that may wait for a worker. max_waiting_bytes: their bytes, and those of replies
     that a slow reader has not yet taken.
     max_robots: robots served at a time.
     max_connections: peers at a time, fewer where the system allows fewer open files. max_unfinished_bytes: of messages

@@ -1,4 +1,4 @@
-"""When the worker thread makes kernels: for what those who wait are told, and for what is off their deadlines."""
+"""When workers make kernels: for what those who wait are told, and for what is off their deadlines."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
     with inputs of ordinary size it is not        FAILED_PRECONDITION   products of the robot's own numbers overflow
 
 The rule is applied in this order. The last two are told apart by asking again, with every number of the inputs cut to
-+-1, at the same angles. This takes milliseconds and may need the tracer: it is work for the worker thread.
++-1, at the same angles. This takes milliseconds and may need the tracer: it is work for a worker.
 """
 
 from __future__ import annotations
