@@ -129,7 +129,7 @@ class Service:
                 return None
             finished = perf_counter_ns()
             reply = encode(Reply(VERSION, request.id, True, outputs, Timing(waited / 1e3, (finished - started) / 1e3)))
-        except (msgspec.MsgspecError, KeyError, DynError):  # of another form, or wrong: the general way says what it is
+        except (msgspec.MsgspecError, ValueError, KeyError, DynError):  # of another form, or wrong: see the general way
             return None
         except Exception:  # noqa: BLE001  # a defect, which costs nobody an answer
             _LOG.exception("the short way failed")

@@ -86,13 +86,18 @@ def test_short_way_opens_when_the_kernel_is_there() -> None:
         {"query": "health"},
         {"robot": "r2d2"},
         {"deadline_ms": -1.0},
+        {"robot": b"\xff\xfe"},
     ],
     ids=str,
 )
-def test_short_way_takes_nothing_but_the_common_request(service: Service, change: dict[str, Any]) -> None:
+def test_short_way_takes_nothing_but_the_common_request(
+    service: Service, change: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     ask(service, request())
     assert service.answer_single_state(msgpack.packb(request()), perf_counter_ns()) is not None
-    assert service.answer_single_state(msgpack.packb(request(**change)), perf_counter_ns()) is None
+    payload = msgpack.packb(request(**change)).replace(b"\xc4\x02\xff\xfe", b"\xa2\xff\xfe")  # a text, but no UTF-8
+    assert service.answer_single_state(payload, perf_counter_ns()) is None
+    assert not caplog.records  # whoever sends it writes nothing into the log
 
 
 def test_what_is_slow() -> None:

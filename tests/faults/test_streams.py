@@ -1,0 +1,12 @@
+"""The short version of `python -m tests.faults streams`."""
+
+from __future__ import annotations
+
+from tests.faults.streams import run
+
+
+def test_random_streams_harm_nobody() -> None:
+    seen, errors = run(300, seed=1)
+    assert seen.asked > 0
+    assert seen.wrong == 0
+    assert "INTERNAL" not in errors
