@@ -69,23 +69,23 @@ def payload(draw: random.Random) -> bytes:
     return bytes(data[: draw.choice((len(data), len(data), draw.randrange(len(data) + 1)))])
 
 
+def piece(draw: random.Random) -> bytes:
+    """Something that a peer may send."""
+    kinds = (
+        lambda: frame(payload(draw), more=draw.random() < 0.2),
+        lambda: frame(payload(draw), more=draw.random() < 0.2),
+        lambda: frame(b"", more=True) * draw.choice((1, 2, 15, 17, 3000)),
+        lambda: command(draw.choice((b"PING", b"PONG", b"READY", b"ERROR", b"X")), draw.randbytes(9)),
+        lambda: b"\2" + draw.randrange(1 << draw.choice((8, 20, 30, 63))).to_bytes(8, "big") + b"x" * 500,
+        lambda: draw.randbytes(draw.randrange(200)),
+    )
+    return draw.choice(kinds)()
+
+
 def stream(draw: random.Random) -> bytes:
     """What goes over one connection."""
-    parts = [HELLO, ready(draw.choice((b"DEALER", b"REQ", b"DEALER", b"SUB")))]
-    for _ in range(draw.randrange(12)):
-        parts.append(
-            draw.choice(
-                (
-                    lambda: frame(payload(draw), more=draw.random() < 0.2),
-                    lambda: frame(payload(draw), more=draw.random() < 0.2),
-                    lambda: frame(b"", more=True) * draw.choice((1, 2, 15, 17, 3000)),
-                    lambda: command(draw.choice((b"PING", b"PONG", b"READY", b"ERROR", b"X")), draw.randbytes(9)),
-                    lambda: b"\2" + draw.randrange(1 << draw.choice((8, 20, 30, 63))).to_bytes(8, "big") + b"x" * 500,
-                    lambda: draw.randbytes(draw.randrange(200)),
-                )
-            )()
-        )
-    whole = bytearray(b"".join(parts))
+    hello = HELLO + ready(draw.choice((b"DEALER", b"REQ", b"DEALER", b"SUB")))
+    whole = bytearray(hello + b"".join(piece(draw) for _ in range(draw.randrange(12))))
     if draw.random() < 0.3:
         whole[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
     return bytes(whole[: len(whole) if draw.random() < 0.7 else draw.randrange(len(whole))])
