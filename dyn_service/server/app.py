@@ -98,7 +98,7 @@ class Server:
         self.service = Service(robots, limits=self._limits, allow_load=local if allow_load is None else allow_load)
         self._given_context = context
         self._bound: tuple[Bound, ...] = ()
-        self._stopping = False
+        self._stopping = self._running = False
         self._thread: threading.Thread | None = None
         self._traffic = self.service.metrics.traffic
         self._next_look_ns = 0
@@ -116,12 +116,16 @@ class Server:
             FailedPreconditionError: The server was started, or stopped, before.
         """
         self.bind()
+        self._running = True
         self._thread = threading.Thread(target=self._run, name="dyn-server", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Answers what has arrived, closes the sockets, and comes back when all that is done."""
         self._stopping = True
+        if self._bound and not self._running:  # it listens, and nothing answers
+            self._running = True
+            self._close(0.0)
         if self._thread is None or self._thread is threading.current_thread():
             return
         self._ring()
@@ -179,27 +183,22 @@ class Server:
             if not is_local(endpoint):
                 _LOG.warning("%s is open to other machines, and whoever reaches it may ask anything", endpoint)
         self._selector = selectors.DefaultSelector()
-        self._bell, heard = socket.socketpair()
-        self._bell.setblocking(False)
-        self._selector.register(heard, selectors.EVENT_READ, lambda events: heard.recv(4096))
-        self._heard = heard
+        self._bell, self._heard = socket.socketpair()
+        for end in (self._bell, self._heard):
+            end.setblocking(False)
+        self._selector.register(self._heard, selectors.EVENT_READ, lambda events: self._heard.recv(4096))
         self._open = Connections(self._selector, self._limits, self._traffic, self._gone)
         self._fronts: list[_Endpoints] = [self._open]
-        try:
-            if any(endpoint.startswith("inproc://") for endpoint in self._asked):
-                context = self._given_context or zmq.Context.instance()
-                self._fronts.append(InprocEndpoints(self._selector, context, self._traffic))
-            bound: list[Bound] = []
-            for endpoint in self._asked:
-                bound.append(self._fronts[-1 if endpoint.startswith("inproc://") else 0].listen(endpoint))  # noqa: PERF401
-        except BaseException:
-            for each in bound:
-                each.clear()
-            self._close_sockets(0.0)
-            raise
-        self._bound = tuple(bound)
         self._worker = self._make_worker()
         self._dispatcher = Dispatcher(self.service, self._worker, lambda: self._open.unread)
+        try:
+            for endpoint in self._asked:
+                self._bound += (self._front(endpoint).listen(endpoint),)
+            self._worker.start()
+        except BaseException:
+            self._close(0.0)
+            self._bound = ()
+            raise
         self.service.metrics.gauges |= {
             "connections": lambda: len(self._open),
             "unfinished_bytes": lambda: self._open.unfinished,
@@ -209,7 +208,15 @@ class Server:
             "robots": lambda: len(self.service.registry.served),
             "memory_bytes": resident_bytes,
         }
-        self._worker.start()
+
+    def _front(self, endpoint: str) -> _Endpoints:
+        """Who listens at such an endpoint."""
+        if not endpoint.startswith("inproc://"):
+            return self._open
+        if len(self._fronts) == 1:
+            context = self._given_context or zmq.Context.instance()
+            self._fronts.append(InprocEndpoints(self._selector, context, self._traffic))
+        return self._fronts[1]
 
     def _make_worker(self) -> Worker | Pool:
         service = self.service
@@ -239,6 +246,7 @@ class Server:
             self._bell.send(b"!")
 
     def _run(self) -> None:
+        self._running = True
         make_none()  # kernels are the worker's work, whoever asks
         try:
             with np.errstate(all="ignore"):  # what overflows is infinite in the answer, and no news for this side
@@ -250,12 +258,12 @@ class Server:
                         time.sleep(_TICK_S)
                 self._wind_up()
         finally:
-            for bound in self._bound:
-                bound.clear()
-            self._worker.close()
-            self._close_sockets(_GRACE_S)
+            self._close(_GRACE_S)
 
-    def _close_sockets(self, linger_s: float) -> None:
+    def _close(self, linger_s: float) -> None:
+        for bound in self._bound:
+            bound.clear()
+        self._worker.close()
         for front in self._fronts:
             front.close(linger_s)
         self._selector.close()

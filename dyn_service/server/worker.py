@@ -77,7 +77,8 @@ class Worker:
 
     def close(self) -> None:
         """Waits a moment for the thread to end; one that is at work ends after it, by itself."""
-        self._thread.join(0.1)
+        if self._thread.is_alive():
+            self._thread.join(0.1)
 
     def work_one(self) -> bool:
         """Does the next task, after waiting for one; False if there will be none any more."""

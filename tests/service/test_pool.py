@@ -267,3 +267,20 @@ def test_a_stop_does_not_wait_for_what_is_worked_on(bare: Any) -> None:
     assert reply["error"]["code"] == UnavailableError.code
     stopper.join(WAIT_S)
     assert not stopper.is_alive()
+
+
+def test_a_server_that_listens_and_is_never_run_leaves_no_processes() -> None:
+    server = serving()
+    server.bind()
+    pool = server._worker
+    assert isinstance(pool, Pool)
+    nursery = pool._nursery._process
+    assert nursery is not None
+    server.stop()
+    assert nursery.poll() is not None
+
+
+def test_workers_that_cannot_start_are_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dyn_service.server.pool.sys.executable", "/bin/false")
+    with pytest.raises(UnavailableError, match="the server's worker processes do not start"):
+        serving().start()
