@@ -24,7 +24,7 @@ from dyn_service import (
     Robot,
     Server,
 )
-from dyn_service.client.core import MAX_WAIT_S
+from dyn_service.client.connection import MAX_WAIT_S
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.protocol.messages import decode_notice
 from dyn_service.server.compiling import CompileClock
