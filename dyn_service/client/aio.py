@@ -251,6 +251,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
             call = None if head is None or head.id is None else self._pending.get(head.id)
             if call is None or head is None or call.reply.done():
                 self._put_aside(head, now)
+                await asyncio.sleep(0)  # however many come, the event loop turns
             elif isinstance(head, ReplyHead):
                 if head.epoch == self._epoch or self._meets(head.epoch, call.asked_in, now):
                     call.reply.set_result(head)

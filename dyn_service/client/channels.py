@@ -154,7 +154,7 @@ class ZmqChannel:
         self._send = plain_send(self._socket)
         self._receive: Callable[[], bytes] = self._socket.recv
         self._armed_s = -1.0
-        self._armed_ms = -1
+        self._armed_ms: int = -1
 
 
 class AsyncZmqChannel:

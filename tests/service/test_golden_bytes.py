@@ -59,9 +59,9 @@ def test_replies_are_read_as_ever() -> None:
 
 
 def test_golden_request_is_answered(pendulum: Robot) -> None:
-    reply = msgpack.unpackb(Service([pendulum]).handle(golden("request"), perf_counter_ns()))
-    assert list(reply) == ["v", "id", "ok", "outputs", "timing"]
-    assert (reply["v"], reply["id"], reply["ok"]) == (1, 7, True)
+    reply = msgpack.unpackb(Service([pendulum], epoch=5).handle(golden("request"), perf_counter_ns()))
+    assert list(reply) == ["v", "id", "ok", "outputs", "timing", "epoch"]
+    assert (reply["v"], reply["id"], reply["ok"], reply["epoch"]) == (1, 7, True, 5)
     assert reply["outputs"]["forces"]["data"] == pendulum.gravity_forces([0.5]).tobytes()
 
 
