@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from math import ceil
+from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 import zmq
@@ -29,6 +30,11 @@ _HANDSHAKE_MS = 2000
 
 _HEARTBEAT_MS = 2000
 """A server is asked for a sign of life so often, and left after three times without."""
+
+_RENEW_S = 2.5
+"""After so long without a server a socket is replaced: ZeroMQ never connects again after a peer broke the protocol, as
+one does that is no ZeroMQ at all, or sends a message longer than allowed. Longer than a handshake may take.
+"""
 
 _NOBLOCK = int(zmq.NOBLOCK)
 
@@ -106,6 +112,8 @@ class ZmqChannel:
         self._endpoint = endpoint
         self._context = context
         self._is_inproc = endpoint.startswith("inproc://")
+        self._absence = _Absence()
+        self._armed_ms: int
         self._connect()
 
     def send(self, payload: bytes) -> bool:
@@ -129,9 +137,19 @@ class ZmqChannel:
 
     def reaches(self, timeout_s: float = 0.0) -> bool:
         """Whether a server is connected; waits for one."""
-        if timeout_s <= 0.0:
-            return is_writable(self._socket)
-        return bool(self._socket.poll(ceil(timeout_s * 1e3), zmq.POLLOUT))
+        if is_writable(self._socket):
+            self._absence.end()
+            return True
+        until_s = monotonic() + timeout_s
+        while not self._absence.is_long():
+            left_s = until_s - monotonic()
+            if left_s <= 0.0:
+                return False
+            if self._socket.poll(ceil(min(left_s, _RENEW_S) * 1e3), zmq.POLLOUT):
+                self._absence.end()
+                return True
+        self._reconnect()
+        return self.reaches(until_s - monotonic())
 
     def close(self) -> None:
         """Closes the socket."""
@@ -154,7 +172,7 @@ class ZmqChannel:
         self._send = plain_send(self._socket)
         self._receive: Callable[[], bytes] = self._socket.recv
         self._armed_s = -1.0
-        self._armed_ms: int = -1
+        self._armed_ms = -1
 
 
 class AsyncZmqChannel:
@@ -169,10 +187,16 @@ class AsyncZmqChannel:
     """
 
     def __init__(self, endpoint: str, context: Context | None) -> None:
-        from zmq.asyncio import Context as Shadow  # it brings asyncio, which calls that wait do without
+        from asyncio import CancelledError, current_task  # slow to import, and calls that wait do without
 
+        from zmq.asyncio import Context as Shadow
+
+        self._cancelled, self._current_task = CancelledError, current_task
         self.remains = endpoint.startswith("inproc://")
-        self._socket = _connected(Shadow(shadow=context or zmq.Context.instance()).socket(zmq.DEALER), endpoint)
+        self._endpoint = endpoint
+        self._context = Shadow(shadow=context or zmq.Context.instance())
+        self._absence = _Absence()
+        self._socket = _connected(self._context.socket(zmq.DEALER), endpoint)
 
     def send(self, payload: bytes) -> bool:
         """Sends a message at once; False if no server is connected."""
@@ -184,16 +208,54 @@ class AsyncZmqChannel:
 
     async def receive(self) -> bytes:
         """The next message, however long it takes."""
-        return await self._socket.recv()
+        while True:
+            socket = self._socket
+            try:
+                return await socket.recv()
+            except self._cancelled:
+                task = self._current_task()
+                if socket is self._socket or (task is not None and task.cancelling()):
+                    raise  # else the socket was replaced, and it was its receiving that was cancelled
 
     async def reaches(self, timeout_s: float = 0.0) -> bool:
         """Whether a server is connected; waits for one."""
-        poll: Callable[..., Any] = self._socket.poll  # pyzmq's types leave its parameters out
-        return bool(await poll(ceil(max(timeout_s, 0.0) * 1e3), zmq.POLLOUT))
+        until_s = monotonic() + timeout_s
+        while True:
+            poll: Callable[..., Any] = self._socket.poll  # pyzmq's types leave its parameters out
+            left_s = max(0.0, min(until_s - monotonic(), _RENEW_S))
+            if await poll(ceil(left_s * 1e3), zmq.POLLOUT):
+                self._absence.end()
+                return True
+            if self._absence.is_long():
+                former, self._socket = self._socket, _connected(self._context.socket(zmq.DEALER), self._endpoint)
+                former.close()
+            if monotonic() >= until_s:
+                return False
 
     def close(self) -> None:
         """Closes the socket."""
         self._socket.close()
+
+
+class _Absence:
+    """How long there has been no server, as far as somebody asked."""
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None
+
+    def is_long(self) -> bool:
+        """Notes that there is none; whether the socket should be replaced. Then it counts anew."""
+        now_s = monotonic()
+        if self._since_s is None:
+            self._since_s = now_s
+        if now_s - self._since_s < _RENEW_S:
+            return False
+        self._since_s = now_s
+        return True
+
+    def end(self) -> None:
+        """Notes that there is one."""
+        self._since_s = None
 
 
 _Opener = tuple[Callable[[str, Context | None], Channel], Callable[[str, Context | None], AsyncChannel]]
