@@ -87,7 +87,7 @@ class Connection:
         self._probes: dict[int, int | None] = {}  # the epoch that was known when each was sent, by id
         self._counters = Counters()
         self._heard_s = -1.0
-        self._vain_s = 0.0
+        self._vain_s: float | None = None
         self._restarted_s = 0.0
         self._closed = False
 
@@ -203,7 +203,7 @@ class Connection:
         """
         if not reaches:
             return self._lost(query, Cause.GONE, now_s, tries)
-        if self._vain_s <= self._heard_s:
+        if self._vain_s is None or self._vain_s <= self._heard_s:
             self._vain_s = begun_s
         if now_s - self._vain_s > SILENT_S:  # though it is not this call's fault alone
             return self._lost(query, Cause.SILENT, now_s, tries)

@@ -10,10 +10,12 @@ import asyncio
 import heapq
 import itertools
 import json
+import multiprocessing
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
 
@@ -122,40 +124,62 @@ class Proxy:
 
 
 QUERIES = ("gravity_forces", "mass_matrix", "inverse_dynamics")
+UNDER_WAY = 16
+"""Calls at a time of a client that does not wait."""
+
+Result = tuple[str, list[Any], Any, float]
+"""A query, its vectors, the answer or what was raised, and how long that took."""
 
 
-@dataclass
-class Outcome:
-    """What came of many requests. over_s: by how much a call outlasted its time limit, the worst one."""
+def ask_all(endpoint: str, waits: bool, count: int, limit_s: float, seed: int) -> tuple[list[Result], dict[str, int]]:
+    """One client's calls. In a process of its own, so that no other's work is in its times."""
+    random = np.random.default_rng(seed)
+    questions = []
+    for _ in range(count):
+        query = QUERIES[random.integers(len(QUERIES))]
+        questions.append((query, list(random.uniform(-3, 3, (3 if query == "inverse_dynamics" else 1, 2)))))
+    results: list[Result] = []
 
-    answered: int = 0
-    wrong: int = 0
-    errors: Counter[str] = field(default_factory=Counter)
-    foreign: list[str] = field(default_factory=list)
-    over_s: float = -1.0
-    latencies_s: list[float] = field(default_factory=list)
+    def note(query: str, values: list[Any], found: Any, begun: float) -> None:
+        took_s = time.perf_counter() - begun
+        results.append((query, values, f"{found.code}: {found}" if isinstance(found, DynError) else found, took_s))
 
-    def note(self, found: Any, expected: Any, took_s: float, limit_s: float) -> None:
-        self.over_s = max(self.over_s, took_s - limit_s)
-        if isinstance(found, DynError):
-            self.errors[found.code] += 1
-        elif isinstance(found, BaseException):
-            self.foreign.append(repr(found))
-        else:
-            self.latencies_s.append(took_s)
-            self.answered += 1
-            self.wrong += found.tobytes() != expected.tobytes()
+    async def pipeline() -> dict[str, int]:
+        async with AsyncClient(endpoint, timeout_s=30.0) as client:
+            remote: Any = (await client.robot("double_pendulum")).with_timeout(limit_s)
+            left = iter(questions)
 
-    @property
-    def total(self) -> int:
-        return self.answered + sum(self.errors.values()) + len(self.foreign)
+            async def one_after_another() -> None:
+                for query, values in left:
+                    begun = time.perf_counter()
+                    try:
+                        found = await getattr(remote, query)(*values)
+                    except Exception as fault:
+                        found = fault
+                    note(query, values, found, begun)
+
+            await asyncio.gather(*(one_after_another() for _ in range(UNDER_WAY)))
+            return asdict(client.counters)
+
+    if not waits:
+        return results, asyncio.run(pipeline())
+    with Client(endpoint, timeout_s=30.0) as client:
+        remote: Any = client.robot("double_pendulum").with_timeout(limit_s)
+        for query, values in questions:
+            begun = time.perf_counter()
+            try:
+                found = getattr(remote, query)(*values)
+            except Exception as fault:
+                found = fault
+            note(query, values, found, begun)
+        return results, asdict(client.counters)
 
 
 def run(requests: int, clients: int, mischief: Mischief, limit_s: float, seed: int = 0) -> dict[str, Any]:
-    """So many requests, by as many clients: half of them wait for each answer, half have sixteen under way.
+    """So many requests, by as many clients: every second one waits for each answer, the others have many under way.
 
     Args:
-        requests: In all.
+        requests: In all; a tenth of them by the clients that wait.
         clients: How many, an even number.
         mischief: What the proxy does.
         limit_s: The time limit of each call.
@@ -166,84 +190,38 @@ def run(requests: int, clients: int, mischief: Mischief, limit_s: float, seed: i
     """
     robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
     robot.prepare(QUERIES)
-    outcome, lock = Outcome(), threading.Lock()
-    retries: Counter[str] = Counter()
-
-    def question(random: np.random.Generator) -> tuple[str, list[Any]]:
-        query = QUERIES[random.integers(len(QUERIES))]
-        return query, list(random.uniform(-3, 3, (3 if query == "inverse_dynamics" else 1, 2)))
-
-    def note(query: str, values: list[Any], found: Any, took_s: float) -> None:
-        with lock:
-            outcome.note(found, getattr(robot, query)(*values), took_s, limit_s)
-
-    def keep(client: Any) -> None:
-        with lock:
-            counters = client.counters
-            for name in counters.__dataclass_fields__:
-                retries[name] += getattr(counters, name)
-
-    def waits(endpoint: str, number: int, count: int) -> None:
-        random = np.random.default_rng([seed, number])
-        with Client(endpoint, timeout_s=30.0) as client:
-            remote: Any = client.robot("double_pendulum").with_timeout(limit_s)
-            for _ in range(count):
-                query, values = question(random)
-                begun = time.perf_counter()
-                try:
-                    found = getattr(remote, query)(*values)
-                except Exception as fault:
-                    found = fault
-                note(query, values, found, time.perf_counter() - begun)
-            keep(client)
-
-    async def pipelines(endpoint: str, number: int, count: int) -> None:
-        random = np.random.default_rng([seed, number])
-        async with AsyncClient(endpoint, timeout_s=30.0) as client:
-            remote: Any = (await client.robot("double_pendulum")).with_timeout(limit_s)
-            left = iter(range(count))
-
-            async def one_after_another() -> None:
-                for _ in left:
-                    query, values = question(random)
-                    begun = time.perf_counter()
-                    try:
-                        found = await getattr(remote, query)(*values)
-                    except Exception as fault:
-                        found = fault
-                    note(query, values, found, time.perf_counter() - begun)
-
-            await asyncio.gather(*(one_after_another() for _ in range(16)))
-            keep(client)
-
-    async def all_pipelines(endpoint: str, count: int) -> None:
-        await asyncio.gather(*(pipelines(endpoint, 100 + n, count) for n in range(clients // 2)))
-
-    each_waits = requests // 10 // (clients // 2)
-    each_pipelines = (requests - each_waits * (clients // 2)) // (clients // 2)
+    pairs = clients // 2
+    shares = {True: requests // 10 // pairs, False: (requests - requests // 10) // pairs}
     began = time.monotonic()
+    spawn = multiprocessing.get_context("spawn")
     with (
         Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server,
         Proxy(server.endpoints[0], mischief, seed) as proxy,
+        ProcessPoolExecutor(clients, mp_context=spawn) as pool,
     ):
-        threads = [threading.Thread(target=waits, args=(proxy.endpoint, n, each_waits)) for n in range(clients // 2)]
-        for thread in threads:
-            thread.start()
-        asyncio.run(all_pipelines(proxy.endpoint, each_pipelines))
-        for thread in threads:
-            thread.join()
+        asked = [
+            pool.submit(ask_all, proxy.endpoint, waits, shares[waits], limit_s, 1000 * seed + number)
+            for number in range(pairs)
+            for waits in (True, False)
+        ]
+        outcomes = [each.result() for each in asked]
         meddled = dict(proxy.counts)
-    latencies = np.sort(outcome.latencies_s) * 1e3
+    results = [result for results, _ in outcomes for result in results]
+    answers = [result for result in results if isinstance(result[2], np.ndarray)]
+    refused = [found for _, _, found, _ in results if isinstance(found, str)]
+    wrong = sum(found.tobytes() != getattr(robot, query)(*values).tobytes() for query, values, found, _ in answers)
+    latencies_ms = np.sort([took_s for *_, took_s in answers]) * 1e3
     return {
-        "requests": outcome.total,
-        "answered": outcome.answered,
-        "wrong": outcome.wrong,
-        "errors": dict(outcome.errors),
-        "foreign": outcome.foreign,
-        "over_deadline_ms": round(outcome.over_s * 1e3, 2),
-        "p50_ms": round(float(latencies[len(latencies) // 2]), 1),
-        "p99_ms": round(float(latencies[int(0.99 * len(latencies))]), 1),
-        "client": dict(retries),
+        "requests": len(results),
+        "answered": len(answers),
+        "wrong": wrong,
+        "errors": dict(Counter(found.partition(":")[0] for found in refused)),
+        "an_error": min(refused, default=None),
+        "foreign": [repr(found) for _, _, found, _ in results if not isinstance(found, str | np.ndarray)],
+        "over_deadline_ms": round((max(took_s for *_, took_s in results) - limit_s) * 1e3, 2),
+        "p50_ms": round(float(latencies_ms[len(answers) // 2]), 1),
+        "p99_ms": round(float(latencies_ms[int(0.99 * len(answers))]), 1),
+        "client": dict(sum((Counter(counters) for _, counters in outcomes), Counter())),
         "proxy": meddled,
         "seconds": round(time.monotonic() - began, 1),
     }

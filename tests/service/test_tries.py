@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dyn_service import AsyncClient, Client, DynError, Robot, UnavailableError
+from dyn_service import AsyncClient, Client, DeadlineExceededError, DynError, Robot, UnavailableError
 from dyn_service.client import aio, sync
 from dyn_service.client.tries import LONG_BYTES, LOOK_S, PROBE_S, SILENT_S, Cause, Retrying, Step, Tries
 from dyn_service.protocol.messages import read_cancel
@@ -137,7 +137,7 @@ _SHARE = st.sampled_from([0.0, 0.01, 0.1, 0.3])
         work_s=st.sampled_from([0.0, 0.02, 0.3]),
     ),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_right_answers_or_errors_in_time(kind: str, seed: int, faults: Faults) -> None:
     random = Random(seed)
     given_faults, faults = faults, Faults()
@@ -145,7 +145,7 @@ def test_right_answers_or_errors_in_time(kind: str, seed: int, faults: Faults) -
     with calling(kind, world) as caller:
         caller.robot()
         vars(faults).update(vars(given_faults))
-        for _ in range(12):
+        for _ in range(8):
             asked = [question(random) for _ in range(4)]
             limits = [random.choice([0.001, 0.02, 0.1, 0.5, 2.0]) for _ in asked]
             results = caller.together([call for call, _ in asked], limits)
@@ -288,6 +288,15 @@ def test_short_calls_to_a_silent_server_say_so_in_the_end(kind: str) -> None:
         call, _ = question(Random(1))
         codes = [caller.together([call], [1.0])[0][0].code for _ in range(14)]
         assert codes == ["DEADLINE_EXCEEDED"] * 10 + ["UNAVAILABLE"] * 4
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_the_first_call_says_that_nothing_was_heard_before(kind: str) -> None:
+    with (
+        calling(kind, World(MODELS, Faults(drop=1.0), 5)) as caller,
+        pytest.raises(DeadlineExceededError, match=r"within 1 s \(4 tries, never heard before\)"),
+    ):
+        caller.plain(lambda client: client.health())
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
