@@ -180,13 +180,12 @@ class AsyncClient(Connection, AsyncGaitQueries):
             async with asyncio.timeout(timeout_s) as limit:
                 channel = await self._reaching()
                 while not channel.send(payload):
-                    left = max(begun + timeout_s - loop.time(), LEAST_S)
                     await asyncio.sleep(0)  # the time limit strikes in between
-                    await channel.reaches(left)
-                    payload = self._packed(request_id, request, left)
+                    await channel.reaches(timeout_s)
+                    left = begun + timeout_s - loop.time()
+                    payload = self._packed(request_id, request, max(left, LEAST_S))
                 patience = Patience(query, begun, timeout_s, self._compile_wait_s, self._on_wait)
-                tries = self._tries(query, len(payload), begun, self._epoch)
-                call = _Call(request, loop.create_future(), limit, patience, tries, self._epoch)
+                call = _Call(request, len(payload), begun, loop.create_future(), limit, patience, self._epoch)
                 self._pending[request_id] = call
                 if self._watcher is None or self._watcher.done():
                     self._watcher = loop.create_task(self._watch(channel))
@@ -200,11 +199,11 @@ class AsyncClient(Connection, AsyncGaitQueries):
             if not (isinstance(fault, TimeoutError) and limit.expired()):
                 raise
             reaches = self._channel is not None and await self._channel.reaches()
-            told = patience if tries.told else None
-            raise self._unanswered(query, timeout_s, begun, loop.time(), told, tries.count, reaches=reaches) from None
+            told, count = patience if call.told else None, call.tries.count if call.tries else 1
+            raise self._unanswered(query, timeout_s, begun, loop.time(), told, count, reaches=reaches) from None
         finally:
             self._pending.pop(request_id, None)
-        if head.late and not tries.told:
+        if head.late and not call.told:
             raise self._came_late(query, timeout_s)
         return head
 
@@ -275,6 +274,9 @@ class AsyncClient(Connection, AsyncGaitQueries):
                 if call.reply.done():
                     continue
                 tries = call.tries
+                if tries is None:
+                    tries = call.tries = self._tries(call.request.query, call.size, call.begun, call.asked_in)
+                    tries.told = call.told
                 step = tries.look(now, reaches=reaches, epoch=self._epoch, heard=heard)
                 if isinstance(step, Cause):
                     call.reply.set_exception(self._lost(call.request.query, step, now, tries.count))
@@ -300,22 +302,28 @@ class _Call:
     def __init__(
         self,
         request: Ask,
+        size: int,
+        begun: float,
         reply: asyncio.Future[ReplyHead],
         limit: asyncio.Timeout,
         patience: Patience,
-        tries: Tries,
         asked_in: int | None,
     ) -> None:
         self.request = request
+        self.size = size
+        self.begun = begun
         self.reply = reply
         self.limit = limit
-        self.tries = tries
         self.asked_in = asked_in
+        self.told = False
+        self.tries: Tries | None = None  # most calls need none
         self._patience = patience
 
     def wait_on(self, notice: Notice) -> None:
         """Lets the call wait longer, since the server says why."""
-        self.tries.told = True
+        self.told = True
+        if self.tries is not None:
+            self.tries.told = True
         until_s = self._patience.until_s(notice, asyncio.get_running_loop().time())
         if not self.limit.expired():
             self.limit.reschedule(until_s)

@@ -1,4 +1,4 @@
-"""The long run of `test_tries.py`: clients over a hostile network in simulated time, which no machine is too slow for."""
+"""The long run of `test_tries.py`: clients over a hostile network in simulated time, for which no machine is slow."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_an_answer_that_comes_many_times_is_taken_once(connect_to: Any) -> None:
         client = connect_to(impostor.endpoint)
         numbers = [client.health()["number"] for _ in range(3)]
         assert [number - numbers[0] for number in numbers] == [0, 1, 2]
-        assert client.counters.dropped == 2 * 29
+        assert 2 * 29 <= client.counters.dropped <= 3 * 29  # those of the last call may be there already
 
 
 class TestEventLoops:
