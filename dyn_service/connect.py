@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from dyn_service.api.queries import RobotQueries
-from dyn_service.client.core import DEFAULT_TIMEOUT_S
 from dyn_service.client.sync import Client, RemoteRobot
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.model.description import RootType
+from dyn_service.protocol.defaults import DEFAULT_TIMEOUT_S
 from dyn_service.protocol.sockets import SCHEMES
 
 

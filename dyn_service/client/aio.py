@@ -4,7 +4,7 @@
         panda = await client.robot("panda")
         tau, M = await asyncio.gather(panda.inverse_dynamics(q, v, a), panda.mass_matrix(q))
 
-Replies find their calls by id, in whatever order they come.
+Replies find their calls by id, in whatever order they come. One task looks after all calls that wait: see `tries`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,19 @@ from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array
 from dyn_service.client import core
 from dyn_service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries
 from dyn_service.client.channels import AsyncChannel, Context, open_async_channel
-from dyn_service.client.core import Ask, Connection, Flow, RemoteDescribed, T, check_timeout, pack_request, read_head
+from dyn_service.client.connection import LEAST_S, Connection, check_timeout
+from dyn_service.client.core import Ask, Flow, RemoteDescribed, T, pack_request, read_head
 from dyn_service.client.patience import OnWait, Patience
+from dyn_service.client.tries import LOOK_S, Cause, Step, Tries
 from dyn_service.errors import FailedPreconditionError, UnavailableError
 from dyn_service.model.description import RootType
-from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S
-from dyn_service.protocol.messages import Notice, ReplyHead
+from dyn_service.protocol.defaults import (
+    DEFAULT_COMPILE_WAIT_S,
+    DEFAULT_RETRIES,
+    DEFAULT_RETRY_AFTER_S,
+    DEFAULT_TIMEOUT_S,
+)
+from dyn_service.protocol.messages import Notice, ReplyHead, cancel
 
 
 class AsyncClient(Connection, AsyncGaitQueries):
@@ -35,6 +42,8 @@ class AsyncClient(Connection, AsyncGaitQueries):
         timeout_s: The time limit of each call, unless the robot has its own.
         compile_wait_s: How much longer a call waits while the server says that it compiles; 0: not at all.
         on_wait: Told what the server compiles, about once a second; None: a call that waits logs one warning.
+        retries: How often a request that changes nothing is sent again within its time limit; 0: never.
+        retry_after_s: The silence after which it is; after each time longer, by chance.
         context: The ZeroMQ context; None is the process's own.
     """
 
@@ -42,15 +51,18 @@ class AsyncClient(Connection, AsyncGaitQueries):
         self,
         endpoint: str,
         *,
-        timeout_s: float = core.DEFAULT_TIMEOUT_S,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
         compile_wait_s: float = DEFAULT_COMPILE_WAIT_S,
         on_wait: OnWait | None = None,
+        retries: int = DEFAULT_RETRIES,
+        retry_after_s: float = DEFAULT_RETRY_AFTER_S,
         context: Context | None = None,
     ) -> None:
-        super().__init__(endpoint, timeout_s, compile_wait_s, on_wait)
+        super().__init__(endpoint, timeout_s, compile_wait_s, on_wait, retries, retry_after_s)
         self._given_context = context
         self._channel: AsyncChannel | None = None
         self._reader: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pending: dict[int, _Call] = {}
 
@@ -162,22 +174,38 @@ class AsyncClient(Connection, AsyncGaitQueries):
         request_id = self._last_id = self._last_id + 1
         payload = pack_request(request_id, *request, timeout_s * 1e3, self._compile_wait_s * 1e3)
         loop = asyncio.get_running_loop()
-        patience = Patience(query, loop.time(), timeout_s, self._compile_wait_s, self._on_wait)
+        begun = loop.time()
         call = None
         try:
             async with asyncio.timeout(timeout_s) as limit:
                 channel = await self._reaching()
-                if not await channel.send(payload, timeout_s):
-                    raise self._unreached(timeout_s)
-                call = self._pending[request_id] = _Call(loop.create_future(), limit, patience)
-                return await call.reply
-        except TimeoutError:
+                while not channel.send(payload):
+                    await asyncio.sleep(0)  # the time limit strikes in between
+                    await channel.reaches(timeout_s)
+                    left = begun + timeout_s - loop.time()
+                    payload = self._packed(request_id, request, max(left, LEAST_S))
+                patience = Patience(query, begun, timeout_s, self._compile_wait_s, self._on_wait)
+                call = _Call(request, len(payload), begun, loop.create_future(), limit, patience, self._epoch)
+                self._pending[request_id] = call
+                if self._watcher is None or self._watcher.done():
+                    self._watcher = loop.create_task(self._watch(channel))
+                head = await call.reply
+        except BaseException as fault:
             if call is None:
-                raise self._unreached(timeout_s) from None
-            reaches = await channel.reaches()
-            raise self._unanswered(query, timeout_s, patience if call.told else None, reaches=reaches) from None
+                if isinstance(fault, TimeoutError):
+                    raise self._unreached(timeout_s) from None
+                raise
+            self._cancel(request_id)
+            if not (isinstance(fault, TimeoutError) and limit.expired()):
+                raise
+            reaches = self._channel is not None and await self._channel.reaches()
+            told, count = patience if call.told else None, call.tries.count if call.tries else 1
+            raise self._unanswered(query, timeout_s, begun, loop.time(), told, count, reaches=reaches) from None
         finally:
             self._pending.pop(request_id, None)
+        if head.late and not call.told:
+            raise self._came_late(query, timeout_s)
+        return head
 
     async def _compute(self, row: str, **arguments: Any) -> Any:
         return await self.run(core.computation(COMPUTATIONS[row], arguments))
@@ -204,45 +232,101 @@ class AsyncClient(Connection, AsyncGaitQueries):
         return self._channel
 
     async def _disconnect(self) -> None:
-        reader, channel = self._reader, self._channel
-        self._reader = self._channel = None
-        if reader is not None and not reader.done():  # it is where its event loop has ended
-            reader.cancel()
-            await asyncio.wait([reader])
+        tasks, channel = (self._reader, self._watcher), self._channel
+        self._reader = self._watcher = self._channel = None
+        for task in tasks:
+            if task is not None and not task.done():  # it is where its event loop has ended
+                task.cancel()
+                await asyncio.wait([task])
         if channel is not None:
             channel.close()
 
     async def _read(self, channel: AsyncChannel) -> None:
         """Hands each reply to the call that waits for it; drops those for which none does."""
+        loop = asyncio.get_running_loop()
         while True:
             head = read_head(await channel.receive())
+            self._heard_s = now = loop.time()
             call = None if head is None or head.id is None else self._pending.get(head.id)
             if call is None or head is None or call.reply.done():
-                continue
-            if isinstance(head, ReplyHead):
-                call.reply.set_result(head)
-                continue
-            try:
-                call.wait_on(head)
-            except Exception as fault:  # noqa: BLE001  # of the caller's `on_wait`: it ends that call, and no other
-                call.reply.set_exception(fault)
+                self._put_aside(head, now)
+                await asyncio.sleep(0)  # however many come, the event loop turns
+            elif isinstance(head, ReplyHead):
+                if head.epoch == self._epoch or self._meets(head.epoch, call.asked_in, now):
+                    call.reply.set_result(head)
+            else:
+                try:
+                    call.wait_on(head)
+                except Exception as fault:  # noqa: BLE001  # of the caller's `on_wait`: it ends that call, and no other
+                    call.reply.set_exception(fault)
+
+    async def _watch(self, channel: AsyncChannel) -> None:
+        """Does for the calls that wait what is to be done while they hear nothing; ends when none waits."""
+        loop = asyncio.get_running_loop()
+        looked = loop.time()
+        while self._pending:
+            await asyncio.sleep(LOOK_S)
+            reaches = await channel.reaches()
+            now = loop.time()
+            heard, looked = self._heard_s > looked, now
+            probed = False
+            for request_id, call in list(self._pending.items()):
+                if call.reply.done():
+                    continue
+                tries = call.tries
+                if tries is None:
+                    tries = call.tries = self._tries(call.request.query, call.size, call.begun, call.asked_in)
+                    tries.told = call.told
+                step = tries.look(now, reaches=reaches, epoch=self._epoch, heard=heard)
+                if isinstance(step, Cause):
+                    call.reply.set_exception(self._lost(call.request.query, step, now, tries.count))
+                elif step is Step.AGAIN:
+                    left = (call.limit.when() or now) - now
+                    if left > 0:
+                        self._counters.retries += 1
+                        channel.send(self._packed(request_id, call.request, left, tries.count - 1))
+                elif step is Step.PROBE and not probed:
+                    probed = True
+                    channel.send(self._probe())
+
+    def _cancel(self, request_id: int) -> None:
+        """Tells the server that nobody waits for this reply any more; whether that gets there is not waited for."""
+        self._counters.cancelled += 1
+        if self._channel is not None:
+            self._channel.send(cancel(request_id))
 
 
 class _Call:
     """One that waits for its reply."""
 
-    def __init__(self, reply: asyncio.Future[ReplyHead], limit: asyncio.Timeout, patience: Patience) -> None:
+    def __init__(
+        self,
+        request: Ask,
+        size: int,
+        begun: float,
+        reply: asyncio.Future[ReplyHead],
+        limit: asyncio.Timeout,
+        patience: Patience,
+        asked_in: int | None,
+    ) -> None:
+        self.request = request
+        self.size = size
+        self.begun = begun
         self.reply = reply
+        self.limit = limit
+        self.asked_in = asked_in
         self.told = False
-        self._limit = limit
+        self.tries: Tries | None = None  # most calls need none
         self._patience = patience
 
     def wait_on(self, notice: Notice) -> None:
         """Lets the call wait longer, since the server says why."""
         self.told = True
+        if self.tries is not None:
+            self.tries.told = True
         until_s = self._patience.until_s(notice, asyncio.get_running_loop().time())
-        if not self._limit.expired():
-            self._limit.reschedule(until_s)
+        if not self.limit.expired():
+            self.limit.reschedule(until_s)
 
 
 class AsyncRemoteRobot(RemoteDescribed, AsyncRobotQueries):

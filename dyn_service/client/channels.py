@@ -1,7 +1,8 @@
 """Ways to a server: whole messages there and back. A transport is one class for each kind of client, named by a scheme.
 
     channel = open_channel("tcp://127.0.0.1:5755", context)
-    channel.send(request, timeout_s)
+    channel.send(request)                       # at once; False: there is no server
+    channel.reaches(timeout_s)                  # whether there is one, by then
     reply = channel.receive(timeout_s)          # None: nothing came in time
     channel.close()
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from math import ceil
+from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 import zmq
@@ -23,10 +25,18 @@ from dyn_service.protocol.sockets import SCHEMES, is_writable, plain_send
 
 _RECONNECT_MS = 20
 _RECONNECT_MAX_MS = 500
-_HEARTBEAT_MS = 2000
+_HANDSHAKE_MS = 2000
+"""A peer that takes the connection and does not greet is left by then, and tried again."""
 
-_SAME = 0.999
-"""A time that is left counts as the whole one down to this share: to tell a socket costs more than the difference."""
+_HEARTBEAT_MS = 2000
+"""A server is asked for a sign of life so often, and left after three times without."""
+
+_RENEW_S = 2.5
+"""After so long without a server a socket is replaced: ZeroMQ never connects again after a peer broke the protocol, as
+one does that is no ZeroMQ at all, or sends a message longer than allowed. Longer than a handshake may take.
+"""
+
+_NOBLOCK = int(zmq.NOBLOCK)
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
@@ -52,14 +62,14 @@ def forks() -> int:
 class Channel(Protocol):
     """A way to a server for calls that wait."""
 
-    def send(self, payload: bytes, timeout_s: float) -> bool:
-        """Sends a message; False if no server could be reached in time: then it never will be sent."""
+    def send(self, payload: bytes) -> bool:
+        """Sends a message at once; False if no server is connected: then it never will be sent."""
 
     def receive(self, timeout_s: float) -> bytes | None:
         """The next message; None if none came in time."""
 
-    def reaches(self) -> bool:
-        """Whether a server is connected now."""
+    def reaches(self, timeout_s: float = 0.0) -> bool:
+        """Whether a server is connected; waits for one."""
 
     def close(self) -> None:
         """Lets go of the transport."""
@@ -71,14 +81,14 @@ class AsyncChannel(Protocol):
     remains: bool
     """Whether it keeps to a server that is gone, and has to be opened anew to find the next one there."""
 
-    async def send(self, payload: bytes, timeout_s: float) -> bool:
+    def send(self, payload: bytes) -> bool:
         """As `Channel.send`."""
 
     async def receive(self) -> bytes:
         """The next message, however long it takes."""
 
-    async def reaches(self) -> bool:
-        """Whether a server is connected now."""
+    async def reaches(self, timeout_s: float = 0.0) -> bool:
+        """As `Channel.reaches`."""
 
     def close(self) -> None:
         """Lets go of the transport."""
@@ -102,42 +112,55 @@ class ZmqChannel:
         self._endpoint = endpoint
         self._context = context
         self._is_inproc = endpoint.startswith("inproc://")
+        self._absence = _Absence()
+        self._armed_ms: int
         self._connect()
 
-    def send(self, payload: bytes, timeout_s: float) -> bool:
-        """Sends a message; waits for a server up to the time limit."""
+    def send(self, payload: bytes) -> bool:
+        """Sends a message at once; False if no server is connected."""
         if self._is_inproc and not is_writable(self._socket):
             self._reconnect()  # the one transport that does not do so by itself
-        if timeout_s != self._armed_s:
-            self._arm(timeout_s)
         try:
-            self._send(payload)
+            self._send(payload, _NOBLOCK)
         except zmq.Again:
             return False
         return True
 
     def receive(self, timeout_s: float) -> bytes | None:
         """The next message; None if none came in time."""
-        if not _SAME * self._armed_s <= timeout_s <= self._armed_s:
-            self._arm(max(timeout_s, 0.0))
+        if timeout_s != self._armed_s:
+            self._arm(timeout_s)
         try:
             return self._receive()
         except zmq.Again:
             return None
 
-    def reaches(self) -> bool:
-        """Whether a server is connected now."""
-        return is_writable(self._socket)
+    def reaches(self, timeout_s: float = 0.0) -> bool:
+        """Whether a server is connected; waits for one."""
+        if is_writable(self._socket):
+            self._absence.end()
+            return True
+        until_s = monotonic() + timeout_s
+        while not self._absence.is_long():
+            left_s = until_s - monotonic()
+            if left_s <= 0.0:
+                return False
+            if self._socket.poll(ceil(min(left_s, _RENEW_S) * 1e3), zmq.POLLOUT):
+                self._absence.end()
+                return True
+        self._reconnect()
+        return self.reaches(until_s - monotonic())
 
     def close(self) -> None:
         """Closes the socket."""
         self._socket.close()
 
     def _arm(self, timeout_s: float) -> None:
-        """Sets how long the socket waits."""
-        milliseconds = ceil(timeout_s * 1e3)
-        self._socket.setsockopt(zmq.SNDTIMEO, milliseconds)
-        self._socket.setsockopt(zmq.RCVTIMEO, milliseconds)
+        """Sets how long the socket waits, in whole milliseconds; to tell it costs more than to see that it knows."""
+        milliseconds = max(0, ceil(timeout_s * 1e3))
+        if milliseconds != self._armed_ms:
+            self._socket.setsockopt(zmq.RCVTIMEO, milliseconds)
+            self._armed_ms = milliseconds
         self._armed_s = timeout_s
 
     def _reconnect(self) -> None:
@@ -149,6 +172,7 @@ class ZmqChannel:
         self._send = plain_send(self._socket)
         self._receive: Callable[[], bytes] = self._socket.recv
         self._armed_s = -1.0
+        self._armed_ms = -1
 
 
 class AsyncZmqChannel:
@@ -163,36 +187,75 @@ class AsyncZmqChannel:
     """
 
     def __init__(self, endpoint: str, context: Context | None) -> None:
-        from zmq.asyncio import Context as Shadow  # it brings asyncio, which calls that wait do without
+        from asyncio import CancelledError, current_task  # slow to import, and calls that wait do without
 
+        from zmq.asyncio import Context as Shadow
+
+        self._cancelled, self._current_task = CancelledError, current_task
         self.remains = endpoint.startswith("inproc://")
-        self._socket = _connected(Shadow(shadow=context or zmq.Context.instance()).socket(zmq.DEALER), endpoint)
+        self._endpoint = endpoint
+        self._context = Shadow(shadow=context or zmq.Context.instance())
+        self._absence = _Absence()
+        self._socket = _connected(self._context.socket(zmq.DEALER), endpoint)
 
-    async def send(self, payload: bytes, timeout_s: float) -> bool:
-        """Sends at once, or when a server can be reached; what was not sent in time never will be."""
-        while True:
-            try:
-                await self._socket.send(payload, zmq.NOBLOCK)
-                return True
-            except zmq.Again:
-                if not await self._poll(ceil(timeout_s * 1e3)):
-                    return False
+    def send(self, payload: bytes) -> bool:
+        """Sends a message at once; False if no server is connected."""
+        sent: Any = self._socket.send(payload, _NOBLOCK)  # a future that is done: it was tried at once
+        fault = sent.exception()
+        if fault is None or isinstance(fault, zmq.Again):
+            return fault is None
+        raise fault
 
     async def receive(self) -> bytes:
         """The next message, however long it takes."""
-        return await self._socket.recv()
+        while True:
+            socket = self._socket
+            try:
+                return await socket.recv()
+            except self._cancelled:
+                task = self._current_task()
+                if socket is self._socket or (task is not None and task.cancelling()):
+                    raise  # else the socket was replaced, and it was its receiving that was cancelled
 
-    async def reaches(self) -> bool:
-        """Whether a server is connected now."""
-        return await self._poll(0)
+    async def reaches(self, timeout_s: float = 0.0) -> bool:
+        """Whether a server is connected; waits for one."""
+        until_s = monotonic() + timeout_s
+        while True:
+            poll: Callable[..., Any] = self._socket.poll  # pyzmq's types leave its parameters out
+            left_s = max(0.0, min(until_s - monotonic(), _RENEW_S))
+            if await poll(ceil(left_s * 1e3), zmq.POLLOUT):
+                self._absence.end()
+                return True
+            if self._absence.is_long():
+                former, self._socket = self._socket, _connected(self._context.socket(zmq.DEALER), self._endpoint)
+                former.close()
+            if monotonic() >= until_s:
+                return False
 
     def close(self) -> None:
         """Closes the socket."""
         self._socket.close()
 
-    async def _poll(self, timeout_ms: int) -> bool:
-        poll: Callable[..., Any] = self._socket.poll  # pyzmq's types leave its parameters out
-        return bool(await poll(timeout_ms, zmq.POLLOUT))
+
+class _Absence:
+    """How long there has been no server, as far as somebody asked."""
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None
+
+    def is_long(self) -> bool:
+        """Notes that there is none; whether the socket should be replaced. Then it counts anew."""
+        now_s = monotonic()
+        if self._since_s is None:
+            self._since_s = now_s
+        if now_s - self._since_s < _RENEW_S:
+            return False
+        self._since_s = now_s
+        return True
+
+    def end(self) -> None:
+        """Notes that there is one."""
+        self._since_s = None
 
 
 _Opener = tuple[Callable[[str, Context | None], Channel], Callable[[str, Context | None], AsyncChannel]]
@@ -245,11 +308,14 @@ def _refused(endpoint: Any, fault: Exception | None = None) -> InvalidArgumentEr
 def _connected(socket: _S, endpoint: str) -> _S:
     """A DEALER socket, set up and connected.
 
-    IMMEDIATE: nothing is queued for a server that is not there, so that no command is carried out late. The heartbeat
-    finds out about a server that went without a word.
+    IMMEDIATE: nothing is queued for a server that is not there, so that no command is carried out late. No SNDHWM, or a
+    server that is slow to read would look like none. The heartbeat finds out about a server that went without a word,
+    within four times its period.
     """
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.IMMEDIATE, 1)
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
     socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
     socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)

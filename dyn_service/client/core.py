@@ -17,21 +17,18 @@ from msgspec import UNSET
 from dyn_service.api.described import Described
 from dyn_service.api.description import RobotDescription
 from dyn_service.api.inputs import checked_options
-from dyn_service.api.queries import Computation, Query, Row
-from dyn_service.client.channels import check_endpoint
-from dyn_service.client.patience import OnWait, Patience
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Query, Row
 from dyn_service.errors import (
-    DeadlineExceededError,
     DynError,
     InternalError,
     InvalidArgumentError,
     NotFoundError,
     ResourceExhaustedError,
-    UnavailableError,
     from_wire,
 )
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
+from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.protocol.arrays import ReplyArray, WireArray
 from dyn_service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.protocol.messages import (
@@ -47,101 +44,11 @@ from dyn_service.protocol.values import pack
 
 T = TypeVar("T")
 
-DEFAULT_TIMEOUT_S = 1.0
-
-MAX_WAIT_S = 1e6
-"""Longest time limit, and longest wait for a compiler, some eleven days. Transports count a wait in milliseconds of 32
-bits, and both together stay within.
-"""
-
 _F8 = np.dtype("<f8")
 
 
 _decode_outputs = msgspec.msgpack.Decoder(dict[str, ReplyArray | tuple[str, ...]]).decode
 _decode_plain = msgspec.msgpack.Decoder(dict[str, Any]).decode
-
-
-class Connection:
-    """What clients of either kind are told when they are made.
-
-    Args:
-        endpoint: Where the server listens: `tcp://host:port`, `ipc:///path`, `inproc://name`.
-        timeout_s: The time limit of each call, unless the robot has its own.
-        compile_wait_s: How much longer a call waits while the server says that it compiles; 0: not at all.
-        on_wait: Told what the server compiles, about once a second; None: a call that waits logs one warning.
-    """
-
-    def __init__(self, endpoint: str, timeout_s: float, compile_wait_s: float, on_wait: OnWait | None) -> None:
-        self._endpoint = check_endpoint(endpoint)
-        self._timeout_s = check_timeout(timeout_s)
-        self._compile_wait_s = check_compile_wait(compile_wait_s)
-        self._on_wait = on_wait
-        self._last_id = 0
-        self._closed = False
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} '{self._endpoint}'{', closed' if self._closed else ''}>"
-
-    @property
-    def endpoint(self) -> str:
-        """Where the server listens."""
-        return self._endpoint
-
-    @property
-    def timeout_s(self) -> float:
-        """The time limit of each call, in seconds. May be set."""
-        return self._timeout_s
-
-    @timeout_s.setter
-    def timeout_s(self, value: float) -> None:
-        self._timeout_s = check_timeout(value)
-
-    @property
-    def compile_wait_s(self) -> float:
-        """How much longer a call waits while the server says that it compiles, in seconds. May be set."""
-        return self._compile_wait_s
-
-    @compile_wait_s.setter
-    def compile_wait_s(self, value: float) -> None:
-        self._compile_wait_s = check_compile_wait(value)
-
-    def _unreached(self, timeout_s: float) -> UnavailableError:
-        """The error of a call that found no server."""
-        return UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s")
-
-    def _unanswered(
-        self, query: str, timeout_s: float, patience: Patience | None, *, reaches: bool
-    ) -> DeadlineExceededError | UnavailableError:
-        """The error of a call that was sent and not answered; reaches: whether the server is there."""
-        if not reaches:
-            return UnavailableError(f"{query}: the server at {self._endpoint} went away before it answered")
-        if patience is not None:
-            return patience.exceeded(self._endpoint)
-        return DeadlineExceededError(f"{query}: no answer from {self._endpoint} within {timeout_s:g} s")
-
-
-def check_timeout(timeout_s: float) -> float:
-    """The time limit in seconds, if it is one.
-
-    Raises:
-        InvalidArgumentError: It is not a positive number, or longer than `MAX_WAIT_S`.
-    """
-    if not isinstance(timeout_s, int | float) or not 0 < timeout_s <= MAX_WAIT_S:
-        message = f"timeout_s must be a positive number of seconds, at most {MAX_WAIT_S:g}, found {timeout_s!r}"
-        raise InvalidArgumentError(message, path="timeout_s")
-    return float(timeout_s)
-
-
-def check_compile_wait(compile_wait_s: float) -> float:
-    """How long to wait for a compiler, in seconds, if it is a time.
-
-    Raises:
-        InvalidArgumentError: It is negative, no number, or longer than `MAX_WAIT_S`.
-    """
-    if not isinstance(compile_wait_s, int | float) or not 0 <= compile_wait_s <= MAX_WAIT_S:
-        message = f"compile_wait_s must be a number of seconds from 0 to {MAX_WAIT_S:g}, found {compile_wait_s!r}"
-        raise InvalidArgumentError(message, path="compile_wait_s")
-    return float(compile_wait_s)
 
 
 def read_description(source: str | os.PathLike[str]) -> str:
@@ -209,6 +116,7 @@ def pack_request(
     model: Any,
     deadline_ms: float,
     compile_wait_ms: float = 0.0,
+    retry: int = 0,
 ) -> bytes:
     """A request's bytes; `robot`, `inputs`, `options`, `model` are `msgspec.UNSET` where they are left out.
 
@@ -221,6 +129,7 @@ def pack_request(
         model: The robot's fingerprint.
         deadline_ms: By when, counted from the receipt, the computation must have begun.
         compile_wait_ms: How long, beyond it, the call waits for kernels; 0 asks for no notices.
+        retry: How often it was sent before.
 
     Raises:
         InvalidArgumentError: It holds something that no message can carry.
@@ -238,6 +147,7 @@ def pack_request(
                 model,
                 deadline_ms,
                 compile_wait_ms or UNSET,
+                retry or UNSET,
             )
         )
     except (TypeError, ValueError, OverflowError) as fault:
@@ -348,6 +258,13 @@ class Ask(NamedTuple):
     inputs: Any = UNSET
     options: Any = UNSET
     model: Any = UNSET
+
+
+def is_repeatable(query: str) -> bool:
+    """Whether a query may be asked twice, since it changes nothing; one that is not known here may not."""
+    if query in ADMINISTRATION:
+        return not ADMINISTRATION[query].changes
+    return query in QUERIES or query in COMPUTATIONS
 
 
 Flow = Generator[Ask, ReplyHead, T]

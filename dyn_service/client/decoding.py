@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from dyn_service.api.queries import Array, Query
 from dyn_service.client.core import read_head
@@ -28,7 +29,8 @@ def array_reader(row: Query) -> Callable[[bytes], Any]:
     """
     (output,) = row.outputs
     outputs = msgspec.defstruct("Outputs", [("array", ReplyArray)], rename={"array": output}, gc=False)
-    fields = [("v", Literal[VERSION]), ("id", int), ("ok", Literal[True]), ("outputs", outputs)]
+    fields: list[Any] = [("v", Literal[VERSION]), ("id", int), ("ok", Literal[True]), ("outputs", outputs)]
+    fields += [("epoch", int | UnsetType, UNSET), ("late", UnsetType | None, UNSET)]  # late ones go the general way
     decode = msgspec.msgpack.Decoder(msgspec.defstruct("ArrayReply", fields, gc=False)).decode
 
     def read(payload: bytes) -> Any:

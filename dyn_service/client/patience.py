@@ -53,9 +53,9 @@ class Patience:
         news_s = _PERIODS * notice.notice.again_ms / 1e3
         return min(self._most_s, now_s + max(self._timeout_s, news_s))
 
-    def exceeded(self, endpoint: str) -> DeadlineExceededError:
-        """The error of a call that waited in vain."""
+    def exceeded(self, endpoint: str, known: str) -> DeadlineExceededError:
+        """The error of a call that waited in vain; known: what is known of the connection."""
         return DeadlineExceededError(
             f"{self._query}: no answer from {endpoint} within {self._timeout_s:g} s and {self._compile_wait_s:g} s for "
-            f"its compiler; the last that it said was: {self._text}"
+            f"its compiler ({known}); the last that it said was: {self._text}"
         )

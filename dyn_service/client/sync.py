@@ -6,8 +6,9 @@
 
 A call ends within its time limit: with the answer, with the server's error, or with `DeadlineExceededError` (no answer
 in time) or `UnavailableError` (no server). Only where the server says that it compiles the call goes on waiting, as
-long as `compile_wait_s` allows. A reply that comes too late is dropped when the next call meets it. After a server
-restart the next call finds the new one by itself.
+long as `compile_wait_s` allows. Within the limit a request that changes nothing is sent again where it, or its reply,
+seems to be lost: see `tries`. A reply that comes too late is dropped when the next call meets it. After a restart of
+the server the call finds the new one by itself.
 """
 
 from __future__ import annotations
@@ -15,21 +16,31 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter
 from types import TracebackType
 from typing import Any
+
+import zmq
 
 from dyn_service.api.description import RobotDescription
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, GaitQueries, RobotQueries
 from dyn_service.client import core
 from dyn_service.client.channels import Channel, Context, forks, open_channel
-from dyn_service.client.core import Ask, Connection, Flow, RemoteDescribed, T, check_timeout, pack_request
+from dyn_service.client.connection import LEAST_S, Connection, check_timeout, first_id
+from dyn_service.client.core import Ask, Flow, RemoteDescribed, T, pack_request
 from dyn_service.client.decoding import array_of, array_reader
 from dyn_service.client.patience import OnWait, Patience
+from dyn_service.client.tries import LOOK_S, Cause, Step, Tries
 from dyn_service.errors import DeadlineExceededError, FailedPreconditionError
 from dyn_service.model.description import RootType
-from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S
-from dyn_service.protocol.messages import Notice, ReplyHead
+from dyn_service.protocol.defaults import (
+    DEFAULT_COMPILE_WAIT_S,
+    DEFAULT_RETRIES,
+    DEFAULT_RETRY_AFTER_S,
+    DEFAULT_TIMEOUT_S,
+)
+from dyn_service.protocol.messages import Notice, ReplyHead, cancel
 
 
 class Client(Connection, GaitQueries):
@@ -42,6 +53,8 @@ class Client(Connection, GaitQueries):
         timeout_s: The time limit of each call, unless the robot has its own.
         compile_wait_s: How much longer a call waits while the server says that it compiles; 0: not at all.
         on_wait: Told what the server compiles, about once a second; None: a call that waits logs one warning.
+        retries: How often a request that changes nothing is sent again within its time limit; 0: never.
+        retry_after_s: The silence after which it is; after each time longer, by chance.
         context: The ZeroMQ context; None is the process's own.
     """
 
@@ -49,12 +62,14 @@ class Client(Connection, GaitQueries):
         self,
         endpoint: str,
         *,
-        timeout_s: float = core.DEFAULT_TIMEOUT_S,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
         compile_wait_s: float = DEFAULT_COMPILE_WAIT_S,
         on_wait: OnWait | None = None,
+        retries: int = DEFAULT_RETRIES,
+        retry_after_s: float = DEFAULT_RETRY_AFTER_S,
         context: Context | None = None,
     ) -> None:
-        super().__init__(endpoint, timeout_s, compile_wait_s, on_wait)
+        super().__init__(endpoint, timeout_s, compile_wait_s, on_wait, retries, retry_after_s)
         self._given_context = context
         self._listening: int | None = None  # the thread in `on_wait`
         self._open()
@@ -162,29 +177,108 @@ class Client(Connection, GaitQueries):
             raise DeadlineExceededError(f"{request.query}: another thread's call took longer than {timeout_s:g} s")
         try:
             request_id = self._last_id = self._last_id + 1
+            asked_in = epoch = self._epoch
             channel = self._channel
             payload = pack_request(request_id, *request, timeout_s * 1e3, self._compile_wait_s * 1e3)
-            if not channel.send(payload, timeout_s):
-                raise self._unreached(timeout_s)
-            patience = None
+            if not channel.send(payload):
+                payload = self._send_in_time(request_id, request, timeout_s, begun + timeout_s)
             until = begun + timeout_s
-            while True:
-                message = channel.receive(until - perf_counter())
-                if message is None:
-                    raise self._unanswered(request.query, timeout_s, patience, reaches=channel.reaches())
-                reply = read(message)
-                if reply is None or reply.id != request_id:
-                    continue  # the late reply to an earlier request, or nothing of ours
-                if reply.__class__ is not Notice:
-                    return reply
-                patience = patience or Patience(request.query, begun, timeout_s, self._compile_wait_s, self._on_wait)
-                self._listening = threading.get_ident()
-                try:
-                    until = patience.until_s(reply, perf_counter())
-                finally:
-                    self._listening = None
+            patience = tries = None
+            try:
+                while True:
+                    left = until - perf_counter()
+                    message = channel.receive(left if left < LOOK_S else LOOK_S)  # noqa: FURB136  # no call
+                    if message is not None:
+                        reply = read(message)
+                        if reply is not None and reply.id == request_id:
+                            if reply.__class__ is Notice:
+                                patience = patience or self._patience(request.query, begun, timeout_s)
+                                until = self._wait_on(patience, reply)
+                                if tries is not None:
+                                    tries.told = True
+                            elif reply.epoch == epoch or self._meets(reply.epoch, asked_in, perf_counter()):
+                                break
+                        else:
+                            self._put_aside(reply, perf_counter())
+                        self._heard_s = now = perf_counter()
+                        epoch = self._epoch
+                        if now < until:
+                            continue
+                    if tries is None:
+                        tries = self._tries(request.query, len(payload), begun, asked_in)
+                        tries.told = patience is not None
+                    self._look(tries, request_id, request, begun, timeout_s, until, patience)
+                    epoch = self._epoch
+            except BaseException:
+                self._cancel(request_id)
+                raise
+            self._heard_s = begun
+            if reply.late and patience is None:
+                raise self._came_late(request.query, timeout_s)
+            return reply
         finally:
             self._turn.release()
+
+    def _send_in_time(self, request_id: int, request: Ask, timeout_s: float, until: float) -> bytes:
+        """Sends a request as soon as there is a server, with the time that is left by then; gives its bytes.
+
+        Raises:
+            UnavailableError: There is none in time.
+        """
+        channel = self._channel
+        while (left := until - perf_counter()) > 0 and channel.reaches(left):
+            payload = self._packed(request_id, request, max(until - perf_counter(), LEAST_S))
+            if channel.send(payload):
+                return payload
+        raise self._unreached(timeout_s)
+
+    def _look(
+        self,
+        tries: Tries,
+        request_id: int,
+        request: Ask,
+        begun: float,
+        timeout_s: float,
+        until: float,
+        patience: Patience | None,
+    ) -> None:
+        """Does what a call does that waits and hears nothing.
+
+        Raises:
+            DeadlineExceededError: Its time is up.
+            UnavailableError: There is no server any more that could answer.
+        """
+        now = perf_counter()
+        channel, query = self._channel, request.query
+        reaches = channel.reaches()
+        if now >= until:
+            raise self._unanswered(query, timeout_s, begun, now, patience, tries.count, reaches=reaches)
+        heard = self._heard_s > tries.looked_s
+        step = tries.look(now, reaches=reaches, epoch=self._epoch, heard=heard)
+        if isinstance(step, Cause):
+            raise self._lost(query, step, now, tries.count)
+        if step is Step.AGAIN:
+            self._counters.retries += 1
+            channel.send(self._packed(request_id, request, until - now, tries.count - 1))
+        elif step is Step.PROBE:
+            channel.send(self._probe())
+
+    def _patience(self, query: str, begun: float, timeout_s: float) -> Patience:
+        return Patience(query, begun, timeout_s, self._compile_wait_s, self._on_wait)
+
+    def _wait_on(self, patience: Patience, notice: Notice) -> float:
+        """Until when to wait after a notice, which the caller is told of."""
+        self._listening = threading.get_ident()
+        try:
+            return patience.until_s(notice, perf_counter())
+        finally:
+            self._listening = None
+
+    def _cancel(self, request_id: int) -> None:
+        """Tells the server that nobody waits for this reply any more; whether that gets there is not waited for."""
+        self._counters.cancelled += 1
+        with suppress(zmq.ZMQError):  # the socket was closed in the call
+            self._channel.send(cancel(request_id))
 
     def _compute(self, row: str, **arguments: Any) -> Any:
         return self.run(core.computation(COMPUTATIONS[row], arguments))
@@ -201,6 +295,8 @@ class Client(Connection, GaitQueries):
         """After a fork, or a close: both are told apart here, off the path of every call."""
         if self._closed:
             raise FailedPreconditionError("the client is closed")
+        self._last_id = first_id()
+        self._retrying.random.seed()
         self._given_context = None  # the parent's, and what it is made of did not come along
         self._open()
 

@@ -14,14 +14,16 @@ from types import MappingProxyType
 class Administration:
     """One query: its name, what it does, and the meaning of what goes in and comes out, by name.
 
-    names_robot: the request's `robot` says which robot is meant. slow: it is work for a worker. required: the
-    inputs and options that may not be left out.
+    names_robot: the request's `robot` says which robot is meant. slow: it is work for a worker. changes: it
+    changes what the server serves, so that no client sends it twice by itself. required: the inputs and options that
+    may not be left out.
     """
 
     name: str
     summary: str
     names_robot: bool = False
     slow: bool = False
+    changes: bool = False
     inputs: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
@@ -62,12 +64,19 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 "Serves one more robot, under the name in its description. Servers that are reachable from other "
                 "machines refuse this unless told otherwise. Loading what is already served changes nothing.",
                 slow=True,
+                changes=True,
                 inputs={"urdf": "the text of a URDF file"},
                 options={"root": "how the root link moves in the world: `fixed`, the default, `planar` or `floating`"},
                 required=("urdf",),
                 outputs=_DESCRIPTION,
             ),
-            Administration("unload_robot", "Stops serving a robot.", names_robot=True, outputs={"robot": "its name"}),
+            Administration(
+                "unload_robot",
+                "Stops serving a robot.",
+                names_robot=True,
+                changes=True,
+                outputs={"robot": "its name"},
+            ),
             Administration(
                 "health",
                 "Says that the server answers.",

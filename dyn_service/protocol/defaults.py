@@ -10,3 +10,14 @@ NOTICE_PERIOD_MS = 1000.0
 
 DEFAULT_COMPILE_WAIT_S = 120.0
 """How long a client waits, beyond its time limit, while the server compiles: several times what a large robot takes."""
+
+DEFAULT_TIMEOUT_S = 1.0
+"""How long a call waits for its answer."""
+
+DEFAULT_RETRIES = 3
+"""So often a query that changes nothing is sent again over a connection that stands."""
+
+DEFAULT_RETRY_AFTER_S = 0.1
+"""Silence before a request is sent again: far more than a single state takes, and more than the time limits of control
+loops, which are therefore never sent twice.
+"""

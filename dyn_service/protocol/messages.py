@@ -1,13 +1,16 @@
 """Requests and replies, version 1: each message declared once, written from here, read from here.
 
     request  {"v": 1, "id": uint, "query": text, "robot": text, "inputs": map, "options": map?, "model": text?,
-              "deadline_ms": number?, "compile_wait_ms": number?}
-    reply    {"v": 1, "id": same, "ok": true, "outputs": map, "timing": {"queue_us": number, "compute_us": number}}
-             {"v": 1, "id": same or nil, "ok": false, "error": {"code": text, "message": text, "path": text?, ..}}
+              "deadline_ms": number?, "compile_wait_ms": number?, "retry": uint?}
+    reply    {"v": 1, "id": same, "ok": true, "outputs": map, "timing": {"queue_us": number, "compute_us": number},
+              "epoch": uint, "late": true?}
+             {"v": 1, "id": same or nil, "ok": false, "error": {"code": text, "message": text, "path": text?, ..},
+              "epoch": uint}
     notice   {"v": 1, "id": same, "notice": {"state": "compiling", "text": text, "elapsed_ms": number,
               "again_ms": number}}
+    cancel   {"v": 1, "id": of a request, "query": "cancel"}
 
-Notices come before the reply, and only to requests with `compile_wait_ms`.
+Notices come before the reply, and only to requests with `compile_wait_ms`. A cancel has no reply of its own.
 
 A reader ignores keys of a request, reply or array that it does not know. The version is looked at before all else, so
 that a request of a version to come gets a reply that says so.
@@ -16,9 +19,10 @@ that a request of a version to come gets a reply that says so.
 from __future__ import annotations
 
 import re
+import secrets
 import sys
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
@@ -30,11 +34,17 @@ from dyn_service.protocol.limits import MAX_ENTRIES, unpack
 VERSION = 1
 """The version of the wire that is spoken here."""
 
+EPOCH_BITS = 53
+
+_LONGEST_CANCEL = 256
+"""Bytes of a cancel, with room for keys that may come: nothing longer is looked at."""
+
 
 class Request(msgspec.Struct, frozen=True, gc=False):
     """A question. `inputs` and `options` are as they came: the query's row says what they must be.
 
     compile_wait_ms: how long, beyond `deadline_ms`, the asker waits for kernels to be made, and wants to hear of it.
+    retry: how often it was sent before, under the same id; left out at first. What waits still is not begun anew.
     """
 
     v: int
@@ -46,6 +56,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     model: str | UnsetType | None = UNSET
     deadline_ms: Annotated[float, Meta(gt=0, le=sys.float_info.max)] | UnsetType | None = UNSET
     compile_wait_ms: Annotated[float, Meta(gt=0, le=sys.float_info.max)] | UnsetType | None = UNSET
+    retry: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
 
 
 class Timing(msgspec.Struct, frozen=True, gc=False):
@@ -56,7 +67,11 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
-    """An answer. `residuals`, where they were asked for: by formulation, a number, or nested lists for a batch."""
+    """An answer. `residuals`, where they were asked for: by formulation, a number, or nested lists for a batch.
+
+    epoch: which life of the server gave it, see `new_epoch`. late: whether the computation ended after the deadline;
+    left out where it did not.
+    """
 
     v: int
     id: int
@@ -64,6 +79,8 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
     outputs: Mapping[str, Any]
     timing: Timing
     residuals: Mapping[str, Any] | UnsetType = UNSET
+    epoch: int | UnsetType = UNSET
+    late: bool | UnsetType = UNSET
 
 
 class ErrorReply(msgspec.Struct, frozen=True, gc=False):
@@ -73,6 +90,7 @@ class ErrorReply(msgspec.Struct, frozen=True, gc=False):
     id: int | None
     ok: bool
     error: Mapping[str, Any]
+    epoch: int | UnsetType = UNSET
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
@@ -95,6 +113,14 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
     notice: Waiting
 
 
+class Cancel(msgspec.Struct, frozen=True, gc=False):
+    """Whoever sent the request of this id, over this connection, waits no more: work for it may stop."""
+
+    v: Literal[1]
+    id: Annotated[int, Meta(ge=0)]
+    query: Literal["cancel"]
+
+
 class Head(msgspec.Struct, frozen=True, gc=False):
     """As much of a request as it takes to refuse it, to say that it waits, or to know how long it may take."""
 
@@ -107,7 +133,10 @@ class Head(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReplyHead(msgspec.Struct, frozen=True, gc=False):
-    """A reply of either kind as a client first reads it: `outputs` and `error` stay bytes until they are wanted."""
+    """A reply of either kind as a client first reads it: `outputs` stay bytes until they are wanted.
+
+    epoch: UNSET from servers that know none.
+    """
 
     v: int
     id: int | None
@@ -116,6 +145,8 @@ class ReplyHead(msgspec.Struct, frozen=True, gc=False):
     error: dict[str, Any] | UnsetType = UNSET
     timing: Timing | UnsetType = UNSET
     residuals: dict[str, Any] | UnsetType = UNSET
+    epoch: int | UnsetType | None = UNSET
+    late: bool | UnsetType | None = UNSET
 
 
 class RequestRefusedError(Exception):
@@ -138,9 +169,32 @@ decode_notice = msgspec.msgpack.Decoder(Notice).decode
 """A notice; raises `msgspec.MsgspecError` for what is none."""
 
 
-def error_reply(request_id: int | None, error: DynError) -> bytes:
+def new_epoch() -> int:
+    """A number for one life of a server, at random: another one in a reply shows that the server was restarted.
+
+    It has 53 bits, so that languages whose numbers are doubles can hold it; never 0.
+    """
+    return secrets.randbits(EPOCH_BITS) or 1
+
+
+def error_reply(request_id: int | None, error: DynError, epoch: int | UnsetType = UNSET) -> bytes:
     """The refusal that carries the error."""
-    return encode(ErrorReply(VERSION, request_id, False, error.to_wire()))
+    return encode(ErrorReply(VERSION, request_id, False, error.to_wire(), epoch))
+
+
+def cancel(request_id: int) -> bytes:
+    """The message of a client that waits no more for the reply to this request."""
+    return encode(Cancel(1, request_id, "cancel"))
+
+
+def read_cancel(payload: bytes | memoryview) -> int | None:
+    """The id of the request that this message cancels; None if it is something else."""
+    if len(payload) > _LONGEST_CANCEL:
+        return None
+    try:
+        return _decode_cancel(payload).id
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return None
 
 
 def read_request(payload: bytes | memoryview) -> Request:
@@ -193,6 +247,7 @@ def _read_carefully(payload: bytes | memoryview) -> Request:
 
 _decode_request = msgspec.msgpack.Decoder(Request).decode
 _decode_head = msgspec.msgpack.Decoder(Head).decode
+_decode_cancel = msgspec.msgpack.Decoder(Cancel).decode
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _PLACE = re.compile(r" - at (`key` in )?`\$\.?(\w*)`$")
 _EXPECTED = {
@@ -204,6 +259,7 @@ _EXPECTED = {
     "model": "the fingerprint of a robot",
     "deadline_ms": "a positive, finite number of milliseconds",
     "compile_wait_ms": "a positive, finite number of milliseconds",
+    "retry": "a count from 1 on",
 }
 
 

@@ -228,6 +228,7 @@ class Server:
             service.metrics,
             self._limits,
             self._workers,
+            epoch=service.epoch,
             allow_load=service.allow_load,
             selector=self._selector,
             ring=self._ring,

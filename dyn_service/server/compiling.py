@@ -40,6 +40,10 @@ class CompileClock:
         if made is not None:
             self._past.append((made[1], perf_counter_ns()))
 
+    def forget(self) -> None:
+        """Forgets what is past."""
+        self._past.clear()
+
     def within_ns(self, begin_ns: int, end_ns: int) -> int:
         """How much of that time went into kernels; what several makers do at once counts once."""
         spans = [*self._past, *((since, end_ns) for _, since in tuple(self._making.values()))]

@@ -26,8 +26,9 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from dyn_service.protocol.messages import Head, peek
+from dyn_service.protocol.messages import Head, peek, read_cancel
 from dyn_service.server.compiling import news
+from dyn_service.server.deadlines import given_up
 from dyn_service.server.plan import SLOW_BYTES
 from dyn_service.server.service import Service
 from dyn_service.server.task import Envelope, Task
@@ -76,7 +77,8 @@ class Dispatcher:
         """Bytes of their requests."""
 
     def answer(self, envelope: Envelope, payload: bytes | memoryview, received_ns: int) -> bytes | memoryview | None:
-        """The reply to a request, or None: it waits, and its reply comes from `finished` or `shut_down`.
+        """The reply to a request, or None: it waits, and its reply comes from `finished` or `shut_down`; or it is a
+        cancel, or one more try of a request that waits, which have none.
 
         Args:
             envelope: Where the reply goes.
@@ -95,9 +97,15 @@ class Dispatcher:
             reply = service.answer_single_state(payload, received_ns)
             if reply is not None:
                 return reply
+            cancelled = read_cancel(payload)
+            if cancelled is not None:
+                self._cancel(envelope, cancelled)
+                return None
             job = service.accept(payload, received_ns)
             if isinstance(job, bytes):
                 return job
+            if job.request.retry and any(self._waiting(envelope, job.request.id)):
+                return None  # the reply to the first try answers this one too
             there = service.has_kernel(job)
             if there and not job.slow and (reply := service.answer_at_once(job)) is not None:
                 return reply
@@ -151,6 +159,20 @@ class Dispatcher:
         for task in left:
             self._forget(task)
         return [(task.envelope, task.refuse(_shutting_down())) for task in left]
+
+    def _waiting(self, envelope: Envelope, request_id: int) -> Iterator[Task]:
+        """The tasks of one client that wait under this id."""
+        return (task for task in self.waiting.values() if task.envelope == envelope and task.head().id == request_id)
+
+    def _cancel(self, envelope: Envelope, request_id: int) -> None:
+        """Work that nobody waits for is not begun, or stopped where that can be done."""
+        self._traffic.cancelled += 1
+        meant = [*self._waiting(envelope, request_id)]
+        for task in meant:
+            task.work = partial(task.refuse, given_up())
+        if meant:
+            for task in self._worker.cancel(lambda task: task in meant):
+                self._forget(task)
 
     def _hand_over(self, task: Task) -> bytes | None:
         """Gives the task to the worker, or the reply that refuses it."""

@@ -63,6 +63,7 @@ class Traffic:
     dropped_gone: int = 0
     dropped_slow_reader: int = 0
     refused_busy: int = 0
+    cancelled: int = 0
     notices: int = 0
     workers_lost: int = 0
 

@@ -31,10 +31,11 @@ import msgspec
 
 import dyn_service
 from dyn_service.api.queries import COMPUTATIONS, QUERIES
-from dyn_service.errors import DeadlineExceededError, DynError, ResourceExhaustedError, UnavailableError
+from dyn_service.errors import DynError, ResourceExhaustedError, UnavailableError
 from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.compiling import CompileClock
+from dyn_service.server.deadlines import given_up, stopped
 from dyn_service.server.pipes import ORDER, Pipe, PipeClosedError, Words, pair
 from dyn_service.server.registry import Registry
 from dyn_service.server.task import Task
@@ -152,6 +153,7 @@ class Pool:
         metrics: Where answers are counted.
         limits: What a request may take.
         workers: How many there are.
+        epoch: What replies say of the server's life.
         allow_load: Whether requests may load robots.
         selector: Watches the pipes; what it finds ready is called as `key.data(events)`.
         ring: Wakes the thread that serves, from another.
@@ -165,6 +167,7 @@ class Pool:
         limits: RequestLimits,
         workers: int,
         *,
+        epoch: int,
         allow_load: bool,
         selector: selectors.BaseSelector,
         ring: Callable[[], None],
@@ -174,7 +177,12 @@ class Pool:
         self._metrics = metrics
         self._limits = limits
         self._count = workers
-        self._allow_load = allow_load
+        self._begin_words = {
+            "do": "begin",
+            "limits": msgspec.structs.asdict(limits),
+            "allow_load": allow_load,
+            "epoch": epoch,
+        }
         self._selector = selector
         self._ring = ring
         self._nursery = Nursery()
@@ -239,7 +247,7 @@ class Pool:
             self._waiting.remove(task)
         for hand in self._hands:
             if hand.task is not None and hand.making is None and is_meant(hand.task):
-                self._stop(hand, UnavailableError("the asker is gone"))
+                self._stop(hand, given_up())
         return dropped
 
     def _fill_up(self, now_ns: int) -> None:
@@ -266,8 +274,7 @@ class Pool:
             elif head.deadline_ms and hand.making is None:
                 due_ns = task.received_ns + head.deadline_ms * _MS + self._excused_ns(task, now_ns)
                 if now_ns > due_ns:
-                    found = f"{head.query} was stopped: its deadline of {head.deadline_ms:g} ms has passed"
-                    self._stop(hand, DeadlineExceededError(found, path="deadline_ms"))
+                    self._stop(hand, stopped(head, now_ns - task.received_ns))
 
     def _excused_ns(self, task: Task, now_ns: int) -> float:
         allowed_ms = task.head().compile_wait_ms
@@ -317,9 +324,8 @@ class Pool:
     def _make_hand(self) -> _Hand:
         end, number = self._nursery.make()
         hand = _Hand(end, number)
-        limits = msgspec.structs.asdict(self._limits)
         with suppress(PipeClosedError):
-            hand.pipe.send({"do": "begin", "limits": limits, "allow_load": self._allow_load})
+            hand.pipe.send(self._begin_words)
         self._selector.register(end, selectors.EVENT_READ, lambda events: self._heard(hand, events))
         return hand
 

@@ -17,7 +17,6 @@ from msgspec import UNSET
 
 from dyn_service.api.queries import COMPUTATIONS, QUERIES
 from dyn_service.errors import (
-    DeadlineExceededError,
     DynError,
     InternalError,
     InvalidArgumentError,
@@ -37,12 +36,14 @@ from dyn_service.protocol.messages import (
     Timing,
     encode,
     error_reply,
+    new_epoch,
     peek,
     read_request,
 )
 from dyn_service.server.administration import Administrator
 from dyn_service.server.compiling import CompileClock
 from dyn_service.server.computations import compute, read_inputs
+from dyn_service.server.deadlines import not_begun
 from dyn_service.server.finite import NotFinite, defect, explain_computation, first_not_finite
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.plan import SLOW_BYTES, SLOW_WRENCHES, Plan
@@ -81,11 +82,18 @@ class Service:
         robots: What is served, by each robot's name.
         limits: What a request and a reply may be.
         allow_load: Whether requests may load and unload robots.
+        epoch: Which life of the server its replies speak of; None: a new one.
     """
 
     def __init__(
-        self, robots: Iterable[Robot] = (), *, limits: RequestLimits | None = None, allow_load: bool = False
+        self,
+        robots: Iterable[Robot] = (),
+        *,
+        limits: RequestLimits | None = None,
+        allow_load: bool = False,
+        epoch: int | None = None,
     ) -> None:
+        self.epoch = new_epoch() if epoch is None else epoch
         self.limits = limits or RequestLimits()
         self.metrics = Metrics()
         self.clock = CompileClock()
@@ -128,13 +136,16 @@ class Service:
             if outputs is None:
                 return None
             finished = perf_counter_ns()
-            reply = encode(Reply(VERSION, request.id, True, outputs, Timing(waited / 1e3, (finished - started) / 1e3)))
+            took = finished - received_ns
+            late = True if request.deadline_ms and took > request.deadline_ms * 1e6 else UNSET
+            timing = Timing(waited / 1e3, (finished - started) / 1e3)
+            reply = encode(Reply(VERSION, request.id, True, outputs, timing, UNSET, self.epoch, late))
         except (msgspec.MsgspecError, ValueError, KeyError, DynError):  # of another form, or wrong: see the general way
             return None
         except Exception:  # noqa: BLE001  # a defect, which costs nobody an answer
             _LOG.exception("the short way failed")
             return None
-        short.durations.add(finished - received_ns)
+        short.durations.add(took)
         return reply if len(reply) <= self.limits.max_reply_bytes else None
 
     def accept(self, payload: bytes | memoryview, received_ns: int, excused_ns: float = 0.0) -> Job | bytes:
@@ -186,7 +197,7 @@ class Service:
         """The reply that refuses a request, counted."""
         known = request.query in QUERIES or request.query in COMPUTATIONS or request.query in ADMINISTRATION
         self.metrics.refused(request.query if known else None, error.code)
-        return error_reply(request.id, error)
+        return error_reply(request.id, error, self.epoch)
 
     def refuse_unread(self, payload: bytes | memoryview, error: DynError) -> bytes:
         """The reply that refuses a request of which no more was read than whose it is."""
@@ -233,12 +244,8 @@ class Service:
         """
         request, plan = job.request, job.plan
         waited = started - job.received_ns
-        if request.deadline_ms and waited - self._excused_ns(job, started) > request.deadline_ms * 1e6:
-            raise DeadlineExceededError(
-                f"{request.query} was to begin within {request.deadline_ms:g} ms of its receipt, found "
-                f"{waited / 1e6:.1f} ms gone by",
-                path="deadline_ms",
-            )
+        if self._is_late(job, started):
+            raise not_begun(request, waited)
         if plan is None:
             outputs = self._answer_planless(request)
         else:
@@ -249,15 +256,23 @@ class Service:
         residuals = plan.verification(job.inputs, job.options) if plan is not None and job.verify else UNSET
         finished = perf_counter_ns()
         timing = Timing(waited / 1e3, (finished - started) / 1e3)
-        reply = encode(Reply(VERSION, request.id, True, outputs, timing, residuals))
+        late = True if self._is_late(job, finished) else UNSET
+        reply = encode(Reply(VERSION, request.id, True, outputs, timing, residuals, self.epoch, late))
         if len(reply) > self.limits.max_reply_bytes:
             raise self._too_long(len(reply))
         return reply
 
+    def _is_late(self, job: Job, now: int) -> bool:
+        """Whether the request's deadline has passed."""
+        deadline_ms = job.request.deadline_ms
+        if not deadline_ms:
+            return False
+        return now - job.received_ns - self._excused_ns(job, now) > deadline_ms * 1e6
+
     def _excused_ns(self, job: Job, now: int) -> float:
         """What does not count against the deadline: kernels were made meanwhile, and the asker allowed for that."""
         allowed_ms = job.request.compile_wait_ms
-        found = max(job.excused_ns, self.clock.within_ns(job.received_ns, now)) if allowed_ms else 0.0
+        found = job.excused_ns + self.clock.within_ns(job.received_ns, now) if allowed_ms else 0.0
         return min(found, (allowed_ms or 0.0) * 1e6)
 
     def _why_not_finite(self, job: Job) -> DynError:

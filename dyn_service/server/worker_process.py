@@ -6,7 +6,7 @@ that a worker is there in some milliseconds and shares that memory. A worker ans
 elsewhere too, and its kernels are in the store.
 
     nursery  <-  a number and a socket: make a worker; a number alone: end that one
-    worker   <-  {"do": "begin", "limits": .., "allow_load": ..}, first      ->  {"is": "ready"}
+    worker   <-  {"do": "begin", "limits": .., "allow_load": .., "epoch": ..}, first ->  {"is": "ready"}
              <-  {"do": "robot"} + robot, {"do": "drop", "name": ..}
              <-  {"do": "task", ..} + request              ->  {"is": "reply", ..} + reply
              ->  {"is": "making", "kernel": ..} and {"is": "made"}, meanwhile; {"is": "robot"} + the one that was loaded
@@ -135,7 +135,7 @@ class _Worker:
         limits = RequestLimits(**words["limits"])
         self._bound_memory(limits.max_worker_bytes)
         self._most_resident = limits.max_worker_bytes // 2
-        self._service = Service(limits=limits, allow_load=words["allow_load"])
+        self._service = Service(limits=limits, allow_load=words["allow_load"], epoch=words["epoch"])
         self._pipe.send({"is": "ready"})
         with np.errstate(all="ignore"), listening(self):
             for words, body in self._said:
@@ -152,9 +152,11 @@ class _Worker:
     # what kernels.making tells
 
     def begun(self, kernel: str) -> None:
+        self._service.clock.begun(kernel)
         self._pipe.send({"is": "making", "kernel": kernel})
 
     def ended(self) -> None:
+        self._service.clock.ended()
         self._pipe.send({"is": "made"})
 
     # what is to be done
@@ -172,6 +174,7 @@ class _Worker:
 
     def _task(self, words: Words, body: memoryview) -> None:
         service, known = self._service, set(self._service.registry.served)
+        service.clock.forget()  # what was made before is in `excused_ns`
         job = service.accept(body, words["received_ns"], words["excused_ns"])
         reply = job if isinstance(job, bytes) else service.answer(job)
         for name in set(service.registry.served) - known:

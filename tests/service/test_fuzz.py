@@ -72,10 +72,10 @@ def check(service: Service, payload: bytes) -> dict[str, Any]:
     reply: dict[str, Any] = msgpack.unpackb(data)
     assert reply["v"] == 1
     if reply["ok"]:
-        assert set(reply) == {"v", "id", "ok", "outputs", "timing"}
+        assert set(reply) - {"late"} == {"v", "id", "ok", "outputs", "timing", "epoch"}
         assert isinstance(reply["id"], int)
     else:
-        assert set(reply) == {"v", "id", "ok", "error"}
+        assert set(reply) == {"v", "id", "ok", "error", "epoch"}
         assert reply["error"]["code"] in CODES - {"INTERNAL"}, reply
         assert isinstance(reply["error"]["message"], str)
     return reply

@@ -14,10 +14,20 @@ from dyn_service import QUERIES, InternalError, InvalidArgumentError, Robot
 from dyn_service.client.core import pack_inputs, pack_request, read_answer, read_head, read_outputs
 from dyn_service.client.decoding import array_of, array_reader
 from dyn_service.protocol.arrays import pack_array
-from dyn_service.protocol.messages import Reply, Timing, encode, error_reply, read_request
+from dyn_service.protocol.messages import (
+    Reply,
+    ReplyHead,
+    Timing,
+    cancel,
+    encode,
+    error_reply,
+    read_cancel,
+    read_request,
+)
 from dyn_service.server.service import Service
 
 GOLDEN = Path(__file__).parent / "golden"
+EPOCH = 0x123456789ABCD
 FAULT = InvalidArgumentError("q has shape (2,), expected (..., 1) (1 movable joints)", path="inputs.q")
 
 
@@ -32,6 +42,21 @@ def test_request_is_written_as_ever() -> None:
     assert pack_request(7, "gravity_forces", "pendulum", inputs, UNSET, UNSET, 1000.0) == golden("request")
 
 
+def test_another_try_is_written_as_ever() -> None:
+    """The same id, what is left of the time, and how manieth it is."""
+    inputs = pack_inputs({"q": np.array([0.5])}, QUERIES["gravity_forces"])
+    assert pack_request(7, "gravity_forces", "pendulum", inputs, UNSET, UNSET, 800.0, retry=2) == golden("retry")
+    request = read_request(golden("retry"))
+    assert (request.id, request.deadline_ms, request.retry) == (7, 800.0, 2)
+
+
+def test_a_cancel_is_written_and_read_as_ever() -> None:
+    assert cancel(7) == golden("cancel")
+    assert read_cancel(golden("cancel")) == 7
+    assert read_cancel(golden("request")) is None
+    assert read_request(golden("cancel")).query == "cancel"  # to a server that does not know it, a query like any other
+
+
 def test_request_is_read_as_ever() -> None:
     request = read_request(golden("request"))
     assert (request.v, request.id, request.query, request.robot) == (1, 7, "gravity_forces", "pendulum")
@@ -41,16 +66,26 @@ def test_request_is_read_as_ever() -> None:
 
 def test_replies_are_written_as_ever() -> None:
     outputs = {"forces": pack_array(np.array([4.7032]), "")}
-    assert encode(Reply(1, 7, True, outputs, Timing(11.0, 2.5))) == golden("reply")
-    assert error_reply(7, FAULT) == golden("error_reply")
+    assert encode(Reply(1, 7, True, outputs, Timing(11.0, 2.5), UNSET, EPOCH)) == golden("reply")
+    assert encode(Reply(1, 7, True, outputs, Timing(11.0, 2.5), UNSET, EPOCH, True)) == golden("late_reply")
+    assert encode(Reply(1, 7, True, outputs, Timing(11.0, 2.5))) == golden("reply_without_epoch")
+    assert error_reply(7, FAULT, EPOCH) == golden("error_reply")
 
 
 def test_replies_are_read_as_ever() -> None:
     row = QUERIES["gravity_forces"]
-    head = read_head(golden("reply"))
-    assert head is not None
-    assert (head.id, head.ok, head.timing) == (7, True, Timing(11.0, 2.5))
-    assert read_outputs(head, row)["forces"].tolist() == [4.7032]
+    for name, epoch, late in (
+        ("reply", EPOCH, UNSET),
+        ("late_reply", EPOCH, True),
+        ("reply_without_epoch", UNSET, UNSET),
+    ):
+        head = read_head(golden(name))
+        assert isinstance(head, ReplyHead)
+        assert (head.id, head.ok, head.timing) == (7, True, Timing(11.0, 2.5))
+        assert (head.epoch, head.late) == (epoch, late)
+        assert read_outputs(head, row)["forces"].tolist() == [4.7032]
+        quick = array_reader(row)(golden(name))
+        assert (quick.id, quick.epoch, isinstance(quick, ReplyHead)) == (7, epoch, late is True)
     head = read_head(golden("error_reply"))
     assert head is not None
     with pytest.raises(InvalidArgumentError) as found:
@@ -59,9 +94,9 @@ def test_replies_are_read_as_ever() -> None:
 
 
 def test_golden_request_is_answered(pendulum: Robot) -> None:
-    reply = msgpack.unpackb(Service([pendulum]).handle(golden("request"), perf_counter_ns()))
-    assert list(reply) == ["v", "id", "ok", "outputs", "timing"]
-    assert (reply["v"], reply["id"], reply["ok"]) == (1, 7, True)
+    reply = msgpack.unpackb(Service([pendulum], epoch=5).handle(golden("request"), perf_counter_ns()))
+    assert list(reply) == ["v", "id", "ok", "outputs", "timing", "epoch"]
+    assert (reply["v"], reply["id"], reply["ok"], reply["epoch"]) == (1, 7, True, 5)
     assert reply["outputs"]["forces"]["data"] == pendulum.gravity_forces([0.5]).tobytes()
 
 

@@ -137,7 +137,7 @@ def test_work_stops_at_its_deadline(bare: Any) -> None:
         peer.send(simulate(1, deadline_ms=300.0))
         error = peer.receive()["error"]
         assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
-        assert error["message"] == "simulate was stopped: its deadline of 300 ms has passed"
+        assert error["message"].startswith("simulate was to end within 300 ms of its receipt, and was stopped after ")
         assert peer.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]  # by the next worker
 
 
