@@ -6,7 +6,8 @@ Commands go to `safety.SafetySupervisor`, which is what hardware has too; a step
 
 Brakes are modelled as strong ones: once shut they bring every joint to rest within `brake_s`, at a deceleration that is
 constant and the same share of each joint's speed, whatever pulls at it, and hold it there. Motors that work against
-them move nothing.
+them move nothing. A joint that would pass its velocity limit within a step is braked from that step's beginning, as by
+a drive whose own loop is quicker than its commands.
 """
 
 from __future__ import annotations
@@ -93,6 +94,9 @@ class Plant:
                 self.q, self.v = advance(
                     self._step, acceleration, *before, settings.dt_s, settings.substeps, on=self.configuration
                 )
+                if np.isfinite(self.v).all() and self.safety.trip(self.v):
+                    self.q, self.v = before
+                    self._brake()
             if not math.isfinite(self.q.sum() + self.v.sum()):  # or the sum alone has overflowed
                 finite = self.configuration.finite(self.q, self.v)
                 if not finite.all():

@@ -195,15 +195,11 @@ class SafetySupervisor:
         settings = self.settings
         before = v if self._before is None else self._before
         self._before = v
-        # so that what is no finite number is too fast as well
-        too_fast = not (np.abs(v + (v - before)) < _TRIP * settings.velocity_limit).all()
-        if self.mode in RUNNING:
-            # ages are counts of cycles: half a one keeps rounding from deciding
-            if now_s - self._accepted_s + 0.5 * settings.cycle_s > settings.hold_s:
-                self.stop("missed")
-            elif too_fast:
-                self.stop("velocity")
-        self.brakes |= too_fast
+        # ages are counts of cycles: half a one keeps rounding from deciding
+        if self.mode in RUNNING and now_s - self._accepted_s + 0.5 * settings.cycle_s > settings.hold_s:
+            self.stop("missed")
+        with np.errstate(invalid="ignore", over="ignore"):
+            self.trip(v + (v - before), _TRIP)
         wanted = self._target if self.mode in RUNNING else self._stopping(v)
         step = settings.effort_rate * settings.cycle_s
         self.effort = np.minimum(np.maximum(wanted, self.effort - step), self.effort + step)
@@ -212,6 +208,15 @@ class SafetySupervisor:
             self.mode, self.brakes = ACTIVE, False
         self.counters.slowed += self.mode == ACTIVE and not reached
         return Actuation(self.effort, self.brakes)
+
+    def trip(self, v: Array, share: float = 1.0) -> bool:
+        """Stops the robot and shuts the brakes where a joint is at this share of its velocity limit; whether one is."""
+        # so that what is no finite number is too fast as well
+        too_fast = not (np.abs(v) < share * self.settings.velocity_limit).all()
+        if too_fast and self.mode in RUNNING:
+            self.stop("velocity")
+        self.brakes |= too_fast
+        return too_fast
 
     def stop(self, cause: str = "driver") -> None:
         """Latches a stop; a driver does so for faults of its own. cause: one of `CAUSES`."""

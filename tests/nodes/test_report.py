@@ -57,7 +57,7 @@ def board() -> Board:
     for pid, sent in ((2, 700), (3, 302)):  # the controller was started twice
         made.take(Stats("controller", pid, {"sent": sent - 5, "answered": 1, "lost": 1, "deadline_misses": 0}))
         made.take(Stats("controller", pid, {"sent": sent, "answered": sent - 1, "lost": 1, "deadline_misses": 1}))
-    made.take(Stats("plant", 1, {"steps": 3000, "overruns": 2, "stale_events": 0}))
+    made.take(Stats("plant", 1, {"steps": 3000, "overruns": 2, "stops": 0}))
     return made
 
 
