@@ -123,6 +123,7 @@ class Plant:
             effort=safety.effort.tolist(),
             mode=safety.mode,
             cause=safety.cause,
+            since=safety.since_s,
             epoch=safety.epoch,
             armable=safety.armable(self.v),
             command_seq=safety.command_seq,

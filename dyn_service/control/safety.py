@@ -135,6 +135,7 @@ class SafetySupervisor:
         if self.settings.stop == "damping" and self.damping is None:
             raise InvalidArgumentError("a stop by damping needs the damping")
         self.mode, self.cause, self.epoch = BRAKED, "start", 0
+        self.since_s = 0.0
         self.effort: Array = np.zeros(len(self.names))
         self.brakes = True
         self.command_seq = -1
@@ -142,7 +143,7 @@ class SafetySupervisor:
         self.refusal: Refusal | None = None
         self._target = self.effort
         self._controller = 0
-        self._accepted_s = 0.0
+        self._accepted_s = self._now_s = 0.0
         self._published: dict[int, float] = {}
         self._newest = -1
         self._matrix: Array | None = None
@@ -161,6 +162,7 @@ class SafetySupervisor:
 
     def offer(self, command: JointCommand, now_s: float, v: Array) -> bool:
         """Takes the command for the next cycle, or refuses it and says why in `refusal`; whether it was taken."""
+        self._now_s = now_s
         order = _order(tuple(command.name), self.names)
         refusal = self._refusal(command, order, now_s, v)
         if refusal is None and command.release:
@@ -180,7 +182,8 @@ class SafetySupervisor:
             self.counters.refused[refusal.reason] += 1
             return False
         if self.mode not in RUNNING:
-            self.mode, self.cause, self._controller = ARMING, "", command.controller
+            self._enter(ARMING, "")
+            self._controller = command.controller
             self.counters.armed += 1
         self._target = cut
         self._accepted_s = now_s
@@ -192,7 +195,7 @@ class SafetySupervisor:
 
     def cycle(self, now_s: float, v: Array) -> Actuation:
         """What acts in the cycle that begins now, with the velocities v (nv,) measured now."""
-        settings = self.settings
+        settings, self._now_s = self.settings, now_s
         before = v if self._before is None else self._before
         self._before = v
         # ages are counts of cycles: half a one keeps rounding from deciding
@@ -205,7 +208,8 @@ class SafetySupervisor:
         self.effort = np.minimum(np.maximum(wanted, self.effort - step), self.effort + step)
         reached = bool((self.effort == wanted).all())
         if self.mode == ARMING and reached:
-            self.mode, self.brakes = ACTIVE, False
+            self._enter(ACTIVE, "")
+            self.brakes = False
         self.counters.slowed += self.mode == ACTIVE and not reached
         return Actuation(self.effort, self.brakes)
 
@@ -224,13 +228,16 @@ class SafetySupervisor:
         self.counters.stops[cause] += 1
 
     def _latch(self, cause: str, mode: str) -> None:
-        self.mode, self.cause = mode, cause
+        self._enter(mode, cause)
         self.epoch += 1
         self._target = np.zeros_like(self.effort)
         self.brakes |= mode == BRAKED or self.settings.stop == "brake"
         if self.settings.stop == "damping" and self.damping is not None:
             self._matrix = self.damping()
             self.brakes |= not bool(np.isfinite(self._matrix).all())
+
+    def _enter(self, mode: str, cause: str) -> None:
+        self.mode, self.cause, self.since_s = mode, cause, self._now_s
 
     def _stopping(self, v: Array) -> Array:
         """Efforts of a stop: -D v, scaled down together where one is beyond its limit: they only take energy."""

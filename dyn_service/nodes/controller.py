@@ -290,7 +290,7 @@ class _Controller:
             and not self.node.parameters.rearm
         ):
             raise FailedPreconditionError(
-                f"the plant stopped ({state.cause}) before {state.stamp:g} s, and rearm is off: start the controller anew"
+                f"the plant stopped ({state.cause}) at {state.since:g} s, and rearm is off: start the controller anew"
             )
         self._in_command = not arm and self._armed == (state.session, state.epoch)
         if not (self._in_command or (arm and state.armable)):

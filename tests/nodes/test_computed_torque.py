@@ -131,6 +131,17 @@ def test_another_robot_is_refused(robot: Robot) -> None:
         law.due(plant.state())
 
 
+def test_another_model_is_refused_by_both_fingerprints(robot: Robot) -> None:
+    """The same joints, another mass: only the fingerprint tells."""
+    law, plant = track(robot, 0.01)
+    plant.safety.fingerprint, plant.safety.session = "f00", 2
+    with pytest.raises(FailedPreconditionError) as caught:
+        law.due(plant.state())
+    assert str(caught.value) == (
+        f"the plant's robot has fingerprint f00, the server's {robot.fingerprint}: both must be the same model"
+    )
+
+
 @pytest.fixture(scope="module")
 def many_ways() -> Robot:
     """A floating root, a planar joint, a ball, a revolute and a prismatic joint."""
@@ -195,7 +206,7 @@ def test_joints_of_the_plant_in_another_order(many_ways: Robot) -> None:
     q, v, tau = initial(many_ways), rng.normal(size=at.nv), rng.normal(size=at.nv)
     for stamp in (0.0, 0.002, 0.004):
         q = at.integrate(q, 0.002 * v)
-        end = ("active", "", 0, False, -1, 0.001, "f00")
+        end = ("active", "", 0.0, 0, False, -1, 0.001, "f00")
         state = JointState(1, 0, stamp, at.velocity_names, q.tolist(), v.tolist(), tau.tolist(), *end)
         turned = [q[in_q].tolist(), v[in_v].tolist(), tau[in_v].tolist()]
         states = state, JointState(1, 0, stamp, other.velocity_names, *turned, *end)

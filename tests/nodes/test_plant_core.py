@@ -293,7 +293,10 @@ def test_missed_cycles_are_those_of_the_controller(control_rate_hz: float) -> No
         ({"missed_cycles": 0}, "missed_cycles must be at least 1, control_rate_hz at most rate_hz, rearm_share"),
         ({"control_rate_hz": 2000.0}, "missed_cycles must be at least 1, control_rate_hz at most rate_hz, rearm_share"),
         ({"rearm_share": 1.5}, "missed_cycles must be at least 1, control_rate_hz at most rate_hz, rearm_share"),
-        ({"effort_rate": [1.0, 2.0]}, r"effort_rate is \[1. 2.\]: expected numbers that are not negative, one per joint"),
+        (
+            {"effort_rate": [1.0, 2.0]},
+            r"effort_rate is \[1. 2.\]: expected numbers that are not negative, one per joint",
+        ),
     ],
 )
 def test_parameters_out_of_their_range(changes: dict, message: str) -> None:
