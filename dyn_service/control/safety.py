@@ -45,7 +45,7 @@ REFUSALS = (
     "not_armed", "moving", "beyond_limits",
 )  # fmt: skip
 """Why a command is refused: made for another model; for another run; not these joints; a NaN or infinity; it answers a
-state newer than all that were sent out; one from before the last stop; another controller has armed the robot; it
+state that cannot have been sent out yet; one from before the last stop; another controller has armed the robot; it
 answers a state too old or not sent out; the one that the last command answered; one before that; the robot is stopped
 and it does not arm it; a joint is too fast for that; beyond a limit, where that stops."""
 CAUSES = ("start", "released", "missed", "velocity", "beyond_limits", "driver")
@@ -259,7 +259,7 @@ class SafetySupervisor:
             return _of("names", f"{len(command.effort)} efforts for other joints than {', '.join(self.names)}")
         if not np.isfinite(command.effort).all():
             return _of("not_finite", "an effort is not a finite number")
-        if seq > self._newest:
+        if not 0 <= seq <= self._newest:
             return _of("ahead", f"it answers state {seq}, the newest is {self._newest}")
         if command.epoch != self.epoch:
             return _of("epoch", f"it answers a state of epoch {command.epoch}, this is {self.epoch}")

@@ -26,7 +26,7 @@ def plant(dt_s: float = 0.001, integrator: str = "rk4", substeps: int = 1, **cha
         "cycle_s": dt_s, "hold_s": 10 * dt_s, "effort_limit": LIMITS.effort, "effort_rate": np.full(2, np.inf),
         "velocity_limit": LIMITS.velocity, "rearm_velocity": np.full(2, 0.1), "stop": "brake", "beyond_limits": "clip",
     }  # fmt: skip
-    damping = lambda: 20.0 * np.eye(2)  # noqa: E731
+    damping = lambda: 20.0 * np.eye(2)
     safety = SafetySupervisor(SafetySettings(**{**settings, **changes}), NAMES, 7, "f00", damping)
     return Plant(
         lambda q, v, tau: tau,

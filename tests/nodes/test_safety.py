@@ -181,7 +181,8 @@ def test_wrong_commands_do_not_feed_the_watchdog(reason: str) -> None:
 def test_an_absurd_sequence_locks_no_one_out(seq: int) -> None:
     rig = running()
     assert not rig.offer(state_seq=seq)
-    assert set(rig.refused) <= {"ahead", "stale"}
+    assert not rig.offer(state_seq=seq, release=True)
+    assert rig.refused == {"ahead": 2}
     assert rig.offer()
     rig.turn()
     assert rig.offer()
@@ -420,7 +421,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps, st.sampled_from(["brake", "damping", "zero"]), st.sampled_from(["clip", "stop"]))
 def test_limits_and_stops_hold_under_any_commands(steps: list, policy: str, beyond: str) -> None:
     """Whatever comes, and whatever is measured: efforts, their rates, what ends a stop, how long an effort is held."""
@@ -428,9 +429,9 @@ def test_limits_and_stops_hold_under_any_commands(steps: list, policy: str, beyo
     of = rig.of
     held = 0
     for commands, cycles, measured in steps:
-        for given in commands:
+        for one in commands:
             before, epoch = of.mode, of.epoch
-            command = rig.command(**given)
+            command = rig.command(**one)
             taken = of.offer(command, rig.now_s, rig.v)
             if taken:
                 held = 0

@@ -1,0 +1,1 @@
+"""Faults put into real processes: nodes and servers that are killed, suspended, silent or wrong."""
