@@ -18,7 +18,7 @@ import numpy as np
 import zmq
 
 from dyn_service.control.safety import RUNNING
-from dyn_service.protocol.topic_messages import JointCommand, JointState, decode_state, encode
+from dyn_service.protocol.topic_messages import JointCommand, decode_state, encode
 
 W = 20.0
 """rad/s of the pose's error."""

@@ -48,8 +48,8 @@ HOLDS = 30
 
 @dataclass
 class Outcome:
-    """Of one kind of fault. latency_s: from the last command that was taken to the stop, in the plant's time. seen_s: to
-    the first state that shows it, by this process's clock, from when the fault was made.
+    """Of one kind of fault. latency_s: from the last command that was taken to the stop, in the plant's time. seen_s:
+    from when the fault was made to the first state that shows the stop, by this process's clock.
     """
 
     latency_s: list[float] = field(default_factory=list)
@@ -227,12 +227,11 @@ def main() -> int:
         worst, seen = 1e3 * max(outcome.latency_s), 1e3 * float(np.median(outcome.seen_s))
         well &= within == len(outcome.latency_s) == arguments.times and not outcome.faults
         print(
-            f"{fault:12} {within} of {arguments.times} stopped within {1e3 * BOUND_S:g} ms: worst {worst:.1f} ms of the "
-            f"plant's time; seen after {seen:.1f} ms (median, this process's clock) {'; '.join(outcome.faults[:3])}"
+            f"{fault:12} {within} of {arguments.times} stopped within {1e3 * BOUND_S:g} ms: worst {worst:.1f} ms of "
+            f"the plant's time; seen after {seen:.1f} ms (median, this process's clock) {'; '.join(outcome.faults[:3])}"
         )
-    print(
-        "plant:", ", ".join(f"{count} {name}" for name, count in counted.items() if "refused" in name or "stop" in name)
-    )
+    shown = {name: count for name, count in counted.items() if count and ("refused" in name or "stop" in name)}
+    print("plant:", ", ".join(f"{count} {name}" for name, count in shown.items()))
     print(f"states beyond limits: {len(beyond)} {'; '.join(beyond[:3])}")
     return 0 if well else 1
 
