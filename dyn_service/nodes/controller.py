@@ -47,8 +47,9 @@ from dyn_service.protocol.topic_messages import JointCommand, JointState, decode
 
 STATS_PERIOD_S = 0.5
 WAIT_MS = 100
-RELEASE_MS = 200
-"""How long an ending controller waits for its last command, the release, to leave."""
+RELEASE_S = 0.1
+"""How long an ending controller waits for its release to leave: a socket that keeps the newest message alone, closed
+at once, forgets that one too."""
 _PASSING = (DeadlineExceededError, UnavailableError, ResourceExhaustedError)
 """What a later request may not meet again."""
 TORQUE, LOADS = 0, 1
@@ -218,7 +219,6 @@ class _Controller:
         self.commands = self.command_drops = self.malformed = 0
         self.states = node.socket(zmq.SUB, p.joint_states, bind=False)
         self.efforts = node.socket(zmq.PUSH, p.joint_commands, bind=False)
-        self.efforts.setsockopt(zmq.LINGER, RELEASE_MS)
         self._in_command = False
         self._armed = (-1, -1)
         self._last: JointState | None = None
@@ -244,6 +244,7 @@ class _Controller:
         finally:
             if self._last is not None and self._in_command:
                 self._send(self._command(self._last, [0.0] * len(self.names), release=True))
+                time.sleep(RELEASE_S)
             self._stats(time.monotonic())
             self.asker.flush()
             if self.loads is not None:

@@ -152,7 +152,9 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
     for name in ("brake_s", "effort_ramp_s"):
         if not getattr(p, name) > 0.0:
             raise InvalidArgumentError(f"{name} is {getattr(p, name):g}: expected a positive number")
-    if not p.damping_s * p.rate_hz >= 2.0:  # efforts that are held through a step would overshoot
+    if (
+        p.safe_stop == "damping" and not p.damping_s * p.rate_hz >= 2.0
+    ):  # efforts that are held through a step would overshoot
         raise InvalidArgumentError(f"damping_s is {p.damping_s:g}: expected at least two steps, {2.0 / p.rate_hz:g} s")
     if p.missed_cycles < 1 or not 0.0 <= p.control_rate_hz <= p.rate_hz or not 0.0 < p.rearm_share <= 1.0:
         raise InvalidArgumentError(

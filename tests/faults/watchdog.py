@@ -224,11 +224,12 @@ def main() -> int:
     well = not beyond
     for fault, outcome in outcomes.items():
         within = sum(latency <= BOUND_S for latency in outcome.latency_s)
-        worst, seen = 1e3 * max(outcome.latency_s), 1e3 * float(np.median(outcome.seen_s))
+        worst, seen, latest = 1e3 * np.array([max(outcome.latency_s), np.median(outcome.seen_s), max(outcome.seen_s)])
         well &= within == len(outcome.latency_s) == arguments.times and not outcome.faults
         print(
             f"{fault:12} {within} of {arguments.times} stopped within {1e3 * BOUND_S:g} ms: worst {worst:.1f} ms of "
-            f"the plant's time; seen after {seen:.1f} ms (median, this process's clock) {'; '.join(outcome.faults[:3])}"
+            f"the plant's time; by this process's clock {seen:.1f} ms (median), {latest:.1f} ms (worst) "
+            f"{'; '.join(outcome.faults[:3])}"
         )
     shown = {name: count for name, count in counted.items() if count and ("refused" in name or "stop" in name)}
     print("plant:", ", ".join(f"{count} {name}" for name, count in shown.items()))

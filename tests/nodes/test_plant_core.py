@@ -287,7 +287,7 @@ def test_missed_cycles_are_those_of_the_controller(control_rate_hz: float) -> No
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"damping_s": 0.001}, "damping_s is 0.001: expected at least two steps, 0.002 s"),
+        ({"safe_stop": "damping", "damping_s": 0.001}, "damping_s is 0.001: expected at least two steps, 0.002 s"),
         ({"brake_s": 0.0}, "brake_s is 0: expected a positive number"),
         ({"effort_ramp_s": -1.0}, "effort_ramp_s is -1: expected a positive number"),
         ({"missed_cycles": 0}, "missed_cycles must be at least 1, control_rate_hz at most rate_hz, rearm_share"),
