@@ -141,8 +141,25 @@ def wrong(reason: str, **changes) -> tuple[Rig, dict]:
     return rig, WRONG[reason]
 
 
+SAYS = {
+    "fingerprint": "it is for the model 'f01', this is 'f00'",
+    "session": "it is for the run 8, this is 7",
+    "names": "2 efforts for other joints than a, b",
+    "not_finite": "an effort is not a finite number",
+    "ahead": "it answers state 4611686018427387904, the newest is 30",
+    "epoch": "it answers a state of epoch 0, this is 1",
+    "controller": "another controller has armed the robot",
+    "stale": "it answers state 9, older than 0.02 s or never sent out",
+    "repeated": "it answers state 29, as late a one as 29 was answered before",
+    "old": "it answers state 28, as late a one as 29 was answered before",
+    "not_armed": "the robot is stopped (missed), and it does not arm it",
+    "moving": "it arms the robot while a joint is faster than rearm_velocity",
+    "beyond_limits": "an effort is beyond its limit",
+}
+
+
 def test_every_reason_has_its_case() -> None:
-    assert tuple(WRONG) == REFUSALS
+    assert tuple(WRONG) == tuple(SAYS) == REFUSALS
 
 
 @pytest.mark.parametrize("reason", REFUSALS)
@@ -153,7 +170,7 @@ def test_a_wrong_command_is_refused_by_its_reason_and_changes_nothing(reason: st
     assert rig.refused == {reason: 1}
     assert rig.of.refusal is not None
     assert rig.of.refusal.reason == reason
-    assert rig.of.refusal.sentence.startswith("a command was refused: ")
+    assert rig.of.refusal.sentence == f"a command was refused: {SAYS[reason]}"
     if reason != "beyond_limits":  # which stops
         assert (rig.of.mode, rig.of.epoch, rig.of.counters.commands, rig.of.command_seq) == before
 
@@ -175,6 +192,33 @@ def test_wrong_commands_do_not_feed_the_watchdog(reason: str) -> None:
     assert (rig.of.mode, rig.of.cause) == ("stopped", "missed")
     assert rig.offer()
     assert rig.of.mode == "arming"
+
+
+def test_nothing_can_be_answered_before_a_state_is_sent_out() -> None:
+    of = SafetySupervisor(Rig().of.settings, NAMES, 7, "f00")
+    assert (of.mode, of.cause, of.since_s, of.epoch, of.brakes) == ("braked", "start", 0.0, 0, True)
+    assert not of.offer(Rig().command(), 0.0, np.zeros(2))
+    assert of.counters.refused["ahead"] == 1
+    of.published(0, 0.0)
+    assert of.offer(Rig().command(), 0.0, np.zeros(2))
+
+
+def test_delay_of_a_command_is_from_its_state_to_when_it_was_taken() -> None:
+    rig = running()
+    command = rig.command()
+    rig.turn(3)
+    assert rig.of.offer(command, rig.now_s, rig.v)
+    assert rig.of.command_delay_s == pytest.approx(0.003)
+
+
+@pytest.mark.parametrize(("v", "share", "trips"), [(1.9, 1.0, False), (2.0, 1.0, True), (1.9, 0.9, True)])
+def test_a_driver_may_trip_it_within_a_cycle(v: float, share: float, trips: bool) -> None:
+    rig = running()
+    given = () if share == 1.0 else (share,)
+    assert rig.of.trip(np.array([0.0, 0.5 * -v]), *given) is trips
+    assert (rig.of.mode, rig.of.brakes, rig.of.counters.stops["velocity"]) == (
+        "stopped" if trips else "active", trips, int(trips),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("seq", [2**62, 2**63 - 1, 31, -1, -(2**62)])
@@ -287,6 +331,7 @@ def test_release_hands_over_and_does_not_undo_a_stop() -> None:
     epoch = rig.of.epoch
     assert rig.offer(release=True)
     assert (rig.of.mode, rig.of.cause, rig.of.epoch) == ("stopped", "driver", epoch)
+    assert rig.of.counters.commands == 31
 
 
 def test_a_stop_of_the_driver_holds() -> None:
