@@ -352,16 +352,31 @@ def test_retaking_waits_for_low_speed() -> None:
     assert rig.refused == {"moving": 3}
 
 
-def test_efforts_beyond_their_limit_are_cut_and_counted() -> None:
+@pytest.mark.parametrize(("effort", "acts"), [((25.0, -7.0), (10.0, -5.0)), ((-25.0, 7.0), (-10.0, 5.0))])
+def test_efforts_beyond_their_limit_are_cut_and_counted(effort: tuple, acts: tuple) -> None:
+    """5 N m at 0.1 a cycle: 50 cycles against the brakes."""
     rig = Rig()
-    for k in range(100):
-        assert rig.offer((25.0, -7.0))
-        if k < 60:
-            rig.v = np.zeros(2)
+    for _ in range(51):  # that is, and one for the roundings
+        assert rig.offer(effort)
         rig.turn()
-    assert rig.efforts[-1].tolist()[0] <= 10.0
-    assert rig.of.counters.clipped == 100 - sum(rig.refused.values())
-    assert rig.of.counters.commands == rig.of.counters.clipped
+    assert (rig.of.mode, rig.efforts[-1].tolist()) == ("active", list(acts))
+    assert (rig.of.counters.clipped, rig.of.counters.commands, rig.of.counters.armed) == (51, 51, 1)
+
+
+def test_a_steady_speed_below_the_limit_is_no_fault() -> None:
+    rig = running()
+    for v in (*np.arange(0.0, 1.9, 0.05), 1.9, 1.9):
+        assert rig.of.offer(rig.command((0.0, 0.0)), rig.now_s, rig.v)
+        rig.v = np.array([v, -0.5 * v])
+        rig.turn()
+    assert (rig.of.mode, rig.of.cause) == ("active", "")
+
+
+@pytest.mark.parametrize("policy", ["brake", "damping", "zero"])
+def test_a_release_shuts_the_brakes_under_any_policy(policy: str) -> None:
+    rig = running(stop=policy)
+    assert rig.offer(release=True)
+    assert rig.of.cycle(rig.now_s, rig.v).brakes
 
 
 @pytest.mark.parametrize("v", [[2.5, 0.0], [0.0, -1.0], [math.nan, 0.0], [0.0, math.inf]])
@@ -385,9 +400,18 @@ def test_a_joint_that_will_be_too_fast_in_the_next_cycle_stops_it_now() -> None:
     assert (rig.of.mode, rig.of.cause) == ("stopped", "velocity")
 
 
-@pytest.mark.parametrize("effort", [(10.5, 0.0), (8.0, 0.0)])
+def test_changes_within_the_rate_are_no_fault_however_large_the_efforts() -> None:
+    rig = running(beyond_limits="stop")
+    for effort in (*np.arange(0.0, 9.5, 0.35), *np.arange(9.5, -9.5, -0.35)):
+        rig.v = np.zeros(2)
+        assert rig.offer((effort, 0.0))
+        rig.turn()
+    assert (rig.of.mode, rig.refused) == ("active", {})
+
+
+@pytest.mark.parametrize("effort", [(10.5, 0.0), (8.0, 0.0), (-8.0, 0.0)])
 def test_beyond_limits_may_be_a_fault(effort: tuple[float, float]) -> None:
-    """The first is beyond its limit; the second 8 N m in one cycle, where 0.4 are allowed."""
+    """The first is beyond its limit; the others are 8 N m in one cycle, where 0.4 are allowed."""
     rig = running(beyond_limits="stop")
     assert rig.offer((0.2, 0.0))
     rig.turn()
@@ -421,6 +445,7 @@ def test_damping_that_is_no_number_is_the_brakes() -> None:
     [
         ({"hold_s": 0.0005}, "hold_s is 0.0005: expected at least one cycle of 0.001 s"),
         ({"hold_s": math.inf}, "hold_s is inf: expected"),
+        ({"cycle_s": 0.0}, "expected at least one cycle of 0 s"),
         ({"effort_rate": np.array([1.0])}, "effort_rate is"),
         ({"velocity_limit": np.array([1.0, math.nan])}, "velocity_limit is"),
         ({"effort_limit": np.array([-1.0, 1.0])}, "effort_limit is"),
