@@ -19,6 +19,8 @@ from tests.nodes.many_ways import MANY_WAYS
 
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 90.0
+PATIENT = (("request_timeout_s", "20.0"), ("missed_cycles", "20000"), ("natural_frequency", "10.0"))
+"""Answers 20 ms late make a loop of 30 rad/s swing, up to a joint's velocity limit; one of 10 rad/s bears them."""
 
 
 @pytest.fixture
@@ -46,12 +48,12 @@ def children(pid: int) -> dict[str, int]:
 
 @pytest.fixture
 def patient_config(tmp_path: Path) -> Path:
-    """The Panda's parameters with time limits that no noise of the machine reaches."""
+    """The Panda's parameters with time limits, and gains, that no noise of the machine reaches."""
     folder = tmp_path / "config"
     folder.mkdir()
     for path in (REPOSITORY / "config").glob("panda_*.yaml"):
         text = path.read_text(encoding="utf-8")
-        for name, patient in (("request_timeout_s", "20.0"), ("missed_cycles", "20000")):
+        for name, patient in PATIENT:
             text = re.sub(rf"{name}: [0-9.]+", f"{name}: {patient}", text)
         (folder / path.name).write_text(text, encoding="utf-8")
     return folder
@@ -96,7 +98,7 @@ SEVERAL_WAYS = """launch:
         {{name: missed_cycles, value: 20000}}]}}
   - node:
       {{pkg: dyn_service, exec: controller, param: [{{name: endpoint, value: "{endpoint}"}},
-        {{name: request_timeout_s, value: 20.0}}]}}
+        {{name: request_timeout_s, value: 20.0}}, {{name: natural_frequency, value: 10.0}}]}}
 """
 
 

@@ -334,6 +334,16 @@ def test_release_hands_over_and_does_not_undo_a_stop() -> None:
     assert rig.of.counters.commands == 31
 
 
+def test_a_mode_begins_when_its_command_comes() -> None:
+    rig = Rig()
+    rig.turn(5)
+    assert rig.offer()
+    assert (rig.of.mode, rig.of.since_s) == ("arming", 0.005)
+    rig.turn(3)
+    assert rig.offer(release=True)
+    assert (rig.of.mode, rig.of.since_s) == ("braked", 0.008)
+
+
 def test_a_stop_of_the_driver_holds() -> None:
     rig = running()
     rig.of.stop()
