@@ -252,7 +252,8 @@ class SafetySupervisor:
     def _refusal(self, command: JointCommand, order: list[int] | None, now_s: float, v: Array) -> Refusal | None:
         seq = command.state_seq
         if command.fingerprint != self.fingerprint:
-            return _of("fingerprint", f"it is for the model {command.fingerprint!r}, this is {self.fingerprint!r}")
+            model = command.fingerprint[:64]  # whoever sent it
+            return _of("fingerprint", f"it is for the model {model!r}, this is {self.fingerprint!r}")
         if command.session != self.session:
             return _of("session", f"it is for the run {command.session}, this is {self.session}")
         if order is None or len(command.effort) != len(order):

@@ -15,6 +15,8 @@ from dyn_service.errors import InvalidArgumentError
 
 SCHEMA = 2
 """Version of both messages; one of another version is none."""
+MAX_BYTES = 1 << 20
+"""Of a message: a state of a thousand joints has some fifty thousand."""
 
 
 class JointState(msgspec.Struct, frozen=True, gc=False):
@@ -98,6 +100,8 @@ def decode_command(frame: bytes | memoryview) -> JointCommand:
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[M], frame: bytes | memoryview, what: str) -> M:
+    if len(frame) > MAX_BYTES:
+        raise InvalidArgumentError(f"not a {what}: it has {len(frame)} bytes, at most {MAX_BYTES} are read")
     try:
         message = decoder.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -472,6 +472,27 @@ def test_damping_needs_damping() -> None:
         SafetySupervisor(settings, NAMES, 7, "f00")
 
 
+def test_cycles_in_which_the_rate_holds_an_effort_back_are_counted() -> None:
+    """From 0 to 2 N m at 0.4 a cycle: five cycles, the last of which gets there."""
+    rig = running()
+    assert rig.offer((0.0, 0.0))
+    rig.turn()
+    slowed = rig.of.counters.slowed
+    assert rig.offer((2.0, 0.0))
+    rig.turn(8)
+    assert rig.of.counters.slowed - slowed == 4
+    assert rig.efforts[-1][0] == 2.0
+
+
+def test_what_a_stranger_writes_is_not_kept_at_length() -> None:
+    rig = running()
+    assert not rig.offer(fingerprint="x" * 100_000)
+    assert rig.of.refusal is not None
+    assert len(rig.of.refusal.sentence) < 200
+    with pytest.raises(InvalidArgumentError, match="not a joint command: it has 1048577 bytes, at most 1048576 are"):
+        decode_command(b"x" * (2**20 + 1))
+
+
 def test_a_command_of_another_version_is_none() -> None:
     command = Rig().command()
     assert decode_command(encode(command)) == command
