@@ -49,7 +49,8 @@ HOLDS = 30
 @dataclass
 class Outcome:
     """Of one kind of fault. latency_s: from the last command that was taken to the stop, in the plant's time. seen_s:
-    from when the fault was made to the first state that shows the stop, by this process's clock. faults: what was wrong.
+    from when the fault was made to the first state that shows the stop, by this process's clock. faults: what was not
+    as it should be.
     """
 
     latency_s: list[float] = field(default_factory=list)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zmq
 
@@ -150,6 +151,22 @@ def test_a_stop_under_its_command(lab: Lab, rearm: bool) -> None:
     after = lab.wait_for(lambda state: state.mode == "active")
     assert after.epoch == stopped.epoch
     assert controller.poll() is None
+
+
+def test_after_a_kill_the_next_one_takes_over_from_low_speed(lab: Lab) -> None:
+    lab.serve()
+    lab.plant()
+    first = lab.controller()
+    lab.wait_for(lambda state: state.mode == "active" and state.stamp > state.since + 0.3)
+    first.kill()
+    stopped = lab.wait_for(lambda state: state.mode == "stopped")
+    assert stopped.cause == "missed"
+    lab.controller()
+    taken = lab.wait_for(lambda state: state.mode in ("arming", "active"))
+    limit = Robot.from_urdf(PENDULUM).limits.velocity
+    # while it is armed the brakes are shut; the state may be some cycles old when it is seen
+    assert (abs(np.array(taken.velocity)) <= 0.11 * limit).all()
+    assert taken.epoch == stopped.epoch
 
 
 def test_a_plant_that_falls_silent_ends_the_controller(lab: Lab) -> None:

@@ -225,6 +225,18 @@ def test_brakes_take_their_time_and_then_hold_whatever_pulls() -> None:
     np.testing.assert_allclose(one.q[1] - before, 0.5 * 0.009 * 0.009, rtol=1e-9)
 
 
+def test_brakes_that_opened_while_it_was_still_slowing_down_take_their_time_anew() -> None:
+    one = stopped("brake")
+    assert one.offer(command(one, [10.0, 1010.0]))
+    one.advance(10)
+    assert mode(one) == "active"
+    np.testing.assert_allclose(one.v, [0.0, 10.009], atol=1e-12)
+    one.advance(1)
+    np.testing.assert_allclose(one.v, [0.0, 0.9 * 10.009], rtol=1e-12)
+    one.advance(10)
+    assert (mode(one), one.v.tolist()) == ("stopped", [0.0, 0.0])
+
+
 def test_damping_lets_it_sink_no_faster_than_weight_over_damping() -> None:
     """D = 20 per s and 10 m/s^2: 0.5 m/s in the end, held by the weight's own effort."""
     one = stopped("damping")
