@@ -12,7 +12,7 @@ that time, t + delay + T/2: the held effort is then right to second order in T i
 the plant reports of earlier commands, the median of the last ones.
 
 The reference begins at the measured state, whenever the plant was not under this controller's command before: at
-the start, and after commands had become stale. So taking over never jumps.
+the start, and after a stop. So taking over never jumps.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dyn_service.api.queries import Array
+from dyn_service.control.safety import ACTIVE
 from dyn_service.control.trajectory import ReferenceTrajectory
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.configuration import Configuration
@@ -80,10 +81,12 @@ class Tracking:
 class ComputedTorque:
     """The controller's state: when it is due, where its reference began, how late its commands act.
 
-    configuration: the joints in the server's order. make: begins a reference at a state. rate_hz: commands per second.
+    configuration, fingerprint: the joints in the server's order, and its model. make: begins a reference at a state.
+    rate_hz: commands per second.
     """
 
     configuration: Configuration
+    fingerprint: str
     make: TrajectoryMaker
     rate_hz: float
     delay_compensation: bool = True
@@ -101,7 +104,11 @@ class ComputedTorque:
         self._order: tuple[list[int], list[int]] | None = None
 
     def due(self, state: JointState) -> bool:
-        """Whether this state is the first one in a new control period; periods without a state are counted."""
+        """Whether this state is the first one in a new control period; periods without a state are counted.
+
+        Raises:
+            FailedPreconditionError: The plant is another robot than the server's.
+        """
         if state.session != self.session:
             self._new_plant(state)
         period = math.floor(state.stamp * self.rate_hz + 1e-6)
@@ -116,18 +123,18 @@ class ComputedTorque:
         """What to ask about this state; begins the reference anew if the plant was not under command."""
         at = self.configuration
         q, v, _ = self.measured(state)
-        if state.mode != "active" or self.trajectory is None:
+        if state.mode != ACTIVE or self.trajectory is None:
             self.restarts += self._engaged
             self._engaged = False
             self.trajectory, self.begin_s = self.make(q, v), state.stamp
         time = state.stamp - self.begin_s
-        if state.mode == "active" and self._engaged:
+        if state.mode == ACTIVE and self._engaged:
             self._delays.append(state.command_delay)
         delay = sorted(self._delays)[len(self._delays) // 2] if self._delays else 0.5 / self.rate_hz
         horizon = delay + 0.5 / self.rate_hz if self.delay_compensation else 0.0
         reference = self.trajectory.sample(np.array([time, time + horizon]))
         error = at.difference(q, reference.q[0])
-        if state.mode == "active":
+        if state.mode == ACTIVE:
             self._engaged = True
             self.tracking.add(error)
         mean = 0.5 * (reference.a[0] + reference.a[1])
@@ -156,6 +163,11 @@ class ComputedTorque:
 
     def _new_plant(self, state: JointState) -> None:
         at = self.configuration
+        if state.fingerprint != self.fingerprint:
+            raise FailedPreconditionError(
+                f"the plant's robot has fingerprint {state.fingerprint}, the server's {self.fingerprint}: both must be "
+                "the same model"
+            )
         of = dict(zip(at.velocity_names, at.velocity_joints, strict=True))
         joints = list(dict.fromkeys(of.get(name, "") for name in state.name))  # in the plant's order
         if sorted(joints) != sorted(at.names) or at.chosen(joints)[0].velocity_names != state.name:

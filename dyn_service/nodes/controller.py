@@ -6,11 +6,17 @@ Now and then, when the command is on its way, ask `constraint_forces` for the lo
 Deadlines. An answer that takes longer than `deadline_s` is counted as a miss; the plant holds its last command until
 then, and the late answer is still sent, for it is newer than what is held. States that come meanwhile are skipped,
 never queued: there is no burst. An answer that has not come after `request_timeout_s` is counted as lost, and the
-next state is asked about; a server that went away and came back is simply asked again.
+next state is asked about; a server that went away and came back is simply asked again. One that came back with another
+model under the robot's name refuses, and so ends the controller: only the plant's model is obeyed.
+
+Taking over. The controller arms a plant that it finds stopped when it starts: to start it is to say so. One that stops
+under its command it arms again only with `rearm`; else it ends with the cause. Whenever it ends, it releases the plant.
 """
 
 from __future__ import annotations
 
+import math
+import secrets
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -22,9 +28,11 @@ import zmq
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.client.sync import Client
 from dyn_service.control.computed_torque import ComputedTorque, Question, TrajectoryMaker
+from dyn_service.control.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.control.trajectory import Bounds, MultiSineDesign, PointToPoint, design_multi_sine
 from dyn_service.errors import (
     DeadlineExceededError,
+    FailedPreconditionError,
     InvalidArgumentError,
     ResourceExhaustedError,
     UnavailableError,
@@ -39,6 +47,9 @@ from dyn_service.protocol.topic_messages import JointCommand, JointState, decode
 
 STATS_PERIOD_S = 0.5
 WAIT_MS = 100
+RELEASE_S = 0.1
+"""How long an ending controller waits for its release to leave: a socket that keeps the newest message alone, closed
+at once, forgets that one too."""
 _PASSING = (DeadlineExceededError, UnavailableError, ResourceExhaustedError)
 """What a later request may not meet again."""
 TORQUE, LOADS = 0, 1
@@ -75,7 +86,9 @@ class ControllerParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=T
     endpoint: of the dynamics server. robot: its name there; empty where the server has one robot. rate_hz: commands
     per second. natural_frequency: rad/s of the tracking error, with damping_ratio; one number or one per velocity.
     deadline_s: an answer after it counts as a deadline miss; 0 is one period. request_timeout_s: an answer after it
-    is lost. loads_rate_hz: how often joint loads are asked for; 0 is never. delay_compensation: whether state and
+    is lost. connect_timeout_s: patience with a server and a plant that are not there yet; state_timeout_s: with a plant
+    that falls silent. rearm: whether it takes over anew a plant that stopped under its command; else that ends it.
+    loads_rate_hz: how often joint loads are asked for; 0 is never. delay_compensation: whether state and
     reference are taken at the middle of the time during which the command will act. trajectory: which motion.
     """
 
@@ -87,6 +100,8 @@ class ControllerParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=T
     deadline_s: float = 0.0
     request_timeout_s: float = 0.25
     connect_timeout_s: float = 30.0
+    state_timeout_s: float = 2.0
+    rearm: bool = False
     loads_rate_hz: float = 25.0
     delay_compensation: bool = True
     trajectory: Literal["multi_sine", "point_to_point"] = "multi_sine"
@@ -134,8 +149,8 @@ class Asker:
 def main(node: Node[ControllerParameters]) -> None:
     """Runs the controller until it is asked to stop."""
     p = node.parameters
-    if p.rate_hz <= 0.0 or p.deadline_s < 0.0 or p.request_timeout_s <= 0.0 or p.loads_rate_hz < 0.0:
-        raise InvalidArgumentError("rate_hz and request_timeout_s must be positive, other times and rates not negative")
+    if min(p.rate_hz, p.request_timeout_s, p.state_timeout_s) <= 0.0 or min(p.deadline_s, p.loads_rate_hz) < 0.0:
+        raise InvalidArgumentError("rate_hz and timeouts must be positive, other times and rates not negative")
     with Client(p.endpoint, timeout_s=p.connect_timeout_s) as client:
         robot = client.robot(p.robot or only_robot(client.list_robots()))
         client.timeout_s, client.compile_wait_s = p.request_timeout_s, 0.0  # no control loop waits for a compiler
@@ -194,7 +209,9 @@ class _Controller:
         self.node, self.robot, self.at = node, robot, at
         self.names = at.velocity_names
         self.kp, self.kd = gains(p, at.nv)
-        self.law = ComputedTorque(at, trajectory_maker(p, at, robot.limits), p.rate_hz, p.delay_compensation)
+        fingerprint, make = robot.description.fingerprint, trajectory_maker(p, at, robot.limits)
+        self.law = ComputedTorque(at, fingerprint, make, p.rate_hz, p.delay_compensation)
+        self.number = secrets.randbits(53)
         columns = ["t", "kind", "round_trip_us", "missed"]
         self.deadline_s = p.deadline_s or 1.0 / p.rate_hz
         self.asker = Asker(self.deadline_s, Recorder(node.telemetry, "requests", columns) if p.record else None)
@@ -202,38 +219,56 @@ class _Controller:
         self.commands = self.command_drops = self.malformed = 0
         self.states = node.socket(zmq.SUB, p.joint_states, bind=False)
         self.efforts = node.socket(zmq.PUSH, p.joint_commands, bind=False)
+        self._in_command = False
+        self._armed = (-1, -1)
+        self._last: JointState | None = None
         self._next_load = -1
         self._announced: object = None
         self._rate_mark = (time.monotonic(), 0)
         self._first_s = 0.0
 
     def run(self) -> None:
-        """Runs until the node is asked to stop, then releases the plant."""
-        node = self.node
+        """Runs until the node is asked to stop, and releases the plant however it ends.
+
+        Raises:
+            DeadlineExceededError: No state of the plant came for `state_timeout_s`.
+            FailedPreconditionError: The plant or the server has another model; the plant stopped, and `rearm` is off.
+        """
         self._facts()
         self._warm_up()
         precise_sleep()
-        node.freeze_garbage_collector()
+        self.node.freeze_garbage_collector()
+        self.node.telemetry.ready()
+        try:
+            self._loop()
+        finally:
+            if self._last is not None and self._in_command:
+                self._send(self._command(self._last, [0.0] * len(self.names), release=True))
+                time.sleep(RELEASE_S)
+            self._stats(time.monotonic())
+            self.asker.flush()
+            if self.loads is not None:
+                self.loads.flush()
+
+    def _loop(self) -> None:
+        p = self.node.parameters
         next_stats = time.monotonic() + STATS_PERIOD_S
-        node.telemetry.ready()
-        last: JointState | None = None
-        while not node.stop.requested:
+        # waits are counted, not time: one who was himself suspended has not waited
+        silent, patience_s = 0, p.connect_timeout_s
+        while not self.node.stop.requested:
             state = self._receive()
             if state is not None:
-                last = state
+                self._last, silent, patience_s = state, 0, p.state_timeout_s
                 if self.law.due(state):
                     self._control(state)
+            elif not self.states.poll(0, zmq.POLLIN):
+                silent += 1
+                if silent > math.ceil(1e3 * patience_s / WAIT_MS):
+                    raise DeadlineExceededError(f"no joint state came for {patience_s:g} s: is the plant at work?")
             now = time.monotonic()
             if now >= next_stats:
                 next_stats = now + STATS_PERIOD_S
                 self._stats(now)
-        self._stats(time.monotonic())
-        if last is not None:
-            zero = [0.0] * len(self.names)
-            self._send(JointCommand(last.session, last.seq, last.stamp, self.names, zero, release=True))
-        self.asker.flush()
-        if self.loads is not None:
-            self.loads.flush()
 
     def _receive(self) -> JointState | None:
         if not self.states.poll(WAIT_MS, zmq.POLLIN):
@@ -247,20 +282,44 @@ class _Controller:
             return None
 
     def _control(self, state: JointState) -> None:
+        arm = state.mode not in RUNNING
+        session, epoch = self._armed
+        if (
+            state.mode == STOPPED
+            and session == state.session
+            and epoch != state.epoch
+            and not self.node.parameters.rearm
+        ):
+            raise FailedPreconditionError(
+                f"the plant stopped ({state.cause}) at {state.since:g} s, and rearm is off: start the controller anew"
+            )
+        self._in_command = not arm and self._armed == (state.session, state.epoch)
+        if not (self._in_command or (arm and state.armable)):
+            return  # another controller's, or still too fast
         question = self.law.question(state)
         tau = self.asker.ask(state.stamp, TORQUE, lambda: self._torque(question))
         if tau is None:
             return
-        self._send(JointCommand(state.session, state.seq, state.stamp, self.names, tau.tolist()))
+        self._send(self._command(state, tau.tolist(), arm=arm))
+        if arm:
+            self._armed = (state.session, state.epoch)
         if self.law.engaged and self._announced is not self.law.trajectory:
             self._announce(state)
         rate = self.node.parameters.loads_rate_hz
-        if rate > 0.0 and state.mode == "active" and int(state.stamp * rate) > self._next_load:
+        if rate > 0.0 and state.mode == ACTIVE and int(state.stamp * rate) > self._next_load:
             self._next_load = int(state.stamp * rate)
             self._record_loads(state)
 
     def _torque(self, x: Question) -> Array:
         return self.robot.computed_torque(x.q, x.v, x.q_ref, x.v_ref, x.a_ref, kp=self.kp, kd=self.kd)
+
+    def _command(
+        self, state: JointState, effort: list[float], *, arm: bool = False, release: bool = False
+    ) -> JointCommand:
+        """The answer to a state of this plant."""
+        return JointCommand(
+            state.session, state.seq, state.epoch, self.law.fingerprint, self.number, self.names, effort, arm, release
+        )
 
     def _send(self, command: JointCommand) -> None:
         try:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
@@ -21,7 +21,8 @@ import zmq
 
 from dyn_service.api.queries import Array
 from dyn_service.config.parameters import FilePath
-from dyn_service.control.plant_core import MODES, Plant, PlantSettings
+from dyn_service.control.plant_core import Plant, PlantSettings
+from dyn_service.control.safety import MODES, LimitPolicy, SafetySettings, SafetySupervisor, StopPolicy
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
@@ -33,7 +34,12 @@ from dyn_service.nodes.telemetry import Recorder
 from dyn_service.protocol.topic_messages import decode_command, encode
 from dyn_service.suggestions import did_you_mean
 
+if TYPE_CHECKING:
+    from dyn_service.engine.robot import Robot
+
 STATS_PERIOD_S = 0.5
+REARM_SPEED = 0.3
+"""rad/s | m/s."""
 
 
 class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -42,11 +48,17 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     robot: path of the URDF. root: how its root link moves in the world. rate_hz: integration steps per second of wall
     time. integrator, substeps: how one step is done. state_rate_hz: joint states per second, at most rate_hz; 0 is
     every step. initial_position: rad | m, by joint (and its part where it has several, `joint.part` or in a map of its
-    own) or in order; empty is the middle of the limits, neutral where there are none. command_timeout_s: age at which a
-    command is stale. stale_policy: what acts then: `zero` effort, `hold` the last effort, or `brake` (stands still).
-    clamp_effort: whether efforts are cut to the URDF's limits. max_catch_up_s: how much missed time is
-    integrated after an overrun; what is beyond is slipped. joint_states, joint_commands: topics or endpoints. record:
-    whether the recording goes to the launcher.
+    own) or in order; empty is the middle of the limits, neutral where there are none.
+
+    missed_cycles: how many control cycles may go by without a command before the plant stops. control_rate_hz: their
+    rate; 0 is rate_hz. safe_stop: how it stops, see `SafetySettings.stop`. brake_s: how long the brakes take to bring
+    it to rest. damping_s: how long a motion takes to fall to 1/e under `damping`. beyond_limits: see `SafetySettings`.
+    effort_ramp_s: from no effort to the limit of the URDF; the largest rate of efforts is their quotient. effort_rate:
+    N m/s | N/s, one number per effort, instead. rearm_share: of its velocity limit, how fast a joint may be when the
+    plant is armed; one without a limit, `REARM_SPEED`.
+
+    max_catch_up_s: how much missed time is integrated after an overrun; what is beyond is slipped. joint_states,
+    joint_commands: topics or endpoints. record: whether the recording goes to the launcher.
     """
 
     robot: FilePath
@@ -56,10 +68,16 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     substeps: int = 1
     state_rate_hz: float = 0.0
     initial_position: list[float] | dict[str, float | dict[str, float]] = []
-    command_timeout_s: float = 0.1
-    stale_policy: Literal["zero", "hold", "brake"] = "zero"
-    clamp_effort: bool = True
-    max_catch_up_s: float = 0.05
+    missed_cycles: int = 20
+    control_rate_hz: float = 0.0
+    safe_stop: StopPolicy = "brake"
+    brake_s: float = 0.1
+    damping_s: float = 0.01
+    beyond_limits: LimitPolicy = "clip"
+    effort_ramp_s: float = 0.05
+    effort_rate: list[float] = []
+    rearm_share: float = 0.1
+    max_catch_up_s: float = 0.01
     joint_states: str = "joint_states"
     joint_commands: str = "joint_commands"
     record: bool = True
@@ -75,17 +93,9 @@ def main(node: Node[PlantParameters]) -> None:
     if not 0.0 <= p.state_rate_hz <= p.rate_hz or p.rate_hz <= 0.0 or p.substeps < 1:
         raise InvalidArgumentError("rate_hz and substeps must be positive, and state_rate_hz at most rate_hz")
     robot = Robot.from_urdf(Path(p.robot), root=p.root)
-    robot.prepare(["forward_dynamics"])
-    limits = robot.limits
-    plant = Plant(
-        robot.forward_dynamics,
-        robot.configuration,
-        limits,
-        initial_position(p.initial_position, robot.configuration, limits),
-        PlantSettings(1.0 / p.rate_hz, p.integrator, p.substeps, p.command_timeout_s, p.stale_policy, p.clamp_effort),
-        session=secrets.randbits(53),
-    )
-    robot.forward_dynamics(plant.q, plant.v, plant.effort)  # whatever is compiled late is compiled here
+    robot.prepare(["forward_dynamics", *(["mass_matrix"] if p.safe_stop == "damping" else [])])
+    plant = make_plant(robot, p, session=secrets.randbits(53))
+    robot.forward_dynamics(plant.q, plant.v, plant.safety.effort)  # whatever is compiled late is compiled here
     states = node.socket(zmq.PUB, p.joint_states, bind=True)
     commands = node.socket(zmq.PULL, p.joint_commands, bind=True)
     node.telemetry.facts(
@@ -95,18 +105,74 @@ def main(node: Node[PlantParameters]) -> None:
             "fingerprint": robot.fingerprint,
             "joints": list(robot.joint_names),
             "configuration": robot.configuration.to_wire(),
-            "effort_limit": limits.effort.tolist(),
-            "lower": limits.lower.tolist(),
-            "upper": limits.upper.tolist(),
-            "session": plant.session,
+            "effort_limit": plant.safety.settings.effort_limit.tolist(),
+            "effort_rate": plant.safety.settings.effort_rate.tolist(),
+            "velocity_limit": plant.safety.settings.velocity_limit.tolist(),
+            "lower": plant.limits.lower.tolist(),
+            "upper": plant.limits.upper.tolist(),
+            "session": plant.safety.session,
             "integrator": p.integrator,
             "substeps": p.substeps,
             "rate_hz": p.rate_hz,
-            "stale_policy": p.stale_policy,
-            "command_timeout_s": p.command_timeout_s,
+            "safe_stop": p.safe_stop,
+            "hold_s": plant.safety.settings.hold_s,
         }
     )
     _Loop(node, plant, states, commands).run()
+
+
+def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
+    """The plant as the parameters say.
+
+    Raises:
+        InvalidArgumentError: A parameter is out of its range.
+    """
+    at, limits = robot.configuration, robot.limits
+
+    def damping() -> Array:  # every motion then dies out as exp(-t / damping_s), but for what pulls at it
+        matrix: Array = robot.mass_matrix(plant.q) / p.damping_s
+        return matrix
+
+    safety = SafetySupervisor(safety_settings(p, limits), at.velocity_names, session, robot.fingerprint, damping)
+    q = initial_position(p.initial_position, at, limits)
+    settings = PlantSettings(1.0 / p.rate_hz, p.integrator, p.substeps, p.brake_s)
+    plant: Plant = Plant(robot.forward_dynamics, at, limits, q, settings, safety)
+    return plant
+
+
+def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
+    """The limits and times that the parameters and the URDF give.
+
+    A velocity limit of 0 counts as none: exporters write it where nobody knew one. An effort limit of 0 is taken at its
+    word: the joint has no motor.
+
+    Raises:
+        InvalidArgumentError: A parameter is out of its range.
+    """
+    for name in ("brake_s", "effort_ramp_s"):
+        if not getattr(p, name) > 0.0:
+            raise InvalidArgumentError(f"{name} is {getattr(p, name):g}: expected a positive number")
+    if (
+        p.safe_stop == "damping" and not p.damping_s * p.rate_hz >= 2.0
+    ):  # efforts that are held through a step would overshoot
+        raise InvalidArgumentError(f"damping_s is {p.damping_s:g}: expected at least two steps, {2.0 / p.rate_hz:g} s")
+    if p.missed_cycles < 1 or not 0.0 <= p.control_rate_hz <= p.rate_hz or not 0.0 < p.rearm_share <= 1.0:
+        raise InvalidArgumentError(
+            "missed_cycles must be at least 1, control_rate_hz at most rate_hz, rearm_share above 0 and at most 1"
+        )
+    effort = np.maximum(limits.effort, 0.0)
+    rate = np.array(p.effort_rate, dtype=np.float64) if p.effort_rate else effort / p.effort_ramp_s
+    velocity = np.where(limits.velocity > 0.0, limits.velocity, np.inf)
+    return SafetySettings(
+        cycle_s=1.0 / p.rate_hz,
+        hold_s=p.missed_cycles / (p.control_rate_hz or p.rate_hz),
+        effort_limit=effort,
+        effort_rate=rate,
+        velocity_limit=velocity,
+        rearm_velocity=np.where(np.isfinite(velocity), p.rearm_share * velocity, REARM_SPEED),
+        stop=p.safe_stop,
+        beyond_limits=p.beyond_limits,
+    )
 
 
 def initial_position(
@@ -192,27 +258,29 @@ class _Loop:
         self._take_command()
         steps = plant.counters.steps
         if steps >= self._next_publish:
-            self.states.send(encode(plant.state()), zmq.NOBLOCK)
+            self.states.send(encode(plant.publish()), zmq.NOBLOCK)
             self._next_publish = (steps // self.publish_every + 1) * self.publish_every
             self.published += 1
         if self.recorder is not None:
             nq, nv = plant.configuration.nq, plant.configuration.nv
             row = self.recorder.row()
-            row[0], row[1], row[2] = plant.time_s, plant.session, MODES.index(plant.mode)
-            row[3 : 3 + nq], row[3 + nq : 3 + nq + nv], row[3 + nq + nv :] = plant.q, plant.v, plant.effort
+            row[0], row[1], row[2] = plant.time_s, plant.safety.session, MODES.index(plant.safety.mode)
+            row[3 : 3 + nq], row[3 + nq : 3 + nq + nv], row[3 + nq + nv :] = plant.q, plant.v, plant.safety.effort
 
     def _take_command(self) -> None:
         try:
             frame = self.commands.recv(zmq.NOBLOCK)
         except zmq.Again:
-            return  # no new command: the last one is held
+            return  # no new command: the last one is held, for a while
         try:
             self.plant.offer(decode_command(frame))
         except InvalidArgumentError:
             self.malformed += 1
 
     def _stats(self, now: float) -> None:
-        plant, pacer = self.plant, self.pacer
+        plant, pacer, safety = self.plant, self.pacer, self.plant.safety
+        counters = asdict(safety.counters)
+        refused, stops = counters.pop("refused"), counters.pop("stops")
         late_us = 1e6 * np.array(self.late_s or [0.0])
         self.late_s.clear()
         self.node.telemetry.stats(
@@ -220,7 +288,8 @@ class _Loop:
                 "time_s": plant.time_s,
                 "step_rate_hz": plant.counters.steps / max(now - self._begun_s, 1e-9),
                 "published": self.published,
-                "mode": plant.mode,
+                "mode": safety.mode,
+                "cause": safety.cause,
                 "overruns": pacer.overruns,
                 "caught_up": pacer.skipped - self.slipped,
                 "slipped": self.slipped,
@@ -229,6 +298,12 @@ class _Loop:
                 "late_max_us": float(late_us.max()),
                 "telemetry_dropped": self.node.telemetry.dropped,
                 **asdict(plant.counters),
+                **counters,
+                "refused": sum(refused.values()),
+                "last_refusal": safety.refusal.sentence if safety.refusal else "",
+                **{f"refused_{reason}": count for reason, count in refused.items()},
+                "stops": sum(stops.values()),
+                **{f"stops_{cause}": count for cause, count in stops.items()},
             }
         )
 

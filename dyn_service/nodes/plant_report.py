@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.control.plant_core import ACTIVE, MODES
+from dyn_service.control.safety import ACTIVE, CAUSES, MODES, REFUSALS
 from dyn_service.control.trajectory import from_wire
 from dyn_service.model.configuration import Configuration
 from dyn_service.nodes.board import Board, NodeBoard
@@ -105,7 +105,8 @@ def parts_of(at: Configuration) -> list[Part]:
 
 def plant_section(plant: NodeBoard, board: Board) -> Section:
     """What the plant counted."""
-    return Section(_plant_summary(plant))
+    content = _plant_summary(plant)
+    return Section(content, _stop_lines(content))
 
 
 def tracking_section(plant: NodeBoard, board: Board) -> Section | None:
@@ -191,17 +192,31 @@ def tracking_summary(motion: Motion) -> dict[str, Any]:
 
 def _plant_summary(plant: NodeBoard) -> dict[str, Any]:
     counters: Sequence[str] = (
-        "steps", "published", "commands", "refused", "malformed", "overruns", "caught_up", "slipped", "stale_events",
-        "stale_steps", "clamped_steps", "over_effort_steps", "out_of_range_steps", "telemetry_dropped",
+        "steps", "published", "commands", "refused", "malformed", "overruns", "caught_up", "slipped", "armed",
+        "stops", "stopped_steps", "clipped", "slowed", "out_of_range_steps", "telemetry_dropped",
     )  # fmt: skip
     stats = plant.stats
-    names = ("rate_hz", "integrator", "substeps", "stale_policy", "command_timeout_s")
+    names = ("rate_hz", "integrator", "substeps", "safe_stop", "hold_s")
     return {
         **{name: plant.fact(name) for name in names},
         "measured_rate_hz": stats.get("step_rate_hz"),
         "late_p50_us": stats.get("late_p50_us"),
         **{name: plant.total(name) for name in counters},
+        "refusals": {name: count for name in REFUSALS if (count := plant.total(f"refused_{name}"))},
+        "last_refusal": stats.get("last_refusal", ""),
+        "causes": {name: count for name in CAUSES if (count := plant.total(f"stops_{name}"))},
     }
+
+
+def _stop_lines(plant: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if plant["stops"]:
+        causes = ", ".join(f"{count} {name}" for name, count in plant["causes"].items())
+        lines.append(f"safe stops: {plant['stops']} ({causes}), armed {plant['armed']} times")
+    if plant["refused"]:
+        reasons = ", ".join(f"{count} {name}" for name, count in plant["refusals"].items())
+        lines.append(f"refused commands: {plant['refused']} ({reasons})")
+    return lines
 
 
 def _lines(tracking: Mapping[str, Any]) -> list[str]:
@@ -288,10 +303,11 @@ def efforts_plot(motion: Motion, title: str) -> Figure:
 
 def _notes(stats: Stats) -> str:
     """What is not as it should be."""
-    labels = (("overruns", "overruns"), ("slipped", "slipped"), ("stale_events", "stale"))
+    labels = (("overruns", "overruns"), ("slipped", "slipped"), ("stops", "stops"))
     notes = [f"{stats[name]} {label}" for name, label in labels if number(stats, name)]
     if stats.get("mode") not in (None, ACTIVE):
-        notes.append(str(stats["mode"]))
+        cause = stats.get("cause")
+        notes.append(f"{stats['mode']} ({cause})" if cause else str(stats["mode"]))
     return " ".join(notes)
 
 

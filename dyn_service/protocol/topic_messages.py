@@ -7,11 +7,16 @@ Unknown keys are ignored.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from dyn_service.errors import InvalidArgumentError
 
-SCHEMA = 1
+SCHEMA = 2
+"""Version of both messages; one of another version is none."""
+MAX_BYTES = 1 << 20
+"""Of a message: a state of a thousand joints has some fifty thousand."""
 
 
 class JointState(msgspec.Struct, frozen=True, gc=False):
@@ -20,9 +25,10 @@ class JointState(msgspec.Struct, frozen=True, gc=False):
     session: a number that no other run of the plant has. seq: counts integration steps. name: the movable joints; one
     with several ways to move has an entry for each, called `joint.part` as in `Configuration.velocity_names`. velocity
     (rad/s | m/s), effort (N m | N): one number per name; effort is what acts from `stamp` on. position (rad | m): nq
-    numbers, joint after joint in the same order. mode: `braked`, `active` or `stale`. command_seq: `seq` of the state
-    that the command in force answered, -1 for none. command_delay: s of simulated time from that state to when its
-    command took effect.
+    numbers, joint after joint in the same order. mode, cause, epoch: see `control.safety`; only under `active` does the
+    robot follow commands. since: the simulated time at which the mode began. armable: whether every joint is slow
+    enough for it to be armed. command_seq: `seq` of the state that the last command taken answered, -1 for none.
+    command_delay: s of simulated time from that state to when its command took effect. fingerprint: the robot's model.
     """
 
     session: int
@@ -33,26 +39,37 @@ class JointState(msgspec.Struct, frozen=True, gc=False):
     velocity: list[float]
     effort: list[float]
     mode: str
+    cause: str
+    since: float
+    epoch: int
+    armable: bool
     command_seq: int
     command_delay: float
+    fingerprint: str
     v: int = SCHEMA
 
 
 class JointCommand(msgspec.Struct, frozen=True, gc=False):
     """Efforts (N m | N) for the joints `name`, in any order, in answer to the state `state_seq` of that session.
 
-    name: as in `JointState`. stamp: of the state that is answered.
-    release: the controller ends and hands the plant over: it brakes, whatever the efforts.
+    name: as in `JointState`. epoch, fingerprint: of the state that is answered. controller: a number that no other run
+    of a controller has. arm: the controller has seen that the robot is stopped, and takes it over.
+    release: the controller ends and hands the robot over: it brakes, whatever the efforts.
     """
 
     session: int
     state_seq: int
-    stamp: float
+    epoch: int
+    fingerprint: str
+    controller: int
     name: tuple[str, ...]
     effort: list[float]
+    arm: bool = False
     release: bool = False
     v: int = SCHEMA
 
+
+M = TypeVar("M", JointState, JointCommand)
 
 _ENCODER = msgspec.msgpack.Encoder()
 _STATE = msgspec.msgpack.Decoder(JointState)
@@ -70,10 +87,7 @@ def decode_state(frame: bytes | memoryview) -> JointState:
     Raises:
         InvalidArgumentError: It is none.
     """
-    try:
-        return _STATE.decode(frame)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError(f"not a joint state: {error}") from None
+    return _decoded(_STATE, frame, "joint state")
 
 
 def decode_command(frame: bytes | memoryview) -> JointCommand:
@@ -82,7 +96,16 @@ def decode_command(frame: bytes | memoryview) -> JointCommand:
     Raises:
         InvalidArgumentError: It is none.
     """
+    return _decoded(_COMMAND, frame, "joint command")
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[M], frame: bytes | memoryview, what: str) -> M:
+    if len(frame) > MAX_BYTES:
+        raise InvalidArgumentError(f"not a {what}: it has {len(frame)} bytes, at most {MAX_BYTES} are read")
     try:
-        return _COMMAND.decode(frame)
+        message = decoder.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError(f"not a joint command: {error}") from None
+        raise InvalidArgumentError(f"not a {what}: {error}") from None
+    if message.v != SCHEMA:
+        raise InvalidArgumentError(f"not a {what}: its version is {message.v}, expected {SCHEMA}")
+    return message

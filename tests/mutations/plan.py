@@ -19,7 +19,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "urdf": ("urdf",),
     "reference": ("reference",),
     "payload": ("engine/payload.py",),
-    "plant": ("control/plant_core.py",),
+    "plant": ("control/plant_core.py", "control/safety.py"),
 }
 """The parts of the command line: folders and files of the package."""
 
@@ -109,6 +109,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "urdf/reader.py": (*_READING, "tests/unit/test_urdf_doubts.py", "tests/property/test_urdf_mutilated.py"),
     "control/plant_core.py": ("tests/nodes/test_plant_core.py",),
+    "control/safety.py": ("tests/nodes/test_safety.py", "tests/nodes/test_plant_core.py"),
     "engine/payload.py": ("tests/theory/test_simulate_loads.py",),
     "urdf/structure.py": (*_READING, "tests/unit/test_loaded_objects.py"),
     "urdf/scales.py": ("tests/unit/test_urdf_units.py",),

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from dyn_service.control.computed_torque import ComputedTorque
-from dyn_service.control.plant_core import Plant, PlantSettings
+from dyn_service.control.plant_core import Plant
+from dyn_service.control.safety import RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.nodes.controller import ControllerParameters, PointToPointParameters, gains, trajectory_maker
-from dyn_service.nodes.plant import initial_position
+from dyn_service.nodes.plant import PlantParameters, initial_position, make_plant
 from dyn_service.protocol.topic_messages import JointCommand, JointState
 from tests.conftest import URDF
 from tests.nodes.many_ways import MANY_WAYS
@@ -25,6 +26,15 @@ def initial(robot: Robot) -> np.ndarray:
     return initial_position([], robot.configuration, robot.limits)
 
 
+def answer_to(state: JointState, **changes) -> JointCommand:
+    """A command of controller 5 in answer to the state."""
+    fields = {
+        "session": state.session, "state_seq": state.seq, "epoch": state.epoch, "fingerprint": state.fingerprint,
+        "controller": 5, "name": state.name,
+    }  # fmt: skip
+    return JointCommand(**{**fields, **changes})
+
+
 def track(
     robot: Robot,
     seconds: float,
@@ -34,44 +44,45 @@ def track(
     order=None,
     pause=(),
     parameters=None,
-    stale_policy="brake",
+    safe_stop="brake",
+    rearm_share=0.1,
     push=None,
 ):
     """Closes the loop at 500 Hz on a plant at 1 kHz; commands act `delay_steps` later. The law and the plant.
 
     pause: (from, to) s without commands. push: (at s, difference (nv,) by which the plant is moved at once).
     """
-    limits = robot.limits
-    plant = Plant(
-        robot.forward_dynamics,
-        robot.configuration,
-        limits,
-        initial(robot),
-        PlantSettings(0.001, command_timeout_s=0.05, stale_policy=stale_policy),
-        session=1,
-    )
+    settings = PlantParameters(robot="-", missed_cycles=50, safe_stop=safe_stop, rearm_share=rearm_share)
+    plant = make_plant(robot, settings, session=1)
     parameters = ControllerParameters() if parameters is None else parameters
-    make = trajectory_maker(parameters, robot.configuration, limits)
-    law = ComputedTorque(robot.configuration, make, 500.0, compensate)
+    make = trajectory_maker(parameters, robot.configuration, robot.limits)
+    law = ComputedTorque(robot.configuration, robot.fingerprint, make, 500.0, compensate)
     kp, kd = gains(parameters, robot.nv)
     under_way: deque[tuple[int, JointCommand]] = deque()
     for step in range(round(1000 * seconds)):
         while under_way and under_way[0][0] <= step:
             plant.offer(under_way.popleft()[1])
-        state = plant.state()
+        state = plant.publish()
         if not any(begin <= state.stamp < end for begin, end in pause) and law.due(state):
             x = law.question(state)
             tau = robot.computed_torque(x.q, x.v, x.q_ref, x.v_ref, x.a_ref, kp=kp, kd=kd)
             entries = robot.configuration.velocity_names
             names = [entries[k] for k in order] if order else entries
             efforts = tau[order] if order else tau
-            under_way.append(
-                (step + delay_steps, JointCommand(1, state.seq, state.stamp, tuple(names), efforts.tolist()))
-            )
+            answer = answer_to(state, name=tuple(names), effort=efforts.tolist(), arm=state.mode not in RUNNING)
+            under_way.append((step + delay_steps, answer))
         plant.advance(1)
         if push is not None and step == round(1000 * push[0]):
             plant.q = robot.configuration.integrate(plant.q, push[1])
     return law, plant
+
+
+def stops(plant: Plant) -> int:
+    return sum(plant.safety.counters.stops.values())
+
+
+def refusals(plant: Plant) -> dict[str, int]:
+    return {reason: count for reason, count in plant.safety.counters.refused.items() if count}
 
 
 @pytest.mark.parametrize("delay_steps", [1, 2, 4])
@@ -79,8 +90,7 @@ def test_tracks_whatever_the_delay(robot: Robot, delay_steps: int) -> None:
     law, plant = track(robot, 4.0, delay_steps=delay_steps)
     # what is left is the effort that is held through 2 ms, second order in it: 1e-7 rad here; a tenth of the goal
     assert law.tracking.rms < 3e-5
-    assert plant.counters.stale_events == plant.counters.refused == 0
-    assert law.skipped == 0
+    assert (stops(plant), refusals(plant), law.skipped) == (0, {}, 0)
 
 
 def test_compensation_is_what_makes_it_precise(robot: Robot) -> None:
@@ -99,10 +109,11 @@ def test_order_of_joints_in_a_command_does_not_matter(robot: Robot) -> None:
 
 def test_after_an_outage_the_reference_begins_anew(robot: Robot) -> None:
     law, plant = track(robot, 4.0, pause=[(2.0, 2.5)])
-    assert plant.counters.stale_events == 1
+    assert plant.safety.counters.stops["missed"] == stops(plant) == 1
     assert law.restarts == 1
-    assert plant.mode == "active"
-    assert law.begin_s == pytest.approx(2.5, abs=0.003)
+    assert plant.safety.mode == "active"
+    # the efforts grow against the brakes first: up to 50 ms for all of them
+    assert 2.5 < law.begin_s < 2.55
     state = plant.state()
     reference = law.trajectory.sample(state.stamp - law.begin_s)
     assert np.abs(reference.q - plant.q).max() < 1e-4
@@ -113,11 +124,22 @@ def test_after_an_outage_the_reference_begins_anew(robot: Robot) -> None:
 def test_another_robot_is_refused(robot: Robot) -> None:
     law, plant = track(robot, 0.01)
     plant.names = ("x", *plant.names[1:])
-    plant.session = 2
+    plant.safety.session = 2
     with pytest.raises(
         FailedPreconditionError, match=r"the plant's joints are x, panda_joint2.*, the server's panda_joint1"
     ):
         law.due(plant.state())
+
+
+def test_another_model_is_refused_by_both_fingerprints(robot: Robot) -> None:
+    """The same joints, another mass: only the fingerprint tells."""
+    law, plant = track(robot, 0.01)
+    plant.safety.fingerprint, plant.safety.session = "f00", 2
+    with pytest.raises(FailedPreconditionError) as caught:
+        law.due(plant.state())
+    assert str(caught.value) == (
+        f"the plant's robot has fingerprint f00, the server's {robot.fingerprint}: both must be the same model"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +162,7 @@ def test_tracks_joints_with_several_ways_to_move(many_ways: Robot, motion: str, 
     law, plant = track(many_ways, 1.8, delay_steps=delay_steps, parameters=parameters)
     # as the flat ones above: 1e-6 here for sines; turns of up to pi rad in 1 s cost up to 7e-6
     assert law.tracking.rms < 3e-5
-    assert (law.tracking.squares.shape, plant.counters.stale_events, plant.counters.refused) == ((14,), 0, 0)
+    assert (law.tracking.squares.shape, stops(plant), refusals(plant)) == ((14,), 0, {})
     moved = many_ways.configuration.difference(law.trajectory.q0, plant.q)
     assert (np.abs(moved) > 1e-3).all()
 
@@ -164,8 +186,10 @@ def test_an_error_dies_out_as_the_gains_say(many_ways: Robot) -> None:
 
 def test_takes_over_a_plant_that_drifts(many_ways: Robot) -> None:
     """After an outage without brakes every joint moves: the reference begins with that motion and comes to rest."""
-    law, plant = track(many_ways, 1.6, pause=[(0.5, 0.62)], stale_policy="zero", parameters=waypoints(many_ways))
-    assert plant.counters.stale_events == law.restarts == 1
+    law, plant = track(
+        many_ways, 1.6, pause=[(0.5, 0.62)], safe_stop="zero", rearm_share=1.0, parameters=waypoints(many_ways)
+    )
+    assert stops(plant) == law.restarts == 1
     assert (np.abs(law.trajectory.v0) > 1e-3).all()
     assert law.tracking.maximum < 1e-3
     state = plant.state()
@@ -177,21 +201,22 @@ def test_joints_of_the_plant_in_another_order(many_ways: Robot) -> None:
     """The same questions, whatever order the plant has its joints in."""
     at, parameters = many_ways.configuration, waypoints(many_ways)
     other, in_q, in_v = at.chosen(["ball", "hoist", "root_joint", "rails", "swing"])
-    laws = [ComputedTorque(at, trajectory_maker(parameters, at, many_ways.limits), 500.0) for _ in range(2)]
+    laws = [ComputedTorque(at, "f00", trajectory_maker(parameters, at, many_ways.limits), 500.0) for _ in range(2)]
     rng = np.random.default_rng(3)
     q, v, tau = initial(many_ways), rng.normal(size=at.nv), rng.normal(size=at.nv)
     for stamp in (0.0, 0.002, 0.004):
         q = at.integrate(q, 0.002 * v)
-        state = JointState(1, 0, stamp, at.velocity_names, q.tolist(), v.tolist(), tau.tolist(), "active", -1, 0.001)
+        end = ("active", "", 0.0, 0, False, -1, 0.001, "f00")
+        state = JointState(1, 0, stamp, at.velocity_names, q.tolist(), v.tolist(), tau.tolist(), *end)
         turned = [q[in_q].tolist(), v[in_v].tolist(), tau[in_v].tolist()]
-        states = state, JointState(1, 0, stamp, other.velocity_names, *turned, "active", -1, 0.001)
+        states = state, JointState(1, 0, stamp, other.velocity_names, *turned, *end)
         assert all(law.due(one) for law, one in zip(laws, states, strict=True))
         plain, found = (law.question(one) for law, one in zip(laws, states, strict=True))
         assert all(np.array_equal(a, b) for a, b in zip(vars(plain).values(), vars(found).values(), strict=True))
         assert all(np.array_equal(a, b) for a, b in zip(laws[1].measured(states[1]), (q, v, tau), strict=True))
     mixed = (*other.velocity_names[1:], other.velocity_names[0])
     with pytest.raises(FailedPreconditionError, match=r"the plant's joints are ball.wy, .*the server's root_joint.vx"):
-        laws[0].due(JointState(2, 0, 0.0, mixed, *turned, "active", -1, 0.0))
+        laws[0].due(JointState(2, 0, 0.0, mixed, *turned, *end))
 
 
 @pytest.mark.parametrize("given", [30.0, [30.0] * 14])

@@ -16,7 +16,7 @@ from dyn_service.nodes.telemetry import Facts, Stats
 
 STATS = {
     "server": {"answered": 9, "refused": 0, "rate_hz": 502.4},
-    "plant": {"step_rate_hz": 999.9, "mode": "stale", "overruns": 3, "slipped": 0, "stale_events": 1},
+    "plant": {"step_rate_hz": 999.9, "mode": "stopped", "cause": "missed", "overruns": 3, "slipped": 0, "stops": 1},
     "controller": {"rate_hz": 499.6, "deadline_misses": 2, "lost": 0, "error_rms": 1.2e-6, "error_max": 3e-6,
                    "round_trip_p50_us": 150.2, "round_trip_p99_us": 300.7},
 }  # fmt: skip
@@ -37,7 +37,7 @@ def supervisor() -> SimpleNamespace:
 
 
 LINE = (
-    "12 s | server ready, rate 502 Hz | plant ready, rate 1000 Hz, 3 overruns 1 stale stale | "
+    "12 s | server ready, rate 502 Hz | plant ready, rate 1000 Hz, 3 overruns 1 stops stopped (missed) | "
     "controller ready, rate 500 Hz, round trip p50/p99 150/301 us, missed 2, lost 0, error rms/max 1.2e-06/3.0e-06, "
     "restarts 1"
 )
@@ -54,7 +54,7 @@ def test_columns_of_the_table(supervisor: SimpleNamespace) -> None:
     ]  # fmt: skip
     screen = io.StringIO()
     Console(file=screen, width=200).print(table)
-    assert "3 overruns 1 stale stale" in screen.getvalue()
+    assert "3 overruns 1 stops stopped (missed)" in screen.getvalue()
 
 
 def test_ours_as_executables_are_told_by_their_role(supervisor: SimpleNamespace) -> None:

@@ -57,7 +57,9 @@ def board() -> Board:
     for pid, sent in ((2, 700), (3, 302)):  # the controller was started twice
         made.take(Stats("controller", pid, {"sent": sent - 5, "answered": 1, "lost": 1, "deadline_misses": 0}))
         made.take(Stats("controller", pid, {"sent": sent, "answered": sent - 1, "lost": 1, "deadline_misses": 1}))
-    made.take(Stats("plant", 1, {"steps": 3000, "overruns": 2, "stale_events": 0}))
+    stopped = {"stops": 3, "stops_missed": 2, "stops_velocity": 1, "armed": 4}
+    refused = {"refused": 7, "refused_ahead": 5, "refused_epoch": 2, "last_refusal": "a command was refused: why"}
+    made.take(Stats("plant", 1, {"steps": 3000, "overruns": 2, **stopped, **refused}))
     return made
 
 
@@ -85,7 +87,12 @@ def test_report_from_a_recorded_run(board: Board, tmp_path: Path) -> None:
     assert tracking["rms_by_unit"] == {"m": pytest.approx(3e-3), "rad": pytest.approx(4e-3)}
     assert tracking["max"] == pytest.approx(4e-3)
     assert report["loads"]["joints"][0] == {"name": "lift", "force_max_n": 50.0, "torque_max_nm": 0.0}
-    assert report["plant"]["steps"] == 3000
+    plant = report["plant"]
+    assert (plant["steps"], plant["stops"], plant["causes"]) == (3000, 3, {"missed": 2, "velocity": 1})
+    assert (plant["refused"], plant["refusals"]) == (7, {"ahead": 5, "epoch": 2})
+    assert plant["last_refusal"] == "a command was refused: why"
+    assert "safe stops: 3 (2 missed, 1 velocity), armed 4 times" in summary
+    assert "refused commands: 7 (5 ahead, 2 epoch)" in summary
     assert {"dyn_service", "python", "numpy", "pyzmq"} <= set(report["versions"])
     assert any("1002 sent, 1000 answered, 2 lost" in line for line in summary)
     assert any("rms 3.54e-03, max 4.00e-03 (turn, rad)" in line for line in summary)

@@ -1,0 +1,303 @@
+"""What stands between commands and motors: a watchdog, limits, a safe stop that holds. No sockets, no clock, no model.
+
+             arm, at low speed            effort reached
+    braked ────────────────────► arming ────────────────► active
+      ▲                          ▲  │ │                    │  │
+      │                          │  │ │                    │  │
+      └───────── release ────────┼──│─┴────────────────────┘  │
+               arm, at low speed │  ▼                         │
+                               stopped ◄──────────────────────┘
+                                    missed cycles, a joint too fast, `stop`,
+                                    a command beyond limits where that is a fault
+
+- What drives the motors calls `cycle` once in each of its periods and does what it says; it hands over commands by
+  `offer` as they come, and tells by `published` which states it has sent out.
+- The last effort acts for `hold_s` at most, then the stop is latched. Every stop and release begins a new epoch. Only a
+  command of this epoch with `arm` ends it, one that answers a state sent out since, and only while every joint is no
+  faster than `rearm_velocity`. From then on the robot obeys the controller that armed it, and no other.
+- A command is taken only if it answers a state that was sent out, newer than the one before and no older than `hold_s`.
+  What is refused is counted by its reason, and changes nothing else: it neither feeds the watchdog nor moves a bound.
+- The effort never passes its limit, nor changes by more than its rate, in stops and at retaking neither. At retaking
+  the brakes open when the effort has come to what the command says; until then the mode is `arming`.
+- A joint that would pass its velocity limit within the next cycle stops the robot, and shuts the brakes in any mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from dyn_service.api.queries import Array
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.protocol.topic_messages import JointCommand
+
+BRAKED, ACTIVE, STOPPED, ARMING = "braked", "active", "stopped", "arming"
+MODES = (BRAKED, ACTIVE, STOPPED, ARMING)
+"""In the order of their numbers in recordings."""
+RUNNING = (ARMING, ACTIVE)
+
+REFUSALS = (
+    "fingerprint", "session", "names", "not_finite", "ahead", "epoch", "controller", "stale", "repeated", "old",
+    "not_armed", "moving", "beyond_limits",
+)  # fmt: skip
+"""Why a command is refused: made for another model; for another run; not these joints; a NaN or infinity; it answers a
+state that cannot have been sent out yet; one from before the last stop; another controller has armed the robot; it
+answers a state too old or not sent out; the one that the last command answered; one before that; the robot is stopped
+and it does not arm it; a joint is too fast for that; beyond a limit, where that stops."""
+CAUSES = ("start", "released", "missed", "velocity", "beyond_limits", "driver")
+"""Why the robot is not under command."""
+
+StopPolicy = Literal["brake", "damping", "zero"]
+LimitPolicy = Literal["clip", "stop"]
+Damping = Callable[[], Array]
+"""D (nv, nv) N m s/rad at the present position: in a stop the efforts are -D v."""
+
+_ROUNDING_S = 1e-9
+"""Times are products of a step and a count: a command just in time must not be late by their rounding."""
+_TRIP = 0.98
+"""At this share of a velocity limit the robot is stopped: what is left is for the change of acceleration in a cycle."""
+
+
+@dataclass(frozen=True, eq=False)
+class SafetySettings:
+    """cycle_s: the drive's period. hold_s: how long the last effort may act.
+
+    effort_limit, effort_rate, velocity_limit, rearm_velocity: (nv,), infinite where there is none. stop: how a stop is
+    done: `brake` shuts the brakes, `damping` lets efforts -D v act, `zero` none. beyond_limits: whether a command
+    beyond the limits of effort or its rate is cut to them, or refused and the robot stopped.
+    """
+
+    cycle_s: float
+    hold_s: float
+    effort_limit: Array
+    effort_rate: Array
+    velocity_limit: Array
+    rearm_velocity: Array
+    stop: StopPolicy
+    beyond_limits: LimitPolicy
+
+    def __post_init__(self) -> None:
+        if not (0.0 < self.cycle_s <= self.hold_s < np.inf):
+            raise InvalidArgumentError(f"hold_s is {self.hold_s:g}: expected at least one cycle of {self.cycle_s:g} s")
+        for name in ("effort_limit", "effort_rate", "velocity_limit", "rearm_velocity"):
+            value = getattr(self, name)
+            if value.shape != self.effort_limit.shape or not (value >= 0.0).all():
+                raise InvalidArgumentError(f"{name} is {value}: expected numbers that are not negative, one per joint")
+
+
+@dataclass
+class SafetyCounters:
+    """Counts since the start. clipped: commands cut to the effort limits. slowed: cycles in which the effort was held
+    back by its rate while active. refused, stops: by reason and by cause.
+    """
+
+    commands: int = 0
+    clipped: int = 0
+    slowed: int = 0
+    armed: int = 0
+    refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REFUSALS, 0))
+    stops: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CAUSES[2:], 0))
+
+
+class Refusal(NamedTuple):
+    """Why a command was refused: one of `REFUSALS`, and a sentence."""
+
+    reason: str
+    sentence: str
+
+
+class Actuation(NamedTuple):
+    """What acts in the coming cycle: efforts (nv,) of the motors, and whether the brakes are shut."""
+
+    effort: Array
+    brakes: bool
+
+
+@dataclass
+class SafetySupervisor:
+    """names: of the entries of v, in the drive's order. session, fingerprint: those of the states that are sent out.
+
+    damping: asked at each stop where the policy is `damping`.
+    """
+
+    settings: SafetySettings
+    names: tuple[str, ...]
+    session: int
+    fingerprint: str
+    damping: Damping | None = None
+    counters: SafetyCounters = field(default_factory=SafetyCounters)
+
+    def __post_init__(self) -> None:
+        if self.settings.stop == "damping" and self.damping is None:
+            raise InvalidArgumentError("a stop by damping needs the damping")
+        self.mode, self.cause, self.epoch = BRAKED, "start", 0
+        self.since_s = 0.0
+        self.effort: Array = np.zeros(len(self.names))
+        self.brakes = True
+        self.command_seq = -1
+        self.command_delay_s = 0.0
+        self.refusal: Refusal | None = None
+        self._target = self.effort
+        self._controller = 0
+        self._accepted_s = self._now_s = 0.0
+        self._published: dict[int, float] = {}
+        self._newest = -1
+        self._matrix: Array | None = None
+        self._before: Array | None = None
+
+    def published(self, seq: int, now_s: float) -> None:
+        """Takes note that the state `seq` is sent out now; numbers grow."""
+        self._published[seq] = now_s
+        self._newest = seq
+        while now_s - self._published[first := next(iter(self._published))] > self.settings.hold_s + _ROUNDING_S:
+            del self._published[first]
+
+    def armable(self, v: Array) -> bool:
+        """Whether every joint is slow enough for a command to arm the robot."""
+        return bool((np.abs(v) <= self.settings.rearm_velocity).all())
+
+    def offer(self, command: JointCommand, now_s: float, v: Array) -> bool:
+        """Takes the command for the next cycle, or refuses it and says why in `refusal`; whether it was taken."""
+        self._now_s = now_s
+        order = _order(tuple(command.name), self.names)
+        refusal = self._refusal(command, order, now_s, v)
+        if refusal is None and command.release:
+            if self.mode in RUNNING:  # a stop is not undone by it
+                self._latch("released", BRAKED)
+            self.counters.commands += 1
+            return True
+        if refusal is None:
+            effort = np.array(command.effort)[order]
+            limit = self.settings.effort_limit
+            cut = np.minimum(np.maximum(effort, -limit), limit)
+            clipped = bool((cut != effort).any())
+            if self.settings.beyond_limits == "stop":
+                refusal = self._beyond(clipped, cut, now_s)
+        if refusal is not None:
+            self.refusal = refusal
+            self.counters.refused[refusal.reason] += 1
+            return False
+        if self.mode not in RUNNING:
+            self._enter(ARMING, "")
+            self._controller = command.controller
+            self.counters.armed += 1
+        self._target = cut
+        self._accepted_s = now_s
+        self.command_delay_s = now_s - self._published[command.state_seq]
+        self.command_seq = command.state_seq
+        self.counters.commands += 1
+        self.counters.clipped += clipped
+        return True
+
+    def cycle(self, now_s: float, v: Array) -> Actuation:
+        """What acts in the cycle that begins now, with the velocities v (nv,) measured now."""
+        settings, self._now_s = self.settings, now_s
+        before = v if self._before is None else self._before
+        self._before = v
+        # ages are counts of cycles: half a one keeps rounding from deciding
+        if self.mode in RUNNING and now_s - self._accepted_s + 0.5 * settings.cycle_s > settings.hold_s:
+            self.stop("missed")
+        with np.errstate(invalid="ignore", over="ignore"):
+            self.trip(v + (v - before), _TRIP)
+        wanted = self._target if self.mode in RUNNING else self._stopping(v)
+        step = settings.effort_rate * settings.cycle_s
+        self.effort = np.minimum(np.maximum(wanted, self.effort - step), self.effort + step)
+        reached = bool((self.effort == wanted).all())
+        if self.mode == ARMING and reached:
+            self._enter(ACTIVE, "")
+            self.brakes = False
+        self.counters.slowed += self.mode == ACTIVE and not reached
+        return Actuation(self.effort, self.brakes)
+
+    def trip(self, v: Array, share: float = 1.0) -> bool:
+        """Stops the robot and shuts the brakes where a joint is at this share of its velocity limit; whether one is."""
+        # so that what is no finite number is too fast as well
+        too_fast = not (np.abs(v) < share * self.settings.velocity_limit).all()
+        if too_fast and self.mode in RUNNING:
+            self.stop("velocity")
+        self.brakes |= too_fast
+        return too_fast
+
+    def stop(self, cause: str = "driver") -> None:
+        """Latches a stop; a driver does so for faults of its own. cause: one of `CAUSES`."""
+        self._latch(cause, STOPPED)
+        self.counters.stops[cause] += 1
+
+    def _latch(self, cause: str, mode: str) -> None:
+        self._enter(mode, cause)
+        self.epoch += 1
+        self._target = np.zeros_like(self.effort)
+        self.brakes |= mode == BRAKED or self.settings.stop == "brake"
+        if self.settings.stop == "damping" and self.damping is not None:
+            self._matrix = self.damping()
+            self.brakes |= not bool(np.isfinite(self._matrix).all())
+
+    def _enter(self, mode: str, cause: str) -> None:
+        self.mode, self.cause, self.since_s = mode, cause, self._now_s
+
+    def _stopping(self, v: Array) -> Array:
+        """Efforts of a stop: -D v, scaled down together where one is beyond its limit: they only take energy."""
+        limit = self.settings.effort_limit
+        if self._matrix is None or not (np.isfinite(self._matrix).all() and np.isfinite(v).all()):
+            return np.zeros_like(self.effort)
+        effort = -(self._matrix @ v)
+        driven = limit > 0.0
+        share = float((np.abs(effort[driven]) / limit[driven]).max(initial=1.0))
+        return np.where(driven, effort / share, 0.0)
+
+    def _refusal(self, command: JointCommand, order: list[int] | None, now_s: float, v: Array) -> Refusal | None:
+        seq = command.state_seq
+        if command.fingerprint != self.fingerprint:
+            model = command.fingerprint[:64]  # whoever sent it
+            return _of("fingerprint", f"it is for the model {model!r}, this is {self.fingerprint!r}")
+        if command.session != self.session:
+            return _of("session", f"it is for the run {command.session}, this is {self.session}")
+        if order is None or len(command.effort) != len(order):
+            return _of("names", f"{len(command.effort)} efforts for other joints than {', '.join(self.names)}")
+        if not np.isfinite(command.effort).all():
+            return _of("not_finite", "an effort is not a finite number")
+        if not 0 <= seq <= self._newest:
+            return _of("ahead", f"it answers state {seq}, the newest is {self._newest}")
+        if command.epoch != self.epoch:
+            return _of("epoch", f"it answers a state of epoch {command.epoch}, this is {self.epoch}")
+        if self.mode in RUNNING and command.controller != self._controller:
+            return _of("controller", "another controller has armed the robot")
+        if command.release:
+            return None
+        sent_s = self._published.get(seq)
+        if sent_s is None or now_s - sent_s > self.settings.hold_s + _ROUNDING_S:
+            return _of("stale", f"it answers state {seq}, older than {self.settings.hold_s:g} s or never sent out")
+        if seq <= self.command_seq:
+            reason = "repeated" if seq == self.command_seq else "old"
+            return _of(reason, f"it answers state {seq}, as late a one as {self.command_seq} was answered before")
+        if self.mode in RUNNING:
+            return None
+        if not command.arm:
+            return _of("not_armed", f"the robot is {self.mode} ({self.cause}), and it does not arm it")
+        if not self.armable(v):
+            return _of("moving", "it arms the robot while a joint is faster than rearm_velocity")
+        return None
+
+    def _beyond(self, clipped: bool, effort: Array, now_s: float) -> Refusal | None:
+        """The refusal of a command beyond the limits, whose stop is then latched."""
+        elapsed = max(now_s - self._accepted_s, self.settings.cycle_s) + _ROUNDING_S
+        too_quick = np.abs(effort - self.effort) > self.settings.effort_rate * elapsed
+        if not (clipped or (self.mode == ACTIVE and too_quick.any())):
+            return None
+        if self.mode in RUNNING:
+            self.stop("beyond_limits")
+        return _of("beyond_limits", f"an effort is beyond its {'limit' if clipped else 'rate'}")
+
+
+def _of(reason: str, sentence: str) -> Refusal:
+    return Refusal(reason, f"a command was refused: {sentence}")
+
+
+@lru_cache(maxsize=16)
+def _order(given: tuple[str, ...], names: tuple[str, ...]) -> list[int] | None:
+    """Where in a command each joint of the robot stands; None where its names are not the robot's."""
+    return [given.index(name) for name in names] if sorted(given) == sorted(names) else None
