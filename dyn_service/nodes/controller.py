@@ -32,7 +32,7 @@ from dyn_service.errors import (
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.nodes import controller_report
 from dyn_service.nodes.kinds import NodeKind
-from dyn_service.nodes.pacing import precise_sleep
+from dyn_service.nodes.pacing import precise_sleep, readable
 from dyn_service.nodes.runtime import Node
 from dyn_service.nodes.telemetry import Recorder
 from dyn_service.protocol.topic_messages import JointCommand, JointState, decode_state, encode
@@ -202,6 +202,7 @@ class _Controller:
         self.commands = self.command_drops = self.malformed = 0
         self.states = node.socket(zmq.SUB, p.joint_states, bind=False)
         self.efforts = node.socket(zmq.PUSH, p.joint_commands, bind=False)
+        self.busy_poll_s = node.busy_poll_s()
         self._next_load = -1
         self._announced: object = None
         self._rate_mark = (time.monotonic(), 0)
@@ -209,7 +210,7 @@ class _Controller:
 
     def run(self) -> None:
         """Runs until the node is asked to stop, then releases the plant."""
-        node = self.node
+        node, p = self.node, self.node.parameters
         self._facts()
         self._warm_up()
         precise_sleep()
@@ -218,6 +219,7 @@ class _Controller:
         node.telemetry.ready()
         last: JointState | None = None
         while not node.stop.requested:
+            node.beat(2.0 * p.request_timeout_s)  # it may wait for two answers in a turn
             state = self._receive()
             if state is not None:
                 last = state
@@ -236,7 +238,7 @@ class _Controller:
             self.loads.flush()
 
     def _receive(self) -> JointState | None:
-        if not self.states.poll(WAIT_MS, zmq.POLLIN):
+        if not readable(self.states, WAIT_MS, self.busy_poll_s):
             return None
         try:
             return decode_state(self.states.recv(zmq.NOBLOCK))
@@ -347,7 +349,12 @@ class _Controller:
 
 
 NODE = NodeKind(
-    "controller", ControllerParameters, main, panels=controller_report.PANELS, columns=controller_report.COLUMNS
+    "controller",
+    ControllerParameters,
+    main,
+    panels=controller_report.PANELS,
+    columns=controller_report.COLUMNS,
+    launched={"endpoint": "$(endpoint dynamics)"},
 )
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ import pytest
 
 from dyn_service.config.documents import ConfigurationError
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.launching.plan import LaunchPlan, make_plan
+from dyn_service.launching.plan import make_plan
+from dyn_service.launching.planned import LaunchPlan
 from dyn_service.launching.schema import read_launch_file
 
 REPOSITORY = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ def plan(tmp_path: Path):
         path.write_text(text, encoding="utf-8")
         scratch = tmp_path / "scratch"
         scratch.mkdir(exist_ok=True)
-        return make_plan(read_launch_file(path), arguments, environment={"HOME": "/home/arm"}, scratch=scratch)
+        return make_plan(read_launch_file(path), arguments, environment={"HOME": "/home/arm"}, folder=scratch)
 
     return make
 

@@ -17,7 +17,8 @@ import zmq
 
 from dyn_service import Client, PermissionDeniedError, ResourceExhaustedError
 from dyn_service.config.arguments import parse_arguments
-from dyn_service.launching.plan import ProcessPlan, make_plan
+from dyn_service.launching.plan import make_plan
+from dyn_service.launching.planned import ProcessPlan
 from dyn_service.launching.schema import read_launch_file
 from dyn_service.nodes import telemetry
 from dyn_service.nodes.server import NODE
@@ -46,7 +47,7 @@ def planned(tmp_path: Path, parameters: str, **node: str) -> ProcessPlan:
     file.parent.mkdir(exist_ok=True)
     file.write_text(f"launch: [{{node: {{pkg: dyn_service, exec: server{keys}, param: [{parameters}]}}}}]", "utf-8")
     plan = make_plan(
-        read_launch_file(file), {}, environment={"WHERE": f"{tmp_path}/socket"}, scratch=tmp_path / "scratch"
+        read_launch_file(file), {}, environment={"WHERE": f"{tmp_path}/socket"}, folder=tmp_path / "scratch"
     )
     return plan.processes[0]
 
