@@ -106,6 +106,8 @@ class ManagedProcess:
     def mark_ready(self, pid: int) -> None:
         """Takes note that the process with this id says it is ready."""
         if self.state is ProcessState.STARTING and self._is_ours(pid):
+            if self._ever_ready:
+                self.hooks.notice(f"{self.plan.name} is ready again")
             self._ever_ready = True
             self._ready_s = time.monotonic()
             self._wait_for(None)

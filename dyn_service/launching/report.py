@@ -197,7 +197,7 @@ def _failed(section: str, error: Exception) -> str:
 
 
 def _keep(path: Path, write: Callable[[IO[bytes]], Any]) -> list[str]:
-    """Writes a file beside its place and then moves it there; a line that says so where that fails, and no part is left."""
+    """Writes a file beside its place, then moves it there; a line where that fails, and no part of it is left."""
     beside = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

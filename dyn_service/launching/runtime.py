@@ -18,6 +18,7 @@ from dyn_service.nodes import topics
 
 _ROOM = 48
 """Bytes that a socket's name in the folder may have at least; longer ones are shortened (see `topics`)."""
+_LAST = "/tmp"
 _PREFIX = "dyn-"
 _ADDED = len(_PREFIX) + 8
 """Bytes that `mkdtemp` adds to its parent's path, less the slash."""
@@ -75,7 +76,7 @@ def make_folder(environment: Mapping[str, str] | None = None) -> Path:
         UnavailableError: None can be made.
     """
     variables = os.environ if environment is None else environment
-    bases = [variables.get("XDG_RUNTIME_DIR"), variables.get("TMPDIR"), tempfile.gettempdir(), "/tmp"]
+    bases = [variables.get("XDG_RUNTIME_DIR"), variables.get("TMPDIR"), tempfile.gettempdir(), _LAST]
     faults = []
     for base in dict.fromkeys(path for path in bases if path and os.path.isabs(path)):
         if len(os.fsencode(base)) + 1 + _ADDED + 1 + _ROOM > topics.MAX_IPC_PATH:

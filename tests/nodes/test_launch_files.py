@@ -78,7 +78,7 @@ launch:
     assert node.name == "lab/arm/left"
     assert node.reports
     assert node.command == (
-        sys.executable, "-m", "my_robot.nodes.driver", "--fast", "--ros-args",
+        sys.executable, "-P", "-m", "my_robot.nodes.driver", "--fast", "--ros-args",
         "-r", "__node:=left", "-r", "__ns:=/lab/arm", "-r", "joint_states:=/all/joint_states",
         "-p", "gains.kp:=3.0", "-p", 'gains:={"kd": 0.001, "active": true}', "-p", 'who:="/home/arm"',
     )  # fmt: skip
@@ -164,7 +164,7 @@ EXECUTABLE = "  - executable: {cmd: sleep 1}\n"
         ),
         (
             "launch:\n  - node: {exec: e}",
-            "test.launch.yaml:2: launch[0].node: object missing required field `pkg`",
+            "test.launch.yaml:2: launch[0].node: lacks 'pkg': the package of the node, or a Python file as 'exec'",
         ),
         (
             "launch:\n  - executable: {cmd: [sleep]}",
@@ -246,8 +246,8 @@ def test_missing_files(plan, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "launch").glob("*.launch.yaml")), ids=lambda path: path.name)
-def test_the_launch_files_here_are_sound(path: Path) -> None:
-    made = make_plan(read_launch_file(path), {})
+def test_the_launch_files_here_are_sound(path: Path, tmp_path: Path) -> None:
+    made = make_plan(read_launch_file(path), {}, folder=tmp_path)
     assert [process.name.rpartition("/")[2] for process in made.processes] == ["server", "plant", "controller"]
     for process in made.processes:
         for name in (process.parameters.get("robot"), *process.parameters.get("robots", [])):
