@@ -170,7 +170,7 @@ def _lock_memory() -> str:
 def _may_lock_all() -> bool:
     """Whether this process has the capability to lock memory without a limit."""
     with suppress(OSError, ValueError):
-        for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
+        for line in Path("/proc/self/status").read_text("utf-8", "replace").splitlines():
             if line.startswith("CapEff:"):
                 return bool(int(line.split()[1], 16) >> _CAP_IPC_LOCK & 1)
     return os.geteuid() == 0
