@@ -122,6 +122,7 @@ def report_of(plan: LaunchPlan, board: Board, outcome: Outcome, sections: Mappin
                 "state": process.state.value,
                 "restarts": process.restarts,
                 "exits": list(process.exits),
+                "causes": list(process.causes),
                 "clean": process.clean and process.stopped_well(),
                 "parameters": dict(process.plan.parameters),
                 "faults": board.nodes[process.plan.name].faults if process.plan.name in board.nodes else [],

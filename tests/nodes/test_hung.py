@@ -6,8 +6,10 @@ import json
 import os
 import signal
 import textwrap
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import zmq
@@ -15,7 +17,9 @@ import zmq
 from dyn_service.launching import process as processes
 from dyn_service.launching.planned import ProcessPlan
 from dyn_service.launching.process import Hooks, ManagedProcess, ProcessState
-from dyn_service.nodes.telemetry import Beat, Telemetry, decode
+from dyn_service.nodes.server import _watch
+from dyn_service.nodes.telemetry import Beat, Ready, Stats, Telemetry, decode
+from dyn_service.server.app import Server
 from tests.nodes.launches import Launched, pendulum, wait_for
 
 NODE = """
@@ -229,6 +233,70 @@ def test_a_launcher_that_was_stopped_itself_blames_nobody(tmp_path: Path) -> Non
         time.sleep(0.5)
         assert launch.stop() == 0, launch.text
     assert "hung" not in launch.text
+
+
+class Between(threading.Thread):
+    """Hands on what a client and a server say to each other, as a loop that goes on does, until it is told to hang."""
+
+    def __init__(self, context: zmq.Context, back: str) -> None:
+        super().__init__(daemon=True)
+        self.front, self.back = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
+        self.hangs, self.ended = threading.Event(), threading.Event()
+        self.endpoint = f"tcp://127.0.0.1:{self.front.bind_to_random_port('tcp://127.0.0.1')}"
+        self.back.connect(back)
+
+    def run(self) -> None:
+        poller = zmq.Poller()
+        for one in (self.front, self.back):
+            poller.register(one, zmq.POLLIN)
+        while not self.ended.is_set():
+            for source, _ in poller.poll(20) if not self.hangs.is_set() else ():
+                frames = source.recv_multipart()
+                if source is self.front:
+                    client, *frames = frames
+                    self.back.send_multipart(frames)
+                else:
+                    self.front.send_multipart([client, *frames])
+            self.ended.wait(0.02 if self.hangs.is_set() else 0.0)
+        self.front.close(0)
+        self.back.close(0)
+
+
+def test_a_servers_heartbeat_is_an_answer_of_its_loop() -> None:
+    """While the thread that sends heartbeats lives on."""
+    context: zmq.Context = zmq.Context()
+    pull = context.socket(zmq.PULL)
+    pull.rcvtimeo = 30_000
+    pull.bind("inproc://launcher")
+    node = SimpleNamespace(telemetry=Telemetry("server", context, "inproc://launcher"))
+    ended, faults = threading.Event(), []
+    server = Server([], endpoints=["tcp://127.0.0.1:0"])
+    server.start()
+    between = Between(context, server.endpoints[0])
+    shown = SimpleNamespace(endpoints=[between.endpoint], service=server.service, stop=lambda: None)
+    watcher = threading.Thread(target=_watch, args=(node, shown, ended, faults), daemon=True)
+    try:
+        between.start()
+        watcher.start()
+        assert isinstance(decode(pull.recv()), Ready)
+        beats = 0
+        while beats < 3:
+            beats += isinstance(decode(pull.recv()), Beat)
+        between.hangs.set()
+        found = []
+        while sum(isinstance(message, Stats) for message in found) < 3:  # the thread does go on to say other things
+            found.append(decode(pull.recv()))
+        assert sum(isinstance(message, Beat) for message in found) <= 1  # one may have been on its way
+    finally:
+        ended.set()
+        watcher.join()
+        between.ended.set()
+        between.join()
+        server.stop()
+        node.telemetry.close()
+        pull.close()
+        context.destroy(linger=0)
+    assert faults == []
 
 
 def test_heartbeats_are_few(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from dyn_service.config.documents import ConfigurationError
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.launching import show_arguments
 from dyn_service.launching.plan import make_plan
 from dyn_service.launching.planned import LaunchPlan
 from dyn_service.launching.schema import read_launch_file
@@ -252,3 +253,36 @@ def test_the_launch_files_here_are_sound(path: Path, tmp_path: Path) -> None:
     for process in made.processes:
         for name in (process.parameters.get("robot"), *process.parameters.get("robots", [])):
             assert not name or Path(name).is_file()
+
+
+def test_arguments_are_shown_and_nothing_is_started(tmp_path: Path) -> None:
+    path = tmp_path / "a.launch.yaml"
+    path.write_text(
+        """
+launch:
+  - arg: {name: robot, description: path of the URDF}
+  - arg: {name: where, default: $(endpoint dynamics)}
+  - arg: {name: way, default: a, choice: [{value: a}, {value: b}], description: which}
+  - executable: {cmd: touch started}
+"""
+    )
+    assert show_arguments(path) == [
+        "robot (must be given): path of the URDF",
+        "where (default $(endpoint dynamics))",
+        "way (default a; one of a, b): which",
+    ]
+
+
+def test_endpoints_are_in_the_launchs_folder_and_the_present_namespace(plan, tmp_path: Path) -> None:
+    made = plan(
+        """
+launch:
+  - let: {name: outside, value: $(endpoint dynamics)}
+  - push_ros_namespace: {namespace: lab}
+  - executable: {cmd: echo $(var outside) $(endpoint dynamics) $(endpoint /all)}
+"""
+    )
+    folder = tmp_path / "scratch"
+    assert made.processes[0].command[1:] == (
+        f"ipc://{folder}/dynamics", f"ipc://{folder}/lab.dynamics", f"ipc://{folder}/all",
+    )  # fmt: skip
