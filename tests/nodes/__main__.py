@@ -1,7 +1,7 @@
 """The long run of what is done to launches: `python -m tests.nodes --rounds 50`, about a minute a round.
 
-Each round stops (SIGSTOP) and kills server and controller, stops the plant, kills it, lets nodes hang and crash again and
-again, and fills the disk under the report; every test is one of the gate's.
+Each round stops (SIGSTOP) and kills server and controller, stops the plant, kills it, lets nodes hang and crash again
+and again, and fills the disk under the report; every test is one of the gate's.
 """
 
 import argparse

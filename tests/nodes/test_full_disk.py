@@ -45,7 +45,9 @@ MOUNT = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size="$1"k tmpfs "
 @needs_disk
 @pytest.mark.parametrize("free_kib", [0, 100])
 def test_a_full_disk_under_the_report_stops_nothing(tmp_path: Path, free_kib: int) -> None:
-    """Our nodes, with the disk full from the start, or after a few log lines and with no room for the recording."""
+    """Our nodes, with the disk full from the start, under their kernels too, or after a few log lines and with no room
+    for the recording.
+    """
     disk, file, left = tmp_path / "disk", tmp_path / "a.launch.yaml", tmp_path / "left"
     disk.mkdir()
     chatter = f"sh -c 'i=0; while [ $i -lt 20000 ]; do echo line $i of many; i=$((i+1)); done; touch {left}; sleep 60'"
@@ -61,6 +63,7 @@ def test_a_full_disk_under_the_report_stops_nothing(tmp_path: Path, free_kib: in
     with Launched(
         file, "--duration", "4", "--report", f"{disk}/report",
         prefix=(*MOUNT, str(DISK_KIB), str(disk), "sh", str(script)),
+        env={} if free_kib else {"DYN_SERVICE_CACHE": f"{disk}/kernels"},
     ) as launch:  # fmt: skip
         assert launch.wait() == 1, launch.text
     assert left.exists()  # the process that wrote the lines did not end for it
