@@ -58,9 +58,10 @@ class Launched:
     ) -> None:
         self.lines: list[str] = []
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, "-P", "-u", "-m", "dyn_service", "launch", str(file), *options],
+            [*prefix, sys.executable, "-P", "-m", "dyn_service", "launch", str(file), *options],
             cwd=cwd,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+            # output waits in buffers, as a user's does, whatever the tests are run with
+            env={**os.environ, "PYTHONUNBUFFERED": "", "PYTHONPATH": str(ROOT), **(env or {})},
             stdout=stdout,
             stderr=subprocess.STDOUT if stdout == subprocess.PIPE else subprocess.PIPE,
             text=True,
