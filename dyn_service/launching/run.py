@@ -88,7 +88,7 @@ def launch_file(
     notice(f"stopped: {outcome.reason}")
     outcome.faults += logs.close()
     if screen.fault is not None:
-        outcome.faults.append(f"the output could not be written: {screen.fault}")
+        outcome.faults.append(screen.fault)
     if reporting is not None:
         display.notice(f"writing the report to {folder}")
         for line in write_report(folder, plan, supervisor.board, outcome):
@@ -97,6 +97,7 @@ def launch_file(
         display.notice(f"not clean: {fault}")
     if outcome.exit_code:
         display.notice(f"status {outcome.exit_code}: {outcome.reason}")
+    screen.drain()
     return outcome.exit_code
 
 

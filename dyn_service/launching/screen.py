@@ -1,23 +1,48 @@
-"""Standard output, or what stands for it, that may fail and never stops a launch."""
+"""Standard output, or what stands for it, that may fail or stand still and never stops a launch.
+
+A pipe that nobody reads and a terminal that was stopped (Ctrl-S) would hold up whoever writes to them: a thread does so
+instead, and what has no room in its queue is dropped and counted.
+"""
 
 from __future__ import annotations
 
 import io
 import os
+import queue
 import sys
+import threading
 from contextlib import suppress
 from typing import IO
 
+WAITING_CHARACTERS = 1 << 18
+"""So much may wait for an output that takes nothing at the moment."""
+PATIENCE_S = 2.0
+"""How long the end of a launch waits for it."""
+
 
 class Screen(io.TextIOBase):
-    """A text stream over another one. When that cannot be written, a closed pipe or a full disk, it is given up.
+    """A text stream over another one. One that cannot be written, a closed pipe or a full disk, is given up.
 
-    fault: why it was given up, or None.
+    fault: why it was given up, or what it lacks, in one line; None where all was written.
     """
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
-        self.fault: str | None = None
+        self._file = _descriptor(stream)
+        self._cause: str | None = None
+        self._lacking = 0
+        self._waiting = 0
+        self._texts: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._run, name="dyn-screen", daemon=True)
+        if self._file is not None:
+            self._writer.start()
+
+    @property
+    def fault(self) -> str | None:
+        """Why not all was written."""
+        if self._cause is not None:
+            return f"the output could not be written: {self._cause}"
+        return f"the output lacks {self._lacking} lines, which it did not take in time" if self._lacking else None
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -26,7 +51,7 @@ class Screen(io.TextIOBase):
 
     def isatty(self) -> bool:
         """Whether the stream below is a terminal."""
-        return self.fault is None and self._stream.isatty()
+        return self._stream.isatty()
 
     def fileno(self) -> int:
         """The descriptor of the stream below."""
@@ -37,32 +62,51 @@ class Screen(io.TextIOBase):
         return True
 
     def write(self, text: str, /) -> int:
-        """Writes the text, if it can be written."""
-        if self.fault is None:
-            try:
-                try:
-                    self._stream.write(text)
-                except UnicodeEncodeError:  # signs that this terminal does not have
-                    self._stream.write(text.encode(self.encoding, "replace").decode(self.encoding))
-            except (OSError, ValueError) as error:
-                self._give_up(error)
+        """Takes the text; never waits."""
+        if self._file is None:
+            self._write(text)
+        elif self._waiting + len(text) > WAITING_CHARACTERS:
+            self._lacking += text.count("\n")
+        else:
+            self._waiting += len(text)
+            self._texts.put(text)
         return len(text)
 
-    def flush(self) -> None:
-        """Sends on what was written, if that can be done."""
-        if self.fault is None:
-            try:
-                self._stream.flush()
-            except (OSError, ValueError) as error:
-                self._give_up(error)
+    def drain(self) -> None:
+        """Lets the output take what waits, for a moment. Nothing is written afterwards."""
+        if self._writer.is_alive():
+            self._texts.put(None)
+            self._writer.join(PATIENCE_S)
+        while self._writer.is_alive() and not self._texts.empty():
+            self._lacking += (self._texts.get() or "").count("\n")
 
-    def _give_up(self, error: Exception) -> None:
-        self.fault = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        if self._stream in (sys.stdout, sys.__stdout__):
-            with suppress(OSError, ValueError):  # what waits in its buffer goes nowhere, instead of failing at the exit
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, self._stream.fileno())
-                os.close(nowhere)
-        with suppress(OSError, ValueError, AttributeError):
-            sys.stderr.write(f"error: the output cannot be written: {self.fault}; the launch goes on without it\n")
-            sys.stderr.flush()
+    def _run(self) -> None:
+        while (text := self._texts.get()) is not None:
+            self._write(text)
+            self._waiting -= len(text)
+
+    def _write(self, text: str) -> None:
+        if self._cause is not None:
+            return
+        data = text.encode(self.encoding, "replace")  # signs that a terminal does not have are no reason to fail
+        try:
+            if self._file is None:
+                self._stream.write(data.decode(self.encoding))
+                self._stream.flush()
+                return
+            while data:  # past the stream's own buffer, which would keep what failed for another failure at the exit
+                data = data[os.write(self._file, data) :]
+        except (OSError, ValueError) as error:
+            self._cause = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            with suppress(OSError, ValueError, AttributeError):
+                sys.stderr.write(f"error: the output cannot be written: {self._cause}; the launch goes on without it\n")
+                sys.stderr.flush()
+
+
+def _descriptor(stream: IO[str]) -> int | None:
+    """The stream's descriptor, with all written that it held; None where it has none."""
+    try:
+        stream.flush()
+        return stream.fileno()
+    except (OSError, ValueError, AttributeError):
+        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from dyn_service.launching.supervisor import Outcome
 from dyn_service.nodes.board import Board
 from dyn_service.nodes.telemetry import Rows
 from tests.conftest import ROOT
+from tests.nodes import test_hung
 from tests.nodes.launches import Launched, pendulum
 
 DISK_KIB = 256
@@ -183,7 +185,31 @@ def test_signs_that_a_terminal_does_not_have_are_no_fault() -> None:
     below = io.BytesIO()
     screen = Screen(io.TextIOWrapper(below, encoding="ascii", write_through=True))
     assert screen.write("2 µs\n") == 5
+    screen.drain()
     assert (screen.fault, below.getvalue()) == (None, b"2 ?s\n")
+
+
+def test_an_output_that_stands_still_holds_nothing_up(tmp_path: Path) -> None:
+    """A pipe that nobody reads: a node still hangs, is noticed, and all ends."""
+    moody = tmp_path / "moody.launch.yaml"
+    chatter = (
+        "  - executable: {name: talker, cmd: sh -c 'while true; do echo many words of no interest to anybody; done'}\n"
+    )
+    text = test_hung.moody(tmp_path, ", heartbeat_timeout: 1.0", mood="hang").read_text("utf-8")
+    nodes = text.index("  - node: {exec: moody.py, name: moody")
+    moody.write_text(text[:nodes] + chatter + text[nodes:], "utf-8")
+    source, sink = os.pipe()
+    with Launched(moody, "--report", str(tmp_path / "report"), stdout=sink) as launch:
+        os.close(sink)
+        try:
+            assert launch.wait() == 1, launch.text
+            assert launch.text == ""
+            assert os.read(source, 1 << 20).startswith(b"[talker] many words of no interest to anybody\n")
+        finally:
+            os.close(source)
+    outcome = json.loads((tmp_path / "report" / "report.json").read_text("utf-8"))["outcome"]
+    assert outcome["reason"] == "moody hung, without a heartbeat for 1.0 s, and was killed"
+    assert re.fullmatch(r"the output lacks \d+ lines, which it did not take in time", outcome["faults"][-1])
 
 
 def test_a_report_is_whole_or_not_there(tmp_path: Path) -> None:
