@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
@@ -16,7 +17,7 @@ from dyn_service.launching.plan import make_plan
 from dyn_service.launching.planned import LaunchPlan, ProcessPlan
 from dyn_service.launching.runtime import Runtime, private_runtime
 from dyn_service.launching.schema import Arg, read_launch_file
-from dyn_service.launching.screen import Screen
+from dyn_service.launching.screen import showing
 from dyn_service.launching.supervisor import Listener, Outcome, Supervisor
 from dyn_service.launching.values import as_written
 from dyn_service.nodes.board import Board
@@ -56,18 +57,18 @@ def launch_file(
     if duration_s is not None and not duration_s > 0.0:
         raise InvalidArgumentError(f"duration is {duration_s}: expected a positive number of seconds")
     launch = read_launch_file(Path(path))
-    console = console if console is not None else Console()
-    screen = Screen(console.file)
-    console.file = screen  # type: ignore[assignment]  # all that a console asks of a stream
     reporting = None if report_dir is None else (report_dir, *_report_writer(report_dir))
     # what is wrong with the file shows before anything is started or made
-    with private_runtime() as runtime:
+    with ExitStack() as stack:
+        runtime = stack.enter_context(private_runtime())
         plan = make_plan(launch, dict(arguments or {}), folder=runtime.folder)
+        console = console if console is not None else Console()
+        screen = stack.enter_context(showing(console))
+        display = Display(console, launch.path.name, log_format)
+        logs = Logs(None if report_dir is None else report_dir / "logs", display.notice)
         if reporting is not None:
             folder, write_report, clear_report = reporting
             clear_report(folder)
-        display = Display(console, launch.path.name, log_format)
-        logs = Logs(None if report_dir is None else report_dir / "logs", display.notice)
 
         def output(process: ProcessPlan, line: str) -> None:
             display.output(process, line)
@@ -79,26 +80,25 @@ def launch_file(
 
         with display:
             listener = Listener(output, notice, display.tick)
-            variables = {FORMAT: log_format}
-            supervisor, outcome = asyncio.run(_supervise(plan, runtime, listener, variables, duration_s))
+            supervisor, outcome = asyncio.run(_supervise(plan, runtime, listener, {FORMAT: log_format}, duration_s))
         for process in outcome.processes:
             if process.fault is not None and process.plan.output == "log":
                 for line in list(process.tail)[-20:]:
                     display.line(process.plan.name, line)
-    notice(f"stopped: {outcome.reason}")
-    outcome.faults += logs.close()
-    if screen.fault is not None:
-        outcome.faults.append(screen.fault)
-    if reporting is not None:
-        display.notice(f"writing the report to {folder}")
-        for line in write_report(folder, plan, supervisor.board, outcome):
-            display.notice(line)
-    for fault in outcome.faults:
-        display.notice(f"not clean: {fault}")
-    if outcome.exit_code:
-        display.notice(f"status {outcome.exit_code}: {outcome.reason}")
-    screen.drain()
-    return outcome.exit_code
+        notice(f"stopped: {outcome.reason}")
+        outcome.faults += logs.close()
+        fault = screen.settle()
+        if fault is not None:
+            outcome.faults.append(fault)
+        if reporting is not None:
+            display.notice(f"writing the report to {folder}")
+            for line in write_report(folder, plan, supervisor.board, outcome):
+                display.notice(line)
+        for line in outcome.faults:
+            display.notice(f"not clean: {line}")
+        if outcome.exit_code:
+            display.notice(f"status {outcome.exit_code}: {outcome.reason}")
+    return outcome.exit_code if screen.fault is None else 1
 
 
 def show_arguments(path: Path | str) -> list[str]:

@@ -11,8 +11,12 @@ import os
 import queue
 import sys
 import threading
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import IO
+
+from rich.console import Console
 
 WAITING_CHARACTERS = 1 << 18
 """So much may wait for an output that takes nothing at the moment."""
@@ -31,7 +35,7 @@ class Screen(io.TextIOBase):
         self._file = _descriptor(stream)
         self._cause: str | None = None
         self._lacking = 0
-        self._waiting = 0
+        self._taken = self._done = 0  # characters; each is counted by one thread alone
         self._texts: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._run, name="dyn-screen", daemon=True)
         if self._file is not None:
@@ -65,15 +69,22 @@ class Screen(io.TextIOBase):
         """Takes the text; never waits."""
         if self._file is None:
             self._write(text)
-        elif self._waiting + len(text) > WAITING_CHARACTERS:
+        elif self._taken - self._done + len(text) > WAITING_CHARACTERS:
             self._lacking += text.count("\n")
         else:
-            self._waiting += len(text)
+            self._taken += len(text)
             self._texts.put(text)
         return len(text)
 
+    def settle(self) -> str | None:
+        """Lets the output take what waits, for a moment; the fault, if there is one by then."""
+        until = time.monotonic() + PATIENCE_S
+        while self._file is not None and self._done < self._taken and time.monotonic() < until:
+            time.sleep(0.005)
+        return self.fault
+
     def drain(self) -> None:
-        """Lets the output take what waits, for a moment. Nothing is written afterwards."""
+        """As `settle`, for good: nothing is written afterwards, and what still waits is counted as lacking."""
         if self._writer.is_alive():
             self._texts.put(None)
             self._writer.join(PATIENCE_S)
@@ -83,7 +94,7 @@ class Screen(io.TextIOBase):
     def _run(self) -> None:
         while (text := self._texts.get()) is not None:
             self._write(text)
-            self._waiting -= len(text)
+            self._done += len(text)
 
     def _write(self, text: str) -> None:
         if self._cause is not None:
@@ -101,6 +112,19 @@ class Screen(io.TextIOBase):
             with suppress(OSError, ValueError, AttributeError):
                 sys.stderr.write(f"error: the output cannot be written: {self._cause}; the launch goes on without it\n")
                 sys.stderr.flush()
+
+
+@contextmanager
+def showing(console: Console) -> Iterator[Screen]:
+    """Lets the console write so; at the end it takes what waits, and writes as before."""
+    stream = console.file
+    screen = Screen(stream)
+    console.file = screen  # type: ignore[assignment]  # all that a console asks of a stream
+    try:
+        yield screen
+    finally:
+        screen.drain()
+        console.file = stream
 
 
 def _descriptor(stream: IO[str]) -> int | None:

@@ -181,6 +181,13 @@ def test_an_output_that_takes_nothing_stops_nothing(tmp_path: Path, way: str) ->
     assert (outcome["exit_code"], outcome["faults"]) == (1, [f"the output could not be written: {cause}"])
 
 
+def test_an_output_that_fails_at_the_very_end_is_in_the_status(tmp_path: Path) -> None:
+    file = tmp_path / "a.launch.yaml"
+    file.write_text("launch:\n  - executable: {cmd: 'true', output: log}\n")
+    with open("/dev/full", "w") as full, Launched(file, stdout=full.fileno()) as launch:
+        assert launch.wait() == 1
+
+
 def test_signs_that_a_terminal_does_not_have_are_no_fault() -> None:
     below = io.BytesIO()
     screen = Screen(io.TextIOWrapper(below, encoding="ascii", write_through=True))
@@ -192,9 +199,8 @@ def test_signs_that_a_terminal_does_not_have_are_no_fault() -> None:
 def test_an_output_that_stands_still_holds_nothing_up(tmp_path: Path) -> None:
     """A pipe that nobody reads: a node still hangs, is noticed, and all ends."""
     moody = tmp_path / "moody.launch.yaml"
-    chatter = (
-        "  - executable: {name: talker, cmd: sh -c 'while true; do echo many words of no interest to anybody; done'}\n"
-    )
+    words = "many words of no interest to anybody"
+    chatter = f"  - executable: {{name: talker, cmd: sh -c 'yes {words} | head -n 20000; sleep 60'}}\n"
     text = test_hung.moody(tmp_path, ", heartbeat_timeout: 1.0", mood="hang").read_text("utf-8")
     nodes = text.index("  - node: {exec: moody.py, name: moody")
     moody.write_text(text[:nodes] + chatter + text[nodes:], "utf-8")
@@ -204,7 +210,7 @@ def test_an_output_that_stands_still_holds_nothing_up(tmp_path: Path) -> None:
         try:
             assert launch.wait() == 1, launch.text
             assert launch.text == ""
-            assert os.read(source, 1 << 20).startswith(b"[talker] many words of no interest to anybody\n")
+            assert os.read(source, 1 << 20).startswith(f"[talker] {words}\n".encode())
         finally:
             os.close(source)
     outcome = json.loads((tmp_path / "report" / "report.json").read_text("utf-8"))["outcome"]
