@@ -118,25 +118,27 @@ def _set_affinity(cpus: list[int]) -> str:
     if not wanted <= allowed:
         missing, have = ", ".join(map(str, sorted(wanted - allowed))), ", ".join(map(str, sorted(allowed)))
         raise OSError(0, f"processor {missing} is not among those this process may use ({have})")
-    for thread in _threads():
-        os.sched_setaffinity(thread, wanted)
+    _of_all_threads(lambda thread: os.sched_setaffinity(thread, wanted))
     return f"on cpu {', '.join(map(str, sorted(wanted)))}"
 
 
 def _set_policy(policy: str, priority: int) -> str:
     number = getattr(os, _POLICIES[policy])
     reset = os.SCHED_RESET_ON_FORK if policy != "other" else 0  # a compiler or worker made later is an ordinary one
-    for thread in _threads():
-        os.sched_setscheduler(thread, number | reset, os.sched_param(priority))
+    _of_all_threads(lambda thread: os.sched_setscheduler(thread, number | reset, os.sched_param(priority)))
     return f"{policy} {priority}" if priority else policy
 
 
-def _threads() -> list[int]:
-    """All threads of this process, this one last: those of the transport are as urgent as the loop they serve."""
+def _of_all_threads(change: Callable[[int], None]) -> None:
+    """Changes all threads of this process, this one last: those of the transport are as urgent as its loop."""
     own, found = threading.get_native_id(), []
     with suppress(OSError):  # elsewhere than on Linux: this thread only
         found = [int(entry.name) for entry in Path("/proc/self/task").iterdir()]
-    return [*(thread for thread in found if thread != own), 0]
+    for thread in found:
+        if thread != own:
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                change(thread)
+    change(0)
 
 
 def _freeze_collector() -> str:

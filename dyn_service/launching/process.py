@@ -90,6 +90,7 @@ class ManagedProcess:
             while not self._stop.is_set():
                 status = await self._run_once()
                 if status is None or self._stop.is_set():
+                    self.fault = self.fault or self._killed_for  # it hung while all was told to stop
                     break
                 if not self._after_death(status):
                     return
