@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S, DEFAULT_ENDPOINT
@@ -22,6 +22,8 @@ except ModuleNotFoundError:
     sys.exit(
         "error: the command line needs 'typer', which the base install leaves out: pip install 'dyn_service[server]'"
     )
+
+_LOG = logging.getLogger(__name__)
 
 app = typer.Typer(
     help="Robot dynamics as a service: torques, motions and joint loads of any URDF robot.",
@@ -100,14 +102,17 @@ def serve(
             "(default: control, verify, simulate and simulate_rheonomic)",
         ),
     ] = None,
+    log_format: Annotated[Literal["text", "json"], typer.Option(help="How log lines are written.")] = "text",
 ) -> None:
     """Answer questions about robots over ZeroMQ, until SIGINT or SIGTERM."""
     import msgspec
 
+    from dyn_service.config import logs
+    from dyn_service.config.realtime import apply
     from dyn_service.server.opening import open_server
     from dyn_service.server.settings import ServerSettings, read_settings
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
+    logs.set_up("server", log_format)
     settings = read_settings(config) if config is not None else ServerSettings()
     if prepare is not None and prepare_for:
         raise InvalidArgumentError("give --prepare, --no-prepare or --prepare-for, not two of them", path="prepare")
@@ -120,7 +125,10 @@ def serve(
     }
     given["robots"] = [*settings.robots, *map(str, robots or [])]
     settings = msgspec.structs.replace(settings, **{name: value for name, value in given.items() if value is not None})
-    server = open_server(settings, _tell, _bar)
+    server = open_server(settings, _LOG.info, _bar)
+    apart = apply(settings.realtime, _LOG.warning, polls=False)
+    if apart:
+        _LOG.info(apart)
 
     def announce() -> None:
         for endpoint in server.endpoints:
@@ -222,9 +230,18 @@ def launch(
     arguments: Annotated[list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Its arguments.")] = None,
     duration: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after so long.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the report.")] = None,
+    log_format: Annotated[Literal["text", "json"], typer.Option(help="How lines are shown.")] = "text",
+    show_args: Annotated[
+        bool, typer.Option("--show-args", "-s", help="Print the file's arguments, and start nothing.")
+    ] = False,
 ) -> int:
     """Start the processes of a launch file, watch over them, report."""
-    from dyn_service.launching import launch_file
+    from dyn_service.launching import launch_file, show_arguments
+
+    if show_args:
+        for line in show_arguments(file):
+            typer.echo(line)
+        return 0
 
     given: dict[str, str] = {}
     for text in arguments or []:
@@ -232,7 +249,7 @@ def launch(
         if not separator or not name:
             raise InvalidArgumentError(f"an argument must look like name:=value, found '{text}'")
         given[name] = value
-    return launch_file(file, given, duration_s=duration, report_dir=report)
+    return launch_file(file, given, duration_s=duration, report_dir=report, log_format=log_format)
 
 
 @app.command()

@@ -12,7 +12,7 @@ directory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
@@ -60,6 +60,15 @@ class Parameters:
                 self._merge((), values, document, place, bare=True)
                 spoken_to = True
         return spoken_to
+
+    def divide(self, names: Collection[str]) -> tuple[Parameters, Parameters]:
+        """The parameters of these names, with those below them, and all others."""
+        parts = []
+        for wanted in (True, False):
+            values = {name: value for name, value in self.values.items() if (name in names) is wanted}
+            origins = {place: origin for place, origin in self.origins.items() if (place[0] in names) is wanted}
+            parts.append(Parameters(values, origins, self.files))
+        return parts[0], parts[1]
 
     def below_their_files(self, kind: type) -> dict[str, Any]:
         """Those parameters of the struct `kind` that name files and come from a parameter file, below its folder."""

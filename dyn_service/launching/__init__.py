@@ -1,5 +1,5 @@
 """Launch files to supervised processes, and what they did to a report."""
 
-from dyn_service.launching.run import launch_file
+from dyn_service.launching.run import launch_file, show_arguments
 
-__all__ = ["launch_file"]
+__all__ = ["launch_file", "show_arguments"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Self
 
@@ -10,7 +11,8 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from dyn_service.launching.plan import ProcessPlan
+from dyn_service.config.logs import Format, json_line
+from dyn_service.launching.planned import ProcessPlan
 from dyn_service.launching.process import ManagedProcess, ProcessState
 from dyn_service.nodes.kinds import Column, Stats, rate
 
@@ -28,16 +30,17 @@ _COLOURS = {
 
 
 class Display:
-    """Shows a launch; `with Display(console) as display`."""
+    """Shows a launch; `with Display(console) as display`. As JSON it is one object a line, and no table."""
 
-    def __init__(self, console: Console, title: str) -> None:
+    def __init__(self, console: Console, title: str, log_format: Format = "text") -> None:
         self._console = console
+        self._json = log_format == "json"
         self._title = title
         self._live: Live | None = None
         self._next_line_s = time.monotonic() + PLAIN_PERIOD_S
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if self._console.is_terminal and not self._json:
             self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
             self._live.start()
         return self
@@ -50,11 +53,16 @@ class Display:
     def output(self, plan: ProcessPlan, line: str) -> None:
         """Shows a line that a process wrote."""
         if plan.output != "log":
-            self._console.print(f"[{plan.name}] {line}", markup=False, highlight=False, soft_wrap=True)
+            self.line(plan.name, line)
 
     def notice(self, line: str) -> None:
         """Shows a line about the launch."""
-        self._console.print(f"[launch] {line}", markup=False, highlight=False, soft_wrap=True)
+        self.line("launch", line)
+
+    def line(self, node: str, line: str) -> None:
+        """Shows a line of that node, or of what was one."""
+        text = _as_json(node, line) if self._json else f"[{node}] {line}"
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def tick(self, supervisor: Supervisor) -> None:
         """Brings the table up to date, or prints the next plain line."""
@@ -63,6 +71,15 @@ class Display:
         elif time.monotonic() >= self._next_line_s and supervisor.ready_s is not None:
             self._next_line_s = time.monotonic() + PLAIN_PERIOD_S
             self.notice(plain_line(supervisor))
+
+
+def _as_json(node: str, line: str) -> str:
+    """The line as a JSON object, which it may be already."""
+    try:
+        content = json.loads(line) if line.startswith("{") else None
+    except ValueError:
+        content = None
+    return line if isinstance(content, dict) and "message" in content else json_line(node, "info", line)
 
 
 def plain_line(supervisor: Supervisor) -> str:

@@ -8,74 +8,28 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from dyn_service.config.arguments import full_name
-from dyn_service.config.documents import (
-    ConfigurationError,
-    Document,
-    Place,
-    dotted,
-    parse_document,
-    read_document,
-    suggestion,
-)
+from dyn_service.config.documents import Place, dotted, parse_document, read_document, suggestion
 from dyn_service.config.parameters import Parameters
-from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.launching import schema
+from dyn_service.launching.planned import REPORT_KEYS, LaunchPlan, ProcessPlan
 from dyn_service.launching.schema import LaunchFile, Placed
-from dyn_service.launching.substitutions import Scope, substitute, truth
+from dyn_service.launching.substitutions import substitute, truth
+from dyn_service.launching.values import FileValues, as_written
 from dyn_service.nodes.registry import PACKAGE, Kind, Registry, clash
+from dyn_service.nodes.runtime import typed
 from dyn_service.suggestions import did_you_mean
 
 _MAX_INCLUDES = 16
-REPORT_KEYS = (
-    "schema", "created", "launch", "robot", "duration_s", "outcome", "processes", "versions",
-)  # fmt: skip
-"""What a report says of every launch: no node's panel may have such a name."""
-
-
-@dataclass(frozen=True)
-class ProcessPlan:
-    """A process to start and how to keep it.
-
-    name: unique in the launch. reports: whether it says by itself when it is ready. respawn_max_retries: -1 for no
-    limit. on_exit_shutdown: its end, with status 0 too, ends the launch. kind: what a registered node declares.
-    """
-
-    name: str
-    command: tuple[str, ...]
-    where: str
-    env: Mapping[str, str] = field(default_factory=dict)
-    cwd: str | None = None
-    output: str = "screen"
-    reports: bool = False
-    respawn: bool = False
-    respawn_delay_s: float = 0.0
-    respawn_max_retries: int = -1
-    on_exit_shutdown: bool = False
-    sigterm_timeout_s: float = 5.0
-    sigkill_timeout_s: float = 5.0
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    kind: Kind | None = None
-
-
-@dataclass(frozen=True)
-class LaunchPlan:
-    """The processes of a launch in the order of the file, the arguments as they came out, and the nodes there are."""
-
-    file: Path
-    arguments: Mapping[str, str]
-    processes: tuple[ProcessPlan, ...]
-    registry: Registry = field(default_factory=Registry)
 
 
 def make_plan(
@@ -83,7 +37,7 @@ def make_plan(
     arguments: Mapping[str, str],
     *,
     environment: Mapping[str, str] | None = None,
-    scratch: Path | None = None,
+    folder: Path | None = None,
 ) -> LaunchPlan:
     """What to start.
 
@@ -91,13 +45,14 @@ def make_plan(
         launch: The file as written.
         arguments: `name:=value` from the command line.
         environment: What `$(env ..)` sees; the process's own by default.
-        scratch: A folder for parameter files with substitutions in them (`allow_substs`).
+        folder: The launch's own, for sockets (`$(endpoint ..)`) and for parameter files with substitutions in them
+            (`allow_substs`).
 
     Raises:
         InvalidArgumentError: An argument is unknown or missing; it lists those that are declared.
         ConfigurationError: It names the line, the place in the file and the fault.
     """
-    planner = _Planner(arguments, dict(os.environ if environment is None else environment), scratch)
+    planner = _Planner(arguments, dict(os.environ if environment is None else environment), folder)
     planner.run(launch, {})
     unknown = sorted(set(arguments) - set(planner.declared))
     if unknown:
@@ -113,10 +68,10 @@ def make_plan(
 class _Planner:
     """Walks the actions in the order of the file."""
 
-    def __init__(self, arguments: Mapping[str, str], environment: dict[str, str], scratch: Path | None) -> None:
+    def __init__(self, arguments: Mapping[str, str], environment: dict[str, str], folder: Path | None) -> None:
         self.arguments = arguments
         self.environment = environment
-        self.scratch = scratch
+        self.folder = folder
         self.declared: dict[str, schema.Arg] = {}
         self.values: dict[str, str] = {}
         self.processes: list[ProcessPlan] = []
@@ -136,7 +91,7 @@ class _Planner:
     def list_declared(self) -> str:
         """The declared arguments with their defaults, as text."""
         shown = [
-            name if arg.default is None else f"{name} (default {_text(arg.default)!r})"
+            name if arg.default is None else f"{name} (default {as_written(arg.default)!r})"
             for name, arg in self.declared.items()
         ]
         return ", ".join(shown) or "none"
@@ -151,16 +106,13 @@ class _Planner:
         self.processes.append(replace(plan, name=name))
 
 
-class _FilePlanner:
-    """The actions of one file, with the variables and the namespace at the point where the walk stands."""
+class _FilePlanner(FileValues):
+    """The actions of one file."""
 
     def __init__(self, planner: _Planner, launch: LaunchFile, given: Mapping[str, str]) -> None:
+        super().__init__(launch, planner.environment, planner.folder)
         self.planner = planner
-        self.launch = launch
-        self.document: Document = launch.document
         self.given = given
-        self.variables: dict[str, str] = {}
-        self.namespace = "/"
 
     def walk(self, actions: tuple[Placed, ...]) -> None:
         """Plans the actions one after the other."""
@@ -171,7 +123,7 @@ class _FilePlanner:
         if isinstance(action, schema.Arg):
             self._arg(action, place)
             return
-        if not self._condition(action, place):
+        if not self.condition(action, place):
             return
         if isinstance(action, schema.Let):
             self.variables[action.name] = self.text(action.value, (*place, "value"))
@@ -186,39 +138,6 @@ class _FilePlanner:
         elif isinstance(action, schema.Executable):
             self._executable(action, place)
 
-    def text(self, value: schema.Text, place: Place) -> str:
-        """The value as text with its substitutions made."""
-        with self._located(place):
-            return substitute(_text(value), Scope(self.launch.path, self.variables, self.planner.environment))
-
-    @contextmanager
-    def _located(self, place: Place) -> Iterator[None]:
-        try:
-            yield
-        except DynError as error:
-            if isinstance(error, ConfigurationError) and error.file is not None:
-                raise  # it knows its place
-            raise self.document.fault(error.message, place) from None
-
-    def _condition(self, action: Any, place: Place) -> bool:
-        for key, value, wanted in (("if", action.if_, True), ("unless", action.unless, False)):
-            if value is not None:
-                text = self.text(value, (*place, key))
-                with self._located((*place, key)):
-                    if truth(text) is not wanted:
-                        return False
-        return True
-
-    def _number(self, value: schema.Text, place: Place, *, least: float = 0.0) -> float:
-        text = self.text(value, place)
-        try:
-            number = float(text)
-        except ValueError:
-            raise self.document.fault(f"expected a number, got {text!r}", place) from None
-        if not least <= number < float("inf"):
-            raise self.document.fault(f"expected a number of at least {least:g}, got {text}", place)
-        return number
-
     def _arg(self, action: schema.Arg, place: Place) -> None:
         planner = self.planner
         planner.declared.setdefault(action.name, action)
@@ -229,11 +148,11 @@ class _FilePlanner:
         elif action.default is not None:
             value = self.text(action.default, (*place, "default"))
         else:
-            about = f" ({_text(action.description)})" if action.description else ""
+            about = f" ({as_written(action.description)})" if action.description else ""
             raise self.document.fault(
                 f"launch argument {action.name!r}{about} has no default: give {action.name}:=VALUE", place
             )
-        choices = [_text(choice.value) for choice in action.choice]
+        choices = [as_written(choice.value) for choice in action.choice]
         if choices and value not in choices:
             raise self.document.fault(
                 f"launch argument {action.name!r} is {value!r}: expected one of {', '.join(choices)}", place
@@ -243,7 +162,7 @@ class _FilePlanner:
 
     def _group(self, action: schema.Group, place: Place) -> None:
         scoped = self.text(action.scoped, (*place, "scoped"))
-        with self._located((*place, "scoped")):
+        with self.located((*place, "scoped")):
             keep = truth(scoped)
         before = (dict(self.variables), self.namespace)
         # a group is written as a list, or as a map with its children: the place is what stands in the file
@@ -260,7 +179,7 @@ class _FilePlanner:
             self.text(pair.name, (*place, "arg", k, "name")): self.text(pair.value, (*place, "arg", k, "value"))
             for k, pair in enumerate(action.arg)
         }
-        with self._located((*place, "file")):
+        with self.located((*place, "file")):
             launch = schema.read_launch_file(path)
         declared = {placed.action.name for placed in launch.actions if isinstance(placed.action, schema.Arg)}
         for name in given:
@@ -278,7 +197,7 @@ class _FilePlanner:
         if output not in ("screen", "log", "both"):
             raise self.document.fault(f"expected screen, log or both, got {output!r}", (*place, "output"))
         respawn = self.text(action.respawn, (*place, "respawn"))
-        with self._located((*place, "respawn")):
+        with self.located((*place, "respawn")):
             again = truth(respawn)
         cwd = None if action.cwd is None else self.text(action.cwd, (*place, "cwd"))
         if cwd is not None and not Path(cwd).is_dir():
@@ -295,27 +214,20 @@ class _FilePlanner:
             cwd=cwd,
             output=output,
             respawn=again,
-            respawn_delay_s=self._number(action.respawn_delay, (*place, "respawn_delay")),
+            respawn_delay_s=self.number(action.respawn_delay, (*place, "respawn_delay")),
             respawn_max_retries=int(
-                self._number(action.respawn_max_retries, (*place, "respawn_max_retries"), least=-1.0)
+                self.number(action.respawn_max_retries, (*place, "respawn_max_retries"), least=-1.0)
             ),
             on_exit_shutdown=on_exit == "shutdown",
-            sigterm_timeout_s=self._number(action.sigterm_timeout, (*place, "sigterm_timeout")),
-            sigkill_timeout_s=self._number(action.sigkill_timeout, (*place, "sigkill_timeout")),
+            sigterm_timeout_s=self.number(action.sigterm_timeout, (*place, "sigterm_timeout")),
+            sigkill_timeout_s=self.number(action.sigkill_timeout, (*place, "sigkill_timeout")),
         )
-
-    def _words(self, value: schema.Text, place: Place) -> list[str]:
-        text = self.text(value, place)
-        try:
-            return shlex.split(text)
-        except ValueError as error:
-            raise self.document.fault(f"cannot be split into words: {error}", place) from None
 
     def _executable(self, action: schema.Executable, place: Place) -> None:
         words = [
-            *self._words(action.launch_prefix, (*place, "launch-prefix")),
-            *self._words(action.cmd, (*place, "cmd")),
-            *self._words(action.args, (*place, "args")),
+            *self.words(action.launch_prefix, (*place, "launch-prefix")),
+            *self.words(action.cmd, (*place, "cmd")),
+            *self.words(action.args, (*place, "args")),
         ]
         if not words:
             raise self.document.fault("the command is empty", (*place, "cmd"))
@@ -323,13 +235,10 @@ class _FilePlanner:
         self.planner.add(replace(self._process(action, place, name), command=tuple(words)))
 
     def _node(self, action: schema.NodeAction, place: Place) -> None:
-        package = self.text(action.pkg, (*place, "pkg"))
         executable = self.text(action.exec, (*place, "exec"))
-        for key, word in (("pkg", package), ("exec", executable)):
-            if not word.isidentifier():
-                raise self.document.fault(f"{word!r} is not a name", (*place, key))
-        kind = self._kind(package, executable, (*place, "exec"))
-        name = executable if action.name is None else self.text(action.name, (*place, "name"))
+        package = self.text(action.pkg, (*place, "pkg"))
+        default_name, program, kind = self._program(package, executable, place)
+        name = default_name if action.name is None else self.text(action.name, (*place, "name"))
         namespace = full_name(self.namespace, self.text(action.namespace, (*place, "namespace")))
         parameters = Parameters()
         ros = ["--ros-args", "-r", f"__node:={name}", "-r", f"__ns:={namespace}"]
@@ -340,8 +249,13 @@ class _FilePlanner:
             ros += self._parameter(parameter, (*place, "param", k), full_name(namespace, name), parameters)
         below: dict[str, Any] = {}
         if kind is not None:
-            with self._located((*place, "param")):
-                parameters.to(kind.parameters)
+            for key, value in kind.launched.items():
+                if key not in parameters.values:
+                    said = self.evaluate(value, (*place, "param"), self.scope(namespace=namespace))
+                    parameters.set(key, said, self.document, (*place, "param"))
+                    ros += ["-p", f"{key}:={json.dumps(said)}"]
+            with self.located((*place, "param")):
+                typed(parameters, kind.parameters)
             # said outright: where the file was written anew, with its substitutions, it lies in another folder
             below = parameters.below_their_files(kind.parameters)
             for key, value in below.items():
@@ -349,30 +263,48 @@ class _FilePlanner:
         plan = replace(
             self._process(action, place, full_name(namespace, name).lstrip("/")),
             command=(
-                *self._words(action.launch_prefix, (*place, "launch-prefix")),
+                *self.words(action.launch_prefix, (*place, "launch-prefix")),
                 sys.executable,
-                "-m",
-                self.planner.registry.module(package, executable),
-                *self._words(action.args, (*place, "args")),
+                "-P",  # what lies in the working directory is not run, whatever its name
+                *program,
+                *self.words(action.args, (*place, "args")),
                 *ros,
             ),
             reports=True,
+            ready_timeout_s=self.number(action.ready_timeout, (*place, "ready_timeout")),
+            heartbeat_timeout_s=self.number(action.heartbeat_timeout, (*place, "heartbeat_timeout")),
             parameters=parameters.values | below,
             kind=kind,
         )
         self.planner.add(plan)
 
-    def _kind(self, package: str, executable: str, place: Place) -> Kind | None:
-        registry, kinds = self.planner.registry, self.planner.kinds
-        with self._located(place):
-            kind = registry.find(package, executable)
-        if kind is None:
-            if package == PACKAGE:  # its nodes are all registered; other packages' nodes need not be
-                near = suggestion(executable, registry.names(package))
-                raise self.document.fault(f"package {package!r} has no node {executable!r}{near}", place)
-            return None
-        kinds[f"{package}/{executable}"] = kind
-        clashing = clash(kinds.items(), REPORT_KEYS)
+    def _program(self, package: str, executable: str, place: Place) -> tuple[str, list[str], Kind | None]:
+        """A node's default name, what Python is to run, and what it declares: a package's node, or a file's."""
+        at = (*place, "exec")
+        if executable.endswith(".py"):
+            if package:
+                raise self.document.fault(f"{executable!r} is a file and belongs to no package", (*place, "pkg"))
+            file = self.launch.path.parent / executable
+            with self.located(at):
+                return file.stem, [str(file)], self._declared(executable, self.planner.registry.in_file(file), at)
+        if not package:
+            raise self.document.fault("lacks 'pkg': the package of the node, or a Python file as 'exec'", place)
+        for key, word in (("pkg", package), ("exec", executable)):
+            if not word.isidentifier():
+                raise self.document.fault(f"{word!r} is not a name", (*place, key))
+        with self.located(at):
+            kind = self.planner.registry.find(package, executable)
+        if kind is not None:
+            self._declared(f"{package}/{executable}", kind, at)
+        elif package == PACKAGE:  # its nodes are all registered; other packages' nodes need not be
+            near = suggestion(executable, self.planner.registry.names(package))
+            raise self.document.fault(f"package {package!r} has no node {executable!r}{near}", at)
+        return executable, ["-m", self.planner.registry.module(package, executable)], kind
+
+    def _declared(self, name: str, kind: Kind, place: Place) -> Kind:
+        """The kind, once its panels are known to fit into the report beside those of the others."""
+        self.planner.kinds[name] = kind
+        clashing = clash(self.planner.kinds.items(), REPORT_KEYS)
         if clashing is not None:
             raise self.document.fault(clashing, place)
         return kind
@@ -383,12 +315,10 @@ class _FilePlanner:
         if parameter.from_ is not None:
             path = Path(self.text(parameter.from_, (*place, "from")))
             wanted = self.text(parameter.allow_substs, (*place, "allow_substs"))
-            with self._located((*place, "from")):
+            with self.located((*place, "from")):
                 document = read_document(path)
                 if truth(wanted):
-                    text = substitute(
-                        path.read_text("utf-8"), Scope(path.resolve(), self.variables, self.planner.environment)
-                    )
+                    text = substitute(path.read_text("utf-8"), self.scope(path.resolve()))
                     document = parse_document(text, str(path))
                     path = self._scratch_file(text)
                 parameters.merge_file(document, node)
@@ -405,27 +335,14 @@ class _FilePlanner:
             }
         if parameter.value is msgspec.UNSET:
             raise self.document.fault(f"parameter {parameter.name!r} has no value", place)
-        return self._evaluate(parameter.value, (*place, "value"))
-
-    def _evaluate(self, value: Any, place: Place) -> Any:
-        if isinstance(value, list):
-            return [self._evaluate(item, (*place, k)) for k, item in enumerate(value)]
-        if isinstance(value, dict):
-            return {key: self._evaluate(item, (*place, key)) for key, item in value.items()}
-        if isinstance(value, str) and "$(" in value:
-            return parse_document(self.text(value, place), self.document.file).value
-        return value
+        return self.evaluate(parameter.value, (*place, "value"))
 
     def _scratch_file(self, text: str) -> Path:
-        if self.planner.scratch is None:
+        if self.folder is None:
             raise InvalidArgumentError("'allow_substs' needs a folder for the files it makes")
-        path = self.planner.scratch / f"params-{len(list(self.planner.scratch.iterdir()))}.yaml"
-        path.write_text(text, "utf-8")
+        path = self.folder / f"params-{len(list(self.folder.iterdir()))}.yaml"
+        try:
+            path.write_text(text, "utf-8")
+        except OSError as error:
+            raise UnavailableError(f"file {str(path)!r} cannot be written: {error.strerror}") from None
         return path
-
-
-def _text(value: schema.Text) -> str:
-    """A scalar of YAML as it is written there."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)

@@ -2,7 +2,9 @@
 
     waiting -> starting -> ready -> (died -> delay -> starting)... -> stopped | done | failed
 
-It leads a process group of its own, so that signals reach its children and a terminal's Ctrl-C only the launcher.
+A node that hangs, which shows by heartbeats that are missing, and one that does not get ready in time are killed; what
+comes after is as after any death. A process leads a group of its own, so that signals reach its children and a
+terminal's Ctrl-C only the launcher.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from dyn_service.launching.plan import ProcessPlan
+from dyn_service.launching.planned import ProcessPlan
 from dyn_service.launching.reaper import send
 
 QUICK_DEATH_S = 5.0
-"""A process that lives shorter than this after its start makes the next delay longer."""
+"""A process that does its work for less than this makes the next delay longer."""
 MOST_QUICK_DEATHS = 10
 MOST_FAILED_STARTS = 3
 """So often in a row may a process end without having been ready before; what is wrong with it will not pass."""
@@ -66,6 +68,7 @@ class ManagedProcess:
     pid: int | None = None
     restarts: int = 0
     exits: list[int] = field(default_factory=list)
+    causes: list[str] = field(default_factory=list)
     forced: bool = False
     fault: str | None = None
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
@@ -74,7 +77,10 @@ class ManagedProcess:
     _process: asyncio.subprocess.Process | None = None
     _sent: set[int] = field(default_factory=set)
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
-    _started_s: float = 0.0
+    _ready_s: float | None = None
+    _silent_s: float = 0.0
+    _patience_s: float | None = None
+    _killed_for: str | None = None
     _quick_deaths: int = 0
     _ever_ready: bool = False
 
@@ -84,12 +90,13 @@ class ManagedProcess:
             while not self._stop.is_set():
                 status = await self._run_once()
                 if status is None or self._stop.is_set():
+                    self.fault = self.fault or self._killed_for  # it hung while all was told to stop
                     break
                 if not self._after_death(status):
                     return
                 delay = self._delay_s()
                 self._enter(ProcessState.DELAY)
-                self.hooks.notice(f"{self.plan.name}: {exit_text(status)}; restart {self.restarts} in {delay:.1f} s")
+                self.hooks.notice(f"{self.plan.name}: {self.causes[-1]}; restart {self.restarts} in {delay:.1f} s")
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), delay)
             if self.state not in ENDED:
@@ -100,9 +107,33 @@ class ManagedProcess:
     def mark_ready(self, pid: int) -> None:
         """Takes note that the process with this id says it is ready."""
         if self.state is ProcessState.STARTING and self._is_ours(pid):
+            if self._ever_ready:
+                self.hooks.notice(f"{self.plan.name} is ready again")
             self._ever_ready = True
+            self._ready_s = time.monotonic()
+            self._wait_for(None)
             self._enter(ProcessState.READY)
             self.ready.set()
+
+    def beat(self, pid: int, busy_s: float) -> None:
+        """Takes note of a heartbeat of the process with this id: it is watched from now on."""
+        if self.state is ProcessState.READY and self.plan.heartbeat_timeout_s > 0.0 and self._is_ours(pid):
+            self._wait_for(self.plan.heartbeat_timeout_s + max(0.0, busy_s))
+
+    def watch(self, elapsed_s: float) -> None:
+        """Counts the time of silence on, and kills the process if it has been silent for too long."""
+        if self._patience_s is None or self._killed_for is not None:
+            return
+        if self.state is ProcessState.STARTING:
+            what = f"was not ready after {self._patience_s:.0f} s"
+        elif self.state is ProcessState.READY:
+            what = f"hung, without a heartbeat for {self._patience_s:.1f} s"
+        else:
+            return
+        self._silent_s += elapsed_s
+        if self._silent_s > self._patience_s:
+            self._killed_for = f"{what}, and was killed"
+            self._signal(signal.SIGKILL)
 
     def let_end(self) -> None:
         """From now on it is not started again."""
@@ -141,6 +172,7 @@ class ManagedProcess:
         """Starts it and waits for its end; its status, None where it could not be started."""
         self.ready.clear()
         self._sent.clear()
+        self._ready_s = self._killed_for = None
         # A pipe of our own: asyncio's would let us wait for whoever holds its other end, also a grandchild.
         source, sink = os.pipe()
         try:
@@ -160,7 +192,8 @@ class ManagedProcess:
             return None
         finally:
             os.close(sink)
-        self._process, self.pid, self._started_s = process, process.pid, time.monotonic()
+        self._process, self.pid = process, process.pid
+        self._wait_for(self.plan.ready_timeout_s)
         self.hooks.group(process.pid, True)
         self._enter(ProcessState.STARTING)
         reader = asyncio.create_task(self._read(source))
@@ -173,33 +206,39 @@ class ManagedProcess:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(reader, 1.0)
         self.exits.append(status)
+        self.causes.append(self._killed_for or exit_text(status))
         self.pid = None
         return status
 
     def _after_death(self, status: int) -> bool:
         """What an end that nobody asked for means; whether to start again."""
-        plan = self.plan
+        plan, cause = self.plan, self.causes[-1]
         if not plan.respawn:
             service = plan.reports and not plan.on_exit_shutdown
             if status == 0 and not service:
                 self._enter(ProcessState.DONE)
             else:
-                self.fault = exit_text(status)
+                self.fault = cause
                 self._enter(ProcessState.FAILED)
             return False
-        quick = time.monotonic() - self._started_s < QUICK_DEATH_S
-        self._quick_deaths = self._quick_deaths + 1 if quick else 0
+        # neither getting ready nor hanging is work
+        worked_s = 0.0 if self._ready_s is None else time.monotonic() - self._ready_s - self._silent_s
+        self._quick_deaths = self._quick_deaths + 1 if worked_s < QUICK_DEATH_S else 0
         if 0 <= plan.respawn_max_retries <= self.restarts:
-            self.fault = f"{exit_text(status)} after {self.restarts} restarts, the most that are allowed"
-        elif not self._ever_ready and len(self.exits) >= MOST_FAILED_STARTS:
-            self.fault = f"{exit_text(status)}; started {len(self.exits)} times, it was never ready"
+            self.fault = f"{cause} after {self.restarts} restarts, the most that are allowed"
+        elif not self._ever_ready and (self._killed_for is not None or len(self.exits) >= MOST_FAILED_STARTS):
+            self.fault = f"{cause}; started {len(self.exits)} times, it was never ready"
         elif plan.respawn_max_retries < 0 and self._quick_deaths > MOST_QUICK_DEATHS:
-            self.fault = f"{exit_text(status)}; {self._quick_deaths} times in a row within {QUICK_DEATH_S:.0f} s"
+            self.fault = f"{cause}; {self._quick_deaths} times in a row within {QUICK_DEATH_S:.0f} s"
         if self.fault is not None:
             self._enter(ProcessState.FAILED)
             return False
         self.restarts += 1
         return True
+
+    def _wait_for(self, patience_s: float | None) -> None:
+        """Lets the silence count anew, up to `patience_s`; None is for ever."""
+        self._silent_s, self._patience_s = 0.0, patience_s
 
     def _is_ours(self, pid: int) -> bool:
         """Whether the id is that of this process or of one in its group (behind a launch-prefix)."""
@@ -286,6 +325,7 @@ def launch_environment(runtime_dir: str, endpoint: str) -> dict[str, str]:
     """The environment of the processes: the launcher's own, its folder, its socket, and unbuffered output."""
     return {
         **os.environ,
+        **python_path(os.environ),
         "DYN_RUNTIME_DIR": runtime_dir,
         "DYN_LAUNCH_ENDPOINT": endpoint,
         "PYTHONUNBUFFERED": "1",
@@ -293,3 +333,11 @@ def launch_environment(runtime_dir: str, endpoint: str) -> dict[str, str]:
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1"),
     }
+
+
+def python_path(environment: Mapping[str, str]) -> dict[str, str]:
+    """`PYTHONPATH` as it is meant: an empty part, which a stray colon leaves, would be the working directory."""
+    given = environment.get("PYTHONPATH")
+    if given is None:
+        return {}
+    return {"PYTHONPATH": os.pathsep.join(os.path.abspath(part) for part in given.split(os.pathsep) if part)}

@@ -6,16 +6,23 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
 
 from rich.console import Console
 
+from dyn_service.config.logs import FORMAT, Format
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.launching.display import Display
-from dyn_service.launching.plan import LaunchPlan, ProcessPlan, make_plan
-from dyn_service.launching.schema import read_launch_file
-from dyn_service.launching.supervisor import Listener, Outcome, Runtime, Supervisor, private_runtime
+from dyn_service.launching.logs import Logs
+from dyn_service.launching.plan import make_plan
+from dyn_service.launching.planned import LaunchPlan, ProcessPlan
+from dyn_service.launching.runtime import Runtime, private_runtime
+from dyn_service.launching.schema import Arg, read_launch_file
+from dyn_service.launching.screen import showing
+from dyn_service.launching.supervisor import Listener, Outcome, Supervisor
+from dyn_service.launching.values import as_written
 from dyn_service.nodes.board import Board
+
+_Writer = Callable[[Path, LaunchPlan, Board, Outcome], list[str]]
 
 
 def launch_file(
@@ -25,6 +32,7 @@ def launch_file(
     duration_s: float | None = None,
     report_dir: Path | None = None,
     console: Console | None = None,
+    log_format: Format = "text",
 ) -> int:
     """Starts what a launch file describes, keeps it running, and stops it; the exit status.
 
@@ -33,10 +41,13 @@ def launch_file(
         arguments: Its arguments, `name:=value` on the command line.
         duration_s: Stop after this many seconds from when all is ready; None is until Ctrl-C or SIGTERM.
         report_dir: Where the report, its plots, the recording and the processes' logs go; made if need be.
-        console: Where to show progress; standard output by default.
+        console: Where to show progress; standard output by default. Where it cannot be written, it is given up, and the
+            launch goes on.
+        log_format: `json` shows one object a line, and lets the nodes write so.
 
     Returns:
-        0 if everything was clean: nothing died, nothing was restarted, nothing had to be killed. Else 1.
+        0 if everything was clean: nothing died, nothing was restarted, nothing had to be killed, and all that was to be
+        written is. Else 1.
 
     Raises:
         NotFoundError: There is no such file.
@@ -46,38 +57,66 @@ def launch_file(
     if duration_s is not None and not duration_s > 0.0:
         raise InvalidArgumentError(f"duration is {duration_s}: expected a positive number of seconds")
     launch = read_launch_file(Path(path))
-    screen = console if console is not None else Console()
-    write_report = _report_writer(report_dir) if report_dir is not None else None
+    reporting = None if report_dir is None else (report_dir, *_report_writer(report_dir))
     # what is wrong with the file shows before anything is started or made
-    with private_runtime() as runtime:
-        plan = make_plan(launch, dict(arguments or {}), scratch=runtime.folder)
-        with ExitStack() as stack:
-            display = stack.enter_context(Display(screen, launch.path.name))
-            logs = _Logs(None if report_dir is None else report_dir / "logs", stack)
+    with ExitStack() as stack:
+        runtime = stack.enter_context(private_runtime())
+        plan = make_plan(launch, dict(arguments or {}), folder=runtime.folder)
+        console = console if console is not None else Console()
+        screen = stack.enter_context(showing(console))
+        display = Display(console, launch.path.name, log_format)
+        logs = Logs(None if report_dir is None else report_dir / "logs", display.notice)
+        if reporting is not None:
+            folder, write_report, clear_report = reporting
+            clear_report(folder)
 
-            def output(process: ProcessPlan, line: str) -> None:
-                display.output(process, line)
-                logs.write(process, line)
+        def output(process: ProcessPlan, line: str) -> None:
+            display.output(process, line)
+            logs.write(process.name, line)
 
-            listener = Listener(output, display.notice, display.tick)
-            supervisor, outcome = asyncio.run(_supervise(plan, runtime, listener, duration_s))
+        def notice(line: str) -> None:
+            display.notice(line)
+            logs.write("launch", line)
+
+        with display:
+            listener = Listener(output, notice, display.tick)
+            supervisor, outcome = asyncio.run(_supervise(plan, runtime, listener, {FORMAT: log_format}, duration_s))
         for process in outcome.processes:
             if process.fault is not None and process.plan.output == "log":
                 for line in list(process.tail)[-20:]:
-                    screen.print(f"[{process.plan.name}] {line}", markup=False, highlight=False, soft_wrap=True)
-        screen.print(f"[launch] stopped: {outcome.reason}", markup=False, highlight=False)
-        for fault in outcome.faults:
-            screen.print(f"[launch] not clean: {fault}", markup=False, highlight=False, soft_wrap=True)
-    if report_dir is not None and write_report is not None:
-        screen.print(f"[launch] writing the report to {report_dir}", markup=False, highlight=False, soft_wrap=True)
-        summary = write_report(report_dir, plan, supervisor.board, outcome)
-        for line in summary:
-            screen.print(f"[launch] {line}", markup=False, highlight=False, soft_wrap=True)
-    return outcome.exit_code
+                    display.line(process.plan.name, line)
+        notice(f"stopped: {outcome.reason}")
+        outcome.faults += logs.close()
+        fault = screen.settle()
+        if fault is not None:
+            outcome.faults.append(fault)
+        if reporting is not None:
+            display.notice(f"writing the report to {folder}")
+            for line in write_report(folder, plan, supervisor.board, outcome):
+                display.notice(line)
+        for line in outcome.faults:
+            display.notice(f"not clean: {line}")
+        if outcome.exit_code:
+            display.notice(f"status {outcome.exit_code}: {outcome.reason}")
+    return outcome.exit_code if screen.fault is None else 1
 
 
-def _report_writer(folder: Path) -> Callable[[Path, LaunchPlan, Board, Outcome], list[str]]:
-    """What writes the report, found before anything is started: its folder must be there, and its libraries.
+def show_arguments(path: Path | str) -> list[str]:
+    """A line for each argument that a launch file declares: its name, its default as written, what it is."""
+    lines = []
+    for placed in read_launch_file(Path(path)).actions:
+        if isinstance(placed.action, Arg):
+            arg = placed.action
+            default = "must be given" if arg.default is None else f"default {as_written(arg.default)}"
+            choices = ", ".join(as_written(choice.value) for choice in arg.choice)
+            about = f": {as_written(arg.description)}" if arg.description else ""
+            lines.append(f"{arg.name} ({default}{f'; one of {choices}' if choices else ''}){about}")
+    return lines
+
+
+def _report_writer(folder: Path) -> tuple[_Writer, Callable[[Path], None]]:
+    """What writes the report, and what clears an earlier one, found before anything is started: the report's folder
+    must be there, and its libraries.
 
     Raises:
         InvalidArgumentError: The folder cannot be made.
@@ -88,34 +127,14 @@ def _report_writer(folder: Path) -> Callable[[Path, LaunchPlan, Board, Outcome],
     except OSError as error:
         raise InvalidArgumentError(f"report folder {str(folder)!r} cannot be made: {error.strerror}") from None
     try:
-        from dyn_service.launching.report import write_report
+        from dyn_service.launching.report import clear_report, write_report
     except ImportError as error:
         raise FailedPreconditionError(f"a report needs {error.name}, which is not installed") from None
-    return write_report
+    return write_report, clear_report
 
 
 async def _supervise(
-    plan: LaunchPlan, runtime: Runtime, listener: Listener, duration_s: float | None
+    plan: LaunchPlan, runtime: Runtime, listener: Listener, variables: Mapping[str, str], duration_s: float | None
 ) -> tuple[Supervisor, Outcome]:
-    supervisor = Supervisor(plan, runtime, listener)
+    supervisor = Supervisor(plan, runtime, listener, variables)
     return supervisor, await supervisor.run(duration_s)
-
-
-class _Logs:
-    """One file per process, where a folder is given."""
-
-    def __init__(self, folder: Path | None, stack: ExitStack) -> None:
-        self._folder = folder
-        self._stack = stack
-        self._files: dict[str, IO[str]] = {}
-
-    def write(self, process: ProcessPlan, line: str) -> None:
-        """Adds a line to the log of a process."""
-        if self._folder is None:
-            return
-        file = self._files.get(process.name)
-        if file is None:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            path = self._folder / f"{process.name.replace('/', '.')}.log"
-            file = self._files[process.name] = self._stack.enter_context(path.open("w", encoding="utf-8"))
-        file.write(line + "\n")

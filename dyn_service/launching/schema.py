@@ -99,10 +99,16 @@ class _Process(_Action, kw_only=True, rename={"if_": "if", "launch_prefix": "lau
 
 
 class NodeAction(_Process, kw_only=True):
-    """Starts `python -m <pkg>.nodes.<exec>` with ROS 2's node arguments."""
+    """Starts `python -P -m <pkg>.nodes.<exec>`, or the Python file `exec`, with ROS 2's node arguments.
 
-    pkg: Text
+    heartbeat_timeout: s without a heartbeat after which the node is hung; 0 is off. ready_timeout: s it may take until
+    it is ready.
+    """
+
+    pkg: Text = ""
     exec: Text
+    heartbeat_timeout: Text = 2.0
+    ready_timeout: Text = 120.0
     namespace: Text = ""
     param: list[Parameter] = []
     remap: list[Remap] = []

@@ -3,6 +3,7 @@ r"""Substitutions in launch files: `$(name argument ...)`, nested at will.
     $(var x)               the value of the launch argument or `let` x
     $(env NAME [default])  an environment variable
     $(dirname)             the folder of the launch file; $(filename) its name
+    $(endpoint NAME)       a socket in the launch's own folder, in the present namespace: ipc:///run/user/1000/dyn-x1/NAME
     $(find-pkg-share pkg)  the folder that holds the package's launch, config and urdf folders
     $(not a) $(and a b) $(or a b) $(equals a b)     "true" or "false"
 
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from dyn_service.config.documents import suggestion
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.nodes import topics
 
 _BLANKS = " \t\n"
 _MAX_DEPTH = 32
@@ -28,11 +30,15 @@ _FALSE = frozenset({"false", "0", "no", "off"})
 
 @dataclass(frozen=True)
 class Scope:
-    """What substitutions can see: the file they stand in, the variables set so far, the environment."""
+    """What substitutions can see: the file they stand in, the variables set so far, the environment, the launch's own
+    folder, the namespace.
+    """
 
     file: Path
     variables: Mapping[str, str]
     environment: Mapping[str, str]
+    folder: Path | None = None
+    namespace: str = "/"
 
 
 def substitute(text: str, scope: Scope) -> str:
@@ -157,6 +163,12 @@ def _env(scope: Scope, arguments: list[str]) -> str:
     raise InvalidArgumentError(f"environment variable {arguments[0]!r} is not set and no default is given")
 
 
+def _endpoint(scope: Scope, arguments: list[str]) -> str:
+    if scope.folder is None:
+        raise InvalidArgumentError("'$(endpoint ..)' is in a launch's own folder: there is no launch here")
+    return topics.endpoint(arguments[0], scope.namespace, {}, scope.folder)
+
+
 def _text(value: bool) -> str:
     return "true" if value else "false"
 
@@ -166,6 +178,7 @@ _FUNCTIONS: dict[str, tuple[Callable[[Scope, list[str]], str], int, int]] = {
     "env": (_env, 1, 2),
     "dirname": (lambda scope, _: str(scope.file.parent), 0, 0),
     "filename": (lambda scope, _: scope.file.name, 0, 0),
+    "endpoint": (_endpoint, 1, 1),
     "find-pkg-share": (lambda _, arguments: str(package_share(arguments[0])), 1, 1),
     "not": (lambda _, arguments: _text(not truth(arguments[0])), 1, 1),
     "and": (lambda _, arguments: _text(truth(arguments[0]) and truth(arguments[1])), 2, 2),

@@ -4,38 +4,36 @@
     then, until the time is up, a signal comes, or a process fails for good: watch
     then, in reverse order: SIGINT, SIGTERM after a grace, SIGKILL
 
-"Ready" is said by the node itself once it does its work. An executable is ready when it runs. A launcher that is
-killed leaves nothing behind either: see `reaper.py`.
+"Ready" is said by the node itself once it does its work. An executable is ready when it runs. A node that hangs is
+killed: see `process.py`. A launcher that is killed leaves nothing behind either: see `reaper.py`.
+
+Why in reverse order, also when a node is given up: the controller's last word releases the plant, which shuts its
+brakes. A controller that can say nothing more is missed by the plant, which then does what it does with stale commands;
+so the plant is safe either way, and is there to be safe until all that commands it has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO
 
 import zmq
 import zmq.asyncio
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.launching import reaper
-from dyn_service.launching.plan import LaunchPlan, ProcessPlan
+from dyn_service.launching.planned import LaunchPlan, ProcessPlan
 from dyn_service.launching.process import ENDED, Hooks, ManagedProcess, ProcessState, exit_text, launch_environment
-from dyn_service.nodes import telemetry
+from dyn_service.launching.runtime import Runtime
+from dyn_service.nodes import telemetry, topics
 from dyn_service.nodes.board import Board
-from dyn_service.nodes.telemetry import Ready
+from dyn_service.nodes.telemetry import Beat, Ready
 
-READY_TIMEOUT_S = 120.0
 DRAIN_S = 0.2
+WATCH_PERIOD_S = 0.1
 
 
 @dataclass
@@ -63,53 +61,12 @@ class Listener:
     period_s: float = 0.5
 
 
-class Runtime:
-    """The launcher's private folder, and the reaper that removes it when the launcher is killed."""
-
-    def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="dyn-"))
-        self._reaper = subprocess.Popen(
-            [sys.executable, "-I", "-S", reaper.__file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
-        assert self._reaper.stdin is not None
-        self._pipe: IO[str] = self._reaper.stdin
-        self._tell(f"dir {self.folder}")
-
-    def group(self, group: int, started: bool) -> None:
-        """Tells the reaper of a process group."""
-        self._tell(f"{'+' if started else '-'}{group}")
-
-    def close(self) -> None:
-        """Lets the reaper end what may be left, and removes the folder."""
-        with contextlib.suppress(OSError):
-            self._pipe.close()
-        self._reaper.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _tell(self, line: str) -> None:
-        with contextlib.suppress(OSError):
-            self._pipe.write(line + "\n")
-            self._pipe.flush()
-
-
-@contextlib.contextmanager
-def private_runtime() -> Iterator[Runtime]:
-    """A folder and a reaper for the time of a launch."""
-    runtime = Runtime()
-    try:
-        yield runtime
-    finally:
-        runtime.close()
-
-
 class Supervisor:
     """The processes of one launch."""
 
-    def __init__(self, plan: LaunchPlan, runtime: Runtime, listener: Listener) -> None:
+    def __init__(
+        self, plan: LaunchPlan, runtime: Runtime, listener: Listener, variables: Mapping[str, str] | None = None
+    ) -> None:
         self.plan = plan
         self.board = Board()
         self.outcome = Outcome()
@@ -119,8 +76,8 @@ class Supervisor:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._changed = asyncio.Event()
-        self.endpoint = f"ipc://{runtime.folder / 'launcher'}"
-        environment = launch_environment(str(runtime.folder), self.endpoint)
+        self.endpoint = f"ipc://{runtime.folder}/.launcher"
+        environment = launch_environment(str(runtime.folder), self.endpoint) | dict(variables or {})
         hooks = Hooks(listener.output, listener.notice, runtime.group, self._changed.set)
         self.processes = [
             ManagedProcess(one, {**environment, telemetry.NODE: one.name}, hooks) for one in plan.processes
@@ -150,9 +107,9 @@ class Supervisor:
         context = zmq.asyncio.Context()
         pull = context.socket(zmq.PULL)
         pull.setsockopt(zmq.RCVHWM, 0)
-        pull.bind(self.endpoint)
+        topics.listen(pull, self.endpoint)
         listening = asyncio.create_task(self._listen(pull))
-        ticking = asyncio.create_task(self._tick())
+        others = [asyncio.create_task(self._tick()), asyncio.create_task(self._look_for_silence())]
         runs: list[asyncio.Task[None]] = []
         try:
             await self._start(runs)
@@ -161,9 +118,9 @@ class Supervisor:
             self.outcome.running_s = self.running_s
             await self._shut_down(runs)
             await asyncio.sleep(DRAIN_S)
-            for task in (listening, ticking):
+            for task in (listening, *others):
                 task.cancel()
-            await asyncio.gather(listening, ticking, return_exceptions=True)
+            await asyncio.gather(listening, *others, return_exceptions=True)
             context.destroy(linger=0)
             for number in numbers:
                 loop.remove_signal_handler(number)
@@ -175,20 +132,18 @@ class Supervisor:
             if self._stop.is_set():
                 return
             runs.append(asyncio.create_task(process.run()))
-            deadline = time.monotonic() + READY_TIMEOUT_S
             while not process.ready.is_set() and not self._stop.is_set():
                 self._look_for_failures()
-                left = deadline - time.monotonic()
-                if left <= 0.0:
-                    process.fault = f"not ready after {READY_TIMEOUT_S:.0f} s"
-                    self.request_stop(f"{process.plan.name} was not ready in time")
-                elif process.state is ProcessState.DONE:
+                if process.state is ProcessState.DONE:
                     break
-                else:
-                    await self._wait_for_change(min(left, 0.5))
+                await self._wait_for_change(0.5)
         self.ready_s = time.monotonic()
         if not self._stop.is_set():
             self._listener.notice(f"ready: {len(self.processes)} processes")
+            for name, node in self.board.nodes.items():
+                endpoints = node.fact("endpoints")
+                if isinstance(endpoints, list | tuple):
+                    self._listener.notice(f"{name} answers at {', '.join(map(str, endpoints))}")
 
     async def _watch(self, duration_s: float | None) -> None:
         while not self._stop.is_set():
@@ -237,10 +192,23 @@ class Supervisor:
                 self.board.malformed += 1
                 continue
             self.board.take(message)
-            if isinstance(message, Ready):
-                for process in self.processes:
-                    if process.plan.name == message.node:
-                        process.mark_ready(message.pid)
+            for process in self.processes:
+                if process.plan.name != message.node:
+                    continue
+                if isinstance(message, Ready):
+                    process.mark_ready(message.pid)
+                elif isinstance(message, Beat):
+                    process.beat(message.pid, message.busy_s)
+
+    async def _look_for_silence(self) -> None:
+        """Lets the processes' time of silence go on; only while the launcher itself is awake to hear them."""
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(WATCH_PERIOD_S)
+            now = time.monotonic()
+            elapsed, last = min(now - last, 3.0 * WATCH_PERIOD_S), now
+            for process in self.processes:
+                process.watch(elapsed)
 
     async def _tick(self) -> None:
         while True:
@@ -253,7 +221,7 @@ class Supervisor:
             if process.fault is not None:
                 faults.append(f"{name} {process.fault}")
             if process.restarts:
-                deaths = ", ".join(exit_text(status) for status in process.exits[: process.restarts])
+                deaths = ", ".join(process.causes[: process.restarts])
                 faults.append(f"{name} was restarted {process.restarts} times: it {deaths}")
             if process.forced:
                 faults.append(f"{name} did not stop until it was killed")

@@ -40,7 +40,7 @@ from dyn_service.errors import (
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.nodes import controller_report
 from dyn_service.nodes.kinds import NodeKind
-from dyn_service.nodes.pacing import precise_sleep
+from dyn_service.nodes.pacing import precise_sleep, readable
 from dyn_service.nodes.runtime import Node
 from dyn_service.nodes.telemetry import Recorder
 from dyn_service.protocol.topic_messages import JointCommand, JointState, decode_state, encode
@@ -222,6 +222,7 @@ class _Controller:
         self._in_command = False
         self._armed = (-1, -1)
         self._last: JointState | None = None
+        self.busy_poll_s = node.busy_poll_s()
         self._next_load = -1
         self._announced: object = None
         self._rate_mark = (time.monotonic(), 0)
@@ -256,6 +257,7 @@ class _Controller:
         # waits are counted, not time: one who was himself suspended has not waited
         silent, patience_s = 0, p.connect_timeout_s
         while not self.node.stop.requested:
+            self.node.beat(2.0 * p.request_timeout_s)  # it may wait for two answers in a turn
             state = self._receive()
             if state is not None:
                 self._last, silent, patience_s = state, 0, p.state_timeout_s
@@ -271,7 +273,7 @@ class _Controller:
                 self._stats(now)
 
     def _receive(self) -> JointState | None:
-        if not self.states.poll(WAIT_MS, zmq.POLLIN):
+        if not readable(self.states, WAIT_MS, self.busy_poll_s):
             return None
         try:
             return decode_state(self.states.recv(zmq.NOBLOCK))
@@ -406,7 +408,12 @@ class _Controller:
 
 
 NODE = NodeKind(
-    "controller", ControllerParameters, main, panels=controller_report.PANELS, columns=controller_report.COLUMNS
+    "controller",
+    ControllerParameters,
+    main,
+    panels=controller_report.PANELS,
+    columns=controller_report.COLUMNS,
+    launched={"endpoint": "$(endpoint dynamics)"},
 )
 
 if __name__ == "__main__":

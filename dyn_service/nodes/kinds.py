@@ -79,7 +79,8 @@ class NodeKind(Generic[P]):
 
     name: what a launch file calls it, `exec`. parameters: their struct; one that forbids unknown fields finds misspelt
     names. main: does the node's work until it is asked to stop. panels: its parts of the report, by the section's
-    name. columns: its cells in the live table.
+    name. columns: its cells in the live table. launched: parameters, with substitutions, that a launcher gives it where
+    nothing else is said of them.
     """
 
     name: str
@@ -87,6 +88,7 @@ class NodeKind(Generic[P]):
     main: Callable[[Node[P]], None]
     panels: tuple[Panel, ...] = ()
     columns: tuple[Column, ...] = (rate(),)
+    launched: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, argv: Sequence[str] | None = None) -> int:
         """Runs a node of this kind to its end, by default with the process's own arguments; the exit status."""

@@ -12,14 +12,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import zmq
+
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.protocol.sockets import is_readable
 
 _PR_SET_TIMERSLACK = 29
 
 
 @dataclass
 class Pacer:
-    """Absolute deadlines every `period_s`; `wait` sleeps to the next one.
+    """Absolute deadlines every `period_s`; `wait` sleeps to the next one, but for its last `busy_poll_s`.
 
     late_s: how long after its deadline the last `wait` came back. overruns: how often more than one period had passed.
     skipped: periods that were passed over in all.
@@ -28,6 +31,7 @@ class Pacer:
     period_s: float
     now_ns: Callable[[], int] = time.monotonic_ns
     sleep: Callable[[float], None] = time.sleep
+    busy_poll_s: float = 0.0
     late_s: float = 0.0
     overruns: int = 0
     skipped: int = 0
@@ -51,7 +55,9 @@ class Pacer:
         deadline = self._start_ns + (self._count + 1) * self._period_ns
         now = self.now_ns()
         while now < deadline:
-            self.sleep((deadline - now) * 1e-9)
+            left = (deadline - now) * 1e-9 - self.busy_poll_s
+            if left > 0.0:
+                self.sleep(left)
             now = self.now_ns()
         count = (now - self._start_ns) // self._period_ns
         passed = count - self._count
@@ -61,6 +67,15 @@ class Pacer:
             self.overruns += 1
             self.skipped += passed - 1
         return passed
+
+
+def readable(socket: zmq.Socket[bytes], timeout_ms: int, busy_poll_s: float) -> bool:
+    """Whether a message waits or comes in time; for the first `busy_poll_s` seconds this polls and does not sleep."""
+    until = time.monotonic() + busy_poll_s
+    while busy_poll_s > 0.0 and time.monotonic() < until:
+        if is_readable(socket):
+            return True
+    return bool(socket.poll(timeout_ms, zmq.POLLIN))
 
 
 def precise_sleep() -> bool:

@@ -223,7 +223,7 @@ class _Loop:
         columns = ["t", "session", "mode", *(f"q.{name}" for name in at.position_names)]
         columns += [f"{kind}.{name}" for kind in ("v", "tau") for name in at.velocity_names]
         self.recorder = Recorder(node.telemetry, "plant", columns) if p.record else None
-        self.pacer = Pacer(1.0 / p.rate_hz)
+        self.pacer = Pacer(1.0 / p.rate_hz, busy_poll_s=node.busy_poll_s())
         self.most = max(1, round(p.max_catch_up_s * p.rate_hz))
         self.publish_every = round(p.rate_hz / p.state_rate_hz) if p.state_rate_hz > 0.0 else 1
         self.published = self.malformed = self.slipped = 0
@@ -241,6 +241,7 @@ class _Loop:
         next_stats = self._begun_s + STATS_PERIOD_S
         while not self.node.stop.requested:
             self._period()
+            self.node.beat()
             now = time.monotonic()
             if now >= next_stats:
                 next_stats = now + STATS_PERIOD_S

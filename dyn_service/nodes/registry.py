@@ -8,8 +8,14 @@ registers the `NodeKind` that stands there as node `thermometer` of package `my_
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from dyn_service.errors import InvalidArgumentError
@@ -52,14 +58,20 @@ class Registry:
             entry = self._entries.get(key)
             if entry is None:
                 return None
-            try:
-                found = entry.load()
-            except Exception as error:
-                cause = f"{type(error).__name__}: {error}"
-                raise InvalidArgumentError(f"node {name!r} of package {package!r} cannot be loaded: {cause}") from error
-            if not isinstance(found, NodeKind):
-                raise InvalidArgumentError(f"node {name!r} of package {package!r}: {entry.value!r} is not a NodeKind")
-            self._kinds[key] = found
+            self._kinds[key] = _load(f"node {name!r} of package {package!r}", entry.load, entry.value)
+        return self._kinds[key]
+
+    def in_file(self, path: Path) -> Kind:
+        """The declaration `NODE` of a Python file that is in no package.
+
+        Raises:
+            InvalidArgumentError: There is no such file, it cannot be run, or it has no `NodeKind` of that name.
+        """
+        key = "", str(path)
+        if key not in self._kinds:
+            if not path.is_file():
+                raise InvalidArgumentError(f"there is no file {str(path)!r}")
+            self._kinds[key] = _load(f"node {str(path)!r}", lambda: getattr(_run_file(path), "NODE", None), "NODE")
         return self._kinds[key]
 
     def kind_of(self, planned: Kind | None, node: NodeBoard | None) -> Kind | None:
@@ -77,6 +89,28 @@ def clash(kinds: Iterable[tuple[str, Kind]], taken: Iterable[str]) -> str | None
             if owner != name:
                 return f"section {panel.section!r} of the report is that of {owner}: {name} cannot have it too"
     return None
+
+
+def _load(name: str, load: Callable[[], Any], where: str) -> Kind:
+    try:
+        found = load()
+    except Exception as error:
+        raise InvalidArgumentError(f"{name} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(found, NodeKind):
+        raise InvalidArgumentError(f"{name}: {where!r} is not a NodeKind")
+    return found
+
+
+def _run_file(path: Path) -> ModuleType:
+    """The file as a module, under a name that no other module has."""
+    name = f"_dyn_node_{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None  # its name ends in .py
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # types are looked up there
+    spec.loader.exec_module(module)
+    return module
 
 
 def _package(entry: EntryPoint) -> str:

@@ -2,17 +2,19 @@
 
 SIGINT and SIGTERM ask the node to stop; it leaves its loop, sends what it recorded and returns 0. An error of this
 package ends it with one line on stderr and status 1, any other error with its traceback and status 1.
+
+Beside its own parameters every node takes `realtime` (`config/realtime.py`) and `log_format` (`config/logs.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,12 +24,35 @@ from typing import Generic, TypeVar
 import msgspec
 import zmq
 
+from dyn_service.config import logs
 from dyn_service.config.arguments import NodeArguments, parse_arguments
+from dyn_service.config.parameters import Parameters
+from dyn_service.config.realtime import Realtime, apply
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.nodes import telemetry, topics
 
 P = TypeVar("P", bound=msgspec.Struct)
 Context = zmq.Context[zmq.Socket[bytes]]
+_LOG = logging.getLogger(__name__)
+
+
+class CommonParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """What every node takes. realtime: how its process is set apart. log_format: None is what the launcher was told."""
+
+    realtime: Realtime = Realtime()
+    log_format: logs.Format | None = None
+
+
+def typed(parameters: Parameters, kind: type[P]) -> tuple[CommonParameters, P]:
+    """The parameters that every node takes, and the node's own. A name that the kind itself declares is its own.
+
+    Raises:
+        ConfigurationError: It names the file, the line, the parameter, what was found and what was expected.
+    """
+    own = {field.encode_name for field in msgspec.structs.fields(kind)}
+    names = {field.encode_name for field in msgspec.structs.fields(CommonParameters)} - own
+    common, rest = parameters.divide(names)
+    return common.to(CommonParameters), rest.to(kind)
 
 
 class Stop:
@@ -51,7 +76,9 @@ class Node(Generic[P]):
     context: Context
     stop: Stop
     runtime_dir: Path
+    realtime: Realtime = field(default_factory=Realtime)
     started_s: float = field(default_factory=time.monotonic)
+    _polls: bool = False
 
     @property
     def name(self) -> str:
@@ -73,13 +100,33 @@ class Node(Generic[P]):
         where = self.endpoint(topic)
         try:
             if bind:
-                socket.bind(where)
+                topics.listen(socket, where)
             else:
                 socket.connect(where)
         except zmq.ZMQError as error:
             socket.close()
             raise InvalidArgumentError(f"topic {topic!r} at {where!r}: {error.strerror}") from None
         return socket
+
+    def beat(self, busy_s: float = 0.0) -> None:
+        """Says that the main loop goes on; see `Telemetry.beat`."""
+        self.telemetry.beat(busy_s)
+
+    def busy_poll_s(self) -> float:
+        """For how long the node's loop is to poll before it sleeps; a node that asks for it, does so."""
+        self._polls = True
+        return self.realtime.busy_poll_us * 1e-6
+
+    def set_apart(self) -> None:
+        """Does what the parameter `realtime` asks for, and says so.
+
+        Raises:
+            PermissionDeniedError: The system refuses a part that is required.
+        """
+        done = apply(self.realtime, _LOG.warning, polls=self._polls)
+        if done:
+            _LOG.info(done)
+            self.telemetry.facts({"realtime": done})
 
     def freeze_garbage_collector(self) -> None:
         """Puts what exists so far out of the collector's sight, so that its runs stay short."""
@@ -94,26 +141,30 @@ def run_node(
     stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop.request)
+    logs.set_up(default_name)
     try:
         arguments = parse_arguments(sys.argv[1:] if argv is None else argv, default_name=default_name)
         if arguments.rest:
             raise InvalidArgumentError(f"unknown argument {arguments.rest[0]!r}; options stand after --ros-args")
-        parameters = arguments.parameters.to(kind)
+        common, parameters = typed(arguments.parameters, kind)
     except DynError as error:
-        print(f"{default_name}: {error}", file=sys.stderr)
+        _LOG.error("%s: %s", default_name, error)
         return 2
+    logs.set_up(arguments.full_name, common.log_format)
     with _context() as context:
         sender = telemetry.Telemetry(
             os.environ.get(telemetry.NODE, arguments.full_name), context, os.environ.get(telemetry.ENDPOINT)
         )
         try:
-            main(Node(arguments, parameters, sender, context, stop, topics.runtime_dir()))
+            node = Node(arguments, parameters, sender, context, stop, topics.runtime_dir(), common.realtime)
+            sender.before_ready = node.set_apart
+            main(node)
         except DynError as error:
-            print(f"{arguments.full_name}: {error}", file=sys.stderr)
+            _LOG.error("%s: %s", arguments.full_name, error)
             sender.fault(str(error))
             return 1
         except Exception as error:  # noqa: BLE001  the launcher shall learn of any end
-            traceback.print_exc()
+            _LOG.exception("%s ended", arguments.full_name)
             sender.fault(f"{type(error).__name__}: {error}")
             return 1
         finally:

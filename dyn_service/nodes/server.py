@@ -1,17 +1,23 @@
-"""The server node: `dyn serve` under a launcher. It is ready when it has answered `health` on its first endpoint."""
+"""The server node: `dyn serve` under a launcher. It is ready when it has answered `health` on its first endpoint.
+
+From then on it is asked `health` several times a second: each answer, which only a loop that goes on can give, is a
+heartbeat.
+"""
 
 from __future__ import annotations
 
-import sys
+import logging
 import threading
 import time
-from functools import partial
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dyn_service.client.sync import Client
+from dyn_service.config.realtime import apply
 from dyn_service.errors import DynError
 from dyn_service.nodes.kinds import NodeKind
 from dyn_service.nodes.runtime import Node
+from dyn_service.nodes.telemetry import BEAT_PERIOD_S
 from dyn_service.server.settings import NODE as NAME
 from dyn_service.server.settings import ServerSettings
 
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
 
 STATS_PERIOD_S = 1.0
 _HEALTH_TIMEOUT_S = 10.0
+_LOG = logging.getLogger(__name__)
 
 
 def main(node: Node[ServerSettings]) -> None:
@@ -27,11 +34,14 @@ def main(node: Node[ServerSettings]) -> None:
     # the engine: a launcher, which reads the declaration below, does without
     from dyn_service.server.opening import open_server
 
-    server = open_server(node.parameters, partial(print, file=sys.stderr, flush=True))
+    server = open_server(node.parameters, _LOG.info)
     server.bind()
     robots = {name: robot.fingerprint for name, robot in server.service.robots.items()}
     node.telemetry.facts({"role": "server", "endpoints": server.endpoints, "robots": robots})
     node.freeze_garbage_collector()
+    done = apply(node.parameters.realtime, _LOG.warning, polls=False)
+    if done:
+        _LOG.info(done)
     ended = threading.Event()
     faults: list[DynError] = []
     watcher = threading.Thread(target=_watch, args=(node, server, ended, faults), daemon=True)
@@ -45,35 +55,45 @@ def main(node: Node[ServerSettings]) -> None:
 
 
 def _watch(node: Node[ServerSettings], server: Server, ended: threading.Event, faults: list[DynError]) -> None:
-    """Says that the server is ready once it answers, then sends its numbers; the launcher's socket is this thread's."""
-    try:
-        with Client(server.endpoints[0], timeout_s=_HEALTH_TIMEOUT_S) as client:
+    """Says that the server is ready once it answers, then sends its heartbeats and numbers; the launcher's socket is
+    this thread's.
+    """
+    with Client(server.endpoints[0], timeout_s=_HEALTH_TIMEOUT_S) as client:
+        try:
             client.health()
-    except DynError as error:
-        if not ended.is_set():
-            faults.append(error)
-            server.stop()
-        return
-    node.telemetry.ready()
-    before, since = 0, time.monotonic()
-    while True:
-        over = ended.wait(STATS_PERIOD_S)
-        found = server.service.metrics.to_dict()
-        answered = sum(record["answered"] for record in found["requests"].values())
-        now = time.monotonic()
-        node.telemetry.stats(
-            {
-                "answered": answered,
-                "refused": sum(found["errors"].values()),
-                "rate_hz": (answered - before) / max(now - since, 1e-9),
-            }
-        )
-        before, since = answered, now
-        if over:
+        except DynError as error:
+            if not ended.is_set():
+                faults.append(error)
+                server.stop()
             return
+        node.telemetry.ready()
+        client.timeout_s = STATS_PERIOD_S
+        before, since = 0, time.monotonic()
+        while not ended.wait(BEAT_PERIOD_S):
+            with suppress(DynError):  # a loop that does not answer is a heartbeat that is missing
+                client.health()
+                node.telemetry.beat()
+            now = time.monotonic()
+            if now - since >= STATS_PERIOD_S:
+                before, since = _stats(node, server, before, now - since), now
+        _stats(node, server, before, time.monotonic() - since)
 
 
-NODE = NodeKind(NAME, ServerSettings, main)
+def _stats(node: Node[ServerSettings], server: Server, before: int, elapsed_s: float) -> int:
+    """Sends the server's numbers; how many requests of others it has answered."""
+    found = server.service.metrics.to_dict()
+    answered: int = sum(record["answered"] for query, record in found["requests"].items() if query != "health")
+    rate = (answered - before) / max(elapsed_s, 1e-9)
+    node.telemetry.stats({"answered": answered, "refused": sum(found["errors"].values()), "rate_hz": rate})
+    return answered
+
+
+NODE = NodeKind(
+    NAME,
+    ServerSettings,
+    main,
+    launched={"endpoints": ["$(endpoint dynamics)"], "allow_load": False},  # nobody else's business, unless it is said
+)
 
 if __name__ == "__main__":
     raise SystemExit(NODE.run())

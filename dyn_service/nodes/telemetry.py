@@ -1,6 +1,7 @@
 """What nodes tell the launcher, over a PUSH socket to its PULL: MessagePack maps with a `kind`.
 
     ready    the node does its work now
+    beat     its main loop goes on
     stats    numbers of the moment, a few times a second
     rows     a block of a recording: named columns of 64-bit floats
     facts    what does not change: the robot, its joints and limits, the reference motion
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -28,6 +29,8 @@ ENDPOINT = "DYN_LAUNCH_ENDPOINT"
 NODE = "DYN_LAUNCH_NODE"
 _QUEUE = 4096
 _LINGER_MS = 2000
+BEAT_PERIOD_S = 0.2
+"""A node sends heartbeats no more often."""
 
 
 class Ready(msgspec.Struct, tag_field="kind", tag="ready"):
@@ -35,6 +38,14 @@ class Ready(msgspec.Struct, tag_field="kind", tag="ready"):
 
     node: str
     pid: int
+
+
+class Beat(msgspec.Struct, tag_field="kind", tag="beat"):
+    """The node's main loop goes on. busy_s: so much longer than agreed the next beat may take, in seconds."""
+
+    node: str
+    pid: int
+    busy_s: float = 0.0
 
 
 class Stats(msgspec.Struct, tag_field="kind", tag="stats"):
@@ -71,7 +82,7 @@ class Fault(msgspec.Struct, tag_field="kind", tag="fault"):
     message: str
 
 
-Message = Ready | Stats | Rows | Facts | Fault
+Message = Ready | Beat | Stats | Rows | Facts | Fault
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Message)
 
@@ -107,6 +118,9 @@ class Telemetry:
     def __init__(self, node: str, context: zmq.Context[zmq.Socket[bytes]], endpoint: str | None) -> None:
         self.node = node
         self.dropped = 0
+        self.before_ready: Callable[[], None] = lambda: None
+        self._next_beat_s = 0.0
+        self._busy_s = 0.0
         self._pid = os.getpid()
         self._socket: zmq.Socket[bytes] | None = None
         if endpoint:
@@ -116,8 +130,20 @@ class Telemetry:
             self._socket.connect(endpoint)
 
     def ready(self) -> None:
-        """Says that the node does its work now."""
+        """Says that the node does its work now; what is to be done at that moment, `before_ready`, is done first."""
+        self.before_ready()
         self._send(Ready(self.node, self._pid))
+
+    def beat(self, busy_s: float = 0.0) -> None:
+        """Says that the main loop goes on: call it in every turn of that loop, and nowhere else.
+
+        A node that has sent one is watched from then on: it is killed as hung when none comes for its
+        `heartbeat_timeout`, and `busy_s` seconds more. Most calls send nothing, being too soon after the last.
+        """
+        now = time.monotonic()
+        if now >= self._next_beat_s or busy_s != self._busy_s:
+            self._next_beat_s, self._busy_s = now + BEAT_PERIOD_S, busy_s
+            self._send(Beat(self.node, self._pid, busy_s))
 
     def stats(self, values: Mapping[str, float | int | str]) -> None:
         """Sends the numbers of the moment."""

@@ -3,23 +3,30 @@
 A topic such as `joint_states` lies in its node's namespace (`/arm/joint_states`), may be remapped (`-r a:=b`), and is a
 ZeroMQ socket at `ipc://FOLDER/arm.joint_states`. FOLDER is `$DYN_RUNTIME_DIR`, which the launcher sets to a folder of
 its own that only its user can enter; without a launcher it is a folder per user. A parameter or remap that is already
-an endpoint (`tcp://127.0.0.1:7001`) is taken as it is.
+an endpoint (`tcp://127.0.0.1:7001`) is taken as it is. A name too long for a socket's path is shortened, in one way by
+all who use it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import zmq
 
 from dyn_service.config.arguments import full_name
 from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
 
 RUNTIME_DIR = "DYN_RUNTIME_DIR"
-_MAX_IPC_PATH = 103
+MAX_IPC_PATH = 103
 """Bytes: what a unix socket's address holds on every system, less its terminator."""
+_DIGEST = 12
+"""Characters of the digest that ends a shortened name."""
 
 
 def runtime_dir(environment: Mapping[str, str] | None = None) -> Path:
@@ -31,13 +38,27 @@ def runtime_dir(environment: Mapping[str, str] | None = None) -> Path:
     variables = os.environ if environment is None else environment
     given = variables.get(RUNTIME_DIR)
     if given:
-        return Path(given)
+        return check_owner(Path(given))
     base = variables.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     folder = Path(base) / f"dyn_service-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
+    return check_owner(folder)
+
+
+def check_owner(folder: Path) -> Path:
+    """The folder, if it is this user's and nobody else can write to it.
+
+    Raises:
+        PermissionDeniedError: It is not so, or there is no such folder.
+    """
+    try:
+        found = folder.lstat()
+    except OSError as error:
+        raise PermissionDeniedError(f"folder {str(folder)!r} cannot be used: {error.strerror}") from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise PermissionDeniedError(f"folder {str(folder)!r} can be written by others: remove it")
+        raise PermissionDeniedError(
+            f"folder {str(folder)!r} belongs to another user or can be written by others: remove it"
+        )
     return folder
 
 
@@ -45,21 +66,48 @@ def endpoint(topic: str, namespace: str, remaps: Mapping[str, str], folder: Path
     """The ZeroMQ endpoint of a topic.
 
     Raises:
-        InvalidArgumentError: The name is empty, or its socket's path is longer than the system allows.
+        InvalidArgumentError: The name is empty, the folder's path leaves no room for one, or it is an endpoint that is
+            open to every user of this machine.
     """
     if "://" in topic:
-        return topic
+        return _written_out(topic)
     name = _resolve(topic, namespace)
     for source, target in remaps.items():
         if _resolve(source, namespace) == name:
             if "://" in target:
-                return target
+                return _written_out(target)
             name = _resolve(target, namespace)
             break
-    path = str(folder / name.strip("/").replace("/", "."))
-    if len(os.fsencode(path)) > _MAX_IPC_PATH:
-        raise InvalidArgumentError(f"topic {topic!r}: its socket's path {path!r} is longer than {_MAX_IPC_PATH} bytes")
-    return f"ipc://{path}"
+    return f"ipc://{folder}/{_fitting(name.strip('/').replace('/', '.'), folder)}"
+
+
+def listen(socket: zmq.Socket[Any], where: str) -> None:
+    """Binds the socket; the file of an ipc endpoint is its owner's only, from its first moment on."""
+    before = os.umask(0o177)
+    try:
+        socket.bind(where)
+    finally:
+        os.umask(before)
+
+
+def _written_out(where: str) -> str:
+    if where.startswith("ipc://@"):
+        raise InvalidArgumentError(f"{where!r} is open to every user of this machine: name a file, ipc:///path")
+    return where
+
+
+def _fitting(name: str, folder: Path) -> str:
+    """The name, cut and ended by its digest where the socket's path would be too long."""
+    room = MAX_IPC_PATH - len(os.fsencode(folder)) - 1
+    if len(os.fsencode(name)) <= room:
+        return name
+    digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:_DIGEST]
+    kept = os.fsdecode(os.fsencode(name)[: max(0, room - _DIGEST - 1)])
+    if room <= _DIGEST:
+        raise InvalidArgumentError(
+            f"folder {str(folder)!r}: a socket's path holds {MAX_IPC_PATH} bytes, which leaves no room for a topic"
+        )
+    return f"{kept}-{digest}"
 
 
 def _resolve(topic: str, namespace: str) -> str:

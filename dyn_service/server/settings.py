@@ -18,6 +18,7 @@ import msgspec
 from dyn_service.api.preparation import PURPOSES, chosen
 from dyn_service.config.documents import read_document
 from dyn_service.config.parameters import FilePath, Parameters
+from dyn_service.config.realtime import Realtime
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.description import RootType
 from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
@@ -34,7 +35,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     robots: URDF files. root: how their root links move in the world. endpoints: where to listen. allow_load: whether
     clients may load and unload robots; None: if nothing but this machine can reach the server. prepare: whether kernels
     are made before the first request, or the purposes and queries for which they are (see `preparation`). workers: how
-    many processes do what is slow; 0 is a thread of the server's own. limits: what clients must keep.
+    many processes do what is slow; 0 is a thread of the server's own. limits: what clients must keep. realtime:
+    how the process is set apart.
     """
 
     robots: list[FilePath] = []
@@ -44,6 +46,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     prepare: bool | list[str] = True
     workers: int = 2
     limits: RequestLimits = RequestLimits()
+    realtime: Realtime = Realtime()
 
     def __post_init__(self) -> None:
         if not self.endpoints:

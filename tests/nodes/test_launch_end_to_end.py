@@ -41,8 +41,9 @@ def children(pid: int) -> dict[str, int]:
         except OSError:
             continue
         fields = stat.rpartition(")")[2].split()
-        if int(fields[1]) == pid and fields[0] != "Z" and len(command) > 2 and ".nodes." in command[2]:
-            found[command[2].rpartition(".")[2]] = int(path.name)
+        module = next((word for word in command if ".nodes." in word), None)
+        if int(fields[1]) == pid and fields[0] != "Z" and module is not None:
+            found[module.rpartition(".")[2]] = int(path.name)
     return found
 
 

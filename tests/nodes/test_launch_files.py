@@ -7,7 +7,9 @@ import pytest
 
 from dyn_service.config.documents import ConfigurationError
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.launching.plan import LaunchPlan, make_plan
+from dyn_service.launching import show_arguments
+from dyn_service.launching.plan import make_plan
+from dyn_service.launching.planned import LaunchPlan
 from dyn_service.launching.schema import read_launch_file
 
 REPOSITORY = Path(__file__).parents[2]
@@ -22,7 +24,7 @@ def plan(tmp_path: Path):
         path.write_text(text, encoding="utf-8")
         scratch = tmp_path / "scratch"
         scratch.mkdir(exist_ok=True)
-        return make_plan(read_launch_file(path), arguments, environment={"HOME": "/home/arm"}, scratch=scratch)
+        return make_plan(read_launch_file(path), arguments, environment={"HOME": "/home/arm"}, folder=scratch)
 
     return make
 
@@ -77,7 +79,7 @@ launch:
     assert node.name == "lab/arm/left"
     assert node.reports
     assert node.command == (
-        sys.executable, "-m", "my_robot.nodes.driver", "--fast", "--ros-args",
+        sys.executable, "-P", "-m", "my_robot.nodes.driver", "--fast", "--ros-args",
         "-r", "__node:=left", "-r", "__ns:=/lab/arm", "-r", "joint_states:=/all/joint_states",
         "-p", "gains.kp:=3.0", "-p", 'gains:={"kd": 0.001, "active": true}', "-p", 'who:="/home/arm"',
     )  # fmt: skip
@@ -163,7 +165,7 @@ EXECUTABLE = "  - executable: {cmd: sleep 1}\n"
         ),
         (
             "launch:\n  - node: {exec: e}",
-            "test.launch.yaml:2: launch[0].node: object missing required field `pkg`",
+            "test.launch.yaml:2: launch[0].node: lacks 'pkg': the package of the node, or a Python file as 'exec'",
         ),
         (
             "launch:\n  - executable: {cmd: [sleep]}",
@@ -245,9 +247,42 @@ def test_missing_files(plan, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "launch").glob("*.launch.yaml")), ids=lambda path: path.name)
-def test_the_launch_files_here_are_sound(path: Path) -> None:
-    made = make_plan(read_launch_file(path), {})
+def test_the_launch_files_here_are_sound(path: Path, tmp_path: Path) -> None:
+    made = make_plan(read_launch_file(path), {}, folder=tmp_path)
     assert [process.name.rpartition("/")[2] for process in made.processes] == ["server", "plant", "controller"]
     for process in made.processes:
         for name in (process.parameters.get("robot"), *process.parameters.get("robots", [])):
             assert not name or Path(name).is_file()
+
+
+def test_arguments_are_shown_and_nothing_is_started(tmp_path: Path) -> None:
+    path = tmp_path / "a.launch.yaml"
+    path.write_text(
+        """
+launch:
+  - arg: {name: robot, description: path of the URDF}
+  - arg: {name: where, default: $(endpoint dynamics)}
+  - arg: {name: way, default: a, choice: [{value: a}, {value: b}], description: which}
+  - executable: {cmd: touch started}
+"""
+    )
+    assert show_arguments(path) == [
+        "robot (must be given): path of the URDF",
+        "where (default $(endpoint dynamics))",
+        "way (default a; one of a, b): which",
+    ]
+
+
+def test_endpoints_are_in_the_launchs_folder_and_the_present_namespace(plan, tmp_path: Path) -> None:
+    made = plan(
+        """
+launch:
+  - let: {name: outside, value: $(endpoint dynamics)}
+  - push_ros_namespace: {namespace: lab}
+  - executable: {cmd: echo $(var outside) $(endpoint dynamics) $(endpoint /all)}
+"""
+    )
+    folder = tmp_path / "scratch"
+    assert made.processes[0].command[1:] == (
+        f"ipc://{folder}/dynamics", f"ipc://{folder}/lab.dynamics", f"ipc://{folder}/all",
+    )  # fmt: skip

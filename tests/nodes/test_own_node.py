@@ -18,7 +18,8 @@ from rich.console import Console
 from docs.pages import fenced
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.launching import launch_file
-from dyn_service.launching.plan import REPORT_KEYS, LaunchPlan, make_plan
+from dyn_service.launching.plan import make_plan
+from dyn_service.launching.planned import REPORT_KEYS, LaunchPlan
 from dyn_service.launching.report import write_report
 from dyn_service.launching.schema import read_launch_file
 from dyn_service.launching.supervisor import Outcome
@@ -122,8 +123,8 @@ def test_a_node_runs_the_module_that_declares_it(site: Path, tmp_path: Path) -> 
     registered, other = plan_of(
         tmp_path, "launch: [{node: {pkg: my_robot, exec: hot}}, {node: {pkg: my_robot, exec: not_registered}}]"
     ).processes
-    assert registered.command[2] == "my_robot.nodes.thermometer"
-    assert other.command[2] == "my_robot.nodes.not_registered"
+    assert registered.command[1:4] == ("-P", "-m", "my_robot.nodes.thermometer")
+    assert other.command[1:4] == ("-P", "-m", "my_robot.nodes.not_registered")
     assert other.kind is None
 
 

@@ -10,7 +10,7 @@ from matplotlib.image import imread
 
 from dyn_service.control.trajectory import PointToPoint
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.launching.plan import LaunchPlan
+from dyn_service.launching.planned import LaunchPlan
 from dyn_service.launching.report import SCHEMA, finite, write_report
 from dyn_service.launching.supervisor import Outcome
 from dyn_service.nodes.board import Board, Recording

@@ -17,7 +17,9 @@ import zmq
 
 from dyn_service import Client, PermissionDeniedError, ResourceExhaustedError
 from dyn_service.config.arguments import parse_arguments
-from dyn_service.launching.plan import ProcessPlan, make_plan
+from dyn_service.config.realtime import Realtime
+from dyn_service.launching.plan import make_plan
+from dyn_service.launching.planned import ProcessPlan
 from dyn_service.launching.schema import read_launch_file
 from dyn_service.nodes import telemetry
 from dyn_service.nodes.server import NODE
@@ -35,6 +37,7 @@ server:
     allow_load: false
     prepare: [control, energy]
     limits: {max_waiting: 3, max_reply_bytes: 1000}
+    realtime: {freeze_collector: true}
 """
 
 
@@ -46,7 +49,7 @@ def planned(tmp_path: Path, parameters: str, **node: str) -> ProcessPlan:
     file.parent.mkdir(exist_ok=True)
     file.write_text(f"launch: [{{node: {{pkg: dyn_service, exec: server{keys}, param: [{parameters}]}}}}]", "utf-8")
     plan = make_plan(
-        read_launch_file(file), {}, environment={"WHERE": f"{tmp_path}/socket"}, scratch=tmp_path / "scratch"
+        read_launch_file(file), {}, environment={"WHERE": f"{tmp_path}/socket"}, folder=tmp_path / "scratch"
     )
     return plan.processes[0]
 
@@ -71,6 +74,7 @@ def test_one_file_both_ways(tmp_path: Path, substitutions: bool) -> None:
         allow_load=False,
         prepare=["control", "energy"],
         limits=RequestLimits(max_waiting=3, max_reply_bytes=1000),
+        realtime=Realtime(freeze_collector=True),
     )
     assert as_the_node_reads_it(process) == expected
     assert msgspec.convert(process.parameters, ServerSettings) == expected
@@ -95,8 +99,17 @@ def test_what_the_launch_file_says_comes_after_and_is_from_the_working_directory
     assert last == read_settings(file)
 
 
-def test_nothing_at_all_is_the_defaults(tmp_path: Path) -> None:
-    assert as_the_node_reads_it(planned(tmp_path, "{name: root, value: fixed}")) == ServerSettings()
+def test_nothing_at_all_is_private(tmp_path: Path) -> None:
+    private = {"endpoints": [f"ipc://{tmp_path}/scratch/dynamics"], "allow_load": False}
+    assert as_the_node_reads_it(planned(tmp_path, "{name: root, value: fixed}")) == ServerSettings(**private)
+    below = as_the_node_reads_it(planned(tmp_path, "{name: root, value: fixed}", namespace="/left/arm"))
+    assert below.endpoints == [f"ipc://{tmp_path}/scratch/left.arm.dynamics"]
+
+
+def test_what_is_said_is_done(tmp_path: Path) -> None:
+    said = "{name: endpoints, value: ['tcp://127.0.0.1:0']}, {name: allow_load, value: true}"
+    settings = as_the_node_reads_it(planned(tmp_path, said))
+    assert (settings.endpoints, settings.allow_load) == (["tcp://127.0.0.1:0"], True)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.launching import launch_file, reaper
-from dyn_service.launching.supervisor import private_runtime
+from dyn_service.launching.runtime import private_runtime
 
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 30.0

@@ -9,7 +9,7 @@ import zmq
 
 from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
 from dyn_service.nodes.telemetry import Recorder, Rows, Stats, Telemetry, decode, rows_of
-from dyn_service.nodes.topics import endpoint, runtime_dir
+from dyn_service.nodes.topics import MAX_IPC_PATH, endpoint, runtime_dir
 
 FOLDER = Path("/run/x")
 
@@ -34,18 +34,37 @@ def test_endpoints(topic: str, namespace: str, remaps: dict[str, str], expected:
 def test_endpoint_faults() -> None:
     with pytest.raises(InvalidArgumentError, match="topic '/' has no name"):
         endpoint("/", "/", {}, FOLDER)
-    with pytest.raises(InvalidArgumentError, match="is longer than 103 bytes"):
-        endpoint("x" * 100, "/", {}, FOLDER)
+    with pytest.raises(InvalidArgumentError, match="leaves no room for a topic"):
+        endpoint("x" * 30, "/", {}, Path("/" + "d" * 95))
+    for topic, remaps in (("ipc://@joint_states", {}), ("joint_states", {"joint_states": "ipc://@js"})):
+        with pytest.raises(InvalidArgumentError, match="is open to every user of this machine"):
+            endpoint(topic, "/", remaps, FOLDER)
+
+
+def test_names_too_long_for_a_socket_are_shortened_and_stay_apart(tmp_path: Path) -> None:
+    folder = tmp_path / "d" if len(str(tmp_path)) < 60 else Path("/tmp/dyn-names")
+    found = [endpoint(f"/lab/{'very/' * 40}long/{last}", "/", {}, folder) for last in ("a", "b", "a")]
+    assert found[0] == found[2] != found[1]
+    assert all(len(where.removeprefix("ipc://")) == MAX_IPC_PATH for where in found)
+    assert endpoint("é" * 60, "/", {}, folder) != endpoint("é" * 61, "/", {}, folder)
 
 
 def test_runtime_folder_is_the_launchers_or_ones_own(tmp_path: Path) -> None:
-    assert runtime_dir({"DYN_RUNTIME_DIR": "/given"}) == Path("/given")
+    given = tmp_path / "given"
+    with pytest.raises(PermissionDeniedError, match="cannot be used: No such file or directory"):
+        runtime_dir({"DYN_RUNTIME_DIR": str(given)})
+    given.mkdir(mode=0o700)
+    assert runtime_dir({"DYN_RUNTIME_DIR": str(given)}) == given
     own = runtime_dir({"XDG_RUNTIME_DIR": str(tmp_path)})
     assert own == tmp_path / f"dyn_service-{os.getuid()}"
     assert own.stat().st_mode & 0o777 == 0o700
-    own.chmod(0o777)
-    with pytest.raises(PermissionDeniedError, match="can be written by others: remove it"):
-        runtime_dir({"XDG_RUNTIME_DIR": str(tmp_path)})
+    link = tmp_path / "link"
+    link.symlink_to(given)
+    for folder in (given, own):
+        folder.chmod(0o777)
+    for variables in ({"XDG_RUNTIME_DIR": str(tmp_path)}, *({"DYN_RUNTIME_DIR": str(one)} for one in (given, link))):
+        with pytest.raises(PermissionDeniedError, match="can be written by others: remove it"):
+            runtime_dir(variables)
 
 
 def test_recorder_sends_whole_blocks_in_order() -> None:

@@ -1,0 +1,75 @@
+"""Log lines of a process on standard error: plain text, or one JSON object a line.
+
+    {"time": "2026-01-31T12:00:00.123Z", "level": "warning", "node": "/arm/plant", "message": "..", "request": 17}
+
+`request` is the id of the request a line is about, where there is one: `_LOG.warning("..", extra={"request": 17})`.
+`exception` is a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from typing import Any, Literal, TextIO
+
+Format = Literal["text", "json"]
+FORMAT = "DYN_LOG_FORMAT"
+"""The variable by which a launcher tells its nodes the format."""
+
+
+def set_up(node: str, form: Format | None = None, stream: TextIO | None = None) -> None:
+    """Lets all log lines of this process, from level info on, go to `stream`, by default standard error.
+
+    Args:
+        node: Who writes them.
+        form: Their form; None is the launcher's, text where there is none.
+        stream: Where they go.
+    """
+    chosen = form or ("json" if os.environ.get(FORMAT) == "json" else "text")
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JsonFormatter(node) if chosen == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+    logging.raiseExceptions = False  # a log that cannot be written, on a full disk, is no reason to end
+
+
+def json_line(node: str, level: str, message: str, **more: Any) -> str:
+    """One log line as JSON, with the time of now."""
+    return _object(time.time(), level, node, message, more)
+
+
+class JsonFormatter(logging.Formatter):
+    """Log records as JSON objects."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__()
+        self._node = node
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line."""
+        more: dict[str, Any] = {}
+        if hasattr(record, "request"):
+            more["request"] = record.request
+        if record.exc_info:
+            more["exception"] = self.formatException(record.exc_info)
+        return _object(record.created, record.levelname.lower(), self._node, record.getMessage(), more)
+
+
+class TextFormatter(logging.Formatter):
+    """Log records as text: news as they are, what is worse after its level."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as text."""
+        text = super().format(record)
+        return text if record.levelno <= logging.INFO else f"{record.levelname} {text}"
+
+
+def _object(at: float, level: str, node: str, message: str, more: dict[str, Any]) -> str:
+    whole, part = divmod(int(at * 1000), 1000)
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{part:03d}Z"
+    content = {"time": stamp, "level": level, "node": node, "message": message, **more}
+    return json.dumps(content, ensure_ascii=False, default=str)

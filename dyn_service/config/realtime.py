@@ -1,0 +1,178 @@
+"""How a process may be set apart from the others on its machine: the `realtime:` block of a parameter file.
+
+    plant:
+      ros__parameters:
+        realtime: {policy: fifo, priority: 50, affinity: [1], lock_memory: true, freeze_collector: true}
+
+Each part is off unless it is written down. What the system does not allow is refused with its reason, or, with
+`required: false`, said in a warning and gone without; nothing is left out in silence.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
+
+_POLICIES = {"fifo": "SCHED_FIFO", "rr": "SCHED_RR", "other": "SCHED_OTHER"}
+MAX_BUSY_POLL_US = 100_000.0
+_MCL_CURRENT_AND_FUTURE = 3
+_CAP_IPC_LOCK = 14
+
+
+class Realtime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a process asks of the system.
+
+    policy: the scheduling class of its threads; None leaves it. priority: 1 to 99 in the classes `fifo` and `rr`.
+    affinity: the processors it may run on; empty leaves it. lock_memory: whether its memory stays in RAM.
+    freeze_collector: whether Python's garbage collector rests for good: circles made later are not freed.
+    busy_poll_us: so long before a deadline, or for a message, a loop polls instead of sleeping. required: whether a
+    part that the system refuses is an error.
+    """
+
+    policy: Literal["fifo", "rr", "other"] | None = None
+    priority: int = 0
+    affinity: list[int] = []
+    lock_memory: bool = False
+    freeze_collector: bool = False
+    busy_poll_us: float = 0.0
+    required: bool = True
+
+    def __post_init__(self) -> None:
+        if self.policy in ("fifo", "rr"):
+            if not 1 <= self.priority <= 99:
+                raise InvalidArgumentError(
+                    f"realtime.priority is {self.priority}: policy {self.policy} takes 1 to 99",
+                    path="realtime.priority",
+                )
+        elif self.priority:
+            raise InvalidArgumentError(
+                f"realtime.priority is {self.priority}: only the policies fifo and rr have one",
+                path="realtime.priority",
+            )
+        if any(cpu < 0 for cpu in self.affinity):
+            raise InvalidArgumentError(
+                f"realtime.affinity is {self.affinity}: processors count from 0", path="realtime.affinity"
+            )
+        if not 0.0 <= self.busy_poll_us <= MAX_BUSY_POLL_US:
+            raise InvalidArgumentError(
+                f"realtime.busy_poll_us is {self.busy_poll_us:g}: expected 0 to {MAX_BUSY_POLL_US:g}",
+                path="realtime.busy_poll_us",
+            )
+
+
+def apply(settings: Realtime, warn: Callable[[str], None], *, polls: bool) -> str:
+    """Sets this process, all threads it has now, apart as the settings say; what was done, in one line.
+
+    Call it when what is slow and done once, such as compiling, is behind. Threads and processes that are made later are
+    in the ordinary class, but keep the affinity. The line is empty where nothing was asked for.
+
+    Args:
+        settings: What is asked for.
+        warn: Takes a line for each part that the system refuses and that is not required.
+        polls: Whether this process has a loop that polls as `busy_poll_us` says.
+
+    Raises:
+        PermissionDeniedError: The system refuses a part that is required; it names the part and the system's reason.
+    """
+    done = []
+    for name, part in _parts(settings, polls):
+        try:
+            done.append(part())
+        except (OSError, AttributeError) as error:
+            cause = "this system has no such thing" if isinstance(error, AttributeError) else error.strerror or error
+            message = f"realtime.{name} is refused: {cause}"
+            if settings.required:
+                raise PermissionDeniedError(
+                    f"{message}; allow it, or go on without it by realtime.required: false", path=f"realtime.{name}"
+                ) from None
+            warn(f"{message}; it goes on without it")
+    return f"realtime: {', '.join(done)}" if done else ""
+
+
+def _parts(settings: Realtime, polls: bool) -> Iterator[tuple[str, Callable[[], str]]]:
+    """What is asked for, by name; the scheduling class last, so that nothing slow is done in it."""
+    if settings.affinity:
+        yield "affinity", lambda: _set_affinity(settings.affinity)
+    if settings.freeze_collector:
+        yield "freeze_collector", _freeze_collector
+    if settings.lock_memory:
+        yield "lock_memory", _lock_memory
+    if settings.busy_poll_us > 0.0:
+        yield "busy_poll_us", lambda: _poll_busily(settings.busy_poll_us, polls)
+    if settings.policy is not None:
+        yield "policy", lambda: _set_policy(str(settings.policy), settings.priority)
+
+
+def _set_affinity(cpus: list[int]) -> str:
+    wanted, allowed = set(cpus), os.sched_getaffinity(0)
+    if not wanted <= allowed:
+        missing, have = ", ".join(map(str, sorted(wanted - allowed))), ", ".join(map(str, sorted(allowed)))
+        raise OSError(0, f"processor {missing} is not among those this process may use ({have})")
+    _of_all_threads(lambda thread: os.sched_setaffinity(thread, wanted))
+    return f"on cpu {', '.join(map(str, sorted(wanted)))}"
+
+
+def _set_policy(policy: str, priority: int) -> str:
+    number = getattr(os, _POLICIES[policy])
+    reset = os.SCHED_RESET_ON_FORK if policy != "other" else 0  # a compiler or worker made later is an ordinary one
+    _of_all_threads(lambda thread: os.sched_setscheduler(thread, number | reset, os.sched_param(priority)))
+    return f"{policy} {priority}" if priority else policy
+
+
+def _of_all_threads(change: Callable[[int], None]) -> None:
+    """Changes all threads of this process, this one last: those of the transport are as urgent as its loop."""
+    own, found = threading.get_native_id(), []
+    with suppress(OSError):  # elsewhere than on Linux: this thread only
+        found = [int(entry.name) for entry in Path("/proc/self/task").iterdir()]
+    for thread in found:
+        if thread != own:
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                change(thread)
+    change(0)
+
+
+def _freeze_collector() -> str:
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    return "collector frozen"
+
+
+def _poll_busily(time_us: float, polls: bool) -> str:
+    if not polls:
+        raise OSError(0, "this process has no loop that polls")
+    return f"busy polling {time_us:g} us"
+
+
+def _lock_memory() -> str:
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if not _may_lock_all():
+        if hard != resource.RLIM_INFINITY:
+            raise OSError(0, f"the limit of locked memory is {hard} bytes and growing beyond it would fail later")
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.mlockall(_MCL_CURRENT_AND_FUTURE) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return "memory locked"
+
+
+def _may_lock_all() -> bool:
+    """Whether this process has the capability to lock memory without a limit."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/self/status").read_text("utf-8", "replace").splitlines():
+            if line.startswith("CapEff:"):
+                return bool(int(line.split()[1], 16) >> _CAP_IPC_LOCK & 1)
+    return os.geteuid() == 0

@@ -1,0 +1,91 @@
+"""A launch's own folder, which only its user can enter, and the guard that removes it should the launcher be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+from dyn_service.errors import DynError, UnavailableError
+from dyn_service.launching import reaper
+from dyn_service.nodes import topics
+
+_ROOM = 48
+"""Bytes that a socket's name in the folder may have at least; longer ones are shortened (see `topics`)."""
+_LAST = "/tmp"
+_PREFIX = "dyn-"
+_ADDED = len(_PREFIX) + 8
+"""Bytes that `mkdtemp` adds to its parent's path, less the slash."""
+
+
+class Runtime:
+    """The launcher's private folder, and the reaper that removes it when the launcher is killed."""
+
+    def __init__(self) -> None:
+        self.folder = make_folder()
+        self._reaper = subprocess.Popen(
+            [sys.executable, "-I", "-S", reaper.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._reaper.stdin is not None
+        self._pipe: IO[str] = self._reaper.stdin
+        self._tell(f"dir {self.folder}")
+
+    def group(self, group: int, started: bool) -> None:
+        """Tells the reaper of a process group."""
+        self._tell(f"{'+' if started else '-'}{group}")
+
+    def close(self) -> None:
+        """Lets the reaper end what may be left, and removes the folder."""
+        with contextlib.suppress(OSError):
+            self._pipe.close()
+        self._reaper.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _tell(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            self._pipe.write(line + "\n")
+            self._pipe.flush()
+
+
+@contextlib.contextmanager
+def private_runtime() -> Iterator[Runtime]:
+    """A folder and a reaper for the time of a launch."""
+    runtime = Runtime()
+    try:
+        yield runtime
+    finally:
+        runtime.close()
+
+
+def make_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """A new folder with mode 0700: under `$XDG_RUNTIME_DIR` where it is this user's, else in the temporary folder.
+
+    One whose path would leave too little room for the names of sockets is passed over, `/tmp` is tried last.
+
+    Raises:
+        UnavailableError: None can be made.
+    """
+    variables = os.environ if environment is None else environment
+    bases = [variables.get("XDG_RUNTIME_DIR"), variables.get("TMPDIR"), tempfile.gettempdir(), _LAST]
+    faults = []
+    for base in dict.fromkeys(path for path in bases if path and os.path.isabs(path)):
+        if len(os.fsencode(base)) + 1 + _ADDED + 1 + _ROOM > topics.MAX_IPC_PATH:
+            faults.append(f"{base!r} is too long for the sockets in it")
+            continue
+        try:
+            if base == variables.get("XDG_RUNTIME_DIR"):
+                topics.check_owner(Path(base))
+            return topics.check_owner(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base)))
+        except OSError as error:
+            faults.append(f"{base!r}: {error.strerror}" if not isinstance(error, DynError) else str(error))
+    raise UnavailableError(f"no folder can be made for the launch's sockets: {'; '.join(faults)}")
