@@ -24,6 +24,7 @@ from dyn_service.client.patience import OnWait, Patience
 from dyn_service.errors import FailedPreconditionError, UnavailableError
 from dyn_service.model.description import RootType
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S
+from dyn_service.protocol.keys import KeySource
 from dyn_service.protocol.messages import Notice, ReplyHead
 
 
@@ -36,6 +37,8 @@ class AsyncClient(Connection, AsyncGaitQueries):
         compile_wait_s: How much longer a call waits while the server says that it compiles; 0: not at all.
         on_wait: Told what the server compiles, about once a second; None: a call that waits logs one warning.
         context: The ZeroMQ context; None is the process's own.
+        keys: The key file, or what was read from one, for a server that asks for keys; None: it asks for none.
+        server_key: The server's public key; None: it stands in the key file.
     """
 
     def __init__(
@@ -46,8 +49,10 @@ class AsyncClient(Connection, AsyncGaitQueries):
         compile_wait_s: float = DEFAULT_COMPILE_WAIT_S,
         on_wait: OnWait | None = None,
         context: Context | None = None,
+        keys: KeySource | None = None,
+        server_key: str | None = None,
     ) -> None:
-        super().__init__(endpoint, timeout_s, compile_wait_s, on_wait)
+        super().__init__(endpoint, timeout_s, compile_wait_s, on_wait, keys, server_key)
         self._given_context = context
         self._channel: AsyncChannel | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -198,7 +203,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
         return self._channel or self._connect()
 
     def _connect(self) -> AsyncChannel:
-        self._channel = open_async_channel(self._endpoint, self._given_context)
+        self._channel = open_async_channel(self._endpoint, self._given_context, self._keys)
         self._loop = asyncio.get_running_loop()
         self._reader = self._loop.create_task(self._read(self._channel))
         return self._channel

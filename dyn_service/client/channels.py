@@ -17,7 +17,9 @@ from typing import Any, Protocol, TypeVar
 
 import zmq
 
+from dyn_service.client.gate import Gate
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.protocol.keys import Keys, use_keys
 from dyn_service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.protocol.sockets import SCHEMES, is_writable, plain_send
 
@@ -93,14 +95,16 @@ class ZmqChannel:
     Args:
         endpoint: Where the server listens.
         context: The ZeroMQ context; None is the process's own.
+        keys: Who asks, and which server is meant; None: whoever, of a server that asks for no keys.
 
     Raises:
         InvalidArgumentError: ZeroMQ does not take the endpoint.
     """
 
-    def __init__(self, endpoint: str, context: Context | None) -> None:
+    def __init__(self, endpoint: str, context: Context | None, keys: Keys | None = None) -> None:
         self._endpoint = endpoint
         self._context = context
+        self._keys = keys
         self._is_inproc = endpoint.startswith("inproc://")
         self._connect()
 
@@ -110,6 +114,8 @@ class ZmqChannel:
             self._reconnect()  # the one transport that does not do so by itself
         if timeout_s != self._armed_s:
             self._arm(timeout_s)
+        if self._keys is not None and not is_writable(self._socket):
+            return self._knock(payload, self._keys)
         try:
             self._send(payload)
         except zmq.Again:
@@ -133,6 +139,16 @@ class ZmqChannel:
         """Closes the socket."""
         self._socket.close()
 
+    def _knock(self, payload: bytes, keys: Keys) -> bool:
+        """As `send`, where it may be that the server does not let this client in."""
+        with Gate(self._socket, self._context or zmq.Context.instance(), self._endpoint, keys) as gate:
+            try:
+                self._send(payload)
+            except zmq.Again:
+                gate.check(at_end=True)
+                return False
+            return True
+
     def _arm(self, timeout_s: float) -> None:
         """Sets how long the socket waits."""
         milliseconds = ceil(timeout_s * 1e3)
@@ -141,11 +157,12 @@ class ZmqChannel:
         self._armed_s = timeout_s
 
     def _reconnect(self) -> None:
-        self._socket.close()
+        self.close()
         self._connect()
 
     def _connect(self) -> None:
-        self._socket = _connected((self._context or zmq.Context.instance()).socket(zmq.DEALER), self._endpoint)
+        made = (self._context or zmq.Context.instance()).socket(zmq.DEALER)
+        self._socket = _connected(made, self._endpoint, self._keys)
         self._send = plain_send(self._socket)
         self._receive: Callable[[], bytes] = self._socket.recv
         self._armed_s = -1.0
@@ -157,16 +174,18 @@ class AsyncZmqChannel:
     Args:
         endpoint: Where the server listens.
         context: The ZeroMQ context; None is the process's own.
+        keys: Who asks, and which server is meant; None: whoever, of a server that asks for no keys.
 
     Raises:
         InvalidArgumentError: ZeroMQ does not take the endpoint.
     """
 
-    def __init__(self, endpoint: str, context: Context | None) -> None:
+    def __init__(self, endpoint: str, context: Context | None, keys: Keys | None = None) -> None:
         from zmq.asyncio import Context as Shadow  # it brings asyncio, which calls that wait do without
 
         self.remains = endpoint.startswith("inproc://")
-        self._socket = _connected(Shadow(shadow=context or zmq.Context.instance()).socket(zmq.DEALER), endpoint)
+        self._endpoint, self._keys, self._context = endpoint, keys, context or zmq.Context.instance()
+        self._socket = _connected(Shadow(shadow=self._context).socket(zmq.DEALER), endpoint, keys)
 
     async def send(self, payload: bytes, timeout_s: float) -> bool:
         """Sends at once, or when a server can be reached; what was not sent in time never will be."""
@@ -175,7 +194,9 @@ class AsyncZmqChannel:
                 await self._socket.send(payload, zmq.NOBLOCK)
                 return True
             except zmq.Again:
-                if not await self._poll(ceil(timeout_s * 1e3)):
+                if self._keys is not None:
+                    await self._knock(self._keys)
+                elif not await self._poll(ceil(timeout_s * 1e3)):
                     return False
 
     async def receive(self) -> bytes:
@@ -190,33 +211,41 @@ class AsyncZmqChannel:
         """Closes the socket."""
         self._socket.close()
 
+    async def _knock(self, keys: Keys) -> None:
+        """Waits until the server lets this client in; who calls sets a limit."""
+        with Gate(self._socket, self._context, self._endpoint, keys) as gate:
+            while not await self._poll(_RECONNECT_MS):
+                gate.check(at_end=False)
+
     async def _poll(self, timeout_ms: int) -> bool:
         poll: Callable[..., Any] = self._socket.poll  # pyzmq's types leave its parameters out
         return bool(await poll(timeout_ms, zmq.POLLOUT))
 
 
-_Opener = tuple[Callable[[str, Context | None], Channel], Callable[[str, Context | None], AsyncChannel]]
+_Opener = tuple[
+    Callable[[str, Context | None, Keys | None], Channel], Callable[[str, Context | None, Keys | None], AsyncChannel]
+]
 
 _CHANNELS: dict[str, _Opener] = dict.fromkeys(SCHEMES, (ZmqChannel, AsyncZmqChannel))
 """What opens a channel, by the scheme of an endpoint, for calls that wait and for asyncio."""
 
 
-def open_channel(endpoint: str, context: Context | None) -> Channel:
-    """A way to the server at this endpoint, for calls that wait.
+def open_channel(endpoint: str, context: Context | None, keys: Keys | None = None) -> Channel:
+    """A way to the server at this endpoint, for calls that wait; with keys, to a server that asks for them.
 
     Raises:
         InvalidArgumentError: There is no such transport, or it does not take the endpoint.
     """
-    return _CHANNELS[_scheme(check_endpoint(endpoint))][0](endpoint, context)
+    return _CHANNELS[_scheme(check_endpoint(endpoint))][0](endpoint, context, keys)
 
 
-def open_async_channel(endpoint: str, context: Context | None) -> AsyncChannel:
-    """A way to the server at this endpoint, for asyncio.
+def open_async_channel(endpoint: str, context: Context | None, keys: Keys | None = None) -> AsyncChannel:
+    """A way to the server at this endpoint, for asyncio; with keys, to a server that asks for them.
 
     Raises:
         InvalidArgumentError: There is no such transport, or it does not take the endpoint.
     """
-    return _CHANNELS[_scheme(check_endpoint(endpoint))][1](endpoint, context)
+    return _CHANNELS[_scheme(check_endpoint(endpoint))][1](endpoint, context, keys)
 
 
 def check_endpoint(endpoint: str) -> str:
@@ -242,7 +271,7 @@ def _refused(endpoint: Any, fault: Exception | None = None) -> InvalidArgumentEr
     )
 
 
-def _connected(socket: _S, endpoint: str) -> _S:
+def _connected(socket: _S, endpoint: str, keys: Keys | None) -> _S:
     """A DEALER socket, set up and connected.
 
     IMMEDIATE: nothing is queued for a server that is not there, so that no command is carried out late. The heartbeat
@@ -255,6 +284,8 @@ def _connected(socket: _S, endpoint: str) -> _S:
     socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS)
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+    if keys is not None:
+        use_keys(socket, keys)
     try:
         socket.connect(endpoint)
     except zmq.ZMQError as fault:

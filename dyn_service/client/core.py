@@ -33,6 +33,7 @@ from dyn_service.errors import (
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
 from dyn_service.protocol.arrays import ReplyArray, WireArray
+from dyn_service.protocol.keys import KeySource, client_keys
 from dyn_service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.protocol.messages import (
     VERSION,
@@ -69,13 +70,26 @@ class Connection:
         timeout_s: The time limit of each call, unless the robot has its own.
         compile_wait_s: How much longer a call waits while the server says that it compiles; 0: not at all.
         on_wait: Told what the server compiles, about once a second; None: a call that waits logs one warning.
+        keys: The key file, or what was read from one, for a server that asks for keys; None: it asks for none.
+        server_key: The server's public key; None: it stands in the key file.
     """
 
-    def __init__(self, endpoint: str, timeout_s: float, compile_wait_s: float, on_wait: OnWait | None) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        timeout_s: float,
+        compile_wait_s: float,
+        on_wait: OnWait | None,
+        keys: KeySource | None = None,
+        server_key: str | None = None,
+    ) -> None:
         self._endpoint = check_endpoint(endpoint)
         self._timeout_s = check_timeout(timeout_s)
         self._compile_wait_s = check_compile_wait(compile_wait_s)
         self._on_wait = on_wait
+        if keys is None and server_key is not None:
+            raise InvalidArgumentError("server_key needs keys: the client's own, to be let in", path="keys")
+        self._keys = None if keys is None else client_keys(keys, server_key)
         self._last_id = 0
         self._closed = False
 

@@ -53,6 +53,8 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_waiting: requests that may wait for the worker thread. max_waiting_bytes: their bytes, and those of replies
     that a slow reader has not yet taken.
     max_robots: robots served at a time.
+    max_connections: peers at a time, fewer where the system allows fewer open files. max_unfinished_bytes: of messages
+    that have not ended, max_unread_bytes: of replies that are not read, each over all connections together.
     """
 
     max_message_bytes: int = MAX_MESSAGE_BYTES
@@ -60,6 +62,9 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_waiting: int = 256
     max_waiting_bytes: int = 256 << 20
     max_robots: int = 64
+    max_connections: int = 1024
+    max_unfinished_bytes: int = 256 << 20
+    max_unread_bytes: int = 256 << 20
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

@@ -8,9 +8,12 @@ from typing import Any
 
 from dyn_service import __version__
 from dyn_service.api.queries import QUERIES
-from dyn_service.errors import InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError
+from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError
+from dyn_service.protocol.administration import ADMINISTRATION, Role
 from dyn_service.protocol.arrays import describe_value
 from dyn_service.protocol.messages import VERSION, Request
+from dyn_service.server.access import AccessList, Caller, local_caller
+from dyn_service.server.audit import tell_done, tell_refused
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.registry import Registry, Served
 
@@ -19,12 +22,22 @@ _CERTIFIED = ("inverse_dynamics", "forward_dynamics")
 
 
 class Administrator:
-    """Answers the queries of `protocol.administration`."""
+    """Answers the queries of `protocol.administration`.
 
-    def __init__(self, registry: Registry, metrics: Metrics, *, allow_load: bool) -> None:
+    Args:
+        registry: The robots.
+        metrics: What was counted.
+        allow_load: Whether callers without keys may load and unload robots; others have their roles.
+        allowed: The list of keys that the server goes by, if it has one.
+    """
+
+    def __init__(
+        self, registry: Registry, metrics: Metrics, *, allow_load: bool, allowed: AccessList | None = None
+    ) -> None:
         self._registry = registry
         self._metrics = metrics
-        self._allow_load = allow_load
+        self._allowed = allowed
+        self._anyone = local_caller("a local process", allow_load=allow_load)
         self._answers: Mapping[str, Callable[[Request], dict[str, Any]]] = {
             "list_robots": self._list_robots,
             "describe_robot": self._describe_robot,
@@ -34,13 +47,32 @@ class Administrator:
             "stats": self._stats,
         }
 
-    def answer(self, request: Request) -> dict[str, Any]:
+    def answer(self, request: Request, caller: Caller | None = None) -> dict[str, Any]:
         """The outputs of a query in `protocol.administration`.
+
+        Args:
+            request: The query.
+            caller: Who asks; None is a process of this machine that the endpoint knows no more of.
 
         Raises:
             DynError: The query is refused.
         """
-        return self._answers[request.query](request)
+        caller = caller or self._anyone
+        answer = self._answers[request.query]
+        if ADMINISTRATION[request.query].role is not Role.LOAD:
+            caller.check(request.query)
+            return answer(request)
+        before = self._registry.served
+        try:
+            caller.check(request.query)
+            outputs = answer(request)
+        except Exception as fault:
+            tell_refused(caller, request.query, request.robot, fault)
+            raise
+        name = outputs.get("name") or outputs["robot"]
+        fingerprint = outputs.get("fingerprint") or (before[name].robot.fingerprint if name in before else "")
+        tell_done(caller, request.query, name, fingerprint)
+        return outputs
 
     def _list_robots(self, request: Request) -> dict[str, Any]:
         return {"robots": sorted(self._registry.served)}
@@ -52,7 +84,6 @@ class Administrator:
         return served.robot.description.to_dict()
 
     def _load_robot(self, request: Request) -> dict[str, Any]:
-        self._check_change()
         path = "inputs.urdf"
         text = (request.inputs or {}).get("urdf")
         if type(text) is not str:
@@ -71,7 +102,6 @@ class Administrator:
         return self._describe(served)
 
     def _unload_robot(self, request: Request) -> dict[str, Any]:
-        self._check_change()
         self._registry.remove(request.robot)
         return {"robot": request.robot}
 
@@ -82,11 +112,8 @@ class Administrator:
             "protocol": [VERSION],
             "robots": len(self._registry.served),
             "uptime_s": self._metrics.uptime_s,
+            "access": "no keys" if self._allowed is None else self._allowed.state,
         }
 
     def _stats(self, request: Request) -> dict[str, Any]:
         return self._metrics.to_dict()
-
-    def _check_change(self) -> None:
-        if not self._allow_load:
-            raise PermissionDeniedError("this server does not let its clients load or unload robots", path="query")
