@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from math import ceil
+from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 import zmq
@@ -115,7 +116,7 @@ class ZmqChannel:
         if timeout_s != self._armed_s:
             self._arm(timeout_s)
         if self._keys is not None and not is_writable(self._socket):
-            return self._knock(payload, self._keys)
+            return self._knock(payload, timeout_s, self._keys)
         try:
             self._send(payload)
         except zmq.Again:
@@ -139,15 +140,18 @@ class ZmqChannel:
         """Closes the socket."""
         self._socket.close()
 
-    def _knock(self, payload: bytes, keys: Keys) -> bool:
+    def _knock(self, payload: bytes, timeout_s: float, keys: Keys) -> bool:
         """As `send`, where it may be that the server does not let this client in."""
+        until = monotonic() + timeout_s
         with Gate(self._socket, self._context or zmq.Context.instance(), self._endpoint, keys) as gate:
-            try:
-                self._send(payload)
-            except zmq.Again:
-                gate.check(at_end=True)
-                return False
-            return True
+            while True:
+                left_ms = ceil(1e3 * (until - monotonic()))
+                if self._socket.poll(max(0, min(left_ms, _RECONNECT_MS)), zmq.POLLOUT):
+                    self._send(payload)
+                    return True
+                gate.check(at_end=left_ms <= 0)
+                if left_ms <= 0:
+                    return False
 
     def _arm(self, timeout_s: float) -> None:
         """Sets how long the socket waits."""

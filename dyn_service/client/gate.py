@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -18,7 +19,7 @@ _CUT_SHORT = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_P
 
 
 class Gate:
-    """Listens to what becomes of a socket's attempts to connect, within `with`.
+    """Has a socket connect anew, and listens to what becomes of that, within `with`.
 
     Args:
         socket: Whose.
@@ -39,6 +40,9 @@ class Gate:
         self._events = context.socket(zmq.PAIR)
         self._events.setsockopt(zmq.RCVHWM, 0)  # a full one would hold up ZeroMQ's thread
         self._events.connect(name)
+        with suppress(zmq.ZMQError):  # it may have gone: ZeroMQ does not try again by itself once a key was refused
+            socket.disconnect(endpoint)
+        socket.connect(endpoint)
 
     def __enter__(self) -> Gate:
         return self
@@ -54,7 +58,7 @@ class Gate:
 
         Raises:
             PermissionDeniedError: The key is not on the server's list.
-            UnavailableError: The server has another public key than was thought, or asks for none.
+            UnavailableError: The server has another public key than was thought, asks for none, or lets nobody in now.
         """
         while is_readable(self._events):
             self._event = parse_monitor_message(self._events.recv_multipart(zmq.NOBLOCK))["event"]
@@ -62,5 +66,6 @@ class Gate:
             raise PermissionDeniedError(f"{self._endpoint} does not let the key '{self._keys.name}' in", path="keys")
         if self._event & _CUT_SHORT and at_end:
             raise UnavailableError(
-                f"{self._endpoint} broke off the handshake: its key is not {self._keys.server}, or it asks for no keys"
+                f"{self._endpoint} broke off the handshake: its key is not {self._keys.server}, it asks for no keys, "
+                f"or it lets '{self._keys.name}' in at another time"
             )

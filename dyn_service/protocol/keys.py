@@ -149,9 +149,12 @@ def read_guarded(file: Path, forbidden: int, remedy: str) -> bytes:
         raise NotFoundError(f"there is no file {file}", path="keys") from None
     except OSError as fault:
         raise PermissionDeniedError(f"{file} cannot be read: {fault.strerror}", path="keys") from None
+    try:
+        check_guarded(file, os.fstat(descriptor), forbidden, remedy, "keys")
+    except BaseException:
+        os.close(descriptor)
+        raise
     with os.fdopen(descriptor, "rb") as reading:
-        status = os.fstat(descriptor)
-        check_guarded(file, status, forbidden, remedy, "keys")
         content = reading.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
         raise InvalidArgumentError(f"{file} is longer than {_MOST_BYTES} bytes", path="keys")

@@ -157,6 +157,8 @@ class AccessList:
         self._content = _read(file)
         self._callers = self._called(_parse(file, self._content))
         self._next_ns = 0
+        self.losses = 0
+        """Counts the changes after which some key was no longer let in."""
         self.fault: str | None = None
         """Why the list lets nobody in; None: it is sound."""
 
@@ -169,16 +171,16 @@ class AccessList:
         """Whom this key belongs to; None: it is not let in."""
         return self._callers.get(public)
 
-    def look(self) -> bool:
-        """Reads the list anew, at most four times a second; whether some key is no longer let in."""
+    def look(self, *, at_once: bool = False) -> None:
+        """Reads the list anew, at most four times a second unless it is to be `at_once`."""
         now = perf_counter_ns()
-        if now < self._next_ns:
-            return False
+        if now < self._next_ns and not at_once:
+            return
         self._next_ns = now + _READ_EVERY_NS
         try:
             content = _read(self._file)
             if content == self._content and self.fault is None:
-                return False
+                return
             callers = self._called(_parse(self._file, content))
         except (DynError, OSError) as fault:
             callers, content = self._called({}), b""
@@ -188,9 +190,8 @@ class AccessList:
         else:
             _LOG.warning("the list of keys has changed: %d are let in", len(callers) - 1)
             self.fault = None
-        lost = not self._callers.keys() <= callers.keys()
+        self.losses += not self._callers.keys() <= callers.keys()
         self._content, self._callers = content, callers
-        return lost
 
     def _called(self, keys: Mapping[str, AllowedKey]) -> dict[str, Caller]:
         callers = {key.public: Caller(f"key {key.name}", key.role) for key in keys.values() if key.revoked is None}

@@ -8,7 +8,7 @@ from typing import Any
 
 from dyn_service import __version__
 from dyn_service.api.queries import QUERIES
-from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError
+from dyn_service.errors import InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError
 from dyn_service.protocol.administration import ADMINISTRATION, Role
 from dyn_service.protocol.arrays import describe_value
 from dyn_service.protocol.messages import VERSION, Request
@@ -58,13 +58,12 @@ class Administrator:
             DynError: The query is refused.
         """
         caller = caller or self._anyone
+        self.check(request, caller)
         answer = self._answers[request.query]
         if ADMINISTRATION[request.query].role is not Role.LOAD:
-            caller.check(request.query)
             return answer(request)
         before = self._registry.served
         try:
-            caller.check(request.query)
             outputs = answer(request)
         except Exception as fault:
             tell_refused(caller, request.query, request.robot, fault)
@@ -73,6 +72,19 @@ class Administrator:
         fingerprint = outputs.get("fingerprint") or (before[name].robot.fingerprint if name in before else "")
         tell_done(caller, request.query, name, fingerprint)
         return outputs
+
+    def check(self, request: Request, caller: Caller) -> None:
+        """Lets the caller ask this query, and writes down a change that he may not ask for.
+
+        Raises:
+            PermissionDeniedError: He may not.
+        """
+        try:
+            caller.check(request.query)
+        except PermissionDeniedError as refusal:
+            if ADMINISTRATION[request.query].role is Role.LOAD:
+                tell_refused(caller, request.query, request.robot, refusal)
+            raise
 
     def _list_robots(self, request: Request) -> dict[str, Any]:
         return {"robots": sorted(self._registry.served)}

@@ -120,6 +120,7 @@ class KeyedRouter:
         self._keys = keys
         self._allowed = allowed
         self._traffic = traffic
+        self._losses = allowed.losses
         self._shut_out: dict[str, int] = {}
         self._discarding = self._rung = False
         self.refused = 0
@@ -213,7 +214,9 @@ class KeyedRouter:
     def look(self) -> None:
         """Takes over a changed list, and cuts off who is on it no longer or holds too much. Ten times a second."""
         self._peers.follow()
-        if self._allowed.look():
+        self._allowed.look()
+        if self._losses != self._allowed.losses:
+            self._losses = self._allowed.losses
             for peer in self._peers:
                 if peer.key is None or self._allowed.caller(peer.key) is None:  # of one that never asked, who knows
                     self._peers.cut(peer, "its key is no longer let in" if peer.key else "some key is no longer let in")
@@ -239,11 +242,15 @@ class KeyedRouter:
                 return
             asker, _, version, request_id, *_, key = self._doorman.recv_multipart(zmq.NOBLOCK)
             public = z85.encode(key).decode() if len(key) == 32 else ""
+            if self._allowed.caller(public) is None:
+                self._allowed.look(at_once=True)  # he may have been let in this very moment
             caller = self._allowed.caller(public)
             now = perf_counter_ns()
             answer = [b"200", b"OK", public.encode()]
             if caller is None or self._shut_out.get(public, 0) > now:
-                answer = [b"400", b"this key is not let in", b""]
+                passing = caller is not None or self._allowed.fault is not None
+                # after 300 a client tries again by itself, after 400 it gives up
+                answer = [b"300" if passing else b"400", b"this key is not let in", b""]
                 self.refused += 1
                 if now > self._next_tell_ns:  # of a flood, one line a second
                     who = f"{caller.name}, for now" if caller else f"the key {public}, which is not listed"
@@ -262,7 +269,7 @@ class KeyedRouter:
             frame = self._router.recv(_NOBLOCK, copy=False)
             sizes.append(len(frame))
         key = str(frame.get("User-Id"))
-        caller = self._allowed.caller(key)
+        caller = self._allowed.caller(key) if self._shut_out.get(key, 0) < received_ns else None
         peer = self._peers.of(sender, frame)
         if frame.more:
             self._discarding = True

@@ -125,9 +125,13 @@ class KeyedPeers:
             peer = self._peers.get(descriptor)
         if peer is None:
             return None
-        if peer.sender != sender:
-            if peer.sender is not None and not _is_later(sender, peer.sender):
-                return None  # of an earlier connection, whose descriptor this one was given
+        if peer.sender is None:
+            peer.sender = sender
+        elif peer.sender != sender:  # one of them is of an earlier connection, whose descriptor was used again
+            if not _is_later(sender, peer.sender):
+                return None
+            self._forget(descriptor)
+            peer = self._peers[descriptor] = KeyedPeer(descriptor, peer.inode)
             peer.sender = sender
         return peer
 
