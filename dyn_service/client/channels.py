@@ -20,7 +20,7 @@ import zmq
 
 from dyn_service.client.gate import Gate
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.protocol.keys import Keys, use_keys
+from dyn_service.protocol.keys import Keys
 from dyn_service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.protocol.sockets import SCHEMES, is_writable, plain_send
 
@@ -115,8 +115,8 @@ class ZmqChannel:
             self._reconnect()  # the one transport that does not do so by itself
         if timeout_s != self._armed_s:
             self._arm(timeout_s)
-        if self._keys is not None and not is_writable(self._socket):
-            return self._knock(payload, timeout_s, self._keys)
+        if self._gate is not None and not is_writable(self._socket):
+            return self._send_through(self._gate, payload, timeout_s)
         try:
             self._send(payload)
         except zmq.Again:
@@ -138,20 +138,23 @@ class ZmqChannel:
 
     def close(self) -> None:
         """Closes the socket."""
+        if self._gate is not None:
+            self._gate.close()
         self._socket.close()
 
-    def _knock(self, payload: bytes, timeout_s: float, keys: Keys) -> bool:
+    def _send_through(self, gate: Gate, payload: bytes, timeout_s: float) -> bool:
         """As `send`, where it may be that the server does not let this client in."""
         until = monotonic() + timeout_s
-        with Gate(self._socket, self._context or zmq.Context.instance(), self._endpoint, keys) as gate:
-            while True:
-                left_ms = ceil(1e3 * (until - monotonic()))
-                if self._socket.poll(max(0, min(left_ms, _RECONNECT_MS)), zmq.POLLOUT):
-                    self._send(payload)
-                    return True
-                gate.check(at_end=left_ms <= 0)
-                if left_ms <= 0:
-                    return False
+        gate.knock()
+        while not self._socket.poll(min(_RECONNECT_MS, max(0, ceil(1e3 * (until - monotonic())))), zmq.POLLOUT):
+            gate.check()
+            if monotonic() >= until:
+                return False
+        try:
+            self._send(payload)
+        except zmq.Again:  # gone again
+            return False
+        return True
 
     def _arm(self, timeout_s: float) -> None:
         """Sets how long the socket waits."""
@@ -165,8 +168,10 @@ class ZmqChannel:
         self._connect()
 
     def _connect(self) -> None:
-        made = (self._context or zmq.Context.instance()).socket(zmq.DEALER)
-        self._socket = _connected(made, self._endpoint, self._keys)
+        context = self._context or zmq.Context.instance()
+        made = context.socket(zmq.DEALER)
+        self._gate = None if self._keys is None else Gate(made, context, self._endpoint, self._keys)
+        self._socket = _connected(made, self._endpoint)
         self._send = plain_send(self._socket)
         self._receive: Callable[[], bytes] = self._socket.recv
         self._armed_s = -1.0
@@ -188,8 +193,10 @@ class AsyncZmqChannel:
         from zmq.asyncio import Context as Shadow  # it brings asyncio, which calls that wait do without
 
         self.remains = endpoint.startswith("inproc://")
-        self._endpoint, self._keys, self._context = endpoint, keys, context or zmq.Context.instance()
-        self._socket = _connected(Shadow(shadow=self._context).socket(zmq.DEALER), endpoint, keys)
+        own = context or zmq.Context.instance()
+        made = Shadow(shadow=own).socket(zmq.DEALER)
+        self._gate = None if keys is None else Gate(made, own, endpoint, keys)
+        self._socket = _connected(made, endpoint)
 
     async def send(self, payload: bytes, timeout_s: float) -> bool:
         """Sends at once, or when a server can be reached; what was not sent in time never will be."""
@@ -198,8 +205,8 @@ class AsyncZmqChannel:
                 await self._socket.send(payload, zmq.NOBLOCK)
                 return True
             except zmq.Again:
-                if self._keys is not None:
-                    await self._knock(self._keys)
+                if self._gate is not None:
+                    await self._pass(self._gate)
                 elif not await self._poll(ceil(timeout_s * 1e3)):
                     return False
 
@@ -213,13 +220,15 @@ class AsyncZmqChannel:
 
     def close(self) -> None:
         """Closes the socket."""
+        if self._gate is not None:
+            self._gate.close()
         self._socket.close()
 
-    async def _knock(self, keys: Keys) -> None:
+    async def _pass(self, gate: Gate) -> None:
         """Waits until the server lets this client in; who calls sets a limit."""
-        with Gate(self._socket, self._context, self._endpoint, keys) as gate:
-            while not await self._poll(_RECONNECT_MS):
-                gate.check(at_end=False)
+        gate.knock()
+        while not await self._poll(_RECONNECT_MS):
+            gate.check()
 
     async def _poll(self, timeout_ms: int) -> bool:
         poll: Callable[..., Any] = self._socket.poll  # pyzmq's types leave its parameters out
@@ -275,7 +284,7 @@ def _refused(endpoint: Any, fault: Exception | None = None) -> InvalidArgumentEr
     )
 
 
-def _connected(socket: _S, endpoint: str, keys: Keys | None) -> _S:
+def _connected(socket: _S, endpoint: str) -> _S:
     """A DEALER socket, set up and connected.
 
     IMMEDIATE: nothing is queued for a server that is not there, so that no command is carried out late. The heartbeat
@@ -288,8 +297,6 @@ def _connected(socket: _S, endpoint: str, keys: Keys | None) -> _S:
     socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS)
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
-    if keys is not None:
-        use_keys(socket, keys)
     try:
         socket.connect(endpoint)
     except zmq.ZMQError as fault:

@@ -121,7 +121,8 @@ class Connection:
 
     def _unreached(self, timeout_s: float) -> UnavailableError:
         """The error of a call that found no server."""
-        return UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s")
+        cause = f", or none whose key is {self._keys.server}" if self._keys is not None else ""
+        return UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s{cause}")
 
     def _unanswered(
         self, query: str, timeout_s: float, patience: Patience | None, *, reaches: bool

@@ -114,16 +114,14 @@ def read_keys(file: str | os.PathLike[str]) -> Keys:
         PermissionDeniedError: Others may read it, or it is another user's.
         InvalidArgumentError: It is no key file.
     """
+    content = read_guarded(Path(file), OTHERS, "chmod 600")
     try:
-        values = tomllib.loads(read_guarded(Path(file), OTHERS, "chmod 600").decode())
-        keys = Keys(**values)
+        keys = Keys(**tomllib.loads(content.decode()))
         check_public(keys.secret, "secret")
         sound = bool(NAME.fullmatch(keys.name)) and zmq.curve_public(keys.secret.encode()).decode() == keys.public
         if keys.server:
             check_public(keys.server, "server")
-    except (TypeError, ValueError) as fault:  # the message of a fault may hold the secret
-        if isinstance(fault, PermissionDeniedError):
-            raise
+    except (TypeError, ValueError):  # whose message may hold the secret
         sound = False
     if not sound:
         raise InvalidArgumentError(f"{os.fspath(file)} is no key file: make one with dyn keys new", path="keys")
