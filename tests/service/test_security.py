@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import select
 import selectors
 import socket
 import subprocess
@@ -404,6 +405,37 @@ def test_no_answer_is_lost_in_a_burst(folder: KeyFolder, serve: Callable[..., Se
             assert [asking.recv() for _ in range(500)] == [b"echo%d" % n for n in range(start, start + 500)]
 
 
+def test_the_descriptor_is_readable_as_long_as_something_is_to_be_done(folder: KeyFolder) -> None:
+    """ZeroMQ's own tells of a message but once: not again after some were read, nor after a reply was sent."""
+    keys = new(folder, "good")
+    router, _ = open_keyed(["tcp://127.0.0.1:0"], folder, RequestLimits(), Traffic())
+
+    def readable(wait_s: float) -> bool:
+        return bool(select.select([router.descriptor], [], [], wait_s)[0])
+
+    try:
+        with dealer(router.bound[0].endpoint, keys) as asking:
+            for _ in range(200):
+                asking.send(b"echo")
+            found: list[Received] = []
+            while not found:
+                assert readable(WAIT_S)
+                time.sleep(0.2)  # until all have come: one that comes later would ring by itself
+                found += router.receive()
+            while len(found) < 200:
+                assert readable(0.0)
+                found += router.receive()
+            while readable(0.1):
+                assert router.receive() == []
+            asking.send(b"echo")
+            assert readable(WAIT_S)
+            router.send(found[0].peer, False, b"echo")  # takes in what came
+            assert readable(0.0)
+            assert len(router.receive()) == 1
+    finally:
+        router.close()
+
+
 # roles
 
 
@@ -481,6 +513,30 @@ def test_a_revoked_key_loses_its_live_connection(folder: KeyFolder, serve: Calla
         assert set(serving.asked[reached:]) == {"key other"}
         waiting.disable_monitor()
         watch.close(linger=0)
+
+
+def test_each_message_is_looked_up_in_the_list_as_it_is_then(folder: KeyFolder) -> None:
+    """No connection is cut here by `look`: it is the message that is not let in."""
+    keys = new(folder, "lost")
+    traffic = Traffic()
+    router, allowed = open_keyed(["tcp://127.0.0.1:0"], folder, RequestLimits(), traffic)
+    try:
+        with dealer(router.bound[0].endpoint, keys) as asking:
+            asking.send(b"echo")
+            found: list[Received] = []
+            wait_until(lambda: found.extend(router.receive()) or found)
+            assert found[0].caller.name == "key lost"
+            folder.revoke("lost")
+            allowed.look(at_once=True)
+            assert not router.send(found[0].peer, False, b"echo")
+            assert traffic.cut_off == 0
+            asking.send(b"echo")
+            found.clear()
+            wait_until(lambda: found.extend(router.receive()) or traffic.cut_off)
+            assert found == []
+            assert traffic.received == 1
+    finally:
+        router.close()
 
 
 def test_a_reply_is_not_sent_to_a_key_that_was_revoked_meanwhile(
