@@ -4,10 +4,12 @@ A ROUTER socket of libzmq does the cryptography. Around it: whoever connects is 
 looked up again at each of his messages and before each reply to him; a key that leaves the list loses its connections.
 Before it serves, an endpoint is tried out: a key made up on the spot must be refused, one without a key too.
 
-    router = KeyedRouter(endpoints, server_keys, access_list, limits, traffic)
-    selector.register(router.descriptor, EVENT_READ)     # readable: call `receive`
-    for request in router.receive(): ..                  # and every tenth of a second `router.look()`
-    router.send(request.peer, request.is_req, reply)
+    router = KeyedRouter(server_keys, access_list, limits, traffic)
+    bound = router.listen("tcp://0.0.0.0:5755")
+    selector.register(router.descriptor, EVENT_READ)                # readable: call `messages`
+    for peer, (payload, parts, is_req) in router.messages(64): ..   # and every tenth of a second `router.look()`
+    peer.caller.check(query)
+    router.send(peer, is_req, reply)
 
 No thread of its own: all calls come from one, and none of them waits.
 """
@@ -19,10 +21,10 @@ import logging
 import math
 import os
 import selectors
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from time import perf_counter_ns
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import zmq
 from zmq.utils import z85
@@ -31,7 +33,7 @@ from dyn_service.errors import FailedPreconditionError, NotFoundError
 from dyn_service.protocol.keys import Keys
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.sockets import file_descriptor, is_readable, plain_send
-from dyn_service.server.access import AccessList, Caller
+from dyn_service.server.access import AccessList
 from dyn_service.server.endpoints import Bound, bind
 from dyn_service.server.key_folder import KeyFolder
 from dyn_service.server.keyed_peers import KeyedPeer, KeyedPeers
@@ -39,9 +41,6 @@ from dyn_service.server.metrics import Traffic
 from dyn_service.server.proof import prove
 
 _LOG = logging.getLogger(__name__)
-
-_BURST = 64
-"""So many messages are given at a time."""
 
 _ADMITTED_AT_ONCE = 16
 """So many connections are let in, or not, before others have their turn."""
@@ -69,62 +68,51 @@ _MORE = int(zmq.SNDMORE) | _NOBLOCK
 
 
 def open_keyed(
-    endpoints: Sequence[str], folder: KeyFolder, limits: RequestLimits, traffic: Traffic
-) -> tuple[KeyedRouter, AccessList]:
-    """Listens on endpoints that ask for keys, and the list by which it does; see `KeyedRouter`.
+    folder: KeyFolder, limits: RequestLimits, traffic: Traffic, gone: Callable[[KeyedPeer], None] = lambda peer: None
+) -> KeyedRouter:
+    """What listens on endpoints that ask for keys, by the keys and the list in a folder; see `KeyedRouter`.
 
     Raises:
         FailedPreconditionError: There are no keys yet.
-        DynError: The keys or the list are not sound, or what `KeyedRouter` raises.
+        DynError: The keys or the list are not sound.
     """
     try:
         keys, allowed = folder.server_keys(), folder.access_list()
     except NotFoundError as fault:
         raise FailedPreconditionError(
-            f"{endpoints[0]} asks for keys, and {fault}: dyn keys new NAME makes the server's and a client's",
-            path="keys",
+            f"an endpoint asks for keys, and {fault}: dyn keys new NAME makes the server's and a client's", path="keys"
         ) from None
-    return KeyedRouter(endpoints, keys, allowed, limits, traffic), allowed
-
-
-class Received(NamedTuple):
-    """A request, where its reply goes, who asks by the list of now, and when it came (`perf_counter_ns`)."""
-
-    peer: KeyedPeer
-    is_req: bool
-    payload: bytes | memoryview
-    caller: Caller
-    received_ns: int
+    return KeyedRouter(keys, allowed, limits, traffic, gone)
 
 
 class KeyedRouter:
     """Listens on encrypted endpoints.
 
     Args:
-        endpoints: Where; `tcp` or `ipc`.
         keys: The server's.
         allowed: Who is let in.
         limits: What peers must keep.
-        traffic: Where messages are counted.
-
-    Raises:
-        InvalidArgumentError: An endpoint is none.
-        UnavailableError: An endpoint is taken.
-        FailedPreconditionError: An endpoint lets a stranger in.
+        traffic: Where replies are counted, and connections that were cut off.
+        gone: Told of each peer whose connection has ended.
     """
 
     def __init__(
-        self, endpoints: Sequence[str], keys: Keys, allowed: AccessList, limits: RequestLimits, traffic: Traffic
+        self,
+        keys: Keys,
+        allowed: AccessList,
+        limits: RequestLimits,
+        traffic: Traffic,
+        gone: Callable[[KeyedPeer], None] = lambda peer: None,
     ) -> None:
+        self.allowed = allowed
         self._keys = keys
-        self._allowed = allowed
         self._traffic = traffic
         self._losses = allowed.losses
         self._shut_out: dict[str, int] = {}
         self._discarding = self._rung = False
         self.refused = 0
-        """Connections that were not let in since the endpoints were proven."""
-        self._next_tell_ns: float = math.inf
+        """Connections that were not let in, the endpoints' own trials aside."""
+        self._next_tell_ns: float = 0
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._doorman = self._context.socket(zmq.ROUTER)
         self._doorman.bind("inproc://zeromq.zap.01")
@@ -139,9 +127,7 @@ class KeyedRouter:
         router.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         router.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
         router.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS)
-        if any("[" in endpoint for endpoint in endpoints):
-            router.setsockopt(zmq.IPV6, 1)
-        self._peers = KeyedPeers(router, limits, traffic)
+        self._peers = KeyedPeers(router, limits, traffic, gone)
         self._send_frame = plain_send(router)
         self._read_away: Any = super(zmq.Socket, router).recv  # as `plain_send`
         self._bell, self._ringer = os.pipe()
@@ -150,45 +136,72 @@ class KeyedRouter:
         self._ready = selectors.DefaultSelector()
         for descriptor in (self._bell, self._peers.descriptor, *map(file_descriptor, (router, self._doorman))):
             self._ready.register(descriptor, selectors.EVENT_READ)
-        self.bound: tuple[Bound, ...] = ()
-        try:
-            self.bound = tuple(bind(router, endpoint) for endpoint in endpoints)
-            for each in self.bound:
-                prove(each.endpoint, keys, self._admit)
-            self._next_tell_ns = self.refused = 0
-        except BaseException:
-            self.close(0.0)
-            raise
 
     @property
     def descriptor(self) -> int:
-        """Readable as long as there is something for `receive` to do: a file descriptor for selectors."""
+        """Readable as long as there is something for `messages` to do: a file descriptor for selectors."""
         return cast(selectors.EpollSelector, self._ready).fileno()
 
-    def receive(self) -> list[Received]:
-        """Lets in who may come, and gives the requests that are there: some at a time."""
+    @property
+    def pending(self) -> bool:
+        """Whether `messages` left something to do."""
+        return self._rung
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    @property
+    def unread(self) -> int:
+        """Bytes of replies that are not read."""
+        return self._peers.unread
+
+    def listen(self, endpoint: str) -> Bound:
+        """Listens on a tcp or ipc endpoint, once it is proven to let no stranger in.
+
+        Raises:
+            InvalidArgumentError: The endpoint is none.
+            UnavailableError: It is taken.
+            FailedPreconditionError: It lets a stranger in.
+        """
+        self._router.setsockopt(zmq.IPV6, int("[" in endpoint))
+        bound = bind(self._router, endpoint)
+        refused, self._next_tell_ns = self.refused, math.inf
+        try:
+            prove(bound.endpoint, self._keys, self._admit)
+        except BaseException:
+            self._router.unbind(bound.endpoint)
+            bound.clear()
+            raise
+        self.refused, self._next_tell_ns = refused, 0
+        return bound
+
+    def messages(self, most: int) -> Iterator[tuple[KeyedPeer, tuple[bytes | memoryview, int, bool]]]:
+        """Lets in who may come, and gives up to so many of the requests that are there.
+
+        Of each its peer, whose `caller` says who asks by the list of now, its payload, the number of its parts, and
+        whether an empty part came first, as REQ sockets send it. The iterator is to be used up.
+        """
         if self._rung:
             self._rung = False
             with suppress(BlockingIOError):
                 os.read(self._bell, 1)
         self._admit()
         self._peers.follow()
-        found: list[Received] = []
-        for _ in range(_BURST):
+        for _ in range(most):
             if (self._discarding and not self._discard()) or not is_readable(self._router):
                 break
             received = self._read()
             if received is not None:
-                found.append(received)
+                yield received
         self._ring_if_more()
-        return found
 
-    def send(self, peer: KeyedPeer, is_req: bool, reply: bytes | bytearray) -> bool:
+    def send(self, peer: KeyedPeer, is_req: bool, reply: bytes | bytearray | memoryview) -> bool:
         """Sends a reply; False, and counted, where its reader is gone, is no longer let in, or does not read."""
-        if peer.closed or peer.sender is None or self._allowed.caller(peer.key or "") is None:
+        if peer.closed or peer.sender is None or self.allowed.caller(peer.key or "") is None:
             self._traffic.dropped_gone += 1
             return False
-        if not self._peers.goes(peer, (0, len(reply)) if is_req else (len(reply),)):
+        sizes = (0, len(reply)) if is_req else (len(reply),)
+        if not self._peers.goes(peer, sizes):
             self._traffic.dropped_slow_reader += 1
             return False
         send = self._send_frame
@@ -208,16 +221,17 @@ class KeyedRouter:
             self._traffic.dropped_gone += 1
         finally:
             self._ring_if_more()  # to send takes in what came, of which the socket's own descriptor then does not tell
+        self._peers.stayed(peer, sizes)
         return False
 
     def look(self) -> None:
         """Takes over a changed list, and cuts off who is on it no longer or holds too much. Ten times a second."""
         self._peers.follow()
-        self._allowed.look()
-        if self._losses != self._allowed.losses:
-            self._losses = self._allowed.losses
+        self.allowed.look()
+        if self._losses != self.allowed.losses:
+            self._losses = self.allowed.losses
             for peer in self._peers:
-                if peer.key is None or self._allowed.caller(peer.key) is None:  # of one that never asked, who knows
+                if peer.key is None or self.allowed.caller(peer.key) is None:  # of one that never asked, who knows
                     self._peers.cut(peer, "its key is no longer let in" if peer.key else "some key is no longer let in")
         self._peers.look()
         self._ring_if_more()
@@ -230,8 +244,6 @@ class KeyedRouter:
         os.close(self._ringer)
         self._doorman.close(linger=0)
         self._router.close(linger=int(linger_s * 1000))
-        for each in self.bound:
-            each.clear()
         self._context.term()
 
     def _admit(self) -> None:
@@ -241,13 +253,13 @@ class KeyedRouter:
                 return
             asker, _, version, request_id, *_, key = self._doorman.recv_multipart(zmq.NOBLOCK)
             public = z85.encode(key).decode() if len(key) == 32 else ""
-            if self._allowed.caller(public) is None:
-                self._allowed.look(at_once=True)  # he may have been let in this very moment
-            caller = self._allowed.caller(public)
+            if self.allowed.caller(public) is None:
+                self.allowed.look(at_once=True)  # he may have been let in this very moment
+            caller = self.allowed.caller(public)
             now = perf_counter_ns()
             answer = [b"200", b"OK", public.encode()]
             if caller is None or self._shut_out.get(public, 0) > now:
-                passing = caller is not None or self._allowed.fault is not None
+                passing = caller is not None or self.allowed.fault is not None
                 # after 300 a client tries again by itself, after 400 it gives up
                 answer = [b"300" if passing else b"400", b"this key is not let in", b""]
                 self.refused += 1
@@ -257,7 +269,7 @@ class KeyedRouter:
                     self._next_tell_ns = now + _TELL_EVERY_NS
             self._doorman.send_multipart([asker, b"", version, request_id, *answer, b""])
 
-    def _read(self) -> Received | None:
+    def _read(self) -> tuple[KeyedPeer, tuple[bytes | memoryview, int, bool]] | None:
         """The message that is there, if it is a request of one who is let in."""
         sender = self._router.recv(_NOBLOCK)
         frame = self._router.recv(_NOBLOCK, copy=False)
@@ -268,7 +280,7 @@ class KeyedRouter:
             frame = self._router.recv(_NOBLOCK, copy=False)
             sizes.append(len(frame))
         key = str(frame.get("User-Id"))
-        caller = self._allowed.caller(key) if self._shut_out.get(key, 0) < received_ns else None
+        caller = self.allowed.caller(key) if self._shut_out.get(key, 0) < received_ns else None
         peer = self._peers.of(sender, frame)
         if frame.more:
             self._discarding = True
@@ -283,13 +295,10 @@ class KeyedRouter:
         if frame.more or sender[0] or caller is None:
             self._peers.cut(peer, cause)
             return None
-        peer.key = key
+        peer.key, peer.caller = key, caller
         self._peers.came(peer, sizes)
-        self._traffic.received += 1
-        self._traffic.received_bytes += sizes[-1]
-        return Received(
-            peer, is_req, frame.bytes if sizes[-1] < zmq.COPY_THRESHOLD else frame.buffer, caller, received_ns
-        )
+        payload = frame.bytes if sizes[-1] < zmq.COPY_THRESHOLD else frame.buffer
+        return peer, (payload, 1 + is_req, is_req)
 
     def _discard(self) -> bool:
         """Reads away some more of a message that has too many parts; whether that was all."""

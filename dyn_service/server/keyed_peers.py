@@ -16,7 +16,7 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -25,6 +25,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.sockets import file_descriptor, is_readable
+from dyn_service.server.access import Caller
 from dyn_service.server.metrics import Traffic
 
 _LOG = logging.getLogger(__name__)
@@ -45,22 +46,23 @@ _KEPT_FILES = 64
 class KeyedPeer:
     """One connection.
 
-    sender: its name at the ROUTER socket, and key: its public key, once a message came. delivered: bytes of its
-    messages. handed: bytes of the replies to it. unread: how many of these it has not taken, when last looked at.
-    closed: it has ended.
+    sender: its name at the ROUTER socket, key: its public key, and caller: whose that was by the list, when the last
+    message came. delivered: bytes of its messages. handed: bytes of the replies to it. unread: how many of these it has
+    not taken, when last looked at. closed: it has ended.
     """
 
-    __slots__ = ("closed", "delivered", "descriptor", "handed", "inode", "key", "sender", "unread")
+    __slots__ = ("caller", "closed", "delivered", "descriptor", "handed", "inode", "key", "sender", "unread")
 
     def __init__(self, descriptor: int, inode: int) -> None:
         self.descriptor = descriptor
         self.inode = inode
-        self.sender = self.key = None
+        self.sender = self.key = self.caller = None
         self.delivered = self.handed = self.unread = 0
         self.closed = False
 
     sender: bytes | None
     key: str | None
+    caller: Caller | None
 
 
 class KeyedPeers:
@@ -70,9 +72,13 @@ class KeyedPeers:
         router: The socket, before it listens.
         limits: What peers must keep.
         traffic: Where connections that were cut are counted.
+        gone: Told of each one that has ended.
     """
 
-    def __init__(self, router: zmq.Socket[bytes], limits: RequestLimits, traffic: Traffic) -> None:
+    def __init__(
+        self, router: zmq.Socket[bytes], limits: RequestLimits, traffic: Traffic, gone: Callable[[KeyedPeer], None]
+    ) -> None:
+        self._gone = gone
         self._limits = limits
         self._traffic = traffic
         self._peers: dict[int, KeyedPeer] = {}
@@ -168,6 +174,14 @@ class KeyedPeers:
         self.unread += size
         return not peer.closed
 
+    def stayed(self, peer: KeyedPeer, sizes: Sequence[int]) -> None:
+        """Takes back what `goes` noted: the reply was not handed over after all."""
+        size = sum(map(_on_the_wire, sizes))
+        peer.handed -= size
+        if not peer.closed:
+            peer.unread -= size
+            self.unread -= size
+
     def look(self) -> None:
         """Cuts off the connections that hold too much, and the greatest until all together do not."""
         held = {peer: self._refresh(peer) for peer in self}
@@ -232,6 +246,7 @@ class KeyedPeers:
         if peer is not None:
             peer.closed = True
             self.unread -= peer.unread
+            self._gone(peer)
 
 
 def _on_the_wire(size: int) -> int:

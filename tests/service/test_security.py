@@ -35,10 +35,11 @@ from dyn_service.protocol.administration import ADMINISTRATION, Role
 from dyn_service.protocol.keys import Keys, make_keys, read_keys, use_keys
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import VERSION, Reply, Timing, encode, error_reply, read_request
-from dyn_service.server.access import AccessList
+from dyn_service.server.access import AccessList, Caller
 from dyn_service.server.administration import Administrator
 from dyn_service.server.key_folder import KeyFolder
-from dyn_service.server.keyed import KeyedRouter, Received, open_keyed
+from dyn_service.server.keyed import KeyedRouter, open_keyed
+from dyn_service.server.keyed_peers import KeyedPeer
 from dyn_service.server.metrics import Traffic
 from dyn_service.server.proof import knock
 from dyn_service.server.service import Service
@@ -60,15 +61,18 @@ class Serving:
         self, folder: KeyFolder, endpoint: str, robots: list[Robot], limits: RequestLimits | None = None
     ) -> None:
         self.traffic = Traffic()
-        self.router, self.allowed = open_keyed([endpoint], folder, limits or RequestLimits(), self.traffic)
-        self.endpoint = self.router.bound[0].endpoint
+        self.gone: list[KeyedPeer] = []
+        self.router = open_keyed(folder, limits or RequestLimits(), self.traffic, self.gone.append)
+        self.allowed = self.router.allowed
+        self._bound = self.router.listen(endpoint)
+        self.endpoint = self._bound.endpoint
         self.service = Service(robots)
         self.administrator = Administrator(
             self.service.registry, self.service.metrics, allow_load=False, allowed=self.allowed
         )
         self.asked: list[str] = []
         """Who asked, by request that reached the service."""
-        self.before_reply: Callable[[Received], None] = lambda received: None
+        self.before_reply: Callable[[KeyedPeer], None] = lambda peer: None
         self._stopping = False
         self._wake, self._waker = socket.socketpair()
         self._thread = threading.Thread(target=self._run)
@@ -81,26 +85,29 @@ class Serving:
             next_look = time.monotonic()
             while not self._stopping:
                 if selector.select(max(0.0, next_look - time.monotonic())):
-                    for received in self.router.receive():
-                        self.asked.append(received.caller.name)
-                        self.before_reply(received)
-                        self.router.send(received.peer, received.is_req, self._answer(received))
+                    for peer, (payload, parts, is_req) in self.router.messages(64):
+                        assert peer.caller is not None
+                        assert parts == 1 + is_req
+                        self.asked.append(peer.caller.name)
+                        self.before_reply(peer)
+                        self.router.send(peer, is_req, self._answer(peer.caller, payload))
                 if time.monotonic() >= next_look:
                     next_look = time.monotonic() + 0.1
                     self.router.look()
         self.router.close()
+        self._bound.clear()
 
-    def _answer(self, received: Received) -> bytes:
-        if bytes(received.payload[:4]) == b"echo":
-            return bytes(received.payload)
-        asked = read_request(received.payload)
+    def _answer(self, caller: Caller, payload: bytes | memoryview) -> bytes:
+        if bytes(payload[:4]) == b"echo":
+            return bytes(payload)
+        asked = read_request(payload)
         try:
             if asked.query in ADMINISTRATION:
-                outputs = self.administrator.answer(asked, received.caller)
+                outputs = self.administrator.answer(asked, caller)
                 return encode(Reply(VERSION, asked.id, True, outputs, Timing(0.0, 0.0)))
         except DynError as fault:
             return error_reply(asked.id, fault)
-        return self.service.handle(received.payload, received.received_ns)
+        return self.service.handle(payload, time.perf_counter_ns())
 
     def close(self) -> None:
         self._stopping = True
@@ -408,30 +415,30 @@ def test_no_answer_is_lost_in_a_burst(folder: KeyFolder, serve: Callable[..., Se
 def test_the_descriptor_is_readable_as_long_as_something_is_to_be_done(folder: KeyFolder) -> None:
     """ZeroMQ's own tells of a message but once: not again after some were read, nor after a reply was sent."""
     keys = new(folder, "good")
-    router, _ = open_keyed(["tcp://127.0.0.1:0"], folder, RequestLimits(), Traffic())
+    router = open_keyed(folder, RequestLimits(), Traffic())
 
     def readable(wait_s: float) -> bool:
         return bool(select.select([router.descriptor], [], [], wait_s)[0])
 
     try:
-        with dealer(router.bound[0].endpoint, keys) as asking:
+        with dealer(router.listen("tcp://127.0.0.1:0").endpoint, keys) as asking:
             for _ in range(200):
                 asking.send(b"echo")
-            found: list[Received] = []
+            found: list[Any] = []
             while not found:
                 assert readable(WAIT_S)
                 time.sleep(0.2)  # until all have come: one that comes later would ring by itself
-                found += router.receive()
+                found += router.messages(64)
             while len(found) < 200:
                 assert readable(0.0)
-                found += router.receive()
+                found += router.messages(64)
             while readable(0.1):
-                assert router.receive() == []
+                assert list(router.messages(64)) == []
             asking.send(b"echo")
             assert readable(WAIT_S)
-            router.send(found[0].peer, False, b"echo")  # takes in what came
+            router.send(found[0][0], False, b"echo")  # takes in what came
             assert readable(0.0)
-            assert len(router.receive()) == 1
+            assert len(list(router.messages(64))) == 1
     finally:
         router.close()
 
@@ -505,6 +512,7 @@ def test_a_revoked_key_loses_its_live_connection(folder: KeyFolder, serve: Calla
         folder.revoke("silent")
         took = wait_until(lambda: serving.router.refused >= 2)  # cut off, they come again, in vain
         assert took < 5.0  # a second is promised; the machine may be busy
+        assert {peer.key for peer in serving.gone} >= {keys.public, None}  # their work may be stopped
         assert watch.poll(1000 * WAIT_S)  # it never asked anything, and is cut off all the same
         reached = len(serving.asked)
         with suppress(zmq.Again):
@@ -519,22 +527,21 @@ def test_each_message_is_looked_up_in_the_list_as_it_is_then(folder: KeyFolder) 
     """No connection is cut here by `look`: it is the message that is not let in."""
     keys = new(folder, "lost")
     traffic = Traffic()
-    router, allowed = open_keyed(["tcp://127.0.0.1:0"], folder, RequestLimits(), traffic)
+    router = open_keyed(folder, RequestLimits(), traffic)
     try:
-        with dealer(router.bound[0].endpoint, keys) as asking:
+        with dealer(router.listen("tcp://127.0.0.1:0").endpoint, keys) as asking:
             asking.send(b"echo")
-            found: list[Received] = []
-            wait_until(lambda: found.extend(router.receive()) or found)
-            assert found[0].caller.name == "key lost"
+            found: list[Any] = []
+            wait_until(lambda: found.extend(router.messages(64)) or found)
+            assert found[0][0].caller == Caller("key lost", Role.QUERY)
             folder.revoke("lost")
-            allowed.look(at_once=True)
-            assert not router.send(found[0].peer, False, b"echo")
+            router.allowed.look(at_once=True)
+            assert not router.send(found[0][0], False, b"echo")
             assert traffic.cut_off == 0
             asking.send(b"echo")
             found.clear()
-            wait_until(lambda: found.extend(router.receive()) or traffic.cut_off)
+            wait_until(lambda: found.extend(router.messages(64)) or traffic.cut_off)
             assert found == []
-            assert traffic.received == 1
     finally:
         router.close()
 
@@ -545,9 +552,9 @@ def test_a_reply_is_not_sent_to_a_key_that_was_revoked_meanwhile(
     keys = new(folder, "lost")
     serving = serve()
 
-    def revoke(received: Received) -> None:
+    def revoke(peer: KeyedPeer) -> None:
         folder.revoke("lost")
-        wait_until(lambda: serving.allowed.look() or serving.allowed.caller(received.peer.key) is None)
+        wait_until(lambda: serving.allowed.look() or serving.allowed.caller(str(peer.key)) is None)
 
     with dealer(serving.endpoint, keys, RCVTIMEO=300) as asking:
         serving.before_reply = revoke
@@ -677,20 +684,22 @@ class LetsNobodyIn(KeyedRouter):
 )
 def test_a_server_that_fails_its_own_test_does_not_start(folder: KeyFolder, kind: type[KeyedRouter], says: str) -> None:
     folder.make_server()
+    router = kind(folder.server_keys(), folder.access_list(), RequestLimits(), Traffic())
     with pytest.raises(FailedPreconditionError, match=says):
-        kind(["tcp://127.0.0.1:0"], folder.server_keys(), folder.access_list(), RequestLimits(), Traffic())
+        router.listen("tcp://127.0.0.1:0")
+    router.close()
 
 
 def test_no_keys_no_start(folder: KeyFolder) -> None:
     with pytest.raises(FailedPreconditionError, match=r"asks for keys, and there is no file .*: dyn keys new NAME"):
-        open_keyed(["tcp://127.0.0.1:0"], folder, RequestLimits(), Traffic())
+        open_keyed(folder, RequestLimits(), Traffic())
     folder.make_server()
     folder.list_file.unlink()
     with pytest.raises(FailedPreconditionError, match=r"there is no file .*allowed"):
-        open_keyed(["tcp://127.0.0.1:0"], folder, RequestLimits(), Traffic())
+        open_keyed(folder, RequestLimits(), Traffic())
     folder.list_file.write_text("nonsense\n")
     with pytest.raises(InvalidArgumentError, match="allowed:1"):
-        open_keyed(["tcp://127.0.0.1:0"], folder, RequestLimits(), Traffic())
+        open_keyed(folder, RequestLimits(), Traffic())
     with pytest.raises(DynError):
         AccessList(folder.list_file, "")
 
@@ -700,8 +709,10 @@ def test_an_endpoint_that_is_taken_leaves_nothing_behind(folder: KeyFolder) -> N
     with socket.create_server(("127.0.0.1", 0)) as taken:
         before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
         for _ in range(3):
+            router = open_keyed(folder, RequestLimits(), Traffic())
             with pytest.raises(UnavailableError, match="another server listens there"):
-                open_keyed([f"tcp://127.0.0.1:{taken.getsockname()[1]}"], folder, RequestLimits(), Traffic())
+                router.listen(f"tcp://127.0.0.1:{taken.getsockname()[1]}")
+            router.close()
         if sys.platform == "linux":
             assert len(os.listdir("/proc/self/fd")) == before
 
@@ -733,7 +744,7 @@ def test_a_message_of_many_parts_costs_its_sender_the_connection(
 def test_no_turn_reads_more_than_some_parts(folder: KeyFolder) -> None:
     """Counted, not timed: each call of `receive` reads a bounded number of parts, whatever a message has."""
     bad = new(folder, "bad")
-    router, _ = open_keyed(["tcp://127.0.0.1:0"], folder, RequestLimits(), Traffic())
+    router = open_keyed(folder, RequestLimits(), Traffic())
     try:
         read = 0
         really = router._read_away
@@ -744,12 +755,12 @@ def test_no_turn_reads_more_than_some_parts(folder: KeyFolder) -> None:
             return really(*arguments, **options)
 
         router._read_away = counted
-        with dealer(router.bound[0].endpoint, bad) as sending:
+        with dealer(router.listen("tcp://127.0.0.1:0").endpoint, bad) as sending:
             sending.send_multipart([b""] * 5000)
             most, until = 0, time.monotonic() + WAIT_S
             while read < 4998 and time.monotonic() < until:
                 before = read
-                assert router.receive() == []
+                assert list(router.messages(64)) == []
                 most = max(most, read - before)
             assert read == 4998  # a ROUTER's REQ part, then one more, came before
             assert most <= 256
