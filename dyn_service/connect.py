@@ -9,11 +9,17 @@ from dyn_service.client.sync import Client, RemoteRobot
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.model.description import RootType
 from dyn_service.protocol.defaults import DEFAULT_TIMEOUT_S
+from dyn_service.protocol.keys import KeySource
 from dyn_service.protocol.sockets import SCHEMES
 
 
 def connect(
-    target: str | os.PathLike[str], *, root: RootType | None = None, timeout_s: float = DEFAULT_TIMEOUT_S
+    target: str | os.PathLike[str],
+    *,
+    root: RootType | None = None,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    keys: KeySource | None = None,
+    server_key: str | None = None,
 ) -> RobotQueries:
     """The robot that the target names.
 
@@ -23,6 +29,8 @@ def connect(
         root: How the root link moves in the world: of a URDF "fixed", where nothing is said. A robot of a server has
             its own, and is refused where another one is asked for.
         timeout_s: The time limit of each call to a server.
+        keys: The key file, for a server that asks for keys.
+        server_key: The server's public key; None: it stands in the key file.
 
     Returns:
         A `Robot`, or a `RemoteRobot` with a connection of its own, which its `close()` closes.
@@ -30,6 +38,7 @@ def connect(
     Raises:
         InvalidArgumentError: The target names no robot.
         NotFoundError: There is no such file, or no such robot on the server.
+        PermissionDeniedError: The server does not let this key in, or others can read the key file.
         UnavailableError: No server answers there.
     """
     text = os.fspath(target)
@@ -42,8 +51,8 @@ def connect(
         return Robot.from_urdf(target, root=root or "fixed")
     endpoint, name = _split(text)
     if not name:
-        raise _unnamed(endpoint, timeout_s)
-    client = Client(endpoint, timeout_s=timeout_s)
+        raise _unnamed(endpoint, timeout_s, keys, server_key)
+    client = Client(endpoint, timeout_s=timeout_s, keys=keys, server_key=server_key)
     try:
         robot = RemoteRobot(client, client.robot(name).description, owns_client=True)
         _check_root(robot, root)
@@ -68,10 +77,10 @@ def _split(target: str) -> tuple[str, str]:
     return (f"{scheme}://{place}", name) if place.strip("/") else (f"{scheme}://{rest.rstrip('/')}", "")
 
 
-def _unnamed(endpoint: str, timeout_s: float) -> InvalidArgumentError:
+def _unnamed(endpoint: str, timeout_s: float, keys: KeySource | None, server_key: str | None) -> InvalidArgumentError:
     known = f"write {endpoint}/ROBOT"
     try:
-        with Client(endpoint, timeout_s=timeout_s) as client:
+        with Client(endpoint, timeout_s=timeout_s, keys=keys, server_key=server_key) as client:
             robots = client.list_robots()
         known = f"its robots are {', '.join(robots)}: {known}" if robots else "it serves no robot"
     except DynError as fault:

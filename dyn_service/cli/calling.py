@@ -24,6 +24,7 @@ from dyn_service.client.patience import OnWait
 from dyn_service.client.sync import Client
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.protocol.administration import ADMINISTRATION, Administration
+from dyn_service.protocol.keys import KeySource
 from dyn_service.suggestions import did_you_mean
 
 _LEGEND = """\
@@ -64,6 +65,7 @@ def ask(
     timeout_s: float,
     compile_wait_s: float,
     on_wait: OnWait,
+    keys: KeySource | None = None,
 ) -> dict[str, Any]:
     """The answer to a query: its outputs by name, in plain values.
 
@@ -75,6 +77,7 @@ def ask(
         timeout_s: The time limit.
         compile_wait_s: How long, beyond it, to wait while the server compiles.
         on_wait: Told what the server compiles.
+        keys: The key file, for a server that asks for keys.
 
     Raises:
         DynError: What the client raises.
@@ -83,7 +86,7 @@ def ask(
     if query not in everything:
         known, near = ", ".join(everything), did_you_mean(query, everything)
         raise UnimplementedError(f"there is no query '{query}'; the queries are {known}{near}", path="query")
-    with Client(endpoint, timeout_s=timeout_s, compile_wait_s=compile_wait_s, on_wait=on_wait) as client:
+    with Client(endpoint, timeout_s=timeout_s, compile_wait_s=compile_wait_s, on_wait=on_wait, keys=keys) as client:
         if query in ADMINISTRATION:
             return _administer(client, ADMINISTRATION[query], robot, values)
         if query in COMPUTATIONS:

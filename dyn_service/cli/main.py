@@ -23,6 +23,8 @@ except ModuleNotFoundError:
         "error: the command line needs 'typer', which the base install leaves out: pip install 'dyn_service[server]'"
     )
 
+from dyn_service.cli.keys import app as keys_app  # typer is there
+
 _LOG = logging.getLogger(__name__)
 
 app = typer.Typer(
@@ -56,6 +58,9 @@ def main() -> NoReturn:
         error.show()  # type: ignore[attr-defined]  # a fault in the usage, as click tells it
         sys.exit(error.exit_code)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+app.add_typer(keys_app, name="keys")
 
 
 @app.callback(invoke_without_command=True)
@@ -103,6 +108,18 @@ def serve(
         ),
     ] = None,
     log_format: Annotated[Literal["text", "json"], typer.Option(help="How log lines are written.")] = "text",
+    keys: Annotated[
+        str | None,
+        typer.Option(
+            help="Where keys are asked for: remote (where other machines come) or required. (default: remote)"
+        ),
+    ] = None,
+    keys_folder: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where `dyn keys` keeps the keys. (default: as there)")
+    ] = None,
+    audit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write who loaded and unloaded what.")
+    ] = None,
 ) -> None:
     """Answer questions about robots over ZeroMQ, until SIGINT or SIGTERM."""
     import msgspec
@@ -123,6 +140,7 @@ def serve(
         "prepare": prepare_for or prepare,
         "endpoints": bind or None,
     }
+    given |= {"keys": keys, "keys_folder": str(keys_folder or "") or None, "audit": str(audit or "") or None}
     given["robots"] = [*settings.robots, *map(str, robots or [])]
     settings = msgspec.structs.replace(settings, **{name: value for name, value in given.items() if value is not None})
     server = open_server(settings, _LOG.info, _bar)
@@ -151,6 +169,9 @@ def call(
     compile_wait: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long, beyond it, to wait while the server compiles.")
     ] = DEFAULT_COMPILE_WAIT_S,
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A key file, for a server with keys.", envvar="DYN_SERVICE_KEY")
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Print the queries, their inputs and outputs.")] = False,
 ) -> None:
     """Ask a server one question and print the answer as JSON."""
@@ -169,7 +190,7 @@ def call(
                 print(f"waiting: {text}", file=sys.stderr)
                 said.add(text)
 
-        answer = ask(server, query, robot, given, timeout, compile_wait, tell)
+        answer = ask(server, query, robot, given, timeout, compile_wait, tell, key)
         typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
 
 

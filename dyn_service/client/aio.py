@@ -31,6 +31,7 @@ from dyn_service.protocol.defaults import (
     DEFAULT_RETRY_AFTER_S,
     DEFAULT_TIMEOUT_S,
 )
+from dyn_service.protocol.keys import KeySource
 from dyn_service.protocol.messages import Notice, ReplyHead, cancel
 
 
@@ -45,6 +46,8 @@ class AsyncClient(Connection, AsyncGaitQueries):
         retries: How often a request that changes nothing is sent again within its time limit; 0: never.
         retry_after_s: The silence after which it is; after each time longer, by chance.
         context: The ZeroMQ context; None is the process's own.
+        keys: The key file, or what was read from one, for a server that asks for keys; None: it asks for none.
+        server_key: The server's public key; None: it stands in the key file.
     """
 
     def __init__(
@@ -57,8 +60,10 @@ class AsyncClient(Connection, AsyncGaitQueries):
         retries: int = DEFAULT_RETRIES,
         retry_after_s: float = DEFAULT_RETRY_AFTER_S,
         context: Context | None = None,
+        keys: KeySource | None = None,
+        server_key: str | None = None,
     ) -> None:
-        super().__init__(endpoint, timeout_s, compile_wait_s, on_wait, retries, retry_after_s)
+        super().__init__(endpoint, timeout_s, compile_wait_s, on_wait, retries, retry_after_s, keys, server_key)
         self._given_context = context
         self._channel: AsyncChannel | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -226,7 +231,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
         return self._channel or self._connect()
 
     def _connect(self) -> AsyncChannel:
-        self._channel = open_async_channel(self._endpoint, self._given_context)
+        self._channel = open_async_channel(self._endpoint, self._given_context, self._keys)
         self._loop = asyncio.get_running_loop()
         self._reader = self._loop.create_task(self._read(self._channel))
         return self._channel

@@ -19,7 +19,9 @@ from typing import Any, Protocol, TypeVar
 
 import zmq
 
+from dyn_service.client.gate import Gate
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.protocol.keys import Keys
 from dyn_service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.protocol.sockets import SCHEMES, is_writable, plain_send
 
@@ -103,14 +105,16 @@ class ZmqChannel:
     Args:
         endpoint: Where the server listens.
         context: The ZeroMQ context; None is the process's own.
+        keys: Who asks, and which server is meant; None: whoever, of a server that asks for no keys.
 
     Raises:
         InvalidArgumentError: ZeroMQ does not take the endpoint.
     """
 
-    def __init__(self, endpoint: str, context: Context | None) -> None:
+    def __init__(self, endpoint: str, context: Context | None, keys: Keys | None = None) -> None:
         self._endpoint = endpoint
         self._context = context
+        self._keys = keys
         self._is_inproc = endpoint.startswith("inproc://")
         self._absence = _Absence()
         self._armed_ms: int
@@ -136,23 +140,33 @@ class ZmqChannel:
             return None
 
     def reaches(self, timeout_s: float = 0.0) -> bool:
-        """Whether a server is connected; waits for one."""
+        """Whether a server is connected; waits for one.
+
+        Raises:
+            PermissionDeniedError: There is one, and its list has not this client's key.
+        """
         if is_writable(self._socket):
             self._absence.end()
             return True
         until_s = monotonic() + timeout_s
+        if self._gate is not None:
+            self._gate.knock()
         while not self._absence.is_long():
             left_s = until_s - monotonic()
             if left_s <= 0.0:
                 return False
-            if self._socket.poll(ceil(min(left_s, _RENEW_S) * 1e3), zmq.POLLOUT):
+            if self._socket.poll(ceil(min(left_s, _look_s(self._gate)) * 1e3), zmq.POLLOUT):
                 self._absence.end()
                 return True
+            if self._gate is not None:
+                self._gate.check()
         self._reconnect()
         return self.reaches(until_s - monotonic())
 
     def close(self) -> None:
         """Closes the socket."""
+        if self._gate is not None:
+            self._gate.close()
         self._socket.close()
 
     def _arm(self, timeout_s: float) -> None:
@@ -164,11 +178,14 @@ class ZmqChannel:
         self._armed_s = timeout_s
 
     def _reconnect(self) -> None:
-        self._socket.close()
+        self.close()
         self._connect()
 
     def _connect(self) -> None:
-        self._socket = _connected((self._context or zmq.Context.instance()).socket(zmq.DEALER), self._endpoint)
+        context = self._context or zmq.Context.instance()
+        made = context.socket(zmq.DEALER)
+        self._gate = None if self._keys is None else Gate(made, context, self._endpoint, self._keys)
+        self._socket = _connected(made, self._endpoint)
         self._send = plain_send(self._socket)
         self._receive: Callable[[], bytes] = self._socket.recv
         self._armed_s = -1.0
@@ -181,12 +198,13 @@ class AsyncZmqChannel:
     Args:
         endpoint: Where the server listens.
         context: The ZeroMQ context; None is the process's own.
+        keys: Who asks, and which server is meant; None: whoever, of a server that asks for no keys.
 
     Raises:
         InvalidArgumentError: ZeroMQ does not take the endpoint.
     """
 
-    def __init__(self, endpoint: str, context: Context | None) -> None:
+    def __init__(self, endpoint: str, context: Context | None, keys: Keys | None = None) -> None:
         from asyncio import CancelledError, current_task  # slow to import, and calls that wait do without
 
         from zmq.asyncio import Context as Shadow
@@ -194,9 +212,15 @@ class AsyncZmqChannel:
         self._cancelled, self._current_task = CancelledError, current_task
         self.remains = endpoint.startswith("inproc://")
         self._endpoint = endpoint
-        self._context = Shadow(shadow=context or zmq.Context.instance())
         self._absence = _Absence()
-        self._socket = _connected(self._context.socket(zmq.DEALER), endpoint)
+        self._own, self._keys = context or zmq.Context.instance(), keys
+        self._context = Shadow(shadow=self._own)
+        self._connect()
+
+    def _connect(self) -> None:
+        made = self._context.socket(zmq.DEALER)
+        self._gate = None if self._keys is None else Gate(made, self._own, self._endpoint, self._keys)
+        self._socket = _connected(made, self._endpoint)
 
     def send(self, payload: bytes) -> bool:
         """Sends a message at once; False if no server is connected."""
@@ -220,21 +244,35 @@ class AsyncZmqChannel:
     async def reaches(self, timeout_s: float = 0.0) -> bool:
         """Whether a server is connected; waits for one."""
         until_s = monotonic() + timeout_s
+        if self._gate is not None:
+            self._gate.knock()
         while True:
             poll: Callable[..., Any] = self._socket.poll  # pyzmq's types leave its parameters out
-            left_s = max(0.0, min(until_s - monotonic(), _RENEW_S))
+            left_s = max(0.0, min(until_s - monotonic(), _look_s(self._gate)))
             if await poll(ceil(left_s * 1e3), zmq.POLLOUT):
                 self._absence.end()
                 return True
+            if self._gate is not None:
+                self._gate.check()
             if self._absence.is_long():
-                former, self._socket = self._socket, _connected(self._context.socket(zmq.DEALER), self._endpoint)
+                former, gate = self._socket, self._gate
+                self._connect()
+                if gate is not None:
+                    gate.close()
                 former.close()
             if monotonic() >= until_s:
                 return False
 
     def close(self) -> None:
         """Closes the socket."""
+        if self._gate is not None:
+            self._gate.close()
         self._socket.close()
+
+
+def _look_s(gate: Gate | None) -> float:
+    """How long to wait for a server before looking whether something is wrong."""
+    return _RENEW_S if gate is None else _RECONNECT_MS * 1e-3
 
 
 class _Absence:
@@ -258,28 +296,30 @@ class _Absence:
         self._since_s = None
 
 
-_Opener = tuple[Callable[[str, Context | None], Channel], Callable[[str, Context | None], AsyncChannel]]
+_Opener = tuple[
+    Callable[[str, Context | None, Keys | None], Channel], Callable[[str, Context | None, Keys | None], AsyncChannel]
+]
 
 _CHANNELS: dict[str, _Opener] = dict.fromkeys(SCHEMES, (ZmqChannel, AsyncZmqChannel))
 """What opens a channel, by the scheme of an endpoint, for calls that wait and for asyncio."""
 
 
-def open_channel(endpoint: str, context: Context | None) -> Channel:
-    """A way to the server at this endpoint, for calls that wait.
+def open_channel(endpoint: str, context: Context | None, keys: Keys | None = None) -> Channel:
+    """A way to the server at this endpoint, for calls that wait; with keys, to a server that asks for them.
 
     Raises:
         InvalidArgumentError: There is no such transport, or it does not take the endpoint.
     """
-    return _CHANNELS[_scheme(check_endpoint(endpoint))][0](endpoint, context)
+    return _CHANNELS[_scheme(check_endpoint(endpoint))][0](endpoint, context, keys)
 
 
-def open_async_channel(endpoint: str, context: Context | None) -> AsyncChannel:
-    """A way to the server at this endpoint, for asyncio.
+def open_async_channel(endpoint: str, context: Context | None, keys: Keys | None = None) -> AsyncChannel:
+    """A way to the server at this endpoint, for asyncio; with keys, to a server that asks for them.
 
     Raises:
         InvalidArgumentError: There is no such transport, or it does not take the endpoint.
     """
-    return _CHANNELS[_scheme(check_endpoint(endpoint))][1](endpoint, context)
+    return _CHANNELS[_scheme(check_endpoint(endpoint))][1](endpoint, context, keys)
 
 
 def check_endpoint(endpoint: str) -> str:

@@ -21,6 +21,7 @@ from dyn_service.client.core import Ask, is_repeatable, pack_request
 from dyn_service.client.patience import OnWait, Patience
 from dyn_service.client.tries import LONG_BYTES, PROBE_S, SILENT_S, Cause, Retrying, Tries
 from dyn_service.errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
+from dyn_service.protocol.keys import KeySource, client_keys
 from dyn_service.protocol.messages import Notice, ReplyHead
 
 MAX_WAIT_S = 1e6
@@ -65,6 +66,8 @@ class Connection:
         on_wait: Told what the server compiles, about once a second; None: a call that waits logs one warning.
         retries: How often a request is sent again, within its time limit; 0: never. See `client.tries`.
         retry_after_s: The silence after which it is.
+        keys: The key file, or what was read from one, for a server that asks for keys; None: it asks for none.
+        server_key: The server's public key; None: it stands in the key file.
     """
 
     def __init__(
@@ -75,12 +78,17 @@ class Connection:
         on_wait: OnWait | None,
         retries: int,
         retry_after_s: float,
+        keys: KeySource | None = None,
+        server_key: str | None = None,
     ) -> None:
         self._endpoint = check_endpoint(endpoint)
         self._timeout_s = check_timeout(timeout_s)
         self._compile_wait_s = check_compile_wait(compile_wait_s)
         self._on_wait = on_wait
         self._retrying = check_retrying(retries, retry_after_s)
+        if keys is None and server_key is not None:
+            raise InvalidArgumentError("server_key needs keys: the client's own, to be let in", path="keys")
+        self._keys = None if keys is None else client_keys(keys, server_key)
         self._last_id = first_id()
         self._epoch: int | None = None
         self._past: set[int] = set()
@@ -177,7 +185,8 @@ class Connection:
 
     def _unreached(self, timeout_s: float) -> UnavailableError:
         """The error of a call that found no server."""
-        return UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s")
+        cause = f", or none whose key is {self._keys.server}" if self._keys is not None else ""
+        return UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s{cause}")
 
     def _unanswered(
         self,

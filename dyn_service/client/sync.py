@@ -40,6 +40,7 @@ from dyn_service.protocol.defaults import (
     DEFAULT_RETRY_AFTER_S,
     DEFAULT_TIMEOUT_S,
 )
+from dyn_service.protocol.keys import KeySource
 from dyn_service.protocol.messages import Notice, ReplyHead, cancel
 
 
@@ -56,6 +57,8 @@ class Client(Connection, GaitQueries):
         retries: How often a request that changes nothing is sent again within its time limit; 0: never.
         retry_after_s: The silence after which it is; after each time longer, by chance.
         context: The ZeroMQ context; None is the process's own.
+        keys: The key file, or what was read from one, for a server that asks for keys; None: it asks for none.
+        server_key: The server's public key; None: it stands in the key file.
     """
 
     def __init__(
@@ -68,8 +71,10 @@ class Client(Connection, GaitQueries):
         retries: int = DEFAULT_RETRIES,
         retry_after_s: float = DEFAULT_RETRY_AFTER_S,
         context: Context | None = None,
+        keys: KeySource | None = None,
+        server_key: str | None = None,
     ) -> None:
-        super().__init__(endpoint, timeout_s, compile_wait_s, on_wait, retries, retry_after_s)
+        super().__init__(endpoint, timeout_s, compile_wait_s, on_wait, retries, retry_after_s, keys, server_key)
         self._given_context = context
         self._listening: int | None = None  # the thread in `on_wait`
         self._open()
@@ -304,7 +309,7 @@ class Client(Connection, GaitQueries):
         self._forks = forks()
         self._turn = threading.Lock()
         self._listening = None
-        self._channel: Channel = open_channel(self._endpoint, self._given_context)
+        self._channel: Channel = open_channel(self._endpoint, self._given_context, self._keys)
 
 
 class RemoteRobot(RemoteDescribed, RobotQueries):

@@ -27,6 +27,7 @@ import zmq
 
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.client.sync import Client
+from dyn_service.config.parameters import FilePath
 from dyn_service.control.computed_torque import ComputedTorque, Question, TrajectoryMaker
 from dyn_service.control.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.control.trajectory import Bounds, MultiSineDesign, PointToPoint, design_multi_sine
@@ -89,7 +90,8 @@ class ControllerParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=T
     is lost. connect_timeout_s: patience with a server and a plant that are not there yet; state_timeout_s: with a plant
     that falls silent. rearm: whether it takes over anew a plant that stopped under its command; else that ends it.
     loads_rate_hz: how often joint loads are asked for; 0 is never. delay_compensation: whether state and
-    reference are taken at the middle of the time during which the command will act. trajectory: which motion.
+    reference are taken at the middle of the time during which the command will act. trajectory: which motion. keys: the
+    key file, for a server that asks for keys.
     """
 
     endpoint: str = "tcp://127.0.0.1:5755"
@@ -109,6 +111,7 @@ class ControllerParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=T
     point_to_point: PointToPointParameters = msgspec.field(default_factory=PointToPointParameters)
     joint_states: str = "joint_states"
     joint_commands: str = "joint_commands"
+    keys: FilePath = ""
     record: bool = True
 
 
@@ -151,7 +154,7 @@ def main(node: Node[ControllerParameters]) -> None:
     p = node.parameters
     if min(p.rate_hz, p.request_timeout_s, p.state_timeout_s) <= 0.0 or min(p.deadline_s, p.loads_rate_hz) < 0.0:
         raise InvalidArgumentError("rate_hz and timeouts must be positive, other times and rates not negative")
-    with Client(p.endpoint, timeout_s=p.connect_timeout_s) as client:
+    with Client(p.endpoint, timeout_s=p.connect_timeout_s, keys=p.keys or None) as client:
         robot = client.robot(p.robot or only_robot(client.list_robots()))
         client.timeout_s, client.compile_wait_s = p.request_timeout_s, 0.0  # no control loop waits for a compiler
         _Controller(node, robot).run()

@@ -1,13 +1,25 @@
 """The queries about the server itself and the robots it has, beside the table of `api/queries.py`.
 
-Their inputs and outputs are plain MessagePack values.
+Their inputs and outputs are plain MessagePack values. What a key must be allowed to do for which query stands here too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from types import MappingProxyType
+
+
+class Role(IntEnum):
+    """What a key may do; each role may what the ones before it may.
+
+    QUERY: ask about robots. LOAD: load and unload them too. ADMIN: see what the server does for all others, too.
+    """
+
+    QUERY = 1
+    LOAD = 2
+    ADMIN = 3
 
 
 @dataclass(frozen=True)
@@ -15,13 +27,15 @@ class Administration:
     """One query: its name, what it does, and the meaning of what goes in and comes out, by name.
 
     names_robot: the request's `robot` says which robot is meant. slow: it is work for a worker. changes: it
-    changes what the server serves, so that no client sends it twice by itself. required: the inputs and options that
+    changes what the server serves, so that no client sends it twice by itself. role: the least
+    that a key must have. required: the inputs and options that
     may not be left out.
     """
 
     name: str
     summary: str
     names_robot: bool = False
+    role: Role = Role.QUERY
     slow: bool = False
     changes: bool = False
     inputs: Mapping[str, str] = field(default_factory=dict)
@@ -65,6 +79,7 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 "machines refuse this unless told otherwise. Loading what is already served changes nothing.",
                 slow=True,
                 changes=True,
+                role=Role.LOAD,
                 inputs={"urdf": "the text of a URDF file"},
                 options={"root": "how the root link moves in the world: `fixed`, the default, `planar` or `floating`"},
                 required=("urdf",),
@@ -75,6 +90,7 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 "Stops serving a robot.",
                 names_robot=True,
                 changes=True,
+                role=Role.LOAD,
                 outputs={"robot": "its name"},
             ),
             Administration(
@@ -86,11 +102,13 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                     "protocol": "the versions it speaks, a list",
                     "robots": "how many are served",
                     "uptime_s": "seconds since it started",
+                    "access": "`ok`; `no keys` where none are asked for; or why the list of keys lets nobody in",
                 },
             ),
             Administration(
                 "stats",
                 "What the server has done since it started.",
+                role=Role.ADMIN,
                 outputs={
                     "uptime_s": "seconds since it started",
                     "requests": "by query: how many `answered` and `refused`, and the quantiles in microseconds "
@@ -107,3 +125,9 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
         )
     }
 )
+
+
+def required_role(query: str) -> Role:
+    """The least role that a key must have to ask this query; whatever is not here is asked about a robot."""
+    row = ADMINISTRATION.get(query)
+    return Role.QUERY if row is None else row.role

@@ -16,6 +16,11 @@ def plain_send(socket: zmq.Socket[bytes]) -> Callable[..., Any]:
     return cast(Callable[..., Any], super(zmq.Socket, socket).send)
 
 
+def file_descriptor(socket: zmq.Socket[bytes]) -> int:
+    """What a selector may watch: readable when the socket has news, told once until its events are looked at."""
+    return cast(int, socket.getsockopt(zmq.FD))
+
+
 def is_readable(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message waits, asked without an exception."""
     return bool(cast(int, socket.getsockopt(zmq.EVENTS)) & _POLLIN)

@@ -11,9 +11,12 @@ import msgspec
 from dyn_service import __version__
 from dyn_service.api.queries import QUERIES
 from dyn_service.errors import InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError
+from dyn_service.protocol.administration import ADMINISTRATION, Role
 from dyn_service.protocol.arrays import describe_value
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import VERSION, Request
+from dyn_service.server.access import AccessList, Caller, local_caller
+from dyn_service.server.audit import tell_done, tell_refused
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.registry import Registry, Served
 
@@ -22,13 +25,22 @@ _CERTIFIED = ("inverse_dynamics", "forward_dynamics")
 
 
 class Administrator:
-    """Answers the queries of `protocol.administration`."""
+    """Answers the queries of `protocol.administration`.
+
+    Args:
+        registry: The robots.
+        metrics: What was counted.
+        limits: What clients must keep.
+        allow_load: Whether callers without keys may load and unload robots; others have their roles.
+    """
 
     def __init__(self, registry: Registry, metrics: Metrics, limits: RequestLimits, *, allow_load: bool) -> None:
         self._limits = limits
         self._registry = registry
         self._metrics = metrics
-        self._allow_load = allow_load
+        self.allowed: AccessList | None = None
+        """The list of keys that the server goes by, if it has one."""
+        self._anyone = local_caller("a local process", allow_load=allow_load)
         self._answers: Mapping[str, Callable[[Request], dict[str, Any]]] = {
             "list_robots": self._list_robots,
             "describe_robot": self._describe_robot,
@@ -38,22 +50,45 @@ class Administrator:
             "stats": self._stats,
         }
 
-    def answer(self, request: Request) -> dict[str, Any]:
+    def answer(self, request: Request, caller: Caller | None = None) -> dict[str, Any]:
         """The outputs of a query in `protocol.administration`.
+
+        Args:
+            request: The query.
+            caller: Who asks; None is a process of this machine that the endpoint knows no more of.
 
         Raises:
             DynError: The query is refused.
         """
-        return self._answers[request.query](request)
+        caller = caller or self._anyone
+        self.check(request, caller)
+        answer = self._answers[request.query]
+        if ADMINISTRATION[request.query].role is not Role.LOAD:
+            return answer(request)
+        before = self._registry.served
+        try:
+            outputs = answer(request)
+        except Exception as fault:
+            tell_refused(caller, request.query, request.robot, fault)
+            raise
+        name = outputs.get("name") or outputs["robot"]
+        fingerprint = outputs.get("fingerprint") or (before[name].robot.fingerprint if name in before else "")
+        tell_done(caller, request.query, name, fingerprint)
+        return outputs
 
-    def check(self, request: Request) -> None:
-        """Refuses what nobody may ask of this server.
+    def check(self, request: Request, caller: Caller | None) -> None:
+        """Lets the caller ask this query, and writes down a change that he may not ask for.
 
         Raises:
-            PermissionDeniedError: Its clients may not load or unload robots.
+            PermissionDeniedError: He may not.
         """
-        if not self._allow_load and request.query in ("load_robot", "unload_robot"):
-            raise PermissionDeniedError("this server does not let its clients load or unload robots", path="query")
+        caller = caller or self._anyone
+        try:
+            caller.check(request.query)
+        except PermissionDeniedError as refusal:
+            if ADMINISTRATION[request.query].role is Role.LOAD:
+                tell_refused(caller, request.query, request.robot, refusal)
+            raise
 
     def _list_robots(self, request: Request) -> dict[str, Any]:
         return {"robots": sorted(self._registry.served)}
@@ -93,6 +128,7 @@ class Administrator:
             "protocol": [VERSION],
             "robots": len(self._registry.served),
             "uptime_s": self._metrics.uptime_s,
+            "access": "no keys" if self.allowed is None else self.allowed.state,
         }
 
     def _stats(self, request: Request) -> dict[str, Any]:

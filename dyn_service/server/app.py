@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from time import perf_counter_ns
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
@@ -35,10 +36,14 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.kernels.making import make_none
 from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
 from dyn_service.protocol.limits import RequestLimits
+from dyn_service.server.audit import close_audit, open_audit
 from dyn_service.server.connections import Connections, Peer
 from dyn_service.server.dispatcher import Dispatcher
-from dyn_service.server.endpoints import Bound, check_endpoint, is_local
+from dyn_service.server.endpoints import Bound, KeysWhere, check_endpoint, is_local, needs_keys
 from dyn_service.server.inproc import InprocEndpoints
+from dyn_service.server.key_folder import KeyFolder
+from dyn_service.server.keyed import KeyedRouter, open_keyed
+from dyn_service.server.keyed_peers import KeyedPeer
 from dyn_service.server.pool import Pool
 from dyn_service.server.process import resident_bytes, settle_process
 from dyn_service.server.service import Service
@@ -57,13 +62,13 @@ _BURST = 64
 _TICK_S = 0.05
 """How often an idle loop looks whether it should stop, and what has taken too long."""
 
-_LOOK_NS = 500_000_000
-"""How often the connections are looked over."""
+_LOOK_NS = 100_000_000
+"""How often the connections and the list of keys are looked over."""
 
 _GRACE_S = 2.0
 """How long a server that stops waits for the answers that are worked on, and for replies to leave."""
 
-_Endpoints = Connections | InprocEndpoints
+_Endpoints = Connections | InprocEndpoints | KeyedRouter
 
 
 class Server:
@@ -77,6 +82,9 @@ class Server:
             within another program, where a slow request may take its time and slow requests wait for each other.
         allow_load: Whether clients may load and unload robots; None: if nothing but this machine can reach the server.
         context: The ZeroMQ context of `inproc` endpoints; None is the process's own.
+        keys: Where keys are asked for: "remote", where other machines can come, or "required", on this machine too.
+        key_folder: Where `dyn keys` keeps them; None is its default.
+        audit: The file that says who loaded and unloaded what; None: only the log does.
     """
 
     def __init__(
@@ -88,12 +96,18 @@ class Server:
         workers: int = 0,
         allow_load: bool | None = None,
         context: zmq.Context[zmq.Socket[bytes]] | None = None,
+        keys: KeysWhere = "remote",
+        key_folder: KeyFolder | None = None,
+        audit: Path | None = None,
     ) -> None:
         if not endpoints:
             raise InvalidArgumentError("endpoints must name at least one endpoint, found none", path="endpoints")
         self._asked = tuple(endpoints)
         self._limits = limits or RequestLimits()
         self._workers = workers
+        self._audit_file = audit
+        self._audit: logging.Handler | None = None
+        self._keys, self._key_folder = keys, key_folder or KeyFolder()
         local = all(is_local(endpoint) for endpoint in self._asked)
         self.service = Service(robots, limits=self._limits, allow_load=local if allow_load is None else allow_load)
         self._given_context = context
@@ -180,29 +194,31 @@ class Server:
         load_modules(COMPUTATIONS)  # no first request waits for an import
         for endpoint in self._asked:
             check_endpoint(endpoint)
-            if not is_local(endpoint):
-                _LOG.warning("%s is open to other machines, and whoever reaches it may ask anything", endpoint)
         self._selector = selectors.DefaultSelector()
         self._bell, self._heard = socket.socketpair()
         for end in (self._bell, self._heard):
             end.setblocking(False)
         self._selector.register(self._heard, selectors.EVENT_READ, lambda events: self._heard.recv(4096))
         self._open = Connections(self._selector, self._limits, self._traffic, self._gone)
+        self._keyed: KeyedRouter | None = None
+        self._inproc: InprocEndpoints | None = None
         self._fronts: list[_Endpoints] = [self._open]
         self._worker = self._make_worker()
-        self._dispatcher = Dispatcher(self.service, self._worker, lambda: self._open.unread)
+        self._dispatcher = Dispatcher(self.service, self._worker, self._unread_bytes)
         try:
             for endpoint in self._asked:
                 self._bound += (self._front(endpoint).listen(endpoint),)
+            if self._audit_file is not None:
+                self._audit = open_audit(self._audit_file)
             self._worker.start()
         except BaseException:
             self._close(0.0)
             self._bound = ()
             raise
         self.service.metrics.gauges |= {
-            "connections": lambda: len(self._open),
+            "connections": lambda: len(self._open) + (len(self._keyed) if self._keyed else 0),
             "unfinished_bytes": lambda: self._open.unfinished,
-            "unread_bytes": lambda: self._open.unread,
+            "unread_bytes": self._unread_bytes,
             "waiting": lambda: len(self._dispatcher.waiting),
             "waiting_bytes": lambda: self._dispatcher.waiting_bytes,
             "robots": lambda: len(self.service.registry.served),
@@ -211,12 +227,23 @@ class Server:
 
     def _front(self, endpoint: str) -> _Endpoints:
         """Who listens at such an endpoint."""
-        if not endpoint.startswith("inproc://"):
-            return self._open
-        if len(self._fronts) == 1:
-            context = self._given_context or zmq.Context.instance()
-            self._fronts.append(InprocEndpoints(self._selector, context, self._traffic))
-        return self._fronts[1]
+        if needs_keys(endpoint, self._keys):
+            if self._keyed is None:
+                self._keyed = open_keyed(self._key_folder, self._limits, self._traffic, self._gone)
+                self._selector.register(self._keyed.descriptor, selectors.EVENT_READ, lambda events: None)
+                self._fronts.append(self._keyed)
+                self.service.goes_by(self._keyed.allowed)
+            return self._keyed
+        if endpoint.startswith("inproc://"):
+            if self._inproc is None:
+                context = self._given_context or zmq.Context.instance()
+                self._inproc = InprocEndpoints(self._selector, context, self._traffic)
+                self._fronts.append(self._inproc)
+            return self._inproc
+        return self._open
+
+    def _unread_bytes(self) -> int:
+        return self._open.unread + (self._keyed.unread if self._keyed else 0)
 
     def _make_worker(self) -> Worker | Pool:
         service = self.service
@@ -267,6 +294,8 @@ class Server:
         self._worker.close()
         for front in self._fronts:
             front.close(linger_s)
+        if self._audit is not None:
+            close_audit(self._audit)
         self._selector.close()
         self._bell.close()
         self._heard.close()
@@ -289,8 +318,12 @@ class Server:
         if now > self._next_look_ns:
             self._next_look_ns = now + _LOOK_NS
             self._open.look()
+            if self._keyed is not None:
+                self._keyed.look()
 
-    def _take(self, front: _Endpoints, peer: Peer | bytes, message: Message) -> None:
+    def _take(
+        self, front: _Endpoints, peer: Peer | KeyedPeer | bytes, message: Message | tuple[bytes | memoryview, int, bool]
+    ) -> None:
         payload, parts, is_req = message
         traffic = self._traffic
         traffic.received += 1
@@ -300,7 +333,8 @@ class Server:
             self._send(envelope, self._dispatcher.refuse_frames(parts))
             return
         received_ns = peer.received_ns if isinstance(peer, Peer) else perf_counter_ns()
-        reply = self._dispatcher.answer(envelope, payload, received_ns)
+        caller = peer.caller if isinstance(peer, KeyedPeer) else None
+        reply = self._dispatcher.answer(envelope, payload, received_ns, caller)
         if reply is not None:
             front.send(peer, is_req, reply)  # type: ignore[arg-type]
 
@@ -308,7 +342,7 @@ class Server:
         (front, peer), is_req = envelope
         front.send(peer, is_req, reply)
 
-    def _gone(self, peer: Peer) -> None:
+    def _gone(self, peer: Peer | KeyedPeer) -> None:
         if self._bound:
             self._dispatcher.gone(peer)
 

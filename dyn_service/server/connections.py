@@ -14,7 +14,6 @@ import logging
 import os
 import selectors
 import socket
-import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from time import perf_counter_ns
 
 from dyn_service.errors import UnavailableError
 from dyn_service.protocol.limits import RequestLimits
-from dyn_service.server.endpoints import Bound, peer_is_owner, refuse_taken
+from dyn_service.server.endpoints import Bound, owner_only, peer_is_owner, refuse_taken
 from dyn_service.server.metrics import Traffic
 from dyn_service.server.pipes import AVAILABLE, Shared
 from dyn_service.server.zmtp import GREETING, PING, READY, Conversation, Message, ProtocolError, head
@@ -410,8 +409,8 @@ def _listen_ipc(endpoint: str) -> tuple[socket.socket, Bound]:
         os.unlink(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        listening.bind(path)
-        os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
+        with owner_only():
+            listening.bind(path)
         listening.listen(socket.SOMAXCONN)
         listening.setblocking(False)
         found = os.stat(path)

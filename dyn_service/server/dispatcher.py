@@ -27,6 +27,7 @@ from dyn_service.errors import (
     UnavailableError,
 )
 from dyn_service.protocol.messages import Head, peek, read_cancel
+from dyn_service.server.access import Caller
 from dyn_service.server.compiling import news
 from dyn_service.server.deadlines import given_up
 from dyn_service.server.plan import SLOW_BYTES
@@ -76,7 +77,9 @@ class Dispatcher:
         self.waiting_bytes = 0
         """Bytes of their requests."""
 
-    def answer(self, envelope: Envelope, payload: bytes | memoryview, received_ns: int) -> bytes | memoryview | None:
+    def answer(
+        self, envelope: Envelope, payload: bytes | memoryview, received_ns: int, caller: Caller | None = None
+    ) -> bytes | memoryview | None:
         """The reply to a request, or None: it waits, and its reply comes from `finished` or `shut_down`; or it is a
         cancel, or one more try of a request that waits, which have none.
 
@@ -84,16 +87,20 @@ class Dispatcher:
             envelope: Where the reply goes.
             payload: The request's bytes, which stay as they are until it is answered.
             received_ns: When it came in, on the clock of `time.perf_counter_ns`.
+            caller: Who asks; None is a process of this machine that the endpoint knows no more of.
         """
         service = self._service
         try:
             if len(payload) > SLOW_BYTES:  # even reading it takes too long
-                work, refuse = partial(service.handle, payload, received_ns), partial(service.refuse_unread, payload)
+                work, refuse = (
+                    partial(service.handle, payload, received_ns, caller),
+                    partial(service.refuse_unread, payload),
+                )
                 head = peek(payload)
                 if head.query in QUERIES or type(head.robot) is str:
                     service.registry.get(head.robot)  # what is not there need not be read for
                 long = head.query not in QUERIES
-                return self._hand_over(Task(envelope, payload, received_ns, work, refuse, lambda: head, long))
+                return self._hand_over(Task(envelope, payload, received_ns, work, refuse, lambda: head, long, caller))
             reply = service.answer_single_state(payload, received_ns)
             if reply is not None:
                 return reply
@@ -101,7 +108,7 @@ class Dispatcher:
             if cancelled is not None:
                 self._cancel(envelope, cancelled)
                 return None
-            job = service.accept(payload, received_ns)
+            job = service.accept(payload, received_ns, caller=caller)
             if isinstance(job, bytes):
                 return job
             if job.request.retry and any(self._waiting(envelope, job.request.id)):
@@ -112,7 +119,9 @@ class Dispatcher:
             request = job.request
             work, refuse = partial(service.answer, job), partial(service.refuse, request)
             long = job.plan is None or job.verify or not there
-            return self._hand_over(Task(envelope, payload, received_ns, work, refuse, partial(peek, payload), long))
+            return self._hand_over(
+                Task(envelope, payload, received_ns, work, refuse, partial(peek, payload), long, caller)
+            )
         except DynError as error:
             return service.refuse_unread(payload, error)
         except Exception:  # noqa: BLE001  # a defect: its asker need not wait for nothing

@@ -1,24 +1,36 @@
-"""Where a server listens: which endpoints only this machine can reach, and which are taken already."""
+"""Where a server listens: which endpoints only this machine can reach, which need keys, and which are taken already."""
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import socket
 import stat
 import struct
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Literal
+
+import zmq
 
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.protocol.sockets import SCHEMES
+
+KeysWhere = Literal["remote", "required"]
+"""Whether keys are asked for at endpoints that other machines can reach, or at all but `inproc`."""
+
+_CREDENTIALS = struct.Struct("3i")
+"""pid, uid and gid of the process at the other end of an ipc connection."""
 
 
 def check_endpoint(endpoint: str) -> str:
     """The endpoint, if it is one that a server can listen on.
 
     Raises:
-        InvalidArgumentError: It is none; the message says how one looks.
+        InvalidArgumentError: It is none, the message says how one looks; or it is an ipc name without a file, to which
+            every user of the machine could connect.
     """
     scheme = next((scheme for scheme in SCHEMES if endpoint.startswith(scheme)), None)
     rest = endpoint.removeprefix(scheme or "")
@@ -32,11 +44,21 @@ def check_endpoint(endpoint: str) -> str:
             f"endpoint must look like tcp://127.0.0.1:5755, ipc:///path or inproc://name, found '{endpoint}'",
             path="endpoints",
         )
+    if scheme == "ipc://" and rest[0] in "@*":
+        raise InvalidArgumentError(
+            f"endpoint must name a file, whose owner alone can connect, found '{endpoint}': write ipc:///path",
+            path="endpoints",
+        )
     return endpoint
 
 
+def needs_keys(endpoint: str, where: KeysWhere) -> bool:
+    """Whether nobody may be let in here without a key."""
+    return not is_local(endpoint) or (where == "required" and not endpoint.startswith("inproc://"))
+
+
 def is_local(endpoint: str) -> bool:
-    """Whether only processes of this machine can connect to it."""
+    """Whether only processes of this machine can connect to it: over tcp of all its users, over ipc of the same one."""
     if not endpoint.startswith("tcp://"):
         return True
     host = endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]")
@@ -66,20 +88,62 @@ class Bound:
                 os.unlink(path)
 
 
+def bind(router: zmq.Socket[bytes], endpoint: str) -> Bound:
+    """Listens on the endpoint.
+
+    An ipc endpoint is a file: only its owner may connect, and a file that a live server listens on is left alone.
+
+    Returns:
+        The endpoint, with the port that was chosen for a port of 0 or `*`.
+
+    Raises:
+        InvalidArgumentError: The endpoint is none.
+        UnavailableError: It is taken, or this machine has no such address.
+    """
+    check_endpoint(endpoint)
+    path = endpoint.removeprefix("ipc://") if endpoint.startswith("ipc://") else None
+    if path is not None:
+        refuse_taken(path)
+    try:
+        with owner_only():
+            router.bind(endpoint)
+    except zmq.ZMQError as fault:
+        taken = fault.errno == errno.EADDRINUSE
+        cause = "another server listens there" if taken else str(fault).partition(" (")[0].lower()
+        raise UnavailableError(f"cannot listen on {endpoint}: {cause}", path="endpoints") from None
+    bound = router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+    if path is not None:
+        found = os.stat(path)
+        return Bound(bound, (path, found.st_dev, found.st_ino))
+    return Bound(bound)
+
+
+@contextmanager
+def owner_only() -> Iterator[None]:
+    """Files that are made meanwhile are their owner's alone from the start: a mode set later leaves others a moment."""
+    before = os.umask(stat.S_IXUSR | stat.S_IRWXG | stat.S_IRWXO)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 def peer_is_owner(connected: socket.socket) -> bool:
-    """Whether the process at the other end of an ipc connection runs as this one's user, or as root."""
+    """Whether the process at the other end of an ipc connection is of this server's user.
+
+    Where the system does not tell, the mode of the file must do.
+    """
     if not hasattr(socket, "SO_PEERCRED"):
-        return True  # the file's mode alone keeps others out
-    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, user, _ = struct.unpack("3i", credentials)
-    return user in (os.geteuid(), 0)
+        return True
+    _, uid, _ = _CREDENTIALS.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return bool(uid == os.geteuid())
 
 
 def refuse_taken(path: str) -> None:
-    """Refuses a path on which a server listens that is still alive, or at which there is something else.
+    """Sees to it that no live server listens on this file: ZeroMQ would take it over.
 
     Raises:
-        UnavailableError: So it is.
+        UnavailableError: One does, or it is no socket.
     """
     if not os.path.exists(path):
         return

@@ -11,6 +11,7 @@ from dyn_service.api.preparation import chosen
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.server.app import Server
+from dyn_service.server.key_folder import KeyFolder
 from dyn_service.server.settings import ServerSettings
 
 Watch = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
@@ -46,6 +47,9 @@ def open_server(settings: ServerSettings, tell: Callable[[str], None], watch: Wa
         limits=settings.limits,
         workers=settings.workers,
         allow_load=settings.allow_load,
+        keys=settings.keys,
+        key_folder=KeyFolder(settings.keys_folder),
+        audit=Path(settings.audit) if settings.audit else None,
     )
     if not robots and not server.service.allow_load:
         raise InvalidArgumentError("there is nothing to serve: name a URDF file", path="robots")

@@ -34,6 +34,7 @@ from dyn_service.api.queries import COMPUTATIONS, QUERIES
 from dyn_service.errors import DynError, ResourceExhaustedError, UnavailableError
 from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.protocol.limits import RequestLimits
+from dyn_service.server.audit import AUDIT
 from dyn_service.server.compiling import CompileClock
 from dyn_service.server.deadlines import given_up, stopped
 from dyn_service.server.pipes import ORDER, Pipe, PipeClosedError, Words, pair
@@ -307,7 +308,9 @@ class Pool:
         hand.task, hand.begun_ns = task, now
         name = task.head().robot
         served = self._registry.served.get(name) if type(name) is str else None
+        caller = None if task.caller is None else [task.caller.name, int(task.caller.role), task.caller.may_load]
         words = {"do": "task", "received_ns": task.received_ns, "excused_ns": self._excused_ns(task, now)}
+        words["caller"] = caller
         try:
             if served is not None and hand.known.get(served.robot.name) != served.robot.fingerprint:
                 hand.pipe.send({"do": "robot"}, served.pickled)
@@ -356,6 +359,8 @@ class Pool:
             case "made":
                 hand.making = None
                 self._clock.ended(hand.number)
+            case "audit":
+                AUDIT.info(words["line"])
             case "robot":
                 hand.robot = body
             case "reply":

@@ -40,6 +40,7 @@ from dyn_service.protocol.messages import (
     peek,
     read_request,
 )
+from dyn_service.server.access import AccessList, Caller
 from dyn_service.server.administration import Administrator
 from dyn_service.server.compiling import CompileClock
 from dyn_service.server.computations import compute, read_inputs
@@ -62,7 +63,8 @@ class Job(msgspec.Struct, gc=False):
     """A request that was read and checked.
 
     plan: None for a query about the server itself, and for what takes long by itself. excused_ns: what of the time
-    since its receipt does not count against its deadline. slow: it is no work for the thread that serves.
+    since its receipt does not count against its deadline. slow: it is no work for the thread that serves. caller: who
+    asks; None is a process of this machine that the endpoint knows no more of.
     """
 
     request: Request
@@ -73,6 +75,7 @@ class Job(msgspec.Struct, gc=False):
     options: Mapping[str, Any] = _NOTHING
     slow: bool = False
     verify: bool = False
+    caller: Caller | None = None
 
 
 class Service:
@@ -101,19 +104,24 @@ class Service:
         self.registry = Registry(robots, self.limits.max_robots, self.metrics)
         self._administrator = Administrator(self.registry, self.metrics, self.limits, allow_load=allow_load)
 
+    def goes_by(self, allowed: AccessList) -> None:
+        """Has `health` say how the list of keys is."""
+        self._administrator.allowed = allowed
+
     @property
     def robots(self) -> dict[str, Robot]:
         """What is served now, by name."""
         return {name: served.robot for name, served in self.registry.served.items()}
 
-    def handle(self, payload: bytes | memoryview, received_ns: int) -> bytes:
+    def handle(self, payload: bytes | memoryview, received_ns: int, caller: Caller | None = None) -> bytes:
         """The reply to a request.
 
         Args:
             payload: The request's bytes.
             received_ns: When it came in, on the clock of `time.perf_counter_ns`.
+            caller: Who asks.
         """
-        job = self.accept(payload, received_ns)
+        job = self.accept(payload, received_ns, caller=caller)
         return job if isinstance(job, bytes) else self.answer(job)
 
     def answer_single_state(self, payload: bytes | memoryview, received_ns: int) -> bytes | None:
@@ -148,12 +156,14 @@ class Service:
         short.durations.add(took)
         return reply if len(reply) <= self.limits.max_reply_bytes else None
 
-    def accept(self, payload: bytes | memoryview, received_ns: int, excused_ns: float = 0.0) -> Job | bytes:
+    def accept(
+        self, payload: bytes | memoryview, received_ns: int, excused_ns: float = 0.0, caller: Caller | None = None
+    ) -> Job | bytes:
         """The request, read and checked, or the reply that refuses it."""
         request: Request | None = None
         try:
             request = read_request(payload)
-            return self._check(request, len(payload), received_ns, excused_ns)
+            return self._check(request, len(payload), received_ns, excused_ns, caller)
         except RequestRefusedError as refusal:
             return self.refuse(Head(refusal.request_id), refusal.error)
         except Exception as error:  # noqa: BLE001  # whatever a request brings about, the server lives on
@@ -203,7 +213,7 @@ class Service:
         """The reply that refuses a request of which no more was read than whose it is."""
         return self.refuse(peek(payload), error)
 
-    def _check(self, request: Request, length: int, received_ns: int, excused_ns: float) -> Job:
+    def _check(self, request: Request, length: int, received_ns: int, excused_ns: float, caller: Caller | None) -> Job:
         """The job that a request asks for.
 
         Raises:
@@ -213,8 +223,8 @@ class Service:
         if query in ADMINISTRATION or query in COMPUTATIONS:
             slow = query in COMPUTATIONS or ADMINISTRATION[query].slow
             if query in ADMINISTRATION:
-                self._administrator.check(request)
-            return Job(request, None, received_ns, excused_ns, slow=slow)
+                self._administrator.check(request, caller)
+            return Job(request, None, received_ns, excused_ns, slow=slow, caller=caller)
         if query not in QUERIES:
             known = ", ".join((*QUERIES, *COMPUTATIONS, *ADMINISTRATION))
             near = did_you_mean(query, (*QUERIES, *COMPUTATIONS, *ADMINISTRATION))
@@ -247,7 +257,7 @@ class Service:
         if self._is_late(job, started):
             raise not_begun(request, waited)
         if plan is None:
-            outputs = self._answer_planless(request)
+            outputs = self._answer_planless(job)
         else:
             outputs = plan.answer(job.inputs, job.options)
             plan.refresh()
@@ -282,7 +292,7 @@ class Service:
             Exception: There is no answer at all.
         """
         plan = job.plan
-        outputs = self._answer_planless(job.request) if plan is None else plan.answer(job.inputs, job.options)
+        outputs = self._answer_planless(job) if plan is None else plan.answer(job.inputs, job.options)
         found = first_not_finite(outputs)
         if found is None:
             return InternalError(f"{job.request.query} gave a number that is not finite, and then none")
@@ -298,14 +308,15 @@ class Service:
         robot = self.registry.get(request.robot).robot if row.robot else None
         return explain_computation(row, found, read_inputs(row, request.inputs or {}), request.options or {}, robot)
 
-    def _answer_planless(self, request: Request) -> dict[str, Any]:
+    def _answer_planless(self, job: Job) -> dict[str, Any]:
         """The outputs of what takes long, or is about the server itself.
 
         Raises:
             Exception: There are none.
         """
+        request = job.request
         row = COMPUTATIONS.get(request.query)
-        return self._administrator.answer(request) if row is None else compute(self.registry, row, request)
+        return self._administrator.answer(request, job.caller) if row is None else compute(self.registry, row, request)
 
     def _too_long(self, size: int) -> DynError:
         limit = self.limits.max_reply_bytes

@@ -12,6 +12,7 @@ A name that is not here is a fault. A launcher reads this module, so it brings n
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
@@ -23,7 +24,7 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.description import RootType
 from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
 from dyn_service.protocol.limits import RequestLimits
-from dyn_service.server.endpoints import check_endpoint
+from dyn_service.server.endpoints import KeysWhere, check_endpoint
 
 NODE = "server"
 """The node that a parameter file speaks to when it speaks to `dyn serve`; launch files call it so by default too."""
@@ -35,8 +36,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     robots: URDF files. root: how their root links move in the world. endpoints: where to listen. allow_load: whether
     clients may load and unload robots; None: if nothing but this machine can reach the server. prepare: whether kernels
     are made before the first request, or the purposes and queries for which they are (see `preparation`). workers: how
-    many processes do what is slow; 0 is a thread of the server's own. limits: what clients must keep. realtime:
-    how the process is set apart.
+    many processes do what is slow; 0 is a thread of the server's own. limits: what clients must keep. realtime: how the
+    process is set apart. keys: whether they are asked for where other machines can reach the server, or `required` even
+    on this one. keys_folder: where `dyn keys` keeps them; empty is its default. audit: the file that says who loaded
+    and unloaded what; empty: only the log does.
     """
 
     robots: list[FilePath] = []
@@ -47,10 +50,15 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     workers: int = 2
     limits: RequestLimits = RequestLimits()
     realtime: Realtime = Realtime()
+    keys: KeysWhere = "remote"
+    keys_folder: FilePath = ""
+    audit: FilePath = ""
 
     def __post_init__(self) -> None:
         if not self.endpoints:
             raise InvalidArgumentError("endpoints must name at least one endpoint, found none", path="endpoints")
+        if self.keys not in get_args(KeysWhere):  # options of a command line come unchecked
+            raise InvalidArgumentError(f"keys must be remote or required, found '{self.keys}'", path="keys")
         for endpoint in self.endpoints:
             check_endpoint(endpoint)
         if not 0 <= self.workers <= 64:

@@ -8,6 +8,7 @@ from typing import Any
 
 from dyn_service.errors import DynError
 from dyn_service.protocol.messages import Head
+from dyn_service.server.access import Caller
 
 Envelope = tuple[Any, bool]
 """Where a reply goes: the peer, and whether it is a REQ socket, which wants an empty frame first."""
@@ -19,8 +20,8 @@ class Task:
 
     envelope: where its reply goes. payload: its bytes. received_ns: when it came in. work: gives its reply, in this
     process. refuse: gives the reply that refuses it. head: reads who asks. long: it may take seconds: it computes at
-    length, or needs a kernel that is not there. next_notice_ns: no earlier is it told again that it waits. tries: how
-    many workers were lost to it.
+    length, or needs a kernel that is not there. caller: as `Job.caller`. next_notice_ns: no earlier is it told again
+    that it waits. tries: how many workers were lost to it.
     """
 
     envelope: Envelope
@@ -30,6 +31,7 @@ class Task:
     refuse: Callable[[DynError], bytes]
     head: Callable[[], Head]
     long: bool = False
+    caller: Caller | None = None
     next_notice_ns: int = 0
     tries: int = 0
 

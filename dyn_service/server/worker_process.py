@@ -9,7 +9,8 @@ elsewhere too, and its kernels are in the store.
     worker   <-  {"do": "begin", "limits": .., "allow_load": .., "epoch": ..}, first ->  {"is": "ready"}
              <-  {"do": "robot"} + robot, {"do": "drop", "name": ..}
              <-  {"do": "task", ..} + request              ->  {"is": "reply", ..} + reply
-             ->  {"is": "making", "kernel": ..} and {"is": "made"}, meanwhile; {"is": "robot"} + the one that was loaded
+             ->  {"is": "making", "kernel": ..} and {"is": "made"}, meanwhile; {"is": "audit", "line": ..};
+                 {"is": "robot"} + the one that was loaded
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ from dyn_service.api.preparation import load_modules
 from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.engine.robot import Robot
 from dyn_service.kernels.making import listening
+from dyn_service.protocol.administration import Role
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import decode_reply_head, peek
+from dyn_service.server.access import Caller
+from dyn_service.server.audit import AUDIT
 from dyn_service.server.pipes import ORDER, Pipe, PipeClosedError, Words
 from dyn_service.server.process import resident_bytes
 from dyn_service.server.service import Job, Service
@@ -123,6 +127,18 @@ def _be_worker(descriptor: int) -> None:
         os._exit(0)
 
 
+class _Telling(logging.Handler):
+    """Has the serving process write down who changed what: its file is open there."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        super().__init__()
+        self._pipe = pipe
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Tells a line."""
+        self._pipe.send({"is": "audit", "line": record.getMessage()})
+
+
 class _Worker:
     """Answers requests; tells what it makes meanwhile."""
 
@@ -136,6 +152,7 @@ class _Worker:
         self._bound_memory(limits.max_worker_bytes)
         self._most_resident = limits.max_worker_bytes // 2
         self._service = Service(limits=limits, allow_load=words["allow_load"], epoch=words["epoch"])
+        AUDIT.addHandler(_Telling(self._pipe))
         self._pipe.send({"is": "ready"})
         with np.errstate(all="ignore"), listening(self):
             for words, body in self._said:
@@ -175,7 +192,9 @@ class _Worker:
     def _task(self, words: Words, body: memoryview) -> None:
         service, known = self._service, set(self._service.registry.served)
         service.clock.forget()  # what was made before is in `excused_ns`
-        job = service.accept(body, words["received_ns"], words["excused_ns"])
+        told = words["caller"]
+        caller = None if told is None else Caller(told[0], Role(told[1]), told[2])
+        job = service.accept(body, words["received_ns"], words["excused_ns"], caller)
         reply = job if isinstance(job, bytes) else service.answer(job)
         for name in set(service.registry.served) - known:
             self._pipe.send({"is": "robot"}, pickle.dumps(service.registry.served[name].robot))

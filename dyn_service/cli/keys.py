@@ -1,0 +1,98 @@
+"""`dyn keys`: who may ask a server that other machines reach."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dyn_service.errors import InvalidArgumentError
+
+app = typer.Typer(help="Make, list and revoke the keys of a server and of those who ask it.", no_args_is_help=True)
+
+_Folder = Annotated[
+    str, typer.Option("--folder", metavar="DIR", help="(default: $DYN_SERVICE_KEYS, else ~/.config/dyn_service/keys)")
+]
+
+
+@app.command()
+def new(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Whose key it is.")] = None,
+    role: Annotated[str, typer.Option(help="What it may do: query, load or admin.")] = "query",
+    server: Annotated[bool, typer.Option("--server", help="Make the server's own key pair.")] = False,
+    public: Annotated[str, typer.Option(metavar="KEY", help="The public key of one who has made a key pair.")] = "",
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write the key. (default: in DIR)")
+    ] = None,
+    folder: _Folder = "",
+) -> None:
+    """Make a key, and let whoever holds it in."""
+    from dyn_service.server.access import ROLES
+    from dyn_service.server.key_folder import KeyFolder
+
+    keys = KeyFolder(folder)
+    if server == (name is not None):
+        raise InvalidArgumentError("say whose key it is: a NAME, or --server", path="name")
+    if name is None:
+        typer.echo(f"made {keys.server_file}; its public key is {keys.make_server().public}")
+        return
+    if role not in ROLES:
+        raise InvalidArgumentError(f"--role must be one of {', '.join(ROLES)}, found '{role}'", path="role")
+    file = keys.make(name, ROLES[role], public=public, to=output)
+    made = f"made {file}: hand it to {name} and keep no copy" if file else f"let in {name}"
+    typer.echo(f"{made}; server: {keys.server_keys().public}")
+
+
+@app.command("list")
+def list_(
+    folder: _Folder = "", json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+) -> None:
+    """Print who is let in, and who no longer is."""
+    from dyn_service.server.key_folder import KeyFolder
+
+    entries = list(KeyFolder(folder).entries().values())
+    if json_output:
+        rows = [
+            {
+                "name": key.name,
+                "role": key.role.name.lower(),
+                "public": key.public,
+                "since": str(key.since),
+                "revoked": str(key.revoked) if key.revoked else None,
+            }
+            for key in entries
+        ]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    for key in entries:
+        end = f"revoked {key.revoked}" if key.revoked else f"since {key.since}"
+        typer.echo(f"{key.name:<24} {key.role.name.lower():<6} {end}")
+
+
+@app.command()
+def revoke(name: Annotated[str, typer.Argument(metavar="NAME")], folder: _Folder = "") -> None:
+    """Let a key in no longer; servers that run cut its connections within a second."""
+    from dyn_service.server.key_folder import KeyFolder
+
+    typer.echo(f"{name} is let in no longer, since {KeyFolder(folder).revoke(name).revoked}")
+
+
+@app.command()
+def show(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="(default: the server)")] = None,
+    folder: _Folder = "",
+) -> None:
+    """Print a public key. No command prints a secret one."""
+    from dyn_service.errors import NotFoundError
+    from dyn_service.server.key_folder import KeyFolder
+
+    keys = KeyFolder(folder)
+    if name is None:
+        typer.echo(keys.server_keys().public)
+        return
+    entries = keys.entries()
+    if name not in entries:
+        raise NotFoundError(f"there is no key '{name}'; the keys are {', '.join(entries) or 'none'}", path="name")
+    typer.echo(entries[name].public)
