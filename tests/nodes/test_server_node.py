@@ -35,6 +35,9 @@ server:
     allow_load: false
     prepare: [control, energy]
     limits: {max_waiting: 3, max_reply_bytes: 1000}
+    keys: required
+    keys_folder: keys
+    audit: audit.jsonl
 """
 
 
@@ -71,6 +74,9 @@ def test_one_file_both_ways(tmp_path: Path, substitutions: bool) -> None:
         allow_load=False,
         prepare=["control", "energy"],
         limits=RequestLimits(max_waiting=3, max_reply_bytes=1000),
+        keys="required",
+        keys_folder=str(tmp_path / "config" / "keys"),
+        audit=str(tmp_path / "config" / "audit.jsonl"),
     )
     assert as_the_node_reads_it(process) == expected
     assert msgspec.convert(process.parameters, ServerSettings) == expected
