@@ -864,7 +864,8 @@ def test_strangers_hold_no_memory_either(folder: KeyFolder, serve: Callable[...,
             connection = opened.enter_context(raw(serving.endpoint))
             with suppress(ConnectionError):
                 connection.sendall(greeting + b"\x06" + (4_000_000).to_bytes(8) + bytes(3_000_000))
-        wait_until(lambda: len(serving.router._peers) == 1)
+        wait_until(lambda: serving.traffic.cut_off)  # for what they hold, not for being slow
+        wait_until(lambda: len(serving.router) == 1)
         assert client.list_robots() == ["pendulum"]  # on the connection that it had
     assert serving.asked == ["key good", "key good"]
 
@@ -896,6 +897,48 @@ def test_replies_that_are_not_read_are_bounded(folder: KeyFolder, serve: Callabl
             wait_until(lambda: serving.asked.count("key deaf") == 4000 or serving.traffic.cut_off)
             wait_until(lambda: serving.router._peers.unread <= limits.max_unread_bytes)
         assert client.list_robots() == ["pendulum"]
+
+
+@ON_LINUX
+def test_what_is_not_read_is_bounded_at_each_reply(folder: KeyFolder) -> None:
+    """Not only ten times a second: much leaves between two looks."""
+    keys = new(folder, "deaf")
+    limits = RequestLimits(max_reply_bytes=16 << 20, max_unread_bytes=4 << 20)
+    router = open_keyed(folder, limits, Traffic())
+    reply = bytes(500_000)
+    try:
+        endpoint = router.listen("tcp://127.0.0.1:0").endpoint
+        with (
+            dealer(endpoint, keys, RCVHWM=1, RCVBUF=1 << 16) as one,
+            dealer(endpoint, keys, RCVHWM=1, RCVBUF=1 << 16) as two,
+        ):
+            one.send(b"echo")
+            two.send(b"echo")
+            found: list[Any] = []
+            wait_until(lambda: found.extend(router.messages(64)) or len(found) == 2)
+            for _ in range(40):  # 20 MB to each
+                for peer, _ in found:
+                    router.send(peer, False, reply)
+                    assert router.unread <= limits.max_unread_bytes + len(reply) + 100
+            assert any(peer.closed for peer, _ in found)
+    finally:
+        router.close()
+
+
+@ON_LINUX
+def test_one_connection_holds_no_more_than_two_messages(folder: KeyFolder) -> None:
+    """Whatever the bound over all is. Nothing is read from the socket here: what came lies in its memory."""
+    keys = new(folder, "good")
+    traffic = Traffic()
+    router = open_keyed(folder, RequestLimits(max_message_bytes=2 << 20), traffic)
+    try:
+        with dealer(router.listen("tcp://127.0.0.1:0").endpoint, keys) as asking:
+            for _ in range(5):
+                asking.send(bytes(2_000_000))
+            wait_until(lambda: list(router.messages(0)) or router.look() or traffic.cut_off)
+            assert traffic.cut_off == 1
+    finally:
+        router.close()
 
 
 def test_one_who_reads_gets_long_replies_one_after_the_other(folder: KeyFolder, serve: Callable[..., Serving]) -> None:
