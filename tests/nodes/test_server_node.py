@@ -38,6 +38,9 @@ server:
     prepare: [control, energy]
     limits: {max_waiting: 3, max_reply_bytes: 1000}
     realtime: {freeze_collector: true}
+    keys: required
+    keys_folder: keys
+    audit: audit.jsonl
 """
 
 
@@ -75,6 +78,9 @@ def test_one_file_both_ways(tmp_path: Path, substitutions: bool) -> None:
         prepare=["control", "energy"],
         limits=RequestLimits(max_waiting=3, max_reply_bytes=1000),
         realtime=Realtime(freeze_collector=True),
+        keys="required",
+        keys_folder=str(tmp_path / "config" / "keys"),
+        audit=str(tmp_path / "config" / "audit.jsonl"),
     )
     assert as_the_node_reads_it(process) == expected
     assert msgspec.convert(process.parameters, ServerSettings) == expected
