@@ -359,6 +359,13 @@ def test_silence_alone_is_no_reason_to_ask_again(how: dict[str, Any]) -> None:
     assert again is (Cause.RESTARTED if how.get("repeatable") is False or "retries" in how else Step.AGAIN)
 
 
+def test_a_new_server_is_asked_as_often_as_the_one_before() -> None:
+    tries = Tries(Retrying(3, 0.1, Random(1)), 0.0, 7, repeatable=True, is_long=False)
+    assert [step for _, step in looks(tries, 1.5)] == [Step.AGAIN] * 3
+    assert [step for _, step in looks(tries, 3.0, epoch=8)] == [Step.AGAIN] * 4  # at once, and after silence
+    assert tries.count == 8
+
+
 def test_who_stood_still_does_not_blame_the_server() -> None:
     tries = Tries(Retrying(0, 0.1), 0.0, 7, repeatable=True, is_long=False)
     assert tries.look(1000.0, reaches=True, epoch=7, heard=False) is not Cause.SILENT
