@@ -32,7 +32,7 @@ from dyn_service.protocol.defaults import (
     DEFAULT_TIMEOUT_S,
 )
 from dyn_service.protocol.keys import KeySource
-from dyn_service.protocol.messages import Notice, ReplyHead, cancel
+from dyn_service.protocol.messages import Notice, ReplyHead
 
 
 class AsyncClient(Connection, AsyncGaitQueries):
@@ -296,9 +296,9 @@ class AsyncClient(Connection, AsyncGaitQueries):
 
     def _cancel(self, request_id: int) -> None:
         """Tells the server that nobody waits for this reply any more; whether that gets there is not waited for."""
-        self._counters.cancelled += 1
-        if self._channel is not None:
-            self._channel.send(cancel(request_id))
+        for word in self._last_words(request_id, asyncio.get_running_loop().time()):
+            if self._channel is not None:
+                self._channel.send(word)
 
 
 class _Call:

@@ -22,7 +22,7 @@ from dyn_service.client.patience import OnWait, Patience
 from dyn_service.client.tries import LONG_BYTES, PROBE_S, SILENT_S, Cause, Retrying, Tries
 from dyn_service.errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
 from dyn_service.protocol.keys import KeySource, client_keys
-from dyn_service.protocol.messages import Notice, ReplyHead
+from dyn_service.protocol.messages import Notice, ReplyHead, cancel
 
 MAX_WAIT_S = 1e6
 """Longest time limit, and longest wait for a compiler, some eleven days. Transports count a wait in milliseconds of 32
@@ -96,6 +96,7 @@ class Connection:
         self._counters = Counters()
         self._heard_s = -1.0
         self._vain_s: float | None = None
+        self._probed_s = 0.0
         self._restarted_s = 0.0
         self._closed = False
 
@@ -167,6 +168,16 @@ class Connection:
             self._probes.pop(next(iter(self._probes)))
         self._probes[self._last_id] = self._epoch
         return pack_request(self._last_id, "health", UNSET, UNSET, UNSET, UNSET, PROBE_S * 1e3)
+
+    def _last_words(self, request_id: int, now_s: float) -> list[bytes]:
+        """What a call that gives up sends: its cancel; where calls were in vain for long, a probe for the next one."""
+        self._counters.cancelled += 1
+        words = [cancel(request_id)]
+        silent = self._vain_s is not None and self._vain_s > self._heard_s
+        if silent and now_s - max(self._vain_s or 0.0, self._probed_s) > PROBE_S:
+            self._probed_s = now_s
+            words.append(self._probe())
+        return words
 
     def _put_aside(self, reply: ReplyHead | Notice | None, now_s: float) -> None:
         """What came, and no call waits for: a probe's reply, that to an earlier call or a second one, or noise."""

@@ -41,7 +41,7 @@ from dyn_service.protocol.defaults import (
     DEFAULT_TIMEOUT_S,
 )
 from dyn_service.protocol.keys import KeySource
-from dyn_service.protocol.messages import Notice, ReplyHead, cancel
+from dyn_service.protocol.messages import Notice, ReplyHead
 
 
 class Client(Connection, GaitQueries):
@@ -281,9 +281,9 @@ class Client(Connection, GaitQueries):
 
     def _cancel(self, request_id: int) -> None:
         """Tells the server that nobody waits for this reply any more; whether that gets there is not waited for."""
-        self._counters.cancelled += 1
         with suppress(zmq.ZMQError):  # the socket was closed in the call
-            self._channel.send(cancel(request_id))
+            for word in self._last_words(request_id, perf_counter()):
+                self._channel.send(word)
 
     def _compute(self, row: str, **arguments: Any) -> Any:
         return self.run(core.computation(COMPUTATIONS[row], arguments))

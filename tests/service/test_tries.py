@@ -206,11 +206,11 @@ def test_a_control_loop_never_asks_twice(kind: str, limit_s: float) -> None:
         caller.robot()
         world.faults.drop = 1.0
         world.sent.clear()
-        for _ in range(20):
+        for _ in range(15):
             ((fault, took_s),) = caller.together([question(Random(1))[0]], [limit_s])
             assert isinstance(fault, DynError)
             assert took_s <= limit_s + 1e-9
-        assert len(world.sent) == 40  # each once, and its cancel
+        assert len(world.sent) == 30  # each once, and its cancel
         assert caller.client.counters.retries == 0
 
 
@@ -298,6 +298,25 @@ def test_short_calls_to_a_silent_server_say_so_in_the_end(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_short_calls_to_a_busy_server_do_not_say_that_it_is_gone(kind: str) -> None:
+    """It answers for its health, which they ask for when they give up, though not more often than the long ones."""
+    world = World(MODELS, Faults(), 5)
+    with calling(kind, world) as caller:
+        caller.robot()
+        arrive = world._arrive
+
+        def busy(payload: bytes, deliver: Any) -> None:
+            if msgpack.unpackb(payload)["query"] == "health":
+                arrive(payload, deliver)
+
+        world._arrive = busy  # type: ignore[method-assign]
+        call, _ = question(Random(1))
+        codes = [caller.together([call], [0.1])[0][0].code for _ in range(300)]
+        assert codes == ["DEADLINE_EXCEEDED"] * 300
+        assert 8 <= caller.client.counters.probes <= 30.0 / PROBE_S
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
 def test_the_first_call_says_that_nothing_was_heard_before(kind: str) -> None:
     with (
         calling(kind, World(MODELS, Faults(drop=1.0), 5)) as caller,
@@ -357,6 +376,13 @@ def test_silence_alone_is_no_reason_to_ask_again(how: dict[str, Any]) -> None:
     assert {step for _, step in looks(tries, 5.0)} == {Step.PROBE}
     again = tries.look(5.1, reaches=True, epoch=8, heard=True)  # a restart is one, where it may be sent twice
     assert again is (Cause.RESTARTED if how.get("repeatable") is False or "retries" in how else Step.AGAIN)
+
+
+def test_a_new_server_is_asked_as_often_as_the_one_before() -> None:
+    tries = Tries(Retrying(3, 0.1, Random(1)), 0.0, 7, repeatable=True, is_long=False)
+    assert [step for _, step in looks(tries, 1.5)] == [Step.AGAIN] * 3
+    assert [step for _, step in looks(tries, 3.0, epoch=8)] == [Step.AGAIN] * 4  # at once, and after silence
+    assert tries.count == 8
 
 
 def test_who_stood_still_does_not_blame_the_server() -> None:
