@@ -105,6 +105,14 @@ def test_divergence_names_the_joint_and_the_step() -> None:
     )
 
 
+def test_a_joint_that_diverges_alone_is_no_joint_too_fast() -> None:
+    one = plant()
+    one.forward_dynamics = lambda q, v, tau: np.array([0.0, np.inf])
+    assert one.offer(command(one, [0.0, 0.0]))
+    with pytest.raises(FailedPreconditionError, match="the state of joint 'b' is no longer finite"):
+        one.advance(1)
+
+
 def test_large_numbers_are_no_divergence() -> None:
     one = plant()
     one.forward_dynamics = lambda q, v, tau: np.zeros(2)
