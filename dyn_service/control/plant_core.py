@@ -134,7 +134,6 @@ class Plant:
     def _brake(self) -> None:
         """One step towards rest, at the deceleration that was due when the brakes were shut."""
         if not self.v.any():
-            self._deceleration = None
             return
         if self._deceleration is None:
             self._deceleration = np.abs(self.v) / self.settings.brake_s

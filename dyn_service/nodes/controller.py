@@ -222,7 +222,6 @@ class _Controller:
         self.commands = self.command_drops = self.malformed = 0
         self.states = node.socket(zmq.SUB, p.joint_states, bind=False)
         self.efforts = node.socket(zmq.PUSH, p.joint_commands, bind=False)
-        self._in_command = False
         self._armed = (-1, -1)
         self._last: JointState | None = None
         self.busy_poll_s = node.busy_poll_s()
@@ -246,8 +245,9 @@ class _Controller:
         try:
             self._loop()
         finally:
-            if self._last is not None and self._in_command:
-                self._send(self._command(self._last, [0.0] * len(self.names), release=True))
+            last = self._last
+            if last is not None and self._armed == (last.session, last.epoch):
+                self._send(self._command(last, [0.0] * len(self.names), release=True))
                 time.sleep(RELEASE_S)
             self._stats(time.monotonic())
             self.asker.flush()
@@ -289,18 +289,13 @@ class _Controller:
     def _control(self, state: JointState) -> None:
         arm = state.mode not in RUNNING
         session, epoch = self._armed
-        if (
-            state.mode == STOPPED
-            and session == state.session
-            and epoch != state.epoch
-            and not self.node.parameters.rearm
-        ):
+        under_us = session == state.session and epoch != state.epoch
+        if state.mode == STOPPED and under_us and not self.node.parameters.rearm:
             raise FailedPreconditionError(
                 f"the plant stopped ({state.cause}) at {state.since:g} s, and rearm is off: start the controller anew"
             )
-        self._in_command = not arm and self._armed == (state.session, state.epoch)
-        if not (self._in_command or (arm and state.armable)):
-            return  # another controller's, or still too fast
+        if not (state.armable if arm else self._armed == (state.session, state.epoch)):
+            return  # still too fast, or another controller's
         question = self.law.question(state)
         tau = self.asker.ask(state.stamp, TORQUE, lambda: self._torque(question))
         if tau is None:

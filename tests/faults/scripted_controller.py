@@ -47,11 +47,11 @@ def main(states_at: str, commands_at: str, law: str) -> None:
     commands.connect(commands_at)
     does = "good"
     while True:
-        if select.select([sys.stdin], [], [], 0.0)[0]:
-            line = sys.stdin.readline()
-            if not line:
+        if select.select([0], [], [], 0.0)[0]:
+            told = os.read(0, 1000).decode().split()
+            if not told:
                 return
-            does = line.strip()
+            does = told[-1]
         if not states.poll(50):
             continue
         state = decode_state(states.recv())

@@ -23,6 +23,8 @@ from tests.conftest import ROOT, URDF
 
 PENDULUM = URDF / "pendulum.urdf"
 PATIENCE_S = 60.0
+PATIENT = "missed_cycles:=20000"
+"""A plant that only a release ends, however busy the machine."""
 
 
 def heavier(text: str) -> str:
@@ -112,7 +114,7 @@ def test_a_server_with_another_model_commands_nothing(lab: Lab, tmp_path: Path) 
 
 def test_a_robot_changed_under_its_name_ends_the_controller_and_the_next_one_too(lab: Lab) -> None:
     lab.serve()
-    lab.plant()
+    lab.plant(PATIENT)
     controller = lab.controller()
     lab.wait_for(lambda state: state.mode == "active")
     with Client(lab.endpoint) as client:
@@ -187,7 +189,7 @@ def test_a_controller_without_a_plant_ends(lab: Lab) -> None:
 
 def test_one_that_is_stopped_in_good_order_releases_the_plant(lab: Lab) -> None:
     lab.serve()
-    lab.plant()
+    lab.plant(PATIENT)
     controller = lab.controller()
     lab.wait_for(lambda state: state.mode == "active")
     controller.send_signal(signal.SIGINT)

@@ -105,6 +105,16 @@ def test_divergence_names_the_joint_and_the_step() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["rk4", "explicit_euler"])
+def test_a_joint_that_diverges_alone_is_no_joint_too_fast(name: str) -> None:
+    """By the second in its velocity first."""
+    one = plant(integrator=name)
+    one.forward_dynamics = lambda q, v, tau: np.array([0.0, np.inf])
+    assert one.offer(command(one, [0.0, 0.0]))
+    with pytest.raises(FailedPreconditionError, match="the state of joint 'b' is no longer finite"):
+        one.advance(1)
+
+
 def test_large_numbers_are_no_divergence() -> None:
     one = plant()
     one.forward_dynamics = lambda q, v, tau: np.zeros(2)
@@ -198,31 +208,41 @@ def test_delay_of_a_command_is_reported() -> None:
     assert (state.command_seq, state.command_delay) == (0, pytest.approx(0.002))
 
 
-def stopped(policy: str) -> Plant:
+def test_a_command_that_answers_an_old_state_is_refused() -> None:
+    one = plant()
+    one.advance(1000)
+    given = command(one, [0.0, 0.0])
+    one.advance(11)
+    assert not one.offer(given)
+    assert one.safety.counters.refused["stale"] == 1
+
+
+def stopped(policy: str, push: float = 1.0) -> Plant:
     """Held up for 10 steps, pushed to a speed of 0.01 by then, and then left alone."""
     one = falling(stop=policy)
-    assert one.offer(command(one, [10.0, 11.0]))
+    assert one.offer(command(one, [10.0, 10.0 + push]))
     one.advance(10)
     assert mode(one) == "active"
-    np.testing.assert_allclose(one.v, [0.0, 0.01], atol=1e-15)
+    np.testing.assert_allclose(one.v, [0.0, 0.01 * push], atol=1e-15)
     one.advance(1)
     assert (mode(one), one.counters.stopped_steps) == ("stopped", 1)
     return one
 
 
-def test_brakes_take_their_time_and_then_hold_whatever_pulls() -> None:
+@pytest.mark.parametrize("push", [1.0, -1.0])
+def test_brakes_take_their_time_and_then_hold_whatever_pulls(push: float) -> None:
     """From 0.01 in 0.01 s: ten equal steps, and a way of half the speed times the time."""
-    one = stopped("brake")
+    one = stopped("brake", push)
     before = one.q[1]
-    speeds = [0.01]
+    speeds = [0.01 * push]
     for _ in range(10):
         speeds.append(one.v[1])
         one.advance(1)
-    np.testing.assert_allclose(np.diff(speeds), -0.001, rtol=1e-9)
+    np.testing.assert_allclose(np.diff(speeds), -0.001 * push, rtol=1e-9)
     one.advance(1000)
     assert one.v.tolist() == [0.0, 0.0]
     # one of the ten steps was done before
-    np.testing.assert_allclose(one.q[1] - before, 0.5 * 0.009 * 0.009, rtol=1e-9)
+    np.testing.assert_allclose(one.q[1] - before, 0.5 * push * 0.009 * 0.009, rtol=1e-9)
 
 
 def test_brakes_that_opened_while_it_was_still_slowing_down_take_their_time_anew() -> None:
@@ -264,6 +284,18 @@ def test_a_joint_at_its_velocity_limit_shuts_the_brakes_whatever_the_policy(poli
     assert fastest <= 0.3
     assert (mode(one), one.safety.cause) == ("stopped", "missed")
     assert one.v.tolist() == [0.0, 0.0]
+
+
+def test_a_step_that_would_pass_a_velocity_limit_is_braked_from_its_beginning() -> None:
+    """0.2 after a step, 1.2 after the next one, were it not for the limit of 0.5."""
+    one = plant(velocity_limit=np.full(2, 0.5))
+    assert one.offer(command(one, [0.0, 200.0]))
+    one.advance(1)
+    assert one.offer(command(one, [0.0, 1000.0]))
+    one.advance(1)
+    assert (mode(one), one.safety.cause) == ("stopped", "velocity")
+    np.testing.assert_allclose(one.v, [0.0, 0.18], rtol=1e-12)
+    np.testing.assert_allclose(one.q[1], 0.5 * 0.2 * 0.001 + 0.19 * 0.001, rtol=1e-12)
 
 
 def test_release_brakes() -> None:
