@@ -93,7 +93,8 @@ class Robot(RobotQueries):
         return cls(rooted(read(source), root))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._description,)
+        known = {name: self.__dict__[name] for name in ("massless_joint",) if name in self.__dict__}
+        return type(self), (self._description,), known
 
     @property
     def tree(self) -> Tree:
@@ -165,10 +166,35 @@ class Robot(RobotQueries):
             signature = self.signature(row, method)
             if not signature.empty:
                 self._kernel(signature)
+                self._shorten(row)
             if progress is not None:
                 progress(signature.name, time.perf_counter() - begun)
         preparation.load_modules(names)
         _ = self.massless_joint  # it may take the tracer to know
+
+    def load_kernel(self, row: Query, method: str = "", *, wrenches: bool = False) -> bool:
+        """Whether a kernel can be called without a compiler: it is in memory, or is now, from the store on disk.
+
+        Never compiles, and does not wait for a thread that does; some milliseconds, beside calls of any kind. The
+        next call of one state then takes the short way. Who has no compiler to spare asks this, and has the kernel
+        made elsewhere, by `prepare` in another process of the same user.
+
+        Args:
+            row: Of the table.
+            method: Which of the row's kernels: the choice of the option that selects it, "" where there is none.
+            wrenches: The one with external wrenches.
+
+        Raises:
+            ResourceExhaustedError: It was refused, here or in another process: it takes too many operations.
+        """
+        if row.constant:
+            return True
+        signature = self.signature(row, method, wrenches=wrenches)
+        if not signature.empty:
+            if not self._library.load(signature):
+                return False
+            self._shorten(row)
+        return True
 
     def with_payload(self, payload: Payload) -> Robot:
         """This robot with one more body, welded to a link; the last few of them are kept with their kernels.
@@ -214,10 +240,18 @@ class Robot(RobotQueries):
     def _answer(self, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
         """The general way: it takes every argument, or says what is wrong with it."""
         answer = row.result(self._evaluate(row, *row.arguments(given, others)))
-        method = next(iter(row.kernels))
-        if row.name not in self._calls and self.signature(row, method) in self._library:
-            self._calls[row.name] = self._common_call(row, method)
+        self._shorten(row)
         return answer
+
+    def _shorten(self, row: Query) -> None:
+        """Puts the short way of a row in place, where there is one: its kernel is loaded, and always has an answer."""
+        if row.name in self._calls or row.constant:
+            return
+        method = next(iter(row.kernels))
+        if self.signature(row, method) not in self._library:
+            return
+        if method not in row.inverts or self.massless_joint is None:
+            self._calls[row.name] = self._common_call(row, method)
 
     def _common_call(self, row: Query, method: str) -> _Call:
         """The short way for the common call, without external wrenches and special options.
