@@ -4,7 +4,8 @@
     tau = robot.inverse_dynamics(q, v, a)          # (..., nv) from (..., nq), (..., nv), (..., nv)
 
 All inputs broadcast over leading axes. A state's answer is the same to the last bit alone or in a batch. NaN in gives
-NaN out: finiteness is checked where data enter from outside, on the wire.
+NaN out, and so does an angle beyond 2^45 rad, 3.5e13, where a sine has no digits left: what may enter is checked where
+data come from outside, on the wire, with an error that says why.
 """
 
 from __future__ import annotations

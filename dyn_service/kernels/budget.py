@@ -18,7 +18,7 @@ from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.model.tree import Tree
 
 MOST_OPERATIONS = 200_000
-"""Operations of one kernel as traced, before common ones are shared: half a minute of compiling, and 0.9 GB meanwhile."""
+"""Operations of one kernel as traced, before common ones are shared: some forty seconds of compiling, in 0.9 GB."""
 
 _FEW, _MORE = 16, 24
 """Bodies that are traced to see how the operations grow with them."""

@@ -76,7 +76,7 @@ class KernelTree:
         return RigidTransform(constant(self.rotation[i].T), constant(self.origin[i])).T @ W
 
     def first(self, bodies: int) -> KernelTree:
-        """The first so many bodies, which are a tree themselves; what is no matter of kernels (limits) is left whole."""
+        """The first so many bodies, which are a tree themselves; limits, which no kernel reads, are left whole."""
         tree = self.tree
         fewer = replace(
             tree,

@@ -66,9 +66,9 @@ class _UFuncHead(ctypes.Structure):
 
 
 def _own(ufunc: np.ufunc, owned: object) -> None:
-    """Lets the ufunc hold a reference, given up when it is freed: the slot in which `numpy.frompyfunc` keeps its function.
+    """Lets the ufunc hold a reference, in the slot where `numpy.frompyfunc` keeps its function.
 
-    NumPy itself lets go of what stands there, and shows it to the collector of cycles.
+    NumPy itself lets go of what stands there when the ufunc is freed, and shows it to the collector of cycles.
     """
     head = _UFuncHead.from_address(id(ufunc))
     if head.obj is not None or not _slot_is_known():
@@ -82,7 +82,7 @@ def _own(ufunc: np.ufunc, owned: object) -> None:
 def _slot_is_known() -> bool:
     """Whether that slot is where we look for it."""
     made = np.frompyfunc(_slot_is_known, 0, 1)
-    return _UFuncHead.from_address(id(made)).obj == id(_slot_is_known)
+    return bool(_UFuncHead.from_address(id(made)).obj == id(_slot_is_known))
 
 
 _KEPT: list[object] = []

@@ -71,9 +71,7 @@ def signature_of(query: Query, method: str, sizes: Dimensions, *, wrenches: bool
         for name, spec in query.inputs.items()
         if wrenches or spec.kind != "wrenches"
     ]
-    outputs = tuple(
-        Operand(name, spec.dims(sizes), spec.kind, dims=spec.shape) for name, spec in query.outputs.items()
-    )
+    outputs = tuple(Operand(name, spec.dims(sizes), spec.kind, dims=spec.shape) for name, spec in query.outputs.items())
     name = "-".join(part for part in (query.name, method, "wrenches" if wrenches else "") if part)
     return Signature(
         name,

@@ -101,7 +101,7 @@ def load(name: str) -> bytes | None:
 
 
 def save(name: str, code: bytes) -> None:
-    """Keeps the code under this key, if there is room for it. What cannot be written only costs the next start its speed.
+    """Keeps the code under this key. What there is no room for, or cannot be written, costs the next start its speed.
 
     Raises:
         PermissionDeniedError: The folder belongs to another user, or others can write it.
