@@ -82,9 +82,9 @@ _OPERAND_WORDS = _SHAPE + MOST_AXES
 
 
 class _Plan(bytes):
-    """Words that the compiled function reads, and the code that they point into: a call owns both."""
+    """Words that the compiled function reads. A call owns its plan, and through it all that it points into."""
 
-    code: LoadedCode
+    owned: tuple[object, ...]
 
 
 def _plan(signature: Signature, code: LoadedCode, entry: str) -> _Plan:
@@ -101,9 +101,7 @@ def _plan(signature: Signature, code: LoadedCode, entry: str) -> _Plan:
         shape = (*operand.shape, *(0,) * (MOST_AXES - len(operand.shape)))
         words += [len(operand.shape), operand.scalar, first_step, *shape]
         first_step += len(operand.shape)
-    plan = _Plan(struct.pack(f"={len(words)}q", *words))
-    plan.code = code
-    return plan
+    return _Plan(struct.pack(f"={len(words)}q", *words))
 
 
 def single_state_call(signature: Signature, code: LoadedCode, entry: str) -> SingleStateCall | None:
@@ -119,8 +117,10 @@ def single_state_call(signature: Signature, code: LoadedCode, entry: str) -> Sin
     if signature.padded or signature.empty or not fits or not _layout_is_known():
         return None
     with _LOADING:
-        method, _ = _method()
-    call: SingleStateCall = _builtin()(ctypes.addressof(method), _plan(signature, code, entry), None)
+        method, function = _method()
+    plan = _plan(signature, code, entry)
+    plan.owned = (code, method, function)
+    call: SingleStateCall = _builtin()(ctypes.addressof(method), plan, None)
     return call
 
 
@@ -179,7 +179,7 @@ _METH_FASTCALL = 0x0080
 
 @cache
 def _method() -> tuple[_MethodDef, LoadedCode]:
-    """The compiled function, loaded into this process until it ends."""
+    """The compiled function, loaded into this process, and the code that it is."""
     machine = host()
     key = store.key("single state", provenance("kernels.single"), machine.triple, machine.cpu, machine.features)
     kept = store.load(key)

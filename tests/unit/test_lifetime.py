@@ -19,7 +19,7 @@ import pytest
 from dyn_service import Payload
 from dyn_service.api.queries import QUERIES
 from dyn_service.engine.robot import _KEPT_PAYLOADS, Robot
-from dyn_service.kernels import gufunc, jit
+from dyn_service.kernels import gufunc, jit, single
 from dyn_service.kernels.jit import LoadedCode
 from dyn_service.kernels.library import KernelLibrary
 from tests.conftest import ROOT, URDF
@@ -97,6 +97,20 @@ def test_what_can_call_it_keeps_it(holder: str) -> None:
     del held
     gc.collect()
     assert code() is None
+
+
+def test_a_call_keeps_the_function_that_it_is() -> None:
+    """That one is loaded once for all kernels; a process may load it again, and calls made before go on, and go."""
+    calls = []
+    for k in range(60):
+        robot = loaded("pendulum")
+        calls.append(robot._library.single_state(robot.signature(INVERSE_DYNAMICS, "")))
+        single._method.cache_clear()
+        if k % 3 == 0:
+            calls.pop(k % len(calls))
+        gc.collect()
+    state = [np.array([0.3]), np.array([0.2]), np.array([0.1]), np.array([0.0, 0.0, -9.81])]
+    assert len({call(*state).tobytes() for call in calls}) == 1
 
 
 def test_a_ufunc_holds_its_code_where_numpy_looks_for_it() -> None:
