@@ -61,15 +61,24 @@ def _compiled(text: str) -> bytes:
         module.triple = host().triple
         module.data_layout = str(machine.target_data)
         module.verify()
-        # The graph comes with common terms shared and constants folded. These passes find the products to fuse; the
-        # whole standard pipeline takes four times as long and finds no more.
-        passes = llvm.create_new_module_pass_manager()
-        passes.add_reassociate_pass()
-        passes.add_instruction_combine_pass()
-        passes.add_new_gvn_pass()
-        builder = llvm.create_pass_builder(machine, llvm.PipelineTuningOptions())
+        passes, builder = _passes()
         passes.run(module, builder)
         return bytes(machine.emit_object(module))
+
+
+@cache
+def _passes() -> tuple[Any, Any]:
+    """The passes that every module goes through, and what they are run with.
+
+    Made once: llvmlite never frees a pass manager, some 60 kB each.
+    """
+    # The graph comes with common terms shared and constants folded. These passes find the products to fuse; the whole
+    # standard pipeline takes four times as long and finds no more.
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_reassociate_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_new_gvn_pass()
+    return passes, llvm.create_pass_builder(_machine(), llvm.PipelineTuningOptions())
 
 
 class LoadedCode:

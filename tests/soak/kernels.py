@@ -1,8 +1,9 @@
-"""Robots that come and go: `python -m tests.soak.kernels --cycles 10000`.
+"""Robots that come and go: `python -m tests.soak.kernels --cycles 10000`, or `--compile --cycles 200`.
 
 Each cycle loads a robot, answers four queries (single states, a batch) with kernels from the store on disk, and drops
-it. After a warm-up the process must hold no more memory, memory maps and descriptors than before: a line every tenth of
-the run, and a status other than zero where it grew.
+it; with `--compile` it is another robot each time, and its kernels are compiled. After a warm-up the process must hold
+no more memory, memory maps and descriptors than before: a line every tenth of the run, and a status other than zero
+where it grew.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from dyn_service.engine.robot import Robot
+from tests.random_robots import random_urdf
 
 _URDF = Path(__file__).parent.parent.parent / "urdf"
 _ROBOTS = ("pendulum", "scara", "panda")
@@ -53,9 +55,18 @@ class Held:
         return found
 
 
-def cycle(k: int) -> None:
-    """One robot: loaded, asked, dropped."""
-    robot = Robot.from_urdf(_URDF / f"{_ROBOTS[k % len(_ROBOTS)]}.urdf")
+def known(k: int) -> Robot:
+    """One of a few robots."""
+    return Robot.from_urdf(_URDF / f"{_ROBOTS[k % len(_ROBOTS)]}.urdf")
+
+
+def new(k: int) -> Robot:
+    """A robot of its own."""
+    return Robot.from_urdf(random_urdf(k, movable=3))
+
+
+def cycle(robot: Robot, k: int) -> None:
+    """Asks one robot."""
     q, v, a = np.random.default_rng(k).normal(size=(3, robot.nv))
     for _ in range(3):  # the first call goes the general way, later ones the short way
         tau = robot.inverse_dynamics(q, v, a)
@@ -68,14 +79,18 @@ def main() -> int:
     """Runs the cycles that the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cycles", type=int, default=10_000)
-    cycles = parser.parse_args().cycles
+    parser.add_argument("--compile", action="store_true", help="another robot each time, no kernel kept")
+    given = parser.parse_args()
+    cycles, robot = given.cycles, new if given.compile else known
+    if given.compile:
+        os.environ["DYN_SERVICE_CACHE"] = ""
     for k in range(WARM_UP):
-        cycle(k)
+        cycle(robot(k), k)
     before = Held.now()
     begun = time.monotonic()
     print(f"after warm-up   {before.memory >> 10} kB, {before.maps} maps, {before.descriptors} descriptors", flush=True)
     for k in range(cycles):
-        cycle(k)
+        cycle(robot(WARM_UP + k), k)
         if (k + 1) % max(1, cycles // 10) == 0:
             now = Held.now()
             print(

@@ -20,8 +20,11 @@ from dyn_service import Payload
 from dyn_service.api.queries import QUERIES
 from dyn_service.engine.robot import _KEPT_PAYLOADS, Robot
 from dyn_service.kernels import gufunc, jit, single
+from dyn_service.kernels.frames import simplest
+from dyn_service.kernels.graph import trace
 from dyn_service.kernels.jit import LoadedCode
 from dyn_service.kernels.library import KernelLibrary
+from dyn_service.kernels.lower import lower
 from tests.conftest import ROOT, URDF
 from tests.soak import kernels as soak
 
@@ -209,14 +212,30 @@ def test_hundreds_of_robots_leave_nothing() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_context_goes_with_each_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It keeps every constant that LLVM has seen: a hundred bytes each, for ever, in a context for all."""
+def test_compiling_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM keeps every constant it has seen in a context, and llvmlite every pass manager, some 60 kB a kernel for each.
+
+    What that comes to in memory: `python -m tests.soak.kernels --compile`.
+    """
+    jit.compile_ir("define void @f() { ret void }")
     contexts: list[Any] = []
     create = jit.llvm.create_context
     monkeypatch.setattr(jit.llvm, "create_context", lambda: contexts.append(create()) or contexts[-1])
+    monkeypatch.setattr(jit.llvm, "create_new_module_pass_manager", None)
+    monkeypatch.setattr(jit.llvm, "create_pass_builder", None)
     jit.compile_ir("define void @f() { ret void }")
     (context,) = contexts
     assert context.closed
+
+
+def test_what_was_compiled_before_does_not_show() -> None:
+    """The passes are made once, and what they have seen does not change what they do."""
+    robot = Robot.from_urdf(URDF / "scara.urdf")
+    rows = [QUERIES[name] for name in ("inverse_dynamics", "mass_matrix", "gravity_forces")]
+    texts = [lower(trace(simplest(robot.tree), robot.signature(row, "")), jit.host().lanes, "loop") for row in rows]
+    jit._passes.cache_clear()
+    first = [jit.compile_ir(text) for text in texts]
+    assert [jit.compile_ir(text) for text in reversed(texts)] == first[::-1]
 
 
 def test_pickled_robots_know_what_was_found_out() -> None:
