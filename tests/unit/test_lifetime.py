@@ -105,7 +105,7 @@ def test_what_can_call_it_keeps_it(holder: str) -> None:
 def test_a_call_keeps_the_function_that_it_is() -> None:
     """That one is loaded once for all kernels; a process may load it again, and calls made before go on, and go."""
     calls = []
-    for k in range(60):
+    for k in range(15):
         robot = loaded("pendulum")
         calls.append(robot._library.single_state(robot.signature(INVERSE_DYNAMICS, "")))
         single._method.cache_clear()
@@ -213,7 +213,7 @@ def test_hundreds_of_robots_leave_nothing() -> None:
 
 
 def test_compiling_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """LLVM keeps every constant it has seen in a context, and llvmlite every pass manager, some 60 kB a kernel for each.
+    """LLVM keeps every constant it has seen in a context, and llvmlite every pass manager: 60 kB a kernel and more.
 
     What that comes to in memory: `python -m tests.soak.kernels --compile`.
     """
