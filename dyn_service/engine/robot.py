@@ -4,7 +4,8 @@
     tau = robot.inverse_dynamics(q, v, a)          # (..., nv) from (..., nq), (..., nv), (..., nv)
 
 All inputs broadcast over leading axes. A state's answer is the same to the last bit alone or in a batch. NaN in gives
-NaN out: finiteness is checked where data enter from outside, on the wire.
+NaN out, and so does an angle beyond 2^45 rad, 3.5e13, where a sine has no digits left: what may enter is checked where
+data come from outside, on the wire, with an error that says why.
 """
 
 from __future__ import annotations
@@ -166,46 +167,47 @@ class Robot(RobotQueries):
             signature = self.signature(row, method)
             if not signature.empty:
                 self._kernel(signature)
+                self._shorten(row)
             if progress is not None:
                 progress(signature.name, time.perf_counter() - begun)
         preparation.load_modules(names)
         _ = self.massless_joint  # it may take the tracer to know
 
-    def has_kernel(self, query: str, method: str | None = None, *, wrenches: bool = False) -> bool:
-        """Whether a query can be answered without a kernel that has to be made, or fetched from disk, first.
+    def has_kernel(self, row: Query, method: str = "", *, wrenches: bool = False) -> bool:
+        """Whether a kernel is in this process, so that it takes neither a compiler nor the store to answer.
 
         Args:
-            query: Name of a row of the table.
-            method: One of its kernels; None is the first.
-            wrenches: Whether external wrenches act.
+            row: As for `load_kernel`, like the others.
+            method: Which of the row's kernels.
+            wrenches: The one with external wrenches.
         """
-        row = QUERIES[query]
         if row.constant:
             return True
-        signature = self.signature(row, next(iter(row.kernels)) if method is None else method, wrenches=wrenches)
+        signature = self.signature(row, method, wrenches=wrenches)
         return signature.empty or signature in self._library
 
-    def load_kernel(self, query: str, method: str | None = None, *, wrenches: bool = False) -> bool:
-        """Fetches a kernel from disk, if it is there, and compiles nothing; whether the query has it now.
+    def load_kernel(self, row: Query, method: str = "", *, wrenches: bool = False) -> bool:
+        """Whether a kernel can be called without a compiler: it is in memory, or is now, from the store on disk.
+
+        Never compiles, and does not wait for a thread that does; some milliseconds, beside calls of any kind. The
+        next call of one state then takes the short way. Who has no compiler to spare asks this, and has the kernel
+        made elsewhere, by `prepare` in another process of the same user.
 
         Args:
-            query: As for `has_kernel`, like the others.
-            method: One of its kernels.
-            wrenches: Whether external wrenches act.
+            row: Of the table.
+            method: Which of the row's kernels: the choice of the option that selects it, "" where there is none.
+            wrenches: The one with external wrenches.
+
+        Raises:
+            ResourceExhaustedError: It was refused, here or in another process: it takes too many operations.
         """
-        row = QUERIES[query]
         if row.constant:
             return True
-        signature = self.signature(row, next(iter(row.kernels)) if method is None else method, wrenches=wrenches)
-        if not self._library.load(signature):
-            return False
-        if (
-            row.name not in self._calls
-            and signature.name
-            and not wrenches
-            and method in (None, next(iter(row.kernels)))
-        ):
-            self._calls[row.name] = self._common_call(row, next(iter(row.kernels)))
+        signature = self.signature(row, method, wrenches=wrenches)
+        if not signature.empty:
+            if not self._library.load(signature):
+                return False
+            self._shorten(row)
         return True
 
     def with_payload(self, payload: Payload) -> Robot:
@@ -252,10 +254,18 @@ class Robot(RobotQueries):
     def _answer(self, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
         """The general way: it takes every argument, or says what is wrong with it."""
         answer = row.result(self._evaluate(row, *row.arguments(given, others)))
-        method = next(iter(row.kernels))
-        if row.name not in self._calls and self.signature(row, method) in self._library:
-            self._calls[row.name] = self._common_call(row, method)
+        self._shorten(row)
         return answer
+
+    def _shorten(self, row: Query) -> None:
+        """Puts the short way of a row in place, where there is one: its kernel is loaded, and always has an answer."""
+        if row.name in self._calls or row.constant:
+            return
+        method = next(iter(row.kernels))
+        if self.signature(row, method) not in self._library:
+            return
+        if method not in row.inverts or self.massless_joint is None:
+            self._calls[row.name] = self._common_call(row, method)
 
     def _common_call(self, row: Query, method: str) -> _Call:
         """The short way for the common call, without external wrenches and special options.

@@ -81,8 +81,8 @@ def certified(links: Tree, signature: Signature, build: Callable[[Graph], Kernel
         kernel = build(given)
         return kernel, Certificate(signature.name, "link frames", *difference(kernel, given, links)), given
     tree = frames.welded(links)
-    given = trace(tree, signature, shared=False)
     kernel = build(trace(frames.simplest(links), signature))
+    given = trace(tree, signature, shared=False)
     fast, states = difference(kernel, given, links)
     if fast <= 1.0:
         return kernel, Certificate(signature.name, "chosen frames", fast, states), given

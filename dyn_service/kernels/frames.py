@@ -75,6 +75,21 @@ class KernelTree:
         """A wrench at the URDF link's origin in its axes, at the chosen frame's origin in its axes."""
         return RigidTransform(constant(self.rotation[i].T), constant(self.origin[i])).T @ W
 
+    def first(self, bodies: int) -> KernelTree:
+        """The first so many bodies, which are a tree themselves; limits, which no kernel reads, are left whole."""
+        tree = self.tree
+        fewer = replace(
+            tree,
+            links=tree.links[:bodies],
+            joints=tree.joints[:bodies],
+            parent=tree.parent[:bodies],
+            inboard=tree.inboard[:bodies],
+            rotation=tree.rotation[:bodies],
+            origin=tree.origin[:bodies],
+            inertia=tree.inertia[:bodies],
+        )
+        return KernelTree(fewer, self.rotation[:bodies], self.origin[:bodies])
+
 
 def as_given(tree: Tree) -> KernelTree:
     """The tree as it is: link frames, every body's own inertia."""

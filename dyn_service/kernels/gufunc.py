@@ -44,32 +44,73 @@ def _constructor() -> Callable[..., Any]:
     return kind(numpy_function("_UFUNC_API", _FROM_FUNC_AND_DATA_AND_SIGNATURE))
 
 
-_KEPT: list[tuple[Any, ...]] = []
-"""What the ufuncs point into. A ufunc cannot own it, so it stays until the process ends: some 50 kB a kernel."""
+class _UFuncHead(ctypes.Structure):
+    """The first fields of NumPy's PyUFuncObject, part of its stable ABI."""
+
+    _fields_ = (
+        ("head", ctypes.c_byte * object.__basicsize__),
+        ("nin", ctypes.c_int),
+        ("nout", ctypes.c_int),
+        ("nargs", ctypes.c_int),
+        ("identity", ctypes.c_int),
+        ("functions", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+        ("ntypes", ctypes.c_int),
+        ("reserved1", ctypes.c_int),
+        ("name", ctypes.c_void_p),
+        ("types", ctypes.c_void_p),
+        ("doc", ctypes.c_void_p),
+        ("ptr", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+    )
+
+
+def _own(ufunc: np.ufunc, owned: object) -> None:
+    """Lets the ufunc hold a reference, in the slot where `numpy.frompyfunc` keeps its function.
+
+    NumPy itself lets go of what stands there when the ufunc is freed, and shows it to the collector of cycles.
+    """
+    head = _UFuncHead.from_address(id(ufunc))
+    if head.obj is not None or not _slot_is_known():
+        _KEPT.append(owned)
+        return
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(owned))
+    head.obj = id(owned)
+
+
+@cache
+def _slot_is_known() -> bool:
+    """Whether that slot is where we look for it."""
+    made = np.frompyfunc(_slot_is_known, 0, 1)
+    return bool(_UFuncHead.from_address(id(made)).obj == id(_slot_is_known))
+
+
+_KEPT: list[object] = []
+"""What ufuncs point into, to the end of the process, where a ufunc's slot is not known. Nowhere so far."""
 
 
 def make_gufunc(signature: Signature, code: LoadedCode, entry: str) -> np.ufunc:
-    """The generalised ufunc whose inner loop is `entry` in `code`."""
+    """The generalised ufunc whose inner loop is `entry` in `code`. It owns the code: both go together.
+
+    Whoever calls it holds it, so no code is freed that still runs.
+    """
     loops = (ctypes.c_void_p * 1)(code.address(entry))
     data = (ctypes.c_void_p * 1)(None)
     operands = len(signature.inputs) + len(signature.outputs)
     types = bytes([np.dtype(np.float64).num]) * operands
-    name = ctypes.create_string_buffer(signature.name.encode())
-    doc = ctypes.create_string_buffer(signature.gufunc.encode())
-    types_buffer = ctypes.create_string_buffer(types)
-    shape = signature.gufunc.encode()
-    ufunc = _constructor()(
+    name, shape = signature.name.encode(), signature.gufunc.encode()
+    ufunc: np.ufunc = _constructor()(
         ctypes.addressof(loops),
         ctypes.addressof(data),
-        ctypes.cast(types_buffer, ctypes.c_char_p),
+        types,
         1,
         len(signature.inputs),
         len(signature.outputs),
         -1,  # PyUFunc_None: no identity
-        ctypes.cast(name, ctypes.c_char_p),
-        ctypes.cast(doc, ctypes.c_char_p),
+        name,
+        shape,
         0,
         shape,
     )
-    _KEPT.append((loops, data, types_buffer, name, doc, code))
-    return ufunc  # type: ignore[no-any-return]
+    _own(ufunc, (loops, data, types, name, shape, code))  # it copies none of them
+    return ufunc

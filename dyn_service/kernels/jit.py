@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
+from collections import deque
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -44,24 +47,42 @@ def _machine() -> Any:
 
 def compile_ir(text: str) -> bytes:
     """Object code of a module."""
+    try:
+        with _COMPILING:
+            return _compiled(text)
+    finally:
+        _free_dropped()
+
+
+def _compiled(text: str) -> bytes:
     machine = _machine()
-    module = llvm.parse_assembly(text)
-    module.triple = host().triple
-    module.data_layout = str(machine.target_data)
-    module.verify()
+    # What a context has seen, every constant of it, it keeps: each module gets its own, which goes with it.
+    with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
+        module.triple = host().triple
+        module.data_layout = str(machine.target_data)
+        module.verify()
+        passes, builder = _passes()
+        passes.run(module, builder)
+        return bytes(machine.emit_object(module))
+
+
+@cache
+def _passes() -> tuple[Any, Any]:
+    """The passes that every module goes through, and what they are run with.
+
+    Made once: llvmlite never frees a pass manager, some 60 kB each.
+    """
     # The graph comes with common terms shared and constants folded. These passes find the products to fuse; the whole
     # standard pipeline takes four times as long and finds no more.
     passes = llvm.create_new_module_pass_manager()
     passes.add_reassociate_pass()
     passes.add_instruction_combine_pass()
     passes.add_new_gvn_pass()
-    builder = llvm.create_pass_builder(machine, llvm.PipelineTuningOptions())
-    passes.run(module, builder)
-    return bytes(machine.emit_object(module))
+    return passes, llvm.create_pass_builder(_machine(), llvm.PipelineTuningOptions())
 
 
 class LoadedCode:
-    """Object code in memory, ready to run. The addresses are valid while this object lives.
+    """Object code in memory, ready to run. The addresses are valid while this object lives; with it the code goes.
 
     size: of the object code, in bytes.
     """
@@ -69,9 +90,33 @@ class LoadedCode:
     def __init__(self, code: bytes) -> None:
         self.size = len(code)
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+        weakref.finalize(self, _drop, self._engine).atexit = False  # the process's end frees it anyway
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
 
     def address(self, name: str) -> int:
         """Where the function of that name begins."""
         return int(self._engine.get_function_address(name))
+
+
+# LLVM does one thing at a time, and compiling takes seconds. Whoever lets go of a kernel meanwhile, a control loop
+# perhaps, must not wait for that: its code is then freed by the thread that compiles, when it has done so.
+
+_COMPILING = threading.Lock()
+_DROPPED: deque[Any] = deque()
+"""Engines of code that nobody holds any more."""
+
+
+def _drop(engine: Any) -> None:
+    _DROPPED.append(engine)
+    _free_dropped()
+
+
+def _free_dropped() -> None:
+    """Frees what was dropped, unless LLVM compiles: then whoever compiles does so after."""
+    while _DROPPED and _COMPILING.acquire(blocking=False):
+        try:
+            while _DROPPED:
+                _DROPPED.popleft().close()
+        finally:
+            _COMPILING.release()

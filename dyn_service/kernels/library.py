@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 from dataclasses import asdict, dataclass, field
@@ -23,24 +24,39 @@ from dyn_service.model.tree import Tree
 if TYPE_CHECKING:
     from dyn_service.kernels.graph import Graph
 
-_KEPT_AS = "certificate, line break, code"
+_REFUSAL = "refused as too large"
+_KEPT_AS = "certificate or refusal, line break, code"
 """What a kept kernel's file holds."""
 
 ENTRY = "loop"
 """The function in the machine code that NumPy calls."""
 
-MOST_OPERATIONS = 200_000
-"""Operations of one kernel: some twenty seconds of compiling. The largest of a 100-joint robot have half of it."""
+
+_LONG_TEXT = 4 << 20
+"""Bytes of a kernel's assembly from which on what wrote it is freed before it is compiled: many times as much, in
+cycles of references.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A kernel that can be called. code: what it runs; None where it is interpreted."""
+
+    kernel: np.ufunc
+    certificate: Certificate
+    code: LoadedCode | None
 
 
 @dataclass(eq=False)
 class KernelLibrary:
-    """links: the tree with one body per link. Safe to use from several threads."""
+    """links: the tree with one body per link. Safe to use from several threads.
+
+    A kernel's code lives as long as this library, the kernel, or a call of `single_state` does.
+    """
 
     links: Tree
-    _made: dict[str, np.ufunc] = field(default_factory=dict)
-    _codes: dict[str, LoadedCode] = field(default_factory=dict)
-    _certificates: dict[str, Certificate] = field(default_factory=dict)
+    _made: dict[str, Made] = field(default_factory=dict)
+    _refused: dict[str, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __contains__(self, signature: Signature) -> bool:
@@ -49,26 +65,29 @@ class KernelLibrary:
     @property
     def certificates(self) -> dict[str, Certificate]:
         """Of the kernels made so far, by name."""
-        return dict(self._certificates)
+        return {name: made.certificate for name, made in self._made.copy().items()}
 
     def kernel(self, signature: Signature) -> np.ufunc:
-        """The gufunc of this signature; the first call loads it from disk, or compiles and certifies it."""
-        made = self._made.get(signature.name)
-        if made is None:
-            with making(f"{signature.name} of robot '{self.links.name}'"), self._lock:
-                made = self._made.get(signature.name)
-                if made is None:
-                    made, self._certificates[signature.name] = self._load(signature) or self._make(signature)
-                    self._made[signature.name] = made
-        return made
+        """The gufunc of this signature; the first call loads it from disk, or compiles and certifies it.
+
+        Raises:
+            ResourceExhaustedError: It takes too many operations; the refusal is kept as a kernel is.
+        """
+        return self._get(signature).kernel
 
     def load(self, signature: Signature) -> bool:
-        """Fetches the kernel from disk, if it is there; whether it can be called now. Compiles nothing."""
-        if signature.name not in self._made and not signature.empty:
-            with self._lock:
-                if signature.name not in self._made and (loaded := self._load(signature)) is not None:
-                    self._made[signature.name], self._certificates[signature.name] = loaded
-        return signature.empty or signature.name in self._made
+        """Whether the kernel is in memory now, from the disk if need be; it is never compiled, and no other thread that
+        compiles is waited for.
+
+        Raises:
+            ResourceExhaustedError: It is known to take too many operations.
+        """
+        if signature.name not in self._made:
+            made = self._load(signature)
+            if made is None:
+                return False
+            self._made.setdefault(signature.name, made)
+        return True
 
     def single_state(self, signature: Signature) -> SingleStateCall | None:
         """A faster way into the same kernel for one state: its answer, or None where the kernel has to be asked.
@@ -77,44 +96,64 @@ class KernelLibrary:
         """
         if signature.empty:
             return None
-        self.kernel(signature)
-        code = self._codes.get(signature.name)  # there is none where the kernel is interpreted
+        code = self._get(signature).code
         return None if code is None else single_state_call(signature, code, ENTRY)
 
-    def _load(self, signature: Signature) -> tuple[np.ufunc, Certificate] | None:
-        kept = store.load(self._key(signature))
-        if kept is None:
-            return None
-        certificate, _, code = kept.partition(b"\n")
-        return self._gufunc(signature, code), Certificate(**json.loads(certificate))
+    def _get(self, signature: Signature) -> Made:
+        made = self._made.get(signature.name)
+        if made is None:
+            with making(f"{signature.name} of robot '{self.links.name}'"), self._lock:
+                made = self._made.get(signature.name) or self._load(signature) or self._make(signature)
+                made = self._made.setdefault(signature.name, made)
+        return made
 
-    def _make(self, signature: Signature) -> tuple[np.ufunc, Certificate]:
+    def _load(self, signature: Signature) -> Made | None:
+        refusal = self._refused.get(signature.name)
+        kept = None if refusal else store.load(self._key(signature))
+        if kept is not None:
+            head, _, code = kept.partition(b"\n")
+            about = json.loads(head)
+            refusal = about.get(_REFUSAL)
+            if refusal is None:
+                loaded = LoadedCode(code)
+                return Made(make_gufunc(signature, loaded, ENTRY), Certificate(**about), loaded)
+            self._refused[signature.name] = refusal
+        if refusal is not None:
+            raise ResourceExhaustedError(refusal)
+        return None
+
+    def _make(self, signature: Signature) -> Made:
         # Imported here: a start from the cache then needs no tracer.
+        from dyn_service.kernels.budget import refuse_if_large, refuse_large
         from dyn_service.kernels.certify import certified
-
-        codes: list[bytes] = []
-
-        def build(graph: Graph) -> np.ufunc:
-            codes.append(self._compiled(graph))
-            return self._gufunc(signature, codes[-1])
-
-        kernel, certificate, _ = certified(self.links, signature, build)
-        store.save(self._key(signature), json.dumps(asdict(certificate)).encode() + b"\n" + codes[-1])
-        return kernel, certificate
-
-    def _gufunc(self, signature: Signature, code: bytes) -> np.ufunc:
-        self._codes[signature.name] = loaded = LoadedCode(code)
-        return make_gufunc(signature, loaded, ENTRY)
-
-    def _compiled(self, graph: Graph) -> bytes:
+        from dyn_service.kernels.frames import kernel_tree
         from dyn_service.kernels.lower import lower
 
-        if graph.operations > MOST_OPERATIONS:
-            raise ResourceExhaustedError(
-                f"{graph.signature.name} of robot '{self.links.name}' takes {graph.operations} operations, more than "
-                f"the {MOST_OPERATIONS} that are compiled: its {len(self.links)} links are too many for this query"
-            )
-        return compile_ir(lower(graph, host().lanes, ENTRY))
+        model = kernel_tree(self.links, signature.bodies)
+        built: list[tuple[bytes, LoadedCode]] = []
+
+        def build(graph: Graph) -> np.ufunc:
+            refuse_large(graph, model.tree)
+            text = lower(graph, host().lanes, ENTRY)
+            if len(text) > _LONG_TEXT:
+                gc.collect()
+            code = compile_ir(text)
+            built.append((code, LoadedCode(code)))
+            return make_gufunc(signature, built[-1][1], ENTRY)
+
+        try:
+            refuse_if_large(model, signature)
+            kernel, certificate, _ = certified(self.links, signature, build)
+        except ResourceExhaustedError as refusal:
+            self._refused[signature.name] = str(refusal)
+            self._save(signature, {_REFUSAL: str(refusal)}, b"")
+            raise
+        code, loaded = built[-1]
+        self._save(signature, asdict(certificate), code)
+        return Made(kernel, certificate, loaded)
+
+    def _save(self, signature: Signature, about: dict[str, object], code: bytes) -> None:
+        store.save(self._key(signature), json.dumps(about).encode() + b"\n" + code)
 
     def _key(self, signature: Signature) -> str:
         machine = host()

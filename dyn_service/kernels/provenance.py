@@ -20,8 +20,8 @@ from types import CodeType
 
 _PACKAGE = "dyn_service"
 _SHAPING = ("dynamics", "kernels", "model")
-COMPILER = tuple(f"kernels.{name}" for name in ("certify", "graph", "jit", "lower"))
-"""The modules that make machine code of a traced function, and hold it against the tree as given."""
+COMPILER = tuple(f"kernels.{name}" for name in ("budget", "certify", "graph", "jit", "lower"))
+"""The modules that make machine code of a traced function, hold it against the tree as given, or refuse to make it."""
 
 _LIBRARIES = ("casadi", "llvmlite", "numpy")
 _READS_CONSTANT = frozenset(dis.hasconst)

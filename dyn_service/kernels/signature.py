@@ -12,12 +12,16 @@ from dyn_service.api.spec import Bodies, Dimensions, Kind
 
 @dataclass(frozen=True)
 class Operand:
-    """One input or output array: its name, core shape, kind, and whether one number may stand for equal numbers."""
+    """One input or output array: its name, core shape, kind, and whether one number may stand for equal numbers.
+
+    dims: the shape as the table writes it, in symbols.
+    """
 
     name: str
     shape: tuple[int, ...]
     kind: Kind = "plain"
     scalar: bool = False
+    dims: tuple[str | int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -63,11 +67,11 @@ class Signature:
 def signature_of(query: Query, method: str, sizes: Dimensions, *, wrenches: bool) -> Signature:
     """The kernel's signature for one row of the table, one method, with or without external wrenches."""
     inputs = [
-        Operand(name, spec.dims(sizes), spec.kind, spec.scalar)
+        Operand(name, spec.dims(sizes), spec.kind, spec.scalar, spec.shape)
         for name, spec in query.inputs.items()
         if wrenches or spec.kind != "wrenches"
     ]
-    outputs = tuple(Operand(name, spec.dims(sizes), spec.kind) for name, spec in query.outputs.items())
+    outputs = tuple(Operand(name, spec.dims(sizes), spec.kind, dims=spec.shape) for name, spec in query.outputs.items())
     name = "-".join(part for part in (query.name, method, "wrenches" if wrenches else "") if part)
     return Signature(
         name,

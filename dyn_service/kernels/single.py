@@ -81,20 +81,27 @@ _AXES, _SCALAR, _FIRST_STEP, _SHAPE = range(4)
 _OPERAND_WORDS = _SHAPE + MOST_AXES
 
 
-def _plan(signature: Signature, loop: int, *, release: bool) -> bytes:
+class _Plan(bytes):
+    """Words that the compiled function reads. A call owns its plan, and through it all that it points into."""
+
+    owned: tuple[object, ...]
+
+
+def _plan(signature: Signature, code: LoadedCode, entry: str) -> _Plan:
     """What the compiled function has to know of a kernel.
 
     The kernel's loop, the numbers of inputs and outputs, and whether to release the GIL; then for each operand the
     number of its axes, whether it may be one number, where its core strides begin among the loop's `steps`, its shape.
     """
     operands = (*signature.inputs, *signature.outputs)
-    words = [loop, len(signature.inputs), len(signature.outputs), release]
+    release = code.size >= HELD_BYTES
+    words = [code.address(entry), len(signature.inputs), len(signature.outputs), release]
     first_step = len(operands)  # the operands' strides from state to state stand before
     for operand in operands:
         shape = (*operand.shape, *(0,) * (MOST_AXES - len(operand.shape)))
         words += [len(operand.shape), operand.scalar, first_step, *shape]
         first_step += len(operand.shape)
-    return struct.pack(f"={len(words)}q", *words)
+    return _Plan(struct.pack(f"={len(words)}q", *words))
 
 
 def single_state_call(signature: Signature, code: LoadedCode, entry: str) -> SingleStateCall | None:
@@ -109,21 +116,22 @@ def single_state_call(signature: Signature, code: LoadedCode, entry: str) -> Sin
     fits = len(operands) <= MOST_OPERANDS and all(len(operand.shape) <= MOST_AXES for operand in operands)
     if signature.padded or signature.empty or not fits or not _layout_is_known():
         return None
-    loop = code.address(entry)
-    _KEPT[loop] = code
     with _LOADING:
-        method = _method()
-    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    builtin = make(_address(ctypes.pythonapi.PyCFunction_NewEx))
-    plan = _plan(signature, loop, release=code.size >= HELD_BYTES)
-    call: SingleStateCall = builtin(ctypes.addressof(method), plan, None)
+        method, function = _method()
+    plan = _plan(signature, code, entry)
+    plan.owned = (code, method, function)
+    call: SingleStateCall = _builtin()(ctypes.addressof(method), plan, None)
     return call
 
 
-_KEPT: dict[int, Any] = {}
-"""What calls point into, by address. They own their plans and no more, so it stays until the process ends."""
-
 _LOADING = threading.Lock()
+
+
+@cache
+def _builtin() -> Callable[..., Any]:
+    """Python's PyCFunction_NewEx."""
+    kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    return kind(_address(ctypes.pythonapi.PyCFunction_NewEx))
 
 
 @cache
@@ -170,8 +178,8 @@ _METH_FASTCALL = 0x0080
 
 
 @cache
-def _method() -> _MethodDef:
-    """The compiled function, loaded into this process."""
+def _method() -> tuple[_MethodDef, LoadedCode]:
+    """The compiled function, loaded into this process, and the code that it is."""
     machine = host()
     key = store.key("single state", provenance("kernels.single"), machine.triple, machine.cpu, machine.features)
     kept = store.load(key)
@@ -183,8 +191,7 @@ def _method() -> _MethodDef:
     table = ctypes.CFUNCTYPE(ctypes.c_void_p)(code.address(_TABLE))()
     (ctypes.c_void_p * len(_NAMES)).from_address(table)[:] = [_addresses()[name] for name in _NAMES]
     method = _MethodDef(b"single_state", function, _METH_FASTCALL, b"One state through a kernel; None: ask the gufunc.")
-    _KEPT[function] = code, method
-    return method
+    return method, code
 
 
 def _address(function: Any) -> int:

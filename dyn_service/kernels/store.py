@@ -5,7 +5,10 @@ holds a digest and the code: a truncated or altered one is compiled anew. The na
 depends on: the robot, the kernel, what makes it (see `provenance`) and the processor.
 
 The folder is `$DYN_SERVICE_CACHE` if set, else `dyn_service` under the user's cache folder; an empty value switches the
-store off.
+store off. It holds at most `$DYN_SERVICE_CACHE_BYTES`, else `MOST_BYTES`; what was used least recently goes first.
+
+Without a store, or with a full disk or a folder that cannot be written, kernels are made anew in each process: only
+time is lost.
 """
 
 from __future__ import annotations
@@ -18,12 +21,18 @@ import stat
 import tempfile
 from pathlib import Path
 
-from dyn_service.errors import PermissionDeniedError
+from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
 
 _LOG = logging.getLogger(__name__)
 
-MOST_FILES = 2000
-"""Beyond this many kernels the ones unused for longest are deleted: about 100 MB."""
+MOST_BYTES = 512 << 20
+"""Disk space that the folder takes at most, unless `DYN_SERVICE_CACHE_BYTES` says otherwise."""
+
+_BLOCK = 4096
+"""A file takes whole blocks of the disk."""
+
+_ROOM = 16
+"""Each look at the folder makes room of this share of the limit, and comes after a quarter of that was written."""
 
 
 def folder() -> Path | None:
@@ -33,6 +42,22 @@ def folder() -> Path | None:
         return Path(chosen) if chosen else None
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "dyn_service"
+
+
+def limit() -> int:
+    """Bytes that the folder may take.
+
+    Raises:
+        InvalidArgumentError: `DYN_SERVICE_CACHE_BYTES` is no whole number.
+    """
+    chosen = os.environ.get("DYN_SERVICE_CACHE_BYTES")
+    if chosen is None:
+        return MOST_BYTES
+    if not (chosen.isascii() and chosen.isdecimal()):
+        raise InvalidArgumentError(
+            f"DYN_SERVICE_CACHE_BYTES must be a whole number of bytes, found {chosen!r}", path="DYN_SERVICE_CACHE_BYTES"
+        )
+    return int(chosen)
 
 
 def key(*parts: str) -> str:
@@ -76,9 +101,15 @@ def load(name: str) -> bytes | None:
 
 
 def save(name: str, code: bytes) -> None:
-    """Keeps the code under this key. A folder that cannot be written only costs the next start its speed."""
-    place = folder()
-    if place is None:
+    """Keeps the code under this key. What there is no room for, or cannot be written, costs the next start its speed.
+
+    Raises:
+        PermissionDeniedError: The folder belongs to another user, or others can write it.
+        InvalidArgumentError: `DYN_SERVICE_CACHE_BYTES` is no whole number.
+    """
+    place, most = folder(), limit()
+    size = _on_disk(len(code) + 32)
+    if place is None or size > most:
         return
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -91,22 +122,42 @@ def save(name: str, code: bytes) -> None:
         except OSError:
             os.unlink(temporary)
             raise
-        _prune(place)
+        _make_room(place, most, size)
     except OSError as error:
         if isinstance(error, PermissionDeniedError):
             raise
         _LOG.warning("kernels are not kept: %s", error)
 
 
-def _prune(place: Path) -> None:
+_written: dict[Path, int] = {}
+"""By folder, bytes that this process wrote since it last looked how full it is: looking reads all of the folder."""
+
+
+def _make_room(place: Path, most: int, size: int) -> None:
+    since = _written.get(place)
+    if since is not None and since + size <= most // (4 * _ROOM):
+        _written[place] = since + size
+        return
+    _written[place] = 0
     files = []
     for entry in os.scandir(place):
         with contextlib.suppress(OSError):  # another process may be making room too
-            if entry.is_file(follow_symlinks=False):
-                files.append((entry.stat().st_mtime, entry.path))
-    for _, path in sorted(files)[: max(0, len(files) - MOST_FILES)]:
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode):
+                files.append((status.st_mtime, entry.path, _on_disk(status.st_size)))
+    taken = sum(each for _, _, each in files)
+    if taken <= most - most // (4 * _ROOM):  # what may be written until the next look still fits
+        return
+    for _, path, each in sorted(files):
+        if taken <= most - most // _ROOM:
+            break
         with contextlib.suppress(OSError):
             os.unlink(path)
+            taken -= each
+
+
+def _on_disk(size: int) -> int:
+    return -(-size // _BLOCK) * _BLOCK
 
 
 def _refuse_unsafe(path: Path, status: os.stat_result | None = None) -> None:

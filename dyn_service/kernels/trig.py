@@ -4,8 +4,14 @@
     sin r = r + r u S(u),  cos r = 1 - u/2 + u^2 C(u),  u = r^2                 near-minimax on |r| <= pi/4 + 1/64
     the quadrant n mod 4 swaps them and sets their signs
 
-Error below 1.5 units in the last place for |x| <= 2^45 rad. Beyond that neighbouring doubles lie further apart than a
-hundredth of a turn, and the result is NaN, as it is for infinities and NaN.
+Error below `ERROR` units in the last place for |x| <= 2^45 rad. It is the sum of what each rounding can do where all
+point one way, not a bound that is reached: 1.575 is the largest found, at 3 10^7 angles. For the sine the worst is r
+just above 1/2: half a unit of r is 0.88 of sin r, half a unit is the last step's, 0.15 the polynomial's. For the cosine
+it is r near pi/4: half a unit each of 1 - u/2 and of the last step, 0.35 of r, 0.25 of u, 0.05 the polynomial's. To
+carry what r, u and 1 - u/2 lose would halve that, and cost 6 operations more for each 28.
+
+Beyond 2^45 rad (3.5e13) neighbouring doubles lie nearly a hundredth of a radian apart, and the result is NaN, as it is
+for infinities and NaN. The wire says so in words (INVALID_ARGUMENT, with the joint); in this process NaN is the answer.
 
 Why not the C library's vector functions: they exist on few platforms, differ in the last bits between them, and a call
 spills every vector register in the middle of a kernel.
@@ -19,6 +25,9 @@ from llvmlite import ir
 
 LIMIT = 2.0**45
 """rad; larger angles give NaN."""
+
+ERROR = 1.7
+"""Units in the last place."""
 
 _TWO_OVER_PI = 0.6366197723675814
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)

@@ -181,13 +181,14 @@ class Plan:
 
     def refresh(self) -> None:
         """Opens the short way, if the kernel is there."""
-        if self.state is None and self._state is not None and self._robot.has_kernel(self._row.name):
+        default = next(iter(self._row.kernels), "")
+        if self.state is None and self._state is not None and self._robot.has_kernel(self._row, default):
             self.state = self._state
 
     def has_kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
         """Whether the kernel that a request needs is in this process."""
         method, wrenches = self.kernel(inputs, options)
-        return self._robot.has_kernel(self._row.name, method, wrenches=wrenches)
+        return self._robot.has_kernel(self._row, method, wrenches=wrenches)
 
     def kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str, bool]:
         """Which of the row's kernels a request needs: its method, and whether it takes wrenches."""

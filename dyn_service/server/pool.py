@@ -420,12 +420,12 @@ class Pool:
 
     def _want_here(self, kernel: list[Any]) -> None:
         name, query, method, wrenches = kernel
-        served = self._registry.served.get(name)
-        if served is None or wrenches or served.robot.has_kernel(query, method):
+        served, row = self._registry.served.get(name), QUERIES[query]
+        if served is None or wrenches or served.robot.has_kernel(row, method):
             return
 
         def fetch() -> None:
-            if served.robot.load_kernel(query, method):
+            if served.robot.load_kernel(row, method):
                 served.plans[query].refresh()
 
         self._loads.put(fetch)

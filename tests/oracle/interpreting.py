@@ -17,7 +17,7 @@ from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.certify import certified
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import Graph, trace
-from dyn_service.kernels.library import KernelLibrary
+from dyn_service.kernels.library import KernelLibrary, Made
 from dyn_service.kernels.signature import Signature
 from dyn_service.model.description import RootType
 
@@ -51,12 +51,12 @@ class _Library(KernelLibrary):
     def single_state(self, signature: Signature) -> None:
         return None  # there is no machine code to go into
 
-    def _make(self, signature: Signature) -> tuple[Any, Certificate]:
+    def _make(self, signature: Signature) -> Made:
         if self.certifying:
             kernel, certificate, _ = certified(self.links, signature, interpreted)
-            return kernel, certificate
+            return Made(kernel, certificate, None)
         tree = kernel_tree(self.links, signature.bodies)
-        return interpreted(trace(tree, signature)), Certificate(signature.name, "chosen frames", 0.0, 0)
+        return Made(interpreted(trace(tree, signature)), Certificate(signature.name, "chosen frames", 0.0, 0), None)
 
 
 def interpreting(source: str | os.PathLike[str], *, certifying: bool = False, root: RootType = "fixed") -> Robot:

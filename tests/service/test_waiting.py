@@ -26,7 +26,7 @@ from dyn_service import (
     Server,
 )
 from dyn_service.client.connection import MAX_WAIT_S
-from dyn_service.kernels.library import KernelLibrary
+from dyn_service.kernels import library
 from dyn_service.protocol.messages import decode_notice
 from dyn_service.server.compiling import CompileClock
 from tests.conftest import ROOT, URDF
@@ -58,14 +58,14 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    gate, compiled = Gate(), KernelLibrary._compiled
+    gate, compiled = Gate(), library.compile_ir
 
-    def slow(library: KernelLibrary, graph: Any) -> bytes:
+    def slow(text: str) -> bytes:
         gate.wait()
-        return compiled(library, graph)
+        return compiled(text)
 
     monkeypatch.setenv("DYN_SERVICE_CACHE", "")
-    monkeypatch.setattr(KernelLibrary, "_compiled", slow)
+    monkeypatch.setattr(library, "compile_ir", slow)
     yield gate
     gate.open()
 

@@ -369,7 +369,9 @@ def test_flags_of_before_do_not_count(panda: Pair) -> None:
 
 def test_large_kernels_let_go_of_the_gil(panda: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     library = _LIBRARIES["panda"][1]
-    size = library._codes[panda.signature.name].size
+    code = library._made[panda.signature.name].code
+    assert code is not None
+    size = code.size
     for bound, expected in ((size + 1, 0), (size, 1)):
         monkeypatch.setattr(single, "HELD_BYTES", bound)
         call: Any = library.single_state(panda.signature)

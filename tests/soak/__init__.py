@@ -1,0 +1,1 @@
+"""Long runs, each by one command; what they hold is in docs/reliability.md."""

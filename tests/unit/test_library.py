@@ -1,0 +1,287 @@
+"""A robot's kernels: loaded without a compiler where they are kept; refused in time, and once, where too large."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyn_service import ResourceExhaustedError
+from dyn_service.api.queries import QUERIES
+from dyn_service.engine.robot import Robot
+from dyn_service.kernels import budget, certify, frames, graph, library, lower, store
+from tests.conftest import URDF
+from tests.random_robots import random_urdf
+
+INVERSE_DYNAMICS, FORWARD_DYNAMICS = QUERIES["inverse_dynamics"], QUERIES["forward_dynamics"]
+
+
+@pytest.fixture
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "kernels"
+    monkeypatch.setenv("DYN_SERVICE_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(text: str) -> bytes:
+        raise AssertionError("the compiler was asked")
+
+    monkeypatch.setattr(library, "compile_ir", compiled)
+
+
+def pendulum() -> Robot:
+    return Robot.from_urdf(URDF / "pendulum.urdf")
+
+
+# Loading, never compiling.
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_what_nobody_has_made_is_not_loaded(own_store: Path) -> None:
+    robot = pendulum()
+    assert not robot.load_kernel(INVERSE_DYNAMICS)
+    assert not robot.load_kernel(INVERSE_DYNAMICS, wrenches=True)
+    assert not robot.certificates
+    assert not own_store.exists()
+
+
+def test_what_another_process_made_is_loaded(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found missing first, then made elsewhere: the answer changes without a new robot."""
+    here = pendulum()
+    assert not here.load_kernel(FORWARD_DYNAMICS, "articulated")
+    elsewhere = pendulum()
+    elsewhere.prepare(["forward_dynamics"])
+    expected = elsewhere.forward_dynamics([0.3], [0.2], [0.1])
+    monkeypatch.setattr(library, "compile_ir", None)
+    assert here.load_kernel(FORWARD_DYNAMICS, "articulated")
+    assert here.load_kernel(FORWARD_DYNAMICS, "mass_matrix")
+    assert not here.load_kernel(FORWARD_DYNAMICS, "articulated", wrenches=True)
+    assert here.certificates == elsewhere.certificates
+    assert here.forward_dynamics([0.3], [0.2], [0.1]) == expected
+
+
+def test_the_next_single_state_takes_the_short_way(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After loading as after preparing: no first call that is slower than the others."""
+    prepared = pendulum()
+    prepared.prepare(["inverse_dynamics"])
+    loaded = pendulum()
+    assert loaded.load_kernel(INVERSE_DYNAMICS)
+    monkeypatch.setattr(Robot, "_evaluate", None)  # the general way
+    state = np.array([0.3]), np.array([0.2]), np.array([0.1])
+    assert loaded.inverse_dynamics(*state) == prepared.inverse_dynamics(*state)
+
+
+def test_a_refusal_for_lack_of_inertia_is_not_shortened(own_store: Path) -> None:
+    """The kernel is there, and would answer infinities."""
+    massless = (
+        '<robot name="m"><link name="a"/><link name="b"/><joint name="j" type="continuous"><parent link="a"/>'
+        '<child link="b"/><axis xyz="0 0 1"/></joint></robot>'
+    )
+    for warm in ("prepare", "load"):
+        robot = Robot.from_urdf(massless)
+        if warm == "prepare":
+            robot.prepare(["forward_dynamics"])
+        else:
+            assert robot.load_kernel(FORWARD_DYNAMICS, "articulated")
+        for _ in range(2):
+            with pytest.raises(Exception, match="no inertia along it"):
+                robot.forward_dynamics([0.0], [0.0], [1.0])
+
+
+@pytest.mark.usefixtures("own_store", "no_compiler")
+def test_what_needs_no_kernel_is_always_there() -> None:
+    constant = next(row for row in QUERIES.values() if row.constant)
+    assert pendulum().load_kernel(constant)
+    still = Robot.from_urdf('<robot name="still"><link name="base"/></robot>')
+    assert still.load_kernel(INVERSE_DYNAMICS)
+
+
+def test_loading_does_not_wait_for_a_compiler(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another kernel of the same robot is being compiled in another thread."""
+    pendulum().prepare(["inverse_dynamics"])
+    robot = pendulum()
+    compiles, done = threading.Event(), threading.Event()
+    compiled = library.compile_ir
+
+    def slowly(text: str) -> bytes:
+        compiles.set()
+        assert done.wait(60)
+        return compiled(text)
+
+    monkeypatch.setattr(library, "compile_ir", slowly)
+    thread = threading.Thread(target=robot.prepare, args=(["mass_matrix"],))
+    thread.start()
+    assert compiles.wait(60)
+    assert robot.load_kernel(INVERSE_DYNAMICS)
+    assert not robot.load_kernel(QUERIES["mass_matrix"])
+    assert np.isfinite(robot.inverse_dynamics([0.3], [0.2], [0.1])).all()
+    done.set()
+    thread.join(60)
+    assert robot.load_kernel(QUERIES["mass_matrix"])
+
+
+def test_threads_that_load_the_same_kernel_share_it(own_store: Path) -> None:
+    pendulum().prepare(["inverse_dynamics"])
+    robot = pendulum()
+    start = threading.Barrier(8)
+    found: list[object] = []
+
+    def load() -> None:
+        start.wait(60)
+        assert robot.load_kernel(INVERSE_DYNAMICS)
+        found.append(robot._kernel(robot.signature(INVERSE_DYNAMICS, "")))
+
+    threads = [threading.Thread(target=load) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 8
+    assert len(set(map(id, found))) == 1
+
+
+def test_loading_needs_no_tracer(own_store: Path) -> None:
+    pendulum().prepare(["inverse_dynamics"])
+    program = (
+        "import sys; from dyn_service import Robot, QUERIES;"
+        f"r = Robot.from_urdf({str(URDF / 'pendulum.urdf')!r});"
+        "print(r.load_kernel(QUERIES['inverse_dynamics']), 'casadi' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
+
+
+# Refusing.
+
+
+@pytest.fixture
+def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "MOST_OPERATIONS", 20_000)
+
+
+def chain(joints: int) -> Robot:
+    return Robot.from_urdf(random_urdf(5, movable=joints, bushy=0.0))
+
+
+class Traced:
+    """The numbers of bodies that were traced, and how many operations that made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bodies: list[int] = []
+        self.operations = 0
+        trace = graph.trace
+
+        def noted(model: frames.KernelTree, *args: object, **options: object) -> graph.Graph:
+            made = trace(model, *args, **options)  # type: ignore[arg-type]
+            self.bodies.append(len(model.tree))
+            self.operations += made.operations
+            return made
+
+        monkeypatch.setattr(budget, "trace", noted)
+        monkeypatch.setattr(certify, "trace", noted)
+
+
+REFUSED = ["equation_terms", "mass_matrix_steps", "mass_matrix", "influence_operators", "step", "link_motion"]
+
+
+@pytest.mark.usefixtures("own_store", "small_budget")
+@pytest.mark.parametrize("query", REFUSED)
+def test_a_refusal_takes_hardly_more_tracing_than_is_allowed(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the chain, and with whichever power of it the operations grow."""
+    robot = chain(110)
+    traced = Traced(monkeypatch)
+    row = QUERIES[query]
+    signature = robot.signature(row, next(iter(row.kernels)))
+    with pytest.raises(ResourceExhaustedError) as caught:
+        robot._library.kernel(signature)
+    assert str(caught.value) == (
+        f"{signature.name} of robot 'random_5' takes more than the 20000 operations that are compiled: "
+        f"its {len(robot.tree) if row.bodies == 'links' else 110} bodies are too many for this query"
+    )
+    assert traced.operations <= 3 * 20_000
+    assert max(traced.bodies) < len(robot.tree)
+
+
+@pytest.mark.usefixtures("own_store")
+@pytest.mark.parametrize("query", REFUSED)
+def test_the_first_bodies_take_no_more_operations_than_all(query: str) -> None:
+    """So what is foretold of them holds for the robot; and of all of them it is what is traced."""
+    robot = Robot.from_urdf(random_urdf(3, movable=24, bushy=0.6))
+    row = QUERIES[query]
+    signature = robot.signature(row, next(iter(row.kernels)))
+    model = frames.kernel_tree(robot.tree, signature.bodies)
+    counts = [budget._operations(model, signature, bodies) for bodies in range(4, len(model.tree) + 1, 4)]
+    counts.append(budget._operations(model, signature, len(model.tree)))
+    assert counts == sorted(counts)
+    whole = graph.trace(model, signature, shared=False).operations
+    assert whole <= counts[-1] <= 1.2 * whole + 100  # constants are counted too
+
+
+@pytest.mark.usefixtures("own_store")
+def test_wrenches_and_floating_roots_are_foretold_too() -> None:
+    robot = Robot.from_urdf(random_urdf(3, movable=20, bushy=0.3), root="floating")
+    for row in QUERIES.values():
+        for method in row.kernels if not row.constant else ():
+            for wrenches in (False, True) if row.wrenches else (False,):
+                signature = robot.signature(row, method, wrenches=wrenches)
+                model = frames.kernel_tree(robot.tree, signature.bodies)
+                assert 0 < budget._operations(model, signature, 8) <= budget._operations(model, signature, 16)
+
+
+def test_a_refusal_is_kept(own_store: Path, small_budget: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this robot, and on disk for others and other processes: nobody traces again."""
+    row = QUERIES["equation_terms"]
+    robot = chain(40)
+    state = np.zeros((3, robot.nv))
+    said = []
+
+    def ask(of: Robot) -> None:
+        with pytest.raises(ResourceExhaustedError) as caught:
+            of.equation_terms(*state)
+        said.append(str(caught.value))
+
+    ask(robot)
+    traced = Traced(monkeypatch)
+    ask(robot)
+    assert len(list(own_store.iterdir())) == 1
+    ask(chain(40))
+    with pytest.raises(ResourceExhaustedError, match="too many for this query"):
+        chain(40).load_kernel(row)
+    monkeypatch.setenv("DYN_SERVICE_CACHE", "")
+    ask(robot)  # from memory
+    assert traced.bodies == []
+    assert len(set(said)) == 1
+
+
+def test_the_kernels_own_operations_count_too(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A robot of few bodies is not foretold, nor is the form as given that replaces one that was not exact enough."""
+    monkeypatch.setattr(budget, "MOST_OPERATIONS", 500)
+    monkeypatch.setattr(lower, "lower", None)
+    robot = Robot.from_urdf(URDF / "panda.urdf")
+    with pytest.raises(ResourceExhaustedError, match="its 9 bodies are too many"):
+        robot.inverse_dynamics(*np.zeros((3, 9)))
+
+
+def test_what_is_not_refused_is_made(own_store: Path) -> None:
+    robot = chain(30)
+    v = np.random.default_rng(0).normal(size=robot.nv)
+    assert np.isfinite(robot.gravity_forces(v)).all()
+
+
+def test_a_damaged_refusal_is_found_anew(own_store: Path, small_budget: None) -> None:
+    robot = chain(40)
+    state = np.zeros((3, robot.nv))
+    with pytest.raises(ResourceExhaustedError):
+        robot.equation_terms(*state)
+    (kept,) = own_store.iterdir()
+    kept.write_bytes(os.urandom(100))
+    with pytest.raises(ResourceExhaustedError):
+        chain(40).equation_terms(*state)
+    assert store.load(kept.name) is not None
