@@ -26,6 +26,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from dyn_service.errors import DynError, InvalidArgumentError, UnimplementedError
 from dyn_service.protocol.arrays import describe_value, show_value
 from dyn_service.protocol.limits import MAX_ENTRIES, unpack
+from dyn_service.protocol.skim import fields
 
 VERSION = 1
 """The version of the wire that is spoken here."""
@@ -116,11 +117,11 @@ class ReplyHead(msgspec.Struct, frozen=True, gc=False):
 
 
 class RequestRefusedError(Exception):
-    """A request that cannot be read: the fault, and the request's id where that much could be read."""
+    """A request that cannot be read: the fault, and as much of its head as could be read."""
 
-    def __init__(self, request_id: int | None, error: DynError) -> None:
-        super().__init__(request_id, error)
-        self.request_id = request_id
+    def __init__(self, head: Head, error: DynError) -> None:
+        super().__init__(head, error)
+        self.head = head
         self.error = error
 
 
@@ -157,22 +158,21 @@ def read_request(payload: bytes | memoryview) -> Request:
 
 
 def peek(payload: bytes | memoryview) -> Head:
-    """The head of a request, without reading the rest; without an id if that cannot be read."""
-    try:
-        return _decode_head(payload)
-    except (msgspec.MsgspecError, RecursionError, ValueError):
-        return Head()
+    """The head of a request, without reading the rest: as much of it as can be read, whatever is wrong elsewhere."""
+    found = fields(payload, frozenset(Head.__struct_fields__))
+    request_id, query, wait_ms = found.get("id"), found.get("query"), found.get("compile_wait_ms")
+    return Head(
+        request_id if type(request_id) is int and request_id >= 0 else None,
+        query if type(query) is str else "",
+        float(wait_ms) if type(wait_ms) in (int, float) and 0 < wait_ms <= sys.float_info.max else UNSET,
+    )
 
 
 def _read_carefully(payload: bytes | memoryview) -> Request:
-    request_id = None
     try:
         message = unpack(payload)
         if type(message) is not dict:
             raise InvalidArgumentError(f"the message must be a map, found {describe_value(message)}")
-        found = message.get("id")
-        if type(found) is int and found >= 0:
-            request_id = found
         if "v" in message:
             version = message["v"]
             if type(version) is not int:
@@ -183,13 +183,12 @@ def _read_carefully(payload: bytes | memoryview) -> Request:
                 raise UnimplementedError(f"v must be {VERSION}, found version {version}", path="v")
         return msgspec.convert(message, Request)
     except DynError as error:
-        raise RequestRefusedError(request_id, error) from None
+        raise RequestRefusedError(peek(payload), error) from None
     except msgspec.ValidationError as fault:
-        raise RequestRefusedError(request_id, _explain(str(fault), message)) from None
+        raise RequestRefusedError(peek(payload), _explain(str(fault), message)) from None
 
 
 _decode_request = msgspec.msgpack.Decoder(Request).decode
-_decode_head = msgspec.msgpack.Decoder(Head).decode
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _PLACE = re.compile(r" - at (`key` in )?`\$\.?(\w*)`$")
 _EXPECTED = {

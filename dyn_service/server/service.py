@@ -138,7 +138,7 @@ class Service:
             request = read_request(payload)
             return self._check(request, len(payload), received_ns)
         except RequestRefusedError as refusal:
-            return self.refuse(Head(refusal.request_id), refusal.error)
+            return self.refuse(refusal.head, refusal.error)
         except Exception as error:  # noqa: BLE001  # whatever a request brings about, the server lives on
             return self._fail(request, error)
 

@@ -53,14 +53,14 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
     "no MessagePack": (b"\xc1", None, INVALID, None, "the message is not MessagePack: a byte that starts no object"),
     "cut short": (
         msgpack.packb(request())[:-1],
-        None,
+        7,
         INVALID,
         None,
         "the message is not MessagePack: incomplete input",
     ),
     "goes on": (
         msgpack.packb(request()) + b"\x00\x00",
-        None,
+        7,
         INVALID,
         None,
         "the message goes on for 2 bytes after its MessagePack map",
@@ -78,7 +78,7 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
     "nil": (None, None, INVALID, None, "the message must be a map, found nil"),
     "a key that is an integer": (
         {**request(), 5: 1},
-        None,
+        7,
         INVALID,
         None,
         "the message is not MessagePack: int is not allowed for map key when strict_map_key=True",
@@ -107,7 +107,7 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
     ),
     "a mebibyte of empty maps": (
         request(extra=[[{}] * 4000] * 262),
-        None,
+        7,
         EXHAUSTED,
         None,
         "the message's lists and maps hold more than 65536 entries together",
