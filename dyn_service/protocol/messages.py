@@ -25,7 +25,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from dyn_service.errors import DynError, InvalidArgumentError, UnimplementedError
 from dyn_service.protocol.arrays import describe_value, show_value
-from dyn_service.protocol.limits import MAX_ENTRIES, unpack
+from dyn_service.protocol.limits import RequestLimits, check_nesting, unpack
 from dyn_service.protocol.skim import fields
 
 VERSION = 1
@@ -141,36 +141,48 @@ def error_reply(request_id: int | None, error: DynError) -> bytes:
     return encode(ErrorReply(VERSION, request_id, False, error.to_wire()))
 
 
-def read_request(payload: bytes | memoryview) -> Request:
+def read_request(payload: bytes | memoryview, limits: RequestLimits | None = None) -> Request:
     """The request that the payload holds.
 
     Raises:
-        RequestRefusedError: It holds none, or one of another version.
+        RequestRefusedError: It holds none, one of another version, or one over the limits.
     """
-    if len(payload) <= MAX_ENTRIES:  # too short to hold too much
+    limits = limits or _LIMITS
+    if len(payload) <= limits.max_entries:  # too short to hold too much
         try:
             request = _decode_request(payload)
             if request.v == VERSION:
+                _check_nesting(request, payload, limits)
                 return request
         except (msgspec.MsgspecError, RecursionError, ValueError):
             pass  # below, with the cause
-    return _read_carefully(payload)
+    request = _read_carefully(payload, limits)
+    _check_nesting(request, payload, limits)
+    return request
+
+
+def _check_nesting(request: Request, payload: bytes | memoryview, limits: RequestLimits) -> None:
+    try:
+        check_nesting({"inputs": request.inputs or {}, "options": request.options or {}}, limits)
+    except DynError as error:
+        raise RequestRefusedError(peek(payload), error) from None
 
 
 def peek(payload: bytes | memoryview) -> Head:
     """The head of a request, without reading the rest: as much of it as can be read, whatever is wrong elsewhere."""
     found = fields(payload, frozenset(Head.__struct_fields__))
     request_id, query, wait_ms = found.get("id"), found.get("query"), found.get("compile_wait_ms")
+    waits = type(wait_ms) in (int, float) and 0 < wait_ms <= sys.float_info.max  # type: ignore[operator]
     return Head(
         request_id if type(request_id) is int and request_id >= 0 else None,
         query if type(query) is str else "",
-        float(wait_ms) if type(wait_ms) in (int, float) and 0 < wait_ms <= sys.float_info.max else UNSET,
+        wait_ms if waits else UNSET,
     )
 
 
-def _read_carefully(payload: bytes | memoryview) -> Request:
+def _read_carefully(payload: bytes | memoryview, limits: RequestLimits) -> Request:
     try:
-        message = unpack(payload)
+        message = unpack(payload, limits)
         if type(message) is not dict:
             raise InvalidArgumentError(f"the message must be a map, found {describe_value(message)}")
         if "v" in message:
@@ -188,6 +200,7 @@ def _read_carefully(payload: bytes | memoryview) -> Request:
         raise RequestRefusedError(peek(payload), _explain(str(fault), message)) from None
 
 
+_LIMITS = RequestLimits()
 _decode_request = msgspec.msgpack.Decoder(Request).decode
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _PLACE = re.compile(r" - at (`key` in )?`\$\.?(\w*)`$")

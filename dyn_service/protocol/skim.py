@@ -121,7 +121,7 @@ class _Walk:
         self._at, self._left = at, left
 
     def _sized(self, first: int) -> tuple[int, int]:
-        """Behind an object that says its length, or behind the head of one that holds others, and how many these are."""
+        """Behind an object that says its length, or behind the head of one that holds others, and their number."""
         if first in _SIZED:
             width, more = _SIZED[first]
             return self._at + 1 + width + more + self._length(width), 0

@@ -8,9 +8,11 @@ from typing import Any
 
 from dyn_service import __version__
 from dyn_service.api.queries import QUERIES
-from dyn_service.errors import InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError
+from dyn_service.errors import DynError, InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError
 from dyn_service.protocol.arrays import describe_value
+from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import VERSION, Request
+from dyn_service.server.bounds import read_limits
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.registry import Registry, Served
 
@@ -21,8 +23,11 @@ _CERTIFIED = ("inverse_dynamics", "forward_dynamics")
 class Administrator:
     """Answers the queries of `protocol.administration`."""
 
-    def __init__(self, registry: Registry, metrics: Metrics, *, allow_load: bool) -> None:
+    def __init__(
+        self, registry: Registry, metrics: Metrics, *, allow_load: bool, limits: RequestLimits | None = None
+    ) -> None:
         self._registry = registry
+        self._limits = limits or RequestLimits()
         self._metrics = metrics
         self._allow_load = allow_load
         self._answers: Mapping[str, Callable[[Request], dict[str, Any]]] = {
@@ -61,7 +66,12 @@ class Administrator:
             raise InvalidArgumentError("urdf must be the text of a URDF, found no XML", path=path)
         from dyn_service.engine.robot import Robot  # not at the top: it brings the compiler
 
-        robot = Robot.from_urdf(text, root=(request.options or {}).get("root", "fixed"))
+        limits = read_limits(self._limits)
+        try:
+            robot = Robot.from_urdf(text, root=(request.options or {}).get("root", "fixed"), limits=limits)
+        except DynError as error:
+            error.path = {None: path, "root": "options.root"}.get(error.path, error.path)
+            raise
         self._registry.add(robot)
         served = self._registry.get(robot.name)  # that one, should it be served already
         for row in _CERTIFIED:

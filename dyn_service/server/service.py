@@ -8,6 +8,7 @@ both in one call.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,8 @@ class Job(msgspec.Struct, gc=False):
     options: Mapping[str, Any] = _NOTHING
     slow: bool = False
     verify: bool = False
+    not_finite: NotFinite | None = None
+    """A number of the answer, once there is one, that may not leave the server."""
 
 
 class Service:
@@ -85,7 +88,7 @@ class Service:
         self.clock = CompileClock()
         self.allow_load = allow_load
         self.registry = Registry(robots, self.limits.max_robots, self.metrics)
-        self._administrator = Administrator(self.registry, self.metrics, allow_load=allow_load)
+        self._administrator = Administrator(self.registry, self.metrics, allow_load=allow_load, limits=self.limits)
 
     @property
     def robots(self) -> dict[str, Robot]:
@@ -135,7 +138,7 @@ class Service:
         """The request, read and checked, or the reply that refuses it."""
         request: Request | None = None
         try:
-            request = read_request(payload)
+            request = read_request(payload, self.limits)
             return self._check(request, len(payload), received_ns)
         except RequestRefusedError as refusal:
             return self.refuse(refusal.head, refusal.error)
@@ -144,7 +147,7 @@ class Service:
 
     def answer(self, job: Job) -> bytes:
         """The reply to an accepted request: its answer, or why there is none."""
-        reply = self.answer_at_once(job)
+        reply = None if job.not_finite is not None else self.answer_at_once(job)
         if reply is not None:
             return reply
         try:
@@ -200,10 +203,8 @@ class Service:
                 f"verify must be true or false, found {describe_value(verify)}", path="options.verify"
             )
         options = plan.read_options(given)
-        size = plan.result_bytes(inputs, options)
-        if size > self.limits.max_reply_bytes:
-            raise self._too_long(size)
-        slow = max(length, size) > SLOW_BYTES or plan.wrenches(inputs) > SLOW_WRENCHES
+        cost = plan.afford(inputs, options, self.limits, verify=verify)
+        slow = max(length, cost.reply_bytes) > SLOW_BYTES or plan.wrenches(inputs) > SLOW_WRENCHES
         slow = slow or verify or not plan.is_warm(inputs, options)
         return Job(request, plan, received_ns, inputs, options, slow, verify)
 
@@ -222,11 +223,12 @@ class Service:
                 path="deadline_ms",
             )
         if plan is None:
-            outputs = self._answer_planless(request)
+            outputs = self._answer_planless(job)
         else:
             outputs = plan.answer(job.inputs, job.options)
             plan.mark_warm(job.inputs, job.options)
-        if first_not_finite(outputs) is not None:
+        job.not_finite = first_not_finite(outputs)
+        if job.not_finite is not None:
             return None
         residuals = plan.verification(job.inputs, job.options) if plan is not None and job.verify else UNSET
         finished = perf_counter_ns()
@@ -242,16 +244,13 @@ class Service:
         return min(self.clock.within_ns(job.received_ns, now), allowed_ms * 1e6) if allowed_ms else 0
 
     def _why_not_finite(self, job: Job) -> DynError:
-        """Why a number of the answer is not finite. Computes it once more.
+        """Why a number of the answer is not finite. Looks at that one state, whatever the batch was.
 
         Raises:
-            Exception: There is no answer at all.
+            Exception: It cannot be said.
         """
-        plan = job.plan
-        outputs = self._answer_planless(job.request) if plan is None else plan.answer(job.inputs, job.options)
-        found = first_not_finite(outputs)
-        if found is None:
-            return InternalError(f"{job.request.query} gave a number that is not finite, and then none")
+        plan, found = job.plan, job.not_finite
+        assert found is not None
         if plan is None:
             return self._explain(job.request, found)
         return plan.why(found, job.inputs, job.options)
@@ -264,14 +263,18 @@ class Service:
         robot = self.registry.get(request.robot).robot if row.robot else None
         return explain_computation(row, found, read_inputs(row, request.inputs or {}), request.options or {}, robot)
 
-    def _answer_planless(self, request: Request) -> dict[str, Any]:
+    def _answer_planless(self, job: Job) -> dict[str, Any]:
         """The outputs of what takes long, or is about the server itself.
 
         Raises:
             Exception: There are none.
         """
+        request = job.request
         row = COMPUTATIONS.get(request.query)
-        return self._administrator.answer(request) if row is None else compute(self.registry, row, request)
+        if row is None:
+            return self._administrator.answer(request)
+        waits_ms = (request.deadline_ms or math.inf) + (request.compile_wait_ms or 0.0)
+        return compute(self.registry, row, request, self.limits, job.received_ns + waits_ms * 1e6)
 
     def _too_long(self, size: int) -> DynError:
         limit = self.limits.max_reply_bytes

@@ -126,11 +126,11 @@ class _Reader:
         self._unread.keep(root, ("link", *JOINTS, *GEOMETRY), ("name", "version"))
         of_robot = self._unread.suspects
         links, joints = root.all("link"), [joint for tag in JOINTS for joint in root.all(tag)]
-        if len(links) > self._limits.links:
-            message = (
-                f"{self._file}: the robot has {len(links)} links, more than the {self._limits.links} that are read"
-            )
-            raise ResourceExhaustedError(message)
+        for what, found, most in (("links", links, self._limits.links), ("joints", joints, self._limits.joints)):
+            if len(found) > most:
+                raise ResourceExhaustedError(
+                    f"{self._file}: the robot has {len(found)} {what}, more than the {most} that are read"
+                )
         if not links:
             raise place.fault("there are no <link> elements, expected at least one")
         name = self._name(root, place)

@@ -52,7 +52,7 @@ def head(*values_of: tuple[str, Any]) -> tuple[tuple[str, bytes], ...]:
     return tuple((key, msgpack.packb(value)) for key, value in values_of)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(messages)
 def test_what_another_reader_finds_is_found(message: dict[str, Any]) -> None:
     plain = {key: value for key, value in message.items() if key in HEAD}
@@ -61,7 +61,7 @@ def test_what_another_reader_finds_is_found(message: dict[str, Any]) -> None:
     assert fields(memoryview(msgpack.packb(message)), HEAD) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(messages, st.data())
 def test_cut_short_anywhere_the_id_before_it_is_read(message: dict[str, Any], data: st.DataObject) -> None:
     number = data.draw(st.integers(0, 2**64 - 1))
