@@ -65,7 +65,7 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     Of robots:
 
     max_robots: served at a time. max_links, max_joints: of one that is loaded. max_urdf_bytes: of its description.
-    max_xml_elements, max_xml_nesting: of that.
+    max_xml_elements (with comments), max_xml_nesting: of that.
     """
 
     max_message_bytes: int = MAX_MESSAGE_BYTES
@@ -84,7 +84,7 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_links: int = 1000
     max_joints: int = 1000
     max_urdf_bytes: int = MAX_TEXT
-    max_xml_elements: int = 100_000
+    max_xml_elements: int = 20_000
     max_xml_nesting: int = 64
 
     def __post_init__(self) -> None:

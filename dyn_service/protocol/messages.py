@@ -31,6 +31,9 @@ from dyn_service.protocol.skim import fields
 VERSION = 1
 """The version of the wire that is spoken here."""
 
+MAX_ERROR_TEXT = 8192
+"""Characters of a message or path in a refusal."""
+
 
 class Request(msgspec.Struct, frozen=True, gc=False):
     """A question. `inputs` and `options` are as they came: the query's row says what they must be.
@@ -137,8 +140,14 @@ decode_notice = msgspec.msgpack.Decoder(Notice).decode
 
 
 def error_reply(request_id: int | None, error: DynError) -> bytes:
-    """The refusal that carries the error."""
-    return encode(ErrorReply(VERSION, request_id, False, error.to_wire()))
+    """The refusal that carries the error; texts of a request that it repeats do not make it long."""
+    wire = {name: _cut(value) if type(value) is str else value for name, value in error.to_wire().items()}
+    return encode(ErrorReply(VERSION, request_id, False, wire))
+
+
+def _cut(text: str) -> str:
+    half = MAX_ERROR_TEXT // 2
+    return text if len(text) <= MAX_ERROR_TEXT else f"{text[:half]} ... {text[-half:]}"
 
 
 def read_request(payload: bytes | memoryview, limits: RequestLimits | None = None) -> Request:

@@ -33,7 +33,7 @@ BEFORE_XML = "\ufeff \t\r\n"
 class ReadLimits:
     """The largest description that is read. The largest real ones known have 0.2 MB, 4000 elements, 130 links.
 
-    size: bytes of text. elements: in all. depth: of nested elements. attributes: of one element. links, joints: of the
+    size: bytes of text. elements: in all, with comments. depth: of nested elements. attributes: of one element. links, joints: of the
     robot.
     """
 
@@ -195,10 +195,7 @@ class _Builder(ContentHandler, LexicalHandler):
         self._count = 0
 
     def startElement(self, name: str, attrs: AttributesImpl) -> None:
-        line = self.line()
-        self._count += 1
-        if self._count > self._limits.elements:
-            raise _too_much(f"{self._file}:{line}", f"more than {self._limits.elements} elements")
+        line = self._counted()
         if len(self.open) >= self._limits.depth:
             raise _too_much(f"{self._file}:{line}", f"elements nested more than {self._limits.depth} deep")
         if len(attrs) > self._limits.attributes:
@@ -214,7 +211,20 @@ class _Builder(ContentHandler, LexicalHandler):
         self.open.pop()
 
     def comment(self, content: str) -> None:
-        self.comments.append(Comment(content, self.line()))
+        line = self._counted()
+        self.comments.append(Comment(content, line))
+
+    def _counted(self) -> int:
+        """The line of one more element or comment.
+
+        Raises:
+            ResourceExhaustedError: There are too many.
+        """
+        line = self.line()
+        self._count += 1
+        if self._count > self._limits.elements:
+            raise _too_much(f"{self._file}:{line}", f"more than {self._limits.elements} elements")
+        return line
 
 
 def _hold_size(size: int, file: str, limits: ReadLimits) -> None:
