@@ -33,8 +33,8 @@ BEFORE_XML = "\ufeff \t\r\n"
 class ReadLimits:
     """The largest description that is read. The largest real ones known have 0.2 MB, 4000 elements, 130 links.
 
-    size: bytes of text. elements: in all, with comments. depth: of nested elements. attributes: of one element. links, joints: of the
-    robot.
+    size: bytes of text. elements: in all, with comments. depth: of nested elements. attributes: of one element. links,
+    joints: of the robot.
     """
 
     size: int = 16 * 2**20
