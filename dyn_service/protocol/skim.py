@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-MOST_OBJECTS = 1 << 18
+MOST_OBJECTS = 1 << 17
 """So many objects are stepped over, in some tens of milliseconds; what stands behind them is not read."""
 
 _LONGEST_KEY = 32

@@ -6,14 +6,14 @@ import re
 import tracemalloc
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import perf_counter_ns, thread_time
+from time import perf_counter, perf_counter_ns, thread_time
 from typing import Any
 
 import msgpack
 import numpy as np
 import pytest
 
-from dyn_service import Robot
+from dyn_service import Client, Robot, Server
 from dyn_service.api.cost import Cost, leading
 from dyn_service.api.inputs import checked_options
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Integrator, Row
@@ -26,7 +26,7 @@ from dyn_service.server.settings import read_settings
 from dyn_service.sim import parts, rheonomic_parts
 from tests.conftest import URDF
 from tests.service import bad_inputs
-from tests.service.conftest import array, request
+from tests.service.conftest import Bare, array, request
 
 EXHAUSTED = "RESOURCE_EXHAUSTED"
 EVERY_ROW = {**QUERIES, **COMPUTATIONS}
@@ -497,3 +497,29 @@ def test_refusals_repeat_no_megabytes(service: Service) -> None:
         payload = service.handle(msgpack.packb(message), perf_counter_ns())
         assert len(payload) < 20_000
         assert msgpack.unpackb(payload)["error"]["code"] != "INTERNAL"
+
+
+def test_a_client_is_told_at_once_that_its_robot_is_too_long(tcp_server: Server) -> None:
+    """The refusal found no client once, which waited for as long as it could."""
+    with Client(tcp_server.endpoints[0], timeout_s=60.0) as client:
+        before = perf_counter()
+        with pytest.raises(ResourceExhaustedError, match=f"is over the limit of {8 << 20}"):
+            client.load_robot(robot_of(" " * (9 << 20)))
+        assert perf_counter() - before < 30.0
+        assert client.robot("pendulum").nq == 1
+
+
+def test_a_client_is_told_how_to_split(tcp_server: Server) -> None:
+    """One that asks for a whole motion by itself, as a client written by hand may."""
+    bare = Bare(tcp_server.endpoints[0])
+    inputs = {"q": states(100, 1, n=1), "v": states(1, 100, n=1)}
+    try:
+        error = bare.ask(request("simulate", inputs=inputs, options={"dt": 1e-3, "steps": 20_000, "every": 20_000}))
+        assert error["error"]["code"] == EXHAUSTED
+        fitting = int(error["error"]["message"].split("at most ")[1].split()[0])
+        assert 100 < fitting < 20_000
+        assert "go on from the last state in the next" in error["error"]["message"]
+        few = {"dt": 1e-3, "steps": 10, "every": 10}
+        assert bare.ask(request("simulate", inputs=inputs, options=few))["ok"]
+    finally:
+        bare.close()
