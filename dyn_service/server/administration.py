@@ -8,7 +8,7 @@ from typing import Any
 
 from dyn_service import __version__
 from dyn_service.api.queries import QUERIES
-from dyn_service.errors import DynError, InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError
+from dyn_service.errors import DynError, InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError, UrdfError
 from dyn_service.protocol.arrays import describe_value
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import VERSION, Request
@@ -70,7 +70,9 @@ class Administrator:
         try:
             robot = Robot.from_urdf(text, root=(request.options or {}).get("root", "fixed"), limits=limits)
         except DynError as error:
-            error.path = {None: path, "root": "options.root"}.get(error.path, error.path)
+            # A fault in the text says its line and element, the same here as where the robot is read in process.
+            if not isinstance(error, UrdfError):
+                error.path = {None: path, "root": "options.root"}.get(error.path, error.path)
             raise
         self._registry.add(robot)
         served = self._registry.get(robot.name)  # that one, should it be served already

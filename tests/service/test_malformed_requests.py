@@ -574,7 +574,7 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         {"v": 1, "id": 7, "query": "load_robot", "inputs": {"urdf": "<html/>"}},
         7,
         INVALID,
-        "inputs.urdf",
+        None,
         "<urdf fault>",
     ),
     "unload_robot that is not there": (
