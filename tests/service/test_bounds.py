@@ -191,7 +191,7 @@ def test_cost_grows_with_the_batch(scara: Robot, name: str) -> None:
 def test_cost_is_what_is_spent(service: Service, scara: Robot, name: str) -> None:
     """Within a factor: machines differ, and other work goes on beside the tests. Memory is foretold to be enough."""
     row = EVERY_ROW[name]
-    cost, inputs, options = foretold(scara, row, (60 if name == "verify" else 500,))
+    cost, inputs, options = foretold(scara, row, (10 if name == "verify" else 500,))
     payload = bad_inputs.asked(row, inputs, options)
     assert msgpack.unpackb(service.handle(payload, perf_counter_ns()))["ok"]  # its kernels are made now
     took = []
@@ -385,7 +385,7 @@ def test_running_work_ends_at_its_deadline(service: Service, integrator: str) ->
     """Kernels are made by the first request; the second has not even time for its steps."""
     options = {"dt": 10.0 if integrator == "adaptive" else 1e-5, "steps": 5000, "integrator": integrator}
     inputs = WILD if integrator == "adaptive" else ONE
-    ask(service, request("simulate", "scara", inputs=inputs, options={**options, "steps": 1, "dt": 1e-3}))
+    ask(service, request("simulate", "scara", inputs=ONE, options={**options, "steps": 1, "dt": 1e-3}))
     error = ask(service, request("simulate", "scara", inputs=inputs, options=options, deadline_ms=20.0))["error"]
     assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
     assert "% done" in error["message"]
@@ -429,18 +429,18 @@ def test_axes_of_nothing_hide_no_product() -> None:
 
 def test_a_long_chain_is_read_in_linear_time() -> None:
     """Pairs of bodies that carry each other are millions in a chain of thousands: none is made to load it."""
-    links = "".join(f"<link name='l{k}'/>" for k in range(2000))
+    links = "".join(f"<link name='l{k}'/>" for k in range(1000))
     joints = "".join(
         f"<joint name='j{k}' type='revolute'><parent link='l{k}'/><child link='l{k + 1}'/>"
         "<limit effort='1' velocity='1'/></joint>"
-        for k in range(1999)
+        for k in range(999)
     )
     tracemalloc.start()
     robot = Robot.from_urdf(f"<robot name='long'>{links}{joints}</robot>")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert robot.sizes.na == 1999 * 2000 // 2
-    assert peak < 60 << 20
+    assert robot.sizes.na == 999 * 1000 // 2
+    assert peak < 30 << 20
 
 
 def robot_of(inside: str) -> str:
@@ -523,3 +523,23 @@ def test_a_client_is_told_how_to_split(tcp_server: Server) -> None:
         assert bare.ask(request("simulate", inputs=inputs, options=few))["ok"]
     finally:
         bare.close()
+
+
+@pytest.mark.parametrize("dtype", ["|i1", "<f8"])
+def test_what_is_wrong_with_a_large_array_is_said_in_little_memory(service: Service, dtype: str) -> None:
+    """Small integers become eight times as large; places of entries that are not finite sixteen times."""
+    count = (8 << 20) + 8 if dtype == "|i1" else 1 << 20
+    data = bytes(count) if dtype == "|i1" else np.full(count, np.nan).tobytes()
+    shape = [1] * 14 + [count // 4, 4]
+    payload = msgpack.packb(
+        request("gravity_forces", "scara", inputs={"q": {"dtype": dtype, "shape": shape, "data": data}})
+    )
+    tracemalloc.start()
+    reply = msgpack.unpackb(service.handle(payload, perf_counter_ns()))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (reply["error"]["code"], reply["error"]["path"]) == (
+        EXHAUSTED if dtype == "|i1" else "INVALID_ARGUMENT",
+        "inputs.q",
+    )
+    assert peak < 3 * len(payload)
