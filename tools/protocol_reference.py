@@ -57,7 +57,6 @@ def _row(row: Row) -> list[str]:
         lines += ["", "| option | values | default | |", "|---|---|---|---|"]
         for option in row.options.values():
             values = ", ".join(f'`"{c}"`' for c in option.choices) if option.choices else option.takes
-            values += f", at most {option.most}" if option.most is not None else ""
             default = "nil" if option.default is None else f"`{json.dumps(option.default)}`"
             lines.append(
                 f"| `{option.name}` | {values} | {'required' if option.required else default} | {option.text} |"

@@ -108,12 +108,6 @@ Prescription = Callable[[float], tuple[float, float, float]]
 GivenMotion = Mapping[str, ArrayLike | Prescription]
 """By joint: rows (..., 2 steps + 1, 3) on the half grid or (..., steps + 1, 3) on the grid, or a function of time."""
 
-MAX_STEPS = 20_000
-"""Steps of one `simulate` request: some tens of milliseconds."""
-
-MAX_RHEONOMIC_STEPS = 2_000
-"""Steps of one `simulate_rheonomic` request: each solves for the free joints four times, some hundred microseconds."""
-
 FirstPosition = Annotated[ArrayLike, Spec(("nq",), "rad | m", "first joint positions", name="q", kind="position")]
 FirstVelocity = Annotated[ArrayLike, Spec(("nv",), "rad/s | m/s", "first joint velocities", name="v", kind="velocity")]
 FirstMomentum = Annotated[
@@ -173,8 +167,7 @@ Axes = Annotated[Literal["body", "world"], Means("axes of what comes back", role
 JointAxes = Annotated[Literal["joint", "world"], Means("axes of what comes back", role="axes")]
 JointRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; all where left out", role="rows")]
 StepLength = Annotated[float, Means("s, of a step")]
-StepCount = Annotated[int, Means("how many", most=MAX_STEPS)]
-RheonomicStepCount = Annotated[int, Means("how many", most=MAX_RHEONOMIC_STEPS)]
+StepCount = Annotated[int, Means("how many")]
 Every = Annotated[int, Means("record every so many steps")]
 FirstStep = Annotated[
     int, Means("the number of the first step in the whole motion, of which this is a part: times go on from there")

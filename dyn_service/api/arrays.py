@@ -30,6 +30,14 @@ def vector(value: Any, path: str) -> Array:
     return array
 
 
+def vectors(name: str, value: Any, length: int) -> Array:
+    """(..., length) doubles."""
+    array = numbers(value)
+    if array is None or array.ndim < 1 or array.shape[-1] != length:
+        raise InvalidArgumentError(f"{name} must be (..., {length}) numbers, found {found(value)}", path=name)
+    return array
+
+
 def broadcast(leads: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
     """The leading axes that inputs with these leading axes have together."""
     try:

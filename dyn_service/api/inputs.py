@@ -7,7 +7,7 @@ from typing import Any
 
 from dyn_service.api.arrays import found
 from dyn_service.api.queries import QUERIES, Query, Row
-from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError, UnimplementedError
+from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.suggestions import did_you_mean
 
 
@@ -48,7 +48,6 @@ def checked_options(row: Row, options: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         InvalidArgumentError: There is no such option, it is needed, or its value is none; `path` names it.
-        ResourceExhaustedError: It asks for too much.
     """
     chosen = {name: option.default for name, option in row.options.items() if not option.required}
     for name, value in options.items():
@@ -61,11 +60,6 @@ def checked_options(row: Row, options: Mapping[str, Any]) -> dict[str, Any]:
         if not option.is_one(value):
             said = repr(value) + did_you_mean(value, option.choices) if option.choices else found(value)
             raise InvalidArgumentError(f"{name} must be {option.takes}, found {said}", path=path)
-        if option.most is not None and value > option.most:
-            raise ResourceExhaustedError(
-                f"{name} must be at most {option.most} in one request, found {value}: go on from the last state",
-                path=path,
-            )
         chosen[name] = _PLAIN.get(option.type, _same)(value)
     for name in row.options:
         if name not in chosen:

@@ -63,7 +63,6 @@ from dyn_service.api.arguments import (
     Progress,
     Proximal,
     ResidualsResult,
-    RheonomicStepCount,
     SegmentAcceleration,
     SegmentGravity,
     SegmentInertia,
@@ -184,6 +183,7 @@ class RobotQueries(Described, ABC):
         equation="Newton-Euler (19b); with method='mass_matrix' (19a)",
         kernel={"articulated": "articulated.forward_dynamics", "mass_matrix": "mass_matrix.forward_dynamics"},
         inverts=True,
+        grows={"articulated": 1, "mass_matrix": 3},
     )
     def forward_dynamics(
         self,
@@ -361,6 +361,7 @@ class RobotQueries(Described, ABC):
         },
         control=False,
         inverts=True,
+        grows={"articulated": 1, "mass_matrix": 3},
     )
     def velocity_from_momentum(self, q: Position, p: Momentum, *, method: Method = "articulated") -> VelocityResult:
         """Joint velocities v = M(q)^-1 p. `method`: "articulated" is O(N), (P.5b); "mass_matrix" factors M, (P.5a)."""
@@ -406,6 +407,7 @@ class RobotQueries(Described, ABC):
         equation="Projected Newton-Euler 5.4-5.6; matrix formalism M q-ddot = C + G + Q + E",
         kernel="projected.terms",
         control=False,
+        grows=3,
     )
     def equation_terms(
         self, q: Position, v: Velocity, tau: Effort, *, gravity: Gravity = None, wrenches: Wrenches = None
@@ -440,6 +442,7 @@ class RobotQueries(Described, ABC):
         kernel={"articulated": "hamilton.flow", "mass_matrix": "hamilton.flow_through_mass_matrix"},
         control=False,
         inverts=True,
+        grows={"articulated": 1, "mass_matrix": 3},
     )
     def hamiltonian_flow(
         self,
@@ -517,6 +520,7 @@ class RobotQueries(Described, ABC):
     @computation(
         equation="fourteen formulations of the documents, see `dyn_service.reference.verification`",
         run="reference.verification.residuals",
+        cost="reference.cost.verify",
         asks=(
             "inverse_dynamics",
             "forward_dynamics",
@@ -543,6 +547,7 @@ class RobotQueries(Described, ABC):
     @computation(
         equation="Newton-Euler, O(N) solution of EOM, Steps 1 and 2; Hamilton (1), (2) where momenta are integrated",
         run="sim.simulate.simulate",
+        cost="sim.cost.simulate",
         parts="sim.parts.simulate",
         part="sim.parts.simulated",
         asks=(
@@ -630,6 +635,7 @@ class RobotQueries(Described, ABC):
     @computation(
         equation="Multi Body Dynamics, 5.2, 5.6",
         run="sim.sampled.simulate_rheonomic",
+        cost="sim.cost.simulate_rheonomic",
         parts="sim.rheonomic_parts.simulate",
         part="sim.rheonomic_parts.simulated",
         asks=("inverse_dynamics", "mass_matrix"),
@@ -643,7 +649,7 @@ class RobotQueries(Described, ABC):
         tau: FreeEfforts = None,
         *,
         dt: StepLength,
-        steps: RheonomicStepCount,
+        steps: StepCount,
         t0: FirstTime = 0.0,
         first_step: FirstStep = 0,
         every: Every = 1,
@@ -703,7 +709,10 @@ class GaitQueries(ABC):
         """The answer to a row of `COMPUTATIONS`."""
 
     @computation(
-        equation="Matrix Formalism, 3-D gait, Problem 2", run="reference.segments.inverse_dynamics", robot=False
+        equation="Matrix Formalism, 3-D gait, Problem 2",
+        run="reference.segments.inverse_dynamics",
+        cost="reference.cost.segment_inverse_dynamics",
+        robot=False,
     )
     def segment_inverse_dynamics(
         self,
@@ -747,6 +756,7 @@ class GaitQueries(ABC):
     @computation(
         equation="Matrix Formalism, 3-D gait: M q-ddot = C + G + Q + E, Q = A [F_1; M_1; F_2; ..]",
         run="reference.segments.matrices",
+        cost="reference.cost.segment_matrices",
         robot=False,
     )
     def segment_matrices(

@@ -111,10 +111,9 @@ Role = Literal["kernel", "axes", "rows", "plain"]
 
 @dataclass(frozen=True)
 class Means:
-    """What an option is for. most: how much one request may ask for, of a whole number. role: what it does."""
+    """What an option is for. role: what it does."""
 
     text: str
-    most: int | None = None
     role: Role = "plain"
 
 
@@ -127,7 +126,7 @@ class Local:
 class Option:
     """A keyword that is no array. type: one of `choices`, a whole number that is not negative, a number, or names.
 
-    required: it has no default. most: how much one request may ask for. role: what it does.
+    required: it has no default. role: what it does.
     """
 
     name: str
@@ -135,7 +134,6 @@ class Option:
     type: Literal["choice", "whole", "number", "names"]
     choices: tuple[str, ...] = ()
     text: str = ""
-    most: int | None = None
     required: bool = False
     role: Role = "plain"
 
@@ -209,19 +207,25 @@ class Row:
         return self.result_type(**outputs)
 
 
+Growth = Literal[1, 3]
+"""A sweep goes along the bodies once; a matrix of them is factored, or multiplied by another, in n^3 steps."""
+
+
 @dataclass(frozen=True)
 class Query(Row):
     """A row that kernels answer, one state or many at once.
 
     kernels: the function under `dynamics/`, as `module.function`, per choice of `selector` (key "": there is none).
     bodies: what the bodies of its kernels' tree are. control: control loops ask it, so its kernels are made before
-    they do. inverts: the kernels' choices that need the mass matrix's inverse.
+    they do. inverts: the kernels' choices that need the mass matrix's inverse. grows: by choice, the power of the
+    number of bodies with which the work for a state grows, beside what writing its outputs takes; see `api.cost`.
     """
 
     kernels: Mapping[str, str]
     bodies: Bodies
     control: bool
     inverts: frozenset[str]
+    grows: Mapping[str, Growth]
 
     def option(self, role: Role) -> str | None:
         """The option with that role."""
@@ -306,8 +310,9 @@ class Computation(Row):
     part: str | None
     between: Mapping[str, Spec]
     asks: tuple[str, ...]
+    cost: str
 
-    def function(self, which: Literal["run", "parts", "part"]) -> Callable[..., Any]:
+    def function(self, which: Literal["run", "parts", "part", "cost"]) -> Callable[..., Any]:
         """The function that a field names; imported when it is first asked for."""
         module, _, name = (getattr(self, which) or "").rpartition(".")
         found: Callable[..., Any] = getattr(import_module(f"dyn_service.{module}"), name)
@@ -346,6 +351,7 @@ def query(
     bodies: Bodies = "chosen",
     control: bool = True,
     inverts: bool | tuple[str, ...] = False,
+    grows: Growth | Mapping[str, Growth] = 1,
 ) -> Callable[[_F], _F]:
     """Makes a declared method a row of the table that kernels answer.
 
@@ -356,6 +362,7 @@ def query(
         control: Control loops ask it: its kernels are made ahead of time by `prepare`.
         inverts: It needs the inverse of the mass matrix, and has no answer where a massless branch moves. Or the
             choices of kernel of which this is so.
+        grows: How its work grows with the bodies, or by choice of kernel where that is not the same.
     """
 
     def declare(method: _F) -> _F:
@@ -363,7 +370,15 @@ def query(
         inverting = frozenset(kernels if inverts is True else inverts or ())
         row = _row(method, equation)
         row["options"] = MappingProxyType({n: _with_role(o, kernels) for n, o in row["options"].items()})
-        made = Query(**row, kernels=MappingProxyType(kernels), bodies=bodies, control=control, inverts=inverting)
+        growth = MappingProxyType(dict(grows) if isinstance(grows, Mapping) else dict.fromkeys(kernels, grows))
+        made = Query(
+            **row,
+            kernels=MappingProxyType(kernels),
+            bodies=bodies,
+            control=control,
+            inverts=inverting,
+            grows=growth,
+        )
         _check(made)
         _QUERIES[made.name] = made
         return method
@@ -396,6 +411,7 @@ def _check(row: Query) -> None:
     kinds = {row.inputs[name].kind for name in row.optional}
     require(kinds <= {"gravity", "wrenches"}, "of a kernel's inputs gravity and wrenches alone may be left out")
     plain = [option.name for option in row.options.values() if option.role == "plain"]
+    require(row.grows.keys() == row.kernels.keys(), "every kernel's work grows in a way of its own")
     require(row.constant or not plain, f"no kernel reads the options {', '.join(plain)}: give them a role")
 
 
@@ -403,6 +419,7 @@ def computation(
     *,
     equation: str,
     run: str,
+    cost: str,
     parts: str | None = None,
     part: str | None = None,
     robot: bool = True,
@@ -415,6 +432,7 @@ def computation(
     Args:
         equation: Where the answer comes from.
         run: As the fields of `Computation` of these names, like all others.
+        cost: Foretells what a request costs.
         parts: Makes the requests of the parts.
         part: Answers one of them.
         robot: Whether it is asked of a robot.
@@ -434,6 +452,7 @@ def computation(
             part=part,
             between=MappingProxyType(dict(between or {})),
             asks=asks,
+            cost=cost,
         )
         return method
 
@@ -501,7 +520,6 @@ def _option(name: str, hint: Any, parameter: inspect.Parameter) -> Option:
         "choice" if choices else kinds.get(bare, "names"),
         choices,
         means.text,
-        means.most,
         required,
         means.role,
     )

@@ -41,6 +41,7 @@ from dyn_service.model.inertia import combine
 from dyn_service.model.tree import Tree, Weld, weld, welding_notes
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf import loaded, reader
+from dyn_service.urdf.markup import ReadLimits
 from dyn_service.urdf.places import counted
 from dyn_service.urdf.receipt import MassSummary, Receipt, build_receipt
 
@@ -77,21 +78,26 @@ class Robot(RobotQueries):
         self._calls: dict[str, _Call] = {}
 
     @classmethod
-    def from_urdf(cls, source: str | os.PathLike[str] | Any, *, root: RootType = "fixed") -> Robot:
+    def from_urdf(
+        cls, source: str | os.PathLike[str] | Any, *, root: RootType = "fixed", limits: ReadLimits | None = None
+    ) -> Robot:
         """The robot a URDF describes.
 
         Args:
             source: A path, the XML text itself, or a loaded URDF object of urchin, urdfpy or yourdfpy.
             root: How the root link moves in the world: it stands "fixed", or is "floating" or "planar". Then it has a
                 joint `root_joint`, first in `joint_names`.
+            limits: The largest file or text that is read.
 
         Raises:
             UrdfError: The description is malformed; names file, line, element and cause.
             InvalidArgumentError: There is no such kind of root.
             NotFoundError: There is no such file.
+            ResourceExhaustedError: It is larger than `limits`.
         """
-        read = reader.read if isinstance(source, str | bytes | os.PathLike) else loaded.read
-        return cls(rooted(read(source), root))
+        if isinstance(source, str | bytes | os.PathLike):
+            return cls(rooted(reader.read(source, limits=limits), root))
+        return cls(rooted(loaded.read(source), root))
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = {name: self.__dict__[name] for name in ("massless_joint",) if name in self.__dict__}

@@ -6,6 +6,7 @@ it: a block of an influence operator, which takes the axes of its column to thos
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,10 @@ class Rows:
     """
 
     def __init__(self, links: Tree, moving: Tree) -> None:
-        places = pairs(moving)
         joints, parents = links.movable_joints, moving.parent
+        carried: list[int] = []  # bodies from the root to each, itself among them
+        for parent in parents:
+            carried.append(1 + (carried[parent] if parent >= 0 else 0))
         self.sizes = Sizes(
             nq=links.nq,
             nv=links.nv,
@@ -37,7 +40,7 @@ class Rows:
             nl=len(links),
             nj=len(links.named_joints),
             nb=len(links),
-            na=len(places),
+            na=sum(carried),
         )
         entries = [k for k, joint in enumerate(links.configuration.joints) for _ in range(joint.nv)]
         self._names: dict[tuple[str, str], tuple[str, ...]] = {
@@ -46,8 +49,6 @@ class Rows:
             ("nv", "row"): links.configuration.velocity_names,
             ("nm", "row"): joints,
             ("nm", "parent"): tuple(joints[p] if p >= 0 else "" for p in parents),
-            ("na", "row"): tuple(joints[i] for i, _ in places),
-            ("na", "column"): tuple(joints[j] for _, j in places),
         }
         link = links.movable
         self._links: dict[tuple[str, str], list[int]] = {  # whose axes; -1 is the world
@@ -56,13 +57,25 @@ class Rows:
             ("nv", "row"): [link[k] for k in entries],
             ("nm", "row"): list(link),
             ("nm", "parent"): [link[p] if p >= 0 else -1 for p in parents],
-            ("na", "row"): [link[i] for i, _ in places],
-            ("na", "column"): [link[j] for _, j in places],
         }
+        self._moving, self._joints, self._movable = moving, joints, link
+
+    @cached_property
+    def _pairs(self) -> tuple[dict[str, tuple[str, ...]], dict[str, list[int]]]:
+        """Names and links of pairs, by `row` and `column`. They may be millions, so they are made when asked for."""
+        places = dict(zip(("row", "column"), zip(*pairs(self._moving), strict=True), strict=False))
+        names = {of: tuple(self._joints[i] for i in places.get(of, ())) for of in ("row", "column")}
+        return names, {of: [self._movable[i] for i in places.get(of, ())] for of in ("row", "column")}
+
+    def _name(self, dimension: str, of: str) -> tuple[str, ...] | None:
+        return self._pairs[0].get(of) if dimension == "na" else self._names.get((dimension, of))
+
+    def _link(self, dimension: str, of: str) -> list[int]:
+        return self._pairs[1][of] if dimension == "na" else self._links[dimension, of]
 
     def labels(self, row: Query) -> dict[str, tuple[str, ...]]:
         """The names that a query's labels stand for, as far as the robot alone says them."""
-        found = {label: self._names.get((names.dimension, names.of)) for label, names in row.labels.items()}
+        found = {label: self._name(names.dimension, names.of) for label, names in row.labels.items()}
         return {label: names for label, names in found.items() if names is not None}
 
     def turn_to_world(self, outputs: dict[str, Any], row: Query, R: Array) -> None:
@@ -73,7 +86,7 @@ class Rows:
             whose = ("",) * (core - 2) + ("row",) if spec.turned is True else spec.turned or ()
             for axis, of in enumerate(whose, start=1 - core):
                 if of:
-                    of_rows = R[..., self._links[str(spec.shape[0]), of], :, :]
+                    of_rows = R[..., self._link(str(spec.shape[0]), of), :, :]
                     outputs[name] = _turned(outputs[name], axis, of_rows, core)
 
 

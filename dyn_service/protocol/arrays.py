@@ -79,7 +79,7 @@ def unpack_array(value: Any, path: str) -> Array:
 
     Raises:
         InvalidArgumentError: Not an array, of an unknown type, of a wrong length, or not finite.
-        ResourceExhaustedError: Too many dimensions.
+        ResourceExhaustedError: Too many dimensions, or entries.
     """
     if type(value) is dict:
         array = _from_binary(value, path)
@@ -88,10 +88,15 @@ def unpack_array(value: Any, path: str) -> Array:
     else:
         array = _from_lists(value, path)
     if not is_finite(array):
-        index = np.argwhere(~np.isfinite(array))[0].tolist()
-        place = f" at {index}" if index else ""
-        raise InvalidArgumentError(f"{_name(path)} must be finite, found {array[tuple(index)]}{place}", path=path)
+        index = not_finite_at(array)
+        place = f" at {list(index)}" if index else ""
+        raise InvalidArgumentError(f"{_name(path)} must be finite, found {array[index]}{place}", path=path)
     return array
+
+
+def not_finite_at(array: Array) -> tuple[int, ...]:
+    """The place of the first entry that is not finite, where there is one."""
+    return tuple(int(k) for k in np.unravel_index(np.argmin(np.isfinite(array)), array.shape))
 
 
 def is_finite(array: Array) -> bool:
@@ -178,6 +183,9 @@ def _from_binary(value: dict[Any, Any], path: str) -> Array:
         )
     if prod(size for size in shape if size) > MAX_MESSAGE_BYTES:  # no entries, yet too large to be an array
         raise _fault(path, f"must have a shape of at most {MAX_MESSAGE_BYTES} entries, found {show_value(shape)}")
+    if prod(shape) * _F8.itemsize > MAX_MESSAGE_BYTES:  # small integers grow
+        message = f"{_name(path)} takes {prod(shape) * _F8.itemsize} bytes as doubles, the limit is {MAX_MESSAGE_BYTES}"
+        raise ResourceExhaustedError(message, path=path)
     array: NDArray[Any] = np.frombuffer(data, kind).reshape(shape)
     return array if kind is _F8 else array.astype(np.float64)
 

@@ -33,8 +33,8 @@ MAX_ENTRIES = 65536
 MAX_DIMENSIONS = 16
 """Dimensions of one array."""
 
-MAX_DEPTH = 1024
-"""Lists and maps inside each other: the size of the decoder's stack."""
+MAX_NESTING = 64
+"""Lists and maps inside each other."""
 
 _OVER = re.compile(r"(\d+) exceeds max_(\w+)_len\((\d+)\)")
 _KINDS = {
@@ -46,44 +46,79 @@ _KINDS = {
 
 
 class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The limits a server can set for itself.
+    """The limits a server can set for itself. In process nothing of this is limited.
+
+    Of messages and those who send them:
 
     max_message_bytes: longest request; the transport closes a connection that announces more.
     max_reply_bytes: longest reply; a request whose answer would be longer is refused before it is computed.
+    max_entries: of all lists and maps of a request together. max_nesting: lists and maps inside each other.
     max_waiting: requests that may wait for a worker. max_waiting_bytes: their bytes, and those of replies
     that a slow reader has not yet taken.
-    max_robots: robots served at a time.
+
+    Of one request, foretold before any of it is spent (see `api.cost`):
+
+    max_work_s: seconds of one core; what cannot be foretold is stopped when it has taken so long.
+    max_memory_bytes: for its inputs, its answer and what lives in between.
+    max_states: of a batch. max_steps: of a motion. max_wrenches: external ones. max_segments: of a gait chain.
+
+    Of robots:
+
+    max_robots: served at a time. max_links, max_joints: of one that is loaded. max_urdf_bytes: of its description.
+    max_xml_elements (with comments), max_xml_nesting: of that.
+
+    Of connections, over all together:
+
     max_connections: peers at a time, fewer where the system allows fewer open files. max_unfinished_bytes: of messages
-    that have not ended, max_unread_bytes: of replies that are not read, each over all connections together.
-    max_work_s: how long a worker process may be at one request. max_worker_bytes: memory that it may take.
+    that have not ended. max_unread_bytes: of replies that are not read.
+
+    Of worker processes:
+
+    max_worker_s: how long one may be at a request, kernels that it has to make included. max_worker_bytes: its memory.
     """
 
     max_message_bytes: int = MAX_MESSAGE_BYTES
     max_reply_bytes: int = MAX_MESSAGE_BYTES
+    max_entries: int = MAX_ENTRIES
+    max_nesting: int = MAX_NESTING
     max_waiting: int = 256
     max_waiting_bytes: int = 256 << 20
+    max_work_s: float = 10.0
+    max_memory_bytes: int = 512 << 20
+    max_states: int = 1 << 20
+    max_steps: int = 20_000
+    max_wrenches: int = 256
+    max_segments: int = 256
     max_robots: int = 64
+    max_links: int = 1000
+    max_joints: int = 1000
+    max_urdf_bytes: int = MAX_TEXT
+    max_xml_elements: int = 20_000
+    max_xml_nesting: int = 64
     max_connections: int = 1024
     max_unfinished_bytes: int = 256 << 20
     max_unread_bytes: int = 256 << 20
-    max_work_s: float = 120.0
+    max_worker_s: float = 120.0
     max_worker_bytes: int = 4 << 30
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            if getattr(self, name) <= 0:
+            if not getattr(self, name) > 0:
                 raise InvalidArgumentError(f"the limit {name} is {getattr(self, name)}, must be positive")
+        for name, most in (("max_entries", MAX_ENTRIES), ("max_nesting", MAX_NESTING), ("max_urdf_bytes", MAX_TEXT)):
+            if getattr(self, name) > most:
+                raise InvalidArgumentError(f"the limit {name} is {getattr(self, name)}, the wire takes at most {most}")
 
 
-def unpack(payload: bytes | memoryview) -> Any:
+def unpack(payload: bytes | memoryview, limits: RequestLimits) -> Any:
     """The one object that the payload holds.
 
     Raises:
         InvalidArgumentError: The payload is not one MessagePack object.
-        ResourceExhaustedError: It is over one of the limits of this module.
+        ResourceExhaustedError: It is over one of the limits of this module, or of `limits`.
     """
     # Each entry takes at least a byte, so that only longer payloads can hold too many: the others need no counting.
-    counter = _Counter() if len(payload) > MAX_ENTRIES else None
+    counter = _Counter(limits.max_entries) if len(payload) > limits.max_entries else None
     try:
         return msgpack.unpackb(
             payload,
@@ -95,21 +130,41 @@ def unpack(payload: bytes | memoryview) -> Any:
             list_hook=counter and counter.count,
         )
     except msgpack.StackError:
-        raise ResourceExhaustedError(f"lists and maps are nested deeper than {MAX_DEPTH} levels") from None
+        raise _too_deep(limits) from None
     except (ValueError, msgpack.UnpackException) as fault:
         raise _explain(fault, payload) from None
+
+
+def check_nesting(value: Any, limits: RequestLimits) -> None:
+    """Refuses lists and maps that stand too deep inside each other.
+
+    Raises:
+        ResourceExhaustedError: They do.
+    """
+    level = [value]
+    for _ in range(limits.max_nesting):
+        parts = (part.values() if type(part) is dict else part for part in level)
+        level = [each for part in parts for each in part if type(each) is dict or type(each) is list]
+        if not level:
+            return
+    raise _too_deep(limits)
+
+
+def _too_deep(limits: RequestLimits) -> ResourceExhaustedError:
+    return ResourceExhaustedError(f"lists and maps are nested deeper than {limits.max_nesting} levels")
 
 
 class _Counter:
     """Adds up the entries of the lists and maps that are decoded."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self._entries = 0
+        self._most = most
 
     def count(self, container: Any) -> Any:
         self._entries += len(container)
-        if self._entries > MAX_ENTRIES:
-            raise ResourceExhaustedError(f"the message's lists and maps hold more than {MAX_ENTRIES} entries together")
+        if self._entries > self._most:
+            raise ResourceExhaustedError(f"the message's lists and maps hold more than {self._most} entries together")
         return container
 
 

@@ -29,7 +29,8 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from dyn_service.errors import DynError, InvalidArgumentError, UnimplementedError
 from dyn_service.protocol.arrays import describe_value, show_value
-from dyn_service.protocol.limits import MAX_ENTRIES, unpack
+from dyn_service.protocol.limits import RequestLimits, check_nesting, unpack
+from dyn_service.protocol.skim import MOST_OBJECTS, fields
 
 VERSION = 1
 """The version of the wire that is spoken here."""
@@ -38,6 +39,9 @@ EPOCH_BITS = 53
 
 _LONGEST_CANCEL = 256
 """Bytes of a cancel, with room for keys that may come: nothing longer is looked at."""
+
+MAX_ERROR_TEXT = 8192
+"""Characters of a message or path in a refusal."""
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -129,7 +133,6 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     compile_wait_ms: float | UnsetType | None = UNSET
     deadline_ms: float | UnsetType | None = UNSET
     robot: str | UnsetType | None = UNSET
-    options: Raw = Raw()
 
 
 class ReplyHead(msgspec.Struct, frozen=True, gc=False):
@@ -150,11 +153,11 @@ class ReplyHead(msgspec.Struct, frozen=True, gc=False):
 
 
 class RequestRefusedError(Exception):
-    """A request that cannot be read: the fault, and the request's id where that much could be read."""
+    """A request that cannot be read: the fault, and as much of its head as could be read."""
 
-    def __init__(self, request_id: int | None, error: DynError) -> None:
-        super().__init__(request_id, error)
-        self.request_id = request_id
+    def __init__(self, head: Head, error: DynError) -> None:
+        super().__init__(head, error)
+        self.head = head
         self.error = error
 
 
@@ -178,8 +181,9 @@ def new_epoch() -> int:
 
 
 def error_reply(request_id: int | None, error: DynError, epoch: int | UnsetType = UNSET) -> bytes:
-    """The refusal that carries the error."""
-    return encode(ErrorReply(VERSION, request_id, False, error.to_wire(), epoch))
+    """The refusal that carries the error; texts of a request that it repeats do not make it long."""
+    wire = {name: _cut(value) if type(value) is str else value for name, value in error.to_wire().items()}
+    return encode(ErrorReply(VERSION, request_id, False, wire, epoch))
 
 
 def cancel(request_id: int) -> bytes:
@@ -197,39 +201,66 @@ def read_cancel(payload: bytes | memoryview) -> int | None:
         return None
 
 
-def read_request(payload: bytes | memoryview) -> Request:
+def _cut(text: str) -> str:
+    half = MAX_ERROR_TEXT // 2
+    return text if len(text) <= MAX_ERROR_TEXT else f"{text[:half]} ... {text[-half:]}"
+
+
+def read_request(payload: bytes | memoryview, limits: RequestLimits | None = None) -> Request:
     """The request that the payload holds.
 
     Raises:
-        RequestRefusedError: It holds none, or one of another version.
+        RequestRefusedError: It holds none, one of another version, or one over the limits.
     """
-    if len(payload) <= MAX_ENTRIES:  # too short to hold too much
+    limits = limits or _LIMITS
+    if len(payload) <= limits.max_entries:  # too short to hold too much
         try:
             request = _decode_request(payload)
             if request.v == VERSION:
+                _check_nesting(request, payload, limits)
                 return request
         except (msgspec.MsgspecError, RecursionError, ValueError):
             pass  # below, with the cause
-    return _read_carefully(payload)
+    request = _read_carefully(payload, limits)
+    _check_nesting(request, payload, limits)
+    return request
 
 
-def peek(payload: bytes | memoryview) -> Head:
-    """The head of a request, without reading the rest; without an id if that cannot be read."""
+def _check_nesting(request: Request, payload: bytes | memoryview, limits: RequestLimits) -> None:
     try:
-        return _decode_head(payload)
-    except (msgspec.MsgspecError, RecursionError, ValueError):
-        return Head()
+        check_nesting({"inputs": request.inputs or {}, "options": request.options or {}}, limits)
+    except DynError as error:
+        raise RequestRefusedError(peek(payload), error) from None
 
 
-def _read_carefully(payload: bytes | memoryview) -> Request:
-    request_id = None
+def peek(payload: bytes | memoryview, most: int = MOST_OBJECTS) -> Head:
+    """The head of a request, without reading the rest: as much of it as can be read, whatever is wrong elsewhere.
+
+    Args:
+        payload: The message.
+        most: How many objects are stepped over at most, some 0.2 us each.
+    """
+    found = fields(payload, frozenset(Head.__struct_fields__), most)
+    request_id, query, robot = found.get("id"), found.get("query"), found.get("robot")
+    return Head(
+        request_id if type(request_id) is int and request_id >= 0 else None,
+        query if type(query) is str else "",
+        _milliseconds(found.get("compile_wait_ms")),
+        _milliseconds(found.get("deadline_ms")),
+        robot if type(robot) is str else UNSET,
+    )
+
+
+def _milliseconds(value: Any) -> float | UnsetType:
+    is_time = type(value) in (int, float) and 0 < value <= sys.float_info.max
+    return float(value) if is_time else UNSET
+
+
+def _read_carefully(payload: bytes | memoryview, limits: RequestLimits) -> Request:
     try:
-        message = unpack(payload)
+        message = unpack(payload, limits)
         if type(message) is not dict:
             raise InvalidArgumentError(f"the message must be a map, found {describe_value(message)}")
-        found = message.get("id")
-        if type(found) is int and found >= 0:
-            request_id = found
         if "v" in message:
             version = message["v"]
             if type(version) is not int:
@@ -240,13 +271,13 @@ def _read_carefully(payload: bytes | memoryview) -> Request:
                 raise UnimplementedError(f"v must be {VERSION}, found version {version}", path="v")
         return msgspec.convert(message, Request)
     except DynError as error:
-        raise RequestRefusedError(request_id, error) from None
+        raise RequestRefusedError(peek(payload), error) from None
     except msgspec.ValidationError as fault:
-        raise RequestRefusedError(request_id, _explain(str(fault), message)) from None
+        raise RequestRefusedError(peek(payload), _explain(str(fault), message)) from None
 
 
+_LIMITS = RequestLimits()
 _decode_request = msgspec.msgpack.Decoder(Request).decode
-_decode_head = msgspec.msgpack.Decoder(Head).decode
 _decode_cancel = msgspec.msgpack.Decoder(Cancel).decode
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _PLACE = re.compile(r" - at (`key` in )?`\$\.?(\w*)`$")

@@ -23,6 +23,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dyn_service.api.arrays import found, numbers
 from dyn_service.api.results import SegmentLoads, SegmentMatrices
 from dyn_service.errors import InvalidArgumentError
 
@@ -144,10 +145,10 @@ class _Chain:
         external_point: ArrayLike,
         gravity: ArrayLike,
     ) -> None:
-        self.m = _checked("mass", mass, (None,))
+        self.m = _constant("mass", mass, (None,))
         self.n = n = len(self.m)
-        self.I = _checked("inertia", inertia, (n, 3, 3))
-        self.g = _checked("gravity", gravity, (3,))
+        self.I = _constant("inertia", inertia, (n, 3, 3))
+        self.g = _constant("gravity", gravity, (3,))
         rows = {
             "acceleration": acceleration,
             "omega": omega,
@@ -172,7 +173,8 @@ class _Chain:
             self.lead = lead = np.broadcast_shapes(*leads.values())
         except ValueError:
             listed = ", ".join(f"{name} {shape}" for name, shape in leads.items())
-            raise InvalidArgumentError(f"the frames of the recordings do not broadcast: {listed}") from None
+            message = f"the frames of the recordings do not broadcast: {listed}"
+            raise InvalidArgumentError(message, path="inputs") from None
         self.R = np.broadcast_to(R, (*lead, n, 3, 3))
         self.a, self.w, self.w_dot, self.up, self.down, push, twist, at, grf, free = (
             np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in vectors.values()
@@ -230,8 +232,8 @@ def _unstacked(loads: Array) -> SegmentLoads:
 
 def _for_all(value: ArrayLike, n: int) -> ArrayLike:
     """One vector stands for n of them."""
-    array = np.asarray(value, dtype=float)
-    return np.broadcast_to(array, (n, 3)) if array.shape == (3,) else array
+    array = numbers(value)
+    return value if array is None or array.shape != (3,) else np.broadcast_to(array, (n, 3))
 
 
 def _turned(R: Array, x: Array) -> Array:
@@ -244,10 +246,19 @@ def _skewed(r: Array) -> Array:
     return np.swapaxes(np.cross(r[..., None, :], np.eye(3)), -1, -2)
 
 
-def _checked(name: str, value: ArrayLike, core: tuple[int | None, ...]) -> Array:
-    array = np.asarray(value, dtype=float)
-    tail = array.shape[array.ndim - len(core) :]
-    if array.ndim < len(core) or any(want is not None and want != has for want, has in zip(core, tail, strict=True)):
+def _checked(name: str, value: ArrayLike, core: tuple[int | None, ...], leading: str = "..., ") -> Array:
+    array = numbers(value)
+    if array is None:
+        raise InvalidArgumentError(f"{name} must be numbers, found {found(value)}", path=name)
+    tail = array.shape[array.ndim - len(core) :] if array.ndim >= len(core) else ()
+    fits = len(tail) == len(core) and all(want in (None, has) for want, has in zip(core, tail, strict=True))
+    if not fits or (not leading and array.ndim > len(core)):
         expected = ", ".join("n" if size is None else str(size) for size in core)
-        raise InvalidArgumentError(f"{name} has shape {array.shape}, expected (..., {expected})", path=name)
+        comma = "," if len(core) == 1 and not leading else ""
+        raise InvalidArgumentError(f"{name} has shape {array.shape}, expected ({leading}{expected}{comma})", path=name)
     return array
+
+
+def _constant(name: str, value: ArrayLike, core: tuple[int | None, ...]) -> Array:
+    """What is the same in all frames."""
+    return _checked(name, value, core, leading="")

@@ -27,11 +27,13 @@ Where a massless branch moves, forward dynamics has no answer, and the residuals
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dyn_service.api.arrays import broadcast, vectors
 from dyn_service.api.queries import DEFAULT_GRAVITY, Array
 from dyn_service.api.results import ConstraintForces
 from dyn_service.errors import FailedPreconditionError
@@ -48,13 +50,17 @@ def residuals(
 
     Args:
         robot: The robot.
-        q: (..., nq) positions; the three broadcast against each other.
+        q: (..., nq) positions; all broadcast against each other.
         v: (..., nv) velocities.
         a: (..., nv) accelerations.
-        gravity: (3,) m/s^2, world axes; None is the default.
+        gravity: (..., 3) m/s^2, world axes; None is the default.
+
+    Raises:
+        InvalidArgumentError: One of them has the wrong shape, or their leading axes do not broadcast; names it.
     """
-    q, v, a = _spread(*(np.asarray(x, dtype=np.float64) for x in (q, v, a)))
-    g = np.asarray(DEFAULT_GRAVITY if gravity is None else gravity, dtype=np.float64)
+    g = DEFAULT_GRAVITY if gravity is None else gravity
+    given = (("q", q, robot.nq), ("v", v, robot.nv), ("a", a, robot.nv), ("gravity", g, 3))
+    q, v, a, g = _spread({name: vectors(name, value, length) for name, value, length in given})
     tau = robot.inverse_dynamics(q, v, a, gravity=g)
     M, bias = robot.mass_matrix(q), robot.bias_forces(q, v, gravity=g)
     p = _times(M, v)
@@ -113,7 +119,7 @@ def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, 
         names.append("influence_solution")
     found = {name: np.zeros(lead) for name in names}
     for index in np.ndindex(lead):
-        world = WorldEquations(robot.tree, q[index], v[index], g)
+        world = WorldEquations(robot.tree, q[index], v[index], g[index])
         efforts = world.mass_matrix @ a[index] + world.C
         scale = np.maximum(np.maximum(np.abs(tau[index]), np.abs(world.C)), unit[index])
         found["influence_operators"][index] = _relative(efforts, tau[index], scale)
@@ -138,10 +144,10 @@ def _along(robot: Robot, loads: ConstraintForces) -> Array:
     return np.concatenate([loads.actuation[..., :0], *parts], axis=-1)
 
 
-def _spread(*arrays: Array) -> list[Array]:
+def _spread(arrays: Mapping[str, Array]) -> list[Array]:
     """Leading axes of all for each."""
-    lead = np.broadcast_shapes(*(x.shape[:-1] for x in arrays))
-    return [np.array(np.broadcast_to(x, (*lead, x.shape[-1]))) for x in arrays]
+    lead = broadcast({name: x.shape[:-1] for name, x in arrays.items()})
+    return [np.array(np.broadcast_to(x, (*lead, x.shape[-1]))) for x in arrays.values()]
 
 
 def _times(M: Array, x: Array) -> Array:

@@ -10,13 +10,14 @@ import msgspec
 
 from dyn_service import __version__
 from dyn_service.api.queries import QUERIES
-from dyn_service.errors import InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError
+from dyn_service.errors import DynError, InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError, UrdfError
 from dyn_service.protocol.administration import ADMINISTRATION, Role
 from dyn_service.protocol.arrays import describe_value
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import VERSION, Request
 from dyn_service.server.access import AccessList, Caller, local_caller
 from dyn_service.server.audit import tell_done, tell_refused
+from dyn_service.server.bounds import read_limits
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.registry import Registry, Served
 
@@ -37,6 +38,7 @@ class Administrator:
     def __init__(self, registry: Registry, metrics: Metrics, limits: RequestLimits, *, allow_load: bool) -> None:
         self._limits = limits
         self._registry = registry
+        self._limits = limits or RequestLimits()
         self._metrics = metrics
         self.allowed: AccessList | None = None
         """The list of keys that the server goes by, if it has one."""
@@ -108,7 +110,14 @@ class Administrator:
             raise InvalidArgumentError("urdf must be the text of a URDF, found no XML", path=path)
         from dyn_service.engine.robot import Robot  # not at the top: it brings the compiler
 
-        robot = Robot.from_urdf(text, root=(request.options or {}).get("root", "fixed"))
+        limits = read_limits(self._limits)
+        try:
+            robot = Robot.from_urdf(text, root=(request.options or {}).get("root", "fixed"), limits=limits)
+        except DynError as error:
+            # A fault in the text says its line and element, the same here as where the robot is read in process.
+            if not isinstance(error, UrdfError):
+                error.path = {None: path, "root": "options.root"}.get(error.path, error.path)
+            raise
         self._registry.add(robot)
         served = self._registry.get(robot.name)  # that one, should it be served already
         for row in _CERTIFIED:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,29 +12,49 @@ from msgspec import UNSET
 
 from dyn_service.api.inputs import check_names, checked_options
 from dyn_service.api.queries import Computation, RobotQueries
+from dyn_service.errors import DynError, FailedPreconditionError
 from dyn_service.protocol.arrays import pack_output
+from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import Request
 from dyn_service.protocol.values import unpack
+from dyn_service.server.bounds import foretell, meter, refuse_over
 from dyn_service.server.registry import Registry, other_model
 
+_NONE: Mapping[str, int] = {}
+"""The sizes of no robot."""
 
-def compute(registry: Registry, row: Computation, request: Request) -> dict[str, Any]:
+
+def compute(
+    registry: Registry, row: Computation, request: Request, limits: RequestLimits, until_ns: float = math.inf
+) -> dict[str, Any]:
     """The outputs of one request, packed, by name.
 
     Args:
         registry: The robots.
         row: What is asked.
         request: By whom, and with what.
+        limits: What it may cost.
+        until_ns: When the asker gives up, on the clock of `time.perf_counter_ns`.
 
     Raises:
         DynError: The request is refused, or its computation fails.
     """
     robot = _robot(registry, request) if row.robot else None
-    inputs, options = read_inputs(row, request.inputs or {}), checked_options(row, request.options or {})
+    inputs, options = read_inputs(row, request.inputs or {}), _options(row, request.options or {})
+    refuse_over(row, foretell(row, _NONE if robot is None else robot.sizes, inputs, options), limits)
     for name in row.of_kind("position"):
         if robot is not None and name in inputs and inputs[name].shape[-1:] == (robot.nq,):
             robot.configuration.check_unit(inputs[name], name, f"inputs.{name}")
-    outputs = _parts(row, robot, inputs, options) if row.part else _whole(row, robot, inputs, options)
+    look = meter(row, limits, until_ns)
+    try:
+        outputs = _part(row, robot, inputs, options, look) if row.part else _whole(row, robot, inputs, options)
+    except DynError as error:
+        error.path = _path_on_wire(row, error.path)
+        raise
+    except np.linalg.LinAlgError:
+        raise FailedPreconditionError(
+            f"{row.name} has no answer: a matrix of its equations is singular at a state of the request"
+        ) from None
     return {name: pack_output(np.asarray(value)) for name, value in outputs.items()}
 
 
@@ -55,11 +77,29 @@ def _robot(registry: Registry, request: Request) -> Any:
     return robot
 
 
-def _parts(row: Computation, robot: Any, inputs: dict[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
+def _options(row: Computation, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """All options; what was sent as nil was left out."""
+    return checked_options(row, {name: value for name, value in raw.items() if value is not None})
+
+
+def _path_on_wire(row: Computation, path: str | None) -> str | None:
+    """Where an argument stands in the request, from where the method has it: `q0` is `inputs.q`."""
+    head = re.match(r"\w*", path or "")[0]  # type: ignore[index]  # of nothing, it is nothing
+    name = row.parameters.get(head)
+    if path is None or name is None:
+        return path
+    if name in row.options:
+        return f"options.{name}{path[len(head) :]}"
+    return f"inputs.{name}" + ("" if row.inputs[name].kind == "motions" else path[len(head) :])
+
+
+def _part(
+    row: Computation, robot: Any, inputs: dict[str, Any], options: Mapping[str, Any], look: Callable[[float], None]
+) -> Mapping[str, Any]:
     """One request of a motion in parts."""
     for name in row.of_kind("payload"):
         robot = robot.with_payload(inputs.pop(name)) if name in inputs else robot
-    outputs: Mapping[str, Any] = row.function("part")(robot, inputs, options)
+    outputs: Mapping[str, Any] = row.function("part")(robot, inputs, options, look)
     return outputs
 
 

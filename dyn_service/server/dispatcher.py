@@ -37,6 +37,10 @@ from dyn_service.server.task import Envelope, Task
 _LOG = logging.getLogger(__name__)
 
 
+_OBJECTS = 2000
+"""So much of a long request is looked at, some 0.4 ms, to see who asks what."""
+
+
 class Doer(Protocol):
     """Does what is slow: `worker.Worker`, `pool.Pool`."""
 
@@ -96,8 +100,8 @@ class Dispatcher:
                     partial(service.handle, payload, received_ns, caller),
                     partial(service.refuse_unread, payload),
                 )
-                head = peek(payload)
-                if head.query in QUERIES or type(head.robot) is str:
+                head = peek(payload, _OBJECTS)
+                if type(head.robot) is str:
                     service.registry.get(head.robot)  # what is not there need not be read for
                 long = head.query not in QUERIES
                 return self._hand_over(Task(envelope, payload, received_ns, work, refuse, lambda: head, long, caller))
@@ -118,9 +122,11 @@ class Dispatcher:
                 return reply
             request = job.request
             work, refuse = partial(service.answer, job), partial(service.refuse, request)
-            long = job.plan is None or job.verify or not there
+            head, plan = peek(payload), job.plan
+            kernel = None if plan is None else plan.kernel(job.inputs, job.options)
+            long = plan is None or job.verify or not there
             return self._hand_over(
-                Task(envelope, payload, received_ns, work, refuse, partial(peek, payload), long, caller)
+                Task(envelope, payload, received_ns, work, refuse, lambda: head, long, caller, kernel)
             )
         except DynError as error:
             return service.refuse_unread(payload, error)

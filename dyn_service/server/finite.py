@@ -20,7 +20,7 @@ import numpy as np
 from dyn_service.api.description import Sizes
 from dyn_service.api.queries import Array, Computation, Query, Wrench
 from dyn_service.errors import DynError, FailedPreconditionError, InternalError, InvalidArgumentError
-from dyn_service.protocol.arrays import WireArray, is_finite
+from dyn_service.protocol.arrays import WireArray, is_finite, not_finite_at
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
@@ -69,7 +69,7 @@ def first_not_finite(outputs: Any, name: str = "") -> NotFinite | None:
         return None
     if is_finite(array):
         return None
-    index = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+    index = not_finite_at(array)
     return NotFinite(name, index, float(array[index]))
 
 

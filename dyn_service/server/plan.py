@@ -6,17 +6,20 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 from msgspec import UNSET
 
+from dyn_service.api.cost import Cost, answer_numbers
 from dyn_service.api.description import Sizes
 from dyn_service.api.inputs import check_names, checked_options
 from dyn_service.api.queries import Array, Query
 from dyn_service.api.spec import Kind
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.protocol.arrays import pack_output
+from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.values import unpack
+from dyn_service.reference.cost import of_states
+from dyn_service.server.bounds import foretell, refuse_over
 from dyn_service.server.finite import Diagnosis, NotFinite, first_not_finite
 from dyn_service.server.metrics import Durations
 from dyn_service.server.state import StatePlan
@@ -32,7 +35,7 @@ SLOW_WRENCHES = 4
 
 
 class Plan:
-    """One row of the table for one robot: reads a request's inputs, foretells the answer's size, asks the robot."""
+    """One row of the table for one robot: reads a request's inputs, foretells the answer's cost, asks the robot."""
 
     def __init__(self, row: Query, robot: Robot, sizes: Sizes, durations: Durations) -> None:
         self._row = row
@@ -40,8 +43,7 @@ class Plan:
         self._ask = getattr(robot, row.name)  # the method, not `evaluate`: it has a short way for single states
         self._sizes = sizes
         self._numbers = {name: spec.dims(sizes)[0] for name, spec in row.inputs.items() if spec.scalar}
-        self._bytes_per_state = self._state_bytes(sizes)
-        small = sizes["nv"] > 0 and len(row.inputs) > 0 and self._bytes_per_state <= SLOW_BYTES
+        small = sizes["nv"] > 0 and len(row.inputs) > 0 and 8 * answer_numbers(row, sizes) <= SLOW_BYTES
         self._state = StatePlan(row, self._ask, sizes, durations, robot.configuration) if small else None
         self.models = (UNSET, robot.fingerprint)
         """What a request may name as `model`."""
@@ -79,30 +81,19 @@ class Plan:
         """
         return checked_options(self._row, {name: value for name, value in raw.items() if value is not None})
 
-    def result_bytes(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> int:
-        """The size of the answer, or of the wrenches on all links where that is larger.
+    def afford(
+        self, inputs: Mapping[str, Any], options: Mapping[str, Any], limits: RequestLimits, *, verify: bool
+    ) -> Cost:
+        """What the answer costs.
 
-        Where the leading axes do not broadcast it is the size for one state: the robot will refuse them.
+        Raises:
+            ResourceExhaustedError: That is more than it may.
         """
-        pushed = self._row.wrenches or ""
-        arrays = [value for name, value in inputs.items() if name != pushed]
-        per_state = self._bytes_per_state
-        if pushed in inputs:
-            arrays += [np.asarray(part) for w in inputs[pushed] for part in (w.torque, w.force, w.point)]
-            per_state = max(per_state, 8 * 6 * self._sizes["nl"])
-        joints = None if self._row.rows is None else options[self._row.rows]
-        if joints is not None:
-            per_state = max(per_state, self._state_bytes(msgspec.structs.replace(self._sizes, nj=len(joints))))
-        for array in arrays:
-            if array.ndim > 1:
-                break
-        else:
-            return per_state
-        try:  # every input is a vector per state
-            lead = np.broadcast_shapes(*(array.shape[:-1] for array in arrays))
-        except ValueError:
-            return per_state
-        return math.prod(lead) * per_state
+        cost = foretell(self._row, self._sizes, inputs, options)
+        if verify:
+            cost = cost.beside(of_states(self._sizes, cost.lead))
+        refuse_over(self._row, cost, limits)
+        return cost
 
     def wrenches(self, inputs: Mapping[str, Any]) -> int:
         """How many external wrenches a request has."""
@@ -168,10 +159,6 @@ class Plan:
 
         q, v, a, gravity = (given(kind) for kind in ("position", "velocity", "acceleration", "gravity"))
         v = still if v is None else v
-        if gravity is not None and gravity.ndim != 1:
-            raise InvalidArgumentError(
-                f"with verify, gravity must have shape (3,), found {gravity.shape}", path="inputs.gravity"
-            )
         if a is None:
             efforts, wrenches = given("effort"), given("wrenches")
             a = still
@@ -195,6 +182,3 @@ class Plan:
         selector = self._row.selector
         method = options.get(selector, "") if selector is not None else next(iter(self._row.kernels), "")
         return method, (self._row.wrenches or "") in inputs
-
-    def _state_bytes(self, sizes: Sizes) -> int:
-        return 8 * sum(math.prod(spec.dims(sizes)) for spec in self._row.outputs.values())

@@ -4,7 +4,7 @@
     Nursery     the process that makes workers (`worker_process`)
 
 A request that is worked on is stopped, by ending its worker, when its deadline has passed, when its asker is gone, or
-when it has taken `max_work_s`. A kernel that is being made is let be until that last limit: it will be there for the
+when it has taken `max_worker_s`. A kernel that is being made is let be until that last limit: it will be there for the
 next one who asks. All but one of the workers may be at work that takes long, so that a batch never waits for those.
 """
 
@@ -265,7 +265,7 @@ class Pool:
             task = hand.task
             if task is None or hand.fate is not None:
                 continue
-            head, most_s = task.head(), self._limits.max_work_s
+            head, most_s = task.head(), self._limits.max_worker_s
             if now_ns - hand.begun_ns > most_s * 1e9:
                 at = f"{hand.making} is being made" if hand.making else f"{head.query} is worked on"
                 fate = ResourceExhaustedError(f"{at} for more than {most_s:g} s, which is the limit")
@@ -282,10 +282,10 @@ class Pool:
         return min(self._clock.within_ns(task.received_ns, now_ns), allowed_ms * _MS) if allowed_ms else 0.0
 
     def _kind(self, task: Task) -> tuple[Any, ...]:
-        """What a refusal holds for, whatever the inputs: the robot, the query and its options."""
+        """What a refusal holds for, whatever the inputs: the robot, the query and its kernel."""
         head = task.head()
         served = self._registry.served.get(head.robot) if type(head.robot) is str else None
-        return (served.robot.fingerprint if served else id(task), head.query, bytes(head.options))
+        return (served.robot.fingerprint if served else id(task), head.query, task.kernel)
 
     # who does it
 
@@ -306,18 +306,19 @@ class Pool:
     def _begin(self, hand: _Hand, task: Task) -> None:
         now = perf_counter_ns()
         hand.task, hand.begun_ns = task, now
-        name = task.head().robot
-        served = self._registry.served.get(name) if type(name) is str else None
+        name, served = task.head().robot, self._registry.served
+        needed = [served[name]] if name in served else [] if type(name) is str else [*served.values()]
         caller = None if task.caller is None else [task.caller.name, int(task.caller.role), task.caller.may_load]
         words = {"do": "task", "received_ns": task.received_ns, "excused_ns": self._excused_ns(task, now)}
         words["caller"] = caller
         try:
-            if served is not None and hand.known.get(served.robot.name) != served.robot.fingerprint:
-                hand.pipe.send({"do": "robot"}, served.pickled)
-                hand.known[served.robot.name] = served.robot.fingerprint
-            for name in hand.known.keys() - self._registry.served.keys():
-                hand.pipe.send({"do": "drop", "name": name})
-                del hand.known[name]
+            for each in needed:  # of a request that nobody could read that far, all
+                if hand.known.get(each.robot.name) != each.robot.fingerprint:
+                    hand.pipe.send({"do": "robot"}, each.pickled)
+                    hand.known[each.robot.name] = each.robot.fingerprint
+            for gone in hand.known.keys() - served.keys():
+                hand.pipe.send({"do": "drop", "name": gone})
+                del hand.known[gone]
             hand.pipe.send(words, task.payload)
         except PipeClosedError:
             self._lost(hand)

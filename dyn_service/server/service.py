@@ -8,6 +8,7 @@ and `answer` computes; between the two the caller may look at `Job.slow` and hav
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,8 @@ class Job(msgspec.Struct, gc=False):
     slow: bool = False
     verify: bool = False
     caller: Caller | None = None
+    not_finite: NotFinite | None = None
+    """A number of the answer, once there is one, that may not leave the server."""
 
 
 class Service:
@@ -162,16 +165,16 @@ class Service:
         """The request, read and checked, or the reply that refuses it."""
         request: Request | None = None
         try:
-            request = read_request(payload)
+            request = read_request(payload, self.limits)
             return self._check(request, len(payload), received_ns, excused_ns, caller)
         except RequestRefusedError as refusal:
-            return self.refuse(Head(refusal.request_id), refusal.error)
+            return self.refuse(refusal.head, refusal.error)
         except Exception as error:  # noqa: BLE001  # whatever a request brings about, the server lives on
             return self._fail(request, error)
 
     def answer(self, job: Job) -> bytes:
         """The reply to an accepted request: its answer, or why there is none."""
-        reply = self.answer_at_once(job)
+        reply = None if job.not_finite is not None else self.answer_at_once(job)
         if reply is not None:
             return reply
         try:
@@ -240,10 +243,8 @@ class Service:
                 f"verify must be true or false, found {describe_value(verify)}", path="options.verify"
             )
         options = plan.read_options(given)
-        size = plan.result_bytes(inputs, options)
-        if size > self.limits.max_reply_bytes:
-            raise self._too_long(size)
-        slow = max(length, size) > SLOW_BYTES or plan.wrenches(inputs) > SLOW_WRENCHES
+        cost = plan.afford(inputs, options, self.limits, verify=verify)
+        slow = max(length, cost.reply_bytes) > SLOW_BYTES or plan.wrenches(inputs) > SLOW_WRENCHES
         return Job(request, plan, received_ns, excused_ns, inputs, options, slow or verify, verify)
 
     def _compute(self, job: Job, started: int) -> bytes | None:
@@ -261,7 +262,8 @@ class Service:
         else:
             outputs = plan.answer(job.inputs, job.options)
             plan.refresh()
-        if first_not_finite(outputs) is not None:
+        job.not_finite = first_not_finite(outputs)
+        if job.not_finite is not None:
             return None
         residuals = plan.verification(job.inputs, job.options) if plan is not None and job.verify else UNSET
         finished = perf_counter_ns()
@@ -286,16 +288,13 @@ class Service:
         return min(found, (allowed_ms or 0.0) * 1e6)
 
     def _why_not_finite(self, job: Job) -> DynError:
-        """Why a number of the answer is not finite. Computes it once more.
+        """Why a number of the answer is not finite. Looks at that one state, whatever the batch was.
 
         Raises:
-            Exception: There is no answer at all.
+            Exception: It cannot be said.
         """
-        plan = job.plan
-        outputs = self._answer_planless(job) if plan is None else plan.answer(job.inputs, job.options)
-        found = first_not_finite(outputs)
-        if found is None:
-            return InternalError(f"{job.request.query} gave a number that is not finite, and then none")
+        plan, found = job.plan, job.not_finite
+        assert found is not None
         if plan is None:
             return self._explain(job.request, found)
         return plan.why(found, job.inputs, job.options)
@@ -316,7 +315,10 @@ class Service:
         """
         request = job.request
         row = COMPUTATIONS.get(request.query)
-        return self._administrator.answer(request, job.caller) if row is None else compute(self.registry, row, request)
+        if row is None:
+            return self._administrator.answer(request, job.caller)
+        waits_ms = (request.deadline_ms or math.inf) + (request.compile_wait_ms or 0.0)
+        return compute(self.registry, row, request, self.limits, job.received_ns + waits_ms * 1e6)
 
     def _too_long(self, size: int) -> DynError:
         limit = self.limits.max_reply_bytes

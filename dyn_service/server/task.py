@@ -20,8 +20,8 @@ class Task:
 
     envelope: where its reply goes. payload: its bytes. received_ns: when it came in. work: gives its reply, in this
     process. refuse: gives the reply that refuses it. head: reads who asks. long: it may take seconds: it computes at
-    length, or needs a kernel that is not there. caller: as `Job.caller`. next_notice_ns: no earlier is it told again
-    that it waits. tries: how many workers were lost to it.
+    length, or needs a kernel that is not there. caller: as `Job.caller`. kernel: which one it needs, where that
+    is known. next_notice_ns: no earlier is it told again that it waits. tries: how many workers were lost to it.
     """
 
     envelope: Envelope
@@ -32,6 +32,7 @@ class Task:
     head: Callable[[], Head]
     long: bool = False
     caller: Caller | None = None
+    kernel: tuple[str, bool] | None = None
     next_notice_ns: int = 0
     tries: int = 0
 

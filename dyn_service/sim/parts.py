@@ -27,6 +27,12 @@ PART_STEPS = 2000
 PART_NUMBERS = 1 << 16
 """Numbers in one reply, about: half a mebibyte."""
 
+PART_MOVES = 1 << 22
+"""Joint velocities that one request moves on at most, of all states and steps: some tenths of a second."""
+
+SEARCHING_STEPS = 200
+"""Steps of one request at most, of those that search: each evaluates the equation of motion tens of times."""
+
 Asking = tuple[dict[str, Any], dict[str, Any]]
 """Inputs and options of one request."""
 
@@ -67,13 +73,19 @@ def simulate(
     return _fixed(task, always, told)
 
 
-def simulated(robot: RobotQueries, inputs: Mapping[str, Array], options: Mapping[str, Any]) -> dict[str, Array]:
+def simulated(
+    robot: RobotQueries,
+    inputs: Mapping[str, Array],
+    options: Mapping[str, Any],
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Array]:
     """The answer to one request: the motion, or, of no steps, the accelerations for a client that does the steps.
 
     Args:
         robot: The robot, with its payload.
         inputs: `q`, `v` and, where they are given, `p`, `tau`, `gravity`, `wrenches`.
         options: Those of the row.
+        progress: Called now and then with the share that is done; what it raises ends the motion.
 
     Raises:
         DynError: As `RobotQueries.simulate`.
@@ -88,19 +100,22 @@ def simulated(robot: RobotQueries, inputs: Mapping[str, Array], options: Mapping
         # A stage may overflow: that is for the client to tell, who knows the step and its time.
         finite = np.isfinite(a)
         return {"a": np.where(finite, a, 0.0), "finite": finite.astype(np.float64)}
-    motion = run(robot, q, v, tau, p0=inputs.get("p"), **acting, **options)
+    motion = run(robot, q, v, tau, p0=inputs.get("p"), **acting, **options, progress=progress)
     return {"t": motion.t, "q": motion.q, "v": motion.v} | ({} if motion.p is None else {"p": motion.p})
 
 
 def _fixed(task: Task, always: dict[str, Any], told: Callable[[float], None]) -> Motion:
-    """All but the first states of each part, joined."""
+    """All but the first states of each part, joined. Parts of less than a record's steps give their last state."""
     every = task.every
     q, v, p = task.q, task.v, task.p
-    records = max(1, min(PART_STEPS // every, PART_NUMBERS // (2 * max(q.size, 1))))
-    per_part = 1 if task.by_function else records * every
+    most = SEARCHING_STEPS if task.integrator in ("adaptive", "implicit_midpoint") else PART_STEPS
+    most = max(1, min(most, PART_MOVES // max(v.size, 1)))
+    records = max(1, min(most // every, PART_NUMBERS // (2 * max(q.size, 1))))
+    aligned = every <= most and not task.by_function  # then parts end where a state is recorded
     found: dict[str, list[Array]] = {}
     done = 0
     while not found or done < task.last:
+        per_part = 1 if task.by_function else records * every if aligned else min(most, every - done % every)
         # Where not even one state is recorded after the first, a step is made for the first one's sake.
         count = max(1, min(per_part, task.last - done))
         tau, wrenches = task.efforts.part(done, count), task.wrenches.part(done, count)
@@ -108,13 +123,13 @@ def _fixed(task: Task, always: dict[str, Any], told: Callable[[float], None]) ->
             at = (done, task.first_step + done + 1, task.time(done), q, v)
             tau, wrenches = one_step(task.efforts.at(*at), task.wrenches.at(*at))
         inputs = {"q": q, "v": v, "p": p, "tau": tau, "wrenches": wrenches, **always}
-        outputs = yield inputs, _options(task, count, done, every=1 if task.by_function else every)
+        outputs = yield inputs, _options(task, count, done, every=every if aligned else count)
         q, v = outputs["q"][..., -1, :], outputs["v"][..., -1, :]
         p = outputs["p"][..., -1, :] if "p" in outputs else None
         if not done:
             found = {name: [array[..., :1, :]] for name, array in outputs.items() if name != "t"}
         done += count
-        if done <= task.last and not (task.by_function and done % every):
+        if done <= task.last and (aligned or not done % every):
             for name, kept in found.items():
                 kept.append(outputs[name][..., 1:, :])
         told(done / max(task.last, 1))

@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike
 
 from dyn_service.api.queries import EffortFunction, GivenMotion, RobotQueries
 from dyn_service.api.results import Array, RheonomicTrajectory
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.model.configuration import Configuration
+from dyn_service.sim.rheonomic import partition
 from dyn_service.sim.rheonomic_task import checked
 from dyn_service.sim.task import one_step
 
@@ -120,13 +121,19 @@ def simulate(
     return RheonomicTrajectory(task.grid.times(), **joined)
 
 
-def simulated(robot: RobotQueries, inputs: Mapping[str, Array], options: Mapping[str, Any]) -> dict[str, Array]:
+def simulated(
+    robot: RobotQueries,
+    inputs: Mapping[str, Array],
+    options: Mapping[str, Any],
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Array]:
     """The answer to one request.
 
     Args:
         robot: The robot.
         inputs: `q`, `v`, `prescribed` (.., rows, np, 3) and, where they are given, `tau`, `gravity`, `wrenches`.
         options: Those of the row, and `joints`, the names that go with the samples.
+        progress: Called after each step with the share that is done; what it raises ends the motion.
 
     Raises:
         DynError: As `RobotQueries.simulate_rheonomic`.
@@ -137,7 +144,10 @@ def simulated(robot: RobotQueries, inputs: Mapping[str, Array], options: Mapping
     joints, samples, q = given.pop("joints"), inputs["prescribed"], inputs["q"]
     if len(set(joints)) < len(joints):
         raise InvalidArgumentError(f"joints must be a list of different names, found {joints!r}", path="options.joints")
-    free, *_ = robot.configuration.chosen([name for name in robot.joint_names if name not in joints])
+    try:
+        free = partition(robot.configuration, joints).free
+    except DynError as fault:
+        raise type(fault)(fault.message, path="options.joints") from None
     if q.shape[-1:] == (free.nq,):
         free.check_unit(q, "q", "inputs.q")
     if samples.ndim < 3 or samples.shape[-2:] != (len(joints), 3):
@@ -155,5 +165,6 @@ def simulated(robot: RobotQueries, inputs: Mapping[str, Array], options: Mapping
         inputs.get("tau"),
         **acting,
         **given,
+        progress=progress,
     )
     return motion._asdict()

@@ -74,6 +74,9 @@ def simulate(
         return run.explicit()
 
 
+_TELL_EVERY = 64
+"""Evaluations of adaptive steps after which progress is told: there may be thousands between two times of the grid."""
+
 _Acting = tuple[Array, list[Wrench] | None]
 """Efforts and external wrenches."""
 
@@ -198,12 +201,16 @@ class _Run:
         task = self.task
         q, v = task.q, task.v
         records = self._records(q, v)
+        evaluations = 0
         for k in range(task.last):
             stages = between(task, k, q, v)
             try:
                 stage = next(stages)
                 while True:
                     stage = stages.send(self._acceleration(*stage))
+                    evaluations += 1
+                    if self.progress is not None and not evaluations % _TELL_EVERY:
+                        self.progress(k / task.last)
             except StopIteration as done:
                 q, v = done.value
             if not (k + 1) % task.every:

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.arrays import broadcast, found, numbers, vector
+from dyn_service.api.arrays import broadcast, found, numbers, vector, vectors
 from dyn_service.api.queries import Array, EffortFunction, Integrator, Method, Wrench, WrenchFunction
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
@@ -120,8 +120,8 @@ def checked(
     given: dict[str, tuple[ArrayLike, int]] = {"q0": (q0, at.nq), "v0": (v0, at.nv)}
     if p0 is not None:
         given["p0"] = (p0, at.nv)
-    states = {name: vectors(name, value, length) for name, (value, length) in given.items()}
-    g = None if gravity is None else vectors("gravity", gravity, 3)
+    states = {name: finite(name, vectors(name, value, length)) for name, (value, length) in given.items()}
+    g = None if gravity is None else finite("gravity", vectors("gravity", gravity, 3))
     efforts = Efforts(at.velocity_joints, tau, grid.steps)
     loads = Loads(wrenches, grid.steps)
     leads = {name: array.shape[:-1] for name, array in states.items()}
@@ -324,18 +324,6 @@ def _changed(wrenches: list[Wrench], change: Callable[[Any], Array]) -> list[Wre
 
 def _with(wrench: Wrench, vectors: Mapping[str, Any]) -> Wrench:
     return replace(wrench, **vectors)
-
-
-def vectors(name: str, value: ArrayLike, length: int) -> Array:
-    """(..., length) finite numbers.
-
-    Raises:
-        InvalidArgumentError: It is none such; names it.
-    """
-    array = numbers(value)
-    if array is None or array.ndim < 1 or array.shape[-1] != length:
-        raise InvalidArgumentError(f"{name} must be (..., {length}) numbers, found {found(value)}", path=name)
-    return finite(name, array)
 
 
 def finite(name: str, array: Array) -> Array:

@@ -33,7 +33,8 @@ BEFORE_XML = "\ufeff \t\r\n"
 class ReadLimits:
     """The largest description that is read. The largest real ones known have 0.2 MB, 4000 elements, 130 links.
 
-    size: bytes of text. elements: in all. depth: of nested elements. attributes: of one element. links: of the robot.
+    size: bytes of text. elements: in all, with comments. depth: of nested elements. attributes: of one element. links,
+    joints: of the robot.
     """
 
     size: int = 16 * 2**20
@@ -41,6 +42,7 @@ class ReadLimits:
     depth: int = 64
     attributes: int = 64
     links: int = 10_000
+    joints: int = 10_000
 
 
 @dataclass(slots=True)
@@ -136,7 +138,7 @@ def parse(text: str, file: str, limits: ReadLimits) -> Document:
     Args:
         text: The XML. Blanks before it are skipped (and counted as lines): text in triple quotes begins with one.
         file: The name that faults give.
-        limits: All but `links` are held while parsing.
+        limits: All but `links` and `joints` are held while parsing.
 
     Raises:
         UrdfError: Empty, malformed, or with a document type declaration; `line` is where it was noticed.
@@ -193,10 +195,7 @@ class _Builder(ContentHandler, LexicalHandler):
         self._count = 0
 
     def startElement(self, name: str, attrs: AttributesImpl) -> None:
-        line = self.line()
-        self._count += 1
-        if self._count > self._limits.elements:
-            raise _too_much(f"{self._file}:{line}", f"more than {self._limits.elements} elements")
+        line = self._counted()
         if len(self.open) >= self._limits.depth:
             raise _too_much(f"{self._file}:{line}", f"elements nested more than {self._limits.depth} deep")
         if len(attrs) > self._limits.attributes:
@@ -212,7 +211,20 @@ class _Builder(ContentHandler, LexicalHandler):
         self.open.pop()
 
     def comment(self, content: str) -> None:
-        self.comments.append(Comment(content, self.line()))
+        line = self._counted()
+        self.comments.append(Comment(content, line))
+
+    def _counted(self) -> int:
+        """The line of one more element or comment.
+
+        Raises:
+            ResourceExhaustedError: There are too many.
+        """
+        line = self.line()
+        self._count += 1
+        if self._count > self._limits.elements:
+            raise _too_much(f"{self._file}:{line}", f"more than {self._limits.elements} elements")
+        return line
 
 
 def _hold_size(size: int, file: str, limits: ReadLimits) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from itertools import islice
 
 import numpy as np
 
@@ -45,6 +46,9 @@ QUATERNIONS_SINCE = (1, 1)
 
 # Between two angle brackets, so that each character is looked at for one opening bracket only.
 _FLOATING = re.compile(r"""<joint\b([^<>]*\btype\s*=\s*["']floating["'][^<>]*)>""")
+_MOST_FLOATING = 8
+"""Of these in comments are noted: a robot has one root, and to find the line of each costs the comment's length."""
+
 _NAME = re.compile(r"""\bname\s*=\s*["']([^"'<>]*)["']""")
 
 MOMENTS = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
@@ -126,11 +130,11 @@ class _Reader:
         self._unread.keep(root, ("link", *JOINTS, *GEOMETRY), ("name", "version"))
         of_robot = self._unread.suspects
         links, joints = root.all("link"), [joint for tag in JOINTS for joint in root.all(tag)]
-        if len(links) > self._limits.links:
-            message = (
-                f"{self._file}: the robot has {len(links)} links, more than the {self._limits.links} that are read"
-            )
-            raise ResourceExhaustedError(message)
+        for what, found, most in (("links", links, self._limits.links), ("joints", joints, self._limits.joints)):
+            if len(found) > most:
+                raise ResourceExhaustedError(
+                    f"{self._file}: the robot has {len(found)} {what}, more than the {most} that are read"
+                )
         if not links:
             raise place.fault("there are no <link> elements, expected at least one")
         name = self._name(root, place)
@@ -299,13 +303,13 @@ class _Reader:
             self._notes.append(place.note("dropped", unused(materials, "<material> element", "in <robot>")))
 
     def _note_floating(self, comments: Iterable[Comment], place: Place) -> None:
-        for comment in comments:
-            for joint in _FLOATING.finditer(comment.text):
-                name = _NAME.search(joint[1])
-                which = f"joint {quoted(name[1])}" if name else "a joint"
-                line = comment.line + comment.text.count("\n", 0, joint.start())
-                text = f"{which} of type floating is commented out: the robot's root {FIXED_ROOT}"
-                self._notes.append(Place(self._file, place.element, line).note("doubted", text))
+        found = ((comment, joint) for comment in comments for joint in _FLOATING.finditer(comment.text))
+        for comment, joint in islice(found, _MOST_FLOATING):
+            name = _NAME.search(joint[1])
+            which = f"joint {quoted(name[1])}" if name else "a joint"
+            line = comment.line + comment.text.count("\n", 0, joint.start())
+            text = f"{which} of type floating is commented out: the robot's root {FIXED_ROOT}"
+            self._notes.append(Place(self._file, place.element, line).note("doubted", text))
 
     def _one(self, parent: Element, tag: str, place: Place) -> Element | None:
         """The child of that tag, None where there is none.

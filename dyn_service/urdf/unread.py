@@ -11,12 +11,14 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from dyn_service.model.description import Note
-from dyn_service.suggestions import closest
+from dyn_service.suggestions import LIKENESS, closest
 from dyn_service.urdf.markup import Element
 from dyn_service.urdf.places import NoteKind, Place, quoted, unused
 
 MOST_KINDS = 40
 """Kinds of unread things that have a note of their own; real robots have up to ten."""
+MOST_COMPARED = 2000
+"""Names that are compared with those that are read, a fifth of a second; real robots have some tens."""
 ALIKE = 0.75
 """Likeness from which a tag is a misspelt one: `axes` is, `collision_checking` is an extension and no <collision>."""
 LONGEST_TAG = 60
@@ -46,18 +48,19 @@ class Unread:
     def __init__(self) -> None:
         self.suspects: list[str] = []
         self._lines: dict[_Kind, list[int]] = {}
+        self._compared: dict[tuple[str, tuple[str, ...], float], str | None] = {}
 
     def keep(self, element: Element, children: Collection[str], attributes: Collection[str]) -> None:
         """Notes what an element has beyond the children and attributes that its reader knows."""
         read = [tag for tag in children if tag not in GEOMETRY]
         for child in element.children:
             if child.tag not in children:
-                self._add(_unread_child(child, element, read), child.line)
+                self._add(self._unread_child(child, element, read), child.line)
         absent = [name for name in attributes if name not in element.attributes]
         for name in element.attributes:
             if name not in attributes and not name.startswith("xmlns"):
                 # A name that is given as well cannot be the one that was meant: exporters write iyx beside ixy.
-                meant = closest(name, absent)
+                meant = self._closest(name, absent)
                 where = f"{quoted(name)} of <{element.tag}>"
                 hint = f"; did you mean '{meant}'?" if meant else ""
                 self._add(_Kind("doubted" if meant else "dropped", "attribute", where, hint), element.line)
@@ -74,14 +77,20 @@ class Unread:
             kind = _Kind(kind.kind, "further item", "of other kinds")
         self._lines.setdefault(kind, []).append(line)
 
+    def _unread_child(self, child: Element, parent: Element, read: Collection[str]) -> _Kind:
+        noun, where = f"<{child.tag[:LONGEST_TAG]}> element", f"in <{parent.tag}>"
+        if child.tag in DEFINITIONS:
+            return _Kind("dropped", noun, where, "; xacro left it")
+        if child.tag.startswith(XACRO):
+            return _Kind("doubted", noun, where, "; what xacro makes of it is missing: run xacro first if it matters")
+        meant = self._closest(child.tag, read, ALIKE)
+        if meant is not None:
+            return _Kind("doubted", noun, where, f"; did you mean <{meant}>?")
+        return _Kind("dropped", noun, where)
 
-def _unread_child(child: Element, parent: Element, read: Collection[str]) -> _Kind:
-    noun, where = f"<{child.tag[:LONGEST_TAG]}> element", f"in <{parent.tag}>"
-    if child.tag in DEFINITIONS:
-        return _Kind("dropped", noun, where, "; xacro left it")
-    if child.tag.startswith(XACRO):
-        return _Kind("doubted", noun, where, "; what xacro makes of it is missing: run xacro first if it matters")
-    meant = closest(child.tag, read, ALIKE)
-    if meant is not None:
-        return _Kind("doubted", noun, where, f"; did you mean <{meant}>?")
-    return _Kind("dropped", noun, where)
+    def _closest(self, name: str, known: Collection[str], likeness: float = LIKENESS) -> str | None:
+        """As `closest`, once for each question; None for what comes after many of them."""
+        key = (name, tuple(known), likeness)
+        if key not in self._compared and len(self._compared) < MOST_COMPARED:
+            self._compared[key] = closest(name, known, likeness)
+        return self._compared.get(key)

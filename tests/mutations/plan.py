@@ -162,6 +162,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "sim/rheonomic_parts.py": ("tests/service/test_rheonomic.py", "tests/theory/test_rheonomic_samples.py"),
     "sim/sampled.py": ("tests/theory/test_rheonomic_samples.py",),
     "reference/verification.py": ("tests/theory/test_verification.py",),
+    "reference/cost.py": ("tests/service/test_bounds.py",),
+    "sim/cost.py": ("tests/service/test_bounds.py",),
 }
 """Test files by module; of a module that is not named, those of its folder."""
 

@@ -53,14 +53,14 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
     "no MessagePack": (b"\xc1", None, INVALID, None, "the message is not MessagePack: a byte that starts no object"),
     "cut short": (
         msgpack.packb(request())[:-1],
-        None,
+        7,
         INVALID,
         None,
         "the message is not MessagePack: incomplete input",
     ),
     "goes on": (
         msgpack.packb(request()) + b"\x00\x00",
-        None,
+        7,
         INVALID,
         None,
         "the message goes on for 2 bytes after its MessagePack map",
@@ -78,7 +78,7 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
     "nil": (None, None, INVALID, None, "the message must be a map, found nil"),
     "a key that is an integer": (
         {**request(), 5: 1},
-        None,
+        7,
         INVALID,
         None,
         "the message is not MessagePack: int is not allowed for map key when strict_map_key=True",
@@ -89,7 +89,7 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         None,
         EXHAUSTED,
         None,
-        "lists and maps are nested deeper than 1024 levels",
+        "lists and maps are nested deeper than 64 levels",
     ),
     "a list that announces too much": (
         b"\x81\xa1v\xdd\xff\xff\xff\xff",
@@ -107,7 +107,7 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
     ),
     "a mebibyte of empty maps": (
         request(extra=[[{}] * 4000] * 262),
-        None,
+        7,
         EXHAUSTED,
         None,
         "the message's lists and maps hold more than 65536 entries together",
@@ -531,15 +531,17 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         request("mass_matrix", "panda", inputs={"q": array(np.zeros((1700, 9)))}),
         7,
         EXHAUSTED,
-        None,
-        "the answer takes 1101600 bytes, the limit is 1048576: ask for fewer states",
+        "inputs",
+        "mass_matrix asks for 1700 states: the answer takes 1101600 bytes, the limit is 1048576: at most 1618 states "
+        "fit into one request",
     ),
     "an answer made too long by broadcasting": (
         request("bias_forces", inputs={"q": array(np.zeros((400, 1, 1))), "v": array(np.zeros((1, 400, 1)))}),
         7,
         EXHAUSTED,
-        None,
-        "the answer takes 1280000 bytes, the limit is 1048576: ask for fewer states",
+        "inputs",
+        "bias_forces asks for 400 x 400 states: the answer takes 1280000 bytes, the limit is 1048576: at most 131072 "
+        "states fit into one request",
     ),
     "an answer made too long by naming a joint often": (
         request(
@@ -549,8 +551,9 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         ),
         7,
         EXHAUSTED,
-        None,
-        "the answer takes 8320000 bytes, the limit is 1048576: ask for fewer states",
+        "inputs",
+        "constraint_forces asks for 20 states: the answer takes 8320000 bytes, the limit is 1048576: at most 2 states "
+        "fit into one request",
     ),
     # The server itself
     "load_robot without text": (

@@ -11,7 +11,7 @@ import pytest
 from dyn_service import Robot, Server
 from dyn_service.protocol.arrays import DTYPES
 from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
-from dyn_service.protocol.limits import MAX_DEPTH, MAX_DIMENSIONS, MAX_ENTRIES, MAX_LIST, MAX_MAP, RequestLimits
+from dyn_service.protocol.limits import MAX_DIMENSIONS, MAX_ENTRIES, MAX_LIST, MAX_MAP, MAX_NESTING, RequestLimits
 from dyn_service.server.plan import SLOW_BYTES
 from tests.conftest import ROOT
 from tests.service.test_golden_bytes import GOLDEN
@@ -51,10 +51,14 @@ def test_figures_are_those_of_the_code() -> None:
         f"{limits.max_message_bytes >> 20} MiB",
         f"{MAX_LIST} entries, {MAX_MAP} entries",
         f"{MAX_ENTRIES} entries",
-        f"{MAX_DEPTH} levels; arrays {MAX_DIMENSIONS} dimensions",
+        f"{MAX_NESTING} levels; arrays {MAX_DIMENSIONS} dimensions",
         f"{SLOW_BYTES >> 10} KiB",
         f"{limits.max_waiting} of them may wait",
         DEFAULT_ENDPOINT,
+        *(f"| {getattr(limits, name)} |" for name in ("max_work_s", "max_memory_bytes", "max_states", "max_steps")),
+        *(f"| {getattr(limits, name)} |" for name in ("max_wrenches", "max_segments", "max_urdf_bytes")),
+        f"| {limits.max_links}, {limits.max_joints} |",
+        f"| {limits.max_xml_elements}, {limits.max_xml_nesting} |",
         *(f"`{dtype}`" for dtype in DTYPES),
     ):
         assert text in PAGE, text

@@ -190,8 +190,13 @@ def test_divergence_is_told_alike(scara: Robot, client: Client, integrator: Any,
 
 REFUSALS: list[tuple[dict[str, Any], type[DynError], str, str]] = [
     ({"wrenches": Wrench("hand")}, NotFoundError, "inputs.wrenches[0].link", "robot 'scara' has no link 'hand'"),
-    ({"payload": Payload("hand", 1.0)}, NotFoundError, "payload.link", "robot 'scara' has no link 'hand'"),
-    ({"payload": Payload("quill", -1.0)}, InvalidArgumentError, "payload.mass", "payload.mass must be a positive mass"),
+    ({"payload": Payload("hand", 1.0)}, NotFoundError, "inputs.payload.link", "robot 'scara' has no link 'hand'"),
+    (
+        {"payload": Payload("quill", -1.0)},
+        InvalidArgumentError,
+        "inputs.payload.mass",
+        "payload.mass must be a positive mass",
+    ),
     ({"payload": 3}, InvalidArgumentError, "inputs.payload", "payload must be a Payload, found int"),
     ({"wrenches": "push"}, InvalidArgumentError, "wrenches", "wrenches must be a Wrench, a list of them or a function"),
     ({"p0": np.zeros(4)}, InvalidArgumentError, "p0", "p0 goes with implicit_midpoint alone, found integrator rk4"),

@@ -151,7 +151,12 @@ def test_divergence_tells_the_true_step_and_time(scara: Robot, client: Client) -
         ({"joints": "all"}, {}, "options.joints", "joints must be a list of names, found str 'all'"),
         ({"joints": [3]}, {}, "options.joints", "joints must be a list of names, found list [3]"),
         ({"joints": ["a", "a"]}, {}, "options.joints", "joints must be a list of different names"),
-        ({"steps": 2001}, {}, "options.steps", "steps must be at most 2000 in one request, found 2001"),
+        (
+            {"steps": 20001},
+            {},
+            "options.steps",
+            "simulate_rheonomic asks for one state and 20001 steps; the limit is 20000 steps in one request",
+        ),
         ({"speed": 1.0}, {}, "options.speed", "simulate_rheonomic has no option 'speed'"),
         (
             {},

@@ -1,0 +1,137 @@
+"""What an answer costs, foretold from its row of the table, the robot's sizes and the shapes of the inputs.
+
+Rows say how their work grows (`spec.Query.grows`, `spec.Computation.cost`); here are the unit and the parts that all
+have. Work is in seconds of one core as it was when the figures below were measured: a foretelling that is right within
+a factor of some, which is what a limit needs. Nothing is computed from the numbers in the inputs, and nothing as large
+as they are is made. A server holds the foretold cost against its limits before it spends any of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dyn_service.api.arguments import Wrench
+from dyn_service.api.spec import Dimensions, Query, Spec
+
+BODY_S = 5e-9
+"""A step of a compiled sweep at one body, of one state."""
+
+CUBE_S = 1e-10
+"""One of the n^3 steps of a compiled row that factors a matrix of n rows, or multiplies two."""
+
+NUMBER_S = 3e-9
+"""Writing one number of an answer."""
+
+CALL_S = 3e-5
+"""A call of a kernel from Python, whatever its size."""
+
+WRENCH_S, WRENCH_STATE_S = 5e-5, 2e-7
+"""An external wrench brought into the axes of its link, and that of each state."""
+
+COPIES = 3
+"""An answer is there so many times: as arrays, as bytes, and as the reply that holds them."""
+
+Lead = tuple[int, ...]
+"""Leading axes: those of a batch."""
+
+
+class Cost(NamedTuple):
+    """What an answer costs.
+
+    work_s: s of one core. bytes: of memory, the reply's among them. reply_bytes: of the answer's arrays. lead: the
+    batch. steps: of a motion, the first record's among them. segments: of a gait chain. wrenches: external ones.
+    """
+
+    work_s: float
+    bytes: int
+    reply_bytes: int
+    lead: Lead = ()
+    steps: int = 0
+    segments: int = 0
+    wrenches: int = 0
+
+    @property
+    def states(self) -> int:
+        """How many states the batch has; an axis of none counts as one, so that no product is hidden by it."""
+        return count(self.lead)
+
+    def beside(self, other: Cost) -> Cost:
+        """This one with another that has to be paid for the same request."""
+        return self._replace(work_s=self.work_s + other.work_s, bytes=self.bytes + other.bytes)
+
+
+def count(lead: Lead) -> int:
+    """The states of a batch, an axis of none counted as one."""
+    return math.prod([size or 1 for size in lead])
+
+
+def leading(shapes: Iterable[Lead]) -> Lead:
+    """The leading axes of all together; where they do not fit, which the answer will refuse, those of the largest."""
+    given = [shape for shape in shapes if shape]
+    if not given:
+        return ()
+    try:
+        return np.broadcast_shapes(*given)
+    except ValueError:
+        return max(given, key=count)
+
+
+def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
+    """The cost of a row of `QUERIES`.
+
+    Args:
+        row: What is asked.
+        sizes: The robot's.
+        inputs: As they were read: arrays and wrenches.
+        options: All of the row's.
+    """
+    pushed, numbers = row.wrenches, answer_numbers(row, sizes, options)
+    shapes = [value.shape[:-1] for name, value in inputs.items() if name != pushed]
+    acting = inputs.get(pushed, ()) if pushed is not None else ()
+    per_state = numbers
+    if acting:
+        shapes += wrench_shapes(acting, 1)
+        per_state = max(per_state, 6 * sizes["nl"])  # the wrenches on all links are an array of their own
+    lead = leading(shapes)
+    states, n = count(lead), sizes["nl"]
+    grows = row.grows[options[row.selector]] if row.selector is not None else row.grows[""]
+    work = states * (n * BODY_S + (n**3 * CUBE_S if grows > 1 else 0.0) + numbers * NUMBER_S)
+    work += CALL_S + len(acting) * (WRENCH_S + states * WRENCH_STATE_S)
+    reply = 8 * states * per_state
+    turned = acting or (row.axes is not None and options[row.axes] == "world")
+    memory = COPIES * reply + _given_bytes(inputs.values()) + (8 * states * 24 * n if turned else 0)
+    return Cost(work, memory, reply, lead, wrenches=len(acting))
+
+
+def answer_numbers(row: Query, sizes: Dimensions, options: Mapping[str, Any] | None = None) -> int:
+    """Numbers in the answer for one state; of all rows where no options say which."""
+    asked = None if row.rows is None or options is None else options[row.rows]
+    per_state = sum(math.prod(spec.dims(sizes)) for spec in row.outputs.values())
+    if asked is None:
+        return per_state
+    # All rows are computed, and those that are named are taken from them, one as often as it is named.
+    return max(per_state, sum(_rows(spec, sizes, len(asked)) for spec in row.outputs.values()))
+
+
+def wrench_shapes(acting: Iterable[Wrench], axes: int) -> list[Lead]:
+    """The leading axes of the vectors of external wrenches: what stands before the last `axes` axes."""
+    vectors = [np.shape(part) for w in acting for part in (w.torque, w.force, w.point)]
+    return [shape[: len(shape) - axes] for shape in vectors if len(shape) > axes]
+
+
+def given_shape(value: Any, axes: int) -> Lead:
+    """The leading axes of an input whose own are the last `axes`; none where it is left out."""
+    return () if value is None else tuple(np.shape(value)[: max(np.ndim(value) - axes, 0)])
+
+
+def _rows(spec: Spec, sizes: Dimensions, rows: int) -> int:
+    dims = spec.dims(sizes)
+    return math.prod(rows if symbol == "nj" else size for symbol, size in zip(spec.shape, dims, strict=True))
+
+
+def _given_bytes(values: Iterable[Any]) -> int:
+    return sum(value.nbytes for value in values if isinstance(value, np.ndarray | np.generic))

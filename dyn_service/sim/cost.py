@@ -1,0 +1,98 @@
+"""What a part of a motion costs, foretold: states x steps x evaluations of the equation of motion.
+
+The steps that choose their own number of evaluations (`adaptive`, `implicit_midpoint`) are foretold with the fewest
+that an ordinary motion needs; who runs them for a stranger has to look at the clock as well, see `progress`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dyn_service.api.cost import (
+    BODY_S,
+    CALL_S,
+    COPIES,
+    CUBE_S,
+    WRENCH_S,
+    WRENCH_STATE_S,
+    Cost,
+    Lead,
+    count,
+    given_shape,
+    leading,
+    wrench_shapes,
+)
+from dyn_service.api.queries import Integrator
+from dyn_service.api.spec import Dimensions
+
+EVALUATIONS: Mapping[Integrator, int] = {
+    "explicit_euler": 1,
+    "semi_implicit_euler": 1,
+    "rk4": 4,
+    "implicit_midpoint": 6,
+    "adaptive": 10,
+}
+"""Of the equation of motion, in a step."""
+
+SOLVE_S, SOLVE_CUBE_S = 3e-6, 3e-10
+"""LAPACK's solution for one state, its beginning and one of its n^3 steps."""
+
+_ALIVE = 24
+"""Vectors of each state that live through a step, whatever is recorded."""
+
+
+def simulate(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
+    """The cost of a part of a motion; as `Computation.cost`, like the next."""
+    acting = inputs.get("wrenches") or ()
+    samples = [given_shape(inputs.get("tau"), 2), *wrench_shapes(acting, 2)]
+    lead = leading([*_states(inputs, "q", "v", "p", "gravity"), *samples])
+    steps, every = options["steps"], max(options["every"], 1)
+    evaluations = EVALUATIONS[options["integrator"]] if steps else 1
+    cubes = options["method"] == "mass_matrix"
+    made = max(steps // every * every, 1)  # those after the last record are not made
+    numbers = sizes["nq"] + 2 * sizes["nv"]
+    work = made * evaluations * _evaluation_s(sizes, count(lead), len(acting), cubes=cubes)
+    return _cost(work, lead, steps, every, numbers, len(acting), sizes, inputs)
+
+
+def simulate_rheonomic(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
+    """The cost of a part of a motion with prescribed joints: mass matrix, inverse dynamics and a solution a stage."""
+    acting = inputs.get("wrenches") or ()
+    given = [given_shape(inputs.get("tau"), 2), given_shape(inputs.get("prescribed"), 3), *wrench_shapes(acting, 1)]
+    lead = leading([*_states(inputs, "q", "v", "gravity"), *given])
+    steps, every = options["steps"], max(options["every"], 1)
+    n, states = sizes["nv"], count(lead)
+    stage = 2 * _evaluation_s(sizes, states, len(acting), cubes=False) + 2 * CALL_S
+    stage += states * (SOLVE_S + n**3 * SOLVE_CUBE_S)
+    numbers = sizes["nq"] + 3 * n
+    return _cost((4 * steps + 1) * stage, lead, steps, every, numbers, len(acting), sizes, inputs)
+
+
+def _states(inputs: Mapping[str, Any], *names: str) -> list[Lead]:
+    return [given_shape(inputs.get(name), 1) for name in names]
+
+
+def _evaluation_s(sizes: Dimensions, states: int, wrenches: int, *, cubes: bool) -> float:
+    n = sizes["nl"]
+    one = n * BODY_S + (n**3 * CUBE_S if cubes else 0.0)
+    return CALL_S + wrenches * (WRENCH_S + states * WRENCH_STATE_S) + states * one
+
+
+def _cost(
+    work: float,
+    lead: Lead,
+    steps: int,
+    every: int,
+    numbers: int,
+    wrenches: int,
+    sizes: Dimensions,
+    inputs: Mapping[str, Any],
+) -> Cost:
+    states, records = count(lead), steps // every + 1
+    reply = 8 * records * (states * numbers + 1)
+    alive = 8 * states * (_ALIVE * numbers + (24 * sizes["nl"] if wrenches else 0))
+    given = sum(x.nbytes for x in inputs.values() if isinstance(x, np.ndarray))
+    return Cost(work, COPIES * reply + alive + given, reply, lead, steps=steps, wrenches=wrenches)
