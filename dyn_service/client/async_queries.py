@@ -4,17 +4,93 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import (
-    Any, Literal,
+    Any,
+    Literal,
 )
 
 from dyn_service.api.arguments import (
-    Acceleration, AccelerationResult, ActingWrenches, Axes, Distal, Effort, EffortResult, Efforts, Every, ExternalForce, ExternalMoment, ExternalPoint, FirstMomentum, FirstPosition, FirstStep, FirstTime, FirstVelocity, ForcesResult, FreeEfforts, FreePosition, FreeVelocity, Gravity, GroundForce, GroundMoment, Integrator, JointAxes, JointRows, Load, MassMatrixResult, Method, Momentum, MomentumRateResult, MomentumResult, Motions, Position, PositionGain, PositionResult, Progress, Proximal, ResidualsResult, SegmentAcceleration, SegmentGravity, SegmentInertia, SegmentMass, SegmentOmega, SegmentOmegaDot, SegmentRotation, Step, StepCount, StepLength, Velocity, VelocityGain, VelocityResult, Wrenches,
+    Acceleration,
+    AccelerationResult,
+    ActingWrenches,
+    Axes,
+    Distal,
+    Effort,
+    EffortResult,
+    Efforts,
+    Every,
+    ExternalForce,
+    ExternalMoment,
+    ExternalPoint,
+    FirstMomentum,
+    FirstPosition,
+    FirstStep,
+    FirstTime,
+    FirstVelocity,
+    ForcesResult,
+    FreeEfforts,
+    FreePosition,
+    FreeVelocity,
+    Gravity,
+    GroundForce,
+    GroundMoment,
+    Integrator,
+    JointAxes,
+    JointRows,
+    Load,
+    MassMatrixResult,
+    Method,
+    Momentum,
+    MomentumRateResult,
+    MomentumResult,
+    Motions,
+    Position,
+    PositionGain,
+    PositionResult,
+    Progress,
+    Proximal,
+    ResidualsResult,
+    SegmentAcceleration,
+    SegmentGravity,
+    SegmentInertia,
+    SegmentMass,
+    SegmentOmega,
+    SegmentOmegaDot,
+    SegmentRotation,
+    Step,
+    StepCount,
+    StepLength,
+    Velocity,
+    VelocityGain,
+    VelocityResult,
+    Wrenches,
 )
 from dyn_service.api.described import (
     Described,
 )
 from dyn_service.api.results import (
-    BiasAccelerations, BodyRecursion, BranchInertias, ConstraintBases, ConstraintForces, Energy, EquationTerms, Hamiltonian, HamiltonianFlow, InfluenceOperators, Jacobians, LinkMotion, LinkPoses, MassMatrixSteps, NewtonEulerBlocks, RheonomicTrajectory, SegmentLoads, SegmentMatrices, State, SystemMomentum, SystemMomentumRate, Topology, Trajectory,
+    BiasAccelerations,
+    BodyRecursion,
+    BranchInertias,
+    ConstraintBases,
+    ConstraintForces,
+    Energy,
+    EquationTerms,
+    Hamiltonian,
+    HamiltonianFlow,
+    InfluenceOperators,
+    Jacobians,
+    LinkMotion,
+    LinkPoses,
+    MassMatrixSteps,
+    NewtonEulerBlocks,
+    RheonomicTrajectory,
+    SegmentLoads,
+    SegmentMatrices,
+    State,
+    SystemMomentum,
+    SystemMomentumRate,
+    Topology,
+    Trajectory,
 )
 
 
@@ -163,7 +239,9 @@ class AsyncRobotQueries(Described, ABC):
         """Generalised momenta p = M(q) v."""
         return await self._ask("momentum", (q, v))
 
-    async def velocity_from_momentum(self, q: Position, p: Momentum, *, method: Method = "articulated") -> VelocityResult:
+    async def velocity_from_momentum(
+        self, q: Position, p: Momentum, *, method: Method = "articulated"
+    ) -> VelocityResult:
         """Joint velocities v = M(q)^-1 p. `method`: "articulated" is O(N), (P.5b); "mass_matrix" factors M, (P.5a)."""
         return await self._ask("velocity_from_momentum", (q, p), (method,))
 

@@ -37,6 +37,7 @@ class StateRequest(msgspec.Struct, frozen=True, gc=False):
     options: UnsetType | None = UNSET
     model: str | UnsetType = UNSET
     deadline_ms: Annotated[float, Meta(gt=0, le=1e300)] | UnsetType = UNSET
+    compile_wait_ms: Annotated[float, Meta(gt=0, le=1e300)] | UnsetType = UNSET
 
 
 decode_state_request = msgspec.msgpack.Decoder(StateRequest).decode

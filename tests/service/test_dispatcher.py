@@ -175,7 +175,7 @@ def test_no_notice_follows_a_reply(rig: Rig) -> None:
 def test_a_defect_costs_one_request(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*_: Any) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("secret")
 
     with monkeypatch.context() as patch:
@@ -406,12 +406,12 @@ class Dispatching(RuleBasedStateMachine):
     @rule()
     def a_kernel_is_begun(self) -> None:
         self.kernel_since_ns = self.now_ns
-        self.rig.service.clock._making[0] = ("a kernel", self.now_ns)
+        self.rig.service.clock._making[-1] = ("a kernel", self.now_ns)
 
     @rule()
     def it_is_made(self) -> None:
         self.kernel_since_ns = None
-        self.rig.service.clock._making.clear()
+        self.rig.service.clock._making.pop(-1, None)
 
     @rule()
     def notices_are_due(self) -> None:

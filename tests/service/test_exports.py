@@ -117,5 +117,7 @@ def test_administration_is_answered_by_the_server() -> None:
     from dyn_service.server.registry import Registry
 
     metrics = Metrics()
-    administrator = Administrator(Registry([], RequestLimits().max_robots, metrics), metrics, allow_load=True)
+    administrator = Administrator(
+        Registry([], RequestLimits().max_robots, metrics), metrics, RequestLimits(), allow_load=True
+    )
     assert set(administrator._answers) == set(ADMINISTRATION)

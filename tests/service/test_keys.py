@@ -383,7 +383,7 @@ def test_the_user_at_the_other_end_is_known(tmp_path: Path) -> None:
     with here, there:
         assert peer_is_owner(here)
     tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
+    for parent in tmp_path.parents[:3]:
         parent.chmod(0o755)
     path = str(tmp_path / "open")
     with socket.socket(socket.AF_UNIX) as listening:

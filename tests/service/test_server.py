@@ -22,6 +22,7 @@ from dyn_service import Client, InvalidArgumentError, Robot, Server, Unavailable
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.endpoints import is_local
+from dyn_service.server.key_folder import KeyFolder
 from tests.conftest import URDF
 from tests.service.conftest import WAIT_MS, Bare, array, request
 
@@ -292,7 +293,7 @@ def test_a_defect_is_answered(
     with Server([pendulum], endpoints=["tcp://127.0.0.1:0"]) as server:
         peer: Bare = bare(server.endpoints[0])
         with monkeypatch.context() as patch:
-            patch.setattr(server.service, "accept", lambda *_: 1 / 0)
+            patch.setattr(server.service, "accept", lambda *_, **__: 1 / 0)
             reply = peer.ask(health(1))
         assert (reply["id"], reply["error"]["code"]) == (1, "INTERNAL")
         assert "ZeroDivisionError" in caplog.text
@@ -423,11 +424,11 @@ def test_what_only_this_machine_reaches(pendulum: Robot, endpoint: str, local: b
     assert Server([pendulum], endpoints=[endpoint], allow_load=not local).service.allow_load is not local
 
 
-def test_open_endpoints_are_warned_about(pendulum: Robot, caplog: pytest.LogCaptureFixture) -> None:
-    server = Server([pendulum], endpoints=["tcp://0.0.0.0:0"])
-    with server:
-        pass
-    assert "tcp://0.0.0.0:0 is open to other machines" in caplog.text
+def test_open_endpoints_are_not_served_without_keys(pendulum: Robot, tmp_path: Path) -> None:
+    server = Server([pendulum], endpoints=["tcp://0.0.0.0:0"], key_folder=KeyFolder(tmp_path))
+    with pytest.raises(FailedPreconditionError, match="an endpoint asks for keys, and there is no file"):
+        server.start()
+    assert server.endpoints == ()
 
 
 def test_a_server_starts_once(pendulum: Robot) -> None:

@@ -87,6 +87,7 @@ def test_short_way_opens_when_the_kernel_is_there() -> None:
         {"query": "health"},
         {"robot": "r2d2"},
         {"deadline_ms": -1.0},
+        {"compile_wait_ms": 0.0},
         {"robot": b"\xff\xfe"},
     ],
     ids=str,

@@ -244,7 +244,12 @@ def test_momenta_are_measured_by_those_of_the_heaviest_joint() -> None:
 def test_progress_ends_with_the_last_step_that_is_recorded(integrator: str) -> None:
     shares: list[float] = []
     run(Springs(), Q, V, steps=70, every=16, integrator=integrator, progress=shares.append, dt=1e-3)
-    assert shares == ([k / 64 for k in range(1, 65)] if integrator == "adaptive" else [0.5, 1.0])
+    if integrator == "adaptive":  # told of steps, and between two of them when there is much to do
+        assert shares == sorted(shares)
+        assert {k / 64 for k in range(1, 65)} <= set(shares)
+    else:
+        assert shares == [0.5, 1.0]
+    assert shares[-1] == 1.0
 
 
 @pytest.mark.parametrize("integrator", ALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from dyn_service.control.trajectory import from_wire
 from dyn_service.errors import DynError
 from dyn_service.model.configuration import Limits
 from dyn_service.nodes.plant import initial_position
+from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import Request
 from dyn_service.protocol.wrenches import unpack_wrenches
 from dyn_service.server.computations import compute
@@ -85,7 +87,7 @@ def asked(query: str, values: dict[str, Any]) -> Any:
 
 
 def computed(request: Request) -> Any:
-    return compute(registry(), COMPUTATIONS[request.query], request)
+    return compute(registry(), COMPUTATIONS[request.query], request, RequestLimits(), math.inf)
 
 
 def plan() -> Any:
@@ -111,7 +113,7 @@ MISSPELT: list[tuple[str, Callable[[], Any], str]] = [
     ("prescribed joint", lambda: RheonomicRobot(PENDULUM, {"joint1": lambda t: (0.0, 0.0, 0.0)}), "joint_1"),
     ("query of a command", lambda: asked("mass_matrx", {}), "mass_matrix"),
     ("input of a command", lambda: asked("gravity_forces", {"gravty": 0}), "gravity"),
-    ("query on a server", lambda: Service([PENDULUM])._check(Request(1, 1, "mass_matrx"), 0, 0), "mass_matrix"),
+    ("query on a server", lambda: Service([PENDULUM])._check(Request(1, 1, "mass_matrx"), 0, 0, 0.0, None), "mass_matrix"),
     ("robot on a server", lambda: registry().get("double_pendelum"), "double_pendulum"),
     ("input on a server", lambda: plan().read_inputs({"wrenche": []}), "wrenches"),
     ("option on a server", lambda: plan().read_options({"joint": []}), "joints"),
