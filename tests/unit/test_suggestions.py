@@ -90,6 +90,10 @@ def computed(request: Request) -> Any:
     return compute(registry(), COMPUTATIONS[request.query], request, RequestLimits(), math.inf)
 
 
+def asked_of_a_server(query: str) -> Any:
+    return Service([PENDULUM])._check(Request(1, 1, query), 0, 0, 0.0, None)
+
+
 def plan() -> Any:
     return Served(PENDULUM, Metrics()).plans["constraint_forces"]
 
@@ -113,7 +117,7 @@ MISSPELT: list[tuple[str, Callable[[], Any], str]] = [
     ("prescribed joint", lambda: RheonomicRobot(PENDULUM, {"joint1": lambda t: (0.0, 0.0, 0.0)}), "joint_1"),
     ("query of a command", lambda: asked("mass_matrx", {}), "mass_matrix"),
     ("input of a command", lambda: asked("gravity_forces", {"gravty": 0}), "gravity"),
-    ("query on a server", lambda: Service([PENDULUM])._check(Request(1, 1, "mass_matrx"), 0, 0, 0.0, None), "mass_matrix"),
+    ("query on a server", lambda: asked_of_a_server("mass_matrx"), "mass_matrix"),
     ("robot on a server", lambda: registry().get("double_pendelum"), "double_pendulum"),
     ("input on a server", lambda: plan().read_inputs({"wrenche": []}), "wrenches"),
     ("option on a server", lambda: plan().read_options({"joint": []}), "joints"),
