@@ -97,7 +97,8 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 "health",
                 "Says that the server answers.",
                 outputs={
-                    "status": "`ok`",
+                    "status": "`ok`: it answers",
+                    "ready": "whether it takes work: its workers are there, and it is not shutting down",
                     "version": "of the server's software",
                     "protocol": "the versions it speaks, a list",
                     "robots": "how many are served",

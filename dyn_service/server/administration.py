@@ -42,6 +42,8 @@ class Administrator:
         self._metrics = metrics
         self.allowed: AccessList | None = None
         """The list of keys that the server goes by, if it has one."""
+        self.is_ready: Callable[[], bool] = lambda: True
+        """Whether what is asked now would be answered: workers are there, and the server does not stop."""
         self._anyone = local_caller("a local process", allow_load=allow_load)
         self._answers: Mapping[str, Callable[[Request], dict[str, Any]]] = {
             "list_robots": self._list_robots,
@@ -133,6 +135,7 @@ class Administrator:
     def _health(self, request: Request) -> dict[str, Any]:
         return {
             "status": "ok",
+            "ready": self.is_ready(),
             "version": __version__,
             "protocol": [VERSION],
             "robots": len(self._registry.served),

@@ -215,6 +215,7 @@ class Server:
             self._close(0.0)
             self._bound = ()
             raise
+        self.service.is_ready(lambda: self._worker.ready and not self._stopping)
         self.service.metrics.gauges |= {
             "connections": lambda: len(self._open) + (len(self._keyed) if self._keyed else 0),
             "unfinished_bytes": lambda: self._open.unfinished,

@@ -201,6 +201,11 @@ class Pool:
         }
         self._loader = threading.Thread(target=self._load, name="dyn-loader", daemon=True)
 
+    @property
+    def ready(self) -> bool:
+        """Whether a worker is there."""
+        return any(hand.ready for hand in self._hands)
+
     def start(self) -> None:
         """Starts the workers, and waits for the first of them.
 
@@ -213,7 +218,7 @@ class Pool:
             _ = served.pickled  # takes milliseconds, which later a control loop would wait
         self._fill_up(perf_counter_ns())
         until = time.monotonic() + _START_S
-        while not any(hand.ready for hand in self._hands):
+        while not self.ready:
             if self._nursery.ended or time.monotonic() > until:
                 raise UnavailableError("the server's worker processes do not start; what they wrote says why")
             for key, events in self._selector.select(0.1):

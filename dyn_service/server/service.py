@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +106,10 @@ class Service:
         self.allow_load = allow_load
         self.registry = Registry(robots, self.limits.max_robots, self.metrics)
         self._administrator = Administrator(self.registry, self.metrics, self.limits, allow_load=allow_load)
+
+    def is_ready(self, ready: Callable[[], bool]) -> None:
+        """Has `health` ask this for whether work is taken."""
+        self._administrator.is_ready = ready
 
     def goes_by(self, allowed: AccessList) -> None:
         """Has `health` say how the list of keys is."""
@@ -330,6 +334,6 @@ class Service:
             error = ResourceExhaustedError("the server has not enough memory for this request")
         if not isinstance(error, DynError):
             query = request.query if request is not None else "a request"
-            _LOG.error("%s failed", query, exc_info=error)
+            _LOG.error("%s failed", query, exc_info=error, extra={"request": request and request.id})
             error = InternalError(f"the server failed to answer {query}; its log says why")
         return self.refuse(request or Head(), error)

@@ -43,6 +43,11 @@ class Worker:
         self._abandoned = False
         self._thread = threading.Thread(target=self._run, name="dyn-worker", daemon=True)
 
+    @property
+    def ready(self) -> bool:
+        """Whether the thread is there."""
+        return self._thread.is_alive()
+
     def start(self) -> None:
         """Starts the thread."""
         self._thread.start()

@@ -282,3 +282,18 @@ def test_workers_that_cannot_start_are_said_so(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("dyn_service.server.pool.sys.executable", "/bin/false")
     with pytest.raises(UnavailableError, match="the server's worker processes do not start"):
         serving().start()
+
+
+def test_health_says_whether_work_is_taken(bare: Any) -> None:
+    server = serving(workers=1)
+    server.start()
+    peer: Bare = bare(server.endpoints[0])
+    health = {"v": 1, "id": 9, "query": "health"}
+    assert peer.ask(health)["outputs"]["ready"]
+    pool = server._worker
+    assert isinstance(pool, Pool)
+    for hand in pool._hands:
+        pool._nursery.kill(hand.number)
+    eventually(lambda: not peer.ask(health)["outputs"]["ready"])
+    eventually(lambda: peer.ask(health)["outputs"]["ready"])  # another has come
+    server.stop()
