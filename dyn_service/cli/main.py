@@ -144,6 +144,7 @@ def serve(
     given["robots"] = [*settings.robots, *map(str, robots or [])]
     settings = msgspec.structs.replace(settings, **{name: value for name, value in given.items() if value is not None})
     server = open_server(settings, _LOG.info, _bar)
+    server.bind()  # workers are made before this process is set apart, and are not
     apart = apply(settings.realtime, _LOG.warning, polls=False)
     if apart:
         _LOG.info(apart)

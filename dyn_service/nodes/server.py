@@ -18,6 +18,8 @@ from dyn_service.errors import DynError
 from dyn_service.nodes.kinds import NodeKind
 from dyn_service.nodes.runtime import Node
 from dyn_service.nodes.telemetry import BEAT_PERIOD_S
+from dyn_service.server.endpoints import needs_keys
+from dyn_service.server.key_folder import KeyFolder
 from dyn_service.server.settings import NODE as NAME
 from dyn_service.server.settings import ServerSettings
 
@@ -58,7 +60,9 @@ def _watch(node: Node[ServerSettings], server: Server, ended: threading.Event, f
     """Says that the server is ready once it answers, then sends its heartbeats and numbers; the launcher's socket is
     this thread's.
     """
-    with Client(server.endpoints[0], timeout_s=_HEALTH_TIMEOUT_S) as client:
+    p, endpoint = node.parameters, server.endpoints[0]
+    keys = KeyFolder(p.keys_folder).own_keys() if needs_keys(endpoint, p.keys) else None
+    with Client(endpoint, timeout_s=_HEALTH_TIMEOUT_S, keys=keys) as client:
         try:
             client.health()
         except DynError as error:

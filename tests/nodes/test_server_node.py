@@ -23,7 +23,9 @@ from dyn_service.launching.planned import ProcessPlan
 from dyn_service.launching.schema import read_launch_file
 from dyn_service.nodes import telemetry
 from dyn_service.nodes.server import NODE
+from dyn_service.protocol.administration import Role
 from dyn_service.protocol.limits import RequestLimits
+from dyn_service.server.key_folder import KeyFolder
 from dyn_service.server.settings import ServerSettings, read_settings
 from tests.conftest import ROOT, URDF
 
@@ -36,6 +38,7 @@ server:
     endpoints: ["tcp://127.0.0.1:0", "ipc://$(env WHERE)"]
     allow_load: false
     prepare: [control, energy]
+    workers: 1
     limits: {max_waiting: 3, max_reply_bytes: 1000}
     realtime: {freeze_collector: true}
     keys: required
@@ -76,6 +79,7 @@ def test_one_file_both_ways(tmp_path: Path, substitutions: bool) -> None:
         endpoints=["tcp://127.0.0.1:0", f"ipc://{tmp_path}/socket"],
         allow_load=False,
         prepare=["control", "energy"],
+        workers=1,
         limits=RequestLimits(max_waiting=3, max_reply_bytes=1000),
         realtime=Realtime(freeze_collector=True),
         keys="required",
@@ -176,6 +180,41 @@ def test_the_node_does_as_it_is_told(tmp_path: Path) -> None:
         _, said = process.communicate(timeout=WAIT_S)
         assert process.returncode == 0
         assert said.startswith("pendulum: 1 kernels for gravity_forces in ")
+    finally:
+        process.kill()
+        process.communicate()
+        launcher.close()
+
+
+def test_a_node_that_asks_for_keys_asks_itself_with_its_own(tmp_path: Path) -> None:
+    folder = KeyFolder(tmp_path / "keys")
+    file = folder.make("lab", Role.LOAD)
+    process, launcher = run_node(
+        tmp_path,
+        robots=[str(URDF / "pendulum.urdf")],
+        endpoints=["tcp://127.0.0.1:0"],
+        prepare=["gravity_forces"],
+        keys="required",
+        keys_folder=str(folder.folder),
+        audit=str(tmp_path / "audit.jsonl"),
+    )
+    try:
+        facts = telemetry.decode(launcher.recv())
+        assert isinstance(facts, telemetry.Facts)
+        assert isinstance(telemetry.decode(launcher.recv()), telemetry.Ready)
+        (endpoint,) = facts.values["endpoints"]
+        with Client(endpoint, timeout_s=WAIT_S, keys=file) as client:
+            client.load_robot(URDF / "scara.urdf")  # by a worker, which has the serving process write it down
+            client.unload_robot("scara")
+            assert client.list_robots() == ["pendulum"]
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=WAIT_S)
+        assert process.returncode == 0
+        lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+        assert [(line["who"], line["query"], line["robot"], line["outcome"]) for line in lines] == [
+            ("key lab", "load_robot", "scara", "ok"),
+            ("key lab", "unload_robot", "scara", "ok"),
+        ]
     finally:
         process.kill()
         process.communicate()
