@@ -17,6 +17,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import re
 import stat
 import tempfile
 from pathlib import Path
@@ -129,6 +130,9 @@ def save(name: str, code: bytes) -> None:
         _LOG.warning("kernels are not kept: %s", error)
 
 
+_OURS = re.compile(r"[0-9a-f]{40}|\.new-.*")
+"""Names of files that this store writes."""
+
 _written: dict[Path, int] = {}
 """By folder, bytes that this process wrote since it last looked how full it is: looking reads all of the folder."""
 
@@ -141,6 +145,8 @@ def _make_room(place: Path, most: int, size: int) -> None:
     _written[place] = 0
     files = []
     for entry in os.scandir(place):
+        if not _OURS.fullmatch(entry.name):  # the folder may hold other files of the user's
+            continue
         with contextlib.suppress(OSError):  # another process may be making room too
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISREG(status.st_mode):

@@ -53,8 +53,8 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_message_bytes: longest request; the transport closes a connection that announces more.
     max_reply_bytes: longest reply; a request whose answer would be longer is refused before it is computed.
     max_entries: of all lists and maps of a request together. max_nesting: lists and maps inside each other.
-    max_waiting: requests that may wait for a worker. max_waiting_bytes: their bytes, and those of replies
-    that a slow reader has not yet taken.
+    max_waiting: requests that may wait for a worker, max_waiting_per_client: of one connection. max_waiting_bytes:
+    their bytes together.
 
     Of one request, foretold before any of it is spent (see `api.cost`):
 
@@ -82,6 +82,7 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_entries: int = MAX_ENTRIES
     max_nesting: int = MAX_NESTING
     max_waiting: int = 256
+    max_waiting_per_client: int = 128
     max_waiting_bytes: int = 256 << 20
     max_work_s: float = 10.0
     max_memory_bytes: int = 512 << 20

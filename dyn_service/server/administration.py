@@ -21,7 +21,7 @@ from dyn_service.server.bounds import read_limits
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.registry import Registry, Served
 
-_CERTIFIED = ("inverse_dynamics", "forward_dynamics")
+CERTIFIED = ("inverse_dynamics", "forward_dynamics")
 """The queries whose kernels are made when a robot is loaded, so that the reply says how exact they are."""
 
 
@@ -38,7 +38,6 @@ class Administrator:
     def __init__(self, registry: Registry, metrics: Metrics, limits: RequestLimits, *, allow_load: bool) -> None:
         self._limits = limits
         self._registry = registry
-        self._limits = limits or RequestLimits()
         self._metrics = metrics
         self.allowed: AccessList | None = None
         """The list of keys that the server goes by, if it has one."""
@@ -122,7 +121,7 @@ class Administrator:
             raise
         self._registry.add(robot)
         served = self._registry.get(robot.name)  # that one, should it be served already
-        for row in _CERTIFIED:
+        for row in CERTIFIED:
             if served.robot.massless_joint is None or not QUERIES[row].inverts:
                 with suppress(ResourceExhaustedError):  # too large for this query is not too large for others
                     served.robot.prepare([row])

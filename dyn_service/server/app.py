@@ -44,6 +44,7 @@ from dyn_service.server.inproc import InprocEndpoints
 from dyn_service.server.key_folder import KeyFolder
 from dyn_service.server.keyed import KeyedRouter, open_keyed
 from dyn_service.server.keyed_peers import KeyedPeer
+from dyn_service.server.pipes import AVAILABLE
 from dyn_service.server.pool import Pool
 from dyn_service.server.process import resident_bytes, settle_process
 from dyn_service.server.service import Service
@@ -204,7 +205,7 @@ class Server:
         self._inproc: InprocEndpoints | None = None
         self._fronts: list[_Endpoints] = [self._open]
         self._worker = self._make_worker()
-        self._dispatcher = Dispatcher(self.service, self._worker, self._unread_bytes)
+        self._dispatcher = Dispatcher(self.service, self._worker)
         try:
             for endpoint in self._asked:
                 self._bound += (self._front(endpoint).listen(endpoint),)
@@ -248,7 +249,9 @@ class Server:
 
     def _make_worker(self) -> Worker | Pool:
         service = self.service
-        if not self._workers:
+        if self._workers and not AVAILABLE:
+            _LOG.warning("this system has no worker processes: a thread does what is slow, and nothing stops it")
+        if not self._workers or not AVAILABLE:
             return Worker(self._ring, service.clock)
         return Pool(
             service.registry,
@@ -284,7 +287,6 @@ class Server:
                         self._turn(_TICK_S)
                     except Exception:  # noqa: BLE001  # what goes wrong with one message is no reason to leave the others
                         _LOG.exception("a message was lost")
-                        time.sleep(_TICK_S)
                 self._wind_up()
         finally:
             self._close(_GRACE_S)

@@ -61,7 +61,7 @@ def news(clock: CompileClock, tasks: Iterable[Task], now_ns: int) -> Iterator[tu
         return
     kernel, since_ns = current
     for task in tasks:
-        if now_ns < task.next_notice_ns:
+        if now_ns < task.next_notice_ns or not task.waits_for_kernel:
             continue
         head = task.head()
         _, is_req = task.envelope

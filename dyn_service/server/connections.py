@@ -50,6 +50,9 @@ _QUIET_S = 5.0
 _STUCK_S = 30.0
 """A peer that has read nothing of what waits for it for so long goes."""
 
+_FILES_EACH = 3
+"""Open files of one connection: its own, and two where a long message is gathered in shared memory."""
+
 _KEPT_FILES = 64
 """So many open files are left to everything but connections."""
 
@@ -64,12 +67,14 @@ class Peer:
     __slots__ = (
         "_connections",
         "_out",
+        "came_s",
         "closed",
         "conversation",
         "heard_s",
         "held",
         "moved_s",
         "pinged",
+        "queued",
         "received_ns",
         "served",
         "socket",
@@ -81,10 +86,10 @@ class Peer:
         self._out: deque[memoryview] = deque()
         self.socket = connected
         self.conversation = Conversation(connections.limits.max_message_bytes, Shared.of if AVAILABLE else bytearray)
-        self.heard_s = self.moved_s = now_s
+        self.came_s = self.heard_s = self.moved_s = now_s
         self.received_ns = 0
         self.unread = self.held = 0
-        self.closed = self.pinged = self.served = False
+        self.closed = self.pinged = self.queued = self.served = False
 
     def ready(self, events: int) -> None:
         """Called when the socket can be read or written."""
@@ -239,7 +244,7 @@ class Connections:
 
             soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             if soft != resource.RLIM_INFINITY:
-                return min(self.limits.max_connections, max(8, soft - _KEPT_FILES))
+                return min(self.limits.max_connections, max(8, (soft - _KEPT_FILES) // _FILES_EACH))
         return self.limits.max_connections
 
     def _make_room(self) -> None:
@@ -251,7 +256,7 @@ class Connections:
 
     def read(self, peer: Peer) -> None:
         """Reads from a peer what is there, unless what it sent before has still to be dealt with."""
-        if peer in self._pending:
+        if peer.queued:
             return
         room = peer.conversation.room
         try:
@@ -273,6 +278,7 @@ class Connections:
             peer.conversation.feed(data)
         else:
             peer.conversation.took(count)
+        peer.queued = True
         self._pending.append(peer)
 
     def messages(self, most: int) -> Iterator[tuple[Peer, Message]]:
@@ -280,6 +286,7 @@ class Connections:
         pending = self._pending
         while pending and most:
             peer = pending.popleft()
+            peer.queued = False
             if peer.closed:
                 continue
             try:
@@ -289,9 +296,13 @@ class Connections:
                     peer.send(fault.farewell)
                 self._cut(peer, str(fault))
                 continue
-            self._hold(peer)
-            if message is None:
+            except (OSError, MemoryError) as fault:  # no room for a long message
+                self._cut(peer, f"there is no room for its message: {fault}")
                 continue
+            self._hold(peer)
+            if message is None or peer.closed:
+                continue
+            peer.queued = True
             pending.append(peer)
             most -= 1
             if message.parts:
@@ -305,7 +316,8 @@ class Connections:
         self.unfinished += held - peer.held
         peer.held = held
         if self.unfinished > self.limits.max_unfinished_bytes:
-            self._cut(max(self._peers, key=lambda other: other.held), f"{held} bytes came in without an end")
+            hoarder = max(self._peers, key=lambda other: other.held)
+            self._cut(hoarder, f"{hoarder.held} bytes came in without an end")
 
     # replies out
 
@@ -337,12 +349,12 @@ class Connections:
     # peers go
 
     def look(self) -> None:
-        """Ends the connections that are dead, deaf or dumb, and asks the quiet ones; to be called twice a second."""
+        """Ends the connections that are dead, deaf or dumb, and asks the quiet ones; to be called often."""
         now = time.monotonic()
         for peer in [*self._peers]:
             quiet = now - peer.heard_s
             if not peer.conversation.ready:
-                if quiet > _HELLO_S:
+                if now - peer.came_s > _HELLO_S:
                     self._cut(peer, "it did not say who it is")
             elif peer.unread and now - peer.moved_s > _STUCK_S:
                 self._cut(peer, f"{peer.unread} bytes of replies were not read")

@@ -6,7 +6,7 @@ from dyn_service.errors import DeadlineExceededError
 from dyn_service.protocol.messages import Head, Request
 
 
-def not_begun(request: Request, waited_ns: float) -> DeadlineExceededError:
+def not_begun(request: Request | Head, waited_ns: float) -> DeadlineExceededError:
     """The deadline passed before the computation began, so many nanoseconds after the request's receipt."""
     return DeadlineExceededError(
         f"{request.query} was to begin within {request.deadline_ms:g} ms of its receipt, found "

@@ -66,13 +66,11 @@ class Dispatcher:
     Args:
         service: Gives the answers.
         worker: Does what is slow. What it has done is asked for by `finished`.
-        unread_bytes: How many bytes of long replies the transport still holds, since their readers are slow.
     """
 
-    def __init__(self, service: Service, worker: Doer, unread_bytes: Callable[[], int]) -> None:
+    def __init__(self, service: Service, worker: Doer) -> None:
         self._service = service
         self._worker = worker
-        self._unread_bytes = unread_bytes
         self._limits = service.limits
         self._traffic = service.metrics.traffic
         self._shutting_down = False
@@ -141,18 +139,15 @@ class Dispatcher:
 
     def gone(self, peer: Any) -> None:
         """Drops or stops what the peer asked for: its connection has ended."""
-        if any(task.envelope[0][1] is peer for task in self.waiting.values()):
-            for task in self._worker.cancel(lambda task: task.envelope[0][1] is peer):
-                self._forget(task)
+        meant = [task for task in self.waiting.values() if task.envelope[0][1] is peer]
+        if meant:
+            self._give_up(meant)
 
     def finished(self) -> Iterator[tuple[Envelope, bytes | memoryview]]:
-        """The replies that the worker has ready. Send each before the next is taken: it counts as unread."""
+        """The replies that the worker has ready."""
         for task, reply in self._worker.collect():
             self._forget(task)
-            if len(reply) > SLOW_BYTES and self._unread_bytes() + len(reply) > self._limits.max_waiting_bytes:
-                yield task.envelope, self._refuse_busy(task, "long replies wait to be read")
-            else:
-                yield task.envelope, reply
+            yield task.envelope, reply
 
     def notices(self, now_ns: int) -> Iterator[tuple[Envelope, bytes]]:
         """The notices that are due to those who wait for a kernel.
@@ -160,7 +155,7 @@ class Dispatcher:
         Args:
             now_ns: The time, on the clock of `time.perf_counter_ns`.
         """
-        for task, notice in news(self._service.clock, self.waiting.values(), now_ns):
+        for task, notice in news(self._service.clock, [*self.waiting.values()], now_ns):
             self._traffic.notices += 1
             yield task.envelope, notice
 
@@ -183,19 +178,23 @@ class Dispatcher:
         """Work that nobody waits for is not begun, or stopped where that can be done."""
         self._traffic.cancelled += 1
         meant = [*self._waiting(envelope, request_id)]
+        if meant:
+            self._give_up(meant)
+
+    def _give_up(self, meant: list[Task]) -> None:
         for task in meant:
             task.work = partial(task.refuse, given_up())
-        if meant:
-            for task in self._worker.cancel(lambda task: task in meant):
-                self._forget(task)
+        for task in self._worker.cancel(lambda task: task in meant):
+            self._forget(task)
 
     def _hand_over(self, task: Task) -> bytes | None:
         """Gives the task to the worker, or the reply that refuses it."""
         limits, count = self._limits, len(self.waiting)
         if self._shutting_down:
             return task.refuse(_shutting_down())
-        if self._unread_bytes() > limits.max_waiting_bytes:
-            return self._refuse_busy(task, "long replies wait to be read")
+        own = sum(other.envelope[0] == task.envelope[0] for other in self.waiting.values())
+        if own >= limits.max_waiting_per_client:
+            return self._refuse_busy(task, f"{own} slow requests of this client wait already")
         # one alone may be of any size, or the longest that the transport lets in would never be answered
         if count >= limits.max_waiting or (count and self.waiting_bytes + task.size > limits.max_waiting_bytes):
             return self._refuse_busy(task, f"{count} slow requests wait already")

@@ -136,8 +136,14 @@ class KeyedPeers:
         elif peer.sender != sender:  # one of them is of an earlier connection, whose descriptor was used again
             if not _is_later(sender, peer.sender):
                 return None
-            self._forget(descriptor)
-            peer = self._peers[descriptor] = KeyedPeer(descriptor, peer.inode)
+            self.follow()  # the events of the earlier one's end, and of this one's begin, are there by now
+            found = self._peers.get(descriptor)
+            if found is None:
+                return None
+            if found is peer:
+                self._forget(descriptor)
+                found = self._peers[descriptor] = KeyedPeer(descriptor, os.fstat(descriptor).st_ino)
+            peer = found
             peer.sender = sender
         return peer
 

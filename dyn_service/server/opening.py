@@ -11,6 +11,7 @@ from dyn_service.api.preparation import chosen
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.server.app import Server
+from dyn_service.server.endpoints import needs_keys
 from dyn_service.server.key_folder import KeyFolder
 from dyn_service.server.settings import ServerSettings
 
@@ -51,7 +52,8 @@ def open_server(settings: ServerSettings, tell: Callable[[str], None], watch: Wa
         key_folder=KeyFolder(settings.keys_folder),
         audit=Path(settings.audit) if settings.audit else None,
     )
-    if not robots and not server.service.allow_load:
+    by_key = any(needs_keys(endpoint, settings.keys) for endpoint in settings.endpoints)
+    if not robots and not server.service.allow_load and not by_key:
         raise InvalidArgumentError("there is nothing to serve: name a URDF file", path="robots")
     for robot in robots if settings.purposes else ():
         tell(prepare(robot, settings.purposes, watch))

@@ -34,9 +34,11 @@ from dyn_service.api.queries import COMPUTATIONS, QUERIES
 from dyn_service.errors import DynError, ResourceExhaustedError, UnavailableError
 from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.protocol.limits import RequestLimits
-from dyn_service.server.audit import AUDIT
+from dyn_service.server.access import local_caller
+from dyn_service.server.administration import CERTIFIED
+from dyn_service.server.audit import AUDIT, tell_refused
 from dyn_service.server.compiling import CompileClock
-from dyn_service.server.deadlines import given_up, stopped
+from dyn_service.server.deadlines import given_up, not_begun, stopped
 from dyn_service.server.pipes import ORDER, Pipe, PipeClosedError, Words, pair
 from dyn_service.server.registry import Registry
 from dyn_service.server.task import Task
@@ -51,6 +53,10 @@ _MS = 1_000_000
 
 _AGAIN_NS = 1_000_000_000
 """After a worker that ended before it was there, the next is made so much later."""
+
+_MOST_REFUSED = 1000
+_REFUSED_NS = 600_000_000_000
+"""A kernel that took too long is not tried again for so long: it may have been the machine."""
 
 _TRIES = 2
 """So many workers may be lost to one request."""
@@ -81,7 +87,6 @@ class Nursery:
                 env=environment,
             )
         self._end = mine
-        self._count = 0
 
     @property
     def ended(self) -> bool:
@@ -128,8 +133,8 @@ class _Hand:
 
     task: what it is at, since begun_ns. making: the kernel that it makes meanwhile. known: the robots it has, by name,
     with their fingerprints. robot: one that it was told to load, as bytes. ready: it is there. leaving: it ends
-    by itself, having grown. fate: why it was killed,
-    to tell its asker.
+    by itself, having grown. audit: what the log of changes is to say, once it is so. excused_ns: what of the task's
+    time went into kernels. fate: why it was killed, to tell its asker.
     """
 
     def __init__(self, end: socket.socket, number: int) -> None:
@@ -140,9 +145,20 @@ class _Hand:
         self.making: str | None = None
         self.known: dict[str, str] = {}
         self.robot: memoryview | None = None
+        self.audit: list[str] = []
+        self.excused_ns = 0.0
+        self.making_ns = 0
         self.fate: DynError | None = None
         self.ready = self.leaving = False
         self.is_watched_for_writing = False
+
+
+def _is_long(hand: _Hand) -> bool:
+    return hand.task is not None and (hand.task.long or hand.making is not None)
+
+
+def _is_idle(hand: _Hand) -> bool:
+    return hand.task is None and not hand.leaving and hand.fate is None
 
 
 class Pool:
@@ -190,7 +206,9 @@ class Pool:
         self._hands: list[_Hand] = []
         self._waiting: deque[Task] = deque()
         self._done: deque[tuple[Task, bytes | memoryview]] = deque()
-        self._refused: dict[tuple[Any, ...], DynError] = {}
+        self._refused: dict[tuple[Any, ...] | None, tuple[DynError, int]] = {}
+        self._begun: dict[Any, int] = {}  # the turn in which each peer last had a task begun
+        self._turns = 0
         self._ending = False
         self._no_more_before_ns = 0
         self._loads: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -228,7 +246,7 @@ class Pool:
 
     def offer(self, task: Task) -> None:
         """Takes the task."""
-        if (known := self._refused.get(self._kind(task))) is not None:
+        if (known := self._known_fate(task)) is not None:
             self._done.append((task, task.refuse(known)))
             return
         self._waiting.append(task)
@@ -259,63 +277,95 @@ class Pool:
     def _fill_up(self, now_ns: int) -> None:
         """Makes the workers that are missing."""
         while len(self._hands) < self._count and now_ns >= self._no_more_before_ns and not self._ending:
-            self._hands.append(self._make_hand())
+            try:
+                self._hands.append(self._make_hand())
+            except OSError as fault:  # no more processes or open files for now
+                _LOG.error("no worker can be made: %s", fault)  # said in one line
+                self._no_more_before_ns = now_ns + _AGAIN_NS
 
     def tick(self, now_ns: int) -> None:
-        """Stops what has taken too long."""
+        """Stops what has taken too long, and refuses what has waited too long."""
         if len(self._hands) < self._count:
             self._fill_up(now_ns)
             self._assign()
+        for late in [task for task in self._waiting if self._is_due(task, now_ns, self._excused_ns(task, now_ns))]:
+            self._waiting.remove(late)
+            self._done.append((late, late.refuse(not_begun(late.head(), now_ns - late.received_ns))))
         for hand in self._hands:
-            task = hand.task
-            if task is None or hand.fate is not None:
+            if hand.task is None or hand.fate is not None:
                 continue
-            head, most_s = task.head(), self._limits.max_worker_s
+            task, most_s = hand.task, self._limits.max_worker_s
             if now_ns - hand.begun_ns > most_s * 1e9:
-                at = f"{hand.making} is being made" if hand.making else f"{head.query} is worked on"
+                at = f"{hand.making} is being made" if hand.making else f"{task.head().query} is worked on"
                 fate = ResourceExhaustedError(f"{at} for more than {most_s:g} s, which is the limit")
                 if hand.making:
-                    self._refused[self._kind(task)] = fate
+                    self._remember(task, fate, now_ns)
                 self._stop(hand, fate)
-            elif head.deadline_ms and hand.making is None:
-                due_ns = task.received_ns + head.deadline_ms * _MS + self._excused_ns(task, now_ns)
-                if now_ns > due_ns:
-                    self._stop(hand, stopped(head, now_ns - task.received_ns))
+            elif hand.making is None and self._is_due(task, now_ns, hand.excused_ns):
+                self._stop(hand, stopped(task.head(), now_ns - task.received_ns))
+
+    @staticmethod
+    def _is_due(task: Task, now_ns: int, excused_ns: float) -> bool:
+        """Whether the deadline has passed, kernels that were waited for left aside as far as the asker allows."""
+        head = task.head()
+        if not head.deadline_ms:
+            return False
+        allowed_ns = (head.compile_wait_ms or 0.0) * _MS
+        return now_ns - task.received_ns - min(excused_ns, allowed_ns) > head.deadline_ms * _MS
 
     def _excused_ns(self, task: Task, now_ns: int) -> float:
-        allowed_ms = task.head().compile_wait_ms
-        return min(self._clock.within_ns(task.received_ns, now_ns), allowed_ms * _MS) if allowed_ms else 0.0
+        """What of a waiting task's time went into kernels: any, since it may be them that keep the workers from it."""
+        return self._clock.within_ns(task.received_ns, now_ns) if task.head().compile_wait_ms else 0.0
 
-    def _kind(self, task: Task) -> tuple[Any, ...]:
-        """What a refusal holds for, whatever the inputs: the robot, the query and its kernel."""
+    # what is not tried again
+
+    def _kind(self, task: Task) -> tuple[Any, ...] | None:
+        """What a refusal holds for, whatever the inputs: robot, query and kernel; None: for nothing else."""
         head = task.head()
         served = self._registry.served.get(head.robot) if type(head.robot) is str else None
-        return (served.robot.fingerprint if served else id(task), head.query, task.kernel)
+        if served is None or (task.kernel is None and head.query in QUERIES):
+            return None
+        return served.robot.fingerprint, head.query, task.kernel
+
+    def _remember(self, task: Task, fate: DynError, now_ns: int) -> None:
+        kind = self._kind(task)
+        if kind is not None:
+            while len(self._refused) >= _MOST_REFUSED:
+                del self._refused[next(iter(self._refused))]
+            self._refused[kind] = (fate, now_ns + _REFUSED_NS)
+
+    def _known_fate(self, task: Task) -> DynError | None:
+        fate, until_ns = self._refused.get(self._kind(task), (None, 0))
+        return fate if perf_counter_ns() < until_ns else None
 
     # who does it
 
     def _assign(self) -> None:
-        """Gives waiting tasks to workers that have none; one worker is left for what does not take long."""
-        if not self._waiting:
-            return
-        idle = [hand for hand in self._hands if hand.task is None and not hand.leaving]
-        most_long = max(1, len(self._hands) - 1)
-        for hand in idle:
-            long = sum(other.task is not None and other.task.long for other in self._hands)
-            task = next((task for task in self._waiting if not task.long or long < most_long), None)
+        """Gives waiting tasks to workers that have none, of each peer one in turn.
+
+        One worker is left for what does not take long.
+        """
+        most_long = max(1, self._count - 1)
+        while self._waiting and (hand := next(filter(_is_idle, self._hands), None)) is not None:
+            long, begun = sum(map(_is_long, self._hands)), self._begun.get
+            allowed = (task for task in self._waiting if not task.long or long < most_long)
+            task = min(allowed, key=lambda task: begun(task.envelope[0], 0), default=None)
             if task is None:
                 return
             self._waiting.remove(task)
+            self._turns += 1
+            self._begun[task.envelope[0]] = self._turns
             self._begin(hand, task)
+        if not self._waiting:
+            self._begun.clear()
 
     def _begin(self, hand: _Hand, task: Task) -> None:
         now = perf_counter_ns()
-        hand.task, hand.begun_ns = task, now
+        hand.excused_ns = self._excused_ns(task, now)
         name, served = task.head().robot, self._registry.served
         needed = [served[name]] if name in served else [] if type(name) is str else [*served.values()]
         caller = None if task.caller is None else [task.caller.name, int(task.caller.role), task.caller.may_load]
-        words = {"do": "task", "received_ns": task.received_ns, "excused_ns": self._excused_ns(task, now)}
-        words["caller"] = caller
+        words = {"do": "task", "received_ns": task.received_ns, "excused_ns": hand.excused_ns, "caller": caller}
         try:
             for each in needed:  # of a request that nobody could read that far, all
                 if hand.known.get(each.robot.name) != each.robot.fingerprint:
@@ -325,9 +375,11 @@ class Pool:
                 hand.pipe.send({"do": "drop", "name": gone})
                 del hand.known[gone]
             hand.pipe.send(words, task.payload)
-        except PipeClosedError:
+        except (PipeClosedError, OSError):  # it was gone already: no fault of the task
+            self._waiting.appendleft(task)
             self._lost(hand)
             return
+        hand.task, hand.begun_ns, task.waits_for_kernel = task, now, False
         self._watch(hand)
 
     def _make_hand(self) -> _Hand:
@@ -360,34 +412,44 @@ class Pool:
             case "ready":
                 hand.ready = True
             case "making":
-                hand.making = words["kernel"]
+                hand.making, hand.making_ns = words["kernel"], perf_counter_ns()
                 self._clock.begun(words["kernel"], hand.number)
             case "made":
                 hand.making = None
+                hand.excused_ns += perf_counter_ns() - hand.making_ns
                 self._clock.ended(hand.number)
             case "audit":
-                AUDIT.info(words["line"])
+                hand.audit.append(words["line"])
             case "robot":
                 hand.robot = body
-            case "reply":
-                self._answered(hand, words, body)
+                hand.known[words["name"]] = words["fingerprint"]
+        if hand.task is not None:
+            hand.task.waits_for_kernel = hand.making is not None
+        if words["is"] == "reply":
+            self._answered(hand, words, body)
 
     def _answered(self, hand: _Hand, words: Words, reply: memoryview) -> None:
-        task, loaded = hand.task, hand.robot
+        task, loaded, lines = hand.task, hand.robot, hand.audit
         assert task is not None
-        hand.task = hand.robot = None
-        if words["code"] is None:
-            self._metrics.answered(words["query"], perf_counter_ns() - task.received_ns)
-        else:
-            self._metrics.refused(words["query"] if _is_known(words["query"]) else None, words["code"])
+        hand.task, hand.robot, hand.audit = None, None, []
+        hand.leaving = words["last"]
         if loaded is not None:
-            self._loads.put(lambda: self._add(task, loaded, reply))
+            self._loads.put(lambda: self._add(task, loaded, lines, words, reply))
         else:
+            self._tell(task, lines, words["query"], words["code"])
             self._done.append((task, reply))
             if words["kernel"] is not None and words["code"] is None:
                 self._want_here(words["kernel"])
-        hand.leaving = words["last"]
         self._assign()
+
+    def _tell(self, task: Task, lines: list[str], query: str, code: str | None) -> None:
+        """Counts the answer, and writes down what it changed."""
+        for line in lines:
+            AUDIT.info(line)
+        if code is None:
+            self._metrics.answered(query, perf_counter_ns() - task.received_ns)
+        else:
+            self._metrics.refused(query if _is_known(query) else None, code)
 
     def _stop(self, hand: _Hand, fate: DynError) -> None:
         hand.fate = fate
@@ -397,16 +459,15 @@ class Pool:
         """A worker has ended: another takes its place, and its asker is told."""
         if hand not in self._hands:
             return
+        self._hands.remove(hand)
         self._selector.unregister(hand.end)
         hand.pipe.close()
         self._clock.ended(hand.number)
-        task = hand.task
-        self._hands.remove(hand)
+        if hand.task is not None:
+            self._is_lost(hand.task, hand.fate)
         if not hand.ready:  # what keeps one from coming may keep the next
             self._no_more_before_ns = perf_counter_ns() + _AGAIN_NS
         self._fill_up(perf_counter_ns())
-        if task is not None:
-            self._is_lost(task, hand.fate)
         self._assign()
 
     def _is_lost(self, task: Task, fate: DynError | None) -> None:
@@ -427,22 +488,34 @@ class Pool:
     def _want_here(self, kernel: list[Any]) -> None:
         name, query, method, wrenches = kernel
         served, row = self._registry.served.get(name), QUERIES[query]
-        if served is None or wrenches or served.robot.has_kernel(row, method):
+        if served is None or served.robot.has_kernel(row, method, wrenches=wrenches):
             return
 
         def fetch() -> None:
-            if served.robot.load_kernel(row, method):
-                served.plans[query].refresh()
+            with suppress(ResourceExhaustedError):  # it is known to take too much: whoever asks is told
+                if served.robot.load_kernel(row, method, wrenches=wrenches):
+                    served.plans[query].refresh()
 
         self._loads.put(fetch)
 
-    def _add(self, task: Task, loaded: memoryview, reply: bytes | memoryview) -> None:
+    def _add(self, task: Task, loaded: memoryview, lines: list[str], words: Words, reply: bytes | memoryview) -> None:
+        """Serves the robot that a worker was told to load, with the kernels that it made."""
+        query, code = words["query"], words["code"]
         try:
             robot: Robot = pickle.loads(loaded)  # from a worker, not from a client
             self._registry.add(robot)
-            _ = self._registry.get(robot.name).pickled
         except DynError as error:
-            reply = task.refuse(error)
+            caller = task.caller or local_caller("a local process", allow_load=True)
+            tell_refused(caller, query, task.head().robot, error)
+            self._done.append((task, task.refuse(error)))
+            return
+        served = self._registry.get(robot.name)
+        _ = served.pickled
+        for name in CERTIFIED:
+            with suppress(ResourceExhaustedError):
+                served.robot.load_kernel(QUERIES[name], next(iter(QUERIES[name].kernels)))
+        served.refresh()
+        self._tell(task, lines, query, code)
         self._done.append((task, reply))
 
     def _load(self) -> None:

@@ -22,6 +22,7 @@ class Task:
     process. refuse: gives the reply that refuses it. head: reads who asks. long: it may take seconds: it computes at
     length, or needs a kernel that is not there. caller: as `Job.caller`. kernel: which one it needs, where that
     is known. next_notice_ns: no earlier is it told again that it waits. tries: how many workers were lost to it.
+    waits_for_kernel: whether it may be a kernel in the making that it waits for.
     """
 
     envelope: Envelope
@@ -35,6 +36,7 @@ class Task:
     kernel: tuple[str, bool] | None = None
     next_notice_ns: int = 0
     tries: int = 0
+    waits_for_kernel: bool = True
 
     @property
     def size(self) -> int:

@@ -55,7 +55,6 @@ def nursery(descriptor: int) -> None:
     Args:
         descriptor: Its end of a pair of sockets.
     """
-    _end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the serving process says when it is over
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     load_modules(COMPUTATIONS)
@@ -75,11 +74,15 @@ def nursery(descriptor: int) -> None:
         (number,) = ORDER.unpack(order)
         with _no_signals():
             if descriptors:
-                pid = os.fork()
-                if not pid:
-                    end.close()
-                    _be_worker(descriptors[0])
-                children[number] = pid
+                try:
+                    pid = os.fork()
+                except OSError as fault:  # the pipe closes, and another worker is asked for later
+                    _LOG.error("no worker can be made: %s", fault)  # said in one line
+                else:
+                    if not pid:
+                        end.close()
+                        _be_worker(descriptors[0])
+                    children[number] = pid
                 os.close(descriptors[0])
             elif number in children:  # not reaped, so the number of the process is its own still
                 os.kill(children[number], signal.SIGKILL)
@@ -190,6 +193,7 @@ class _Worker:
             self._service.registry.remove(words["name"])
 
     def _task(self, words: Words, body: memoryview) -> None:
+        said: dict[str, Any]
         service, known = self._service, set(self._service.registry.served)
         service.clock.forget()  # what was made before is in `excused_ns`
         told = words["caller"]
@@ -197,9 +201,11 @@ class _Worker:
         job = service.accept(body, words["received_ns"], words["excused_ns"], caller)
         reply = job if isinstance(job, bytes) else service.answer(job)
         for name in set(service.registry.served) - known:
-            self._pipe.send({"is": "robot"}, pickle.dumps(service.registry.served[name].robot))
+            robot = service.registry.served[name].robot
+            said = {"is": "robot", "name": name, "fingerprint": robot.fingerprint}
+            self._pipe.send(said, pickle.dumps(robot))
         head = decode_reply_head(reply)
-        said: dict[str, Any] = {"is": "reply", "query": peek(body).query}
+        said = {"is": "reply", "query": peek(body).query}
         said["code"] = None if head.ok else (head.error or {}).get("code")
         said["kernel"] = _kernel(job)
         said["last"] = resident_bytes() > self._most_resident

@@ -20,11 +20,11 @@ PENDULUM = f"""launch:
   - node: {{pkg: dyn_service, exec: server, respawn: true, respawn_delay: 0.1, SERVER
       param: [{{name: robots, value: [{URDF / "pendulum.urdf"}]}}, {{name: prepare, value: [control]}}]}}
   - node: {{pkg: dyn_service, exec: plant, PLANT
-      param: [{{name: robot, value: {URDF / "pendulum.urdf"}}}]}}
+      param: [{{name: robot, value: {URDF / "pendulum.urdf"}}}, {{name: control_rate_hz, value: 100.0}}]}}
   - node: {{pkg: dyn_service, exec: controller, respawn: true, respawn_delay: 0.1, CONTROLLER
-      param: [{{name: rate_hz, value: 100.0}}, {{name: deadline_s, value: 1.0}}]}}
+      param: [{{name: rate_hz, value: 100.0}}, {{name: deadline_s, value: 1.0}}, {{name: rearm, value: true}}]}}
 """
-"""Our three nodes with all their defaults but a modest rate; the words in capitals take more keys."""
+"""Our three nodes with all their defaults but a modest rate, and a controller that a busy machine does not end; the words in capitals take more keys."""
 
 
 def pendulum(**more: str) -> str:

@@ -106,7 +106,7 @@ def test_a_server_with_another_model_commands_nothing(lab: Lab, tmp_path: Path) 
     here, there = (Robot.from_urdf(file).fingerprint for file in (PENDULUM, other))
     assert (status, said) == (
         1,
-        f"/controller: the plant's robot has fingerprint {here}, the server's {there}: both must be the same model\n",
+        f"ERROR /controller: the plant's robot has fingerprint {here}, the server's {there}: both must be the same model\n",
     )
     state = lab.wait_for(lambda state: True)
     assert (state.mode, state.command_seq) == ("braked", -1)
@@ -146,7 +146,7 @@ def test_a_stop_under_its_command(lab: Lab, rearm: bool) -> None:
         status, said = ended(controller)
         assert (status, said) == (
             1,
-            f"/controller: the plant stopped (missed) at {stopped.since:g} s, and rearm is off: "
+            f"ERROR /controller: the plant stopped (missed) at {stopped.since:g} s, and rearm is off: "
             "start the controller anew\n",
         )
         controller = lab.controller()
@@ -178,13 +178,13 @@ def test_a_plant_that_falls_silent_ends_the_controller(lab: Lab) -> None:
     lab.wait_for(lambda state: state.mode == "active")
     plant.send_signal(signal.SIGSTOP)
     status, said = ended(controller)
-    assert (status, said) == (1, "/controller: no joint state came for 0.5 s: is the plant at work?\n")
+    assert (status, said) == (1, "ERROR /controller: no joint state came for 0.5 s: is the plant at work?\n")
 
 
 def test_a_controller_without_a_plant_ends(lab: Lab) -> None:
     lab.serve()
     status, said = ended(lab.controller("connect_timeout_s:=5.0"))
-    assert (status, said) == (1, "/controller: no joint state came for 5 s: is the plant at work?\n")
+    assert (status, said) == (1, "ERROR /controller: no joint state came for 5 s: is the plant at work?\n")
 
 
 def test_one_that_is_stopped_in_good_order_releases_the_plant(lab: Lab) -> None:

@@ -52,14 +52,14 @@ def asked(query: str = "gravity_forces", states: int | None = None, **fields: An
 class Rig:
     """A dispatcher with the parts it decides about.
 
-    unread: bytes of long replies that the transport still holds. rings: how often the worker rang.
+    rings: how often the worker rang.
     """
 
     def __init__(self, limits: RequestLimits = LIMITS) -> None:
-        self.unread = self.rings = 0
+        self.rings = 0
         self.service = Service([new_robot()], limits=limits)
         self.worker = Worker(self._ring, self.service.clock)
-        self.dispatcher = Dispatcher(self.service, self.worker, lambda: self.unread)
+        self.dispatcher = Dispatcher(self.service, self.worker)
 
     def _ring(self) -> None:
         self.rings += 1
@@ -127,17 +127,26 @@ def test_one_alone_may_be_over_the_limit_of_bytes(rig: Rig) -> None:
     assert rig.ask(asked(states=2000)) is None
 
 
-def test_replies_that_nobody_reads_hold_up_slow_requests_alone(rig: Rig) -> None:
-    assert rig.ask(asked(states=2000, id=1)) is None
-    rig.unread = LIMITS.max_waiting_bytes - 10_000
-    rig.worker.work_one()
-    ((_, late),) = rig.finished()
-    assert late["error"]["message"] == "the server is busy: long replies wait to be read, try again later"
-    assert rig.ask(asked(states=2000)) is None  # there is room yet
-    rig.unread = LIMITS.max_waiting_bytes + 1
-    assert code(rig.ask(asked(states=2000))) == BUSY
-    assert rig.ask(asked())["ok"]
-    assert rig.counters()["refused_busy"] == 2
+def test_one_client_leaves_room_for_the_others() -> None:
+    rig = Rig(RequestLimits(max_waiting=4, max_waiting_per_client=2))
+    assert [rig.ask(asked(states=2000, id=number), b"greedy") for number in (1, 2)] == [None, None]
+    error = rig.ask(asked(states=2000, id=3), b"greedy")["error"]
+    assert (error["code"], error["message"]) == (
+        BUSY,
+        "the server is busy: 2 slow requests of this client wait already, try again later",
+    )
+    assert rig.ask(asked(states=2000, id=4), b"modest") is None
+
+
+def test_what_a_client_that_left_asked_for_is_not_worked_on(rig: Rig) -> None:
+    for number, peer in ((1, b"leaver"), (2, b"other")):
+        rig.ask(asked(states=2000, id=number), peer)
+    (leaver,) = [task.envelope[0][1] for task in rig.dispatcher.waiting.values() if task.head().id == 1]
+    rig.dispatcher.gone(leaver)
+    for expected in ("DEADLINE_EXCEEDED", ""):
+        rig.worker.work_one()
+        ((_, reply),) = rig.finished()
+        assert code(reply) == expected
 
 
 def test_a_deadline_passes_while_it_waits(rig: Rig) -> None:
@@ -308,7 +317,7 @@ class Dispatching(RuleBasedStateMachine):
         full = bool(self.waiting) and size + len(payload) > LIMITS.max_waiting_bytes
         if self.down:
             self.settle(reply, number, "UNAVAILABLE")
-        elif self.rig.unread > LIMITS.max_waiting_bytes or len(self.waiting) == LIMITS.max_waiting or full:
+        elif len(self.waiting) == LIMITS.max_waiting or full:
             self.settle(reply, number, BUSY)
             self.busy += 1
         else:
@@ -378,26 +387,14 @@ class Dispatching(RuleBasedStateMachine):
         if each.code:
             self.errors[each.code] += 1
 
-    @rule(deaf=st.booleans())
-    def finished_replies_are_sent(self, deaf: bool) -> None:
-        """A deaf client's long replies stay with the transport."""
+    @rule()
+    def finished_replies_are_sent(self) -> None:
         for ((_, peer), _), data in self.rig.dispatcher.finished():
             assert peer == self.done.popleft()
             each = self.waiting.pop(peer)
             reply = msgpack.unpackb(data)
-            size = each.reply_size
-            if size > SLOW_BYTES and self.rig.unread + size > LIMITS.max_waiting_bytes:
-                self.settle(reply, each.number, BUSY)
-                self.busy += 1
-                continue
-            assert (len(data), reply["id"], code(reply)) == (size, each.number, each.code)
-            if deaf and size > SLOW_BYTES:
-                self.rig.unread += size
+            assert (len(data), reply["id"], code(reply)) == (each.reply_size, each.number, each.code)
         assert not self.done
-
-    @rule(unread=st.sampled_from([0, LIMITS.max_waiting_bytes - 10_000, LIMITS.max_waiting_bytes + 1]))
-    def deaf_clients_read_or_do_not(self, unread: int) -> None:
-        self.rig.unread = unread
 
     @rule(milliseconds=st.integers(1, 1500))
     def time_goes_by(self, milliseconds: int) -> None:
@@ -460,7 +457,7 @@ class Dispatching(RuleBasedStateMachine):
         """In the end everyone has had one reply, and nothing waits."""
         while self.undone:
             self.the_worker_does_a_task()
-        self.finished_replies_are_sent(deaf=False)
+        self.finished_replies_are_sent()
         if not self.down:
             self.the_server_shuts_down()
         assert not self.rig.worker.work_one()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service import Client, Robot, Server
+from dyn_service import QUERIES, Client, Robot, Server, Wrench
 from dyn_service.errors import FailedPreconditionError, PermissionDeniedError, UnavailableError
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.pool import Pool
@@ -284,7 +284,7 @@ def test_workers_that_cannot_start_are_said_so(monkeypatch: pytest.MonkeyPatch) 
         serving().start()
 
 
-def test_health_says_whether_work_is_taken(bare: Any) -> None:
+def test_health_says_whether_work_is_taken(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server = serving(workers=1)
     server.start()
     peer: Bare = bare(server.endpoints[0])
@@ -292,8 +292,86 @@ def test_health_says_whether_work_is_taken(bare: Any) -> None:
     assert peer.ask(health)["outputs"]["ready"]
     pool = server._worker
     assert isinstance(pool, Pool)
-    for hand in pool._hands:
-        pool._nursery.kill(hand.number)
-    eventually(lambda: not peer.ask(health)["outputs"]["ready"])
-    eventually(lambda: peer.ask(health)["outputs"]["ready"])  # another has come
+
+    def no_more() -> Any:
+        raise OSError("too many")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "_make_hand", no_more)
+        pool._nursery.kill(pool._hands[0].number)
+        eventually(lambda: not peer.ask(health)["outputs"]["ready"])
+    eventually(lambda: peer.ask(health)["outputs"]["ready"])  # another has come, a second later
     server.stop()
+
+
+def test_robots_come_and_go_without_a_question_between(pooled: Server) -> None:
+    """What a worker was told to load it has: it must go again, or the next load of that name meets it there."""
+    text = (URDF / "scara.urdf").read_text()
+    heavier = text.replace('mass value="', 'mass value="1')
+    with Client(pooled.endpoints[0], timeout_s=WAIT_S) as client:
+        for each in (text, text, heavier, text):
+            loaded = client.load_robot(each)
+            assert client.list_robots() == ["panda", "pendulum", "scara"]
+            assert loaded.gravity_forces(np.zeros(loaded.nq)).shape == (loaded.nv,)
+            client.unload_robot("scara")
+            client.load_robot(each)
+            client.unload_robot("scara")
+        for number in range(70):  # more than the server may have at a time
+            client.load_robot(text.replace('<robot name="scara"', f'<robot name="scara{number}"'))
+            client.unload_robot(f"scara{number}")
+
+
+def test_the_next_request_does_not_inherit_a_fate(bare: Any) -> None:
+    """Deadlines that strike about when the work ends: what comes after them has none, and is answered."""
+    with serving(workers=1) as server:
+        peer: Bare = bare(server.endpoints[0])
+        batch = array(np.zeros((60_000, 1)))
+        assert peer.ask(request("mass_matrix", inputs={"q": batch}))["ok"]
+        for number in range(40):
+            peer.send(request("mass_matrix", id=2 * number, inputs={"q": batch}, deadline_ms=1.0 + 0.3 * number))
+            peer.send(request("mass_matrix", id=2 * number + 1, inputs={"q": batch}))
+        seen = {(reply := peer.receive())["id"]: reply for _ in range(80)}
+        assert all(seen[2 * number + 1]["ok"] for number in range(40))
+
+
+def test_single_states_with_wrenches_come_to_the_serving_process() -> None:
+    with serving() as server, Client(server.endpoints[0], timeout_s=WAIT_S) as client:
+        robot = client.robot("pendulum")
+        served = server.service.registry.served["pendulum"].robot
+        push = Wrench(robot.link_names[-1], force=(0.0, 0.0, 1.0))
+        robot.inverse_dynamics([0.5], [0.0], [0.0], wrenches=push)
+        eventually(lambda: served.has_kernel(QUERIES["inverse_dynamics"], wrenches=True))
+
+
+def test_a_loaded_robots_first_question_waits_for_nobody(bare: Any) -> None:
+    text = (URDF / "scara.urdf").read_text()
+    with serving(workers=1) as server, Client(server.endpoints[0], timeout_s=WAIT_S) as client:
+        robot = client.load_robot(text)
+        bare(server.endpoints[0]).send(simulate(1))
+        eventually(lambda: server._dispatcher.waiting)
+        zeros = np.zeros(robot.nv)
+        robot.inverse_dynamics(zeros, zeros, zeros)
+        assert server._dispatcher.waiting  # the simulation is still on
+
+
+def test_what_waits_too_long_is_told_so_before_its_turn(bare: Any) -> None:
+    with serving(workers=1) as server:
+        busy, late = bare(server.endpoints[0]), bare(server.endpoints[0])
+        busy.send(simulate(1))
+        eventually(lambda: server._dispatcher.waiting)
+        late.send(simulate(2, deadline_ms=50.0))
+        assert late.receive()["error"]["code"] == "DEADLINE_EXCEEDED"
+        assert server._dispatcher.waiting
+
+
+def test_peers_have_their_work_done_in_turn(bare: Any) -> None:
+    with serving(workers=1) as server:
+        greedy, modest = bare(server.endpoints[0]), bare(server.endpoints[0])
+        batch = {"q": array(np.zeros((30_000, 1)))}
+        assert modest.ask(request("mass_matrix", inputs=batch))["ok"]
+        greedy.send(simulate(0, steps=20))
+        for number in range(1, 100):
+            greedy.send(request("mass_matrix", id=number, inputs=batch))
+        eventually(lambda: len(server._dispatcher.waiting) == 100)
+        assert modest.ask(request("mass_matrix", inputs=batch))["ok"]
+        assert len(server._dispatcher.waiting) > 50
