@@ -125,7 +125,13 @@ def _set_affinity(cpus: list[int]) -> str:
 def _set_policy(policy: str, priority: int) -> str:
     number = getattr(os, _POLICIES[policy])
     reset = os.SCHED_RESET_ON_FORK if policy != "other" else 0  # a compiler or worker made later is an ordinary one
-    _of_all_threads(lambda thread: os.sched_setscheduler(thread, number | reset, os.sched_param(priority)))
+
+    def change(thread: int) -> None:
+        # Of the transport's threads the flag is kept: one that only begins reads its class back, flag and all, to set
+        # it once more, which the system refuses, and then ends the process.
+        os.sched_setscheduler(thread, number | (0 if thread else reset), os.sched_param(priority))
+
+    _of_all_threads(change)
     return f"{policy} {priority}" if priority else policy
 
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.faults.kills import server_killed, server_stopped, workers_killed
+
+pytestmark = pytest.mark.slow
+"""In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
 
 TYPED = {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
 

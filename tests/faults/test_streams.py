@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.faults.streams import run
+
+pytestmark = pytest.mark.slow
+"""In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
 
 
 def test_random_streams_harm_nobody() -> None:

@@ -1,6 +1,11 @@
 """A few trials of each fault of `tests.faults.watchdog`, with real processes. Times are the plant's own."""
 
+import pytest
+
 from tests.faults.watchdog import BOUND_S, FAULTS, run
+
+pytestmark = pytest.mark.slow
+"""In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
 
 TIMES = 2
 REASON = {"nan": "not_finite", "stale": "stale", "absurd": "ahead", "fingerprint": "fingerprint"}

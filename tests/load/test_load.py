@@ -8,6 +8,9 @@ from dyn_service import Client
 from tests.load.clients import OTHERS, beside, loops
 from tests.load.serving import served
 
+pytestmark = pytest.mark.slow
+"""In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
+
 
 @pytest.mark.timeout(300)
 def test_every_answer_is_there_and_right_whatever_else_the_server_does() -> None:

@@ -24,7 +24,9 @@ PENDULUM = f"""launch:
   - node: {{pkg: dyn_service, exec: controller, respawn: true, respawn_delay: 0.1, CONTROLLER
       param: [{{name: rate_hz, value: 100.0}}, {{name: deadline_s, value: 1.0}}, {{name: rearm, value: true}}]}}
 """
-"""Our three nodes with all their defaults but a modest rate, and a controller that a busy machine does not end; the words in capitals take more keys."""
+"""Our three nodes with all their defaults but a modest rate, and a controller that a busy machine does not end; the
+words in capitals take more keys.
+"""
 
 
 def pendulum(**more: str) -> str:

@@ -21,6 +21,9 @@ from dyn_service.launching import launch_file
 from dyn_service.protocol.topic_messages import JointState, decode_state
 from tests.conftest import ROOT, URDF
 
+pytestmark = pytest.mark.slow
+"""In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
+
 PENDULUM = URDF / "pendulum.urdf"
 PATIENCE_S = 60.0
 PATIENT = "missed_cycles:=20000"
@@ -106,7 +109,8 @@ def test_a_server_with_another_model_commands_nothing(lab: Lab, tmp_path: Path) 
     here, there = (Robot.from_urdf(file).fingerprint for file in (PENDULUM, other))
     assert (status, said) == (
         1,
-        f"ERROR /controller: the plant's robot has fingerprint {here}, the server's {there}: both must be the same model\n",
+        f"ERROR /controller: the plant's robot has fingerprint {here}, the server's {there}: "
+        "both must be the same model\n",
     )
     state = lab.wait_for(lambda state: True)
     assert (state.mode, state.command_seq) == ("braked", -1)

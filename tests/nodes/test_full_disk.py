@@ -25,6 +25,9 @@ from tests.conftest import ROOT
 from tests.nodes import test_hung
 from tests.nodes.launches import Launched, pendulum
 
+pytestmark = pytest.mark.slow
+"""In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
+
 DISK_KIB = 256
 
 

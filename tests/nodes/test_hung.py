@@ -20,7 +20,11 @@ from dyn_service.launching.process import Hooks, ManagedProcess, ProcessState
 from dyn_service.nodes.server import _watch
 from dyn_service.nodes.telemetry import Beat, Ready, Stats, Telemetry, decode
 from dyn_service.server.app import Server
+from dyn_service.server.settings import ServerSettings
 from tests.nodes.launches import Launched, pendulum, wait_for
+
+pytestmark = pytest.mark.slow
+"""In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
 
 NODE = """
 import sys, time
@@ -268,7 +272,7 @@ def test_a_servers_heartbeat_is_an_answer_of_its_loop() -> None:
     pull = context.socket(zmq.PULL)
     pull.rcvtimeo = 30_000
     pull.bind("inproc://launcher")
-    node = SimpleNamespace(telemetry=Telemetry("server", context, "inproc://launcher"))
+    node = SimpleNamespace(telemetry=Telemetry("server", context, "inproc://launcher"), parameters=ServerSettings())
     ended, faults = threading.Event(), []
     server = Server([], endpoints=["tcp://127.0.0.1:0"])
     server.start()

@@ -12,6 +12,9 @@ from dyn_service.config import logs
 from tests.nodes.launches import Launched, pendulum
 from tests.nodes.test_hung import moody
 
+pytestmark = pytest.mark.slow
+"""In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
+
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 

@@ -17,6 +17,9 @@ from dyn_service.nodes.topics import MAX_IPC_PATH
 from tests.conftest import ROOT, URDF
 from tests.nodes.launches import Launched, pendulum, wait_for
 
+pytestmark = pytest.mark.slow
+"""In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
+
 NOBODY = 65534
 DROP = f"""
 import os

@@ -15,6 +15,9 @@ from tests.conftest import ROOT
 from tests.nodes.launches import Launched, pendulum
 from tests.nodes.test_hung import NODE
 
+pytestmark = pytest.mark.slow
+"""In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
+
 TAKEN = ("json", "dyn_service", "numpy", "zmq", "sitecustomize", "secrets", "gc")
 
 

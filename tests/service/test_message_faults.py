@@ -6,6 +6,9 @@ import pytest
 
 from tests.faults.proxy import Mischief, run
 
+pytestmark = pytest.mark.slow
+"""In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
+
 
 @pytest.mark.parametrize(
     ("mischief", "limit_s", "most_errors"),

@@ -18,6 +18,9 @@ from dyn_service.client import channels, connection, core, tries
 from tests.service.conftest import WAIT_MS, assert_same
 from tests.service.test_clients import Q
 
+pytestmark = pytest.mark.slow
+"""In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
+
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x01" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
 
 
