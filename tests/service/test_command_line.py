@@ -176,7 +176,7 @@ def test_faults_in_the_file_are_named(tmp_path: Path, text: str, words: list[str
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (["serve", "--bind", "tcp://0.0.0.0:0"], 1, "there is nothing to serve"),
+        (["serve", "--no-allow-load", "--bind", "tcp://127.0.0.1:0"], 1, "there is nothing to serve"),
         (["serve", "nowhere.urdf"], 1, "nowhere.urdf"),
         (["serve", "--config", "nowhere.yaml"], 1, "nowhere.yaml"),
         (["serve", "urdf/pendulum.urdf", "--bind", "5755"], 1, "endpoint must look like"),
