@@ -15,11 +15,16 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 @contextmanager
-def served(*arguments: str, robot: str = "panda", endpoint: str = "tcp://127.0.0.1:0") -> Iterator[tuple[str, int]]:
+def served(
+    *arguments: str, robot: str = "panda", endpoint: str = "tcp://127.0.0.1:0", quiet: bool = False
+) -> Iterator[tuple[str, int]]:
     """The endpoint of a server process, and its process number; ended at the end."""
     command = [sys.executable, "-m", "dyn_service", "serve", str(URDF / f"{robot}.urdf"), "--bind", endpoint]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True, env=environment)
+    errors = subprocess.DEVNULL if quiet else None
+    process = subprocess.Popen(
+        [*command, *arguments], stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+    )
     assert process.stdout is not None
     try:
         line = next(line for line in process.stdout if line.startswith("ready: "))
