@@ -1,10 +1,10 @@
 """The open endpoints, tcp and ipc: sockets that listen, the peers that came, what they sent and have not read yet.
 
 Everything that a peer can make grow is counted here and bounded, for each connection and over all together: messages
-that have not ended, replies that are not read, connections. Where the bound over all is reached, the connection that
-has stood still longest goes, so that whoever hoards pays for it and nobody else.
+that have not ended, replies that are not read, connections. Where a bound over all is reached, the connection goes that
+holds most of a message, or has read nothing for longest: whoever hoards pays for it and nobody else.
 
-No thread and no waiting: a selector says which sockets are ready, and `Listener.ready`, `Peer.ready` are what it calls.
+No thread and no waiting: a selector says which sockets are ready, and what it watches each with is called.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.endpoints import Bound, owner_only, peer_is_owner, refuse_taken
 from dyn_service.server.metrics import Traffic
 from dyn_service.server.pipes import AVAILABLE, Shared
+from dyn_service.server.process import most_connections
 from dyn_service.server.zmtp import GREETING, PING, READY, Conversation, Message, ProtocolError, head
 
 _LOG = logging.getLogger(__name__)
@@ -52,9 +53,6 @@ _STUCK_S = 30.0
 
 _FILES_EACH = 3
 """Open files of one connection: its own, and two where a long message is gathered in shared memory."""
-
-_KEPT_FILES = 64
-"""So many open files are left to everything but connections."""
 
 
 class Peer:
@@ -230,22 +228,12 @@ class Connections:
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         with suppress(OSError):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _KERNEL_BYTES)
-        if len(self._peers) >= self._most():
+        if len(self._peers) >= most_connections(self.limits.max_connections, _FILES_EACH):
             self._make_room()
         peer = Peer(self, connected, time.monotonic())
         self._peers.add(peer)
         self._selector.register(connected, selectors.EVENT_READ, peer.ready)
         peer.send(GREETING + READY)
-
-    def _most(self) -> int:
-        """How many connections there may be: the limit, or fewer where the system allows fewer open files."""
-        with suppress(ImportError, ValueError, OSError):
-            import resource
-
-            soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-            if soft != resource.RLIM_INFINITY:
-                return min(self.limits.max_connections, max(8, (soft - _KEPT_FILES) // _FILES_EACH))
-        return self.limits.max_connections
 
     def _make_room(self) -> None:
         """Ends the connection that is missed least: one that never asked anything, else the one quiet for longest."""

@@ -27,6 +27,7 @@ from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.sockets import file_descriptor, is_readable
 from dyn_service.server.access import Caller
 from dyn_service.server.metrics import Traffic
+from dyn_service.server.process import most_connections
 
 _LOG = logging.getLogger(__name__)
 
@@ -38,9 +39,6 @@ _AT_ONCE = struct.pack("ii", 1, 0)
 
 _SEALED_BYTES = 33
 """What encryption adds to a part."""
-
-_KEPT_FILES = 64
-"""So many open files are left to everything but connections."""
 
 
 class KeyedPeer:
@@ -112,7 +110,7 @@ class KeyedPeers:
                 self._forget(descriptor)
                 with suppress(OSError):  # it may be gone again
                     self._peers[descriptor] = KeyedPeer(descriptor, os.fstat(descriptor).st_ino)
-                    if len(self._peers) > self._most():
+                    if len(self._peers) > most_connections(self._limits.max_connections, 1):
                         self._make_room()
             else:
                 self._forget(descriptor)
@@ -237,15 +235,6 @@ class KeyedPeers:
         """Ends the connection that has waited longest without asking anything, else the last one that came."""
         idle = next((peer for peer in self._peers.values() if peer.key is None), None)
         self.cut(idle or [*self._peers.values()][-1], "room is needed for others")
-
-    def _most(self) -> int:
-        with suppress(ImportError, ValueError, OSError):
-            import resource
-
-            soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-            if soft != resource.RLIM_INFINITY:
-                return min(self._limits.max_connections, max(8, soft - _KEPT_FILES))
-        return self._limits.max_connections
 
     def _forget(self, descriptor: int) -> None:
         peer = self._peers.pop(descriptor, None)

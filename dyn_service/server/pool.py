@@ -30,9 +30,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import dyn_service
-from dyn_service.api.queries import COMPUTATIONS, QUERIES
+from dyn_service.api.queries import QUERIES
 from dyn_service.errors import DynError, ResourceExhaustedError, UnavailableError
-from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.access import local_caller
 from dyn_service.server.administration import CERTIFIED
@@ -41,6 +40,7 @@ from dyn_service.server.compiling import CompileClock
 from dyn_service.server.deadlines import given_up, not_begun, stopped
 from dyn_service.server.pipes import ORDER, Pipe, PipeClosedError, Words, pair
 from dyn_service.server.registry import Registry
+from dyn_service.server.service import is_query
 from dyn_service.server.task import Task
 
 if TYPE_CHECKING:
@@ -449,7 +449,7 @@ class Pool:
         if code is None:
             self._metrics.answered(query, perf_counter_ns() - task.received_ns)
         else:
-            self._metrics.refused(query if _is_known(query) else None, code)
+            self._metrics.refused(query if is_query(query) else None, code)
 
     def _stop(self, hand: _Hand, fate: DynError) -> None:
         hand.fate = fate
@@ -537,7 +537,3 @@ class Pool:
         self._nursery.close()
         if self._loader.is_alive():
             self._loader.join(2.0)
-
-
-def _is_known(query: str) -> bool:
-    return query in QUERIES or query in COMPUTATIONS or query in ADMINISTRATION

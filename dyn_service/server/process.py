@@ -14,6 +14,21 @@ _MOST_FILES = 65536
 """Connections each take an open file."""
 
 
+_KEPT_FILES = 64
+"""So many open files are left to everything but connections."""
+
+
+def most_connections(limit: int, files_each: int) -> int:
+    """How many connections there may be: the limit, or fewer where the system allows fewer open files."""
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY:
+            return min(limit, max(8, (soft - _KEPT_FILES) // files_each))
+    return limit
+
+
 def resident_bytes() -> int:
     """What this process has in memory; 0 where the system does not say."""
     with suppress(OSError, ValueError), open("/proc/self/statm") as file:

@@ -60,6 +60,11 @@ _LOG = logging.getLogger(__name__)
 _NOTHING: Mapping[str, Any] = {}
 
 
+def is_query(name: str) -> bool:
+    """Whether there is a query of that name."""
+    return name in QUERIES or name in COMPUTATIONS or name in ADMINISTRATION
+
+
 class Job(msgspec.Struct, gc=False):
     """A request that was read and checked.
 
@@ -212,8 +217,7 @@ class Service:
 
     def refuse(self, request: Request | Head, error: DynError) -> bytes:
         """The reply that refuses a request, counted."""
-        known = request.query in QUERIES or request.query in COMPUTATIONS or request.query in ADMINISTRATION
-        self.metrics.refused(request.query if known else None, error.code)
+        self.metrics.refused(request.query if is_query(request.query) else None, error.code)
         return error_reply(request.id, error, self.epoch)
 
     def refuse_unread(self, payload: bytes | memoryview, error: DynError) -> bytes:

@@ -23,7 +23,8 @@ import pickle
 import signal
 import socket
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def nursery(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the serving process says when it is over
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     load_modules(COMPUTATIONS)
-    with suppress(ImportError):
+    with suppress(ImportError):  # brought once, for all workers
         import dyn_service.kernels.certify
         import dyn_service.kernels.lower
         import dyn_service.urdf.reader  # noqa: F401
@@ -72,7 +73,7 @@ def nursery(descriptor: int) -> None:
         if len(order) < ORDER.size:
             break
         (number,) = ORDER.unpack(order)
-        with _no_signals():
+        with _none_is_reaped():
             if descriptors:
                 try:
                     pid = os.fork()
@@ -91,13 +92,12 @@ def nursery(descriptor: int) -> None:
     os._exit(0)
 
 
-class _no_signals:  # noqa: N801
-    """Within it no child is reaped."""
-
-    def __enter__(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-
-    def __exit__(self, *_: object) -> None:
+@contextmanager
+def _none_is_reaped() -> Iterator[None]:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    try:
+        yield
+    finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
 
 

@@ -41,8 +41,8 @@ def test_endpoint_faults() -> None:
             endpoint(topic, "/", remaps, FOLDER)
 
 
-def test_names_too_long_for_a_socket_are_shortened_and_stay_apart(tmp_path: Path) -> None:
-    folder = tmp_path / "d" if len(str(tmp_path)) < 60 else Path("/tmp/dyn-names")
+def test_names_too_long_for_a_socket_are_shortened_and_stay_apart() -> None:
+    folder = Path("/d")  # a name: nothing is made there
     found = [endpoint(f"/lab/{'very/' * 40}long/{last}", "/", {}, folder) for last in ("a", "b", "a")]
     assert found[0] == found[2] != found[1]
     assert all(len(where.removeprefix("ipc://")) == MAX_IPC_PATH for where in found)
