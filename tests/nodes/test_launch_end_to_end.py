@@ -22,6 +22,9 @@ PATIENCE_S = 90.0
 PATIENT = (("request_timeout_s", "20.0"), ("missed_cycles", "20000"), ("natural_frequency", "10.0"))
 """Answers 20 ms late make a loop of 30 rad/s swing, up to a joint's velocity limit; one of 10 rad/s bears them."""
 
+pytestmark = pytest.mark.slow
+"""In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
+
 
 @pytest.fixture
 def endpoint() -> str:
