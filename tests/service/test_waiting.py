@@ -42,6 +42,10 @@ DEADLINE_MS = 1500.0
 """Of requests behind a compiler: far beyond what they wait for anything else, also on a machine that is busy."""
 
 
+LIMIT_S = 1.0
+"""The time limit of calls that outlast it: below what passes until the second word, far above what the first one takes."""
+
+
 class Gate:
     """A compiler that waits: `begun` is set when it is asked, `open` lets it and all later ones go on."""
 
@@ -168,7 +172,7 @@ def run(kind: str, endpoint: str, ask: Callable[[Any], Any], **arguments: Any) -
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
 @pytest.mark.parametrize("what", ASKED)
 def test_calls_outlast_the_compiler(server: Server, gate: Gate, pendulum: Robot, kind: str, what: str) -> None:
-    """The second word comes a second after the first: four times the time limit is over by then."""
+    """The second word comes a second after the first: the time limit is over by then."""
     heard: list[str] = []
 
     def on_wait(text: str) -> None:
@@ -183,7 +187,7 @@ def test_calls_outlast_the_compiler(server: Server, gate: Gate, pendulum: Robot,
             return _picked(robot.simulate(Q, Q, dt=1e-3, steps=3), lambda motion: motion.q)
         return ASKED[what](robot)
 
-    answer = run(kind, server.endpoints[0], ask, timeout_s=0.25, on_wait=on_wait)
+    answer = run(kind, server.endpoints[0], ask, timeout_s=LIMIT_S, on_wait=on_wait)
     np.testing.assert_array_equal(answer, ASKED[what](pendulum))
     assert len(heard) >= 2
     assert all(text.endswith("of robot 'pendulum' is being compiled") for text in heard)
@@ -288,7 +292,7 @@ def test_no_longer_than_the_caller_allows(server: Server, gate: Gate, kind: str)
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
 def test_a_call_that_allows_nothing_is_told_nothing(server: Server, gate: Gate, kind: str) -> None:
-    with pytest.raises(DeadlineExceededError, match=r"within 0.25 s \(\d tries, last heard [\d.]+ s ago\)$"):
+    with pytest.raises(DeadlineExceededError, match=r"within 0.25 s \(\d tr(y|ies), last heard [\d.]+ s ago\)$"):
         run(kind, server.endpoints[0], ASKED["a state"], timeout_s=0.25, compile_wait_s=0)
     assert server.service.metrics.to_dict()["counters"]["notices"] == 0
 
@@ -300,7 +304,7 @@ def test_a_call_that_waits_logs_it_once(
     opener = threading.Timer(1.5, gate.open)  # after the second word, which is not logged
     opener.start()
     with caplog.at_level(logging.WARNING, logger="dyn_service.client"):
-        run(kind, server.endpoints[0], ASKED["a state"], timeout_s=0.25)
+        run(kind, server.endpoints[0], ASKED["a state"], timeout_s=LIMIT_S)
     opener.join()
     assert [record.getMessage() for record in caplog.records if record.name.startswith("dyn_service.client")] == [
         "inverse_dynamics waits up to 120 s for the server's compiler: inverse_dynamics of robot 'pendulum' is being "
@@ -309,12 +313,14 @@ def test_a_call_that_waits_logs_it_once(
 
 
 def test_late_news_of_an_earlier_call_is_dropped(server: Server, gate: Gate, pendulum: Robot) -> None:
-    with Client(server.endpoints[0], timeout_s=0.1, compile_wait_s=0.1) as client:
+    with Client(server.endpoints[0], timeout_s=20.0, compile_wait_s=0.1) as client:
         robot = client.robot("pendulum")
+        client.timeout_s = 0.1
         with pytest.raises(DeadlineExceededError):
             robot.mass_matrix(Q)
         heard: list[str] = []
         client._on_wait = heard.append
+        client.timeout_s = 20.0
         threading.Event().wait(1.2)  # news of it comes in meanwhile
         assert client.health()["status"] == "ok"
         assert heard == []
