@@ -59,9 +59,9 @@ def test_every_query_is_measured() -> None:
 def test_no_query_loses_digits(group: int) -> None:
     """At most ten times the error of the same sweep on the tree as given; of a few roundings where that has none."""
     for seed in range(group, TREES, GROUPS):
-        # Some trees go through all queries, without external wrenches and with them, the others through three of them
+        # Some trees go through all queries, without external wrenches and with them, the others through two of them
         # in turn: the gate's time.
-        few = [IN_FRAMES[(seed + k) % len(IN_FRAMES)] for k in (0, 3, 7)]
+        few = [IN_FRAMES[(seed + k) % len(IN_FRAMES)] for k in (0, 5)]
         for finding in of_graphs(nasty_urdf(seed, most=24), seed, few if seed % ALL_OF else IN_FRAMES):
             assert finding.ratio <= 10.0, (seed, finding)
             if finding.query in UNCANCELLED:
@@ -127,7 +127,7 @@ def test_reference_and_mujoco_agree() -> None:
     assert compared > 20
 
 
-TURNS = 6
+TURNS = 12
 TILTS = [10.0 ** (k / 2) for k in range(-24, -1)]
 
 

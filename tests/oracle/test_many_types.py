@@ -103,8 +103,7 @@ def test_random_trees(seed: int) -> None:
     assert_agrees(robot, ManyTypes(robot.tree), seed)
 
 
-@pytest.mark.parametrize("root", ["floating", "planar"])
-@pytest.mark.parametrize("name", WALKING)
+@pytest.mark.parametrize(("name", "root"), [*((name, "floating") for name in WALKING), (WALKING[0], "planar")])
 def test_walking_robots(name: str, root: str) -> None:
     robot = interpreting(path_of(name), root=root)
     assert robot.joint_names[0] == "root_joint"

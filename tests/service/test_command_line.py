@@ -84,7 +84,7 @@ def test_serve_until_a_signal(serve: Any, pendulum: Robot, tmp_path: Path, numbe
 
 def test_second_signal_ends_at_once(serve: Any) -> None:
     """Asked twice in a row, from the very moment it is ready, it ends by itself or by the second signal."""
-    for _ in range(5):
+    for _ in range(3):
         serving = serve(URDF / "pendulum.urdf", "--bind", "tcp://127.0.0.1:0")
         serving.process.send_signal(signal.SIGINT)
         status, _, err = serving.end(signal.SIGTERM)

@@ -79,6 +79,7 @@ def server(gate: Gate) -> Iterator[Server]:
     """A server whose robot has no kernels yet."""
     with Server([Robot.from_urdf(URDF / "pendulum.urdf")], endpoints=["tcp://127.0.0.1:0"]) as server:
         yield server
+        gate.open()  # it waits for who compiles when it stops
 
 
 def test_notices_come_before_the_reply(server: Server, gate: Gate, bare: Any) -> None:

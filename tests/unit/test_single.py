@@ -444,7 +444,7 @@ def test_no_reference_is_leaked_or_dropped(query: str, case: str) -> None:
         for _ in range(1000):
             of.call(*arguments)
         kept, _ = tracemalloc.get_traced_memory()
-        for _ in range(100_000):
+        for _ in range(20_000):
             of.call(*arguments)
         assert tracemalloc.get_traced_memory()[0] - kept < 2000
     finally:
