@@ -43,7 +43,7 @@ DEADLINE_MS = 1500.0
 
 
 LIMIT_S = 1.0
-"""The time limit of calls that outlast it: below what passes until the second word, far above what the first one takes."""
+"""The time limit of calls that outlast it: less than until the second word, far more than until the first one."""
 
 
 class Gate:
