@@ -217,7 +217,7 @@ class Client(Connection, GaitQueries):
             except BaseException:
                 self._cancel(request_id)
                 raise
-            self._heard_s = begun
+            self._heard_s = perf_counter()
             if reply.late and patience is None:
                 raise self._came_late(request.query, timeout_s)
             return reply

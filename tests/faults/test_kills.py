@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.kills import server_killed, server_stopped, workers_killed
+from tests.faults.kills import TYPED, server_killed, server_stopped, workers_killed
 
 pytestmark = pytest.mark.slow
 """In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
-
-TYPED = {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
 
 
 def test_a_killed_server_is_missed_and_found_again(tmp_path: Path) -> None:

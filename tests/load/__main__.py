@@ -1,6 +1,8 @@
 """python -m tests.load [--seconds S] [--rate HZ]: a control loop alone and beside others, and eight loops at once.
 
-Prints what each saw, beside a bare echo of the same run, and ends with 1 if an answer was lost, doubled or wrong.
+Prints what each saw, beside a bare echo of the same run. Ends with 1 if an answer was lost, doubled or wrong, or if a
+loop beside others took longer than it may: its p50 1.3 times and its p99 twice that of the loop alone, times what the
+machine itself made of the echo meanwhile.
 """
 
 from __future__ import annotations
@@ -10,6 +12,9 @@ import sys
 
 from tests.load.clients import OTHERS, Loop, beside, echoed, echoing, loops
 from tests.load.serving import served
+
+MOST = {"p50": 1.3, "p99": 2.0}
+"""How much longer than alone a loop may take beside others."""
 
 
 def row(name: str, seen: list[Loop]) -> str:
@@ -30,21 +35,38 @@ def main() -> int:
     given = parser.parse_args()
     every: list[Loop] = []
     print(f"{'us':<26}{'p50':>9}{'p99':>9}{'p99.9':>9}{'max':>9}{'asked':>10}{'lost':>6}{'wrong':>6}", flush=True)
-    with echoing() as bare, served() as (endpoint, _):
-        for kind in (None, *OTHERS):
-            for name, other in (("alone", None), (f"beside {kind}", kind)) if kind else (("warm-up", None),):
-                with beside(endpoint, other):
-                    seen = loops(endpoint, 1, given.rate, given.seconds)
-                    every += seen
-                    print(row(name, seen), flush=True)
-                    print(row(f"  echo {name}", [echoed(bare, given.rate, given.seconds / 4)]), flush=True)
+    late: list[str] = []
+
+    def seen_by_one(name: str, other: str | None) -> tuple[Loop, Loop]:
+        """What a loop and an echo see, one after the other."""
+        with beside(endpoint, other):
+            pair = loops(endpoint, 1, given.rate, given.seconds)[0], echoed(bare, given.rate, given.seconds / 2)
+        print(row(name, [pair[0]]), row(f"  echo {name}", [pair[1]]), sep="\n", flush=True)
+        every.append(pair[0])
+        return pair
+
+    with echoing() as bare, served(quiet=True) as (endpoint, _):
+        seen_by_one("warm-up", None)
+        for kind in OTHERS:
+            alone, busy = seen_by_one("alone", None), seen_by_one(f"beside {kind}", kind)
+            words = []
+            for quantile, most in MOST.items():
+                ratio, echo = (
+                    one.quantiles()[quantile] / other.quantiles()[quantile]
+                    for one, other in zip(busy, alone, strict=True)
+                )
+                words.append(f"{quantile} {ratio:.2f} of alone (echo {echo:.2f})")
+                if ratio > most * max(1.0, echo):
+                    late.append(f"{quantile} beside {kind}")
+            print(f"  beside {kind}: {', '.join(words)}", flush=True)
         seen = loops(endpoint, 8, 250.0, given.together)
         every += seen
         print(row("8 loops at 250 Hz", seen), flush=True)
     lost = sum(loop.asked - loop.answered for loop in every)
     wrong = sum(loop.wrong for loop in every)
     print(f"{sum(loop.asked for loop in every)} requests, {lost} lost, {wrong} wrong")
-    return 1 if lost or wrong else 0
+    print(f"too late: {', '.join(late)}" if late else "none too late")
+    return 1 if lost or wrong or late else 0
 
 
 if __name__ == "__main__":

@@ -104,8 +104,10 @@ def scaled(urdf: str, name: str, factor: float) -> str:
 
 def busy(endpoint: str, kind: str, begun: Event, stop: Event) -> None:
     """Keeps the server busy with one kind of work, until it is told to stop."""
-    rng = np.random.default_rng(0)
-    with Client(endpoint, timeout_s=60.0, compile_wait_s=600.0) as client:
+    rng = (
+        np.random.default_rng()
+    )  # another one each time: robots that were loaded in an earlier run are compiled already
+    with Client(endpoint, timeout_s=60.0, compile_wait_s=600.0, on_wait=lambda _: None) as client:
         robot = client.robot(ROBOT)
         text = (URDF / "ur5e.urdf").read_text()
         rest, count = np.zeros(robot.nv), 0
