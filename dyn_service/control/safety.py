@@ -230,7 +230,6 @@ class SafetySupervisor:
     def _latch(self, cause: str, mode: str) -> None:
         self._enter(mode, cause)
         self.epoch += 1
-        self._target = np.zeros_like(self.effort)
         self.brakes |= mode == BRAKED or self.settings.stop == "brake"
         if self.settings.stop == "damping" and self.damping is not None:
             self._matrix = self.damping()

@@ -32,6 +32,10 @@ class _EndsError(Exception):
     """The message ends here, or is no MessagePack from here on, or goes on for too long."""
 
 
+class _CrowdedError(_EndsError):
+    """It goes on for too long."""
+
+
 def fields(payload: bytes | memoryview, wanted: frozenset[str], most: int = MOST_OBJECTS) -> dict[str, Any]:
     """The plain values (numbers, texts, nil, truth values) that the message's map has under these keys.
 
@@ -53,6 +57,17 @@ def fields(payload: bytes | memoryview, wanted: frozenset[str], most: int = MOST
     except _EndsError:
         pass
     return found
+
+
+def is_crowded(payload: bytes | memoryview, most: int) -> bool:
+    """Whether more objects than these stand in a message, before it ends or is damaged."""
+    try:
+        _Walk(payload, most).skip(1)
+    except _CrowdedError:
+        return True
+    except _EndsError:
+        pass
+    return False
 
 
 class _Walk:
@@ -94,8 +109,10 @@ class _Walk:
         """Goes behind so many objects and all that is inside them."""
         data, at, left, end = self._bytes, self._at, self._left, len(self._bytes)
         while objects:
-            if at >= end or not left:
+            if at >= end:
                 raise _EndsError
+            if not left:
+                raise _CrowdedError
             left -= 1
             first = data[at]
             if first <= 0x7F or first >= 0xE0:

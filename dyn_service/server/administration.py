@@ -19,7 +19,7 @@ from dyn_service.server.access import AccessList, Caller, local_caller
 from dyn_service.server.audit import tell_done, tell_refused
 from dyn_service.server.bounds import read_limits
 from dyn_service.server.metrics import Metrics
-from dyn_service.server.registry import Registry, Served
+from dyn_service.server.registry import Registry
 
 CERTIFIED = ("inverse_dynamics", "forward_dynamics")
 """The queries whose kernels are made when a robot is loaded, so that the reply says how exact they are."""
@@ -97,10 +97,7 @@ class Administrator:
         return {"robots": sorted(self._registry.served)}
 
     def _describe_robot(self, request: Request) -> dict[str, Any]:
-        return self._describe(self._registry.get(request.robot))
-
-    def _describe(self, served: Served) -> dict[str, Any]:
-        return served.robot.description.to_dict()
+        return self._registry.get(request.robot).described
 
     def _load_robot(self, request: Request) -> dict[str, Any]:
         path = "inputs.urdf"
@@ -125,7 +122,7 @@ class Administrator:
             if served.robot.massless_joint is None or not QUERIES[row].inverts:
                 with suppress(ResourceExhaustedError):  # too large for this query is not too large for others
                     served.robot.prepare([row])
-        return self._describe(served)
+        return served.described
 
     def _unload_robot(self, request: Request) -> dict[str, Any]:
         self._registry.remove(request.robot)

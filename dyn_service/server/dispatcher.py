@@ -27,6 +27,7 @@ from dyn_service.errors import (
     UnavailableError,
 )
 from dyn_service.protocol.messages import Head, peek, read_cancel
+from dyn_service.protocol.skim import is_crowded
 from dyn_service.server.access import Caller
 from dyn_service.server.compiling import news
 from dyn_service.server.deadlines import given_up
@@ -39,6 +40,9 @@ _LOG = logging.getLogger(__name__)
 
 _OBJECTS = 2000
 """So much of a long request is looked at, some 0.4 ms, to see who asks what."""
+
+_FEW = 500
+"""A request of more objects is long, however few its bytes: each costs some microseconds to read and to check."""
 
 
 class Doer(Protocol):
@@ -93,16 +97,8 @@ class Dispatcher:
         """
         service = self._service
         try:
-            if len(payload) > SLOW_BYTES:  # even reading it takes too long
-                work, refuse = (
-                    partial(service.handle, payload, received_ns, caller),
-                    partial(service.refuse_unread, payload),
-                )
-                head = peek(payload, _OBJECTS)
-                if type(head.robot) is str:
-                    service.registry.get(head.robot)  # what is not there need not be read for
-                long = head.query not in QUERIES
-                return self._hand_over(Task(envelope, payload, received_ns, work, refuse, lambda: head, long, caller))
+            if len(payload) > SLOW_BYTES:
+                return self._hand_over_unread(envelope, payload, received_ns, caller)
             reply = service.answer_single_state(payload, received_ns)
             if reply is not None:
                 return reply
@@ -110,6 +106,8 @@ class Dispatcher:
             if cancelled is not None:
                 self._cancel(envelope, cancelled)
                 return None
+            if len(payload) > _FEW and is_crowded(payload, _FEW):
+                return self._hand_over_unread(envelope, payload, received_ns, caller)
             job = service.accept(payload, received_ns, caller=caller)
             if isinstance(job, bytes):
                 return job
@@ -131,6 +129,22 @@ class Dispatcher:
         except Exception:  # noqa: BLE001  # a defect: its asker need not wait for nothing
             _LOG.exception("a request failed")
             return service.refuse_unread(payload, InternalError("the server failed to answer; its log says why"))
+
+    def _hand_over_unread(
+        self, envelope: Envelope, payload: bytes | memoryview, received_ns: int, caller: Caller | None
+    ) -> bytes | None:
+        """As `_hand_over`, for a request that even to read takes too long.
+
+        Raises:
+            NotFoundError: It is about a robot that is not there.
+        """
+        service = self._service
+        work, refuse = partial(service.handle, payload, received_ns, caller), partial(service.refuse_unread, payload)
+        head = peek(payload, _OBJECTS)
+        if type(head.robot) is str:
+            service.registry.get(head.robot)  # what is not there need not be read for
+        long = head.query not in QUERIES
+        return self._hand_over(Task(envelope, payload, received_ns, work, refuse, lambda: head, long, caller))
 
     def refuse_frames(self, count: int) -> bytes:
         """The reply to a message of so many frames, which is no request."""

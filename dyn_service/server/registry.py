@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from dyn_service.api.queries import QUERIES
 from dyn_service.errors import (
     FailedPreconditionError,
@@ -15,6 +17,7 @@ from dyn_service.errors import (
     NotFoundError,
     ResourceExhaustedError,
 )
+from dyn_service.protocol.messages import encode
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.plan import Plan
 from dyn_service.suggestions import did_you_mean
@@ -34,6 +37,12 @@ class Served:
     def pickled(self) -> bytes:
         """The robot, for a worker process."""
         return pickle.dumps(self.robot)
+
+    @cached_property
+    def described(self) -> dict[str, Any]:
+        """The answer to `describe_robot`, what is long in it as bytes: of hundreds of links they take milliseconds."""
+        found = self.robot.description.to_dict()
+        return {key: each if isinstance(each, str | int) else msgspec.Raw(encode(each)) for key, each in found.items()}
 
     def refresh(self) -> None:
         """Opens the short way for the kernels that were made meanwhile."""

@@ -289,6 +289,14 @@ def test_states_that_were_not_sent_out_cannot_be_answered() -> None:
     assert rig.refused == {"stale": 1}
 
 
+def test_the_newest_state_ages_too() -> None:
+    """No other was sent out since: it is the newest, and still too old to be answered."""
+    rig = running()
+    late_s = rig.now_s + (CYCLES + 1) * CYCLE_S
+    assert not rig.of.offer(rig.command(), late_s, rig.v)
+    assert rig.refused == {"stale": 1}
+
+
 def test_what_was_sent_out_long_ago_is_forgotten() -> None:
     rig = Rig()
     rig.turn(1000)
@@ -380,6 +388,24 @@ def test_a_steady_speed_below_the_limit_is_no_fault() -> None:
         rig.v = np.array([v, -0.5 * v])
         rig.turn()
     assert (rig.of.mode, rig.of.cause) == ("active", "")
+
+
+@pytest.mark.parametrize(("share", "mode"), [(0.975, "active"), (0.985, "stopped")])
+def test_a_steady_speed_trips_it_just_below_the_limit(share: float, mode: str) -> None:
+    """At 98 %: what is left is for a change of acceleration within the cycle."""
+    rig = running()
+    for k in range(1, 40):
+        rig.v = np.array([0.0, share * (1.0 - 0.5**k) * VELOCITY[1]])
+        rig.offer((0.0, 0.0))
+        rig.turn()
+    assert rig.of.mode == mode
+
+
+def test_a_change_beyond_the_rate_is_a_fault_within_one_cycle() -> None:
+    """100 N m/s is 0.1 in a cycle: what would be allowed within five is not."""
+    rig = running(beyond_limits="stop")
+    assert not rig.offer((0.0, 0.5))
+    assert (rig.of.mode, rig.of.cause, rig.refused) == ("stopped", "beyond_limits", {"beyond_limits": 1})
 
 
 @pytest.mark.parametrize("policy", ["brake", "damping", "zero"])

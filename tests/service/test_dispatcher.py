@@ -201,6 +201,32 @@ def test_a_defect_costs_one_request(
     assert caplog.text.count("ZeroDivisionError: secret") == 2
 
 
+CROWDED = {
+    "wrenches": {"wrenches": [{"link": "tip", "force": [0, 0, 1]}] * 400},
+    "lists": {"q": [[0, 0]] * 2000},
+    "another's fields": {"q": array(np.zeros(2)), **{f"x{k}": 0 for k in range(400)}},
+}
+
+
+@pytest.mark.parametrize("inputs", CROWDED.values(), ids=CROWDED)
+def test_what_is_short_but_takes_long_to_read_is_not_read_here(
+    rig: Rig, inputs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of some kilobytes can hold thousands of objects, at some microseconds each."""
+    payload = msgpack.packb(request(robot=ROBOT, id=3, inputs=inputs))
+    assert len(payload) < SLOW_BYTES
+    with monkeypatch.context() as patched:
+        patched.setattr(rig.service, "accept", lambda *_, **__: pytest.fail("it was read"))
+        assert rig.ask(payload) is None
+    assert rig.worker.work_one()
+    ((_, reply),) = rig.finished()
+    assert reply["id"] == 3
+
+
+def test_what_is_damaged_is_refused_here_however_many_objects_it_announces(rig: Rig) -> None:
+    assert rig.ask(b"\xdd\xff\xff\xff\xff" + b"\xc1" * 2000) is not None
+
+
 @pytest.mark.parametrize("count", [2, 7])
 def test_a_message_of_many_frames_is_refused(rig: Rig, count: int) -> None:
     reply = msgpack.unpackb(rig.dispatcher.refuse_frames(count))
