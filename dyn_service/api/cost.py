@@ -32,6 +32,9 @@ CALL_S = 3e-5
 WRENCH_S, WRENCH_STATE_S = 5e-5, 2e-7
 """An external wrench brought into the axes of its link, and that of each state."""
 
+TURN_S, TURN_NUMBER_S = 2e-4, 3e-8
+"""Turning an answer into world axes, and each of its numbers."""
+
 COPIES = 3
 """An answer is there so many times: as arrays, as bytes, and as the reply that holds them."""
 
@@ -101,9 +104,11 @@ def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: 
     grows = row.grows[options[row.selector]] if row.selector is not None else row.grows[""]
     work = states * (n * BODY_S + (n**3 * CUBE_S if grows > 1 else 0.0) + numbers * NUMBER_S)
     work += CALL_S + len(acting) * (WRENCH_S + states * WRENCH_STATE_S)
+    turned = row.axes is not None and options[row.axes] == "world"
+    if turned:
+        work += TURN_S + states * numbers * TURN_NUMBER_S
     reply = 8 * states * per_state
-    turned = acting or (row.axes is not None and options[row.axes] == "world")
-    memory = COPIES * reply + _given_bytes(inputs.values()) + (8 * states * 24 * n if turned else 0)
+    memory = COPIES * reply + _given_bytes(inputs.values()) + (8 * states * 24 * n if turned or acting else 0)
     return Cost(work, memory, reply, lead, wrenches=len(acting))
 
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 SLOW_BYTES = 16 << 10
 """A request or answer longer than this is work for another thread than the one that serves control loops."""
 
-SLOW_WRENCHES = 4
-"""So are more wrenches than these: each costs as much as many states."""
+SLOW_WORK_S = 2.5e-4
+"""So is more foretold work than this: a batch, more than four wrenches, large answers in world axes."""
 
 
 class Plan:
@@ -94,10 +94,6 @@ class Plan:
             cost = cost.beside(of_states(self._sizes, cost.lead))
         refuse_over(self._row, cost, limits)
         return cost
-
-    def wrenches(self, inputs: Mapping[str, Any]) -> int:
-        """How many external wrenches a request has."""
-        return len(inputs.get(self._row.wrenches or "", ()))
 
     def answer(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name, as a message carries them.

@@ -48,7 +48,7 @@ from dyn_service.server.computations import compute, read_inputs
 from dyn_service.server.deadlines import not_begun
 from dyn_service.server.finite import NotFinite, defect, explain_computation, first_not_finite
 from dyn_service.server.metrics import Metrics
-from dyn_service.server.plan import SLOW_BYTES, SLOW_WRENCHES, Plan
+from dyn_service.server.plan import SLOW_BYTES, SLOW_WORK_S, Plan
 from dyn_service.server.registry import Registry, other_model
 from dyn_service.server.state import decode_state_request
 from dyn_service.suggestions import did_you_mean
@@ -252,7 +252,7 @@ class Service:
             )
         options = plan.read_options(given)
         cost = plan.afford(inputs, options, self.limits, verify=verify)
-        slow = max(length, cost.reply_bytes) > SLOW_BYTES or plan.wrenches(inputs) > SLOW_WRENCHES
+        slow = max(length, cost.reply_bytes) > SLOW_BYTES or cost.work_s > SLOW_WORK_S
         return Job(request, plan, received_ns, excused_ns, inputs, options, slow or verify, verify)
 
     def _compute(self, job: Job, started: int) -> bytes | None:

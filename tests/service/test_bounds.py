@@ -208,6 +208,22 @@ def test_cost_is_what_is_spent(service: Service, scara: Robot, name: str) -> Non
     assert peak < 1.5 * cost.bytes + len(payload) + (1 << 20)
 
 
+@pytest.mark.parametrize("name", [name for name, row in QUERIES.items() if row.axes is not None])
+@pytest.mark.parametrize("states", [1, 300])
+def test_turning_into_world_axes_is_foretold(service: Service, scara: Robot, name: str, states: int) -> None:
+    """It takes many times what the kernel takes."""
+    row = EVERY_ROW[name]
+    cost, inputs, options = foretold(scara, row, (states,), **{str(row.axes): "world"})
+    payload = bad_inputs.asked(row, inputs, options)
+    assert msgpack.unpackb(service.handle(payload, perf_counter_ns()))["ok"]
+    took = []
+    for _ in range(5):
+        began = thread_time()
+        service.handle(payload, perf_counter_ns())
+        took.append(thread_time() - began)
+    assert cost.work_s / 50 < min(took) < 10 * cost.work_s
+
+
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 @pytest.mark.parametrize("method", ["articulated", "mass_matrix"])
 def test_cost_of_a_motion_is_what_is_spent(service: Service, scara: Robot, integrator: Integrator, method: str) -> None:
