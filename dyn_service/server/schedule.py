@@ -1,7 +1,8 @@
-"""The requests that wait for a worker, and whose turn it is: of each peer one is begun in turn.
+"""The requests that wait for a worker, and whose turn it is: that peer's whose last one was begun longest ago.
 
 Short requests and long ones stand in a line each, so that whoever may take only short ones need not look through the
-others. A peer that has nothing waiting is not remembered: when it comes again it stands last.
+others. Of peers that have nothing waiting no more is kept than a number, and that not for ever: a peer is a connection,
+with all that it holds.
 """
 
 from __future__ import annotations
@@ -13,91 +14,79 @@ from typing import Any
 
 from dyn_service.server.task import Task
 
-_Own = OrderedDict[Task, None]
-"""What one peer has waiting, in the order it is begun in."""
+_MOST_REMEMBERED = 4096
+"""Of so many peers it is known when they had their last turn; more than there are connections."""
 
-
-class _Line:
-    """Tasks of one kind: the peers by turn, and of each what it has waiting."""
-
-    def __init__(self) -> None:
-        self.peers: OrderedDict[Any, _Own] = OrderedDict()
-        self.turns: dict[Any, int] = {}
-
-    def stand(self, task: Task, turn: int, *, first: bool) -> None:
-        peer = task.peer
-        own = self.peers.setdefault(peer, _Own())
-        self.turns.setdefault(peer, turn)
-        own[task] = None
-        if first:
-            self.turns[peer] = turn
-            own.move_to_end(task, last=False)
-            self.peers.move_to_end(peer, last=False)
-
-    def leave(self, task: Task) -> bool:
-        own = self.peers.get(task.peer)
-        if own is None or task not in own:
-            return False
-        del own[task]
-        if not own:
-            del self.peers[task.peer], self.turns[task.peer]
-        return True
-
-    def first(self) -> tuple[int, Task] | None:
-        """The next to be begun, and its turn."""
-        for peer, own in self.peers.items():
-            return self.turns[peer], next(iter(own))
-        return None
-
-    def go_last(self, peer: Any, turn: int) -> None:
-        if peer in self.peers:
-            self.peers.move_to_end(peer)
-            self.turns[peer] = turn
+_Line = dict[Any, OrderedDict[Task, int]]
+"""By peer, what it has waiting in the order it is begun in, with the number it came under."""
 
 
 class Schedule:
-    """What waits, and what is next. Nothing here takes longer the more there is."""
+    """What waits, and what is next."""
 
     def __init__(self) -> None:
-        self._short, self._long = _Line(), _Line()
-        self._turn = count(1)
-        self._before = count(0, -1)
+        self._short: _Line = {}
+        self._long: _Line = {}
+        self._came = count()
+        self._turns = count(1)
+        self._before = count(-1, -1)
+        self._last_turns: OrderedDict[int, int] = OrderedDict()
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[Task]:
-        return (task for line in (self._short, self._long) for own in line.peers.values() for task in own)
+        return (task for line in (self._short, self._long) for own in line.values() for task in own)
 
     def add(self, task: Task) -> None:
         """Has the task wait, behind what its peer has waiting."""
-        self._line(task).stand(task, next(self._turn), first=False)
+        self._line(task).setdefault(task.peer, OrderedDict())[task] = next(self._came)
         self._count += 1
 
     def put_back(self, task: Task) -> None:
         """Has a task wait again that was begun before: it is next."""
-        self._line(task).stand(task, next(self._before), first=True)
-        self._count += 1
+        self.add(task)
+        self._line(task)[task.peer].move_to_end(task, last=False)
+        self._remember(task.peer, next(self._before))
 
     def discard(self, task: Task) -> bool:
         """Has it wait no longer; whether it did."""
-        waited = self._line(task).leave(task)
-        self._count -= waited
-        return waited
+        line = self._line(task)
+        if task not in line.get(task.peer, ()):
+            return False
+        del line[task.peer][task]
+        if not line[task.peer]:
+            del line[task.peer]
+        self._count -= 1
+        if not self._count:
+            self._last_turns.clear()
+        return True
 
     def take(self, *, long: bool) -> Task | None:
         """Takes out the task whose turn it is; None: there is none, or none but long ones, which may not be begun."""
         lines = (self._short, self._long) if long else (self._short,)
-        found = min(
-            (first for line in lines if (first := line.first()) is not None), key=lambda each: each[0], default=None
-        )
-        if found is None:
+        firsts = [self._first(line) for line in lines if line]
+        if not firsts:
             return None
-        _, task = found
+        *_, task = min(firsts, key=lambda first: first[:2])
+        self._remember(task.peer, next(self._turns))
         self.discard(task)
-        self._line(task).go_last(task.peer, next(self._turn))
         return task
+
+    def _first(self, line: _Line) -> tuple[int, int, Task]:
+        """Whose turn it is in a line: when its peer had the last one, the number it came under, and itself."""
+        last = self._last_turns.get
+        turn, own = min(((last(hash(peer), 0), own) for peer, own in line.items()), key=lambda each: each[0])
+        task, came = next(iter(own.items()))
+        return turn, came, task
+
+    def _remember(self, peer: Any, turn: int) -> None:
+        number = hash(peer)
+        self._last_turns[number] = turn
+        self._last_turns.move_to_end(number)
+        if len(self._last_turns) > _MOST_REMEMBERED:
+            self._last_turns.popitem(last=False)
 
     def _line(self, task: Task) -> _Line:
         return self._long if task.long else self._short
