@@ -49,7 +49,7 @@ from dyn_service.server.pool import Pool
 from dyn_service.server.process import resident_bytes, settle_process
 from dyn_service.server.service import Service
 from dyn_service.server.task import Envelope
-from dyn_service.server.worker import ThreadWorker
+from dyn_service.server.worker_thread import ThreadWorker
 from dyn_service.server.zmtp import Message
 
 if TYPE_CHECKING:

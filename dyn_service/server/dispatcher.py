@@ -41,7 +41,7 @@ _OBJECTS = 2000
 
 
 class Doer(Protocol):
-    """Does what is slow: `worker.ThreadWorker`, `pool.Pool`."""
+    """Does what is slow: `worker_thread.ThreadWorker`, `pool.Pool`."""
 
     def offer(self, task: Task) -> None:
         """Takes the task."""

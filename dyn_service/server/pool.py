@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import math
 import selectors
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -29,11 +28,12 @@ from dyn_service.server.audit import AUDIT, tell_refused
 from dyn_service.server.deadlines import DueTimes, due_ns, given_up, not_begun, stopped
 from dyn_service.server.loader import Load, Loader
 from dyn_service.server.nursery import Nursery
-from dyn_service.server.pipes import Pipe, PipeClosedError
+from dyn_service.server.pipes import PipeClosedError
 from dyn_service.server.refusals import Refusals
 from dyn_service.server.schedule import Schedule
 from dyn_service.server.service import Service, is_query
 from dyn_service.server.task import Task
+from dyn_service.server.worker_handle import WorkerHandle
 from dyn_service.server.worker_words import (
     Answered,
     Audit,
@@ -61,49 +61,6 @@ _TRIES = 2
 
 _START_S = 60.0
 """How long the first worker may take to come."""
-
-
-class WorkerHandle:
-    """One worker process, as the pool sees it.
-
-    task: what it is at, since begun_ns, until due_ns. making: the kernel that it makes meanwhile, since making_ns.
-    known: the robots it has, by name, with their fingerprints. robot: one that it was told to load, as bytes. ready: it
-    is there. leaving: it ends by itself, having grown. audit: what the log of changes is to say, once it is so.
-    excused_ns: what of the task's time went into kernels. fate: why it was killed, to tell its asker.
-    """
-
-    def __init__(self, end: socket.socket, number: int) -> None:
-        self.end, self.number = end, number
-        self.pipe: Pipe[FromWorker] = Pipe(end, FromWorker, waits=False)  # type: ignore[arg-type]  # a union
-        self.task: Task | None = None
-        self.begun_ns = 0
-        self.due_ns = 0.0
-        self.making: str | None = None
-        self.making_ns = 0
-        self.known: dict[str, str] = {}
-        self.robot: memoryview | None = None
-        self.audit: list[str] = []
-        self.excused_ns = 0
-        self.fate: DynError | None = None
-        self.ready = self.leaving = False
-        self.is_watched_for_writing = False
-
-    @property
-    def is_long(self) -> bool:
-        """Whether it is at what may take long."""
-        return self.task is not None and (self.task.long or self.making is not None)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it takes a task."""
-        return self.task is None and not self.leaving and self.fate is None
-
-    def look_ahead(self, most_s: float) -> None:
-        """Works out when its task is to be stopped; at the limit alone while it makes a kernel."""
-        self.due_ns = self.begun_ns + most_s * 1e9
-        if self.task is not None and self.making is None:
-            due = due_ns(self.task.head, self.task.received_ns, self.excused_ns)
-            self.due_ns = self.due_ns if due is None else min(self.due_ns, due)
 
 
 class Pool:
@@ -293,7 +250,7 @@ class Pool:
         except PipeClosedError:  # it was gone already: no fault of the task
             self._waiting.put_back(task)
             self._watch_deadline(task)
-            self._lost(worker)
+            self._lost(worker, "it was gone already")
             return
         except OSError as fault:  # no fault of the worker's
             self._refuse(task, ResourceExhaustedError(f"{task.size} bytes cannot be handed to a worker now: {fault}"))
@@ -321,7 +278,7 @@ class Pool:
             self._refusals.remember(task, fate, now_ns)
         self._stop(worker, fate)
 
-    def _lost(self, worker: WorkerHandle) -> None:
+    def _lost(self, worker: WorkerHandle, why: str) -> None:
         """A worker has ended: another takes its place, and its asker is told."""
         if worker not in self._workers:
             return
@@ -331,17 +288,17 @@ class Pool:
         self._nursery.kill(worker.number)  # it may live, where what it said could not be had
         self._clock.ended(worker.number)
         if worker.task is not None:
-            self._is_lost(worker.task, worker.fate)
+            self._is_lost(worker.task, worker.fate, why)
         if not worker.ready:  # what keeps one from coming may keep the next
             self._no_more_before_ns = perf_counter_ns() + _AGAIN_NS
         self._fill_up(perf_counter_ns())
         self._assign()
 
-    def _is_lost(self, task: Task, fate: DynError | None) -> None:
+    def _is_lost(self, task: Task, fate: DynError | None, why: str) -> None:
         """A task's worker has ended: by the pool, which tells the asker why, or by itself, and another may try."""
         if fate is None:
             self._metrics.traffic.workers_lost += 1
-            _LOG.error("a worker ended while it was at %s", task.head.query)
+            _LOG.error("a worker was lost while it was at %s: %s", task.head.query, why)
             task.tries += 1
             if task.given_up:
                 fate = given_up()
@@ -371,8 +328,7 @@ class Pool:
                 for said, body in worker.pipe.read():
                     self._take(worker, said, body)
         except PipeClosedError as fault:
-            _LOG.debug("worker %d: %s", worker.number, fault)
-            self._lost(worker)
+            self._lost(worker, str(fault))
 
     def _take(self, worker: WorkerHandle, said: FromWorker, body: memoryview) -> None:
         match said:

@@ -26,7 +26,7 @@ from dyn_service.server.dispatcher import Dispatcher
 from dyn_service.server.plan import SLOW_BYTES
 from dyn_service.server.service import Service
 from dyn_service.server.task import Task
-from dyn_service.server.worker import ThreadWorker
+from dyn_service.server.worker_thread import ThreadWorker
 from tests.conftest import URDF
 from tests.service.conftest import WAIT_MS, array, request
 
