@@ -254,6 +254,7 @@ class Pool:
             return
         except OSError as fault:  # no fault of the worker's
             self._refuse(task, ResourceExhaustedError(f"{task.size} bytes cannot be handed to a worker now: {fault}"))
+            self._watch(worker)
             return
         worker.task, worker.begun_ns, task.waits_for_kernel = task, now, False
         worker.look_ahead(self._limits.max_worker_s)
