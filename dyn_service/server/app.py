@@ -49,7 +49,7 @@ from dyn_service.server.pool import Pool
 from dyn_service.server.process import resident_bytes, settle_process
 from dyn_service.server.service import Service
 from dyn_service.server.task import Envelope
-from dyn_service.server.worker import Worker
+from dyn_service.server.worker_thread import ThreadWorker
 from dyn_service.server.zmtp import Message
 
 if TYPE_CHECKING:
@@ -247,23 +247,13 @@ class Server:
     def _unread_bytes(self) -> int:
         return self._open.unread + (self._keyed.unread if self._keyed else 0)
 
-    def _make_worker(self) -> Worker | Pool:
+    def _make_worker(self) -> ThreadWorker | Pool:
         service = self.service
         if self._workers and not AVAILABLE:
             _LOG.warning("this system has no worker processes: a thread does what is slow, and nothing stops it")
         if not self._workers or not AVAILABLE:
-            return Worker(self._ring, service.clock)
-        return Pool(
-            service.registry,
-            service.clock,
-            service.metrics,
-            self._limits,
-            self._workers,
-            epoch=service.epoch,
-            allow_load=service.allow_load,
-            selector=self._selector,
-            ring=self._ring,
-        )
+            return ThreadWorker(self._ring, service)
+        return Pool(service, self._workers, selector=self._selector, ring=self._ring)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._stopping:  # asked twice

@@ -24,8 +24,9 @@ from dyn_service.errors import UnavailableError
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.endpoints import Bound, owner_only, peer_is_owner, refuse_taken
 from dyn_service.server.metrics import Traffic
-from dyn_service.server.pipes import AVAILABLE, Shared
+from dyn_service.server.pipes import AVAILABLE
 from dyn_service.server.process import most_connections
+from dyn_service.server.shared import room
 from dyn_service.server.zmtp import GREETING, PING, READY, Conversation, Message, ProtocolError, head
 
 _LOG = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ _STUCK_S = 30.0
 """A peer that has read nothing of what waits for it for so long goes."""
 
 _FILES_EACH = 3
-"""Open files of one connection: its own, and two where a long message is gathered in shared memory."""
+"""Open files set aside for one connection: its own; the rest is for long messages, see `shared`, and all else."""
 
 
 class Peer:
@@ -83,7 +84,7 @@ class Peer:
         self._connections = connections
         self._out: deque[memoryview] = deque()
         self.socket = connected
-        self.conversation = Conversation(connections.limits.max_message_bytes, Shared.of if AVAILABLE else bytearray)
+        self.conversation = Conversation(connections.limits.max_message_bytes, room if AVAILABLE else bytearray)
         self.came_s = self.heard_s = self.moved_s = now_s
         self.received_ns = 0
         self.unread = self.held = 0

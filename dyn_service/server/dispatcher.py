@@ -14,8 +14,8 @@ Each request gets one reply, from `answer`, `finished` or `shut_down`; its notic
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from dyn_service.api.queries import QUERIES
@@ -30,7 +30,6 @@ from dyn_service.protocol.messages import Head, peek, read_cancel
 from dyn_service.protocol.skim import is_crowded
 from dyn_service.server.access import Caller
 from dyn_service.server.compiling import news
-from dyn_service.server.deadlines import given_up
 from dyn_service.server.plan import SLOW_BYTES
 from dyn_service.server.service import Service
 from dyn_service.server.task import Envelope, Task
@@ -46,7 +45,7 @@ _FEW = 500
 
 
 class Doer(Protocol):
-    """Does what is slow: `worker.Worker`, `pool.Pool`."""
+    """Does what is slow: `worker_thread.ThreadWorker`, `pool.Pool`."""
 
     def offer(self, task: Task) -> None:
         """Takes the task."""
@@ -57,7 +56,7 @@ class Doer(Protocol):
     def abandon(self) -> list[Task]:
         """Takes back the tasks that were not begun; no more are begun."""
 
-    def cancel(self, is_meant: Callable[[Task], bool]) -> list[Task]:
+    def cancel(self, meant: Iterable[Task]) -> list[Task]:
         """Drops tasks that nobody waits for, and stops those that are worked on if it can; says which were dropped."""
 
     def tick(self, now_ns: int) -> None:
@@ -82,6 +81,7 @@ class Dispatcher:
         """The tasks whose replies are still to come from the worker, by identity."""
         self.waiting_bytes = 0
         """Bytes of their requests."""
+        self._by_peer: Counter[Any] = Counter()
 
     def answer(
         self, envelope: Envelope, payload: bytes | memoryview, received_ns: int, caller: Caller | None = None
@@ -116,14 +116,10 @@ class Dispatcher:
             there = service.has_kernel(job)
             if there and not job.slow and (reply := service.answer_at_once(job)) is not None:
                 return reply
-            request = job.request
-            work, refuse = partial(service.answer, job), partial(service.refuse, request)
-            head, plan = peek(payload), job.plan
+            plan = job.plan
             kernel = None if plan is None else plan.kernel(job.inputs, job.options)
             long = plan is None or job.verify or not there
-            return self._hand_over(
-                Task(envelope, payload, received_ns, work, refuse, lambda: head, long, caller, kernel)
-            )
+            return self._hand_over(Task(envelope, payload, received_ns, peek(payload), job, long, caller, kernel))
         except DynError as error:
             return service.refuse_unread(payload, error)
         except Exception:  # noqa: BLE001  # a defect: its asker need not wait for nothing
@@ -138,13 +134,11 @@ class Dispatcher:
         Raises:
             NotFoundError: It is about a robot that is not there.
         """
-        service = self._service
-        work, refuse = partial(service.handle, payload, received_ns, caller), partial(service.refuse_unread, payload)
         head = peek(payload, _OBJECTS)
         if type(head.robot) is str:
-            service.registry.get(head.robot)  # what is not there need not be read for
+            self._service.registry.get(head.robot)  # what is not there need not be read for
         long = head.query not in QUERIES
-        return self._hand_over(Task(envelope, payload, received_ns, work, refuse, lambda: head, long, caller))
+        return self._hand_over(Task(envelope, payload, received_ns, head, long=long, caller=caller))
 
     def refuse_frames(self, count: int) -> bytes:
         """The reply to a message of so many frames, which is no request."""
@@ -153,7 +147,7 @@ class Dispatcher:
 
     def gone(self, peer: Any) -> None:
         """Drops or stops what the peer asked for: its connection has ended."""
-        meant = [task for task in self.waiting.values() if task.envelope[0][1] is peer]
+        meant = [task for task in self.waiting.values() if task.peer[1] is peer]
         if meant:
             self._give_up(meant)
 
@@ -169,7 +163,7 @@ class Dispatcher:
         Args:
             now_ns: The time, on the clock of `time.perf_counter_ns`.
         """
-        for task, notice in news(self._service.clock, [*self.waiting.values()], now_ns):
+        for task, notice in news(self._service.clock, self.waiting.values(), now_ns):
             self._traffic.notices += 1
             yield task.envelope, notice
 
@@ -182,11 +176,11 @@ class Dispatcher:
         left = self._worker.abandon()
         for task in left:
             self._forget(task)
-        return [(task.envelope, task.refuse(_shutting_down())) for task in left]
+        return [(task.envelope, self._service.refuse_task(task, _shutting_down())) for task in left]
 
     def _waiting(self, envelope: Envelope, request_id: int) -> Iterator[Task]:
         """The tasks of one client that wait under this id."""
-        return (task for task in self.waiting.values() if task.envelope == envelope and task.head().id == request_id)
+        return (task for task in self.waiting.values() if task.envelope == envelope and task.head.id == request_id)
 
     def _cancel(self, envelope: Envelope, request_id: int) -> None:
         """Work that nobody waits for is not begun, or stopped where that can be done."""
@@ -197,16 +191,16 @@ class Dispatcher:
 
     def _give_up(self, meant: list[Task]) -> None:
         for task in meant:
-            task.work = partial(task.refuse, given_up())
-        for task in self._worker.cancel(lambda task: task in meant):
+            task.given_up = True
+        for task in self._worker.cancel(meant):
             self._forget(task)
 
     def _hand_over(self, task: Task) -> bytes | None:
         """Gives the task to the worker, or the reply that refuses it."""
         limits, count = self._limits, len(self.waiting)
         if self._shutting_down:
-            return task.refuse(_shutting_down())
-        own = sum(other.envelope[0] == task.envelope[0] for other in self.waiting.values())
+            return self._service.refuse_task(task, _shutting_down())
+        own = self._by_peer[task.peer]
         if own >= limits.max_waiting_per_client:
             return self._refuse_busy(task, f"{own} slow requests of this client wait already")
         # one alone may be of any size, or the longest that the transport lets in would never be answered
@@ -214,16 +208,21 @@ class Dispatcher:
             return self._refuse_busy(task, f"{count} slow requests wait already")
         self.waiting[id(task)] = task
         self.waiting_bytes += task.size
+        self._by_peer[task.peer] += 1
         self._worker.offer(task)
         return None
 
     def _forget(self, task: Task) -> None:
         del self.waiting[id(task)]
         self.waiting_bytes -= task.size
+        self._by_peer[task.peer] -= 1
+        if not self._by_peer[task.peer]:
+            del self._by_peer[task.peer]
 
     def _refuse_busy(self, task: Task, cause: str) -> bytes:
         self._traffic.refused_busy += 1
-        return task.refuse(ResourceExhaustedError(f"the server is busy: {cause}, try again later"))
+        error = ResourceExhaustedError(f"the server is busy: {cause}, try again later")
+        return self._service.refuse_task(task, error)
 
 
 def _shutting_down() -> DynError:

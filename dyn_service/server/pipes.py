@@ -1,7 +1,8 @@
 """Messages between the serving process and its workers: a few words, and bytes that go with them.
 
-Each is one packet: the length of the words, the words as a MessagePack map, the bytes. Where these are long they stand
-in shared memory instead, whose descriptor goes with the packet, so that a batch crosses without being cut up.
+Each is one packet: the length of the words, the words as MessagePack (see `worker_words`), the bytes. Where these are
+long they stand in shared memory instead, whose descriptor goes with the packet, so that a batch crosses without being
+cut up.
 
 Both ends are this package in one user's processes, joined by a pair of sockets that nobody else can reach. Linux has
 what it takes: packets that are delivered in order, and memory without a name.
@@ -9,15 +10,16 @@ what it takes: packets that are delivered in order, and memory without a name.
 
 from __future__ import annotations
 
-import mmap
 import os
 import socket
 import struct
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Generic, TypeVar
 
 import msgspec
+
+from dyn_service.server.shared import descriptor_of, received, shared
 
 AVAILABLE = hasattr(os, "memfd_create") and hasattr(socket, "SOCK_SEQPACKET")
 """Whether this system has worker processes."""
@@ -31,13 +33,13 @@ _SHARED_FROM = 1 << 16
 """Bytes from which on they stand in shared memory."""
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
-Words = dict[str, Any]
+Said = TypeVar("Said")
+"""What the other end may say."""
 
 
 class PipeClosedError(Exception):
-    """The other end has gone."""
+    """The other end has gone, or what it said cannot be had: the pipe is of no more use."""
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -45,58 +47,43 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-class Shared(mmap.mmap):
-    """Memory for so many bytes, zero until they are written, that can be handed to another process without a copy."""
-
-    descriptor: int
-
-    @classmethod
-    def of(cls, size: int) -> Shared:
-        """A new one."""
-        descriptor = os.memfd_create("dyn")
-        os.ftruncate(descriptor, size)
-        memory = cls(descriptor, size)
-        memory.descriptor = descriptor
-        return memory
-
-    def __del__(self) -> None:
-        os.close(self.descriptor)
-
-
-class Pipe:
+class Pipe(Generic[Said]):
     """One end.
 
     Args:
         end: A socket of `pair`.
+        said: The type of what comes from the other end.
         waits: Whether `send` and `read` wait. If not, what cannot be sent yet is kept, and `read` gives what is there.
     """
 
-    def __init__(self, end: socket.socket, *, waits: bool) -> None:
+    def __init__(self, end: socket.socket, said: type[Said], *, waits: bool) -> None:
         end.setblocking(waits)
         self._end = end
-        self._out: deque[tuple[bytes, Shared | None]] = deque()
+        self._decode = msgspec.msgpack.Decoder(said).decode
+        self._out: deque[tuple[bytes, memoryview | None]] = deque()
 
     @property
     def writing(self) -> bool:
         """Whether something waits to be sent."""
         return bool(self._out)
 
-    def send(self, words: Words, body: bytes | bytearray | memoryview = b"") -> None:
+    def send(self, words: msgspec.Struct, body: bytes | bytearray | memoryview = b"") -> None:
         """Sends a message.
 
         Raises:
             PipeClosedError: The other end has gone.
+            OSError: There is no open file, or no memory, left for it; nothing was sent.
         """
         text = _encode(words)
         packet = _HEAD.pack(len(text), len(body)) + text
         if len(body) < _SHARED_FROM:
             self._out.append((packet + body, None))
+        elif descriptor_of(body) is not None:
+            self._out.append((packet, memoryview(body)))
         else:
-            shared = body.obj if isinstance(body, memoryview) else None
-            if not isinstance(shared, Shared):
-                shared = Shared.of(len(body))
-                shared[:] = body
-            self._out.append((packet, shared))
+            copy = shared(len(body))
+            copy[:] = body
+            self._out.append((packet, copy))
         self.write()
 
     def write(self) -> None:
@@ -106,41 +93,47 @@ class Pipe:
             PipeClosedError: The other end has gone.
         """
         while self._out:
-            packet, shared = self._out[0]
+            packet, body = self._out[0]
+            descriptor = None if body is None else descriptor_of(body)
             try:
-                if shared is None:
+                if descriptor is None:
                     self._end.send(packet)
                 else:
-                    socket.send_fds(self._end, [packet], [shared.descriptor])
+                    socket.send_fds(self._end, [packet], [descriptor])
             except BlockingIOError:
                 return
-            except OSError:
-                raise PipeClosedError from None
+            except OSError as fault:
+                raise PipeClosedError(str(fault)) from None
             self._out.popleft()
 
-    def read(self) -> Iterator[tuple[Words, memoryview]]:
+    def read(self) -> Iterator[tuple[Said, memoryview]]:
         """The next message, or where this end does not wait, all that are there.
 
         Raises:
-            PipeClosedError: The other end has gone.
+            PipeClosedError: The other end has gone; or a message has come without its bytes, as where no open file is
+                left for them.
         """
         while True:
             try:
-                packet, shared, _, _ = socket.recv_fds(self._end, _PACKET_BYTES, 1)
+                packet, descriptors, _, _ = socket.recv_fds(self._end, _PACKET_BYTES, 1)
             except BlockingIOError:
                 return
-            except OSError:
-                packet, shared = b"", []
+            except OSError as fault:
+                raise PipeClosedError(str(fault)) from None
             if not packet:
-                raise PipeClosedError
+                raise PipeClosedError("the other end has gone")
             words, size = _HEAD.unpack_from(packet)
             begin = _HEAD.size + words
-            if shared:
-                body = memoryview(mmap.mmap(shared[0], size, prot=mmap.PROT_READ))
-                os.close(shared[0])
+            if descriptors:
+                try:
+                    body = received(descriptors[0], size)
+                except OSError as fault:
+                    raise PipeClosedError(f"{size} bytes cannot be had: {fault}") from None
             else:
                 body = memoryview(packet)[begin:]
-            yield _decode(packet[_HEAD.size : begin]), body
+            if len(body) != size:  # no open file was left for the descriptor (MSG_CTRUNC)
+                raise PipeClosedError(f"{size} bytes cannot be had: no open file is left for them")
+            yield self._decode(packet[_HEAD.size : begin]), body
 
     def close(self) -> None:
         """Ends it; what was not sent is lost."""

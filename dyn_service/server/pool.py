@@ -1,7 +1,10 @@
 """Worker processes: slow requests are done beside the process that serves, in others that may be killed.
 
-    Pool        the requests that wait, the workers, who does what
-    Nursery     the process that makes workers (`worker_process`)
+    Pool        the workers, who does what, and what is told of it
+    schedule    the requests that wait, and whose turn it is
+    loader      brings what workers made into this process
+    nursery     the process that makes workers
+    refusals    what is not tried again
 
 A request that is worked on is stopped, by ending its worker, when its deadline has passed, when its asker is gone, or
 when it has taken `max_worker_s`. A kernel that is being made is let be until that last limit: it will be there for the
@@ -11,52 +14,47 @@ next one who asks. All but one of the workers may be at work that takes long, so
 from __future__ import annotations
 
 import logging
-import os
-import pickle
+import math
 import selectors
-import socket
-import subprocess
-import sys
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from queue import SimpleQueue
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-import dyn_service
-from dyn_service.api.queries import QUERIES
 from dyn_service.errors import DynError, ResourceExhaustedError, UnavailableError
-from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.access import local_caller
-from dyn_service.server.administration import CERTIFIED
 from dyn_service.server.audit import AUDIT, tell_refused
-from dyn_service.server.compiling import CompileClock
-from dyn_service.server.deadlines import given_up, not_begun, stopped
-from dyn_service.server.pipes import ORDER, Pipe, PipeClosedError, Words, pair
-from dyn_service.server.registry import Registry
-from dyn_service.server.service import is_query
+from dyn_service.server.deadlines import DueTimes, due_ns, given_up, not_begun, stopped
+from dyn_service.server.loader import Load, Loader
+from dyn_service.server.nursery import Nursery
+from dyn_service.server.pipes import PipeClosedError
+from dyn_service.server.refusals import Refusals
+from dyn_service.server.schedule import Schedule
+from dyn_service.server.service import Service, is_query
 from dyn_service.server.task import Task
-
-if TYPE_CHECKING:
-    from dyn_service.engine.robot import Robot
-    from dyn_service.server.metrics import Metrics
+from dyn_service.server.worker_handle import WorkerHandle
+from dyn_service.server.worker_words import (
+    Answered,
+    Audit,
+    Begin,
+    DropRobot,
+    FromWorker,
+    KnowRobot,
+    Loaded,
+    Made,
+    Making,
+    Ready,
+    Work,
+)
 
 _LOG = logging.getLogger(__name__)
-
-_MS = 1_000_000
 
 _AGAIN_NS = 1_000_000_000
 """After a worker that ended before it was there, the next is made so much later."""
 
-_MOST_REFUSED = 1000
-_REFUSED_NS = 600_000_000_000
-"""A kernel that took too long is not tried again for so long: it may have been the machine."""
+_LOOK_NS = 50_000_000
+"""A task whose time is up but for the kernels that it waits for is looked at again so much later."""
 
 _TRIES = 2
 """So many workers may be lost to one request."""
@@ -65,164 +63,46 @@ _START_S = 60.0
 """How long the first worker may take to come."""
 
 
-class Nursery:
-    """The process that makes workers; made anew should it end."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._end: socket.socket | None = None
-        self._count = 0
-
-    def start(self) -> None:
-        """Starts the process; it is ready some tenths of a second later, and what it is asked meanwhile waits."""
-        mine, theirs = socket.socketpair()
-        # Not from the folder the user stands in: a file there might be called as a module of ours.
-        paths = [str(Path(dyn_service.__file__).parent.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OPENBLAS_NUM_THREADS": "1"}
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "dyn_service.server.worker_process", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env=environment,
-            )
-        self._end = mine
-
-    @property
-    def ended(self) -> bool:
-        """Whether the process has ended."""
-        return self._process is None or self._process.poll() is not None
-
-    def make(self) -> tuple[socket.socket, int]:
-        """A worker's pipe, and its number. Does not wait: what is written to the pipe is read once the worker is there.
-
-        A worker that never comes to be closes its pipe.
-        """
-        if self.ended or self._end is None:
-            self.close()
-            self.start()
-        assert self._end is not None
-        mine, theirs = pair()
-        self._count += 1
-        with theirs, suppress(OSError):
-            socket.send_fds(self._end, [ORDER.pack(self._count)], [theirs.fileno()])
-        return mine, self._count
-
-    def kill(self, number: int) -> None:
-        """Ends a worker at once."""
-        if self._end is not None:
-            with suppress(OSError):
-                self._end.send(ORDER.pack(number))
-
-    def close(self) -> None:
-        """Ends the nursery, and with it all workers."""
-        if self._end is not None:
-            self._end.close()
-            self._end = None
-        if self._process is not None:
-            try:
-                self._process.wait(2.0)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
-
-
-class _Hand:
-    """One worker, as the pool sees it.
-
-    task: what it is at, since begun_ns. making: the kernel that it makes meanwhile. known: the robots it has, by name,
-    with their fingerprints. robot: one that it was told to load, as bytes. ready: it is there. leaving: it ends
-    by itself, having grown. audit: what the log of changes is to say, once it is so. excused_ns: what of the task's
-    time went into kernels. fate: why it was killed, to tell its asker.
-    """
-
-    def __init__(self, end: socket.socket, number: int) -> None:
-        self.end, self.number = end, number
-        self.pipe = Pipe(end, waits=False)
-        self.task: Task | None = None
-        self.begun_ns = 0
-        self.making: str | None = None
-        self.known: dict[str, str] = {}
-        self.robot: memoryview | None = None
-        self.audit: list[str] = []
-        self.excused_ns = 0.0
-        self.making_ns = 0
-        self.fate: DynError | None = None
-        self.ready = self.leaving = False
-        self.is_watched_for_writing = False
-
-
-def _is_long(hand: _Hand) -> bool:
-    return hand.task is not None and (hand.task.long or hand.making is not None)
-
-
-def _is_idle(hand: _Hand) -> bool:
-    return hand.task is None and not hand.leaving and hand.fate is None
-
-
 class Pool:
     """The workers, and the requests that wait for them. All calls come from the thread that serves.
 
     Args:
-        registry: The robots; those that workers load are added.
-        clock: Hears when kernels are made.
-        metrics: Where answers are counted.
-        limits: What a request may take.
+        service: Its robots are known to the workers, and those that workers load are added to it.
         workers: How many there are.
-        epoch: What replies say of the server's life.
-        allow_load: Whether requests may load robots.
         selector: Watches the pipes; what it finds ready is called as `key.data(events)`.
         ring: Wakes the thread that serves, from another.
     """
 
     def __init__(
-        self,
-        registry: Registry,
-        clock: CompileClock,
-        metrics: Metrics,
-        limits: RequestLimits,
-        workers: int,
-        *,
-        epoch: int,
-        allow_load: bool,
-        selector: selectors.BaseSelector,
-        ring: Callable[[], None],
+        self, service: Service, workers: int, *, selector: selectors.BaseSelector, ring: Callable[[], None]
     ) -> None:
-        self._registry = registry
-        self._clock = clock
-        self._metrics = metrics
-        self._limits = limits
+        self._service = service
+        self._registry = service.registry
+        self._clock = service.clock
+        self._metrics = service.metrics
+        self._limits = service.limits
         self._count = workers
-        self._begin_words = {
-            "do": "begin",
-            "limits": msgspec.structs.asdict(limits),
-            "allow_load": allow_load,
-            "epoch": epoch,
-        }
         self._selector = selector
-        self._ring = ring
         self._nursery = Nursery()
-        self._hands: list[_Hand] = []
-        self._waiting: deque[Task] = deque()
+        self._workers: list[WorkerHandle] = []
+        self._waiting = Schedule()
+        self._due = DueTimes()
         self._done: deque[tuple[Task, bytes | memoryview]] = deque()
-        self._refused: dict[tuple[Any, ...] | None, tuple[DynError, int]] = {}
-        self._begun: dict[Any, int] = {}  # the turn in which each peer last had a task begun
-        self._turns = 0
+        self._refusals = Refusals(service.registry)
+        self._loader = Loader(service.registry, ring)
+        self._loading = DueTimes()
         self._ending = False
         self._no_more_before_ns = 0
-        self._loads: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        metrics.gauges |= {
-            "workers": lambda: len(self._hands),
-            "workers_busy": lambda: sum(hand.task is not None for hand in self._hands),
-            "compiling": lambda: sum(hand.making is not None for hand in self._hands),
+        service.metrics.gauges |= {
+            "workers": lambda: len(self._workers),
+            "workers_busy": lambda: sum(worker.task is not None for worker in self._workers),
+            "compiling": lambda: sum(worker.making is not None for worker in self._workers),
         }
-        self._loader = threading.Thread(target=self._load, name="dyn-loader", daemon=True)
 
     @property
     def ready(self) -> bool:
         """Whether a worker is there."""
-        return any(hand.ready for hand in self._hands)
+        return any(worker.ready for worker in self._workers)
 
     def start(self) -> None:
         """Starts the workers, and waits for the first of them.
@@ -246,14 +126,17 @@ class Pool:
 
     def offer(self, task: Task) -> None:
         """Takes the task."""
-        if (known := self._known_fate(task)) is not None:
-            self._done.append((task, task.refuse(known)))
+        if (known := self._refusals.known(task, perf_counter_ns())) is not None:
+            self._refuse(task, known)
             return
-        self._waiting.append(task)
+        self._waiting.add(task)
+        self._watch_deadline(task)
         self._assign()
 
     def collect(self) -> Iterator[tuple[Task, bytes | memoryview]]:
         """The tasks that were done since, with their replies; each is handed out once."""
+        for load in self._loader.collect():
+            self._loaded(load)
         while self._done:
             yield self._done.popleft()
 
@@ -261,279 +144,250 @@ class Pool:
         """Takes back the tasks that were not begun; no more are begun."""
         self._ending = True
         left = [*self._waiting]
-        self._waiting.clear()
+        for task in left:
+            self._wait_no_more(task)
         return left
 
-    def cancel(self, is_meant: Callable[[Task], bool]) -> list[Task]:
-        """Drops tasks that nobody waits for, and stops those that are worked on; says which were dropped."""
-        dropped = [task for task in self._waiting if is_meant(task)]
-        for task in dropped:
-            self._waiting.remove(task)
-        for hand in self._hands:
-            if hand.task is not None and hand.making is None and is_meant(hand.task):
-                self._stop(hand, given_up())
+    def cancel(self, meant: Iterable[Task]) -> list[Task]:
+        """Drops tasks that nobody waits for, and stops those that are worked on, where a kernel is being made once it
+        is there; says which were dropped.
+        """
+        dropped = [task for task in meant if self._wait_no_more(task)]
+        for worker in self._workers:
+            self._stop_if_given_up(worker)
         return dropped
-
-    def _fill_up(self, now_ns: int) -> None:
-        """Makes the workers that are missing."""
-        while len(self._hands) < self._count and now_ns >= self._no_more_before_ns and not self._ending:
-            try:
-                self._hands.append(self._make_hand())
-            except OSError as fault:  # no more processes or open files for now
-                _LOG.error("no worker can be made: %s", fault)  # said in one line
-                self._no_more_before_ns = now_ns + _AGAIN_NS
 
     def tick(self, now_ns: int) -> None:
         """Stops what has taken too long, and refuses what has waited too long."""
-        if len(self._hands) < self._count:
+        if len(self._workers) < self._count:
             self._fill_up(now_ns)
             self._assign()
-        for late in [task for task in self._waiting if self._is_due(task, now_ns, self._excused_ns(task, now_ns))]:
-            self._waiting.remove(late)
-            self._done.append((late, late.refuse(not_begun(late.head(), now_ns - late.received_ns))))
-        for hand in self._hands:
-            if hand.task is None or hand.fate is not None:
-                continue
-            task, most_s = hand.task, self._limits.max_worker_s
-            if now_ns - hand.begun_ns > most_s * 1e9:
-                at = f"{hand.making} is being made" if hand.making else f"{task.head().query} is worked on"
-                fate = ResourceExhaustedError(f"{at} for more than {most_s:g} s, which is the limit")
-                if hand.making:
-                    self._remember(task, fate, now_ns)
-                self._stop(hand, fate)
-            elif hand.making is None and self._is_due(task, now_ns, hand.excused_ns):
-                self._stop(hand, stopped(task.head(), now_ns - task.received_ns))
-
-    @staticmethod
-    def _is_due(task: Task, now_ns: int, excused_ns: float) -> bool:
-        """Whether the deadline has passed, kernels that were waited for left aside as far as the asker allows."""
-        head = task.head()
-        if not head.deadline_ms:
-            return False
-        allowed_ns = (head.compile_wait_ms or 0.0) * _MS
-        return now_ns - task.received_ns - min(excused_ns, allowed_ns) > head.deadline_ms * _MS
-
-    def _excused_ns(self, task: Task, now_ns: int) -> float:
-        """What of a waiting task's time went into kernels: any, since it may be them that keep the workers from it."""
-        return self._clock.within_ns(task.received_ns, now_ns) if task.head().compile_wait_ms else 0.0
-
-    # what is not tried again
-
-    def _kind(self, task: Task) -> tuple[Any, ...] | None:
-        """What a refusal holds for, whatever the inputs: robot, query and kernel; None: for nothing else."""
-        head = task.head()
-        served = self._registry.served.get(head.robot) if type(head.robot) is str else None
-        if served is None or (task.kernel is None and head.query in QUERIES):
-            return None
-        return served.robot.fingerprint, head.query, task.kernel
-
-    def _remember(self, task: Task, fate: DynError, now_ns: int) -> None:
-        kind = self._kind(task)
-        if kind is not None:
-            while len(self._refused) >= _MOST_REFUSED:
-                del self._refused[next(iter(self._refused))]
-            self._refused[kind] = (fate, now_ns + _REFUSED_NS)
-
-    def _known_fate(self, task: Task) -> DynError | None:
-        fate, until_ns = self._refused.get(self._kind(task), (None, 0))
-        return fate if perf_counter_ns() < until_ns else None
-
-    # who does it
-
-    def _assign(self) -> None:
-        """Gives waiting tasks to workers that have none, of each peer one in turn.
-
-        One worker is left for what does not take long.
-        """
-        most_long = max(1, self._count - 1)
-        while self._waiting and (hand := next(filter(_is_idle, self._hands), None)) is not None:
-            long, begun = sum(map(_is_long, self._hands)), self._begun.get
-            allowed = (task for task in self._waiting if not task.long or long < most_long)
-            task = min(allowed, key=lambda task: begun(task.envelope[0], 0), default=None)
-            if task is None:
-                return
-            self._waiting.remove(task)
-            self._turns += 1
-            self._begun[task.envelope[0]] = self._turns
-            self._begin(hand, task)
-        if not self._waiting:
-            self._begun.clear()
-
-    def _begin(self, hand: _Hand, task: Task) -> None:
-        now = perf_counter_ns()
-        hand.excused_ns = self._excused_ns(task, now)
-        name, served = task.head().robot, self._registry.served
-        needed = [served[name]] if name in served else [] if type(name) is str else [*served.values()]
-        caller = None if task.caller is None else [task.caller.name, int(task.caller.role), task.caller.may_load]
-        words = {"do": "task", "received_ns": task.received_ns, "excused_ns": hand.excused_ns, "caller": caller}
-        try:
-            for each in needed:  # of a request that nobody could read that far, all
-                if hand.known.get(each.robot.name) != each.robot.fingerprint:
-                    hand.pipe.send({"do": "robot"}, each.pickled)
-                    hand.known[each.robot.name] = each.robot.fingerprint
-            for gone in hand.known.keys() - served.keys():
-                hand.pipe.send({"do": "drop", "name": gone})
-                del hand.known[gone]
-            hand.pipe.send(words, task.payload)
-        except (PipeClosedError, OSError):  # it was gone already: no fault of the task
-            self._waiting.appendleft(task)
-            self._lost(hand)
-            return
-        hand.task, hand.begun_ns, task.waits_for_kernel = task, now, False
-        self._watch(hand)
-
-    def _make_hand(self) -> _Hand:
-        end, number = self._nursery.make()
-        hand = _Hand(end, number)
-        with suppress(PipeClosedError):
-            hand.pipe.send(self._begin_words)
-        self._selector.register(end, selectors.EVENT_READ, lambda events: self._heard(hand, events))
-        return hand
-
-    def _watch(self, hand: _Hand) -> None:
-        if hand.pipe.writing != hand.is_watched_for_writing:
-            hand.is_watched_for_writing = hand.pipe.writing
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if hand.pipe.writing else 0)
-            self._selector.modify(hand.end, events, lambda events: self._heard(hand, events))
-
-    def _heard(self, hand: _Hand, events: int) -> None:
-        try:
-            if events & selectors.EVENT_WRITE:
-                hand.pipe.write()
-                self._watch(hand)
-            if events & selectors.EVENT_READ:
-                for words, body in hand.pipe.read():
-                    self._take(hand, words, body)
-        except PipeClosedError:
-            self._lost(hand)
-
-    def _take(self, hand: _Hand, words: Words, body: memoryview) -> None:
-        match words["is"]:
-            case "ready":
-                hand.ready = True
-            case "making":
-                hand.making, hand.making_ns = words["kernel"], perf_counter_ns()
-                self._clock.begun(words["kernel"], hand.number)
-            case "made":
-                hand.making = None
-                hand.excused_ns += perf_counter_ns() - hand.making_ns
-                self._clock.ended(hand.number)
-            case "audit":
-                hand.audit.append(words["line"])
-            case "robot":
-                hand.robot = body
-                hand.known[words["name"]] = words["fingerprint"]
-        if hand.task is not None:
-            hand.task.waits_for_kernel = hand.making is not None
-        if words["is"] == "reply":
-            self._answered(hand, words, body)
-
-    def _answered(self, hand: _Hand, words: Words, reply: memoryview) -> None:
-        task, loaded, lines = hand.task, hand.robot, hand.audit
-        assert task is not None
-        hand.task, hand.robot, hand.audit = None, None, []
-        hand.leaving = words["last"]
-        if loaded is not None:
-            self._loads.put(lambda: self._add(task, loaded, lines, words, reply))
-        else:
-            self._tell(task, lines, words["query"], words["code"])
-            self._done.append((task, reply))
-            if words["kernel"] is not None and words["code"] is None:
-                self._want_here(words["kernel"])
-        self._assign()
-
-    def _tell(self, task: Task, lines: list[str], query: str, code: str | None) -> None:
-        """Counts the answer, and writes down what it changed."""
-        for line in lines:
-            AUDIT.info(line)
-        if code is None:
-            self._metrics.answered(query, perf_counter_ns() - task.received_ns)
-        else:
-            self._metrics.refused(query if is_query(query) else None, code)
-
-    def _stop(self, hand: _Hand, fate: DynError) -> None:
-        hand.fate = fate
-        self._nursery.kill(hand.number)
-
-    def _lost(self, hand: _Hand) -> None:
-        """A worker has ended: another takes its place, and its asker is told."""
-        if hand not in self._hands:
-            return
-        self._hands.remove(hand)
-        self._selector.unregister(hand.end)
-        hand.pipe.close()
-        self._clock.ended(hand.number)
-        if hand.task is not None:
-            self._is_lost(hand.task, hand.fate)
-        if not hand.ready:  # what keeps one from coming may keep the next
-            self._no_more_before_ns = perf_counter_ns() + _AGAIN_NS
-        self._fill_up(perf_counter_ns())
-        self._assign()
-
-    def _is_lost(self, task: Task, fate: DynError | None) -> None:
-        """A task's worker has ended: by the pool, which tells the asker why, or by itself, and another may try."""
-        if fate is None:
-            self._metrics.traffic.workers_lost += 1
-            _LOG.error("a worker ended while it was at %s", task.head().query)
-            task.tries += 1
-            if task.tries < _TRIES and not self._ending:
-                self._waiting.appendleft(task)
-                return
-            found = f"{task.tries} workers ended while they were at {task.head().query}"
-            fate = ResourceExhaustedError(f"{found}: it takes too much memory, or they were killed")
-        self._done.append((task, task.refuse(fate)))
-
-    # what is fetched from the store, by a thread of its own
-
-    def _want_here(self, kernel: list[Any]) -> None:
-        name, query, method, wrenches = kernel
-        served, row = self._registry.served.get(name), QUERIES[query]
-        if served is None or served.robot.has_kernel(row, method, wrenches=wrenches):
-            return
-
-        def fetch() -> None:
-            with suppress(ResourceExhaustedError):  # it is known to take too much: whoever asks is told
-                if served.robot.load_kernel(row, method, wrenches=wrenches):
-                    served.plans[query].refresh()
-
-        self._loads.put(fetch)
-
-    def _add(self, task: Task, loaded: memoryview, lines: list[str], words: Words, reply: bytes | memoryview) -> None:
-        """Serves the robot that a worker was told to load, with the kernels that it made."""
-        query, code = words["query"], words["code"]
-        try:
-            robot: Robot = pickle.loads(loaded)  # from a worker, not from a client
-            self._registry.add(robot)
-        except DynError as error:
-            caller = task.caller or local_caller("a local process", allow_load=True)
-            tell_refused(caller, query, task.head().robot, error)
-            self._done.append((task, task.refuse(error)))
-            return
-        served = self._registry.get(robot.name)
-        _ = served.pickled
-        for name in CERTIFIED:
-            with suppress(ResourceExhaustedError):
-                served.robot.load_kernel(QUERIES[name], next(iter(QUERIES[name].kernels)))
-        served.refresh()
-        self._tell(task, lines, query, code)
-        self._done.append((task, reply))
-
-    def _load(self) -> None:
-        while (job := self._loads.get()) is not None:
-            try:
-                job()
-            except Exception:  # noqa: BLE001  # a defect; the kernels stay with the workers
-                _LOG.exception("a kernel or a robot could not be fetched")
-            self._ring()
+        for task in self._due.pop(now_ns):
+            self._refuse_if_late(task, now_ns)
+        for task in self._loading.pop(now_ns):
+            self._refuse(task, stopped(task.head, now_ns - task.received_ns))
+        for worker in self._workers:
+            if worker.task is not None and worker.fate is None and now_ns > worker.due_ns:
+                self._stop_late(worker, worker.task, now_ns)
 
     def close(self) -> None:
         """Ends all workers."""
         self._ending = True
-        self._loads.put(None)
-        for hand in self._hands:
-            self._selector.unregister(hand.end)
-            hand.pipe.close()
-        self._hands.clear()
+        for worker in self._workers:
+            self._selector.unregister(worker.end)
+            worker.pipe.close()
+        self._workers.clear()
         self._nursery.close()
-        if self._loader.is_alive():
-            self._loader.join(2.0)
+        self._loader.close()
+
+    def _watch_deadline(self, task: Task) -> None:
+        due = due_ns(task.head, task.received_ns, 0)
+        if due is not None:
+            self._due.add(task, due)
+
+    def _refuse_if_late(self, task: Task, now_ns: int) -> None:
+        """Refuses a task whose deadline has passed, or looks again later: the time of any kernel is excused, since it
+        may be that one which keeps the workers from it.
+        """
+        due = due_ns(task.head, task.received_ns, self._clock.within_ns(task.received_ns, now_ns))
+        if due is not None and due > now_ns:
+            self._due.add(task, max(due, now_ns + _LOOK_NS))
+            return
+        self._waiting.discard(task)
+        self._refuse(task, not_begun(task.head, now_ns - task.received_ns))
+
+    def _wait_no_more(self, task: Task) -> bool:
+        self._due.discard(task)
+        return self._waiting.discard(task)
+
+    def _refuse(self, task: Task, fate: DynError) -> None:
+        self._done.append((task, self._service.refuse_task(task, fate)))
+
+    # the workers
+
+    def _fill_up(self, now_ns: int) -> None:
+        """Makes the workers that are missing."""
+        while len(self._workers) < self._count and now_ns >= self._no_more_before_ns and not self._ending:
+            try:
+                self._workers.append(self._make_worker())
+            except OSError as fault:  # no more processes or open files for now
+                _LOG.error("no worker can be made: %s", fault)  # said in one line
+                self._no_more_before_ns = now_ns + _AGAIN_NS
+
+    def _make_worker(self) -> WorkerHandle:
+        end, number = self._nursery.make()
+        worker = WorkerHandle(end, number)
+        with suppress(PipeClosedError):
+            worker.pipe.send(Begin(self._limits, self._service.allow_load, self._service.epoch))
+        self._selector.register(end, selectors.EVENT_READ, lambda events: self._heard(worker, events))
+        return worker
+
+    def _assign(self) -> None:
+        """Gives waiting tasks to workers that have none; one worker is left for what does not take long."""
+        most_long = max(1, self._count - 1)
+        while self._waiting and (worker := next((each for each in self._workers if each.is_idle), None)) is not None:
+            long = sum(each.is_long for each in self._workers)
+            task = self._waiting.take(long=long < most_long)
+            if task is None:
+                return
+            self._due.discard(task)
+            self._begin(worker, task)
+
+    def _begin(self, worker: WorkerHandle, task: Task) -> None:
+        now = perf_counter_ns()
+        name, served = task.head.robot, self._registry.served
+        needed = [served[name]] if name in served else [] if type(name) is str else [*served.values()]
+        worker.excused_ns = self._clock.within_ns(task.received_ns, now)
+        try:
+            for each in needed:  # of a request that nobody could read that far, all
+                if worker.known.get(each.robot.name) != each.robot.fingerprint:
+                    worker.pipe.send(KnowRobot(), each.pickled)
+                    worker.known[each.robot.name] = each.robot.fingerprint
+            for gone in worker.known.keys() - served.keys():
+                worker.pipe.send(DropRobot(gone))
+                del worker.known[gone]
+            worker.pipe.send(Work(task.received_ns, worker.excused_ns, task.caller), task.payload)
+        except PipeClosedError:  # it was gone already: no fault of the task
+            self._waiting.put_back(task)
+            self._watch_deadline(task)
+            self._lost(worker, "it was gone already")
+            return
+        except OSError as fault:  # no fault of the worker's
+            self._refuse(task, ResourceExhaustedError(f"{task.size} bytes cannot be handed to a worker now: {fault}"))
+            self._watch(worker)
+            return
+        worker.task, worker.begun_ns, task.waits_for_kernel = task, now, False
+        worker.look_ahead(self._limits.max_worker_s)
+        self._watch(worker)
+
+    def _stop(self, worker: WorkerHandle, fate: DynError) -> None:
+        worker.fate = fate
+        self._nursery.kill(worker.number)
+
+    def _stop_if_given_up(self, worker: WorkerHandle) -> None:
+        if worker.task is not None and worker.task.given_up and worker.making is None and worker.fate is None:
+            self._stop(worker, given_up())
+
+    def _stop_late(self, worker: WorkerHandle, task: Task, now_ns: int) -> None:
+        most_s = self._limits.max_worker_s
+        if now_ns <= worker.begun_ns + most_s * 1e9:
+            self._stop(worker, stopped(task.head, now_ns - task.received_ns))
+            return
+        at = f"{worker.making} is being made" if worker.making else f"{task.head.query} is worked on"
+        fate = ResourceExhaustedError(f"{at} for more than {most_s:g} s, which is the limit")
+        if worker.making:
+            self._refusals.remember(task, fate, now_ns)
+        self._stop(worker, fate)
+
+    def _lost(self, worker: WorkerHandle, why: str) -> None:
+        """A worker has ended: another takes its place, and its asker is told."""
+        if worker not in self._workers:
+            return
+        self._workers.remove(worker)
+        self._selector.unregister(worker.end)
+        worker.pipe.close()
+        self._nursery.kill(worker.number)  # it may live, where what it said could not be had
+        self._clock.ended(worker.number)
+        if worker.task is not None:
+            self._is_lost(worker.task, worker.fate, why)
+        if not worker.ready:  # what keeps one from coming may keep the next
+            self._no_more_before_ns = perf_counter_ns() + _AGAIN_NS
+        self._fill_up(perf_counter_ns())
+        self._assign()
+
+    def _is_lost(self, task: Task, fate: DynError | None, why: str) -> None:
+        """A task's worker has ended: by the pool, which tells the asker why, or by itself, and another may try."""
+        if fate is None:
+            self._metrics.traffic.workers_lost += 1
+            _LOG.error("a worker was lost while it was at %s: %s", task.head.query, why)
+            task.tries += 1
+            if task.given_up:
+                fate = given_up()
+            elif task.tries < _TRIES and not self._ending:
+                self._waiting.put_back(task)
+                self._watch_deadline(task)
+                return
+            else:
+                found = f"{task.tries} workers ended while they were at {task.head.query}"
+                fate = ResourceExhaustedError(f"{found}: it takes too much memory, or they were killed")
+        self._refuse(task, fate)
+
+    # what they say
+
+    def _watch(self, worker: WorkerHandle) -> None:
+        if worker.pipe.writing != worker.is_watched_for_writing:
+            worker.is_watched_for_writing = worker.pipe.writing
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.pipe.writing else 0)
+            self._selector.modify(worker.end, events, lambda events: self._heard(worker, events))
+
+    def _heard(self, worker: WorkerHandle, events: int) -> None:
+        try:
+            if events & selectors.EVENT_WRITE:
+                worker.pipe.write()
+                self._watch(worker)
+            if events & selectors.EVENT_READ:
+                for said, body in worker.pipe.read():
+                    self._take(worker, said, body)
+        except PipeClosedError as fault:
+            self._lost(worker, str(fault))
+
+    def _take(self, worker: WorkerHandle, said: FromWorker, body: memoryview) -> None:
+        match said:
+            case Ready():
+                worker.ready = True
+            case Making(kernel):
+                worker.making, worker.making_ns = kernel, perf_counter_ns()
+                self._clock.begun(kernel, worker.number)
+            case Made():
+                worker.making = None
+                worker.excused_ns += perf_counter_ns() - worker.making_ns
+                self._clock.ended(worker.number)
+                self._stop_if_given_up(worker)
+            case Audit(line):
+                worker.audit.append(line)
+            case Loaded(name, fingerprint):
+                worker.robot = body
+                worker.known[name] = fingerprint
+            case Answered():
+                self._answered(worker, said, body)
+                return
+        if worker.task is not None:
+            worker.task.waits_for_kernel = worker.making is not None
+            worker.look_ahead(self._limits.max_worker_s)
+
+    def _answered(self, worker: WorkerHandle, answer: Answered, reply: memoryview) -> None:
+        task, robot, lines = worker.task, worker.robot, worker.audit
+        assert task is not None
+        worker.task, worker.robot, worker.audit = None, None, []
+        worker.leaving = answer.last
+        if robot is not None:
+            due = due_ns(task.head, task.received_ns, worker.excused_ns)
+            self._loading.add(task, math.inf if due is None else due)
+            self._loader.load(Load(task, answer, reply, robot, lines))
+        else:
+            self._tell(task, lines, answer)
+            self._done.append((task, reply))
+            if answer.kernel is not None and answer.code is None:
+                self._loader.fetch(answer.kernel)
+        self._assign()
+
+    def _loaded(self, load: Load) -> None:
+        """A robot is served now, or is not. Where the deadline has passed meanwhile, its asker was told so."""
+        task, error = load.task, load.error
+        awaited = self._loading.discard(task)
+        if error is None:
+            self._tell(task, load.audit, load.answer)
+        else:
+            caller = task.caller or local_caller("a local process", allow_load=True)
+            tell_refused(caller, load.answer.query, task.head.robot, error)
+        if awaited:
+            self._done.append((task, load.reply if error is None else self._service.refuse_task(task, error)))
+
+    def _tell(self, task: Task, lines: list[str], answer: Answered) -> None:
+        """Counts the answer, and writes down what it changed."""
+        for line in lines:
+            AUDIT.info(line)
+        if answer.code is None:
+            self._metrics.answered(answer.query, perf_counter_ns() - task.received_ns)
+        else:
+            self._metrics.refused(answer.query if is_query(answer.query) else None, answer.code)

@@ -45,12 +45,13 @@ from dyn_service.server.access import AccessList, Caller
 from dyn_service.server.administration import Administrator
 from dyn_service.server.compiling import CompileClock
 from dyn_service.server.computations import compute, read_inputs
-from dyn_service.server.deadlines import not_begun
+from dyn_service.server.deadlines import due_ns, given_up, not_begun
 from dyn_service.server.finite import NotFinite, defect, explain_computation, first_not_finite
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.plan import SLOW_BYTES, SLOW_WORK_S, Plan
 from dyn_service.server.registry import Registry, other_model
 from dyn_service.server.state import decode_state_request
+from dyn_service.server.task import Task
 from dyn_service.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Job(msgspec.Struct, gc=False):
     request: Request
     plan: Plan | None
     received_ns: int
-    excused_ns: float = 0.0
+    excused_ns: int = 0
     inputs: Mapping[str, Any] = _NOTHING
     options: Mapping[str, Any] = _NOTHING
     slow: bool = False
@@ -125,6 +126,16 @@ class Service:
         """What is served now, by name."""
         return {name: served.robot for name, served in self.registry.served.items()}
 
+    def work(self, task: Task) -> bytes:
+        """The reply to a request that waited, from this thread. May take long."""
+        if task.given_up:
+            return self.refuse_task(task, given_up())
+        return self.handle(task.payload, task.received_ns, task.caller) if task.job is None else self.answer(task.job)
+
+    def refuse_task(self, task: Task, error: DynError) -> bytes:
+        """The reply that refuses a request that waited, counted."""
+        return self.refuse_unread(task.payload, error) if task.job is None else self.refuse(task.job.request, error)
+
     def handle(self, payload: bytes | memoryview, received_ns: int, caller: Caller | None = None) -> bytes:
         """The reply to a request.
 
@@ -169,7 +180,7 @@ class Service:
         return reply if len(reply) <= self.limits.max_reply_bytes else None
 
     def accept(
-        self, payload: bytes | memoryview, received_ns: int, excused_ns: float = 0.0, caller: Caller | None = None
+        self, payload: bytes | memoryview, received_ns: int, excused_ns: int = 0, caller: Caller | None = None
     ) -> Job | bytes:
         """The request, read and checked, or the reply that refuses it."""
         request: Request | None = None
@@ -224,7 +235,7 @@ class Service:
         """The reply that refuses a request of which no more was read than whose it is."""
         return self.refuse(peek(payload), error)
 
-    def _check(self, request: Request, length: int, received_ns: int, excused_ns: float, caller: Caller | None) -> Job:
+    def _check(self, request: Request, length: int, received_ns: int, excused_ns: int, caller: Caller | None) -> Job:
         """The job that a request asks for.
 
         Raises:
@@ -284,16 +295,11 @@ class Service:
 
     def _is_late(self, job: Job, now: int) -> bool:
         """Whether the request's deadline has passed."""
-        deadline_ms = job.request.deadline_ms
-        if not deadline_ms:
+        if not job.request.deadline_ms:
             return False
-        return now - job.received_ns - self._excused_ns(job, now) > deadline_ms * 1e6
-
-    def _excused_ns(self, job: Job, now: int) -> float:
-        """What does not count against the deadline: kernels were made meanwhile, and the asker allowed for that."""
-        allowed_ms = job.request.compile_wait_ms
-        found = job.excused_ns + self.clock.within_ns(job.received_ns, now) if allowed_ms else 0.0
-        return min(found, (allowed_ms or 0.0) * 1e6)
+        excused_ns = job.excused_ns + self.clock.within_ns(job.received_ns, now)
+        due = due_ns(job.request, job.received_ns, excused_ns)
+        return due is not None and now > due
 
     def _why_not_finite(self, job: Job) -> DynError:
         """Why a number of the answer is not finite. Looks at that one state, whatever the batch was.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dyn_service.errors import DynError
 from dyn_service.protocol.messages import Head
-from dyn_service.server.access import Caller
+
+if TYPE_CHECKING:
+    from dyn_service.server.access import Caller
+    from dyn_service.server.service import Job
 
 Envelope = tuple[Any, bool]
 """Where a reply goes: the peer, and whether it is a REQ socket, which wants an empty frame first."""
@@ -18,25 +19,31 @@ Envelope = tuple[Any, bool]
 class Task:
     """A request that waits.
 
-    envelope: where its reply goes. payload: its bytes. received_ns: when it came in. work: gives its reply, in this
-    process. refuse: gives the reply that refuses it. head: reads who asks. long: it may take seconds: it computes at
-    length, or needs a kernel that is not there. caller: as `Job.caller`. kernel: which one it needs, where that
-    is known. next_notice_ns: no earlier is it told again that it waits. tries: how many workers were lost to it.
-    waits_for_kernel: whether it may be a kernel in the making that it waits for.
+    envelope: where its reply goes. payload: its bytes. received_ns: when it came in. head: who asks what. job: the
+    request, read and checked; None where reading it takes too long for the thread that serves. long: it may take
+    seconds: it computes at length, or needs a kernel that is not there. caller: as `Job.caller`. kernel: which one it
+    needs, where that is known. next_notice_ns: no earlier is it told again that it waits. tries: how many workers were
+    lost to it. waits_for_kernel: whether it may be a kernel in the making that it waits for. given_up: nobody waits for
+    it any more.
     """
 
     envelope: Envelope
     payload: bytes | memoryview
     received_ns: int
-    work: Callable[[], bytes]
-    refuse: Callable[[DynError], bytes]
-    head: Callable[[], Head]
+    head: Head
+    job: Job | None = None
     long: bool = False
     caller: Caller | None = None
     kernel: tuple[str, bool] | None = None
     next_notice_ns: int = 0
     tries: int = 0
     waits_for_kernel: bool = True
+    given_up: bool = False
+
+    @property
+    def peer(self) -> Any:
+        """Who sent it."""
+        return self.envelope[0]
 
     @property
     def size(self) -> int:

@@ -6,11 +6,7 @@ that a worker is there in some milliseconds and shares that memory. A worker ans
 elsewhere too, and its kernels are in the store.
 
     nursery  <-  a number and a socket: make a worker; a number alone: end that one
-    worker   <-  {"do": "begin", "limits": .., "allow_load": .., "epoch": ..}, first ->  {"is": "ready"}
-             <-  {"do": "robot"} + robot, {"do": "drop", "name": ..}
-             <-  {"do": "task", ..} + request              ->  {"is": "reply", ..} + reply
-             ->  {"is": "making", "kernel": ..} and {"is": "made"}, meanwhile; {"is": "audit", "line": ..};
-                 {"is": "robot"} + the one that was loaded
+    worker   <-> what stands in `worker_words`
 """
 
 from __future__ import annotations
@@ -25,7 +21,6 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 import numpy as np
 
@@ -33,14 +28,25 @@ from dyn_service.api.preparation import load_modules
 from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.engine.robot import Robot
 from dyn_service.kernels.making import listening
-from dyn_service.protocol.administration import Role
-from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import decode_reply_head, peek
-from dyn_service.server.access import Caller
 from dyn_service.server.audit import AUDIT
-from dyn_service.server.pipes import ORDER, Pipe, PipeClosedError, Words
+from dyn_service.server.pipes import ORDER, Pipe, PipeClosedError
 from dyn_service.server.process import resident_bytes
 from dyn_service.server.service import Job, Service
+from dyn_service.server.worker_words import (
+    Answered,
+    Audit,
+    Begin,
+    DropRobot,
+    Kernel,
+    KnowRobot,
+    Loaded,
+    Made,
+    Making,
+    Ready,
+    ToWorker,
+    Work,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -87,9 +93,10 @@ def nursery(descriptor: int) -> None:
                 os.close(descriptors[0])
             elif number in children:  # not reaped, so the number of the process is its own still
                 os.kill(children[number], signal.SIGKILL)
-    for pid in children.values():
-        os.kill(pid, signal.SIGKILL)
-    os._exit(0)
+    with _none_is_reaped():
+        for pid in children.values():
+            os.kill(pid, signal.SIGKILL)
+        os._exit(0)
 
 
 @contextmanager
@@ -121,7 +128,7 @@ def _be_worker(descriptor: int) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         with suppress(OSError):
             os.nice(_NICE)
-        _Worker(Pipe(socket.socket(fileno=descriptor), waits=True)).run()
+        ProcessWorker(Pipe(socket.socket(fileno=descriptor), ToWorker, waits=True)).run()  # type: ignore[arg-type]  # a union
     except PipeClosedError:
         pass
     except BaseException:  # noqa: BLE001  # the process ends here, whatever comes
@@ -133,33 +140,44 @@ def _be_worker(descriptor: int) -> None:
 class _Telling(logging.Handler):
     """Has the serving process write down who changed what: its file is open there."""
 
-    def __init__(self, pipe: Pipe) -> None:
+    def __init__(self, pipe: Pipe[ToWorker]) -> None:
         super().__init__()
         self._pipe = pipe
 
     def emit(self, record: logging.LogRecord) -> None:
         """Tells a line."""
-        self._pipe.send({"is": "audit", "line": record.getMessage()})
+        self._pipe.send(Audit(record.getMessage()))
 
 
-class _Worker:
-    """Answers requests; tells what it makes meanwhile."""
+class ProcessWorker:
+    """A worker process: answers requests; tells what it makes meanwhile."""
 
-    def __init__(self, pipe: Pipe) -> None:
+    def __init__(self, pipe: Pipe[ToWorker]) -> None:
         self._pipe = pipe
         self._said = pipe.read()
 
     def run(self) -> None:
-        words, _ = next(self._said)
-        limits = RequestLimits(**words["limits"])
-        self._bound_memory(limits.max_worker_bytes)
-        self._most_resident = limits.max_worker_bytes // 2
-        self._service = Service(limits=limits, allow_load=words["allow_load"], epoch=words["epoch"])
+        """Does what it is told until the pipe closes.
+
+        Raises:
+            PipeClosedError: It has closed.
+        """
+        begin, _ = next(self._said)
+        assert isinstance(begin, Begin)
+        self._bound_memory(begin.limits.max_worker_bytes)
+        self._most_resident = begin.limits.max_worker_bytes // 2
+        self._service = Service(limits=begin.limits, allow_load=begin.allow_load, epoch=begin.epoch)
         AUDIT.addHandler(_Telling(self._pipe))
-        self._pipe.send({"is": "ready"})
+        self._pipe.send(Ready())
         with np.errstate(all="ignore"), listening(self):
             for words, body in self._said:
-                getattr(self, f"_{words['do']}")(words, body)
+                match words:
+                    case KnowRobot():
+                        self._know(body)
+                    case DropRobot(name):
+                        self._drop(name)
+                    case Work():
+                        self._work(words, body)
 
     @staticmethod
     def _bound_memory(most: int) -> None:
@@ -172,53 +190,47 @@ class _Worker:
     # what kernels.making tells
 
     def begun(self, kernel: str) -> None:
+        """Tells that a kernel is being made."""
         self._service.clock.begun(kernel)
-        self._pipe.send({"is": "making", "kernel": kernel})
+        self._pipe.send(Making(kernel))
 
     def ended(self) -> None:
+        """Tells that it is over."""
         self._service.clock.ended()
-        self._pipe.send({"is": "made"})
+        self._pipe.send(Made())
 
     # what is to be done
 
-    def _robot(self, words: Words, body: memoryview) -> None:
-        registry = self._service.registry
+    def _know(self, body: memoryview) -> None:
         robot: Robot = pickle.loads(body)  # from the serving process, not from a client
-        if robot.name in registry.served:
-            registry.remove(robot.name)
-        registry.add(robot)
+        self._drop(robot.name)
+        self._service.registry.add(robot)
 
-    def _drop(self, words: Words, body: memoryview) -> None:
-        if words["name"] in self._service.registry.served:
-            self._service.registry.remove(words["name"])
+    def _drop(self, name: str) -> None:
+        if name in self._service.registry.served:
+            self._service.registry.remove(name)
 
-    def _task(self, words: Words, body: memoryview) -> None:
-        said: dict[str, Any]
+    def _work(self, work: Work, body: memoryview) -> None:
         service, known = self._service, set(self._service.registry.served)
         service.clock.forget()  # what was made before is in `excused_ns`
-        told = words["caller"]
-        caller = None if told is None else Caller(told[0], Role(told[1]), told[2])
-        job = service.accept(body, words["received_ns"], words["excused_ns"], caller)
+        job = service.accept(body, work.received_ns, work.excused_ns, work.caller)
         reply = job if isinstance(job, bytes) else service.answer(job)
         for name in set(service.registry.served) - known:
             robot = service.registry.served[name].robot
-            said = {"is": "robot", "name": name, "fingerprint": robot.fingerprint}
-            self._pipe.send(said, pickle.dumps(robot))
+            self._pipe.send(Loaded(name, robot.fingerprint), pickle.dumps(robot))
         head = decode_reply_head(reply)
-        said = {"is": "reply", "query": peek(body).query}
-        said["code"] = None if head.ok else (head.error or {}).get("code")
-        said["kernel"] = _kernel(job)
-        said["last"] = resident_bytes() > self._most_resident
-        self._pipe.send(said, reply)
-        if said["last"]:
+        code = None if head.ok else (head.error or {}).get("code")
+        last = resident_bytes() > self._most_resident
+        self._pipe.send(Answered(peek(body).query, code, _kernel(job), last), reply)
+        if last:
             os._exit(0)
 
 
-def _kernel(job: Job | bytes) -> list[Any] | None:
-    """Which kernel answered: its robot, query, method, and whether it takes wrenches."""
-    if isinstance(job, bytes) or job.plan is None:
+def _kernel(job: Job | bytes) -> Kernel | None:
+    """Which kernel answered."""
+    if isinstance(job, bytes) or job.plan is None or type(job.request.robot) is not str:
         return None
-    return [job.request.robot, job.request.query, *job.plan.kernel(job.inputs, job.options)]
+    return Kernel(job.request.robot, job.request.query, *job.plan.kernel(job.inputs, job.options))
 
 
 if __name__ == "__main__":

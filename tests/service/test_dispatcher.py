@@ -22,11 +22,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from dyn_service import Robot
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import Head
-from dyn_service.server.compiling import CompileClock
 from dyn_service.server.dispatcher import Dispatcher
 from dyn_service.server.plan import SLOW_BYTES
 from dyn_service.server.service import Service
-from dyn_service.server.worker import Task, Worker
+from dyn_service.server.task import Task
+from dyn_service.server.worker_thread import ThreadWorker
 from tests.conftest import URDF
 from tests.service.conftest import WAIT_MS, array, request
 
@@ -58,7 +58,7 @@ class Rig:
     def __init__(self, limits: RequestLimits = LIMITS) -> None:
         self.rings = 0
         self.service = Service([new_robot()], limits=limits)
-        self.worker = Worker(self._ring, self.service.clock)
+        self.worker = ThreadWorker(self._ring, self.service)
         self.dispatcher = Dispatcher(self.service, self.worker)
 
     def _ring(self) -> None:
@@ -141,7 +141,7 @@ def test_one_client_leaves_room_for_the_others() -> None:
 def test_what_a_client_that_left_asked_for_is_not_worked_on(rig: Rig) -> None:
     for number, peer in ((1, b"leaver"), (2, b"other")):
         rig.ask(asked(states=2000, id=number), peer)
-    (leaver,) = [task.envelope[0][1] for task in rig.dispatcher.waiting.values() if task.head().id == 1]
+    (leaver,) = [task.envelope[0][1] for task in rig.dispatcher.waiting.values() if task.head.id == 1]
     rig.dispatcher.gone(leaver)
     for expected in ("DEADLINE_EXCEEDED", ""):
         rig.worker.work_one()
@@ -192,8 +192,8 @@ def test_a_defect_costs_one_request(
         patch.setattr(rig.service, "handle", fail)
         reply = rig.ask(asked("mass_matrix", id=1))
         assert rig.ask(asked(states=2000, id=2)) is None
+        assert rig.worker.work_one()
     assert rig.ask(asked(states=2000, id=3)) is None
-    assert rig.worker.work_one()
     assert rig.worker.work_one()
     replies = [reply, *(reply for _, reply in rig.finished())]
     assert [(reply["id"], code(reply)) for reply in replies] == [(1, "INTERNAL"), (2, "INTERNAL"), (3, "")]
@@ -237,36 +237,36 @@ def test_a_message_of_many_frames_is_refused(rig: Rig, count: int) -> None:
 # the worker's thread
 
 
-def task(work: Any) -> Task:
-    return Task((("front", b"peer"), False), b"?", perf_counter_ns(), work, lambda error: b"refused", Head)
-
-
 def test_the_worker_rings_from_its_thread_and_ends_after_the_task_it_is_at() -> None:
     rung, begun, gate = threading.Semaphore(0), threading.Event(), threading.Event()
-    worker = Worker(rung.release, CompileClock())
-    worker.start()
     names: list[str] = []
+    tasks = [Task((("front", b"peer"), False), asked(id=number), perf_counter_ns(), Head()) for number in range(3)]
 
-    def quick() -> bytes:
-        names.append(threading.current_thread().name)
-        return b"quick"
+    class Gated(Service):
+        """Waits within the second task."""
 
-    def slow() -> bytes:
-        begun.set()
-        assert gate.wait(WAIT_MS / 1e3)
-        return b"slow"
+        def work(self, task: Task) -> bytes:
+            names.append(threading.current_thread().name)
+            if task is tasks[1]:
+                begun.set()
+                assert gate.wait(WAIT_MS / 1e3)
+            return super().work(task)
 
-    tasks = [task(quick), task(slow), task(quick)]
+    def collected() -> list[tuple[Task, int]]:
+        return [(task, msgpack.unpackb(reply)["id"]) for task, reply in worker.collect()]
+
+    worker = ThreadWorker(rung.release, Gated([new_robot()]))
+    worker.start()
     for each in tasks:
         worker.offer(each)
     assert begun.wait(WAIT_MS / 1e3)
     assert rung.acquire(timeout=WAIT_MS / 1e3)
-    assert list(worker.collect()) == [(tasks[0], b"quick")]
-    assert names == ["dyn-worker"]
+    assert collected() == [(tasks[0], 0)]
+    assert names == ["dyn-worker", "dyn-worker"]
     assert worker.abandon() == [tasks[2]]
     gate.set()
     assert rung.acquire(timeout=WAIT_MS / 1e3)
-    assert list(worker.collect()) == [(tasks[1], b"slow")]
+    assert collected() == [(tasks[1], 1)]
     worker.close()
 
 

@@ -165,7 +165,7 @@ def kill_the_one_at_work(server: Server) -> None:
     pool = server._worker
     assert isinstance(pool, Pool)
     at_work: list[int] = []
-    eventually(lambda: at_work.extend(h.number for h in pool._hands if h.task is not None and h.ready) or at_work)
+    eventually(lambda: at_work.extend(h.number for h in pool._workers if h.task is not None and h.ready) or at_work)
     pool._nursery.kill(at_work[0])
 
 
@@ -279,7 +279,7 @@ def test_a_server_that_listens_and_is_never_run_leaves_no_processes() -> None:
 
 
 def test_workers_that_cannot_start_are_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dyn_service.server.pool.sys.executable", "/bin/false")
+    monkeypatch.setattr("dyn_service.server.nursery.sys.executable", "/bin/false")
     with pytest.raises(UnavailableError, match="the server's worker processes do not start"):
         serving().start()
 
@@ -297,8 +297,8 @@ def test_health_says_whether_work_is_taken(bare: Any, monkeypatch: pytest.Monkey
         raise OSError("too many")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pool, "_make_hand", no_more)
-        pool._nursery.kill(pool._hands[0].number)
+        patch.setattr(pool, "_make_worker", no_more)
+        pool._nursery.kill(pool._workers[0].number)
         eventually(lambda: not peer.ask(health)["outputs"]["ready"])
     eventually(lambda: peer.ask(health)["outputs"]["ready"])  # another has come, a second later
     server.stop()

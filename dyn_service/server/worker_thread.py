@@ -11,20 +11,21 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 import numpy as np
 
 from dyn_service.errors import InternalError
-from dyn_service.kernels.making import Listener, listening
+from dyn_service.kernels.making import listening
+from dyn_service.server.service import Service
 from dyn_service.server.task import Task
 
 _LOG = logging.getLogger(__name__)
 
 
-class Worker:
+class ThreadWorker:
     """Does tasks one after the other, in the order given.
 
     All methods but `work_one` belong to the thread that serves. A worker that was not started does nothing by itself:
@@ -32,12 +33,12 @@ class Worker:
 
     Args:
         ring: Called after each task, in the thread that did it: there is something to collect.
-        listener: Hears of the kernels that the tasks make.
+        service: Gives the answers, and hears of the kernels that they take.
     """
 
-    def __init__(self, ring: Callable[[], None], listener: Listener) -> None:
+    def __init__(self, ring: Callable[[], None], service: Service) -> None:
         self._ring = ring
-        self._listener = listener
+        self._service = service
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._done: deque[tuple[Task, bytes]] = deque()
         self._abandoned = False
@@ -73,8 +74,8 @@ class Worker:
         self._tasks.put(None)
         return left
 
-    def cancel(self, is_meant: Callable[[Task], bool]) -> list[Task]:
-        """Nothing: what was offered is done."""
+    def cancel(self, meant: Iterable[Task]) -> list[Task]:
+        """Nothing: what was begun goes on, and the rest is refused at its turn."""
         return []
 
     def tick(self, now_ns: int) -> None:
@@ -89,12 +90,12 @@ class Worker:
         """Does the next task, after waiting for one; False if there will be none any more."""
         if self._abandoned or (task := self._tasks.get()) is None:
             return False
-        with np.errstate(all="ignore"), listening(self._listener):
+        with np.errstate(all="ignore"), listening(self._service.clock):
             try:
-                reply = task.work()
+                reply = self._service.work(task)
             except Exception:  # noqa: BLE001  # a defect: it must not take the thread from all who wait
                 _LOG.exception("a slow request failed")
-                reply = task.refuse(InternalError("the server failed to answer; its log says why"))
+                reply = self._service.refuse_task(task, InternalError("the server failed to answer; its log says why"))
         self._done.append((task, reply))
         self._ring()
         return True

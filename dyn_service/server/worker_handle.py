@@ -1,0 +1,54 @@
+"""A worker process, as the pool sees it."""
+
+from __future__ import annotations
+
+import socket
+
+from dyn_service.errors import DynError
+from dyn_service.server.deadlines import due_ns
+from dyn_service.server.pipes import Pipe
+from dyn_service.server.task import Task
+from dyn_service.server.worker_words import FromWorker
+
+
+class WorkerHandle:
+    """One worker process, with what it is at.
+
+    task: what it is at, since begun_ns, until due_ns. making: the kernel that it makes meanwhile, since making_ns.
+    known: the robots it has, by name, with their fingerprints. robot: one that it was told to load, as bytes. ready: it
+    is there. leaving: it ends by itself, having grown. audit: what the log of changes is to say, once it is so.
+    excused_ns: what of the task's time went into kernels. fate: why it was killed, to tell its asker.
+    """
+
+    def __init__(self, end: socket.socket, number: int) -> None:
+        self.end, self.number = end, number
+        self.pipe: Pipe[FromWorker] = Pipe(end, FromWorker, waits=False)  # type: ignore[arg-type]  # a union
+        self.task: Task | None = None
+        self.begun_ns = 0
+        self.due_ns = 0.0
+        self.making: str | None = None
+        self.making_ns = 0
+        self.known: dict[str, str] = {}
+        self.robot: memoryview | None = None
+        self.audit: list[str] = []
+        self.excused_ns = 0
+        self.fate: DynError | None = None
+        self.ready = self.leaving = False
+        self.is_watched_for_writing = False
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is at what may take long."""
+        return self.task is not None and (self.task.long or self.making is not None)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it takes a task."""
+        return self.task is None and not self.leaving and self.fate is None
+
+    def look_ahead(self, most_s: float) -> None:
+        """Works out when its task is to be stopped; at the limit alone while it makes a kernel."""
+        self.due_ns = self.begun_ns + most_s * 1e9
+        if self.task is not None and self.making is None:
+            due = due_ns(self.task.head, self.task.received_ns, self.excused_ns)
+            self.due_ns = self.due_ns if due is None else min(self.due_ns, due)

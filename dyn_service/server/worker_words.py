@@ -1,0 +1,87 @@
+"""What the serving process and a worker process say to each other; what goes with it in bytes stands in parentheses.
+
+to a worker     begin, first; robot (the robot), drop, work (the request)
+from a worker   ready; making and made, audit, loaded (the robot), meanwhile; answered (the reply)
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from dyn_service.protocol.limits import RequestLimits
+from dyn_service.server.access import Caller
+
+
+class Begin(msgspec.Struct, tag="begin"):
+    """What its requests may take, whether they may load robots, and which life of the server its replies speak of."""
+
+    limits: RequestLimits
+    allow_load: bool
+    epoch: int
+
+
+class KnowRobot(msgspec.Struct, tag="robot"):
+    """Here is a robot; it takes the place of one of its name."""
+
+
+class DropRobot(msgspec.Struct, tag="drop"):
+    """A robot is served no longer."""
+
+    name: str
+
+
+class Work(msgspec.Struct, tag="work"):
+    """Answer a request. received_ns, excused_ns, caller: see `service.Job`."""
+
+    received_ns: int
+    excused_ns: int
+    caller: Caller | None
+
+
+class Ready(msgspec.Struct, tag="ready"):
+    """It is there."""
+
+
+class Making(msgspec.Struct, tag="making"):
+    """It begins to make a kernel."""
+
+    kernel: str
+
+
+class Made(msgspec.Struct, tag="made"):
+    """That is over."""
+
+
+class Audit(msgspec.Struct, tag="audit"):
+    """A line for the log of changes, once the request is answered."""
+
+    line: str
+
+
+class Loaded(msgspec.Struct, tag="loaded"):
+    """The request had it load a robot."""
+
+    name: str
+    fingerprint: str
+
+
+class Kernel(msgspec.Struct, frozen=True):
+    """Which kernel answered: a row of the table for a robot, its method, and whether it takes wrenches."""
+
+    robot: str
+    query: str
+    method: str
+    wrenches: bool
+
+
+class Answered(msgspec.Struct, tag="answered"):
+    """The reply to its request. code: of an error. kernel: which one it took. last: the worker has grown, and ends."""
+
+    query: str
+    code: str | None
+    kernel: Kernel | None
+    last: bool
+
+
+ToWorker = Begin | KnowRobot | DropRobot | Work
+FromWorker = Ready | Making | Made | Audit | Loaded | Answered
