@@ -13,20 +13,19 @@ _SWITCH_S = 1e-4
 _MOST_FILES = 65536
 """Connections each take an open file."""
 
-
 _KEPT_FILES = 64
-"""So many open files are left to everything but connections."""
+"""So many open files are left to everything but connections and their messages."""
 
 
-def most_connections(limit: int, files_each: int) -> int:
-    """How many connections there may be: the limit, or fewer where the system allows fewer open files."""
+def files_allowed() -> int | None:
+    """How many open files the system allows for connections and what they send; None: any number."""
     with suppress(ImportError, ValueError, OSError):
         import resource
 
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY:
-            return min(limit, max(8, (soft - _KEPT_FILES) // files_each))
-    return limit
+            return max(0, soft - _KEPT_FILES)
+    return None
 
 
 def resident_bytes() -> int:

@@ -52,6 +52,9 @@ class Worker:
         """Starts the thread."""
         self._thread.start()
 
+    def check_coming(self) -> None:
+        """Nothing: a thread that was started is there."""
+
     def offer(self, task: Task) -> None:
         """Takes the task."""
         self._tasks.put(task)
