@@ -752,7 +752,8 @@ class Frame:
 def test_what_an_ended_connection_left_is_not_taken_for_the_next_ones(folder: KeyFolder) -> None:
     """Its descriptor is used again: a late message of the one that had it, and replies to that one, are dropped."""
     keys = new(folder, "good")
-    router = open_keyed(folder, Ledger(RequestLimits(), Traffic()))
+    traffic = Traffic()
+    router = open_keyed(folder, Ledger(RequestLimits(), traffic))
     try:
         with dealer(router.listen("tcp://127.0.0.1:0").endpoint, keys) as asking:
             asking.send(b"echo")
@@ -773,7 +774,8 @@ def test_what_an_ended_connection_left_is_not_taken_for_the_next_ones(folder: Ke
             assert later is not None
             assert later is not peer
             assert peer.closed
-            assert not router.send(peer, False, b"echo")
+            router.send(peer, False, b"echo")
+            assert (traffic.sent, traffic.dropped_gone) == (0, 1)
             wrapped = bytes(1) + (5).to_bytes(4)
             later.sender = bytes(1) + ((1 << 32) - 5).to_bytes(4)  # numbers of 32 bits begin anew
             assert peers.of(wrapped, frame) not in (None, later)
