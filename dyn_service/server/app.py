@@ -235,6 +235,7 @@ class Server:
         self._ledger = Ledger(self._limits, self._traffic, self._gone)
         self._keyed: KeyedRouter | None = None
         self._by_kind: dict[str, Front] = {}
+        self._fronts: list[Front] = []
         self._worker = self._make_worker()
         self._dispatcher = Dispatcher(self.service, self._worker)
         self.service.is_ready(lambda: self._worker.ready and not self._stopping)
@@ -265,6 +266,7 @@ class Server:
         kind = "keyed" if keyed else "inproc" if inproc else "open"
         if kind not in self._by_kind:
             self._by_kind[kind] = self._make_front(kind)
+            self._fronts.append(self._by_kind[kind])
         return self._by_kind[kind]
 
     def _make_front(self, kind: str) -> Front:
@@ -276,10 +278,6 @@ class Server:
         if kind == "inproc":
             return InprocEndpoints(self._selector, self._given_context or zmq.Context.instance(), self._traffic)
         return Connections(self._selector, self._ledger)
-
-    @property
-    def _fronts(self) -> list[Front]:
-        return [*self._by_kind.values()]
 
     def _make_worker(self) -> Worker | Pool:
         service = self.service
@@ -352,11 +350,10 @@ class Server:
             _LOG.exception("a turn was not taken to its end")
 
     def _take_turn(self, most_s: float) -> None:
-        fronts = self._fronts
-        waiting = any(front.pending for front in fronts)
+        waiting = any(front.pending for front in self._fronts)
         for key, events in self._selector.select(0 if waiting else most_s):
             key.data(events)
-        for front in fronts:
+        for front in self._fronts:
             for peer, message in front.messages(_BURST):
                 self._take(front, peer, message)
         for envelope, reply in self._dispatcher.finished():
@@ -368,7 +365,7 @@ class Server:
                 self._send(envelope, notice)
         if now > self._next_look_ns:
             self._next_look_ns = now + _LOOK_NS
-            for front in fronts:
+            for front in self._fronts:
                 front.look()
             self._ledger.look()
 
