@@ -29,9 +29,14 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 _none_is_made: ContextVar[bool] = ContextVar("none_is_made", default=False)
 
 
-def make_none() -> None:
-    """From here on this thread makes no kernels: where one is missing it gets `KernelMissingError`."""
-    _none_is_made.set(True)
+@contextmanager
+def making_none() -> Iterator[None]:
+    """Within this block this thread makes no kernels: where one is missing it gets `KernelMissingError`."""
+    token = _none_is_made.set(True)
+    try:
+        yield
+    finally:
+        _none_is_made.reset(token)
 
 
 @contextmanager

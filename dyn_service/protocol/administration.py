@@ -118,7 +118,7 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                     "half of that",
                     "errors": "by code: how many",
                     "counters": "of the transport: messages, bytes, replies that could not be delivered, ..; "
-                    "`workers_lost` those that ended by themselves",
+                    "`workers_lost` those that ended by themselves, `defects` the server's own faults, told in its log",
                     "gauges": "what stands at some number now: connections, bytes that wait, workers, memory",
                     "limits": "by name, what this server allows",
                 },

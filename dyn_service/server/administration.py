@@ -19,7 +19,7 @@ from dyn_service.server.access import AccessList, Caller, local_caller
 from dyn_service.server.audit import tell_done, tell_refused
 from dyn_service.server.bounds import read_limits
 from dyn_service.server.metrics import Metrics
-from dyn_service.server.registry import Registry
+from dyn_service.server.registry import Registry, Served
 
 CERTIFIED = ("inverse_dynamics", "forward_dynamics")
 """The queries whose kernels are made when a robot is loaded, so that the reply says how exact they are."""
@@ -47,11 +47,14 @@ class Administrator:
         self._answers: Mapping[str, Callable[[Request], dict[str, Any]]] = {
             "list_robots": self._list_robots,
             "describe_robot": self._describe_robot,
-            "load_robot": self._load_robot,
-            "unload_robot": self._unload_robot,
             "health": self._health,
             "stats": self._stats,
         }
+        self._changes: Mapping[str, Callable[[Request], tuple[Served, dict[str, Any]]]] = {
+            "load_robot": self._load_robot,
+            "unload_robot": self._unload_robot,
+        }
+        """With the outputs comes the robot that was loaded or unloaded."""
 
     def answer(self, request: Request, caller: Caller | None = None) -> dict[str, Any]:
         """The outputs of a query in `protocol.administration`.
@@ -65,18 +68,14 @@ class Administrator:
         """
         caller = caller or self._anyone
         self.check(request, caller)
-        answer = self._answers[request.query]
-        if ADMINISTRATION[request.query].role is not Role.LOAD:
-            return answer(request)
-        before = self._registry.served
+        if request.query in self._answers:
+            return self._answers[request.query](request)
         try:
-            outputs = answer(request)
+            changed, outputs = self._changes[request.query](request)
         except Exception as fault:
             tell_refused(caller, request.query, request.robot, fault)
             raise
-        name = outputs.get("name") or outputs["robot"]
-        fingerprint = outputs.get("fingerprint") or (before[name].robot.fingerprint if name in before else "")
-        tell_done(caller, request.query, name, fingerprint)
+        tell_done(caller, request.query, changed.robot.name, changed.robot.fingerprint)
         return outputs
 
     def check(self, request: Request, caller: Caller | None) -> None:
@@ -99,7 +98,7 @@ class Administrator:
     def _describe_robot(self, request: Request) -> dict[str, Any]:
         return self._registry.get(request.robot).described
 
-    def _load_robot(self, request: Request) -> dict[str, Any]:
+    def _load_robot(self, request: Request) -> tuple[Served, dict[str, Any]]:
         path = "inputs.urdf"
         text = (request.inputs or {}).get("urdf")
         if type(text) is not str:
@@ -122,11 +121,10 @@ class Administrator:
             if served.robot.massless_joint is None or not QUERIES[row].inverts:
                 with suppress(ResourceExhaustedError):  # too large for this query is not too large for others
                     served.robot.prepare([row])
-        return served.described
+        return served, served.described
 
-    def _unload_robot(self, request: Request) -> dict[str, Any]:
-        self._registry.remove(request.robot)
-        return {"robot": request.robot}
+    def _unload_robot(self, request: Request) -> tuple[Served, dict[str, Any]]:
+        return self._registry.remove(request.robot), {"robot": request.robot}
 
     def _health(self, request: Request) -> dict[str, Any]:
         return {

@@ -4,8 +4,11 @@ The loop waits until a socket can be read or written, takes what came, of each p
 What is answered here, in microseconds, and what by a worker is for `dispatcher` to say. So a request is never behind
 another client's big batch, only behind the few that arrived before it.
 
-    connections    tcp and ipc: the peers, and what each may make grow
+    front          what a transport is to the server; the ones below are three
+    connections    tcp and ipc, open: the peers, and what each may make grow
+    keyed          tcp and ipc, encrypted, for keys that are on a list
     inproc         peers within this process
+    ledger         what the connections of all fronts may hold together
 
     Server([robot], endpoints=["tcp://127.0.0.1:0"])        as a context manager: a thread of this process
     Server([robot]).serve_forever()                         in this thread, until SIGINT or SIGTERM
@@ -20,8 +23,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter_ns
 from types import FrameType, TracebackType
@@ -32,18 +35,19 @@ import zmq
 
 from dyn_service.api.preparation import load_modules
 from dyn_service.api.queries import COMPUTATIONS
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.kernels.making import make_none
+from dyn_service.errors import FailedPreconditionError, InternalError, InvalidArgumentError
+from dyn_service.kernels.making import making_none
 from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.audit import close_audit, open_audit
-from dyn_service.server.connections import Connections, Peer
+from dyn_service.server.connections import Connections
 from dyn_service.server.dispatcher import Dispatcher
 from dyn_service.server.endpoints import Bound, KeysWhere, check_endpoint, is_local, needs_keys
+from dyn_service.server.front import Asker, Front
 from dyn_service.server.inproc import InprocEndpoints
 from dyn_service.server.key_folder import KeyFolder
 from dyn_service.server.keyed import KeyedRouter, open_keyed
-from dyn_service.server.keyed_peers import KeyedPeer
+from dyn_service.server.ledger import Held, Ledger
 from dyn_service.server.pipes import AVAILABLE
 from dyn_service.server.pool import Pool
 from dyn_service.server.process import resident_bytes, settle_process
@@ -68,8 +72,6 @@ _LOOK_NS = 100_000_000
 
 _GRACE_S = 2.0
 """How long a server that stops waits for the answers that are worked on, and for replies to leave."""
-
-_Endpoints = Connections | InprocEndpoints | KeyedRouter
 
 
 class Server:
@@ -113,7 +115,9 @@ class Server:
         self.service = Service(robots, limits=self._limits, allow_load=local if allow_load is None else allow_load)
         self._given_context = context
         self._bound: tuple[Bound, ...] = ()
-        self._stopping = self._running = False
+        self._stopping = self._running = self._opening = self._closed = False
+        self._life = threading.RLock()
+        """Held while the server opens, and while it closes."""
         self._thread: threading.Thread | None = None
         self._traffic = self.service.metrics.traffic
         self._next_look_ns = 0
@@ -130,22 +134,24 @@ class Server:
             UnavailableError: An endpoint is taken.
             FailedPreconditionError: The server was started, or stopped, before.
         """
-        self.bind()
-        self._running = True
-        self._thread = threading.Thread(target=self._run, name="dyn-server", daemon=True)
-        self._thread.start()
+        with self._life:
+            self.bind()
+            self._running = True
+            self._thread = threading.Thread(target=self._run, name="dyn-server", daemon=True)
+            self._thread.start()
 
     def stop(self) -> None:
         """Answers what has arrived, closes the sockets, and comes back when all that is done."""
         self._stopping = True
-        if self._bound and not self._running:  # it listens, and nothing answers
-            self._running = True
-            self._close(0.0)
-        if self._thread is None or self._thread is threading.current_thread():
-            return
         self._ring()
-        self._thread.join()
-        self._thread = None
+        with self._life:  # one that is about to open sees it first, and says so
+            if self._opening:  # called in the midst of `bind`, by a signal's handler
+                return
+            if self._bound and not self._running:  # it listens, and nothing answers
+                self._close(0.0)
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
 
     def __enter__(self) -> Server:
         self.start()
@@ -165,8 +171,12 @@ class Server:
         Raises:
             UnavailableError: An endpoint is taken.
         """
-        if not self._bound:
-            self.bind()
+        with self._life:
+            if not self._bound:
+                self.bind()
+            if self._closed:  # stopped since
+                return
+            self._running = True
         announce = announce or (lambda: None)
         if threading.current_thread() is not threading.main_thread():
             announce()
@@ -182,70 +192,92 @@ class Server:
                 signal.signal(number, handler)
 
     def bind(self) -> None:
-        """Listens on the endpoints, and starts the workers; requests wait until `serve_forever`.
+        """Listens on the endpoints, starts the workers, and comes back when one is there.
+
+        Until then what needs no worker is answered, `health` for one, and the rest waits; afterwards all of it waits
+        until `serve_forever`.
 
         Raises:
             UnavailableError: An endpoint is taken, or no worker process comes.
-            FailedPreconditionError: The server was started, or stopped, before.
+            FailedPreconditionError: The server was started, or stopped, before or meanwhile.
         """
-        if self._bound:
-            raise FailedPreconditionError("a server starts once")
-        if self._stopping:
-            raise FailedPreconditionError("the server was stopped before it started, and stays so: make another one")
-        load_modules(COMPUTATIONS)  # no first request waits for an import
-        for endpoint in self._asked:
-            check_endpoint(endpoint)
+        with self._life:
+            if self._bound:
+                raise FailedPreconditionError("a server starts once")
+            if self._stopping:
+                raise FailedPreconditionError(
+                    "the server was stopped before it started, and stays so: make another one"
+                )
+            load_modules(COMPUTATIONS)  # no first request waits for an import
+            for endpoint in self._asked:
+                check_endpoint(endpoint)
+            self._opening = True
+            try:
+                self._open()
+            except BaseException:
+                self._close(0.0)
+                self._bound = ()
+                raise
+            finally:
+                self._opening = False
+
+    def _open(self) -> None:
+        """Listens, and takes turns until there is a worker.
+
+        Raises:
+            DynError: That cannot be.
+        """
         self._selector = selectors.DefaultSelector()
         self._bell, self._heard = socket.socketpair()
         for end in (self._bell, self._heard):
             end.setblocking(False)
         self._selector.register(self._heard, selectors.EVENT_READ, lambda events: self._heard.recv(4096))
-        self._open = Connections(self._selector, self._limits, self._traffic, self._gone)
+        self._ledger = Ledger(self._limits, self._traffic, self._gone)
         self._keyed: KeyedRouter | None = None
-        self._inproc: InprocEndpoints | None = None
-        self._fronts: list[_Endpoints] = [self._open]
+        self._by_kind: dict[str, Front] = {}
+        self._fronts: list[Front] = []
         self._worker = self._make_worker()
         self._dispatcher = Dispatcher(self.service, self._worker)
-        try:
-            for endpoint in self._asked:
-                self._bound += (self._front(endpoint).listen(endpoint),)
-            if self._audit_file is not None:
-                self._audit = open_audit(self._audit_file)
-            self._worker.start()
-        except BaseException:
-            self._close(0.0)
-            self._bound = ()
-            raise
         self.service.is_ready(lambda: self._worker.ready and not self._stopping)
         self.service.metrics.gauges |= {
-            "connections": lambda: len(self._open) + (len(self._keyed) if self._keyed else 0),
-            "unfinished_bytes": lambda: self._open.unfinished,
-            "unread_bytes": self._unread_bytes,
+            "connections": lambda: len(self._ledger),
+            "unfinished_bytes": lambda: self._ledger.unfinished,
+            "unread_bytes": lambda: self._ledger.unread,
             "waiting": lambda: len(self._dispatcher.waiting),
             "waiting_bytes": lambda: self._dispatcher.waiting_bytes,
             "robots": lambda: len(self.service.registry.served),
             "memory_bytes": resident_bytes,
         }
+        for endpoint in self._asked:
+            self._bound += (self._front(endpoint).listen(endpoint),)
+        if self._audit_file is not None:
+            self._audit = open_audit(self._audit_file)
+        self._worker.start()
+        with self._serving():
+            while not self._worker.ready and not self._stopping:
+                self._worker.check_coming()
+                self._turn(_TICK_S)
+        if self._stopping:
+            raise FailedPreconditionError("the server was stopped while it started, and stays so: make another one")
 
-    def _front(self, endpoint: str) -> _Endpoints:
+    def _front(self, endpoint: str) -> Front:
         """Who listens at such an endpoint."""
-        if needs_keys(endpoint, self._keys):
-            if self._keyed is None:
-                self._keyed = open_keyed(self._key_folder, self._limits, self._traffic, self._gone)
-                self._selector.register(self._keyed.descriptor, selectors.EVENT_READ, lambda events: None)
-                self._fronts.append(self._keyed)
-                self.service.goes_by(self._keyed.allowed)
-            return self._keyed
-        if endpoint.startswith("inproc://"):
-            if self._inproc is None:
-                context = self._given_context or zmq.Context.instance()
-                self._inproc = InprocEndpoints(self._selector, context, self._traffic)
-                self._fronts.append(self._inproc)
-            return self._inproc
-        return self._open
+        keyed, inproc = needs_keys(endpoint, self._keys), endpoint.startswith("inproc://")
+        kind = "keyed" if keyed else "inproc" if inproc else "open"
+        if kind not in self._by_kind:
+            self._by_kind[kind] = self._make_front(kind)
+            self._fronts.append(self._by_kind[kind])
+        return self._by_kind[kind]
 
-    def _unread_bytes(self) -> int:
-        return self._open.unread + (self._keyed.unread if self._keyed else 0)
+    def _make_front(self, kind: str) -> Front:
+        if kind == "keyed":
+            self._keyed = keyed = open_keyed(self._key_folder, self._ledger)
+            self._selector.register(keyed.descriptor, selectors.EVENT_READ, lambda events: None)
+            self.service.goes_by(keyed.allowed)
+            return keyed
+        if kind == "inproc":
+            return InprocEndpoints(self._selector, self._given_context or zmq.Context.instance(), self._traffic)
+        return Connections(self._selector, self._ledger)
 
     def _make_worker(self) -> ThreadWorker | Pool:
         service = self.service
@@ -264,24 +296,30 @@ class Server:
 
     def _ring(self) -> None:
         """Wakes the loop, from any thread."""
-        with suppress(OSError):  # it is awake, or has ended
+        with suppress(OSError, AttributeError):  # it is awake, has ended, or has not begun
             self._bell.send(b"!")
 
     def _run(self) -> None:
-        self._running = True
-        make_none()  # kernels are the worker's work, whoever asks
         try:
-            with np.errstate(all="ignore"):  # what overflows is infinite in the answer, and no news for this side
+            with self._serving():
                 while not self._stopping:
-                    try:
-                        self._turn(_TICK_S)
-                    except Exception:  # noqa: BLE001  # what goes wrong with one message is no reason to leave the others
-                        _LOG.exception("a message was lost")
+                    self._turn(_TICK_S)
                 self._wind_up()
         finally:
-            self._close(_GRACE_S)
+            with self._life:
+                self._close(_GRACE_S)
+
+    @contextmanager
+    def _serving(self) -> Iterator[None]:
+        """How a thread is that takes turns: it makes no kernels, whoever asks, and what overflows is no news."""
+        with making_none(), np.errstate(all="ignore"):
+            yield
 
     def _close(self, linger_s: float) -> None:
+        """Ends everything; again, does nothing."""
+        if self._closed:
+            return
+        self._closed = True
         for bound in self._bound:
             bound.clear()
         self._worker.close()
@@ -295,6 +333,13 @@ class Server:
 
     def _turn(self, most_s: float) -> None:
         """Waits until there is something to do, and does it."""
+        try:
+            self._take_turn(most_s)
+        except Exception:  # noqa: BLE001  # a defect, and no reason to leave those who ask next
+            self._traffic.defects += 1
+            _LOG.exception("a turn was not taken to its end")
+
+    def _take_turn(self, most_s: float) -> None:
         waiting = any(front.pending for front in self._fronts)
         for key, events in self._selector.select(0 if waiting else most_s):
             key.data(events)
@@ -310,34 +355,40 @@ class Server:
                 self._send(envelope, notice)
         if now > self._next_look_ns:
             self._next_look_ns = now + _LOOK_NS
-            self._open.look()
-            if self._keyed is not None:
-                self._keyed.look()
+            for front in self._fronts:
+                front.look()
+            self._ledger.look()
 
-    def _take(
-        self, front: _Endpoints, peer: Peer | KeyedPeer | bytes, message: Message | tuple[bytes | memoryview, int, bool]
-    ) -> None:
+    def _take(self, front: Front, peer: Asker, message: Message) -> None:
+        """Answers a message, or has it wait. Whatever happens, its sender is told."""
         payload, parts, is_req = message
         traffic = self._traffic
         traffic.received += 1
         traffic.received_bytes += len(payload)
         envelope = ((front, peer), is_req)
-        if parts != 1 + is_req:
-            self._send(envelope, self._dispatcher.refuse_frames(parts))
-            return
-        received_ns = peer.received_ns if isinstance(peer, Peer) else perf_counter_ns()
-        caller = peer.caller if isinstance(peer, KeyedPeer) else None
-        reply = self._dispatcher.answer(envelope, payload, received_ns, caller)
+        try:
+            if parts == 1 + is_req:
+                reply = self._dispatcher.answer(envelope, payload, peer.received_ns, peer.caller)
+            else:
+                reply = self._dispatcher.refuse_frames(parts)
+        except Exception:  # noqa: BLE001  # a defect: its asker need not wait for nothing
+            traffic.defects += 1
+            _LOG.exception("a request failed")
+            reply = self.service.refuse_unread(payload, InternalError("the server failed to answer; its log says why"))
         if reply is not None:
-            front.send(peer, is_req, reply)  # type: ignore[arg-type]
+            self._send(envelope, reply)
 
     def _send(self, envelope: Envelope, reply: bytes | memoryview) -> None:
         (front, peer), is_req = envelope
-        front.send(peer, is_req, reply)
+        try:
+            front.send(peer, is_req, reply)
+        except Exception:  # noqa: BLE001  # a defect: the others get theirs
+            self._traffic.defects += 1
+            _LOG.exception("a reply was lost, and the connection that it was for is ended")
+            front.end(peer)
 
-    def _gone(self, peer: Peer | KeyedPeer) -> None:
-        if self._bound:
-            self._dispatcher.gone(peer)
+    def _gone(self, peer: Held) -> None:
+        self._dispatcher.gone(peer)
 
     def _wind_up(self) -> None:
         """Refuses what has not been begun, answers what has arrived."""

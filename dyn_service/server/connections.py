@@ -1,8 +1,7 @@
 """The open endpoints, tcp and ipc: sockets that listen, the peers that came, what they sent and have not read yet.
 
-Everything that a peer can make grow is counted here and bounded, for each connection and over all together: messages
-that have not ended, replies that are not read, connections. Where a bound over all is reached, the connection goes that
-holds most of a message, or has read nothing for longest: whoever hoards pays for it and nobody else.
+Everything that a peer can make grow is counted here and bounded: messages that have not ended, replies that are not
+read. What all connections may hold together, and who goes where that is too much, is `ledger`'s business.
 
 No thread and no waiting: a selector says which sockets are ready, and what it watches each with is called.
 """
@@ -10,26 +9,21 @@ No thread and no waiting: a selector says which sockets are ready, and what it w
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import selectors
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from time import perf_counter_ns
 
 from dyn_service.errors import UnavailableError
-from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.endpoints import Bound, owner_only, peer_is_owner, refuse_taken
-from dyn_service.server.metrics import Traffic
+from dyn_service.server.ledger import Ledger
 from dyn_service.server.pipes import AVAILABLE
-from dyn_service.server.process import most_connections
 from dyn_service.server.shared import room
 from dyn_service.server.zmtp import GREETING, PING, READY, Conversation, Message, ProtocolError, head
-
-_LOG = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 16
 """So much is read from a connection before another has its turn; twice that of a long message."""
@@ -49,11 +43,8 @@ _HELLO_S = 2.0
 _QUIET_S = 5.0
 """A peer that was not heard for so long is asked for a sign of life, and goes after three times that."""
 
-_STUCK_S = 30.0
-"""A peer that has read nothing of what waits for it for so long goes."""
-
-_FILES_EACH = 3
-"""Open files set aside for one connection: its own; the rest is for long messages, see `shared`, and all else."""
+_KEEPALIVE = (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 2))
+"""As often as it is asked by PING, the other machine's kernel is: ZMTP 3.0 has no PING, and its host may vanish too."""
 
 
 class Peer:
@@ -63,8 +54,14 @@ class Peer:
     it, on the clock of `time.monotonic`. unread: bytes that wait for it. held: bytes of a message that has not ended.
     """
 
+    files = 3
+    """Its own, and two where a long message is gathered in shared memory."""
+    is_stranger = False
+    caller = None
+
     __slots__ = (
         "_connections",
+        "_ledger",
         "_out",
         "came_s",
         "closed",
@@ -82,9 +79,10 @@ class Peer:
 
     def __init__(self, connections: Connections, connected: socket.socket, now_s: float) -> None:
         self._connections = connections
+        self._ledger = connections.ledger
         self._out: deque[memoryview] = deque()
         self.socket = connected
-        self.conversation = Conversation(connections.limits.max_message_bytes, room if AVAILABLE else bytearray)
+        self.conversation = Conversation(self._ledger.limits.max_message_bytes, room if AVAILABLE else bytearray)
         self.came_s = self.heard_s = self.moved_s = now_s
         self.received_ns = 0
         self.unread = self.held = 0
@@ -121,8 +119,7 @@ class Peer:
             skipped = max(0, skipped - len(piece))
             if len(view):
                 self._out.append(view)
-                self.unread += len(view)
-                self._connections.unread += len(view)
+                self._ledger.owed(self, self.unread + len(view))
 
     def _write(self) -> None:
         try:
@@ -133,8 +130,7 @@ class Peer:
             self.close()
             return
         self.moved_s = time.monotonic()
-        self.unread -= sent
-        self._connections.unread -= sent
+        self._ledger.owed(self, self.unread - sent)
         left = self._out[0][sent:]
         if len(left):
             self._out[0] = left
@@ -151,38 +147,25 @@ class Peer:
             self._connections.forget(self)
             self.socket.close()
 
+    end = close
+
 
 class Connections:
     """The peers at the open endpoints. All calls come from one thread.
 
     Args:
         selector: Watches the sockets; what it finds ready is called as `key.data(events)`.
-        limits: What peers must keep.
-        traffic: Where messages are counted.
-        gone: Told of each peer whose connection has ended.
+        ledger: What they and others hold together.
     """
 
-    def __init__(
-        self,
-        selector: selectors.BaseSelector,
-        limits: RequestLimits,
-        traffic: Traffic,
-        gone: Callable[[Peer], None] = lambda peer: None,
-    ) -> None:
-        self.limits = limits
-        self.unread = 0
-        """Bytes of replies that wait to be read."""
-        self.unfinished = 0
-        """Bytes of messages that have not ended."""
+    def __init__(self, selector: selectors.BaseSelector, ledger: Ledger) -> None:
+        self.ledger = ledger
         self._selector = selector
-        self._traffic = traffic
-        self._gone = gone
+        self._limits = ledger.limits
+        self._traffic = ledger.traffic
         self._listening: list[socket.socket] = []
         self._peers: set[Peer] = set()
         self._pending: deque[Peer] = deque()
-
-    def __len__(self) -> int:
-        return len(self._peers)
 
     @property
     def pending(self) -> bool:
@@ -215,31 +198,27 @@ class Connections:
             return
         except OSError as fault:
             if fault.errno in (errno.EMFILE, errno.ENFILE):
-                self._make_room()
+                self.ledger.make_room()
             return
         connected.setblocking(False)
         if is_ipc and not peer_is_owner(connected):
-            _LOG.warning("a process of another user was turned away")
-            self._traffic.cut_off += 1
+            self.ledger.turned_away("a process of another user was at its other end")
             connected.close()
             return
         if not is_ipc:
             with suppress(OSError):
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for name, value in _KEEPALIVE:
+                    if hasattr(socket, name):
+                        connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         with suppress(OSError):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _KERNEL_BYTES)
-        if len(self._peers) >= most_connections(self.limits.max_connections, _FILES_EACH):
-            self._make_room()
         peer = Peer(self, connected, time.monotonic())
+        self.ledger.enter(peer)
         self._peers.add(peer)
         self._selector.register(connected, selectors.EVENT_READ, peer.ready)
         peer.send(GREETING + READY)
-
-    def _make_room(self) -> None:
-        """Ends the connection that is missed least: one that never asked anything, else the one quiet for longest."""
-        if self._peers:
-            self._cut(min(self._peers, key=lambda peer: (peer.served, peer.heard_s)), "room is needed for another")
 
     # messages in
 
@@ -283,12 +262,13 @@ class Connections:
             except ProtocolError as fault:
                 if fault.farewell:
                     peer.send(fault.farewell)
-                self._cut(peer, str(fault))
+                self.ledger.cut(peer, str(fault))
                 continue
             except (OSError, MemoryError) as fault:  # no room for a long message
-                self._cut(peer, f"there is no room for its message: {fault}")
+                self.ledger.cut(peer, f"there is no room for its message: {fault}")
                 continue
-            self._hold(peer)
+            self.ledger.holds(peer, peer.conversation.held)
+            self.ledger.bound_unfinished()
             if message is None or peer.closed:
                 continue
             peer.queued = True
@@ -300,14 +280,6 @@ class Connections:
             elif (answers := peer.conversation.take_answers()) and not peer.unread:  # else it does not read them
                 peer.send(answers)
 
-    def _hold(self, peer: Peer) -> None:
-        held = peer.conversation.held
-        self.unfinished += held - peer.held
-        peer.held = held
-        if self.unfinished > self.limits.max_unfinished_bytes:
-            hoarder = max(self._peers, key=lambda other: other.held)
-            self._cut(hoarder, f"{hoarder.held} bytes came in without an end")
-
     # replies out
 
     def send(self, peer: Peer, is_req: bool, reply: bytes | memoryview) -> None:
@@ -316,7 +288,7 @@ class Connections:
             self._traffic.dropped_gone += 1
             return
         size = len(reply)
-        if peer.unread and peer.unread + size > self.limits.max_reply_bytes:
+        if peer.unread and peer.unread + size > self._limits.max_reply_bytes:
             self._traffic.dropped_slow_reader += 1
             return
         begin = head(size, is_req=is_req)
@@ -326,9 +298,7 @@ class Connections:
             peer.send(begin, reply)
         self._traffic.sent += 1
         self._traffic.sent_bytes += size
-        while self.unread > self.limits.max_unread_bytes:
-            stuck = min((other for other in self._peers if other.unread), key=lambda other: other.moved_s)
-            self._cut(stuck, f"{stuck.unread} bytes of replies were not read")
+        self.ledger.bound_unread()
 
     def watch(self, peer: Peer, *, writing: bool) -> None:
         """Has the selector tell when the peer takes more, or no longer."""
@@ -338,33 +308,28 @@ class Connections:
     # peers go
 
     def look(self) -> None:
-        """Ends the connections that are dead, deaf or dumb, and asks the quiet ones; to be called often."""
+        """Ends the connections that are dead or dumb, and asks the quiet ones; to be called often."""
         now = time.monotonic()
         for peer in [*self._peers]:
             quiet = now - peer.heard_s
             if not peer.conversation.ready:
                 if now - peer.came_s > _HELLO_S:
-                    self._cut(peer, "it did not say who it is")
-            elif peer.unread and now - peer.moved_s > _STUCK_S:
-                self._cut(peer, f"{peer.unread} bytes of replies were not read")
+                    self.ledger.cut(peer, "it did not say who it is")
             elif quiet > 3 * _QUIET_S and peer.pinged:
-                self._cut(peer, "it gave no sign of life")
+                self.ledger.cut(peer, "it gave no sign of life")
             elif quiet > _QUIET_S and not peer.unread and peer.conversation.minor >= 1 and not peer.pinged:
                 peer.pinged = True
                 peer.send(PING)
 
-    def _cut(self, peer: Peer, cause: str) -> None:
-        _LOG.info("a connection was cut off: %s", cause)
-        self._traffic.cut_off += 1
+    def end(self, peer: Peer) -> None:
+        """Ends a connection."""
         peer.close()
 
     def forget(self, peer: Peer) -> None:
-        """Leaves a peer out of all counts: its connection ends."""
+        """Leaves a peer out: its connection ends."""
         self._selector.unregister(peer.socket)
         self._peers.discard(peer)
-        self.unread -= peer.unread
-        self.unfinished -= peer.held
-        self._gone(peer)
+        self.ledger.leave(peer)
 
     def close(self, linger_s: float) -> None:
         """Ends everything, after replies have had so long to leave."""
@@ -372,7 +337,7 @@ class Connections:
             self._selector.unregister(listening)
             listening.close()
         until = time.monotonic() + linger_s
-        while self.unread and (left := until - time.monotonic()) > 0:
+        while any(peer.unread for peer in self._peers) and (left := until - time.monotonic()) > 0:
             for key, events in self._selector.select(left):
                 if events & selectors.EVENT_WRITE:
                     key.data(selectors.EVENT_WRITE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import selectors
 from collections.abc import Iterator
+from time import perf_counter_ns
 from typing import cast
 
 import zmq
@@ -12,18 +13,30 @@ import zmq
 from dyn_service.errors import UnavailableError
 from dyn_service.protocol.sockets import is_readable, plain_send
 from dyn_service.server.endpoints import Bound
+from dyn_service.server.front import MORE, NOBLOCK, UNREAD_REPLIES
 from dyn_service.server.metrics import Traffic
 from dyn_service.server.zmtp import Message
 
-_UNREAD = 4000
-"""So many replies may wait for a client; it loses those that come when it has not read them."""
 
-_NOBLOCK = int(zmq.NOBLOCK)
-_MORE = int(zmq.SNDMORE) | _NOBLOCK
+class InprocPeer:
+    """A socket of this process, known by its routing id; see `front.Asker`."""
+
+    __slots__ = ("received_ns", "sender")
+    caller = None
+
+    def __init__(self, sender: bytes, received_ns: int) -> None:
+        self.sender = sender
+        self.received_ns = received_ns
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, InprocPeer) and other.sender == self.sender
+
+    def __hash__(self) -> int:
+        return hash(self.sender)
 
 
 class InprocEndpoints:
-    """One ROUTER socket, behind the same calls as `connections.Connections`; a peer is its routing id.
+    """One ROUTER socket; see `front.Front`.
 
     Args:
         selector: Watches the socket.
@@ -38,7 +51,7 @@ class InprocEndpoints:
         self._traffic = traffic
         self._router = router = context.socket(zmq.ROUTER)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        router.setsockopt(zmq.SNDHWM, _UNREAD)
+        router.setsockopt(zmq.SNDHWM, UNREAD_REPLIES)
         self._send_frame = plain_send(router)
         selector.register(cast(int, router.getsockopt(zmq.FD)), selectors.EVENT_READ, lambda events: None)
 
@@ -61,28 +74,28 @@ class InprocEndpoints:
         """Whether a message waits. Of several, the socket's descriptor tells of the first only, so this is asked."""
         return is_readable(self._router)
 
-    def messages(self, most: int) -> Iterator[tuple[bytes, Message]]:
+    def messages(self, most: int) -> Iterator[tuple[InprocPeer, Message]]:
         """Up to so many of the messages that have come."""
         router = self._router
         while most and is_readable(router):
             most -= 1
-            sender = router.recv(_NOBLOCK)
+            sender, received_ns = router.recv(NOBLOCK), perf_counter_ns()
             payload, parts, is_req = b"", 0, False
             while router.getsockopt(zmq.RCVMORE):
-                part = router.recv(_NOBLOCK)
+                part = router.recv(NOBLOCK)
                 parts += 1
                 is_req = is_req or (parts == 1 and not part and bool(router.getsockopt(zmq.RCVMORE)))
                 payload = part if parts == 1 + is_req else b""
-            yield sender, Message(payload, parts, is_req)
+            yield InprocPeer(sender, received_ns), Message(payload, parts, is_req)
 
-    def send(self, peer: bytes, is_req: bool, reply: bytes | memoryview) -> None:
+    def send(self, peer: InprocPeer, is_req: bool, reply: bytes | memoryview) -> None:
         """Sends a reply, or counts that it could not be sent; never waits."""
         send = self._send_frame
         try:
-            send(peer, _MORE)
+            send(peer.sender, MORE)
             if is_req:
-                send(b"", _MORE)
-            send(reply, _NOBLOCK)
+                send(b"", MORE)
+            send(reply, NOBLOCK)
             self._traffic.sent += 1
             self._traffic.sent_bytes += len(reply)
         except zmq.Again:
@@ -91,6 +104,12 @@ class InprocEndpoints:
             if fault.errno != errno.EHOSTUNREACH:
                 raise
             self._traffic.dropped_gone += 1
+
+    def end(self, peer: InprocPeer) -> None:
+        """Nothing: there are no connections here."""
+
+    def look(self) -> None:
+        """Nothing: a socket of this process neither vanishes nor is a stranger."""
 
     def close(self, linger_s: float) -> None:
         """Ends everything, after replies have had so long to leave."""

@@ -4,7 +4,7 @@ A ROUTER socket of libzmq does the cryptography. Around it: whoever connects is 
 looked up again at each of his messages and before each reply to him; a key that leaves the list loses its connections.
 Before it serves, an endpoint is tried out: a key made up on the spot must be refused, one without a key too.
 
-    router = KeyedRouter(server_keys, access_list, limits, traffic)
+    router = KeyedRouter(server_keys, access_list, ledger)
     bound = router.listen("tcp://0.0.0.0:5755")
     selector.register(router.descriptor, EVENT_READ)                # readable: call `messages`
     for peer, (payload, parts, is_req) in router.messages(64): ..   # and every tenth of a second `router.look()`
@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import errno
 import logging
-import math
 import os
 import selectors
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from time import perf_counter_ns
 from typing import Any, cast
@@ -31,14 +30,15 @@ from zmq.utils import z85
 
 from dyn_service.errors import FailedPreconditionError, NotFoundError
 from dyn_service.protocol.keys import Keys
-from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.sockets import file_descriptor, is_readable, plain_send
 from dyn_service.server.access import AccessList
 from dyn_service.server.endpoints import Bound, bind
+from dyn_service.server.front import MORE, NOBLOCK, UNREAD_REPLIES
 from dyn_service.server.key_folder import KeyFolder
 from dyn_service.server.keyed_peers import KeyedPeer, KeyedPeers
-from dyn_service.server.metrics import Traffic
+from dyn_service.server.ledger import Ledger, SparseLog
 from dyn_service.server.proof import prove
+from dyn_service.server.zmtp import Message
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,25 +51,14 @@ _DISCARDED_AT_ONCE = 256
 _SHUT_OUT_NS = 10_000_000_000
 """A key that sends such messages is refused for so long."""
 
-_TELL_EVERY_NS = 1_000_000_000
-"""How often the log says at most who was refused."""
-
-_UNREAD = 4000
-"""So many replies may wait for a client; it loses those that come when it has not read them."""
-
 _HANDSHAKE_MS = 2000
 """A connection that has not proven who it is by then is closed."""
 
 _HEARTBEAT_MS = 5000
 """A peer is asked for a sign of life so often, and dropped after three times without."""
 
-_NOBLOCK = int(zmq.NOBLOCK)
-_MORE = int(zmq.SNDMORE) | _NOBLOCK
 
-
-def open_keyed(
-    folder: KeyFolder, limits: RequestLimits, traffic: Traffic, gone: Callable[[KeyedPeer], None] = lambda peer: None
-) -> KeyedRouter:
+def open_keyed(folder: KeyFolder, ledger: Ledger) -> KeyedRouter:
     """What listens on endpoints that ask for keys, by the keys and the list in a folder; see `KeyedRouter`.
 
     Raises:
@@ -82,7 +71,7 @@ def open_keyed(
         raise FailedPreconditionError(
             f"an endpoint asks for keys, and {fault}: dyn keys new NAME makes the server's and a client's", path="keys"
         ) from None
-    return KeyedRouter(keys, allowed, limits, traffic, gone)
+    return KeyedRouter(keys, allowed, ledger)
 
 
 class KeyedRouter:
@@ -91,28 +80,21 @@ class KeyedRouter:
     Args:
         keys: The server's.
         allowed: Who is let in.
-        limits: What peers must keep.
-        traffic: Where replies are counted, and connections that were cut off.
-        gone: Told of each peer whose connection has ended.
+        ledger: What their connections and others hold together.
     """
 
-    def __init__(
-        self,
-        keys: Keys,
-        allowed: AccessList,
-        limits: RequestLimits,
-        traffic: Traffic,
-        gone: Callable[[KeyedPeer], None] = lambda peer: None,
-    ) -> None:
+    def __init__(self, keys: Keys, allowed: AccessList, ledger: Ledger) -> None:
         self.allowed = allowed
         self._keys = keys
-        self._traffic = traffic
+        self._ledger = ledger
+        self._traffic = ledger.traffic
         self._losses = allowed.losses
         self._shut_out: dict[str, int] = {}
         self._discarding = self._rung = False
         self.refused = 0
         """Connections that were not let in, the endpoints' own trials aside."""
-        self._next_tell_ns: float = 0
+        self._refusals = SparseLog(_LOG, logging.WARNING)
+        self._tries_itself_out = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._doorman = self._context.socket(zmq.ROUTER)
         self._doorman.bind("inproc://zeromq.zap.01")
@@ -122,12 +104,12 @@ class KeyedRouter:
         router.setsockopt(zmq.ZAP_DOMAIN, b"dyn_service")
         router.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without a doorman nobody is let in
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        router.setsockopt(zmq.SNDHWM, _UNREAD)
-        router.setsockopt(zmq.MAXMSGSIZE, limits.max_message_bytes + 64)  # of a part as it is sealed
+        router.setsockopt(zmq.SNDHWM, UNREAD_REPLIES)
+        router.setsockopt(zmq.MAXMSGSIZE, ledger.limits.max_message_bytes + 64)  # of a part as it is sealed
         router.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         router.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
         router.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS)
-        self._peers = KeyedPeers(router, limits, traffic, gone)
+        self._peers = KeyedPeers(router, ledger)
         self._send_frame = plain_send(router)
         self._read_away: Any = super(zmq.Socket, router).recv  # as `plain_send`
         self._bell, self._ringer = os.pipe()
@@ -147,14 +129,6 @@ class KeyedRouter:
         """Whether `messages` left something to do."""
         return self._rung
 
-    def __len__(self) -> int:
-        return len(self._peers)
-
-    @property
-    def unread(self) -> int:
-        """Bytes of replies that are not read."""
-        return self._peers.unread
-
     def listen(self, endpoint: str) -> Bound:
         """Listens on a tcp or ipc endpoint, once it is proven to let no stranger in.
 
@@ -165,17 +139,18 @@ class KeyedRouter:
         """
         self._router.setsockopt(zmq.IPV6, int("[" in endpoint))
         bound = bind(self._router, endpoint)
-        refused, self._next_tell_ns = self.refused, math.inf
+        refused, self._tries_itself_out = self.refused, True
         try:
             prove(bound.endpoint, self._keys, self._admit)
         except BaseException:
             self._router.unbind(bound.endpoint)
             bound.clear()
             raise
-        self.refused, self._next_tell_ns = refused, 0
+        finally:
+            self.refused, self._tries_itself_out = refused, False
         return bound
 
-    def messages(self, most: int) -> Iterator[tuple[KeyedPeer, tuple[bytes | memoryview, int, bool]]]:
+    def messages(self, most: int) -> Iterator[tuple[KeyedPeer, Message]]:
         """Lets in who may come, and gives up to so many of the requests that are there.
 
         Of each its peer, whose `caller` says who asks by the list of now, its payload, the number of its parts, and
@@ -195,24 +170,24 @@ class KeyedRouter:
                 yield received
         self._ring_if_more()
 
-    def send(self, peer: KeyedPeer, is_req: bool, reply: bytes | bytearray | memoryview) -> bool:
-        """Sends a reply; False, and counted, where its reader is gone, is no longer let in, or does not read."""
+    def send(self, peer: KeyedPeer, is_req: bool, reply: bytes | bytearray | memoryview) -> None:
+        """Sends a reply, or counts that its reader is gone, is no longer let in, or does not read."""
         if peer.closed or peer.sender is None or self.allowed.caller(peer.key or "") is None:
             self._traffic.dropped_gone += 1
-            return False
+            return
         sizes = (0, len(reply)) if is_req else (len(reply),)
         if not self._peers.goes(peer, sizes):
             self._traffic.dropped_slow_reader += 1
-            return False
+            return
         send = self._send_frame
         try:
-            send(peer.sender, _MORE)
+            send(peer.sender, MORE)
             if is_req:
-                send(b"", _MORE)
-            send(reply, _NOBLOCK, copy=len(reply) < zmq.COPY_THRESHOLD)
+                send(b"", MORE)
+            send(reply, NOBLOCK, copy=len(reply) < zmq.COPY_THRESHOLD)
             self._traffic.sent += 1
             self._traffic.sent_bytes += len(reply)
-            return True
+            return
         except zmq.Again:
             self._traffic.dropped_slow_reader += 1
         except zmq.ZMQError as fault:
@@ -222,7 +197,10 @@ class KeyedRouter:
         finally:
             self._ring_if_more()  # to send takes in what came, of which the socket's own descriptor then does not tell
         self._peers.stayed(peer, sizes)
-        return False
+
+    def end(self, peer: KeyedPeer) -> None:
+        """Ends a connection."""
+        peer.end()
 
     def look(self) -> None:
         """Takes over a changed list, and cuts off who is on it no longer or holds too much. Ten times a second."""
@@ -232,8 +210,11 @@ class KeyedRouter:
             self._losses = self.allowed.losses
             for peer in self._peers:
                 if peer.key is None or self.allowed.caller(peer.key) is None:  # of one that never asked, who knows
-                    self._peers.cut(peer, "its key is no longer let in" if peer.key else "some key is no longer let in")
+                    self._ledger.cut(
+                        peer, "its key is no longer let in" if peer.key else "some key is no longer let in"
+                    )
         self._peers.look()
+        self._refusals.look()
         self._ring_if_more()
 
     def close(self, linger_s: float = 0.0) -> None:
@@ -263,21 +244,20 @@ class KeyedRouter:
                 # after 300 a client tries again by itself, after 400 it gives up
                 answer = [b"300" if passing else b"400", b"this key is not let in", b""]
                 self.refused += 1
-                if now > self._next_tell_ns:  # of a flood, one line a second
+                if not self._tries_itself_out:
                     who = f"{caller.name}, for now" if caller else f"the key {public}, which is not listed"
-                    _LOG.warning("%s was not let in; %d times some key was not", who, self.refused)
-                    self._next_tell_ns = now + _TELL_EVERY_NS
+                    self._refusals.tell("%s was not let in; %d times some key was not", who, self.refused)
             self._doorman.send_multipart([asker, b"", version, request_id, *answer, b""])
 
-    def _read(self) -> tuple[KeyedPeer, tuple[bytes | memoryview, int, bool]] | None:
+    def _read(self) -> tuple[KeyedPeer, Message] | None:
         """The message that is there, if it is a request of one who is let in."""
-        sender = self._router.recv(_NOBLOCK)
-        frame = self._router.recv(_NOBLOCK, copy=False)
+        sender = self._router.recv(NOBLOCK)
+        frame = self._router.recv(NOBLOCK, copy=False)
         received_ns = perf_counter_ns()
         sizes = [len(frame)]
         is_req = frame.more and not sizes[0]
         if is_req:
-            frame = self._router.recv(_NOBLOCK, copy=False)
+            frame = self._router.recv(NOBLOCK, copy=False)
             sizes.append(len(frame))
         key = str(frame.get("User-Id"))
         caller = self.allowed.caller(key) if self._shut_out.get(key, 0) < received_ns else None
@@ -293,17 +273,17 @@ class KeyedRouter:
         if peer is None:
             return None
         if frame.more or sender[0] or caller is None:
-            self._peers.cut(peer, cause)
+            self._ledger.cut(peer, cause)
             return None
-        peer.key, peer.caller = key, caller
+        peer.key, peer.caller, peer.received_ns = key, caller, received_ns
         self._peers.came(peer, sizes)
         payload = frame.bytes if sizes[-1] < zmq.COPY_THRESHOLD else frame.buffer
-        return peer, (payload, 1 + is_req, is_req)
+        return peer, Message(payload, 1 + is_req, is_req)
 
     def _discard(self) -> bool:
         """Reads away some more of a message that has too many parts; whether that was all."""
         for _ in range(_DISCARDED_AT_ONCE):
-            if not self._read_away(_NOBLOCK, False).more:
+            if not self._read_away(NOBLOCK, False).more:
                 self._discarding = False
                 return True
         return False

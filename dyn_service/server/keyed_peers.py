@@ -5,31 +5,31 @@ A libzmq socket does not say what it keeps for a peer. So the kernel's counts ar
     bytes received on a connection - bytes of the messages that came out of it = what has not ended, or waits for us
     bytes of the replies to it     - bytes that the other side's kernel took   = what is not read
 
-What a peer may hold is bounded for each connection and over all together. A connection that is over is reset, and
-libzmq lets go of what it kept. Linux tells these counts of TCP connections; elsewhere, and over ipc, which is for the
-server's own user, high-water marks must do.
+Heartbeats are messages too, which the kernel counts and which never come out of the socket. Each that came is answered
+by one that went, and each that went by one that came: so what the other side took beyond our replies tells how many
+bytes of them were received.
+
+What a peer may hold is bounded for each connection here, and over all by `ledger`. A connection that is over is reset,
+and libzmq lets go of what it kept. Linux tells these counts of TCP connections; elsewhere, and over ipc, which is for
+the server's own user, high-water marks must do.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.sockets import file_descriptor, is_readable
 from dyn_service.server.access import Caller
-from dyn_service.server.metrics import Traffic
-from dyn_service.server.process import most_connections
-
-_LOG = logging.getLogger(__name__)
+from dyn_service.server.ledger import Ledger
 
 _COUNTS = struct.Struct("@120xQQ")
 """`tcpi_bytes_acked` and `tcpi_bytes_received` in the kernel's `struct tcp_info`."""
@@ -40,27 +40,69 @@ _AT_ONCE = struct.pack("ii", 1, 0)
 _SEALED_BYTES = 33
 """What encryption adds to a part."""
 
+_PING_TO_PONG = 1.05
+"""A sealed PING is 42 bytes and more on a connection, the PONG to it two fewer."""
+
+_ASIDE_BYTES = 1024
+"""So much of what came is no message: the handshake, and heartbeats whose answer is on its way."""
+
 
 class KeyedPeer:
-    """One connection.
+    """One connection; see `ledger.Held` and `front.Asker`.
 
     sender: its name at the ROUTER socket, key: its public key, and caller: whose that was by the list, when the last
-    message came. delivered: bytes of its messages. handed: bytes of the replies to it. unread: how many of these it has
-    not taken, when last looked at. closed: it has ended.
+    message came. delivered: bytes of its messages, and of what else came that is none. handed: bytes of the replies to
+    it, and of heartbeats. taken, received: as the kernel counted when last looked at.
     """
 
-    __slots__ = ("caller", "closed", "delivered", "descriptor", "handed", "inode", "key", "sender", "unread")
+    files = 1
 
-    def __init__(self, descriptor: int, inode: int) -> None:
+    __slots__ = (
+        "_peers",
+        "caller",
+        "closed",
+        "delivered",
+        "descriptor",
+        "handed",
+        "heard_s",
+        "held",
+        "inode",
+        "key",
+        "moved_s",
+        "received",
+        "received_ns",
+        "sender",
+        "taken",
+        "unread",
+    )
+
+    def __init__(self, peers: KeyedPeers, descriptor: int, inode: int) -> None:
+        self._peers = peers
         self.descriptor = descriptor
         self.inode = inode
         self.sender = self.key = self.caller = None
-        self.delivered = self.handed = self.unread = 0
+        self.handed = self.unread = self.held = self.taken = self.received = self.received_ns = 0
+        self.delivered: float = _ASIDE_BYTES
+        self.heard_s = self.moved_s = time.monotonic()
         self.closed = False
 
     sender: bytes | None
     key: str | None
     caller: Caller | None
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it has not shown its key yet, which its first message does."""
+        return self.key is None
+
+    @property
+    def served(self) -> bool:
+        """Whether it has asked something."""
+        return self.key is not None
+
+    def end(self) -> None:
+        """Resets the connection; again, does nothing."""
+        self._peers.end(self)
 
 
 class KeyedPeers:
@@ -68,20 +110,14 @@ class KeyedPeers:
 
     Args:
         router: The socket, before it listens.
-        limits: What peers must keep.
-        traffic: Where connections that were cut are counted.
-        gone: Told of each one that has ended.
+        ledger: What they and others hold together.
     """
 
-    def __init__(
-        self, router: zmq.Socket[bytes], limits: RequestLimits, traffic: Traffic, gone: Callable[[KeyedPeer], None]
-    ) -> None:
-        self._gone = gone
-        self._limits = limits
-        self._traffic = traffic
+    def __init__(self, router: zmq.Socket[bytes], ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._limits = ledger.limits
+        ledger.refreshers.append(self._refresh_all)
         self._peers: dict[int, KeyedPeer] = {}
-        self.unread = 0
-        """Bytes of replies that are not read, over all connections."""
         self._router = router
         events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
         name = f"inproc://dyn-keyed-{os.urandom(16).hex()}"
@@ -109,9 +145,7 @@ class KeyedPeers:
             if event["event"] == zmq.EVENT_ACCEPTED:
                 self._forget(descriptor)
                 with suppress(OSError):  # it may be gone again
-                    self._peers[descriptor] = KeyedPeer(descriptor, os.fstat(descriptor).st_ino)
-                    if len(self._peers) > most_connections(self._limits.max_connections, 1):
-                        self._make_room()
+                    self._note(descriptor)
             else:
                 self._forget(descriptor)
 
@@ -140,17 +174,26 @@ class KeyedPeers:
                 return None
             if found is peer:
                 self._forget(descriptor)
-                found = self._peers[descriptor] = KeyedPeer(descriptor, os.fstat(descriptor).st_ino)
+                found = self._note(descriptor)
             peer = found
             peer.sender = sender
         return peer
 
-    def cut(self, peer: KeyedPeer, cause: str) -> None:
-        """Ends a connection at once."""
+    def _note(self, descriptor: int) -> KeyedPeer:
+        """Takes up a connection.
+
+        Raises:
+            OSError: It is gone again.
+        """
+        peer = KeyedPeer(self, descriptor, os.fstat(descriptor).st_ino)
+        self._ledger.enter(peer)
+        self._peers[descriptor] = peer
+        return peer
+
+    def end(self, peer: KeyedPeer) -> None:
+        """Ends a connection at once; again, does nothing."""
         if peer.closed:
             return
-        _LOG.warning("a connection was cut off: %s", cause)
-        self._traffic.cut_off += 1
         self._forget(peer.descriptor)
         with suppress(OSError):
             if os.fstat(peer.descriptor).st_ino != peer.inode:  # closed by libzmq, and the number used again
@@ -162,6 +205,7 @@ class KeyedPeers:
     def came(self, peer: KeyedPeer, sizes: Sequence[int]) -> None:
         """Notes a message whose parts have these sizes."""
         peer.delivered += sum(map(_on_the_wire, sizes))
+        peer.heard_s = time.monotonic()
 
     def goes(self, peer: KeyedPeer, sizes: Sequence[int]) -> bool:
         """Notes a reply that is to be handed over, if there is room: for one alone, or several within the limits."""
@@ -171,11 +215,11 @@ class KeyedPeers:
             self._refresh(peer)
             if peer.unread and peer.unread + size > most:
                 return False
-        if self.unread + size > self._limits.max_unread_bytes:
-            self.look()
+        if not peer.unread:
+            peer.moved_s = time.monotonic()
         peer.handed += size
-        peer.unread += size
-        self.unread += size
+        self._ledger.owed(peer, peer.unread + size)
+        self._ledger.bound_unread()
         return not peer.closed
 
     def stayed(self, peer: KeyedPeer, sizes: Sequence[int]) -> None:
@@ -183,65 +227,52 @@ class KeyedPeers:
         size = sum(map(_on_the_wire, sizes))
         peer.handed -= size
         if not peer.closed:
-            peer.unread -= size
-            self.unread -= size
+            self._ledger.owed(peer, peer.unread - size)
 
     def look(self) -> None:
-        """Cuts off the connections that hold too much, and the greatest until all together do not."""
-        held = {peer: self._refresh(peer) for peer in self}
-        for peer, size in held.items():
-            if size > 2 * self._limits.max_message_bytes:
-                self.cut(peer, f"{size} bytes came in without an end")
-        self._cut_greatest(held, self._limits.max_unfinished_bytes, "came in without an end")
-        self._cut_greatest(
-            {peer: peer.unread for peer in held}, self._limits.max_unread_bytes, "of replies were not read"
-        )
+        """Notes what each connection holds, and cuts off those that hold too much by themselves."""
+        self._refresh_all()
+        for peer in self:
+            if peer.held > 2 * self._limits.max_message_bytes:
+                self._ledger.cut(peer, f"{peer.held} bytes came in without an end")
 
-    def _refresh(self, peer: KeyedPeer) -> int:
-        """Takes what the kernel counts of a connection; the bytes of messages that have not come out of it."""
+    def _refresh_all(self) -> None:
+        for peer in self:
+            self._refresh(peer)
+
+    def _refresh(self, peer: KeyedPeer) -> None:
+        """Takes what the kernel counts of a connection."""
         counts = _counts(peer)
         if counts is None:
-            self.unread -= peer.unread
-            peer.unread = 0
-            return 0
+            self._ledger.owed(peer, 0)
+            return
         taken, received = counts
-        # signs of life are counted by the kernel alone, and give no credit
-        peer.handed, peer.delivered = max(peer.handed, taken), min(peer.delivered, received)
-        self.unread += peer.handed - taken - peer.unread
-        peer.unread = peer.handed - taken
-        return received - peer.delivered
-
-    def _cut_greatest(self, sizes: dict[KeyedPeer, int], most: int, cause: str) -> None:
-        """Cuts off peers until the others are within the limit: first those that never asked, then the greatest."""
-        left = sorted(
-            (peer for peer in sizes if not peer.closed), key=lambda peer: (peer.key is not None, -sizes[peer])
-        )
-        total = sum(sizes[peer] for peer in left)
-        for peer in left:
-            if total <= most:
-                return
-            if sizes[peer]:
-                total -= sizes[peer]
-                self.cut(peer, f"{sizes[peer]} bytes {cause}, and {total} on other connections")
+        now = time.monotonic()
+        if taken > peer.taken:
+            peer.moved_s = now
+        if received > peer.received:
+            peer.heard_s = now
+        peer.taken, peer.received = counts
+        signs_of_life = max(0, taken - peer.handed)
+        peer.handed += signs_of_life
+        # they give no credit beyond what came
+        peer.delivered = min(peer.delivered + _PING_TO_PONG * signs_of_life, received + _ASIDE_BYTES)
+        self._ledger.owed(peer, peer.handed - taken)
+        self._ledger.holds(peer, max(0, received - int(peer.delivered)))
 
     def close(self) -> None:
         """Ends the watch; before the socket is closed."""
         self._router.disable_monitor()
         self._monitor.close(linger=0)
+        self._ledger.refreshers.remove(self._refresh_all)
         for peer in self:
-            peer.closed = True
-
-    def _make_room(self) -> None:
-        """Ends the connection that has waited longest without asking anything, else the last one that came."""
-        idle = next((peer for peer in self._peers.values() if peer.key is None), None)
-        self.cut(idle or [*self._peers.values()][-1], "room is needed for others")
+            self._forget(peer.descriptor)
 
     def _forget(self, descriptor: int) -> None:
         peer = self._peers.pop(descriptor, None)
         if peer is not None:
             peer.closed = True
-            self.unread -= peer.unread
-            self._gone(peer)
+            self._ledger.leave(peer)
 
 
 def _on_the_wire(size: int) -> int:

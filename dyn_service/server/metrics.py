@@ -66,6 +66,7 @@ class Traffic:
     cancelled: int = 0
     notices: int = 0
     workers_lost: int = 0
+    defects: int = 0
 
 
 class Metrics:

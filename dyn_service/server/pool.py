@@ -93,6 +93,7 @@ class Pool:
         self._loading = DueTimes()
         self._ending = False
         self._no_more_before_ns = 0
+        self._start_until_s = math.inf
         service.metrics.gauges |= {
             "workers": lambda: len(self._workers),
             "workers_busy": lambda: sum(worker.task is not None for worker in self._workers),
@@ -105,22 +106,22 @@ class Pool:
         return any(worker.ready for worker in self._workers)
 
     def start(self) -> None:
-        """Starts the workers, and waits for the first of them.
-
-        Raises:
-            UnavailableError: None came.
-        """
+        """Starts the workers. What is offered waits until they are there: see `ready` and `check_coming`."""
         self._nursery.start()
         self._loader.start()
         for served in self._registry.served.values():
             _ = served.pickled  # takes milliseconds, which later a control loop would wait
         self._fill_up(perf_counter_ns())
-        until = time.monotonic() + _START_S
-        while not self.ready:
-            if self._nursery.ended or time.monotonic() > until:
-                raise UnavailableError("the server's worker processes do not start; what they wrote says why")
-            for key, events in self._selector.select(0.1):
-                key.data(events)
+        self._start_until_s = time.monotonic() + _START_S
+
+    def check_coming(self) -> None:
+        """To be called until `ready`.
+
+        Raises:
+            UnavailableError: No worker will come, or none has come in time.
+        """
+        if self._nursery.ended or time.monotonic() > self._start_until_s:
+            raise UnavailableError("the server's worker processes do not start; what they wrote says why")
 
     # what waits
 

@@ -13,7 +13,6 @@ _SWITCH_S = 1e-4
 _MOST_FILES = 65536
 """Connections each take an open file."""
 
-
 _KEPT_FILES = 64
 """So many open files are left to everything but connections and their messages."""
 
@@ -27,12 +26,6 @@ def files_allowed() -> int | None:
         if soft != resource.RLIM_INFINITY:
             return max(0, soft - _KEPT_FILES)
     return None
-
-
-def most_connections(limit: int, files_each: int) -> int:
-    """How many connections there may be: the limit, or fewer where the system allows fewer open files."""
-    allowed = files_allowed()
-    return limit if allowed is None else min(limit, max(8, allowed // files_each))
 
 
 def resident_bytes() -> int:

@@ -113,15 +113,16 @@ class Registry:
                 raise ResourceExhaustedError(f"{len(self.served)} robots are served, which is the limit")
             self._replace({**self.served, robot.name: Served(robot, self._metrics)})
 
-    def remove(self, name: Any) -> None:
-        """Stops serving a robot; answers on their way still arrive.
+    def remove(self, name: Any) -> Served:
+        """Stops serving a robot; answers on their way still arrive. Says which one it was.
 
         Raises:
             NotFoundError: There is none of that name.
         """
         with self._change:
-            self.get(name)
+            removed = self.get(name)
             self._replace({key: served for key, served in self.served.items() if key != name})
+        return removed
 
     def _replace(self, served: dict[str, Served]) -> None:
         self.served = served

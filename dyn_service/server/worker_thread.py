@@ -53,6 +53,9 @@ class ThreadWorker:
         """Starts the thread."""
         self._thread.start()
 
+    def check_coming(self) -> None:
+        """Nothing: a thread that was started is there."""
+
     def offer(self, task: Task) -> None:
         """Takes the task."""
         self._tasks.put(task)

@@ -101,12 +101,12 @@ def test_bytes_without_an_end_are_bounded_over_all_connections(serving: Any, bar
             peer.sendall(begun + bytes(8 << 20))
     assert honest.ask(request())["ok"]
     assert memory() - before < 64 << 20
-    assert server._open.unfinished <= 20 << 20
+    assert server._ledger.unfinished <= 20 << 20
     eventually(lambda: counters(server)["cut_off"] >= 3)
     for peer in peers:
         peer.close()
-    eventually(lambda: len(server._open) == 1)
-    assert server._open.unfinished == 0
+    eventually(lambda: len(server._ledger) == 1)
+    assert server._ledger.unfinished == 0
     assert honest.ask(request(inputs={"q": array(np.zeros((200_000, 1)))}))["ok"]
 
 
@@ -132,14 +132,14 @@ def test_replies_that_nobody_reads_are_bounded_for_each_and_over_all(serving: An
             with suppress(OSError):
                 sent[k] += peer.send(small[sent[k] % len(small) :])
         assert reader.ask(request())["ok"]
-        assert server._open.unread <= 7 << 20
+        assert server._ledger.unread <= 7 << 20
     assert memory() - before < 64 << 20
     assert counters(server)["dropped_slow_reader"] > 100
     for _ in range(3):
         assert reader.ask(request(inputs={"q": array(np.zeros((100_000, 1)))}))["ok"]
     for peer in deaf:
         peer.close()
-    eventually(lambda: server._open.unread == 0)
+    eventually(lambda: server._ledger.unread == 0)
 
 
 def test_answers_to_heartbeats_that_nobody_reads_are_not_kept(serving: Any) -> None:
@@ -152,7 +152,7 @@ def test_answers_to_heartbeats_that_nobody_reads_are_not_kept(serving: Any) -> N
         while time.monotonic() < until and at < 40 * len(pings):
             with suppress(OSError):
                 at += peer.send(pings[at % len(pings) :])
-        assert server._open.unread < 1 << 16
+        assert server._ledger.unread < 1 << 16
 
 
 def test_a_newcomer_gets_a_place_where_all_are_taken(serving: Any, bare: Any) -> None:
@@ -167,7 +167,7 @@ def test_a_newcomer_gets_a_place_where_all_are_taken(serving: Any, bare: Any) ->
     for number in range(10):
         assert bare(server.endpoints[0]).ask(request(id=number))["ok"]
     assert loop.ask(request())["ok"]
-    assert len(server._open) <= 8
+    assert len(server._ledger) <= 8
     for peer in idle:
         peer.close()
 
@@ -216,17 +216,17 @@ def test_a_silent_peer_is_asked_and_then_goes(serving: Any, bare: Any, monkeypat
         assert said.endswith(command(b"PING", b"\0\0"))
         time.sleep(1.0)
         assert living.ask(request())["ok"]
-    assert len(server._open) == 1
+    assert len(server._ledger) == 1
 
 
 def test_who_reads_nothing_for_long_goes(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dyn_service.server.connections._STUCK_S", 0.3)
+    monkeypatch.setattr("dyn_service.server.ledger._STUCK_S", 0.3)
     server = serving()
     with speak_zeromq(server.endpoints[0]) as peer:
         peer.sendall(asking(4, 200_000))
-        eventually(lambda: server._open.unread)
-        eventually(lambda: not len(server._open))
-        assert server._open.unread == 0
+        eventually(lambda: server._ledger.unread)
+        eventually(lambda: not len(server._ledger))
+        assert server._ledger.unread == 0
 
 
 def test_one_peers_flood_leaves_the_others_their_turn(serving: Any, bare: Any) -> None:

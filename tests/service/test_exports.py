@@ -120,4 +120,4 @@ def test_administration_is_answered_by_the_server() -> None:
     administrator = Administrator(
         Registry([], RequestLimits().max_robots, metrics), metrics, RequestLimits(), allow_load=True
     )
-    assert set(administrator._answers) == set(ADMINISTRATION)
+    assert {*administrator._answers, *administrator._changes} == set(ADMINISTRATION)

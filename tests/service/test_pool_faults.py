@@ -151,7 +151,7 @@ def test_work_whose_asker_left_while_a_kernel_was_made_stops_when_it_is_there(
         kernels: list[str] = []
         eventually(lambda: kernels.extend(worker.making for worker in pool._workers if worker.making) or kernels)
         leaver.close()
-        eventually(lambda: not len(server._open))
+        eventually(lambda: not len(server._ledger))
         eventually(lambda: not server._dispatcher.waiting)
         assert workers_of(server) != [before]  # the work is not
         assert server.service.metrics.traffic.workers_lost == 0

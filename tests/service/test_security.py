@@ -38,6 +38,7 @@ from dyn_service.server.access import AccessList, Caller
 from dyn_service.server.key_folder import KeyFolder
 from dyn_service.server.keyed import KeyedRouter, open_keyed
 from dyn_service.server.keyed_peers import KeyedPeer
+from dyn_service.server.ledger import Ledger
 from dyn_service.server.metrics import Traffic
 from dyn_service.server.proof import knock
 from tests.conftest import ROOT, URDF
@@ -384,7 +385,7 @@ def test_no_answer_is_lost_in_a_burst(folder: KeyFolder, serve: Callable[..., Se
 def test_the_descriptor_is_readable_as_long_as_something_is_to_be_done(folder: KeyFolder) -> None:
     """ZeroMQ's own tells of a message but once: not again after some were read, nor after a reply was sent."""
     keys = new(folder, "good")
-    router = open_keyed(folder, RequestLimits(), Traffic())
+    router = open_keyed(folder, Ledger(RequestLimits(), Traffic()))
 
     def readable(wait_s: float) -> bool:
         return bool(select.select([router.descriptor], [], [], wait_s)[0])
@@ -496,7 +497,7 @@ def test_each_message_is_looked_up_in_the_list_as_it_is_then(folder: KeyFolder) 
     """No connection is cut here by `look`: it is the message that is not let in."""
     keys = new(folder, "lost")
     traffic = Traffic()
-    router = open_keyed(folder, RequestLimits(), traffic)
+    router = open_keyed(folder, Ledger(RequestLimits(), traffic))
     try:
         with dealer(router.listen("tcp://127.0.0.1:0").endpoint, keys) as asking:
             asking.send(b"echo")
@@ -653,7 +654,7 @@ class LetsNobodyIn(KeyedRouter):
 )
 def test_a_server_that_fails_its_own_test_does_not_start(folder: KeyFolder, kind: type[KeyedRouter], says: str) -> None:
     folder.make_server()
-    router = kind(folder.server_keys(), folder.access_list(), RequestLimits(), Traffic())
+    router = kind(folder.server_keys(), folder.access_list(), Ledger(RequestLimits(), Traffic()))
     with pytest.raises(FailedPreconditionError, match=says):
         router.listen("tcp://127.0.0.1:0")
     router.close()
@@ -661,14 +662,14 @@ def test_a_server_that_fails_its_own_test_does_not_start(folder: KeyFolder, kind
 
 def test_no_keys_no_start(folder: KeyFolder) -> None:
     with pytest.raises(FailedPreconditionError, match=r"asks for keys, and there is no file .*: dyn keys new NAME"):
-        open_keyed(folder, RequestLimits(), Traffic())
+        open_keyed(folder, Ledger(RequestLimits(), Traffic()))
     folder.make_server()
     folder.list_file.unlink()
     with pytest.raises(FailedPreconditionError, match=r"there is no file .*allowed"):
-        open_keyed(folder, RequestLimits(), Traffic())
+        open_keyed(folder, Ledger(RequestLimits(), Traffic()))
     folder.list_file.write_text("nonsense\n")
     with pytest.raises(InvalidArgumentError, match="allowed:1"):
-        open_keyed(folder, RequestLimits(), Traffic())
+        open_keyed(folder, Ledger(RequestLimits(), Traffic()))
     with pytest.raises(DynError):
         AccessList(folder.list_file, "")
 
@@ -678,7 +679,7 @@ def test_an_endpoint_that_is_taken_leaves_nothing_behind(folder: KeyFolder) -> N
     with socket.create_server(("127.0.0.1", 0)) as taken:
         before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
         for _ in range(3):
-            router = open_keyed(folder, RequestLimits(), Traffic())
+            router = open_keyed(folder, Ledger(RequestLimits(), Traffic()))
             with pytest.raises(UnavailableError, match="another server listens there"):
                 router.listen(f"tcp://127.0.0.1:{taken.getsockname()[1]}")
             router.close()
@@ -713,7 +714,7 @@ def test_a_message_of_many_parts_costs_its_sender_the_connection(
 def test_no_turn_reads_more_than_some_parts(folder: KeyFolder) -> None:
     """Counted, not timed: each call of `receive` reads a bounded number of parts, whatever a message has."""
     bad = new(folder, "bad")
-    router = open_keyed(folder, RequestLimits(), Traffic())
+    router = open_keyed(folder, Ledger(RequestLimits(), Traffic()))
     try:
         read = 0
         really = router._read_away
@@ -751,7 +752,8 @@ class Frame:
 def test_what_an_ended_connection_left_is_not_taken_for_the_next_ones(folder: KeyFolder) -> None:
     """Its descriptor is used again: a late message of the one that had it, and replies to that one, are dropped."""
     keys = new(folder, "good")
-    router = open_keyed(folder, RequestLimits(), Traffic())
+    traffic = Traffic()
+    router = open_keyed(folder, Ledger(RequestLimits(), traffic))
     try:
         with dealer(router.listen("tcp://127.0.0.1:0").endpoint, keys) as asking:
             asking.send(b"echo")
@@ -764,15 +766,16 @@ def test_what_an_ended_connection_left_is_not_taken_for_the_next_ones(folder: Ke
             peers = router._peers
             assert peers.of(peer.sender, frame) is peer
             assert peers.of(before, frame) is None
-            handed = peer.handed, peer.unread, peers.unread
+            handed = peer.handed, peer.unread, router._ledger.unread
             assert peers.goes(peer, (100,))
             peers.stayed(peer, (100,))
-            assert (peer.handed, peer.unread, peers.unread) == handed
+            assert (peer.handed, peer.unread, router._ledger.unread) == handed
             later = peers.of(after, frame)
             assert later is not None
             assert later is not peer
             assert peer.closed
-            assert not router.send(peer, False, b"echo")
+            router.send(peer, False, b"echo")
+            assert (traffic.sent, traffic.dropped_gone) == (0, 1)
             wrapped = bytes(1) + (5).to_bytes(4)
             later.sender = bytes(1) + ((1 << 32) - 5).to_bytes(4)  # numbers of 32 bits begin anew
             assert peers.of(wrapped, frame) not in (None, later)
@@ -877,7 +880,7 @@ def test_strangers_hold_no_memory_either(folder: KeyFolder, serve: Callable[...,
             with suppress(ConnectionError):
                 connection.sendall(greeting + b"\x06" + (4_000_000).to_bytes(8) + bytes(3_000_000))
         wait_until(lambda: serving.traffic.cut_off)  # for what they hold, not for being slow
-        wait_until(lambda: len(serving.router) == 1)
+        wait_until(lambda: len(serving.router._peers) == 1)
         assert client.list_robots() == ["pendulum"]  # on the connection that it had
     assert serving.asked == ["key good", "key good"]
 
@@ -897,7 +900,7 @@ def test_replies_that_are_not_read_are_bounded(folder: KeyFolder, serve: Callabl
             deaf.send(message)
         wait_until(lambda: serving.asked.count("key deaf") == 2000)
         assert serving.traffic.dropped_slow_reader > 500
-        assert serving.router._peers.unread <= limits.max_reply_bytes + (1 << 20)
+        assert serving.router._ledger.unread <= limits.max_reply_bytes + (1 << 20)
         client.health()
         with (
             dealer(serving.endpoint, keys, RCVHWM=1, RCVBUF=1 << 16) as second,
@@ -907,7 +910,7 @@ def test_replies_that_are_not_read_are_bounded(folder: KeyFolder, serve: Callabl
                 for _ in range(1000):
                     each.send(message)
             wait_until(lambda: serving.asked.count("key deaf") == 4000 or serving.traffic.cut_off)
-            wait_until(lambda: serving.router._peers.unread <= limits.max_unread_bytes)
+            wait_until(lambda: serving.router._ledger.unread <= limits.max_unread_bytes)
         assert client.list_robots() == ["pendulum"]
 
 
@@ -916,7 +919,7 @@ def test_what_is_not_read_is_bounded_at_each_reply(folder: KeyFolder) -> None:
     """Not only ten times a second: much leaves between two looks."""
     keys = new(folder, "deaf")
     limits = RequestLimits(max_reply_bytes=16 << 20, max_unread_bytes=4 << 20)
-    router = open_keyed(folder, limits, Traffic())
+    router = open_keyed(folder, Ledger(limits, Traffic()))
     reply = bytes(500_000)
     try:
         endpoint = router.listen("tcp://127.0.0.1:0").endpoint
@@ -931,7 +934,7 @@ def test_what_is_not_read_is_bounded_at_each_reply(folder: KeyFolder) -> None:
             for _ in range(40):  # 20 MB to each
                 for peer, _ in found:
                     router.send(peer, False, reply)
-                    assert router.unread <= limits.max_unread_bytes + len(reply) + 100
+                    assert router._ledger.unread <= limits.max_unread_bytes + len(reply) + 100
             assert any(peer.closed for peer, _ in found)
     finally:
         router.close()
@@ -942,7 +945,7 @@ def test_one_connection_holds_no_more_than_two_messages(folder: KeyFolder) -> No
     """Whatever the bound over all is. Nothing is read from the socket here: what came lies in its memory."""
     keys = new(folder, "good")
     traffic = Traffic()
-    router = open_keyed(folder, RequestLimits(max_message_bytes=2 << 20), traffic)
+    router = open_keyed(folder, Ledger(RequestLimits(max_message_bytes=2 << 20), traffic))
     try:
         with dealer(router.listen("tcp://127.0.0.1:0").endpoint, keys) as asking:
             for _ in range(5):
