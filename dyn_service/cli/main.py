@@ -27,6 +27,14 @@ from dyn_service.cli.keys import app as keys_app  # typer is there
 
 _LOG = logging.getLogger(__name__)
 
+_Key = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A key file, for a server with keys.", envvar="DYN_SERVICE_KEY")
+]
+_ServerKey = Annotated[
+    str | None,
+    typer.Option(metavar="KEY", help="The server's public key, where it does not stand in the key file."),
+]
+
 app = typer.Typer(
     help="Robot dynamics as a service: torques, motions and joint loads of any URDF robot.",
     no_args_is_help=True,
@@ -170,9 +178,8 @@ def call(
     compile_wait: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long, beyond it, to wait while the server compiles.")
     ] = DEFAULT_COMPILE_WAIT_S,
-    key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A key file, for a server with keys.", envvar="DYN_SERVICE_KEY")
-    ] = None,
+    key: _Key = None,
+    server_key: _ServerKey = None,
     list_: Annotated[bool, typer.Option("--list", help="Print the queries, their inputs and outputs.")] = False,
 ) -> None:
     """Ask a server one question and print the answer as JSON."""
@@ -191,7 +198,7 @@ def call(
                 print(f"waiting: {text}", file=sys.stderr)
                 said.add(text)
 
-        answer = ask(server, query, robot, given, timeout, compile_wait, tell, key)
+        answer = ask(server, query, robot, given, timeout, compile_wait, tell, key, server_key)
         typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
 
 
@@ -199,11 +206,13 @@ def call(
 def metrics(
     server: Annotated[str, typer.Option(metavar="ENDPOINT", help="Where the server listens.")] = DEFAULT_ENDPOINT,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where Prometheus asks.")] = "127.0.0.1:9755",
+    key: _Key = None,
+    server_key: _ServerKey = None,
 ) -> None:
     """Give a server's numbers to Prometheus: requests, times, errors, what waits, workers, memory, limits."""
     from dyn_service.cli.metrics import serve_metrics
 
-    serve_metrics(server, listen)
+    serve_metrics(server, listen, key, server_key)
 
 
 @app.command()

@@ -196,7 +196,12 @@ class Connection:
 
     def _unreached(self, timeout_s: float) -> UnavailableError:
         """The error of a call that found no server."""
-        cause = f", or none whose key is {self._keys.server}" if self._keys is not None else ""
+        if self._keys is not None:
+            cause = f", or none whose key is {self._keys.server}"
+        elif self._endpoint.startswith("inproc://"):
+            cause = ""
+        else:  # a server with keys lets a client without one know nothing, not even that it is there
+            cause = "; one that asks for keys stays silent to a client that has none: give it one by keys= or --key"
         return UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s{cause}")
 
     def _unanswered(

@@ -22,7 +22,7 @@ import zmq
 from dyn_service.api.queries import Array
 from dyn_service.config.parameters import FilePath
 from dyn_service.control.plant_core import Plant, PlantSettings
-from dyn_service.control.safety import MODES, LimitPolicy, SafetySettings, SafetySupervisor, StopPolicy
+from dyn_service.control.safety import MAX_MISSED_CYCLES, MODES, LimitPolicy, SafetySettings, SafetySupervisor, StopPolicy
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
@@ -50,7 +50,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     every step. initial_position: rad | m, by joint (and its part where it has several, `joint.part` or in a map of its
     own) or in order; empty is the middle of the limits, neutral where there are none.
 
-    missed_cycles: how many control cycles may go by without a command before the plant stops. control_rate_hz: their
+    missed_cycles: how many control cycles may go by without a command before the plant stops, 1 to 20. control_rate_hz: their
     rate; 0 is rate_hz. safe_stop: how it stops, see `SafetySettings.stop`. brake_s: how long the brakes take to bring
     it to rest. damping_s: how long a motion takes to fall to 1/e under `damping`. beyond_limits: see `SafetySettings`.
     effort_ramp_s: from no effort to the limit of the URDF; the largest rate of efforts is their quotient. effort_rate:
@@ -156,22 +156,28 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
         p.safe_stop == "damping" and not p.damping_s * p.rate_hz >= 2.0
     ):  # efforts that are held through a step would overshoot
         raise InvalidArgumentError(f"damping_s is {p.damping_s:g}: expected at least two steps, {2.0 / p.rate_hz:g} s")
-    if p.missed_cycles < 1 or not 0.0 <= p.control_rate_hz <= p.rate_hz or not 0.0 < p.rearm_share <= 1.0:
+    if not 1 <= p.missed_cycles <= MAX_MISSED_CYCLES:
         raise InvalidArgumentError(
-            "missed_cycles must be at least 1, control_rate_hz at most rate_hz, rearm_share above 0 and at most 1"
+            f"missed_cycles is {p.missed_cycles}: expected 1 to {MAX_MISSED_CYCLES}; a slower controller needs its rate, "
+            "control_rate_hz",
+            path="missed_cycles",
         )
+    if not 0.0 <= p.control_rate_hz <= p.rate_hz or not 0.0 < p.rearm_share <= 1.0:
+        raise InvalidArgumentError("control_rate_hz must be at most rate_hz, rearm_share above 0 and at most 1")
     effort = np.maximum(limits.effort, 0.0)
     rate = np.array(p.effort_rate, dtype=np.float64) if p.effort_rate else effort / p.effort_ramp_s
     velocity = np.where(limits.velocity > 0.0, limits.velocity, np.inf)
+    control_s = 1.0 / (p.control_rate_hz or p.rate_hz)
     return SafetySettings(
         cycle_s=1.0 / p.rate_hz,
-        hold_s=p.missed_cycles / (p.control_rate_hz or p.rate_hz),
+        hold_s=p.missed_cycles * control_s,
         effort_limit=effort,
         effort_rate=rate,
         velocity_limit=velocity,
         rearm_velocity=np.where(np.isfinite(velocity), p.rearm_share * velocity, REARM_SPEED),
         stop=p.safe_stop,
         beyond_limits=p.beyond_limits,
+        control_s=control_s,
     )
 
 
