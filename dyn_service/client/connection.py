@@ -196,13 +196,17 @@ class Connection:
 
     def _unreached(self, timeout_s: float) -> UnavailableError:
         """The error of a call that found no server."""
+        cause = ""
         if self._keys is not None:
             cause = f", or none whose key is {self._keys.server}"
-        elif self._endpoint.startswith("inproc://"):
-            cause = ""
-        else:  # a server with keys lets a client without one know nothing, not even that it is there
-            cause = "; one that asks for keys stays silent to a client that has none: give it one by keys= or --key"
+        elif self._may_ask_for_keys():
+            cause = "; one that asks for keys is silent to a client without: give it one by keys= or --key"
         return UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s{cause}")
+
+    def _may_ask_for_keys(self) -> bool:
+        """Whether a server there may ask for keys: then it tells a client without one nothing, not even that it is."""
+        scheme, _, file = self._endpoint.partition("://")
+        return scheme == "tcp" or (scheme == "ipc" and os.path.exists(file))
 
     def _unanswered(
         self,

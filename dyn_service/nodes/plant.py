@@ -22,7 +22,14 @@ import zmq
 from dyn_service.api.queries import Array
 from dyn_service.config.parameters import FilePath
 from dyn_service.control.plant_core import Plant, PlantSettings
-from dyn_service.control.safety import MAX_MISSED_CYCLES, MODES, LimitPolicy, SafetySettings, SafetySupervisor, StopPolicy
+from dyn_service.control.safety import (
+    MAX_MISSED_CYCLES,
+    MODES,
+    LimitPolicy,
+    SafetySettings,
+    SafetySupervisor,
+    StopPolicy,
+)
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType

@@ -19,7 +19,11 @@ from tests.nodes.many_ways import MANY_WAYS
 
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 90.0
-PATIENT = (("request_timeout_s", "20.0"), ("missed_cycles", "20\\n    control_rate_hz: 1.0"), ("natural_frequency", "10.0"))
+PATIENT = (
+    ("request_timeout_s", "20.0"),
+    ("missed_cycles", "20\\n    control_rate_hz: 1.0"),
+    ("natural_frequency", "10.0"),
+)
 """Answers 20 ms late make a loop of 30 rad/s swing, up to a joint's velocity limit; one of 10 rad/s bears them."""
 
 pytestmark = pytest.mark.slow
