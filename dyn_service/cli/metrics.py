@@ -1,8 +1,8 @@
 """A server's numbers for Prometheus, from a process of its own: the server's does nothing but answer.
 
-Each time they are fetched the server is asked for its `stats`. While it does not answer `dyn_up` is 0; where it refuses,
-such as a key whose role is not `admin`, it is 1. In both cases `dyn_scrape_fault` has the error's code, standard error
-the sentence, and there is nothing else. docs/metrics.md has them all.
+Each time they are fetched the server is asked for its `stats`. While it does not answer `dyn_up` is 0; where it
+refuses, such as a key whose role is not `admin`, it is 1. In both cases `dyn_scrape_fault` has the error's code,
+standard error the sentence, and there is nothing else. docs/metrics.md has them all.
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ _TRIP = 0.98
 
 @dataclass(frozen=True, eq=False)
 class SafetySettings:
-    """cycle_s: the drive's period. hold_s: how long the last effort may act, at most `MAX_MISSED_CYCLES` of `control_s`.
+    """cycle_s: the drive's period. hold_s: how long the last effort may act: `MAX_MISSED_CYCLES` times
+    `control_s` at most.
 
     effort_limit, effort_rate, velocity_limit, rearm_velocity: (nv,), infinite where there is none. stop: how a stop is
     done: `brake` shuts the brakes, `damping` lets efforts -D v act, `zero` none. beyond_limits: whether a command

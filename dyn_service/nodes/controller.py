@@ -15,6 +15,11 @@ under its command it arms again only with `rearm`; else it ends with the cause. 
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before what takes long to import
+    from dyn_service.interrupts import end_at_once
+
+    end_at_once()
+
 import math
 import secrets
 import time
@@ -155,7 +160,8 @@ def main(node: Node[ControllerParameters]) -> None:
     if min(p.rate_hz, p.request_timeout_s, p.state_timeout_s) <= 0.0 or min(p.deadline_s, p.loads_rate_hz) < 0.0:
         raise InvalidArgumentError("rate_hz and timeouts must be positive, other times and rates not negative")
     with Client(p.endpoint, timeout_s=p.connect_timeout_s, keys=p.keys or None) as client:
-        robot = client.robot(p.robot or only_robot(client.list_robots()))
+        with node.stop.at_once():  # a server that is not there is not waited for to the end
+            robot = client.robot(p.robot or only_robot(client.list_robots()))
         client.timeout_s, client.compile_wait_s = p.request_timeout_s, 0.0  # no control loop waits for a compiler
         _Controller(node, robot).run()
 
@@ -238,7 +244,8 @@ class _Controller:
             FailedPreconditionError: The plant or the server has another model; the plant stopped, and `rearm` is off.
         """
         self._facts()
-        self._warm_up()
+        with self.node.stop.at_once():
+            self._warm_up()
         precise_sleep()
         self.node.freeze_garbage_collector()
         self.node.telemetry.ready()

@@ -8,6 +8,11 @@ is slipped: the simulated time then falls behind wall time for good, and the sli
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before what takes long to import
+    from dyn_service.interrupts import end_at_once
+
+    end_at_once()
+
 import secrets
 import time
 from collections.abc import Iterator
@@ -57,10 +62,11 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     every step. initial_position: rad | m, by joint (and its part where it has several, `joint.part` or in a map of its
     own) or in order; empty is the middle of the limits, neutral where there are none.
 
-    missed_cycles: how many control cycles may go by without a command before the plant stops, 1 to 20. control_rate_hz: their
-    rate; 0 is rate_hz. safe_stop: how it stops, see `SafetySettings.stop`. brake_s: how long the brakes take to bring
-    it to rest. damping_s: how long a motion takes to fall to 1/e under `damping`. beyond_limits: see `SafetySettings`.
-    effort_ramp_s: from no effort to the limit of the URDF; the largest rate of efforts is their quotient. effort_rate:
+    missed_cycles: how many control cycles, 1 to 20, may go by without a command before the plant stops.
+    control_rate_hz: their rate; 0 is rate_hz. safe_stop: how it stops, see `SafetySettings.stop`. brake_s: how long the
+    brakes take to bring it to rest. damping_s: how long a motion takes to fall to 1/e under `damping`. beyond_limits:
+    see `SafetySettings`. effort_ramp_s: from no effort to the limit of the URDF; the largest rate of efforts is their
+    quotient. effort_rate:
     N m/s | N/s, one number per effort, instead. rearm_share: of its velocity limit, how fast a joint may be when the
     plant is armed; one without a limit, `REARM_SPEED`.
 
@@ -99,10 +105,11 @@ def main(node: Node[PlantParameters]) -> None:
     p = node.parameters
     if not 0.0 <= p.state_rate_hz <= p.rate_hz or p.rate_hz <= 0.0 or p.substeps < 1:
         raise InvalidArgumentError("rate_hz and substeps must be positive, and state_rate_hz at most rate_hz")
-    robot = Robot.from_urdf(Path(p.robot), root=p.root)
-    robot.prepare(["forward_dynamics", *(["mass_matrix"] if p.safe_stop == "damping" else [])])
-    plant = make_plant(robot, p, session=secrets.randbits(53))
-    robot.forward_dynamics(plant.q, plant.v, plant.safety.effort)  # whatever is compiled late is compiled here
+    with node.stop.at_once():
+        robot = Robot.from_urdf(Path(p.robot), root=p.root)
+        robot.prepare(["forward_dynamics", *(["mass_matrix"] if p.safe_stop == "damping" else [])])
+        plant = make_plant(robot, p, session=secrets.randbits(53))
+        robot.forward_dynamics(plant.q, plant.v, plant.safety.effort)  # whatever is compiled late is compiled here
     states = node.socket(zmq.PUB, p.joint_states, bind=True)
     commands = node.socket(zmq.PULL, p.joint_commands, bind=True)
     node.telemetry.facts(
@@ -165,8 +172,8 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
         raise InvalidArgumentError(f"damping_s is {p.damping_s:g}: expected at least two steps, {2.0 / p.rate_hz:g} s")
     if not 1 <= p.missed_cycles <= MAX_MISSED_CYCLES:
         raise InvalidArgumentError(
-            f"missed_cycles is {p.missed_cycles}: expected 1 to {MAX_MISSED_CYCLES}; a slower controller needs its rate, "
-            "control_rate_hz",
+            f"missed_cycles is {p.missed_cycles}: expected 1 to {MAX_MISSED_CYCLES}; a slower controller needs its "
+            "rate, control_rate_hz",
             path="missed_cycles",
         )
     if not 0.0 <= p.control_rate_hz <= p.rate_hz or not 0.0 < p.rearm_share <= 1.0:

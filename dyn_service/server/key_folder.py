@@ -124,8 +124,8 @@ class KeyFolder:
             if file is not None and file.exists():
                 of_no_use = ", for it was revoked," if name in entries else ""
                 raise FailedPreconditionError(
-                    f"{file} is there already, and a key is never overwritten: delete it{of_no_use} or name another file "
-                    "by --output",
+                    f"{file} is there already, and a key is never overwritten: delete it{of_no_use} or name another "
+                    "file by --output",
                     path="keys",
                 )
             if file is not None:

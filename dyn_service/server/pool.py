@@ -14,6 +14,7 @@ import logging
 import os
 import pickle
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter_ns
@@ -79,7 +80,7 @@ class Nursery:
         # Not from the folder the user stands in: a file there might be called as a module of ours.
         paths = [str(Path(dyn_service.__file__).parent.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OPENBLAS_NUM_THREADS": "1"}
-        with theirs:
+        with theirs, _no_interrupt():
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "dyn_service.server.worker_process", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
@@ -126,6 +127,16 @@ class Nursery:
                 self._process.kill()
                 self._process.wait()
             self._process = None
+
+
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """A process that is made meanwhile never hears of Ctrl-C, from its first moment on; this one does afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Hand:
