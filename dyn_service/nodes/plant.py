@@ -8,11 +8,6 @@ is slipped: the simulated time then falls behind wall time for good, and the sli
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # before what takes long to import
-    from dyn_service.interrupts import end_at_once
-
-    end_at_once()
-
 import secrets
 import time
 from collections.abc import Iterator
@@ -28,6 +23,7 @@ from dyn_service.api.queries import Array
 from dyn_service.config.parameters import FilePath
 from dyn_service.control.plant_core import Plant, PlantSettings
 from dyn_service.control.safety import (
+    ACTIVE,
     MAX_MISSED_CYCLES,
     MODES,
     LimitPolicy,
@@ -248,7 +244,7 @@ class _Loop:
         self.publish_every = round(p.rate_hz / p.state_rate_hz) if p.state_rate_hz > 0.0 else 1
         self.published = self.malformed = self.slipped = 0
         self.late_s: list[float] = []
-        self._next_publish = 0
+        self._next_publish = self.active_steps = 0
         self._begun_s = 0.0
 
     def run(self) -> None:
@@ -275,7 +271,9 @@ class _Loop:
         due = self.pacer.wait()
         self.late_s.append(self.pacer.late_s)
         self.slipped += max(0, due - self.most)
+        before = plant.counters.steps
         plant.advance(min(due, self.most))
+        self.active_steps += (plant.counters.steps - before) * (plant.safety.mode == ACTIVE)
         self._take_command()
         steps = plant.counters.steps
         if steps >= self._next_publish:
@@ -309,6 +307,7 @@ class _Loop:
                 "time_s": plant.time_s,
                 "step_rate_hz": plant.counters.steps / max(now - self._begun_s, 1e-9),
                 "published": self.published,
+                "active_steps": self.active_steps,
                 "mode": safety.mode,
                 "cause": safety.cause,
                 "overruns": pacer.overruns,
@@ -329,7 +328,9 @@ class _Loop:
         )
 
 
-NODE = NodeKind("plant", PlantParameters, main, panels=plant_report.PANELS, columns=plant_report.COLUMNS)
+NODE = NodeKind(
+    "plant", PlantParameters, main, panels=plant_report.PANELS, columns=plant_report.COLUMNS, at_end=plant_report.at_end
+)
 
 if __name__ == "__main__":
     raise SystemExit(NODE.run())

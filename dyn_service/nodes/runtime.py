@@ -100,6 +100,11 @@ class Node(Generic[P]):
         """The node's full name."""
         return self.arguments.full_name
 
+    @property
+    def restarted(self) -> bool:
+        """Whether a launcher has started it again, after a death, rather than a person."""
+        return os.environ.get(telemetry.RESTARTS, "0") != "0"
+
     def endpoint(self, topic: str) -> str:
         """The endpoint of a topic in this node's namespace."""
         return topics.endpoint(topic, self.arguments.namespace, self.arguments.remaps, self.runtime_dir)

@@ -6,11 +6,6 @@ heartbeat.
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # before what takes long to import
-    from dyn_service.interrupts import end_at_once
-
-    end_at_once()
-
 import logging
 import signal
 import threading
