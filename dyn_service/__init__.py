@@ -5,6 +5,13 @@ Names are loaded when they are first used, so that importing the package is quic
 
 from __future__ import annotations
 
+import sys
+
+if sys.argv[:1] == ["-m"] and any(word.partition(".")[0] == __name__ for word in sys.orig_argv[1:]):
+    from dyn_service.interrupts import end_at_once  # a program of ours is about to run, and to import for long
+
+    end_at_once()
+
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -66,6 +66,7 @@ def ask(
     compile_wait_s: float,
     on_wait: OnWait,
     keys: KeySource | None = None,
+    server_key: str | None = None,
 ) -> dict[str, Any]:
     """The answer to a query: its outputs by name, in plain values.
 
@@ -78,6 +79,7 @@ def ask(
         compile_wait_s: How long, beyond it, to wait while the server compiles.
         on_wait: Told what the server compiles.
         keys: The key file, for a server that asks for keys.
+        server_key: The server's public key, where it does not stand in that file.
 
     Raises:
         DynError: What the client raises.
@@ -86,7 +88,14 @@ def ask(
     if query not in everything:
         known, near = ", ".join(everything), did_you_mean(query, everything)
         raise UnimplementedError(f"there is no query '{query}'; the queries are {known}{near}", path="query")
-    with Client(endpoint, timeout_s=timeout_s, compile_wait_s=compile_wait_s, on_wait=on_wait, keys=keys) as client:
+    with Client(
+        endpoint,
+        timeout_s=timeout_s,
+        compile_wait_s=compile_wait_s,
+        on_wait=on_wait,
+        keys=keys,
+        server_key=server_key,
+    ) as client:
         if query in ADMINISTRATION:
             return _administer(client, ADMINISTRATION[query], robot, values)
         if query in COMPUTATIONS:
@@ -135,6 +144,8 @@ def _question(client: Client, row: Query, robot: str | None, values: Mapping[str
 
 def _computation(client: Client, row: Computation, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to a computation, in one request."""
+    if not row.robot:
+        _refuse_robot(row.name, robot)
     needed = (*row.required, *(option.name for option in row.options.values() if option.required))
     _check_names(row.name, values, row.inputs, row.options, needed)
     options = {name: value for name, value in values.items() if name in row.options}
@@ -156,6 +167,8 @@ def _packed(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _administer(client: Client, entry: Administration, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to a query beside the table, asked as it is declared."""
+    if not entry.names_robot:
+        _refuse_robot(entry.name, robot)
     _check_names(entry.name, values, entry.inputs, entry.options, entry.required)
     inputs = {
         name: read_description(str(values[name])) if name == "urdf" else values[name]
@@ -166,6 +179,11 @@ def _administer(client: Client, entry: Administration, robot: str | None, values
     meant = robot or _only_robot(client) if entry.names_robot else UNSET
     head = client.ask(Ask(entry.name, meant, inputs or UNSET, options or UNSET))
     return {name: _plain(value) for name, value in read_plain(head).items()}
+
+
+def _refuse_robot(query: str, robot: str | None) -> None:
+    if robot is not None:
+        raise InvalidArgumentError(f"{query} is asked about no robot: leave --robot '{robot}' out", path="robot")
 
 
 def _check_names(

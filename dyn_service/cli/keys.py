@@ -90,6 +90,10 @@ def show(
 
     keys = KeyFolder(folder)
     if name is None:
+        if not keys.server_file.exists():
+            raise NotFoundError(
+                f"there are no keys in {keys.folder} yet: dyn keys new --server makes the server's", path="keys"
+            )
         typer.echo(keys.server_keys().public)
         return
     entries = keys.entries()

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.interrupts import raise_outside_of_imports
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S, DEFAULT_ENDPOINT
 
 try:
@@ -25,7 +28,18 @@ except ModuleNotFoundError:
 
 from dyn_service.cli.keys import app as keys_app  # typer is there
 
+if TYPE_CHECKING:
+    from dyn_service.server.settings import ServerSettings
+
 _LOG = logging.getLogger(__name__)
+
+_Key = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A key file, for a server with keys.", envvar="DYN_SERVICE_KEY")
+]
+_ServerKey = Annotated[
+    str | None,
+    typer.Option(metavar="KEY", help="The server's public key, where it does not stand in the key file."),
+]
 
 app = typer.Typer(
     help="Robot dynamics as a service: torques, motions and joint loads of any URDF robot.",
@@ -38,6 +52,8 @@ app = typer.Typer(
 
 def main() -> NoReturn:
     """Runs the command that the arguments name, and ends the process with its status."""
+    if threading.current_thread() is threading.main_thread():
+        raise_outside_of_imports()
     try:
         status = app(prog_name="dyn", standalone_mode=False)
     except KeyboardInterrupt:
@@ -120,40 +136,64 @@ def serve(
     audit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write who loaded and unloaded what.")
     ] = None,
-) -> None:
+) -> int:
     """Answer questions about robots over ZeroMQ, until SIGINT or SIGTERM."""
     import msgspec
 
     from dyn_service.config import logs
+    from dyn_service.config.arguments import full_name
+    from dyn_service.server.settings import NODE, ServerSettings, read_settings
+
+    name = full_name("/", NODE)
+    os.environ[logs.FORMAT] = log_format  # what its workers have to say, too
+    logs.set_up(name, log_format)
+
+    def say(line: str) -> None:
+        print(logs.json_line(name, "info", line) if log_format == "json" else line, flush=True)
+
+    try:
+        settings = read_settings(config) if config is not None else ServerSettings()
+        if prepare is not None and prepare_for:
+            raise InvalidArgumentError("give --prepare, --no-prepare or --prepare-for, not two of them", path="prepare")
+        given: dict[str, Any] = {
+            "root": root,
+            "workers": workers,
+            "allow_load": allow_load,
+            "prepare": prepare_for or prepare,
+            "endpoints": bind or None,
+        }
+        given |= {"keys": keys, "keys_folder": str(keys_folder or "") or None, "audit": str(audit or "") or None}
+        given["robots"] = [*settings.robots, *map(str, robots or [])]
+        given = {name: value for name, value in given.items() if value is not None}
+        _serve(msgspec.structs.replace(settings, **given), say)
+    except DynError as error:
+        if log_format == "text":
+            raise
+        _LOG.error("%s", error)  # a line like the others
+        return 1
+    return 0
+
+
+def _serve(settings: ServerSettings, say: Callable[[str], None]) -> None:
+    """Serves as the settings say until a signal comes; `say` is told once it listens."""
     from dyn_service.config.realtime import apply
     from dyn_service.server.opening import open_server
-    from dyn_service.server.settings import ServerSettings, read_settings
 
-    logs.set_up("server", log_format)
-    settings = read_settings(config) if config is not None else ServerSettings()
-    if prepare is not None and prepare_for:
-        raise InvalidArgumentError("give --prepare, --no-prepare or --prepare-for, not two of them", path="prepare")
-    given: dict[str, Any] = {
-        "root": root,
-        "workers": workers,
-        "allow_load": allow_load,
-        "prepare": prepare_for or prepare,
-        "endpoints": bind or None,
-    }
-    given |= {"keys": keys, "keys_folder": str(keys_folder or "") or None, "audit": str(audit or "") or None}
-    given["robots"] = [*settings.robots, *map(str, robots or [])]
-    settings = msgspec.structs.replace(settings, **{name: value for name, value in given.items() if value is not None})
     server = open_server(settings, _LOG.info, _bar)
-    server.bind()  # workers are made before this process is set apart, and are not
-    apart = apply(settings.realtime, _LOG.warning, polls=False)
-    if apart:
-        _LOG.info(apart)
 
     def announce() -> None:
         for endpoint in server.endpoints:
-            print(f"ready: {endpoint} robots: {', '.join(server.service.robots) or 'none'}", flush=True)
+            say(f"ready: {endpoint} robots: {', '.join(server.service.robots) or 'none'}")
 
-    server.serve_forever(announce)
+    try:
+        server.bind()  # workers are made before this process is set apart, and are not
+        apart = apply(settings.realtime, _LOG.warning, polls=False)
+        if apart:
+            _LOG.info(apart)
+        server.serve_forever(announce)
+    except BaseException:  # Ctrl-C too, before the server itself looks after it
+        server.stop()
+        raise
 
 
 @app.command()
@@ -170,9 +210,8 @@ def call(
     compile_wait: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long, beyond it, to wait while the server compiles.")
     ] = DEFAULT_COMPILE_WAIT_S,
-    key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A key file, for a server with keys.", envvar="DYN_SERVICE_KEY")
-    ] = None,
+    key: _Key = None,
+    server_key: _ServerKey = None,
     list_: Annotated[bool, typer.Option("--list", help="Print the queries, their inputs and outputs.")] = False,
 ) -> None:
     """Ask a server one question and print the answer as JSON."""
@@ -191,7 +230,7 @@ def call(
                 print(f"waiting: {text}", file=sys.stderr)
                 said.add(text)
 
-        answer = ask(server, query, robot, given, timeout, compile_wait, tell, key)
+        answer = ask(server, query, robot, given, timeout, compile_wait, tell, key, server_key)
         typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
 
 
@@ -199,11 +238,13 @@ def call(
 def metrics(
     server: Annotated[str, typer.Option(metavar="ENDPOINT", help="Where the server listens.")] = DEFAULT_ENDPOINT,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where Prometheus asks.")] = "127.0.0.1:9755",
+    key: _Key = None,
+    server_key: _ServerKey = None,
 ) -> None:
     """Give a server's numbers to Prometheus: requests, times, errors, what waits, workers, memory, limits."""
     from dyn_service.cli.metrics import serve_metrics
 
-    serve_metrics(server, listen)
+    serve_metrics(server, listen, key, server_key)
 
 
 @app.command()

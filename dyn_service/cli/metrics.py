@@ -1,19 +1,26 @@
 """A server's numbers for Prometheus, from a process of its own: the server's does nothing but answer.
 
-Each time they are fetched the server is asked for its `stats`. While it does not answer, `dyn_up` is 0 and there is
-nothing else.
+Each time they are fetched the server is asked for its `stats`. While it does not answer `dyn_up` is 0; where it
+refuses, such as a key whose role is not `admin`, it is 1. In both cases `dyn_scrape_fault` has the error's code,
+standard error the sentence, and there is nothing else. docs/metrics.md has them all.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from dyn_service.client.sync import Client
-from dyn_service.errors import DynError, InvalidArgumentError, UnavailableError
+from dyn_service.errors import DeadlineExceededError, DynError, InvalidArgumentError, UnavailableError
+from dyn_service.protocol.sockets import MAX_PORT
+
+_UP = "Whether the server answers, if only that it refuses."
+_DOWN = (UnavailableError, DeadlineExceededError)
 
 
 class ServerCollector:
@@ -25,15 +32,21 @@ class ServerCollector:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._told = ""
 
     def collect(self) -> Iterator[Metric]:
         """The server's numbers now."""
         try:
             stats = self._client.stats()
-        except DynError:
-            yield GaugeMetricFamily("dyn_up", "Whether the server answers.", 0)
+        except DynError as error:
+            self._tell(error.code, f"error: {error}")
+            yield GaugeMetricFamily("dyn_up", _UP, 0 if isinstance(error, _DOWN) else 1)
+            fault = GaugeMetricFamily("dyn_scrape_fault", "Why there are no other numbers.", labels=["code"])
+            fault.add_metric([error.code], 1)
+            yield fault
             return
-        yield GaugeMetricFamily("dyn_up", "Whether the server answers.", 1)
+        self._tell("", f"{self._client.endpoint} answers")
+        yield GaugeMetricFamily("dyn_up", _UP, 1)
         yield GaugeMetricFamily("dyn_uptime_seconds", "Since the server started.", stats["uptime_s"])
         answered = HistogramMetricFamily(
             "dyn_answer_seconds", "From a request's receipt to its answer.", labels=["query"]
@@ -61,23 +74,31 @@ class ServerCollector:
             limits.add_metric([name], value)
         yield limits
 
+    def _tell(self, code: str, line: str) -> None:
+        """Says a line on standard error, once for each change."""
+        if code != self._told:
+            self._told = code
+            print(line, file=sys.stderr, flush=True)
 
-def serve_metrics(endpoint: str, listen: str) -> None:
+
+def serve_metrics(endpoint: str, listen: str, keys: Path | None = None, server_key: str | None = None) -> None:
     """Answers Prometheus at `http://HOST:PORT/metrics` until it is interrupted.
 
     Args:
         endpoint: Where the server listens.
         listen: `HOST:PORT`.
+        keys: The key file, for a server that asks for keys; `stats` needs the role `admin`.
+        server_key: The server's public key, where it does not stand in that file.
 
     Raises:
         InvalidArgumentError: `listen` is none.
         UnavailableError: It is taken.
     """
     host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or int(port[:9]) > MAX_PORT:
         raise InvalidArgumentError(f"listen must look like 127.0.0.1:9755, found '{listen}'", path="listen")
     registry = CollectorRegistry()
-    with Client(endpoint) as client:
+    with Client(endpoint, keys=keys, server_key=server_key) as client:
         registry.register(ServerCollector(client))
         try:
             server, thread = start_http_server(int(port), host, registry)

@@ -23,7 +23,7 @@ from dyn_service.client.gate import Gate
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.protocol.keys import Keys
 from dyn_service.protocol.limits import MAX_MESSAGE_BYTES
-from dyn_service.protocol.sockets import SCHEMES, is_writable, plain_send
+from dyn_service.protocol.sockets import SCHEMES, check_port, is_writable, plain_send
 
 _RECONNECT_MS = 20
 _RECONNECT_MAX_MS = 500
@@ -330,7 +330,7 @@ def check_endpoint(endpoint: str) -> str:
     """
     if not isinstance(endpoint, str) or _scheme(endpoint) not in _CHANNELS or endpoint in _CHANNELS:
         raise _refused(endpoint)
-    return endpoint
+    return check_port(endpoint, "endpoint")
 
 
 def _scheme(endpoint: str) -> str:

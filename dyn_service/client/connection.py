@@ -196,8 +196,17 @@ class Connection:
 
     def _unreached(self, timeout_s: float) -> UnavailableError:
         """The error of a call that found no server."""
-        cause = f", or none whose key is {self._keys.server}" if self._keys is not None else ""
+        cause = ""
+        if self._keys is not None:
+            cause = f", or none whose key is {self._keys.server}"
+        elif self._may_ask_for_keys():
+            cause = "; one that asks for keys is silent to a client without: give it one by keys= or --key"
         return UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s{cause}")
+
+    def _may_ask_for_keys(self) -> bool:
+        """Whether a server there may ask for keys: then it tells a client without one nothing, not even that it is."""
+        scheme, _, file = self._endpoint.partition("://")
+        return scheme == "tcp" or (scheme == "ipc" and os.path.exists(file))
 
     def _unanswered(
         self,

@@ -16,6 +16,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -85,41 +86,89 @@ def apply(settings: Realtime, warn: Callable[[str], None], *, polls: bool) -> st
         PermissionDeniedError: The system refuses a part that is required; it names the part and the system's reason.
     """
     done = []
-    for name, part in _parts(settings, polls):
+    for name, _, part in _parts(settings, polls):
         try:
             done.append(part())
         except (OSError, AttributeError) as error:
-            cause = "this system has no such thing" if isinstance(error, AttributeError) else error.strerror or error
-            message = f"realtime.{name} is refused: {cause}"
             if settings.required:
-                raise PermissionDeniedError(
-                    f"{message}; allow it, or go on without it by realtime.required: false", path=f"realtime.{name}"
-                ) from None
-            warn(f"{message}; it goes on without it")
+                raise _refused(name, error) from None
+            warn(f"{_refusal(name, error)}; it goes on without it")
     return f"realtime: {', '.join(done)}" if done else ""
 
 
-def _parts(settings: Realtime, polls: bool) -> Iterator[tuple[str, Callable[[], str]]]:
-    """What is asked for, by name; the scheduling class last, so that nothing slow is done in it."""
+def check(settings: Realtime, *, polls: bool) -> None:
+    """Refuses now what `apply` would refuse when what is slow is behind; this process stays as it is.
+
+    Args:
+        settings: What is asked for.
+        polls: Whether this process has, or may have, a loop that polls.
+
+    Raises:
+        PermissionDeniedError: As `apply`.
+    """
+    for name, trial, _ in _parts(settings, polls) if settings.required else ():
+        try:
+            trial()
+        except (OSError, AttributeError) as error:
+            raise _refused(name, error) from None
+
+
+def _refused(name: str, error: OSError | AttributeError) -> PermissionDeniedError:
+    message = f"{_refusal(name, error)}; allow it, or go on without it by realtime.required: false"
+    return PermissionDeniedError(message, path=f"realtime.{name}")
+
+
+def _refusal(name: str, error: OSError | AttributeError) -> str:
+    cause = "this system has no such thing" if isinstance(error, AttributeError) else error.strerror or error
+    return f"realtime.{name} is refused: {cause}"
+
+
+def _parts(settings: Realtime, polls: bool) -> Iterator[tuple[str, Callable[[], object], Callable[[], str]]]:
+    """What is asked for: its name, what tries it, what does it. The class comes last, so that nothing slow is in it."""
     if settings.affinity:
-        yield "affinity", lambda: _set_affinity(settings.affinity)
+        cpus = settings.affinity
+        yield "affinity", lambda: _check_affinity(set(cpus)), lambda: _set_affinity(cpus)
     if settings.freeze_collector:
-        yield "freeze_collector", _freeze_collector
+        yield "freeze_collector", gc.isenabled, _freeze_collector
     if settings.lock_memory:
-        yield "lock_memory", _lock_memory
+        yield "lock_memory", _check_lock, _lock_memory
     if settings.busy_poll_us > 0.0:
-        yield "busy_poll_us", lambda: _poll_busily(settings.busy_poll_us, polls)
+        poll = partial(_poll_busily, settings.busy_poll_us, polls)
+        yield "busy_poll_us", poll, poll
     if settings.policy is not None:
-        yield "policy", lambda: _set_policy(str(settings.policy), settings.priority)
+        policy, priority = str(settings.policy), settings.priority
+        yield "policy", lambda: _try_policy(policy, priority), lambda: _set_policy(policy, priority)
 
 
-def _set_affinity(cpus: list[int]) -> str:
-    wanted, allowed = set(cpus), os.sched_getaffinity(0)
+def _check_affinity(wanted: set[int]) -> None:
+    allowed = os.sched_getaffinity(0)
     if not wanted <= allowed:
         missing, have = ", ".join(map(str, sorted(wanted - allowed))), ", ".join(map(str, sorted(allowed)))
         raise OSError(0, f"processor {missing} is not among those this process may use ({have})")
+
+
+def _set_affinity(cpus: list[int]) -> str:
+    wanted = set(cpus)
+    _check_affinity(wanted)
     _of_all_threads(lambda thread: os.sched_setaffinity(thread, wanted))
     return f"on cpu {', '.join(map(str, sorted(wanted)))}"
+
+
+def _try_policy(policy: str, priority: int) -> None:
+    """Has a thread of its own, which ends, be in that class."""
+    faults: list[OSError | AttributeError] = []
+
+    def enter() -> None:
+        try:
+            os.sched_setscheduler(0, getattr(os, _POLICIES[policy]), os.sched_param(priority))
+        except (OSError, AttributeError) as fault:
+            faults.append(fault)
+
+    trial = threading.Thread(target=enter)
+    trial.start()
+    trial.join()
+    if faults:
+        raise faults[0]
 
 
 def _set_policy(policy: str, priority: int) -> str:
@@ -160,13 +209,21 @@ def _poll_busily(time_us: float, polls: bool) -> str:
     return f"busy polling {time_us:g} us"
 
 
-def _lock_memory() -> str:
+def _check_lock() -> int:
+    """The hard limit of locked memory, if it lets this process grow."""
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if not _may_lock_all() and hard != resource.RLIM_INFINITY:
+        raise OSError(0, f"the limit of locked memory is {hard} bytes and growing beyond it would fail later")
+    return hard
+
+
+def _lock_memory() -> str:
+    import resource
+
+    hard = _check_lock()
     if not _may_lock_all():
-        if hard != resource.RLIM_INFINITY:
-            raise OSError(0, f"the limit of locked memory is {hard} bytes and growing beyond it would fail later")
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))
     library = ctypes.CDLL(None, use_errno=True)
     if library.mlockall(_MCL_CURRENT_AND_FUTURE) != 0:

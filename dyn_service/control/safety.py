@@ -56,6 +56,9 @@ LimitPolicy = Literal["clip", "stop"]
 Damping = Callable[[], Array]
 """D (nv, nv) N m s/rad at the present position: in a stop the efforts are -D v."""
 
+MAX_MISSED_CYCLES = 20
+"""So many control cycles may go by without a command, at most, before the robot is stopped."""
+
 _ROUNDING_S = 1e-9
 """Times are products of a step and a count: a command just in time must not be late by their rounding."""
 _TRIP = 0.98
@@ -64,11 +67,13 @@ _TRIP = 0.98
 
 @dataclass(frozen=True, eq=False)
 class SafetySettings:
-    """cycle_s: the drive's period. hold_s: how long the last effort may act.
+    """cycle_s: the drive's period. hold_s: how long the last effort may act: `MAX_MISSED_CYCLES` times
+    `control_s` at most.
 
     effort_limit, effort_rate, velocity_limit, rearm_velocity: (nv,), infinite where there is none. stop: how a stop is
     done: `brake` shuts the brakes, `damping` lets efforts -D v act, `zero` none. beyond_limits: whether a command
-    beyond the limits of effort or its rate is cut to them, or refused and the robot stopped.
+    beyond the limits of effort or its rate is cut to them, or refused and the robot stopped. control_s: the period of
+    whoever commands; 0 is the drive's.
     """
 
     cycle_s: float
@@ -79,10 +84,16 @@ class SafetySettings:
     rearm_velocity: Array
     stop: StopPolicy
     beyond_limits: LimitPolicy
+    control_s: float = 0.0
 
     def __post_init__(self) -> None:
         if not (0.0 < self.cycle_s <= self.hold_s < np.inf):
             raise InvalidArgumentError(f"hold_s is {self.hold_s:g}: expected at least one cycle of {self.cycle_s:g} s")
+        most_s = MAX_MISSED_CYCLES * (self.control_s or self.cycle_s)
+        if not self.hold_s <= most_s + _ROUNDING_S:
+            raise InvalidArgumentError(
+                f"hold_s is {self.hold_s:g}: expected at most {MAX_MISSED_CYCLES} cycles of control, {most_s:g} s"
+            )
         for name in ("effort_limit", "effort_rate", "velocity_limit", "rearm_velocity"):
             value = getattr(self, name)
             if value.shape != self.effort_limit.shape or not (value >= 0.0).all():

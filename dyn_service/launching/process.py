@@ -21,6 +21,7 @@ from enum import Enum
 
 from dyn_service.launching.planned import ProcessPlan
 from dyn_service.launching.reaper import send
+from dyn_service.nodes.telemetry import RESTARTS
 
 QUICK_DEATH_S = 5.0
 """A process that does its work for less than this makes the next delay longer."""
@@ -181,7 +182,7 @@ class ManagedProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=sink,
                 stderr=asyncio.subprocess.STDOUT,
-                env={**self.environment, **self.plan.env},
+                env={**self.environment, RESTARTS: str(self.restarts), **self.plan.env},
                 cwd=self.plan.cwd,
                 start_new_session=True,
             )

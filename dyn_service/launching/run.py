@@ -96,9 +96,26 @@ def launch_file(
                 display.notice(line)
         for line in outcome.faults:
             display.notice(f"not clean: {line}")
-        if outcome.exit_code:
-            display.notice(f"status {outcome.exit_code}: {outcome.reason}")
+        said = [f"status {outcome.exit_code}: {outcome.reason}"] if outcome.exit_code else []
+        said += _at_end(plan, supervisor.board)
+        if said:
+            display.notice("; ".join(said))
     return outcome.exit_code if screen.fault is None else 1
+
+
+def _at_end(plan: LaunchPlan, board: Board) -> list[str]:
+    """What the nodes' kinds have to say of them at the end."""
+    said = []
+    kinds = {process.name: process.kind for process in plan.processes}
+    for name, node in board.nodes.items():
+        kind = plan.registry.kind_of(kinds.get(name), node)
+        try:
+            words = kind.at_end(node) if kind is not None else ""
+        except Exception as error:  # noqa: BLE001  a kind, of whatever package, shall not cost the others their words
+            words = f"{type(error).__name__}: {error}"
+        if words:
+            said.append(f"{name}: {words}")
+    return said
 
 
 def show_arguments(path: Path | str) -> list[str]:

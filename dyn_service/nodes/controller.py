@@ -10,7 +10,9 @@ next state is asked about; a server that went away and came back is simply asked
 model under the robot's name refuses, and so ends the controller: only the plant's model is obeyed.
 
 Taking over. The controller arms a plant that it finds stopped when it starts: to start it is to say so. One that stops
-under its command it arms again only with `rearm`; else it ends with the cause. Whenever it ends, it releases the plant.
+under its command it arms again only with `rearm`; else it ends with the cause. Without `rearm` one that a launcher has
+started again takes over nothing that was under command before, and ends: a launcher is nobody who could say so.
+Whenever it ends, it releases the plant.
 """
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ class ControllerParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=T
     per second. natural_frequency: rad/s of the tracking error, with damping_ratio; one number or one per velocity.
     deadline_s: an answer after it counts as a deadline miss; 0 is one period. request_timeout_s: an answer after it
     is lost. connect_timeout_s: patience with a server and a plant that are not there yet; state_timeout_s: with a plant
-    that falls silent. rearm: whether it takes over anew a plant that stopped under its command; else that ends it.
+    that falls silent. rearm: whether it takes over anew a plant that stopped under its command, or that of the one in
+    whose place a launcher has started it; else that ends it.
     loads_rate_hz: how often joint loads are asked for; 0 is never. delay_compensation: whether state and
     reference are taken at the middle of the time during which the command will act. trajectory: which motion. keys: the
     key file, for a server that asks for keys.
@@ -155,7 +158,8 @@ def main(node: Node[ControllerParameters]) -> None:
     if min(p.rate_hz, p.request_timeout_s, p.state_timeout_s) <= 0.0 or min(p.deadline_s, p.loads_rate_hz) < 0.0:
         raise InvalidArgumentError("rate_hz and timeouts must be positive, other times and rates not negative")
     with Client(p.endpoint, timeout_s=p.connect_timeout_s, keys=p.keys or None) as client:
-        robot = client.robot(p.robot or only_robot(client.list_robots()))
+        with node.stop.at_once():  # a server that is not there is not waited for to the end
+            robot = client.robot(p.robot or only_robot(client.list_robots()))
         client.timeout_s, client.compile_wait_s = p.request_timeout_s, 0.0  # no control loop waits for a compiler
         _Controller(node, robot).run()
 
@@ -238,7 +242,8 @@ class _Controller:
             FailedPreconditionError: The plant or the server has another model; the plant stopped, and `rearm` is off.
         """
         self._facts()
-        self._warm_up()
+        with self.node.stop.at_once():
+            self._warm_up()
         precise_sleep()
         self.node.freeze_garbage_collector()
         self.node.telemetry.ready()
@@ -293,6 +298,12 @@ class _Controller:
         if state.mode == STOPPED and under_us and not self.node.parameters.rearm:
             raise FailedPreconditionError(
                 f"the plant stopped ({state.cause}) at {state.since:g} s, and rearm is off: start the controller anew"
+            )
+        anew = self._armed[0] != state.session and state.cause != "start"
+        if arm and anew and self.node.restarted and not self.node.parameters.rearm:
+            raise FailedPreconditionError(
+                f"the plant is {state.mode} ({state.cause}), and rearm is off: a controller that the launcher has "
+                "started again does not take it over"
             )
         if not (state.armable if arm else self._armed == (state.session, state.epoch)):
             return  # still too fast, or another controller's

@@ -79,8 +79,9 @@ class NodeKind(Generic[P]):
 
     name: what a launch file calls it, `exec`. parameters: their struct; one that forbids unknown fields finds misspelt
     names. main: does the node's work until it is asked to stop. panels: its parts of the report, by the section's
-    name. columns: its cells in the live table. launched: parameters, with substitutions, that a launcher gives it where
-    nothing else is said of them.
+    name. columns: its cells in the live table. at_end: what a launch's last line says of it, from all it has told;
+    empty for nothing. launched: parameters, with substitutions, that a launcher gives it where nothing else is said of
+    them.
     """
 
     name: str
@@ -88,6 +89,7 @@ class NodeKind(Generic[P]):
     main: Callable[[Node[P]], None]
     panels: tuple[Panel, ...] = ()
     columns: tuple[Column, ...] = (rate(),)
+    at_end: Callable[[NodeBoard], str] = lambda node: ""
     launched: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, argv: Sequence[str] | None = None) -> int:

@@ -22,7 +22,15 @@ import zmq
 from dyn_service.api.queries import Array
 from dyn_service.config.parameters import FilePath
 from dyn_service.control.plant_core import Plant, PlantSettings
-from dyn_service.control.safety import MODES, LimitPolicy, SafetySettings, SafetySupervisor, StopPolicy
+from dyn_service.control.safety import (
+    ACTIVE,
+    MAX_MISSED_CYCLES,
+    MODES,
+    LimitPolicy,
+    SafetySettings,
+    SafetySupervisor,
+    StopPolicy,
+)
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
@@ -50,10 +58,11 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     every step. initial_position: rad | m, by joint (and its part where it has several, `joint.part` or in a map of its
     own) or in order; empty is the middle of the limits, neutral where there are none.
 
-    missed_cycles: how many control cycles may go by without a command before the plant stops. control_rate_hz: their
-    rate; 0 is rate_hz. safe_stop: how it stops, see `SafetySettings.stop`. brake_s: how long the brakes take to bring
-    it to rest. damping_s: how long a motion takes to fall to 1/e under `damping`. beyond_limits: see `SafetySettings`.
-    effort_ramp_s: from no effort to the limit of the URDF; the largest rate of efforts is their quotient. effort_rate:
+    missed_cycles: how many control cycles, 1 to 20, may go by without a command before the plant stops.
+    control_rate_hz: their rate; 0 is rate_hz. safe_stop: how it stops, see `SafetySettings.stop`. brake_s: how long the
+    brakes take to bring it to rest. damping_s: how long a motion takes to fall to 1/e under `damping`. beyond_limits:
+    see `SafetySettings`. effort_ramp_s: from no effort to the limit of the URDF; the largest rate of efforts is their
+    quotient. effort_rate:
     N m/s | N/s, one number per effort, instead. rearm_share: of its velocity limit, how fast a joint may be when the
     plant is armed; one without a limit, `REARM_SPEED`.
 
@@ -92,10 +101,11 @@ def main(node: Node[PlantParameters]) -> None:
     p = node.parameters
     if not 0.0 <= p.state_rate_hz <= p.rate_hz or p.rate_hz <= 0.0 or p.substeps < 1:
         raise InvalidArgumentError("rate_hz and substeps must be positive, and state_rate_hz at most rate_hz")
-    robot = Robot.from_urdf(Path(p.robot), root=p.root)
-    robot.prepare(["forward_dynamics", *(["mass_matrix"] if p.safe_stop == "damping" else [])])
-    plant = make_plant(robot, p, session=secrets.randbits(53))
-    robot.forward_dynamics(plant.q, plant.v, plant.safety.effort)  # whatever is compiled late is compiled here
+    with node.stop.at_once():
+        robot = Robot.from_urdf(Path(p.robot), root=p.root)
+        robot.prepare(["forward_dynamics", *(["mass_matrix"] if p.safe_stop == "damping" else [])])
+        plant = make_plant(robot, p, session=secrets.randbits(53))
+        robot.forward_dynamics(plant.q, plant.v, plant.safety.effort)  # whatever is compiled late is compiled here
     states = node.socket(zmq.PUB, p.joint_states, bind=True)
     commands = node.socket(zmq.PULL, p.joint_commands, bind=True)
     node.telemetry.facts(
@@ -156,22 +166,28 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
         p.safe_stop == "damping" and not p.damping_s * p.rate_hz >= 2.0
     ):  # efforts that are held through a step would overshoot
         raise InvalidArgumentError(f"damping_s is {p.damping_s:g}: expected at least two steps, {2.0 / p.rate_hz:g} s")
-    if p.missed_cycles < 1 or not 0.0 <= p.control_rate_hz <= p.rate_hz or not 0.0 < p.rearm_share <= 1.0:
+    if not 1 <= p.missed_cycles <= MAX_MISSED_CYCLES:
         raise InvalidArgumentError(
-            "missed_cycles must be at least 1, control_rate_hz at most rate_hz, rearm_share above 0 and at most 1"
+            f"missed_cycles is {p.missed_cycles}: expected 1 to {MAX_MISSED_CYCLES}; a slower controller needs its "
+            "rate, control_rate_hz",
+            path="missed_cycles",
         )
+    if not 0.0 <= p.control_rate_hz <= p.rate_hz or not 0.0 < p.rearm_share <= 1.0:
+        raise InvalidArgumentError("control_rate_hz must be at most rate_hz, rearm_share above 0 and at most 1")
     effort = np.maximum(limits.effort, 0.0)
     rate = np.array(p.effort_rate, dtype=np.float64) if p.effort_rate else effort / p.effort_ramp_s
     velocity = np.where(limits.velocity > 0.0, limits.velocity, np.inf)
+    control_s = 1.0 / (p.control_rate_hz or p.rate_hz)
     return SafetySettings(
         cycle_s=1.0 / p.rate_hz,
-        hold_s=p.missed_cycles / (p.control_rate_hz or p.rate_hz),
+        hold_s=p.missed_cycles * control_s,
         effort_limit=effort,
         effort_rate=rate,
         velocity_limit=velocity,
         rearm_velocity=np.where(np.isfinite(velocity), p.rearm_share * velocity, REARM_SPEED),
         stop=p.safe_stop,
         beyond_limits=p.beyond_limits,
+        control_s=control_s,
     )
 
 
@@ -228,7 +244,7 @@ class _Loop:
         self.publish_every = round(p.rate_hz / p.state_rate_hz) if p.state_rate_hz > 0.0 else 1
         self.published = self.malformed = self.slipped = 0
         self.late_s: list[float] = []
-        self._next_publish = 0
+        self._next_publish = self.active_steps = 0
         self._begun_s = 0.0
 
     def run(self) -> None:
@@ -255,7 +271,9 @@ class _Loop:
         due = self.pacer.wait()
         self.late_s.append(self.pacer.late_s)
         self.slipped += max(0, due - self.most)
+        before = plant.counters.steps
         plant.advance(min(due, self.most))
+        self.active_steps += (plant.counters.steps - before) * (plant.safety.mode == ACTIVE)
         self._take_command()
         steps = plant.counters.steps
         if steps >= self._next_publish:
@@ -289,6 +307,7 @@ class _Loop:
                 "time_s": plant.time_s,
                 "step_rate_hz": plant.counters.steps / max(now - self._begun_s, 1e-9),
                 "published": self.published,
+                "active_steps": self.active_steps,
                 "mode": safety.mode,
                 "cause": safety.cause,
                 "overruns": pacer.overruns,
@@ -309,7 +328,9 @@ class _Loop:
         )
 
 
-NODE = NodeKind("plant", PlantParameters, main, panels=plant_report.PANELS, columns=plant_report.COLUMNS)
+NODE = NodeKind(
+    "plant", PlantParameters, main, panels=plant_report.PANELS, columns=plant_report.COLUMNS, at_end=plant_report.at_end
+)
 
 if __name__ == "__main__":
     raise SystemExit(NODE.run())

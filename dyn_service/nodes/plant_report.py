@@ -193,7 +193,7 @@ def tracking_summary(motion: Motion) -> dict[str, Any]:
 def _plant_summary(plant: NodeBoard) -> dict[str, Any]:
     counters: Sequence[str] = (
         "steps", "published", "commands", "refused", "malformed", "overruns", "caught_up", "slipped", "armed",
-        "stops", "stopped_steps", "clipped", "slowed", "out_of_range_steps", "telemetry_dropped",
+        "stops", "stopped_steps", "active_steps", "clipped", "slowed", "out_of_range_steps", "telemetry_dropped",
     )  # fmt: skip
     stats = plant.stats
     names = ("rate_hz", "integrator", "substeps", "safe_stop", "hold_s")
@@ -309,6 +309,15 @@ def _notes(stats: Stats) -> str:
         cause = stats.get("cause")
         notes.append(f"{stats['mode']} ({cause})" if cause else str(stats["mode"]))
     return " ".join(notes)
+
+
+def at_end(plant: NodeBoard) -> str:
+    """Its safe stops, if there were any, and how long it was under command of its time."""
+    content = _plant_summary(plant)
+    if not content["stops"]:
+        return ""
+    share = 100.0 * content["active_steps"] / max(1, content["steps"])
+    return f"{_stop_lines(content)[0]}, under command {share:.1f} % of the time"
 
 
 PANELS = (Panel("plant", plant_section), Panel("tracking", tracking_section))

@@ -1,7 +1,8 @@
 """The frame of a node's process: its arguments, its parameters, its sockets, and how it ends.
 
-SIGINT and SIGTERM ask the node to stop; it leaves its loop, sends what it recorded and returns 0. An error of this
-package ends it with one line on stderr and status 1, any other error with its traceback and status 1.
+SIGINT and SIGTERM ask the node to stop; it leaves its loop, sends what it recorded and returns 0. While it does what
+takes long and can be left, within `stop.at_once()`, they end it there and then, with status 130 or 143. An error of
+this package ends it with one line on stderr and status 1, any other error with its traceback and status 1.
 
 Beside its own parameters every node takes `realtime` (`config/realtime.py`) and `log_format` (`config/logs.py`).
 """
@@ -25,9 +26,9 @@ import msgspec
 import zmq
 
 from dyn_service.config import logs
-from dyn_service.config.arguments import NodeArguments, parse_arguments
+from dyn_service.config.arguments import NodeArguments, full_name, parse_arguments
 from dyn_service.config.parameters import Parameters
-from dyn_service.config.realtime import Realtime, apply
+from dyn_service.config.realtime import Realtime, apply, check
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.nodes import telemetry, topics
 
@@ -60,10 +61,24 @@ class Stop:
 
     def __init__(self) -> None:
         self.requested = False
+        self._ends_at_once = False
+        self._signum = int(signal.SIGTERM)
 
     def request(self, signum: int = 0, frame: FrameType | None = None) -> None:
         """Asks the node to stop; also a signal handler."""
         self.requested = True
+        self._signum = signum or self._signum
+        if self._ends_at_once:
+            os._exit(128 + self._signum)
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Within it the process ends as soon as it is asked to: for what can be left as it is, such as compiling."""
+        self._ends_at_once = True
+        if self.requested:
+            os._exit(128 + self._signum)
+        yield
+        self._ends_at_once = False
 
 
 @dataclass
@@ -84,6 +99,11 @@ class Node(Generic[P]):
     def name(self) -> str:
         """The node's full name."""
         return self.arguments.full_name
+
+    @property
+    def restarted(self) -> bool:
+        """Whether a launcher has started it again, after a death, rather than a person."""
+        return os.environ.get(telemetry.RESTARTS, "0") != "0"
 
     def endpoint(self, topic: str) -> str:
         """The endpoint of a topic in this node's namespace."""
@@ -141,7 +161,7 @@ def run_node(
     stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop.request)
-    logs.set_up(default_name)
+    logs.set_up(full_name("/", default_name))
     try:
         arguments = parse_arguments(sys.argv[1:] if argv is None else argv, default_name=default_name)
         if arguments.rest:
@@ -158,6 +178,7 @@ def run_node(
         try:
             node = Node(arguments, parameters, sender, context, stop, topics.runtime_dir(), common.realtime)
             sender.before_ready = node.set_apart
+            check(common.realtime, polls=True)  # what takes long is not begun where its end would be refused
             main(node)
         except DynError as error:
             _LOG.error("%s: %s", arguments.full_name, error)

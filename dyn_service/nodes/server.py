@@ -7,6 +7,7 @@ heartbeat.
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import time
 from contextlib import suppress
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from dyn_service.client.sync import Client
 from dyn_service.config.realtime import apply
-from dyn_service.errors import DynError
+from dyn_service.errors import DeadlineExceededError, DynError, UnavailableError
 from dyn_service.nodes.kinds import NodeKind
 from dyn_service.nodes.runtime import Node
 from dyn_service.nodes.telemetry import BEAT_PERIOD_S
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from dyn_service.server.app import Server
 
 STATS_PERIOD_S = 1.0
-_HEALTH_TIMEOUT_S = 10.0
+_HEALTH_TRIES, _TRY_S = 40, 0.25
+"""So often a server that begins is asked, and for so long: a loop that has ended meanwhile is not waited for longer."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -36,7 +38,8 @@ def main(node: Node[ServerSettings]) -> None:
     # the engine: a launcher, which reads the declaration below, does without
     from dyn_service.server.opening import open_server
 
-    server = open_server(node.parameters, _LOG.info)
+    with node.stop.at_once():
+        server = open_server(node.parameters, _LOG.info)
     server.bind()
     robots = {name: robot.fingerprint for name, robot in server.service.robots.items()}
     node.telemetry.facts({"role": "server", "endpoints": server.endpoints, "robots": robots})
@@ -47,11 +50,23 @@ def main(node: Node[ServerSettings]) -> None:
     ended = threading.Event()
     faults: list[DynError] = []
     watcher = threading.Thread(target=_watch, args=(node, server, ended, faults), daemon=True)
-    watcher.start()
-    if not node.stop.requested:
-        server.serve_forever()
-    ended.set()
-    watcher.join()
+
+    def begin() -> None:
+        """The loop begins now, and signals are the server's: what asks it is not left waiting."""
+        if node.stop.requested:  # while they were not yet
+            signal.raise_signal(signal.SIGTERM)
+        else:
+            watcher.start()
+
+    try:
+        if node.stop.requested:
+            server.stop()
+        else:
+            server.serve_forever(begin)
+    finally:
+        ended.set()
+        if watcher.ident is not None:
+            watcher.join()
     if faults:
         raise faults[0]
 
@@ -62,13 +77,13 @@ def _watch(node: Node[ServerSettings], server: Server, ended: threading.Event, f
     """
     p, endpoint = node.parameters, server.endpoints[0]
     keys = KeyFolder(p.keys_folder).own_keys() if needs_keys(endpoint, p.keys) else None
-    with Client(endpoint, timeout_s=_HEALTH_TIMEOUT_S, keys=keys) as client:
-        try:
-            client.health()
-        except DynError as error:
-            if not ended.is_set():
-                faults.append(error)
-                server.stop()
+    with Client(endpoint, timeout_s=_TRY_S, keys=keys) as client:
+        fault = _until_it_answers(client, ended)
+        if ended.is_set():
+            return
+        if fault is not None:
+            faults.append(fault)
+            server.stop()
             return
         node.telemetry.ready()
         client.timeout_s = STATS_PERIOD_S
@@ -81,6 +96,23 @@ def _watch(node: Node[ServerSettings], server: Server, ended: threading.Event, f
             if now - since >= STATS_PERIOD_S:
                 before, since = _stats(node, server, before, now - since), now
         _stats(node, server, before, time.monotonic() - since)
+
+
+def _until_it_answers(client: Client, ended: threading.Event) -> DynError | None:
+    """Waits for the first answer, or the loop's end; why there was none."""
+    fault: DynError | None = None
+    for _ in range(_HEALTH_TRIES):
+        try:
+            client.health()
+        except (UnavailableError, DeadlineExceededError) as error:
+            fault = error
+        except DynError as error:
+            return error
+        else:
+            return None
+        if ended.is_set():
+            break
+    return fault
 
 
 def _stats(node: Node[ServerSettings], server: Server, before: int, elapsed_s: float) -> int:

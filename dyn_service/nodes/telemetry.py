@@ -27,6 +27,8 @@ from dyn_service.errors import InvalidArgumentError
 
 ENDPOINT = "DYN_LAUNCH_ENDPOINT"
 NODE = "DYN_LAUNCH_NODE"
+RESTARTS = "DYN_LAUNCH_RESTARTS"
+"""The variable by which a launcher tells a node how often it has started it again."""
 _QUEUE = 4096
 _LINGER_MS = 2000
 BEAT_PERIOD_S = 0.2

@@ -21,6 +21,7 @@ import zmq
 
 from dyn_service.config.arguments import full_name
 from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
+from dyn_service.protocol.sockets import check_port
 
 RUNTIME_DIR = "DYN_RUNTIME_DIR"
 MAX_IPC_PATH = 103
@@ -93,7 +94,7 @@ def listen(socket: zmq.Socket[Any], where: str) -> None:
 def _written_out(where: str) -> str:
     if where.startswith("ipc://@"):
         raise InvalidArgumentError(f"{where!r} is open to every user of this machine: name a file, ipc:///path")
-    return where
+    return check_port(where, "topic")
 
 
 def _fitting(name: str, folder: Path) -> str:

@@ -207,7 +207,8 @@ def client_keys(keys: KeySource, server_key: str | None = None) -> Keys:
     server = check_public(server_key, "server_key") if server_key is not None else found.server
     if not server:
         raise InvalidArgumentError(
-            f"the key '{found.name}' does not say which server it is for: give the server's public key",
+            f"the key '{found.name}' does not say which server it is for: give the server's public key, by server_key "
+            "or --server-key",
             path="server_key",
         )
     return Keys(found.name, found.public, found.secret, server)

@@ -7,8 +7,29 @@ from typing import Any, cast
 
 import zmq
 
+from dyn_service.errors import InvalidArgumentError
+
 SCHEMES = ("tcp://", "ipc://", "inproc://")
 """The transports that endpoints may name."""
+
+MAX_PORT = 65535
+"""ZeroMQ takes larger ones without a word, and counts them from 0 again."""
+
+
+def check_port(endpoint: str, path: str) -> str:
+    """The endpoint, unless it is one of tcp with a port that there cannot be.
+
+    Args:
+        endpoint: Any.
+        path: Which parameter names it.
+
+    Raises:
+        InvalidArgumentError: The port is beyond `MAX_PORT`.
+    """
+    port = endpoint.rpartition(":")[2]
+    if endpoint.startswith("tcp://") and port.isdecimal() and int(port[:9]) > MAX_PORT:
+        raise InvalidArgumentError(f"{path}: the port of '{endpoint[:200]}' must be at most {MAX_PORT}", path=path)
+    return endpoint
 
 
 def plain_send(socket: zmq.Socket[bytes]) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from typing import Literal
 import zmq
 
 from dyn_service.errors import InvalidArgumentError, UnavailableError
-from dyn_service.protocol.sockets import SCHEMES
+from dyn_service.protocol.sockets import SCHEMES, check_port
 
 KeysWhere = Literal["remote", "required"]
 """Whether keys are asked for at endpoints that other machines can reach, or at all but `inproc`."""
@@ -29,8 +29,8 @@ def check_endpoint(endpoint: str) -> str:
     """The endpoint, if it is one that a server can listen on.
 
     Raises:
-        InvalidArgumentError: It is none, the message says how one looks; or it is an ipc name without a file, to which
-            every user of the machine could connect.
+        InvalidArgumentError: It is none, the message says how one looks; its port is none; or it is an ipc name without
+            a file, to which every user of the machine could connect.
     """
     scheme = next((scheme for scheme in SCHEMES if endpoint.startswith(scheme)), None)
     rest = endpoint.removeprefix(scheme or "")
@@ -49,7 +49,7 @@ def check_endpoint(endpoint: str) -> str:
             f"endpoint must name a file, whose owner alone can connect, found '{endpoint}': write ipc:///path",
             path="endpoints",
         )
-    return endpoint
+    return check_port(endpoint, "endpoints")
 
 
 def needs_keys(endpoint: str, where: KeysWhere) -> bool:

@@ -121,6 +121,13 @@ class KeyFolder:
             public = check_public(public, "public") if public else keys.public
             if public == server.public or any(key.public == public for key in entries.values() if key.name != name):
                 raise FailedPreconditionError("this public key has another name already", path="public")
+            if file is not None and file.exists():
+                of_no_use = ", for it was revoked," if name in entries else ""
+                raise FailedPreconditionError(
+                    f"{file} is there already, and a key is never overwritten: delete it{of_no_use} or name another "
+                    "file by --output",
+                    path="keys",
+                )
             if file is not None:
                 write_keys(file, keys)
             try:

@@ -62,16 +62,25 @@ def open_keyed(folder: KeyFolder, ledger: Ledger) -> KeyedRouter:
     """What listens on endpoints that ask for keys, by the keys and the list in a folder; see `KeyedRouter`.
 
     Raises:
+        DynError: As `read_folder`.
+    """
+    keys, allowed = read_folder(folder)
+    return KeyedRouter(keys, allowed, ledger)
+
+
+def read_folder(folder: KeyFolder) -> tuple[Keys, AccessList]:
+    """The server's keys and its list.
+
+    Raises:
         FailedPreconditionError: There are no keys yet.
         DynError: The keys or the list are not sound.
     """
     try:
-        keys, allowed = folder.server_keys(), folder.access_list()
+        return folder.server_keys(), folder.access_list()
     except NotFoundError as fault:
         raise FailedPreconditionError(
             f"an endpoint asks for keys, and {fault}: dyn keys new NAME makes the server's and a client's", path="keys"
         ) from None
-    return KeyedRouter(keys, allowed, ledger)
 
 
 class KeyedRouter:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import dyn_service
@@ -27,7 +29,7 @@ class Nursery:
         # Not from the folder the user stands in: a file there might be called as a module of ours.
         paths = [str(Path(dyn_service.__file__).parent.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OPENBLAS_NUM_THREADS": "1"}
-        with theirs:
+        with theirs, _no_interrupt():
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "dyn_service.server.worker_process", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
@@ -74,3 +76,13 @@ class Nursery:
                 self._process.kill()
                 self._process.wait()
             self._process = None
+
+
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """A process that is made meanwhile never hears of Ctrl-C, from its first moment on; this one does afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

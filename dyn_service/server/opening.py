@@ -8,11 +8,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from dyn_service.api.preparation import chosen
+from dyn_service.config.realtime import check
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.server.app import Server
 from dyn_service.server.endpoints import needs_keys
 from dyn_service.server.key_folder import KeyFolder
+from dyn_service.server.keyed import read_folder
 from dyn_service.server.settings import ServerSettings
 
 Watch = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
@@ -36,7 +38,13 @@ def open_server(settings: ServerSettings, tell: Callable[[str], None], watch: Wa
     Raises:
         DynError: A robot's file is not sound.
         InvalidArgumentError: There is no robot, and clients may not load one.
+        FailedPreconditionError: An endpoint asks for keys, and there are none.
+        PermissionDeniedError: The system refuses a part of `realtime` that is required.
     """
+    by_key = any(needs_keys(endpoint, settings.keys) for endpoint in settings.endpoints)
+    if by_key:  # what takes long is not begun where its end would be refused
+        read_folder(KeyFolder(settings.keys_folder))
+    check(settings.realtime, polls=False)
     robots = [Robot.from_urdf(Path(path), root=settings.root) for path in settings.robots]
     for path, robot in zip(settings.robots, robots, strict=True):
         doubted = len(robot.receipt.of_kind("doubted"))
@@ -52,7 +60,6 @@ def open_server(settings: ServerSettings, tell: Callable[[str], None], watch: Wa
         key_folder=KeyFolder(settings.keys_folder),
         audit=Path(settings.audit) if settings.audit else None,
     )
-    by_key = any(needs_keys(endpoint, settings.keys) for endpoint in settings.endpoints)
     if not robots and not server.service.allow_load and not by_key:
         raise InvalidArgumentError("there is nothing to serve: name a URDF file", path="robots")
     for robot in robots if settings.purposes else ():

@@ -53,12 +53,15 @@ def name(text: str, place: Place) -> str:
     """The name, if it can be one.
 
     Raises:
-        UrdfError: Empty or blank, very long, or with a xacro expression in it.
+        UrdfError: Empty or blank, very long, with a character that cannot be shown, or with a xacro expression in it.
     """
     if not text.strip():
         raise place.fault(f"the name is {quoted(text)}, expected one that is not blank")
     if len(text) > LONGEST_NAME:
         raise place.fault(f"the name has {len(text)} characters, expected at most {LONGEST_NAME}")
+    if not text.isprintable():  # names stand in messages, lists and logs of everybody
+        hidden = next(character for character in text if not character.isprintable())
+        raise place.fault(f"the name {quoted(text)} has the character U+{ord(hidden):04X}, expected printable ones")
     _refuse_xacro(text, "name", place)
     return text
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 PENDULUM = URDF / "pendulum.urdf"
 PATIENCE_S = 60.0
-PATIENT = "missed_cycles:=20000"
+PATIENT = "control_rate_hz:=1.0"
 """A plant that only a release ends, however busy the machine."""
 
 
@@ -63,7 +63,7 @@ class Lab:
         self.start("dyn_service", "serve", str(robot), "--bind", self.endpoint, "--allow-load", "--no-prepare")
 
     def plant(self, *parameters: str) -> subprocess.Popen[str]:
-        return self.node("plant", f"robot:={PENDULUM}", "missed_cycles:=200", *parameters)
+        return self.node("plant", f"robot:={PENDULUM}", "control_rate_hz:=100.0", *parameters)
 
     def controller(self, *parameters: str) -> subprocess.Popen[str]:
         return self.node("controller", f"endpoint:={self.endpoint}", "loads_rate_hz:=0.0", *parameters)

@@ -19,7 +19,11 @@ from tests.nodes.many_ways import MANY_WAYS
 
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 90.0
-PATIENT = (("request_timeout_s", "20.0"), ("missed_cycles", "20000"), ("natural_frequency", "10.0"))
+PATIENT = (
+    ("request_timeout_s", "20.0"),
+    ("missed_cycles", "20\\n    control_rate_hz: 1.0"),
+    ("natural_frequency", "10.0"),
+)
 """Answers 20 ms late make a loop of 30 rad/s swing, up to a joint's velocity limit; one of 10 rad/s bears them."""
 
 pytestmark = pytest.mark.slow
@@ -99,7 +103,7 @@ SEVERAL_WAYS = """launch:
   - node:
       {{pkg: dyn_service, exec: plant, param: [{{name: robot, value: {robot}}}, {{name: root, value: floating}},
         {{name: initial_position, param: [{{name: rails.theta, value: 0.5}}, {{name: swing, value: 0.3}}]}},
-        {{name: missed_cycles, value: 20000}}]}}
+        {{name: control_rate_hz, value: 1.0}}]}}
   - node:
       {{pkg: dyn_service, exec: controller, param: [{{name: endpoint, value: "{endpoint}"}},
         {{name: request_timeout_s, value: 20.0}}, {{name: natural_frequency, value: 10.0}}]}}

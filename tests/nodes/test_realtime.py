@@ -229,12 +229,12 @@ def test_a_parameter_file_says_it_to_dyn_serve_too(tmp_path: Path) -> None:
     )  # fmt: skip
     try:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith("ready: ")
+        assert json.loads(process.stdout.readline())["message"].startswith("ready: ")
         assert os.sched_getaffinity(process.pid) == {CPU}
         process.terminate()
         _, said = process.communicate(timeout=60)
         (line,) = (json.loads(line) for line in said.splitlines())
-        assert (line["level"], line["node"], line["message"]) == ("info", "server", f"realtime: on cpu {CPU}")
+        assert (line["level"], line["node"], line["message"]) == ("info", "/server", f"realtime: on cpu {CPU}")
     finally:
         process.kill()
         process.communicate()

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,31 @@ def test_a_node_that_asks_for_keys_asks_itself_with_its_own(tmp_path: Path) -> N
             ("key lab", "load_robot", "scara", "ok"),
             ("key lab", "unload_robot", "scara", "ok"),
         ]
+    finally:
+        process.kill()
+        process.communicate()
+        launcher.close()
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.05, 0.2, 0.5])
+def test_a_signal_while_it_starts_to_listen_ends_it(tmp_path: Path, pause_s: float) -> None:
+    """Wherever between the making of its sockets and its first answer: it used to wait 10 s for that answer."""
+    process, launcher = run_node(
+        tmp_path,
+        robots=[str(URDF / "pendulum.urdf")],
+        endpoints=[f"ipc://{tmp_path}/socket"],
+        prepare=["gravity_forces"],
+    )
+    try:
+        assert isinstance(telemetry.decode(launcher.recv()), telemetry.Facts)
+        time.sleep(pause_s)
+        process.send_signal(signal.SIGINT)
+        begun = time.monotonic()
+        _, said = process.communicate(timeout=WAIT_S)
+        assert time.monotonic() - begun < 8.0
+        assert process.returncode == 0
+        assert said.count("\n") == 1
+        assert not (tmp_path / "socket").exists()
     finally:
         process.kill()
         process.communicate()

@@ -283,7 +283,13 @@ def test_call_asks_what_it_lists(
     def ask(query: str, given: dict[str, Any]) -> tuple[int, str, str]:
         robot = "scara" if query == "unload_robot" else "pendulum"
         words = [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in given.items()]
-        where = ["--server", tcp_server.endpoints[0], "--robot", robot, "--timeout", str(WAIT_S)]
+        where = ["--server", tcp_server.endpoints[0], "--timeout", str(WAIT_S)]
+        about_one = (
+            COMPUTATIONS[query].robot
+            if query in COMPUTATIONS
+            else (query in QUERIES or ADMINISTRATION[query].names_robot)
+        )
+        where += ["--robot", robot] if about_one else []
         monkeypatch.setattr(sys, "argv", ["dyn", "call", query, *words, *where])
         with pytest.raises(SystemExit) as end:
             cli.main()
@@ -384,6 +390,13 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot) -> None:
         ),
         (["gravity_forces", "--robot", "pendulum", "q=[0]", "verify=2"], "verify must be true or false, found 2"),
         (["load_robot", "urdf=nowhere.urdf"], "there is no file 'nowhere.urdf'"),
+        (
+            ["load_robot", "urdf=urdf/ur5e.urdf", "--robot", "ur"],
+            "load_robot is asked about no robot: leave --robot 'ur'",
+        ),
+        (["health", "--robot", "pendulum"], "health is asked about no robot"),
+        (["segment_inverse_dynamics", "--robot", "pendulum"], "segment_inverse_dynamics is asked about no robot"),
+        (["health", "--server-key", "x"], "server_key needs keys"),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else None,
 )

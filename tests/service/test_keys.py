@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 import zmq
 
+from dyn_service import AsyncClient, Client
 from dyn_service.cli.main import main
 from dyn_service.errors import (
     DynError,
@@ -24,6 +25,7 @@ from dyn_service.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
+from dyn_service.nodes import topics
 from dyn_service.protocol.administration import ADMINISTRATION, Role, required_role
 from dyn_service.protocol.keys import client_keys, make_keys, read_keys, write_keys
 from dyn_service.server.access import Caller, local_caller
@@ -287,6 +289,22 @@ def test_the_command_makes_lists_shows_and_revokes(
         assert says in done.stderr
 
 
+def test_a_fresh_machine_and_a_revoked_name_are_told_what_to_do(tmp_path: Path, dyn: Callable[..., Done]) -> None:
+    folder = str(tmp_path / "keys")
+    shown = dyn("keys", "show", "--folder", folder)
+    assert (shown.returncode, shown.stderr.count("\n")) == (1, 1)
+    assert "dyn keys new --server makes" in shown.stderr
+    assert not (tmp_path / "keys").exists()
+    for words in (["new", "panda"], ["revoke", "panda"]):
+        assert dyn("keys", *words, "--folder", folder).returncode == 0
+    again = dyn("keys", "new", "panda", "--folder", folder)
+    assert again.returncode == 1
+    assert "panda.key is there already" in again.stderr
+    assert "delete it, for it was revoked, or name another file by --output" in again.stderr
+    (tmp_path / "keys" / "panda.key").unlink()
+    assert dyn("keys", "new", "panda", "--folder", folder).returncode == 0
+
+
 def test_a_client_command_refuses_a_loose_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dyn: Callable[..., Done]
 ) -> None:
@@ -354,6 +372,23 @@ def test_an_ipc_name_without_a_file_is_refused(endpoint: str) -> None:
     for refused in (check_endpoint, lambda endpoint: ServerSettings(endpoints=[endpoint])):
         with pytest.raises(InvalidArgumentError, match="whose owner alone can connect"):
             refused(endpoint)
+
+
+@pytest.mark.parametrize("port", [65536, 75000, 10**30])
+def test_a_port_there_cannot_be_is_refused_by_both_sides(port: int) -> None:
+    """ZeroMQ would count 75000 from 0 again, and listen at 9464."""
+    endpoint = f"tcp://127.0.0.1:{port}"
+    sides: tuple[Callable[[str], object], ...] = (
+        check_endpoint,
+        lambda endpoint: ServerSettings(endpoints=[endpoint]),
+        Client,
+        AsyncClient,
+        lambda endpoint: topics.endpoint(endpoint, "/", {}, Path("/tmp")),
+    )
+    for refused in sides:
+        with pytest.raises(InvalidArgumentError, match=rf"the port of '{endpoint}' must be at most 65535"):
+            refused(endpoint)
+    assert check_endpoint("tcp://127.0.0.1:65535")
 
 
 def test_the_file_of_an_ipc_endpoint_is_its_owners_from_the_start(

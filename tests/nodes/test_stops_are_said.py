@@ -1,0 +1,71 @@
+"""A stop of the plant is not passed over: the launch's last line says it, and no launcher undoes it by itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from dyn_service.launching.plan import make_plan
+from dyn_service.launching.run import _at_end
+from dyn_service.launching.schema import read_launch_file
+from dyn_service.nodes.board import Board
+from dyn_service.nodes.telemetry import Stats
+from tests.nodes.launches import Launched, pendulum, wait_for
+
+ONE_PLANT = "launch: [{node: {pkg: dyn_service, exec: plant, name: arm, param: [{name: robot, value: a.urdf}]}}]"
+STOPPED = {"stops": 39, "stops_missed": 38, "stops_velocity": 1, "armed": 40, "steps": 1000, "active_steps": 910}
+
+
+@pytest.mark.parametrize(
+    ("stats", "said"),
+    [
+        (STOPPED, ["arm: safe stops: 39 (38 missed, 1 velocity), armed 40 times, under command 91.0 % of the time"]),
+        ({**STOPPED, "stops": 0}, []),
+        ({}, []),
+    ],
+)
+def test_what_the_last_line_says(tmp_path: Path, stats: dict[str, float | int | str], said: list[str]) -> None:
+    file = tmp_path / "a.launch.yaml"
+    file.write_text(ONE_PLANT, "utf-8")
+    plan = make_plan(read_launch_file(file), {}, folder=tmp_path)
+    board = Board()
+    board.take(Stats("arm", 1, stats))
+    assert _at_end(plan, board) == said
+
+
+@pytest.mark.slow
+def test_a_launch_whose_plant_stopped_says_so_last(tmp_path: Path) -> None:
+    """Though nothing died, and its status is 0."""
+    file = tmp_path / "a.launch.yaml"
+    file.write_text(pendulum(controller="heartbeat_timeout: 0,"), "utf-8")
+    with Launched(file) as launch:
+        launch.wait_line("ready: 3 processes")
+        launch.wait_line("server ready")  # a line of how it does: by then the plant is under command
+        controller = launch.nodes()["controller"]
+        os.kill(controller, signal.SIGSTOP)
+        launch.wait_line("stopped (missed)")
+        os.kill(controller, signal.SIGCONT)
+        wait_for(lambda: "(missed)" not in launch.lines[-1] and "1 stops" in launch.lines[-1], launch.text)
+        assert launch.stop() == 0, launch.text
+    assert launch.lines[-1].startswith("[launch] plant: safe stops: ")
+    assert "missed" in launch.lines[-1]
+    assert launch.lines[-1].endswith("% of the time")
+
+
+@pytest.mark.slow
+def test_a_controller_that_was_started_again_takes_over_only_with_rearm(tmp_path: Path) -> None:
+    file = tmp_path / "a.launch.yaml"
+    text = pendulum(controller="respawn_max_retries: 1,").replace(
+        "{name: rearm, value: true}", "{name: rearm, value: false}"
+    )
+    file.write_text(text, "utf-8")
+    with Launched(file) as launch:
+        launch.wait_line("server ready")
+        os.kill(launch.nodes()["controller"], signal.SIGKILL)
+        assert launch.wait() == 1
+    refusal = "the plant is stopped (missed), and rearm is off: a controller that the launcher has started again"
+    assert any(refusal in line for line in launch.lines), launch.text
+    assert "armed 1 times" in launch.lines[-1]
