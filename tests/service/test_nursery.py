@@ -56,7 +56,7 @@ def test_a_nursery_that_is_killed_costs_nobody_an_answer(count: int, bare: Any) 
     with serving(workers=3) as server:
         peer: Bare = bare(server.endpoints[0])
         assert peer.ask(BATCH)["ok"]
-        for turn in range(3):
+        for turn in range(2):
             eventually(lambda: len(workers_of(server)) == 3)
             old, process = workers_of(server), process_of(server)
             for number in range(count):
@@ -67,7 +67,7 @@ def test_a_nursery_that_is_killed_costs_nobody_an_answer(count: int, bare: Any) 
             assert sorted((reply["id"], reply["ok"]) for reply in replies) == [(each, True) for each in range(count)]
             assert peer.ask(BATCH | {"id": 100 + turn})["ok"]
             eventually(lambda old=old: all(map(is_gone, old)))
-        assert server.service.metrics.traffic.workers_lost == 3 * count
+        assert 0 <= server.service.metrics.traffic.workers_lost - 2 * count <= 2  # the batches may have met one too
 
 
 def test_a_request_that_two_nurseries_end_at_is_not_tried_again(bare: Any) -> None:
@@ -113,11 +113,12 @@ def test_a_nursery_that_is_stopped_is_replaced(bare: Any, monkeypatch: pytest.Mo
         assert peer.ask(BATCH)["ok"]
         stopped, workers = process_of(server), workers_of(server)
         stopped.send_signal(signal.SIGSTOP)
+        states = dict.fromkeys(("q", "v", "a"), array(np.zeros((50_000, 1))))
         for number in (1, 2):  # after these no worker is left
-            peer.send(simulate(number, steps=20_000, deadline_ms=200.0))
+            peer.send(request("verify", id=number, inputs=states, deadline_ms=200.0))
             reply = peer.receive()
             assert (reply["id"], reply["error"]["code"]) == (number, "DEADLINE_EXCEEDED")
-            assert "was stopped after" in reply["error"]["message"]
+            assert "and was stopped after" in reply["error"]["message"]
         assert not peer.ask(HEALTH)["outputs"]["ready"]
         peer.send(BATCH | {"id": 3})
         assert process_of(server) is stopped

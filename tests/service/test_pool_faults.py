@@ -195,7 +195,7 @@ def test_a_kernel_that_took_too_long_is_not_made_again(
 
 
 def test_a_worker_that_has_grown_makes_room_for_another(bare: Any) -> None:
-    with serving(RequestLimits(max_worker_bytes=64 << 20), workers=1) as server:  # any has grown by half of that
+    with serving(RequestLimits(max_worker_bytes=150 << 20), workers=1) as server:  # half of it they have
         peer: Bare = bare(server.endpoints[0])
         for number in range(3):
             eventually(lambda: len(workers_of(server)) == 1)
