@@ -95,8 +95,8 @@ def serve(
         int | None,
         typer.Option(
             metavar="N",
-            help="Processes for slow requests; 0 is a thread of the server's own, which no deadline stops: late answers "
-            "are only marked. (default: 2)",
+            help="Processes for slow requests; 0 is a thread of the server's own, which no deadline stops: its late "
+            "answers are only marked. (default: 2)",
         ),
     ] = None,
     prepare: Annotated[
