@@ -41,7 +41,6 @@ class Nursery:
 
     def start(self) -> None:
         """Starts the process; it is ready some tenths of a second later, and what it is asked meanwhile waits."""
-        self._dropped = [process for process in self._dropped if process.poll() is None]
         mine, theirs = socket.socketpair()
         mine.setblocking(False)  # one that hangs is not waited for
         # Not from the folder the user stands in: a file there might be called as a module of ours.
@@ -100,6 +99,7 @@ class Nursery:
         """The worker has come, or ended: nothing is expected any more."""
         if self._orders.pop(number, None) is not None:
             self._most_ns = _ORDER_NS
+            self._dropped = [process for process in self._dropped if process.poll() is None]
 
     def hangs(self, now_ns: int) -> bool:
         """Whether something that it was told is not done, though there was time.

@@ -129,7 +129,8 @@ def test_a_nursery_that_is_stopped_is_replaced(bare: Any, monkeypatch: pytest.Mo
         reply = peer.receive()
         assert (reply["id"], reply["ok"]) == (3, True)
         assert peer.ask(HEALTH)["outputs"]["ready"]
-        eventually(lambda: all(map(is_gone, (stopped.pid, *workers))))
+        eventually(lambda: all(map(is_gone, workers)))
+        assert stopped.returncode == -signal.SIGKILL  # and nothing is left of it
         assert server.service.metrics.traffic.workers_lost == 0
 
 
