@@ -109,7 +109,11 @@ def serve(
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Processes for slow requests; 0 is a thread of the server's own. (default: 2)"),
+        typer.Option(
+            metavar="N",
+            help="Processes for slow requests; 0 is a thread of the server's own, which no deadline stops: its late "
+            "answers are only marked. (default: 2)",
+        ),
     ] = None,
     prepare: Annotated[
         bool | None,

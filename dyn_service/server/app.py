@@ -346,10 +346,10 @@ class Server:
         for front in self._fronts:
             for peer, message in front.messages(_BURST):
                 self._take(front, peer, message)
-        for envelope, reply in self._dispatcher.finished():
-            self._send(envelope, reply)
         now = perf_counter_ns()
         self._worker.tick(now)
+        for envelope, reply in self._dispatcher.finished():  # what the tick refuses too
+            self._send(envelope, reply)
         if self._dispatcher.waiting:
             for envelope, notice in self._dispatcher.notices(now):
                 self._send(envelope, notice)

@@ -1,4 +1,8 @@
-"""The serving process's side of the nursery, the process that makes workers: see `worker_process`."""
+"""The serving process's side of the nursery, the process that makes workers: see `worker_process`.
+
+As any process it may end, or be stopped. One that has ended takes its workers with it. One that is stopped looks like
+one that has nothing to do: so what it is told is noted until it is done.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +18,33 @@ from pathlib import Path
 import dyn_service
 from dyn_service.server.pipes import ORDER, pair
 
+_FIRST_NS = 60_000_000_000
+"""So long may it take until a new nursery does what it is told: it imports the engine and the compiler before."""
+
+_ORDER_NS = 10_000_000_000
+"""So long may an order take after that: it is a fork, or a signal."""
+
+_GAP_NS = 1_000_000_000
+"""Between two looks at it no more time counts: it was this process, or the machine, that stood still."""
+
 
 class Nursery:
-    """The process that makes workers; made anew should it end."""
+    """The process that makes workers, and whether it does what it is told."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._end: socket.socket | None = None
+        self._dropped: list[subprocess.Popen[bytes]] = []
         self._count = 0
+        self._orders: dict[int, int] = {}  # workers that are to come or to end, by number, since when on `_clock_ns`
+        self._clock_ns = 0
+        self._looked_ns = 0
+        self._most_ns = _FIRST_NS
 
     def start(self) -> None:
         """Starts the process; it is ready some tenths of a second later, and what it is asked meanwhile waits."""
         mine, theirs = socket.socketpair()
+        mine.setblocking(False)  # one that hangs is not waited for
         # Not from the folder the user stands in: a file there might be called as a module of ours.
         paths = [str(Path(dyn_service.__file__).parent.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OPENBLAS_NUM_THREADS": "1"}
@@ -40,42 +59,87 @@ class Nursery:
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended."""
-        return self._process is None or self._process.poll() is not None
+        """Whether there is none. A nursery's end is seen here no later than that of the workers that end with it: the
+        system closes what a process has open before it tells its children.
+        """
+        if self._end is None:
+            return True
+        try:
+            return not self._end.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def make(self) -> tuple[socket.socket, int]:
         """A worker's pipe, and its number. Does not wait: what is written to the pipe is read once the worker is there.
 
-        A worker that never comes to be closes its pipe.
+        A worker that never comes to be closes its pipe. Where there is no nursery, one is started.
+
+        Raises:
+            OSError: There are no more processes or open files for now.
         """
-        if self.ended or self._end is None:
-            self.close()
+        if self.ended:
+            self.drop()
             self.start()
         assert self._end is not None
         mine, theirs = pair()
         self._count += 1
+        self._orders[self._count] = self._clock_ns
         with theirs, suppress(OSError):
             socket.send_fds(self._end, [ORDER.pack(self._count)], [theirs.fileno()])
         return mine, self._count
 
     def kill(self, number: int) -> None:
-        """Ends a worker at once."""
+        """Has a worker ended at once."""
         if self._end is not None:
+            self._orders[number] = self._clock_ns
             with suppress(OSError):
                 self._end.send(ORDER.pack(number))
 
-    def close(self) -> None:
-        """Ends the nursery, and with it all workers."""
+    def done(self, number: int) -> None:
+        """The worker has come, or ended: nothing is expected any more."""
+        if self._orders.pop(number, None) is not None:
+            self._most_ns = _ORDER_NS
+            self._dropped = [process for process in self._dropped if process.poll() is None]
+
+    def hangs(self, now_ns: int) -> bool:
+        """Whether something that it was told is not done, though there was time.
+
+        Args:
+            now_ns: The time; it is asked many times a second, or does not pass.
+        """
+        if not self._orders:
+            return False
+        self._clock_ns += max(0, min(now_ns - self._looked_ns, _GAP_NS))
+        self._looked_ns = now_ns
+        return self._clock_ns - min(self._orders.values()) > self._most_ns
+
+    def drop(self) -> None:
+        """Ends the nursery at once, and with it all workers, without waiting for that."""
         if self._end is not None:
             self._end.close()
             self._end = None
         if self._process is not None:
-            try:
-                self._process.wait(2.0)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            self._process.kill()
+            self._dropped.append(self._process)
             self._process = None
+        self._orders.clear()
+        self._most_ns = _FIRST_NS
+
+    def close(self) -> None:
+        """Ends the nursery, and with it all workers, and waits until they have."""
+        if self._end is not None:
+            self._end.close()
+            self._end = None
+        for process in filter(None, (self._process, *self._dropped)):
+            try:
+                process.wait(2.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._process = None
+        self._dropped.clear()
 
 
 @contextmanager

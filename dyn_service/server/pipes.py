@@ -39,7 +39,11 @@ Said = TypeVar("Said")
 
 
 class PipeClosedError(Exception):
-    """The other end has gone, or what it said cannot be had: the pipe is of no more use."""
+    """The other end has gone: the pipe is of no more use."""
+
+
+class BytesLostError(PipeClosedError):
+    """What the other end said cannot be had, as where no open file is left for it: nor is the pipe of use then."""
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -110,8 +114,8 @@ class Pipe(Generic[Said]):
         """The next message, or where this end does not wait, all that are there.
 
         Raises:
-            PipeClosedError: The other end has gone; or a message has come without its bytes, as where no open file is
-                left for them.
+            PipeClosedError: The other end has gone.
+            BytesLostError: A message has come without its bytes.
         """
         while True:
             try:
@@ -128,11 +132,11 @@ class Pipe(Generic[Said]):
                 try:
                     body = received(descriptors[0], size)
                 except OSError as fault:
-                    raise PipeClosedError(f"{size} bytes cannot be had: {fault}") from None
+                    raise BytesLostError(f"{size} bytes cannot be had: {fault}") from None
             else:
                 body = memoryview(packet)[begin:]
             if len(body) != size:  # no open file was left for the descriptor (MSG_CTRUNC)
-                raise PipeClosedError(f"{size} bytes cannot be had: no open file is left for them")
+                raise BytesLostError(f"{size} bytes cannot be had: no open file is left for them")
             yield self._decode(packet[_HEAD.size : begin]), body
 
     def close(self) -> None:

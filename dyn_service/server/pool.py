@@ -28,7 +28,7 @@ from dyn_service.server.audit import AUDIT, tell_refused
 from dyn_service.server.deadlines import DueTimes, due_ns, given_up, not_begun, stopped
 from dyn_service.server.loader import Load, Loader
 from dyn_service.server.nursery import Nursery
-from dyn_service.server.pipes import PipeClosedError
+from dyn_service.server.pipes import BytesLostError, PipeClosedError
 from dyn_service.server.refusals import Refusals
 from dyn_service.server.schedule import Schedule
 from dyn_service.server.service import Service, is_query
@@ -38,14 +38,11 @@ from dyn_service.server.worker_words import (
     Answered,
     Audit,
     Begin,
-    DropRobot,
     FromWorker,
-    KnowRobot,
     Loaded,
     Made,
     Making,
     Ready,
-    Work,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -61,6 +58,8 @@ _TRIES = 2
 
 _START_S = 60.0
 """How long the first worker may take to come."""
+
+_NURSERY_ENDED = "the process that makes workers has ended"
 
 
 class Pool:
@@ -103,7 +102,7 @@ class Pool:
     @property
     def ready(self) -> bool:
         """Whether a worker is there."""
-        return any(worker.ready for worker in self._workers)
+        return any(worker.is_there for worker in self._workers)
 
     def start(self) -> None:
         """Starts the workers. What is offered waits until they are there: see `ready` and `check_coming`."""
@@ -159,7 +158,9 @@ class Pool:
         return dropped
 
     def tick(self, now_ns: int) -> None:
-        """Stops what has taken too long, and refuses what has waited too long."""
+        """Stops what has taken too long, and refuses what has waited too long; replaces a nursery that hangs."""
+        if self._nursery.hangs(now_ns):
+            self._lose_all("the process that makes workers did not do what it was told")
         if len(self._workers) < self._count:
             self._fill_up(now_ns)
             self._assign()
@@ -168,7 +169,7 @@ class Pool:
         for task in self._loading.pop(now_ns):
             self._refuse(task, stopped(task.head, now_ns - task.received_ns))
         for worker in self._workers:
-            if worker.task is not None and worker.fate is None and now_ns > worker.due_ns:
+            if worker.task is not None and now_ns > worker.due_ns:
                 self._stop_late(worker, worker.task, now_ns)
 
     def close(self) -> None:
@@ -208,6 +209,9 @@ class Pool:
 
     def _fill_up(self, now_ns: int) -> None:
         """Makes the workers that are missing."""
+        if self._workers and self._nursery.ended:  # those that are left end too
+            self._lose_all(_NURSERY_ENDED)
+            return
         while len(self._workers) < self._count and now_ns >= self._no_more_before_ns and not self._ending:
             try:
                 self._workers.append(self._make_worker())
@@ -236,18 +240,9 @@ class Pool:
 
     def _begin(self, worker: WorkerHandle, task: Task) -> None:
         now = perf_counter_ns()
-        name, served = task.head.robot, self._registry.served
-        needed = [served[name]] if name in served else [] if type(name) is str else [*served.values()]
         worker.excused_ns = self._clock.within_ns(task.received_ns, now)
         try:
-            for each in needed:  # of a request that nobody could read that far, all
-                if worker.known.get(each.robot.name) != each.robot.fingerprint:
-                    worker.pipe.send(KnowRobot(), each.pickled)
-                    worker.known[each.robot.name] = each.robot.fingerprint
-            for gone in worker.known.keys() - served.keys():
-                worker.pipe.send(DropRobot(gone))
-                del worker.known[gone]
-            worker.pipe.send(Work(task.received_ns, worker.excused_ns, task.caller), task.payload)
+            worker.hand(task, self._registry.served)
         except PipeClosedError:  # it was gone already: no fault of the task
             self._waiting.put_back(task)
             self._watch_deadline(task)
@@ -261,57 +256,76 @@ class Pool:
         worker.look_ahead(self._limits.max_worker_s)
         self._watch(worker)
 
-    def _stop(self, worker: WorkerHandle, fate: DynError) -> None:
-        worker.fate = fate
+    def _stop(self, worker: WorkerHandle, task: Task, fate: DynError) -> None:
+        """Ends a worker, and tells its asker why at once, however long the end takes."""
+        worker.task = None
+        self._refuse(task, fate)
+        self._end(worker)
+
+    def _end(self, worker: WorkerHandle) -> None:
+        worker.ending = True
         self._nursery.kill(worker.number)
 
     def _stop_if_given_up(self, worker: WorkerHandle) -> None:
-        if worker.task is not None and worker.task.given_up and worker.making is None and worker.fate is None:
-            self._stop(worker, given_up())
+        if worker.task is not None and worker.task.given_up and worker.making is None:
+            self._stop(worker, worker.task, given_up())
 
     def _stop_late(self, worker: WorkerHandle, task: Task, now_ns: int) -> None:
         most_s = self._limits.max_worker_s
         if now_ns <= worker.begun_ns + most_s * 1e9:
-            self._stop(worker, stopped(task.head, now_ns - task.received_ns))
+            self._stop(worker, task, stopped(task.head, now_ns - task.received_ns))
             return
         at = f"{worker.making} is being made" if worker.making else f"{task.head.query} is worked on"
         fate = ResourceExhaustedError(f"{at} for more than {most_s:g} s, which is the limit")
         if worker.making:
             self._refusals.remember(task, fate, now_ns)
-        self._stop(worker, fate)
+        self._stop(worker, task, fate)
 
     def _lost(self, worker: WorkerHandle, why: str) -> None:
-        """A worker has ended: another takes its place, and its asker is told."""
+        """A worker has ended; where that is for its nursery's end, all have, and that is one loss to those who wait."""
         if worker not in self._workers:
             return
-        self._workers.remove(worker)
-        self._selector.unregister(worker.end)
-        worker.pipe.close()
-        self._nursery.kill(worker.number)  # it may live, where what it said could not be had
-        self._clock.ended(worker.number)
-        if worker.task is not None:
-            self._is_lost(worker.task, worker.fate, why)
-        if not worker.ready:  # what keeps one from coming may keep the next
-            self._no_more_before_ns = perf_counter_ns() + _AGAIN_NS
-        self._fill_up(perf_counter_ns())
+        if self._nursery.ended:
+            self._lose_all(_NURSERY_ENDED)
+        else:
+            self._lose([worker], why)
+
+    def _lose_all(self, why: str) -> None:
+        """Ends the nursery, if it has not ended, and with it all workers."""
+        _LOG.error("all workers are made anew: %s", why)
+        self._nursery.drop()
+        self._lose([*self._workers], why)
+
+    def _lose(self, lost: list[WorkerHandle], why: str) -> None:
+        """Others take their places, and their askers are told."""
+        for worker in lost:
+            self._workers.remove(worker)
+            self._selector.unregister(worker.end)
+            worker.pipe.close()
+            self._nursery.kill(worker.number)  # it may live, where what it said could not be had
+            self._nursery.done(worker.number)
+            self._clock.ended(worker.number)
+            if worker.task is not None:
+                self._try_again(worker.task, why)
+        now = perf_counter_ns()
+        if not any(worker.has_come for worker in lost):  # what keeps one from coming may keep the next
+            self._no_more_before_ns = now + _AGAIN_NS
+        self._fill_up(now)
         self._assign()
 
-    def _is_lost(self, task: Task, fate: DynError | None, why: str) -> None:
-        """A task's worker has ended: by the pool, which tells the asker why, or by itself, and another may try."""
-        if fate is None:
-            self._metrics.traffic.workers_lost += 1
-            _LOG.error("a worker was lost while it was at %s: %s", task.head.query, why)
-            task.tries += 1
-            if task.given_up:
-                fate = given_up()
-            elif task.tries < _TRIES and not self._ending:
-                self._waiting.put_back(task)
-                self._watch_deadline(task)
-                return
-            else:
-                found = f"{task.tries} workers ended while they were at {task.head.query}"
-                fate = ResourceExhaustedError(f"{found}: it takes too much memory, or they were killed")
-        self._refuse(task, fate)
+    def _try_again(self, task: Task, why: str) -> None:
+        """Has a task wait again that a worker was lost to; where others were before, its asker is told."""
+        self._metrics.traffic.workers_lost += 1
+        _LOG.error("a worker was lost while it was at %s: %s", task.head.query, why)
+        task.tries += 1
+        if task.given_up:
+            self._refuse(task, given_up())
+        elif task.tries < _TRIES and not self._ending:
+            self._waiting.put_back(task)
+            self._watch_deadline(task)
+        else:
+            found = f"{task.tries} workers were lost while they were at {task.head.query}"
+            self._refuse(task, ResourceExhaustedError(f"{found}: {why}"))
 
     # what they say
 
@@ -322,6 +336,8 @@ class Pool:
             self._selector.modify(worker.end, events, lambda events: self._heard(worker, events))
 
     def _heard(self, worker: WorkerHandle, events: int) -> None:
+        if worker not in self._workers:  # lost with another, of which was heard just before
+            return
         try:
             if events & selectors.EVENT_WRITE:
                 worker.pipe.write()
@@ -329,13 +345,17 @@ class Pool:
             if events & selectors.EVENT_READ:
                 for said, body in worker.pipe.read():
                     self._take(worker, said, body)
-        except PipeClosedError as fault:
-            self._lost(worker, str(fault))
+        except BytesLostError as fault:
+            self._lost(worker, f"of what the last one said {fault}")
+        except PipeClosedError:
+            self._lost(worker, "it takes too much memory, or they were killed")
 
     def _take(self, worker: WorkerHandle, said: FromWorker, body: memoryview) -> None:
         match said:
             case Ready():
-                worker.ready = True
+                worker.has_come = True
+                self._nursery.done(worker.number)
+                self._assign()
             case Making(kernel):
                 worker.making, worker.making_ns = kernel, perf_counter_ns()
                 self._clock.begun(kernel, worker.number)
@@ -358,9 +378,11 @@ class Pool:
 
     def _answered(self, worker: WorkerHandle, answer: Answered, reply: memoryview) -> None:
         task, robot, lines = worker.task, worker.robot, worker.audit
-        assert task is not None
         worker.task, worker.robot, worker.audit = None, None, []
-        worker.leaving = answer.last
+        if task is None:  # it was stopped, and its asker was told so
+            return
+        if answer.last:
+            self._end(worker)
         if robot is not None:
             due = due_ns(task.head, task.received_ns, worker.excused_ns)
             self._loading.add(task, math.inf if due is None else due)

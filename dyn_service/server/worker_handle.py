@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import socket
+from typing import TYPE_CHECKING
 
-from dyn_service.errors import DynError
 from dyn_service.server.deadlines import due_ns
 from dyn_service.server.pipes import Pipe
 from dyn_service.server.task import Task
-from dyn_service.server.worker_words import FromWorker
+from dyn_service.server.worker_words import DropRobot, FromWorker, KnowRobot, Work
+
+if TYPE_CHECKING:
+    from dyn_service.server.registry import Served
 
 
 class WorkerHandle:
     """One worker process, with what it is at.
 
     task: what it is at, since begun_ns, until due_ns. making: the kernel that it makes meanwhile, since making_ns.
-    known: the robots it has, by name, with their fingerprints. robot: one that it was told to load, as bytes. ready: it
-    is there. leaving: it ends by itself, having grown. audit: what the log of changes is to say, once it is so.
-    excused_ns: what of the task's time went into kernels. fate: why it was killed, to tell its asker.
+    known: the robots it has, by name, with their fingerprints. robot: one that it was told to load, as bytes. has_come:
+    it has said so. ending: it was told to end. audit: what the log of changes is to say, once it is so. excused_ns:
+    what of the task's time went into kernels.
     """
 
     def __init__(self, end: socket.socket, number: int) -> None:
@@ -32,8 +35,7 @@ class WorkerHandle:
         self.robot: memoryview | None = None
         self.audit: list[str] = []
         self.excused_ns = 0
-        self.fate: DynError | None = None
-        self.ready = self.leaving = False
+        self.has_come = self.ending = False
         self.is_watched_for_writing = False
 
     @property
@@ -42,9 +44,32 @@ class WorkerHandle:
         return self.task is not None and (self.task.long or self.making is not None)
 
     @property
+    def is_there(self) -> bool:
+        """Whether it does what it is asked."""
+        return self.has_come and not self.ending
+
+    @property
     def is_idle(self) -> bool:
         """Whether it takes a task."""
-        return self.task is None and not self.leaving and self.fate is None
+        return self.task is None and self.is_there
+
+    def hand(self, task: Task, served: dict[str, Served]) -> None:
+        """Hands it a task, and the robots that it needs for that; the robots that are gone go.
+
+        Raises:
+            PipeClosedError: The worker has gone.
+            OSError: There is no open file, or no memory, left for it.
+        """
+        name = task.head.robot
+        needed = [served[name]] if name in served else [] if type(name) is str else [*served.values()]
+        for each in needed:  # of a request that nobody could read that far, all
+            if self.known.get(each.robot.name) != each.robot.fingerprint:
+                self.pipe.send(KnowRobot(), each.pickled)
+                self.known[each.robot.name] = each.robot.fingerprint
+        for gone in self.known.keys() - served.keys():
+            self.pipe.send(DropRobot(gone))
+            del self.known[gone]
+        self.pipe.send(Work(task.received_ns, self.excused_ns, task.caller), task.payload)
 
     def look_ahead(self, most_s: float) -> None:
         """Works out when its task is to be stopped; at the limit alone while it makes a kernel."""

@@ -72,7 +72,7 @@ def nursery(descriptor: int) -> None:
     gc.collect()
     gc.freeze()
     end = socket.socket(fileno=descriptor)
-    children: dict[int, int] = {}
+    own, children = os.getpid(), dict[int, int]()
     signal.signal(signal.SIGCHLD, lambda *_: _reap(children))
     while True:
         order, descriptors, _, _ = socket.recv_fds(end, ORDER.size, 1)
@@ -88,7 +88,7 @@ def nursery(descriptor: int) -> None:
                 else:
                     if not pid:
                         end.close()
-                        _be_worker(descriptors[0])
+                        _be_worker(descriptors[0], own)
                     children[number] = pid
                 os.close(descriptors[0])
             elif number in children:  # not reaped, so the number of the process is its own still
@@ -115,15 +115,17 @@ def _reap(children: dict[int, int]) -> None:
                 del children[number]
 
 
-def _end_with_parent() -> None:
+def _end_with(parent: int) -> None:
     """Has the system end this process with its parent, however that ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if os.getppid() != parent:  # it had ended before the system was asked, and nobody could kill this one
+            os._exit(0)
 
 
-def _be_worker(descriptor: int) -> None:
+def _be_worker(descriptor: int, parent: int) -> None:
     try:
-        _end_with_parent()
+        _end_with(parent)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         with suppress(OSError):
@@ -222,8 +224,6 @@ class ProcessWorker:
         code = None if head.ok else (head.error or {}).get("code")
         last = resident_bytes() > self._most_resident
         self._pipe.send(Answered(peek(body).query, code, _kernel(job), last), reply)
-        if last:
-            os._exit(0)
 
 
 def _kernel(job: Job | bytes) -> Kernel | None:

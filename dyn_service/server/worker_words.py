@@ -75,7 +75,7 @@ class Kernel(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, tag="answered"):
-    """The reply to its request. code: of an error. kernel: which one it took. last: the worker has grown, and ends."""
+    """The reply to its request. code: of an error. kernel: which one it took. last: the worker has grown: end it."""
 
     query: str
     code: str | None

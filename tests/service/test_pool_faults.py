@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
+import signal
 import subprocess
 import sys
 import threading
@@ -20,11 +20,10 @@ import pytest
 from dyn_service import QUERIES, Client, Robot, Server
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.compiling import CompileClock
-from dyn_service.server.pipes import ORDER, pair
 from dyn_service.server.pool import Pool
 from dyn_service.server.shared import received
 from tests.conftest import ROOT, URDF
-from tests.service.conftest import WAIT_MS, Bare, array, request
+from tests.service.conftest import Bare, array, request
 from tests.service.test_pool import WAIT_S, eventually, serving, simulate, workers_of
 
 BATCH = request("mass_matrix", inputs={"q": array(np.zeros((12_000, 1)))})
@@ -153,11 +152,57 @@ def test_work_whose_asker_left_while_a_kernel_was_made_stops_when_it_is_there(
         leaver.close()
         eventually(lambda: not len(server._ledger))
         eventually(lambda: not server._dispatcher.waiting)
-        assert workers_of(server) != [before]  # the work is not
+        eventually(lambda: workers_of(server) != [before])  # the work is not
         assert server.service.metrics.traffic.workers_lost == 0
         query, _, method = kernels[0].partition(" ")[0].partition("-")
         fresh, row = Robot.from_urdf(URDF / "ur5e.urdf"), QUERIES[query]
         assert fresh.load_kernel(row, method or next(iter(row.kernels)))  # for the next one who asks
+
+
+# what takes too long, or too much
+
+
+def test_a_kernel_that_took_too_long_is_not_made_again(
+    bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
+    with serving(workers=1, name="ur5e") as server:
+        pool, peer = pool_of(server), bare(server.endpoints[0])
+        (worker,) = pool._workers
+        zeros = dict.fromkeys(("q", "v", "tau"), array(np.zeros(6)))
+        peer.send(request("forward_dynamics", "ur5e", inputs=zeros))
+        eventually(lambda: worker.making)
+        os.kill(workers_of(server)[0], signal.SIGSTOP)  # it is at it for as long as anyone likes
+        with monkeypatch.context() as patch:  # later
+            patch.setattr("dyn_service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 121 * 10**9)
+            error = peer.receive()["error"]
+        assert error["code"] == "RESOURCE_EXHAUSTED"
+        assert error["message"].endswith("is being made for more than 120 s, which is the limit")
+        made = [worker]
+
+        def replaced() -> bool:
+            made[:] = pool._workers
+            return pool.ready and made != [worker]
+
+        eventually(replaced)
+        again = peer.ask(request("forward_dynamics", "ur5e", inputs=zeros | {"tau": array(np.ones(6))}))
+        assert again["error"]["message"] == error["message"]
+        assert made[0].begun_ns == 0  # nobody was asked
+        assert peer.ask(request("gravity_forces", "ur5e", inputs={"q": array(np.zeros(6))}))[
+            "ok"
+        ]  # other kernels are made
+        assert made[0].begun_ns != 0
+
+
+def test_a_worker_that_has_grown_makes_room_for_another(bare: Any) -> None:
+    with serving(RequestLimits(max_worker_bytes=150 << 20), workers=1) as server:  # half of it they have
+        peer: Bare = bare(server.endpoints[0])
+        for number in range(3):
+            eventually(lambda: len(workers_of(server)) == 1)
+            before = workers_of(server)
+            assert peer.ask(BATCH | {"id": number})["ok"]
+            eventually(lambda before=before: not {*before} & {*workers_of(server)})
+        assert server.service.metrics.traffic.workers_lost == 0
 
 
 # no open files
@@ -183,7 +228,12 @@ def test_a_reply_whose_bytes_cannot_be_had_is_asked_for_again(bare: Any, monkeyp
             assert peer.ask(BATCH)["outputs"] == expected
             assert server.service.metrics.traffic.workers_lost == lost
         failures = 2
-        assert peer.ask(BATCH)["error"]["code"] == "RESOURCE_EXHAUSTED"
+        error = peer.ask(BATCH)["error"]
+        assert error["code"] == "RESOURCE_EXHAUSTED"
+        assert error["message"].startswith(
+            "2 workers were lost while they were at mass_matrix: of what the last one said "
+        )
+        assert error["message"].endswith("bytes cannot be had: [Errno 24] Too many open files")
         assert peer.ask(BATCH)["outputs"] == expected
 
 
@@ -247,37 +297,3 @@ def test_long_requests_that_wait_take_no_open_files_from_others(limited: tuple[s
             assert bare(endpoint).ask(request())["ok"]
         counters = client.stats()["counters"]
     assert (counters["workers_lost"], counters["cut_off"], counters["refused_busy"]) == (0, 0, 0)
-
-
-# the nursery
-
-
-def test_a_nursery_ends_without_a_word_while_its_children_end() -> None:
-    for close_first in (True, False):
-        mine, theirs = socket.socketpair()
-        with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "dyn_service.server.worker_process", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-            )
-        ends = []
-        for number in range(1, 25):
-            end, other = pair()
-            with other:
-                socket.send_fds(mine, [ORDER.pack(number)], [other.fileno()])
-            ends.append(end)
-
-        def forked(pid: int = process.pid) -> bool:
-            return len(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()) == 24
-
-        eventually(forked)
-        for end in ends if close_first else ():
-            end.close()
-        mine.close()
-        _, said = process.communicate(timeout=WAIT_MS / 1e3)
-        assert (process.returncode, said) == (0, b"")
-        for end in ends:
-            end.close()
