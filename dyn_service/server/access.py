@@ -181,7 +181,7 @@ class AccessList:
     def refusal(self, public: str) -> str:
         """Why this key, which has no caller, is not let in."""
         if self.fault is not None:
-            return f"nobody is let in: the list {self._file} is not sound"
+            return f"nobody is, the list {self._file} is not sound"
         listed = self._listed.get(public)
         return f"it was revoked on {listed.revoked}" if listed and listed.revoked else "it is not on the list"
 

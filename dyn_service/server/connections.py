@@ -262,8 +262,8 @@ class Connections:
     def messages(self, most: int, until_ns: float = math.inf) -> Iterator[tuple[Peer, Message]]:
         """Up to so many of the messages that have come, of each peer one in turn; see `front.Front`.
 
-        First those of peers whose last message was short, then one, and no more, of a peer whose last one was long: before
-        the next of these, those who came meanwhile have their turn.
+        First those of peers whose last message was short, then one, and no more, of a peer whose last one was long:
+        before the next of these, those who came meanwhile have their turn.
         """
         short, long = self.short, self._long
         now_ns, one_long = perf_counter_ns(), bool(long)

@@ -244,7 +244,7 @@ server.serve_forever(lambda: print(*server.endpoints, flush=True))
 @pytest.mark.skipif(sys.platform != "linux", reason="counts open files as Linux shows them")
 def test_open_and_keyed_connections_share_few_open_files(folder: KeyFolder, keys: Keys) -> None:
     """Of a system that allows 160: neither kind of newcomer is shut out by many idle connections of both."""
-    command = [sys.executable, "-c", LITTLE, str(URDF / "pendulum.urdf"), str(folder.path)]
+    command = [sys.executable, "-c", LITTLE, str(URDF / "pendulum.urdf"), str(folder.folder)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process,

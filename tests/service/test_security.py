@@ -631,7 +631,8 @@ def test_the_log_says_by_name_who_was_not_let_in_and_why(
     assert said(good) == "key good was not let in: it sent a message of more than one part"
     serving.router._shut_out.clear()
     folder.list_file.write_text("query\n")
-    assert said(good) == f"key good was not let in: nobody is let in: the list {folder.list_file} is not sound"
+    wait_until(lambda: serving.allowed.fault)
+    assert said(good) == f"key good was not let in: nobody is, the list {folder.list_file} is not sound"
 
 
 def test_the_log_says_by_name_whose_connection_is_cut(
