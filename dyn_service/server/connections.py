@@ -266,12 +266,12 @@ class Connections:
         before the next of these, those who came meanwhile have their turn.
         """
         short, long = self.short, self._long
-        now_ns, one_long = perf_counter_ns(), bool(long)
+        now_ns = perf_counter_ns()
         while most:
-            if short and now_ns < until_ns and most > one_long:
+            if short and now_ns < until_ns and (most > 1 or not long):
                 peer = short.popleft()
-            elif one_long:
-                peer, one_long, most = long.popleft(), False, 1
+            elif long:
+                peer, most = long.popleft(), 1
             else:
                 return
             peer.queued = False

@@ -109,6 +109,9 @@ def test_a_newcomer_gets_the_place_of_the_one_quiet_for_longest(
         ]
         for client in clients:
             assert ask(client)
+        clients.append(clients.pop(0))  # who came first has asked last
+        for client in clients:
+            assert ask(client)
         newcomer = opened.enter_context(dealer(endpoint, keys if kind == "keyed" else None, **options))
         assert ask(newcomer)
         assert counters(server)["cut_off"] == 1
