@@ -155,7 +155,9 @@ class AccessList:
         self._file = file
         self._own = own
         self._content = _read(file)
-        self._callers = self._called(_parse(file, self._content))
+        self._listed: Mapping[str, AllowedKey] = {}
+        """By public key, revoked ones too, as the last sound list has them."""
+        self._callers = self._take_over(_parse(file, self._content))
         self._next_ns = 0
         self.losses = 0
         """Counts the changes after which some key was no longer let in."""
@@ -171,6 +173,18 @@ class AccessList:
         """Whom this key belongs to; None: it is not let in."""
         return self._callers.get(public)
 
+    def called(self, public: str) -> str:
+        """A key as the log has it: by its name where one is known."""
+        listed = self._listed.get(public)
+        return f"key {listed.name}" if listed else f"key {public}"
+
+    def refusal(self, public: str) -> str:
+        """Why this key, which has no caller, is not let in."""
+        if self.fault is not None:
+            return f"nobody is, the list {self._file} is not sound"
+        listed = self._listed.get(public)
+        return f"it was revoked on {listed.revoked}" if listed and listed.revoked else "it is not on the list"
+
     def look(self, *, at_once: bool = False) -> None:
         """Reads the list anew, at most four times a second unless it is to be `at_once`."""
         now = perf_counter_ns()
@@ -181,9 +195,9 @@ class AccessList:
             content = _read(self._file)
             if content == self._content and self.fault is None:
                 return
-            callers = self._called(_parse(self._file, content))
+            callers = self._take_over(_parse(self._file, content))
         except (DynError, OSError) as fault:
-            callers, content = self._called({}), b""
+            callers, content = self._callers_of(()), b""
             if self.fault != str(fault):
                 _LOG.error("nobody is let in: %s", fault)
             self.fault = str(fault)
@@ -193,6 +207,10 @@ class AccessList:
         self.losses += not self._callers.keys() <= callers.keys()
         self._content, self._callers = content, callers
 
-    def _called(self, keys: Mapping[str, AllowedKey]) -> dict[str, Caller]:
-        callers = {key.public: Caller(f"key {key.name}", key.role) for key in keys.values() if key.revoked is None}
+    def _take_over(self, keys: Mapping[str, AllowedKey]) -> dict[str, Caller]:
+        self._listed = {key.public: key for key in keys.values()}
+        return self._callers_of(keys.values())
+
+    def _callers_of(self, keys: Iterable[AllowedKey]) -> dict[str, Caller]:
+        callers = {key.public: Caller(self.called(key.public), key.role) for key in keys if key.revoked is None}
         return {**callers, self._own: Caller("the server itself", Role.QUERY)}

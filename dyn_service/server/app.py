@@ -2,7 +2,7 @@
 
 The loop waits until a socket can be read or written, takes what came, of each peer one message in turn, and answers it.
 What is answered here, in microseconds, and what by a worker is for `dispatcher` to say. So a request is never behind
-another client's big batch, only behind the few that arrived before it.
+another client's big batch, only behind the few that arrived before it, and the sockets are looked at again and again.
 
     front          what a transport is to the server; the ones below are three
     connections    tcp and ipc, open: the peers, and what each may make grow
@@ -62,7 +62,10 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _BURST = 64
-"""So many messages are answered before the sockets are looked at again."""
+"""So many messages of one front are answered before the sockets are looked at again."""
+
+_TURN_NS = 1_000_000
+"""None is begun after so long before they are."""
 
 _TICK_S = 0.05
 """How often an idle loop looks whether it should stop, and what has taken too long."""
@@ -334,30 +337,27 @@ class Server:
     def _turn(self, most_s: float) -> None:
         """Waits until there is something to do, and does it."""
         try:
-            self._take_turn(most_s)
+            waiting = any(front.pending for front in self._fronts)
+            for key, events in self._selector.select(0 if waiting else most_s):
+                key.data(events)
+            for front in self._fronts:
+                for peer, message in front.messages(_BURST, perf_counter_ns() + _TURN_NS):
+                    self._take(front, peer, message)
+            now = perf_counter_ns()
+            self._worker.tick(now)
+            for envelope, reply in self._dispatcher.finished():  # what the tick refuses too
+                self._send(envelope, reply)
+            if self._dispatcher.waiting:
+                for envelope, notice in self._dispatcher.notices(now):
+                    self._send(envelope, notice)
+            if now > self._next_look_ns:
+                self._next_look_ns = now + _LOOK_NS
+                for front in self._fronts:
+                    front.look()
+                self._ledger.look()
         except Exception:  # noqa: BLE001  # a defect, and no reason to leave those who ask next
             self._traffic.defects += 1
             _LOG.exception("a turn was not taken to its end")
-
-    def _take_turn(self, most_s: float) -> None:
-        waiting = any(front.pending for front in self._fronts)
-        for key, events in self._selector.select(0 if waiting else most_s):
-            key.data(events)
-        for front in self._fronts:
-            for peer, message in front.messages(_BURST):
-                self._take(front, peer, message)
-        now = perf_counter_ns()
-        self._worker.tick(now)
-        for envelope, reply in self._dispatcher.finished():  # what the tick refuses too
-            self._send(envelope, reply)
-        if self._dispatcher.waiting:
-            for envelope, notice in self._dispatcher.notices(now):
-                self._send(envelope, notice)
-        if now > self._next_look_ns:
-            self._next_look_ns = now + _LOOK_NS
-            for front in self._fronts:
-                front.look()
-            self._ledger.look()
 
     def _take(self, front: Front, peer: Asker, message: Message) -> None:
         """Answers a message, or has it wait. Whatever happens, its sender is told."""

@@ -9,6 +9,7 @@ No thread and no waiting: a selector says which sockets are ready, and what it w
 from __future__ import annotations
 
 import errno
+import math
 import os
 import selectors
 import socket
@@ -37,6 +38,9 @@ _KERNEL_BYTES = 1 << 18
 _JOINED_BYTES = 1 << 14
 """A reply up to this length is copied behind its head, which takes less time than to send two pieces."""
 
+_LONG_NS = 100_000
+"""A message that took so long to answer is a long one: a single state takes a tenth of it."""
+
 _HELLO_S = 2.0
 """A connection that has not said by then who it is goes."""
 
@@ -52,6 +56,7 @@ class Peer:
 
     closed: it has ended, whoever ended it. heard_s, moved_s: when it last sent, and last took something that waited for
     it, on the clock of `time.monotonic`. unread: bytes that wait for it. held: bytes of a message that has not ended.
+    queued: whether it stands in its queue, which is that of those whose last message was a short or a long one.
     """
 
     files = 3
@@ -70,6 +75,7 @@ class Peer:
         "held",
         "moved_s",
         "pinged",
+        "queue",
         "queued",
         "received_ns",
         "served",
@@ -84,6 +90,7 @@ class Peer:
         self.socket = connected
         self.conversation = Conversation(self._ledger.limits.max_message_bytes, room if AVAILABLE else bytearray)
         self.came_s = self.heard_s = self.moved_s = now_s
+        self.queue = connections.short
         self.received_ns = 0
         self.unread = self.held = 0
         self.closed = self.pinged = self.queued = self.served = False
@@ -165,12 +172,15 @@ class Connections:
         self._traffic = ledger.traffic
         self._listening: list[socket.socket] = []
         self._peers: set[Peer] = set()
-        self._pending: deque[Peer] = deque()
+        self.short: deque[Peer] = deque()
+        """Peers of which something was read, in the order of their turns: those whose last message was short."""
+        self._long: deque[Peer] = deque()
+        """The others, for whom those do not wait."""
 
     @property
     def pending(self) -> bool:
         """Whether something was read that `messages` has not given yet."""
-        return bool(self._pending)
+        return bool(self.short or self._long)
 
     # peers come
 
@@ -247,13 +257,23 @@ class Connections:
         else:
             peer.conversation.took(count)
         peer.queued = True
-        self._pending.append(peer)
+        peer.queue.append(peer)
 
-    def messages(self, most: int) -> Iterator[tuple[Peer, Message]]:
-        """Up to so many of the messages that have come, of each peer one in turn."""
-        pending = self._pending
-        while pending and most:
-            peer = pending.popleft()
+    def messages(self, most: int, until_ns: float = math.inf) -> Iterator[tuple[Peer, Message]]:
+        """Up to so many of the messages that have come, of each peer one in turn; see `front.Front`.
+
+        First those of peers whose last message was short, then one, and no more, of a peer whose last one was long:
+        before the next of these, those who came meanwhile have their turn.
+        """
+        short, long = self.short, self._long
+        now_ns = perf_counter_ns()
+        while most:
+            if short and now_ns < until_ns and (most > 1 or not long):
+                peer = short.popleft()
+            elif long:
+                peer, most = long.popleft(), 1
+            else:
+                return
             peer.queued = False
             if peer.closed:
                 continue
@@ -267,18 +287,27 @@ class Connections:
             except (OSError, MemoryError) as fault:  # no room for a long message
                 self.ledger.cut(peer, f"there is no room for its message: {fault}")
                 continue
-            self.ledger.holds(peer, peer.conversation.held)
-            self.ledger.bound_unfinished()
+            if (held := peer.conversation.held) != peer.held:
+                self.ledger.holds(peer, held)
+                self.ledger.bound_unfinished()
             if message is None or peer.closed:
                 continue
             peer.queued = True
-            pending.append(peer)
             most -= 1
-            if message.parts:
-                peer.served = True
+            if not message.parts:
+                peer.queue.append(peer)
+                if (answers := peer.conversation.take_answers()) and not peer.unread:  # else it does not read them
+                    peer.send(answers)
+                continue
+            if not peer.served:
+                self.ledger.asked(peer)
+            begun_ns = perf_counter_ns()
+            try:
                 yield peer, message
-            elif (answers := peer.conversation.take_answers()) and not peer.unread:  # else it does not read them
-                peer.send(answers)
+            finally:
+                now_ns = perf_counter_ns()
+                peer.queue = long if now_ns - begun_ns > _LONG_NS else short
+                peer.queue.append(peer)
 
     # replies out
 
@@ -298,7 +327,8 @@ class Connections:
             peer.send(begin, reply)
         self._traffic.sent += 1
         self._traffic.sent_bytes += size
-        self.ledger.bound_unread()
+        if peer.unread:
+            self.ledger.bound_unread()
 
     def watch(self, peer: Peer, *, writing: bool) -> None:
         """Has the selector tell when the peer takes more, or no longer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -44,8 +45,13 @@ class Front(Protocol):
     def pending(self) -> bool:
         """Whether there is something for `messages` to do of which the selector would not tell."""
 
-    def messages(self, most: int) -> Iterator[tuple[Any, Message]]:
-        """Up to so many of the messages that have come, each with its `Asker`. The iterator is to be used up."""
+    def messages(self, most: int, until_ns: float = math.inf) -> Iterator[tuple[Any, Message]]:
+        """Up to so many of the messages that have come, each with its `Asker`. The iterator is to be used up.
+
+        Args:
+            most: So many.
+            until_ns: On the clock of `time.perf_counter_ns`: what was not begun by then is left for the next call.
+        """
 
     def send(self, peer: Any, is_req: bool, reply: bytes | memoryview) -> None:
         """Sends a reply to an asker, or counts that it could not be sent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import selectors
 from collections.abc import Iterator
 from time import perf_counter_ns
@@ -74,10 +75,10 @@ class InprocEndpoints:
         """Whether a message waits. Of several, the socket's descriptor tells of the first only, so this is asked."""
         return is_readable(self._router)
 
-    def messages(self, most: int) -> Iterator[tuple[InprocPeer, Message]]:
-        """Up to so many of the messages that have come."""
+    def messages(self, most: int, until_ns: float = math.inf) -> Iterator[tuple[InprocPeer, Message]]:
+        """Up to so many of the messages that have come; see `front.Front`."""
         router = self._router
-        while most and is_readable(router):
+        while most and perf_counter_ns() < until_ns and is_readable(router):
             most -= 1
             sender, received_ns = router.recv(NOBLOCK), perf_counter_ns()
             payload, parts, is_req = b"", 0, False

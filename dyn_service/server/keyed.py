@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import selectors
 from collections.abc import Iterator
@@ -159,11 +160,10 @@ class KeyedRouter:
             self.refused, self._tries_itself_out = refused, False
         return bound
 
-    def messages(self, most: int) -> Iterator[tuple[KeyedPeer, Message]]:
-        """Lets in who may come, and gives up to so many of the requests that are there.
+    def messages(self, most: int, until_ns: float = math.inf) -> Iterator[tuple[KeyedPeer, Message]]:
+        """Lets in who may come, and gives up to so many of the requests that are there; see `front.Front`.
 
-        Of each its peer, whose `caller` says who asks by the list of now, its payload, the number of its parts, and
-        whether an empty part came first, as REQ sockets send it. The iterator is to be used up.
+        Each with its peer, whose `caller` says who asks by the list of now. Of each one in turn: libzmq sees to it.
         """
         if self._rung:
             self._rung = False
@@ -172,7 +172,9 @@ class KeyedRouter:
         self._admit()
         self._peers.follow()
         for _ in range(most):
-            if (self._discarding and not self._discard()) or not is_readable(self._router):
+            if perf_counter_ns() >= until_ns or (self._discarding and not self._discard()):
+                break
+            if not is_readable(self._router):
                 break
             received = self._read()
             if received is not None:
@@ -219,9 +221,8 @@ class KeyedRouter:
             self._losses = self.allowed.losses
             for peer in self._peers:
                 if peer.key is None or self.allowed.caller(peer.key) is None:  # of one that never asked, who knows
-                    self._ledger.cut(
-                        peer, "its key is no longer let in" if peer.key else "some key is no longer let in"
-                    )
+                    who = self.allowed.called(peer.key) if peer.key else "some key"
+                    self._ledger.cut(peer, f"{who} is no longer let in")
         self._peers.look()
         self._refusals.look()
         self._ring_if_more()
@@ -254,8 +255,9 @@ class KeyedRouter:
                 answer = [b"300" if passing else b"400", b"this key is not let in", b""]
                 self.refused += 1
                 if not self._tries_itself_out:
-                    who = f"{caller.name}, for now" if caller else f"the key {public}, which is not listed"
-                    self._refusals.tell("%s was not let in; %d times some key was not", who, self.refused)
+                    why = "it sent a message of more than one part" if caller else self.allowed.refusal(public)
+                    who = self.allowed.called(public)
+                    self._refusals.tell("%s was not let in, refusal number %d: %s", who, self.refused, why)
             self._doorman.send_multipart([asker, b"", version, request_id, *answer, b""])
 
     def _read(self) -> tuple[KeyedPeer, Message] | None:
@@ -274,11 +276,11 @@ class KeyedRouter:
         if frame.more:
             self._discarding = True
             self._shut_out[key] = received_ns + _SHUT_OUT_NS
-            cause = f"{caller.name if caller else key} sent a message of more than one part"
+            cause = f"{self.allowed.called(key)} sent a message of more than one part"
         elif sender[0]:
-            cause = f"{caller.name if caller else key} gave itself a routing id, and would get others' replies"
+            cause = f"{self.allowed.called(key)} gave itself a routing id, and would get others' replies"
         else:
-            cause = "its key is no longer let in"
+            cause = f"{self.allowed.called(key)} is no longer let in"
         if peer is None:
             return None
         if frame.more or sender[0] or caller is None:

@@ -72,6 +72,7 @@ class KeyedPeer:
         "received",
         "received_ns",
         "sender",
+        "served",
         "taken",
         "unread",
     )
@@ -80,6 +81,7 @@ class KeyedPeer:
         self._peers = peers
         self.descriptor = descriptor
         self.inode = inode
+        self.served = False
         self.sender = self.key = self.caller = None
         self.handed = self.unread = self.held = self.taken = self.received = self.received_ns = 0
         self.delivered: float = _ASIDE_BYTES
@@ -94,11 +96,6 @@ class KeyedPeer:
     def is_stranger(self) -> bool:
         """Whether it has not shown its key yet, which its first message does."""
         return self.key is None
-
-    @property
-    def served(self) -> bool:
-        """Whether it has asked something."""
-        return self.key is not None
 
     def end(self) -> None:
         """Resets the connection; again, does nothing."""
@@ -206,6 +203,8 @@ class KeyedPeers:
         """Notes a message whose parts have these sizes."""
         peer.delivered += sum(map(_on_the_wire, sizes))
         peer.heard_s = time.monotonic()
+        if not peer.served:
+            self._ledger.asked(peer)
 
     def goes(self, peer: KeyedPeer, sizes: Sequence[int]) -> bool:
         """Notes a reply that is to be handed over, if there is room: for one alone, or several within the limits."""

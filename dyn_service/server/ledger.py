@@ -3,7 +3,8 @@
 A bound over all is over all: connections, open files, bytes of messages that have not ended, bytes of replies that are
 not read. Each front notes here what its connections hold, and what is over is decided in one place:
 
-    room is needed for another    the connection that never asked anything, else the one quiet for longest
+    room is needed for another    the first that never asked anything, if it had its time or half of all are such; else,
+                                  of those that have asked, the one quiet for longest
     messages do not end           of those that nobody knows the greatest, then of the others
     replies are not read          the one that has taken nothing for longest
 """
@@ -22,6 +23,9 @@ from dyn_service.server.process import files_allowed
 
 _LOG = logging.getLogger(__name__)
 
+_GRACE_S = 1.0
+"""A newcomer has so long to ask something before it goes for others, unless newcomers hold half of the places."""
+
 _STUCK_S = 30.0
 """A peer that has read nothing of what waits for it for so long goes."""
 
@@ -36,23 +40,20 @@ class Held(Protocol):
     """A connection.
 
     heard_s, moved_s: when it last sent, and last took something that waited for it, on the clock of `time.monotonic`.
-    held: bytes of its messages that have not ended, unread: bytes of replies that wait for it; both are the ledger's to
-    set. closed: it has ended.
+    held: bytes of its messages that have not ended, unread: bytes of replies that wait for it, served: whether it has
+    asked something; all three are the ledger's to set. closed: it has ended.
     """
 
     heard_s: float
     moved_s: float
     held: int
     unread: int
+    served: bool
     closed: bool
 
     @property
     def files(self) -> int:
         """Open files that it may take."""
-
-    @property
-    def served(self) -> bool:
-        """Whether it has asked something."""
 
     @property
     def is_stranger(self) -> bool:
@@ -111,6 +112,8 @@ class Ledger:
         """Calls that bring up to date what a front does not note as it happens; asked before anyone is cut off."""
         self._gone = gone
         self._peers: dict[Held, None] = {}
+        self._newcomers: dict[Held, float] = {}
+        """Those that never asked anything, and when they came, in the order in which they did."""
         self._files = 0
         self._cuts = SparseLog(_LOG, logging.WARNING)
 
@@ -124,21 +127,38 @@ class Ledger:
         while self._peers and (len(self._peers) >= self.limits.max_connections or self._files + peer.files > files):
             self.make_room()
         self._peers[peer] = None
+        self._newcomers[peer] = time.monotonic()
         self._files += peer.files
 
     def leave(self, peer: Held) -> None:
         """Leaves a connection out of all counts: it has ended."""
         if peer in self._peers:
             del self._peers[peer]
+            self._newcomers.pop(peer, None)
             self._files -= peer.files
             self.unread -= peer.unread
             self.unfinished -= peer.held
             self._gone(peer)
 
+    def asked(self, peer: Held) -> None:
+        """Notes that a connection has asked something for the first time."""
+        peer.served = True
+        self._newcomers.pop(peer, None)
+
     def make_room(self) -> None:
-        """Ends the connection that is missed least: one that never asked anything, else the one quiet for longest."""
-        if self._peers:
-            self.cut(min(self._peers, key=lambda peer: (peer.served, peer.heard_s)), "room is needed for another")
+        """Ends the connection that is missed least.
+
+        Who connects without end and asks nothing takes half of the places at most, each for as long as half of the
+        places last: a newcomer who does ask has that long for it.
+        """
+        if not self._peers:
+            return
+        newcomers = self._newcomers
+        peer, came_s = next(iter(newcomers.items()), (None, math.inf))
+        had_its_time = time.monotonic() - came_s > _GRACE_S
+        if peer is None or not (had_its_time or 2 * len(newcomers) >= len(self._peers)):
+            peer = min((peer for peer in self._peers if peer.served), key=lambda peer: peer.heard_s)
+        self.cut(peer, "room is needed for another")
 
     def holds(self, peer: Held, size: int) -> None:
         """Notes how many bytes a connection holds of messages that have not ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import selectors
 import socket
 import struct
 import time
@@ -18,9 +19,12 @@ import pytest
 
 from dyn_service import Robot, Server
 from dyn_service.protocol.limits import RequestLimits
+from dyn_service.server.connections import Connections, Peer
+from dyn_service.server.ledger import Ledger
+from dyn_service.server.metrics import Traffic
 from tests.service.conftest import WAIT_MS, array, request
 from tests.service.test_server import speak_zeromq
-from tests.service.test_zmtp import command, frame
+from tests.service.test_zmtp import HELLO, command, frame, ready
 
 WAIT_S = WAIT_MS / 1e3
 
@@ -205,8 +209,6 @@ def test_a_silent_peer_is_asked_and_then_goes(serving: Any, bare: Any, monkeypat
     monkeypatch.setattr("dyn_service.server.connections._QUIET_S", 0.2)
     server = serving()
     with socket.create_connection(server.endpoints[0].removeprefix("tcp://").split(":"), timeout=WAIT_S) as peer:
-        from tests.service.test_zmtp import HELLO, ready
-
         peer.sendall(HELLO.replace(b"\x7f\x03\x00", b"\x7f\x03\x01") + ready())
         living = bare(server.endpoints[0])  # ZeroMQ's own socket answers when it is asked
         assert living.ask(request())["ok"]
@@ -244,6 +246,126 @@ def test_one_peers_flood_leaves_the_others_their_turn(serving: Any, bare: Any) -
             assert quick.ask(request(id=number))["ok"]
             with suppress(OSError):
                 flood.recv(1 << 20)
+
+
+class Clock:
+    """Stands for `time.perf_counter_ns`: what is answered takes as long as the test says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_ns = 10**12
+        for module in ("app", "connections"):
+            monkeypatch.setattr(f"dyn_service.server.{module}.perf_counter_ns", lambda: self.now_ns)
+
+
+def test_a_good_client_waits_for_one_message_of_those_that_take_long(
+    pendulum: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many connections that have sent many messages of 4 ms: after each of these the sockets are looked at."""
+    server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
+    server.bind()
+    clock = Clock(monkeypatch)
+    answered: list[str] = []
+
+    def take(front: Any, peer: Any, message: Any) -> None:
+        name = bytes(message.payload).decode()
+        answered.append(name)
+        clock.now_ns += 4_000_000 if name == "long" else 10_000
+
+    server._take = take  # type: ignore[method-assign]
+    host, port = server.endpoints[0].removeprefix("tcp://").split(":")
+    try:
+        with ExitStack() as stack:
+            peers = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(9)]
+            *hogs, good = peers
+            for hog in hogs:
+                hog.sendall(HELLO + ready() + frame(b"long") * 50)
+            while len(answered) < 24:  # each has shown what it is by then
+                before = len(answered)
+                server._turn(0.0)
+                assert len(answered) <= before + 2  # of one that was not known, and of one that was
+            before = len(answered)
+            good.sendall(HELLO + ready() + frame(b"short"))
+            eventually(lambda: server._turn(0.0) or "short" in answered)
+            assert len(answered[before:]) <= 4  # its connection, its greeting and its request are a turn each
+            for _ in range(10):
+                before = len(answered)
+                good.sendall(frame(b"short"))
+                eventually(lambda: server._turn(0.0) or "short" in answered[before:])  # noqa: B023
+                assert answered[before:].index("short") <= 1
+                turns = len(answered)
+                server._turn(0.0)
+                assert answered[turns:] == ["long"]  # and they have their turn
+    finally:
+        server.stop()
+
+
+def test_a_turn_ends_by_time_as_by_count(pendulum: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those whose last message took long have their turn however many others there are."""
+    server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
+    server.bind()
+    clock, takes_ns = Clock(monkeypatch), [50_000]
+    answered: list[bytes] = []
+
+    def take(front: Any, peer: Any, message: Any) -> None:
+        answered.append(bytes(message.payload))
+        clock.now_ns += 4_000_000 if message.payload == b"long" else takes_ns[0]
+
+    server._take = take  # type: ignore[method-assign]
+    host, port = server.endpoints[0].removeprefix("tcp://").split(":")
+    try:
+        with ExitStack() as stack:
+            hog, *many = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(4)]
+            hog.sendall(HELLO + ready() + frame(b"long") * 50)
+            eventually(lambda: server._turn(0.0) or answered)
+            for peer in many:
+                peer.sendall(HELLO + ready() + frame(b"short") * 500)
+            eventually(lambda: server._turn(0.0) or answered.count(b"short") > 30)
+            for takes_ns[0], short in ((50_000, 20), (1_000, 63)):
+                before = len(answered)
+                server._turn(0.0)
+                assert answered[before:].count(b"short") == short
+                assert answered[before:].count(b"long") == 1
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Connections, Peer, socket.socket]]:
+    """One peer of an open endpoint, without a server: what is sent to it comes out of the socket."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs, selectors.DefaultSelector() as selector:
+        for end in (ours, theirs):
+            end.setblocking(False)
+        connections = Connections(selector, Ledger(RequestLimits(max_reply_bytes=4096), Traffic()))
+        peer = Peer(connections, ours, time.monotonic())
+        connections.ledger.enter(peer)
+        selector.register(ours, selectors.EVENT_READ, peer.ready)
+        yield connections, peer, theirs
+
+
+def test_replies_may_be_as_many_bytes_as_the_limit_says(pair: tuple[Connections, Peer, socket.socket]) -> None:
+    """And not one more, beside others that wait to be read."""
+    connections, peer, _ = pair
+    traffic = connections.ledger.traffic
+    connections.ledger.owed(peer, 96)
+    connections.send(peer, False, bytes(4001))
+    assert (traffic.sent, traffic.dropped_slow_reader) == (0, 1)
+    connections.send(peer, False, bytes(4000))
+    assert (traffic.sent, traffic.dropped_slow_reader) == (1, 1)
+
+
+def test_heartbeats_are_answered_only_while_replies_are_read(pair: tuple[Connections, Peer, socket.socket]) -> None:
+    connections, peer, theirs = pair
+    theirs.sendall(HELLO + ready() + command(b"PING", b"\0\0deep"))
+    for unread in (1, 0):
+        connections.ledger.owed(peer, unread)
+        connections.read(peer)
+        assert list(connections.messages(64)) == []
+        if unread:
+            with pytest.raises(BlockingIOError):
+                theirs.recv(100)
+            theirs.sendall(command(b"PING", b"\0\0flat"))
+    assert theirs.recv(100) == command(b"PONG", b"flat")
 
 
 def test_a_process_of_another_user_is_turned_away(tmp_path: Path, pendulum: Robot) -> None:

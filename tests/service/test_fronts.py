@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -22,7 +24,7 @@ from dyn_service.server.audit import close_audit, open_audit
 from dyn_service.server.key_folder import KeyFolder
 from dyn_service.server.ledger import Ledger, SparseLog
 from dyn_service.server.metrics import Traffic
-from tests.conftest import URDF
+from tests.conftest import ROOT, URDF
 from tests.service.conftest import WAIT_MS, Bare, request
 from tests.service.test_connections import is_closed
 from tests.service.test_security import ON_LINUX, dealer, new, raw, wait_until
@@ -107,6 +109,9 @@ def test_a_newcomer_gets_the_place_of_the_one_quiet_for_longest(
         ]
         for client in clients:
             assert ask(client)
+        clients.append(clients.pop(0))  # who came first has asked last
+        for client in clients:
+            assert ask(client)
         newcomer = opened.enter_context(dealer(endpoint, keys if kind == "keyed" else None, **options))
         assert ask(newcomer)
         assert counters(server)["cut_off"] == 1
@@ -131,28 +136,136 @@ def test_connections_are_bounded_over_all_fronts(serve: Callable[..., Server], f
         assert counters(server)["cut_off"] == 8
 
 
-def test_open_files_are_bounded_over_all_fronts(pendulum: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+class Place:
+    """A connection as the ledger sees it, that asks when the test says so."""
+
+    served = is_stranger = closed = False
+    heard_s = moved_s = 0.0
+    held = unread = 0
+
+    def __init__(self, ledger: Ledger, files: int = 1) -> None:
+        self._ledger = ledger
+        self.files = files
+        ledger.enter(self)
+
+    def ask(self, now_s: float) -> None:
+        self.heard_s = now_s
+        if not self.served:
+            self._ledger.asked(self)
+
+    def end(self) -> None:
+        self.closed = True
+        self._ledger.leave(self)
+
+
+def test_open_files_are_bounded_over_all_fronts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection at an open endpoint may take three, one with a key takes one; together they stay within the sum."""
-
-    class Place:
-        served = is_stranger = closed = False
-        heard_s = moved_s = 0.0
-        held = unread = 0
-
-        def __init__(self, files: int) -> None:
-            self.files = files
-
-        def end(self) -> None:
-            self.closed = True
-            ledger.leave(self)
-
     monkeypatch.setattr("dyn_service.server.ledger.files_allowed", lambda: 100)
     ledger = Ledger(RequestLimits(), Traffic())
-    places = [Place(files) for files in [3] * 50 + [1] * 150]
-    for place in places:
-        ledger.enter(place)
-        assert sum(each.files for each in places if each in ledger._peers) <= 100
+    places: list[Place] = []
+    for files in [3] * 50 + [1] * 150:
+        places.append(Place(ledger, files))
+        assert sum(each.files for each in places if not each.closed) <= 100
     assert len(ledger) == 100
+
+
+def test_newcomers_are_answered_whoever_else_connects_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All places are taken by some who asked something, and then others come and ask nothing, 5000 a second."""
+    now = [100.0]
+    monkeypatch.setattr("dyn_service.server.ledger.time.monotonic", lambda: now[0])
+    ledger = Ledger(RequestLimits(max_connections=1024), Traffic())
+    loop = Place(ledger)
+    for _ in range(1100):
+        Place(ledger).ask(now[0])
+    for _ in range(20):
+        newcomer = Place(ledger)
+        for flood in range(500):  # 0.1 s, until it asks
+            now[0] += 2e-4
+            Place(ledger)
+            if flood % 10 == 0:
+                loop.ask(now[0])
+        assert not newcomer.closed
+        newcomer.ask(now[0])
+        assert newcomer.served
+        for _ in range(500):
+            now[0] += 2e-4
+            Place(ledger)
+        assert not newcomer.closed  # it asked, and is not sent away for those who do not
+        assert not loop.closed
+
+
+def test_who_asked_stays_while_some_had_their_time_and_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("dyn_service.server.ledger.time.monotonic", lambda: now[0])
+    ledger = Ledger(RequestLimits(max_connections=8), Traffic())
+    known = [Place(ledger) for _ in range(6)]
+    for place in known:
+        place.ask(now[0])
+    mute = [Place(ledger) for _ in range(2)]
+    now[0] += 2.0
+    for _ in range(2):
+        Place(ledger)
+    assert [place.closed for place in mute] == [True, True]
+    assert not any(place.closed for place in known)
+    Place(ledger)  # now the newcomers are new
+    assert [place.closed for place in known] == [True] + [False] * 5
+
+
+@pytest.mark.parametrize("kind", ["open", "keyed"])
+def test_a_newcomer_keeps_its_place_until_it_asks(serve: Callable[..., Server], keys: Keys, kind: str) -> None:
+    """All others have asked, and more and more connect that do not."""
+    server = serve(kind, max_connections=16)
+    (endpoint,) = reached(server)
+    curve = keys if kind == "keyed" else None
+    with ExitStack() as opened:
+        for _ in range(16):
+            assert ask(opened.enter_context(dealer(endpoint, curve, RECONNECT_IVL=-1)))
+        for _ in range(5):
+            newcomer = opened.enter_context(dealer(endpoint, curve, RECONNECT_IVL=-1))
+            watch = newcomer.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+            assert watch.poll(WAIT_MS)
+            cut = counters(server)["cut_off"]
+            for _ in range(6):
+                opened.enter_context(raw(endpoint))
+            wait_until(lambda: counters(server)["cut_off"] >= cut + 6)  # noqa: B023
+            assert ask(newcomer)
+            newcomer.disable_monitor()
+            watch.close(linger=0)
+
+
+LITTLE = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (160, 160))
+from dyn_service import Robot, Server
+from dyn_service.server.key_folder import KeyFolder
+endpoints = ["tcp://127.0.0.1:0", "tcp://0.0.0.0:0"]
+server = Server([Robot.from_urdf(sys.argv[1])], endpoints=endpoints, key_folder=KeyFolder(sys.argv[2]))
+server.serve_forever(lambda: print(*server.endpoints, flush=True))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts open files as Linux shows them")
+def test_open_and_keyed_connections_share_few_open_files(folder: KeyFolder, keys: Keys) -> None:
+    """Of a system that allows 160: neither kind of newcomer is shut out by many idle connections of both."""
+    command = [sys.executable, "-c", LITTLE, str(URDF / "pendulum.urdf"), str(folder.folder)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process,
+        ExitStack() as opened,
+    ):
+        assert process.stdout is not None
+        try:
+            plain, keyed = process.stdout.readline().replace("0.0.0.0", "127.0.0.1").split()
+            for _ in range(4):
+                for _ in range(40):
+                    for endpoint in (plain, keyed):
+                        opened.enter_context(raw(endpoint))
+                for endpoint, curve in ((plain, None), (keyed, keys)):
+                    assert ask(opened.enter_context(dealer(endpoint, curve)))
+                assert len(os.listdir(f"/proc/{process.pid}/fd")) < 160
+        finally:
+            process.terminate()
+            process.wait(WAIT_S)
 
 
 @ON_LINUX

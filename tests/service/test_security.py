@@ -598,6 +598,73 @@ def test_a_list_that_is_not_sound_lets_nobody_in_and_says_so(
         assert own.health()["access"] == "ok"
 
 
+def test_a_folder_that_others_can_write_is_refused_unless_it_is_sticky(folder: KeyFolder) -> None:
+    """In a sticky one they cannot replace the list of another."""
+    keys = new(folder, "good")
+    allowed = folder.access_list()
+    for mode, sound in ((0o1777, True), (0o777, False), (0o1770, True), (0o770, False), (0o1700, True), (0o700, True)):
+        folder.list_file.parent.chmod(mode)
+        allowed.look(at_once=True)
+        assert (allowed.caller(keys.public) is not None) is sound, oct(mode)
+        assert (allowed.fault is None) is sound
+
+
+def test_the_log_says_by_name_who_was_not_let_in_and_why(
+    folder: KeyFolder, serve: Callable[..., Serving], caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dyn_service.server.ledger._TELL_EVERY_S", 0.0)
+    good, lost = new(folder, "good"), new(folder, "lost")
+    other = make_keys("other", good.server)
+    revoked = folder.revoke("lost").revoked
+    serving = serve()
+
+    def said(keys: Keys) -> str:
+        caplog.clear()
+        knock(serving.endpoint, keys, lambda: None)
+        wait_until(lambda: any("was not let in" in line for line in caplog.messages))
+        (line,) = {re.sub(r", refusal number \d+", "", line) for line in caplog.messages if "was not let in" in line}
+        return line
+
+    assert said(other) == f"key {other.public} was not let in: it is not on the list"
+    assert said(lost) == f"key lost was not let in: it was revoked on {revoked}"
+    serving.router._shut_out[good.public] = time.perf_counter_ns() + 10**12
+    assert said(good) == "key good was not let in: it sent a message of more than one part"
+    serving.router._shut_out.clear()
+    folder.list_file.write_text("query\n")
+    wait_until(lambda: serving.allowed.fault)
+    assert said(good) == f"key good was not let in: nobody is, the list {folder.list_file} is not sound"
+
+
+def test_the_log_says_by_name_whose_connection_is_cut(
+    folder: KeyFolder, serve: Callable[..., Serving], caplog: Any
+) -> None:
+    keys = new(folder, "lost")
+    serving = serve()
+    with dealer(serving.endpoint, keys) as asking:
+        asking.send(b"echo")
+        asking.recv()
+        folder.revoke("lost")
+        wait_until(lambda: "a connection was cut off: key lost is no longer let in" in caplog.messages)
+
+
+def test_a_turn_is_over_when_its_time_is(folder: KeyFolder) -> None:
+    """What came is left for the next one."""
+    keys = new(folder, "good")
+    router = open_keyed(folder, Ledger(RequestLimits(), Traffic()))
+    try:
+        with dealer(router.listen("tcp://127.0.0.1:0").endpoint, keys) as asking:
+            asking.send(b"1")
+            found: list[Any] = []
+            wait_until(lambda: found.extend(router.messages(64)) or found)
+            asking.send(b"2")
+            wait_until(lambda: router._peers.follow() or router._router.poll(0))
+            assert list(router.messages(64, 0)) == []
+            assert router.pending
+            assert len(list(router.messages(64))) == 1
+    finally:
+        router.close()
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [

@@ -114,13 +114,13 @@ def test_a_starting_server_does_not_spin(starting: Starting) -> None:
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(str(starting.path))
         peer.sendall(HELLO + ready())
-        turns, take_turn = [0], starting.server._take_turn
+        turns, take_turn = [0], starting.server._turn
 
         def counted(most_s: float) -> None:
             turns[0] += 1
             take_turn(most_s)
 
-        starting.server._take_turn = counted  # type: ignore[method-assign]
+        starting.server._turn = counted  # type: ignore[method-assign]
         time.sleep(1.0)
         assert turns[0] < 100
 

@@ -139,6 +139,12 @@ def test_heartbeats_are_answered_and_other_commands_are_let_pass() -> None:
     assert conversation.take_answers() == b""
 
 
+def test_an_answer_to_a_heartbeat_takes_no_more_of_it_than_the_protocol_says() -> None:
+    """16 bytes: a longer answer is a way to have the server send what it is sent."""
+    _, conversation = talk(HELLO + ready() + command(b"PING", b"\0\x0a" + bytes(range(40))), [1000])
+    assert conversation.take_answers() == command(b"PONG", bytes(range(16)))
+
+
 def test_names_of_properties_have_no_case_and_others_are_ignored() -> None:
     stream = HELLO + command(b"READY", b"\x0bsocket-TYPE\0\0\0\x03REQ" + b"\x01X\0\0\0\x02ab")
     _, conversation = talk(stream, [5])
