@@ -5,15 +5,14 @@ Names are loaded when they are first used, so that importing the package is quic
 
 from __future__ import annotations
 
+import importlib
 import sys
+from typing import TYPE_CHECKING, Any
 
 if sys.argv[:1] == ["-m"] and any(word.partition(".")[0] == __name__ for word in sys.orig_argv[1:]):
-    from dyn_service.interrupts import end_at_once  # a program of ours is about to run, and to import for long
+    import dyn_service.interrupts as _interrupts  # a program of ours is about to run, and to import for long
 
-    end_at_once()
-
-import importlib
-from typing import TYPE_CHECKING, Any
+    _interrupts.end_at_once()
 
 __version__ = "0.1.0"
 

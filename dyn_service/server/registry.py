@@ -38,10 +38,16 @@ class Served:
         """The robot, for a worker process."""
         return pickle.dumps(self.robot)
 
-    @cached_property
+    @property
     def described(self) -> dict[str, Any]:
-        """The answer to `describe_robot`, what is long in it as bytes: of hundreds of links they take milliseconds."""
+        """The answer to `describe_robot`."""
+        return {**self._about, "certificates": {name: of.to_dict() for name, of in self.robot.certificates.items()}}
+
+    @cached_property
+    def _about(self) -> dict[str, Any]:
+        """What of it stays, what is long as bytes: of hundreds of links it takes milliseconds to make."""
         found = self.robot.description.to_dict()
+        del found["certificates"]
         return {key: each if isinstance(each, str | int) else msgspec.Raw(encode(each)) for key, each in found.items()}
 
     def refresh(self) -> None:
