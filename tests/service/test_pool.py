@@ -98,6 +98,7 @@ def test_a_prepared_robot_is_answered_while_every_worker_is_busy(bare: Any) -> N
     with Server([robot], endpoints=["tcp://127.0.0.1:0"], workers=1) as server:
         busy, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
         busy.send(simulate(1))
+        eventually(lambda: server._dispatcher.waiting)
         for number in range(20):
             assert quick.ask(request(id=number))["ok"]
         assert server._dispatcher.waiting  # the simulation is still on
