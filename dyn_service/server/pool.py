@@ -486,14 +486,14 @@ class Pool:
     # what is fetched from the store, by a thread of its own
 
     def _want_here(self, kernel: list[Any]) -> None:
-        name, query, method, wrenches = kernel
+        name, query, method, wrenches, passive = kernel
         served, row = self._registry.served.get(name), QUERIES[query]
-        if served is None or served.robot.has_kernel(row, method, wrenches=wrenches):
+        if served is None or served.robot.has_kernel(row, method, wrenches=wrenches, passive=passive):
             return
 
         def fetch() -> None:
             with suppress(ResourceExhaustedError):  # it is known to take too much: whoever asks is told
-                if served.robot.load_kernel(row, method, wrenches=wrenches):
+                if served.robot.load_kernel(row, method, wrenches=wrenches, passive=passive):
                     served.plans[query].refresh()
 
         self._loads.put(fetch)

@@ -33,7 +33,7 @@ class Task:
     head: Callable[[], Head]
     long: bool = False
     caller: Caller | None = None
-    kernel: tuple[str, bool] | None = None
+    kernel: tuple[str, bool, bool] | None = None
     next_notice_ns: int = 0
     tries: int = 0
     waits_for_kernel: bool = True

@@ -215,7 +215,7 @@ class _Worker:
 
 
 def _kernel(job: Job | bytes) -> list[Any] | None:
-    """Which kernel answered: its robot, query, method, and whether it takes wrenches."""
+    """Which kernel answered: its robot, query, method, whether it takes wrenches, and whether joints' own parts act."""
     if isinstance(job, bytes) or job.plan is None:
         return None
     return [job.request.robot, job.request.query, *job.plan.kernel(job.inputs, job.options)]

@@ -108,7 +108,6 @@ def _joint(joint: object, label: str, notes: list[Note]) -> Joint:
     dynamics = _get(joint, "dynamics", place)
     inside = place.inside("dynamics")
     damping, friction = (_number(dynamics, what, 0.0, inside) for what in ("damping", "friction"))
-    notes += quantities.passive_note(moves, damping, friction, place)
     mimic = _mimic(joint, place)
     if mimic is not None:
         notes.append(quantities.mimic_note(mimic, place))

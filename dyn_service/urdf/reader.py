@@ -191,7 +191,6 @@ class _Reader:
         limit = self._limit(element, place)
         self._notes += quantities.limit_notes(moves, limit, place)
         damping, friction = self._dynamics(element, place)
-        self._notes += quantities.passive_note(moves, damping, friction, place)
         mimic = self._mimic(element, place)
         pitch = self._pitch(element, place) if moves.threaded else 0.0
         line = element.line
