@@ -654,6 +654,7 @@ class RobotQueries(Described, ABC):
             "equation_terms",
             "body_recursion",
             "momentum_derivative",
+            "passive_forces",
         ),
     )
     def verify(
