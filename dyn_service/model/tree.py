@@ -17,7 +17,7 @@ branch {j >= i}, children.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -126,6 +126,11 @@ class Tree:
     def configuration(self) -> Configuration:
         """The movable joints and their entries in q and v."""
         return Configuration(tuple(self.joints[i] for i in self.movable), tuple(self.inboard[i] for i in self.movable))
+
+    @cached_property
+    def bare(self) -> Tree:
+        """The same bodies, their joints doing nothing by themselves."""
+        return replace(self, passive=Passive.none(self.nv)) if self.passive.acts else self
 
     @property
     def nq(self) -> int:
