@@ -42,6 +42,7 @@ from dyn_service.model.inertia import combine
 from dyn_service.model.tree import Tree, Weld, weld, welding_notes
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf import loaded, reader
+from dyn_service.urdf.joint_files import with_joint_file
 from dyn_service.urdf.markup import ReadLimits
 from dyn_service.urdf.places import counted
 from dyn_service.urdf.receipt import MassSummary, Receipt, build_receipt
@@ -80,7 +81,12 @@ class Robot(RobotQueries):
 
     @classmethod
     def from_urdf(
-        cls, source: str | os.PathLike[str] | Any, *, root: RootType = "fixed", limits: ReadLimits | None = None
+        cls,
+        source: str | os.PathLike[str] | Any,
+        *,
+        root: RootType = "fixed",
+        limits: ReadLimits | None = None,
+        joints: str | os.PathLike[str] | None = None,
     ) -> Robot:
         """The robot a URDF describes.
 
@@ -89,16 +95,20 @@ class Robot(RobotQueries):
             root: How the root link moves in the world: it stands "fixed", or is "floating" or "planar". Then it has a
                 joint `root_joint`, first in `joint_names`.
             limits: The largest file or text that is read.
+            joints: A YAML file on what its joints do by themselves, beyond its own: see `urdf/joint_files.py`.
 
         Raises:
             UrdfError: The description is malformed; names file, line, element and cause.
             InvalidArgumentError: There is no such kind of root.
+            ConfigurationError: `joints` is no such file, or does not fit the robot; names file, line and key.
             NotFoundError: There is no such file.
             ResourceExhaustedError: It is larger than `limits`.
         """
-        if isinstance(source, str | bytes | os.PathLike):
-            return cls(rooted(reader.read(source, limits=limits), root))
-        return cls(rooted(loaded.read(source), root))
+        is_text = isinstance(source, str | bytes | os.PathLike)
+        description = reader.read(source, limits=limits) if is_text else loaded.read(source)
+        if joints is not None:
+            description = with_joint_file(description, joints)
+        return cls(rooted(description, root))
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = {name: self.__dict__[name] for name in ("massless_joint",) if name in self.__dict__}
