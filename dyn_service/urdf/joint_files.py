@@ -22,6 +22,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -44,10 +45,10 @@ class JointEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class JointFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """robot: its name. joints: by theirs."""
+    """robot: its name. joints: by theirs, each a `JointEntry`."""
 
     robot: str
-    joints: dict[str, JointEntry]
+    joints: dict[str, Any]
 
 
 _PLAIN = ("damping", "friction", "friction_width", "armature", "stiffness", "rest")
@@ -78,7 +79,8 @@ def with_joint_file(description: Description, path: str | os.PathLike[str]) -> D
         raise document.fault(message, ("robot",))
     joints = {joint.name: joint for joint in description.joints}
     notes: list[Note] = []
-    for name, entry in file.joints.items():
+    for name, said in file.joints.items():
+        entry = document.convert(said, JointEntry, ("joints", name))  # one by one: a fault then knows its joint
         given = [field for field in entry.__struct_fields__ if getattr(entry, field) is not None]
         joints[name] = _changed(joints, name, entry, given, document)
         line = document.lines[("joints", name)]
