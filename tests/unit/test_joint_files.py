@@ -211,7 +211,8 @@ NO_ROTOR = "1 <transmission> element in <robot> is not used: no rotor inertia in
         (
             actuated(ROTOR, '<joint name="hinge"/><joint name="rail"/>'),
             ("doubted", "transmission 't'",
-             "it drives 'hinge', 'rail', expected one joint that moves, by one actuator: its rotor inertia is not used"),
+             "it drives 'hinge', 'rail', expected one joint that moves, by one actuator: its rotor inertia "
+             "is not used"),
         ),
         (
             actuated(ROTOR, '<joint name="elbow"/>'),
