@@ -139,9 +139,11 @@ class Robot(RobotQueries):
             method: Which of a query's kernels.
             passive: Whether what joints do by themselves acts.
         """
-        if passive or (isinstance(row, Query) and not row.passive[method] & self._tree.passive.acts):
-            return self
-        return self.bare
+        return self if self._acts(row, method, passive) else self.bare
+
+    def _acts(self, row: Row, method: str, passive: bool) -> bool:
+        """Whether this robot answers, and not the bare one."""
+        return passive or (isinstance(row, Query) and not row.passive[method] & self._tree.passive.acts)
 
     @property
     def certificates(self) -> Mapping[str, Certificate]:
@@ -226,8 +228,9 @@ class Robot(RobotQueries):
         """
         if row.constant:
             return True
-        if (other := self.acting(row, method, passive)) is not self:
-            return other.has_kernel(row, method, wrenches=wrenches)
+        if not self._acts(row, method, passive):
+            bare_one = self.__dict__.get("bare")  # who asks this has no time to make one
+            return bare_one is not None and bare_one.has_kernel(row, method, wrenches=wrenches)
         signature = self.signature(row, method, wrenches=wrenches)
         return signature.empty or signature in self._library
 

@@ -75,6 +75,9 @@ STAGES: dict[str, tuple[str, ...]] = {
     "kernels/single.py": ("tests/unit/test_single.py",),
     "model/": (*_READING, "tests/unit/test_tree.py"),
     "urdf/": _READING,
+    "model/passive.py": ("tests/unit/test_tree.py", "tests/unit/test_joint_files.py", "tests/theory/test_passive.py"),
+    "urdf/joint_files.py": ("tests/unit/test_joint_files.py",),
+    "urdf/transmissions.py": ("tests/unit/test_joint_files.py", *_READING),
     "urdf/doubts.py": ("tests/unit/test_urdf_doubts.py", "tests/unit/test_urdf_units.py", *_READING),
     "model/inertia.py": (
         "tests/unit/test_inertia.py",

@@ -162,7 +162,7 @@ class Expected(ExpectedLinks):
         }
 
     def passive_forces(self) -> dict[str, Any]:
-        """None: no frame has a bearing on what joints do by themselves, so these do nothing: tests/theory/test_passive.py."""
+        """None: no frame has a bearing on what joints do by themselves, so these do nothing."""
         nothing = np.zeros(self.robot.nv)
         efforts = {part: self._effort(nothing) for part in ("damping", "friction", "springs")}
         return efforts | {part: self._number(arb(0), arb(1)) for part in ("stored", "dissipated")}

@@ -51,6 +51,13 @@ def test_every_row_on_a_state_has_the_choice_where_it_matters() -> None:
     ]
 
 
+def test_a_client_knows_what_acts(robot: Robot, endpoint: str) -> None:
+    with Client(endpoint, timeout_s=WAIT_S) as client:
+        found = client.robot("double_pendulum").description.passive
+    assert found == robot.description.passive == ("damping", "friction", "armature", "springs")
+    assert robot.bare.description.passive == ()
+
+
 @pytest.mark.parametrize("query", CHOOSING)
 def test_both_answers_are_those_of_this_process(robot: Robot, endpoint: str, query: str) -> None:
     with Client(endpoint, timeout_s=WAIT_S) as client:
