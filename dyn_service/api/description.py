@@ -94,7 +94,7 @@ class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
     gravity: tuple[float, float, float]
     """m/s^2, world axes: what a request without `gravity` means."""
     passive: tuple[str, ...] = ()
-    """What its joints do by themselves, of `damping`, `friction`, `armature`, `springs`: what `passive` leaves out."""
+    """What its joints do by themselves: of `damping`, `friction`, `armature`, `springs`."""
     conventions: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(CONVENTIONS))
     """What numbers mean where users differ: quaternions, axes of velocities, order of spatial vectors."""
     certificates: Mapping[str, Mapping[str, Any]] = {}

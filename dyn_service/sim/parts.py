@@ -111,7 +111,7 @@ def _fixed(task: Task, always: dict[str, Any], said: dict[str, Any], told: Calla
     """All but the first states of each part, joined. Parts of less than a record's steps give their last state."""
     every = task.every
     q, v, p = task.q, task.v, task.p
-    most = SEARCHING_STEPS if task.integrator in ("adaptive", "implicit_midpoint") else PART_STEPS
+    most = SEARCHING_STEPS if task.integrator in ("adaptive", "implicit_midpoint", "stick_slip") else PART_STEPS
     most = max(1, min(most, PART_MOVES // max(v.size, 1)))
     records = max(1, min(most // every, PART_NUMBERS // (2 * max(q.size, 1))))
     aligned = every <= most and not task.by_function  # then parts end where a state is recorded

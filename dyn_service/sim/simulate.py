@@ -1,6 +1,7 @@
 """Motions from efforts: the equations of motion integrated over a grid of times, for a batch at once.
 
     q-dot = v,      v-dot = a(q, v, tau)         rk4, semi_implicit_euler, explicit_euler, adaptive
+    M v' = M v + h (tau - ..) - h p              stick_slip: Coulomb friction, see `stick_slip.py`
     q-dot = dH/dp,  p-dot = -dH/dq + tau         implicit_midpoint: symplectic, so energy errors stay bounded
 
 The fixed steps of the articulated solution run as one kernel a step; with `method="mass_matrix"`, (19a), the step's
@@ -23,6 +24,7 @@ from dyn_service.sim.adaptive import between
 from dyn_service.sim.divergence import Watch
 from dyn_service.sim.integrators import INTEGRATORS
 from dyn_service.sim.midpoint import midpoint_step
+from dyn_service.sim.stick_slip import velocities
 from dyn_service.sim.task import Task, Wrenches, checked
 
 
@@ -73,6 +75,9 @@ def simulate(
             return run.implicit_midpoint()
         return run.explicit()
 
+
+_FAR = 1e9
+"""rad/s | m/s, far beyond the width of any friction."""
 
 _TELL_EVERY = 64
 """Evaluations of adaptive steps after which progress is told: there may be thousands between two times of the grid."""
@@ -128,8 +133,9 @@ class _Run:
         """Fixed steps of (q, v)."""
         robot, task = self.robot, self.task
         dt, gravity, integrator = task.dt, task.gravity, task.integrator
-        formula = INTEGRATORS[integrator]
+        formula = INTEGRATORS.get(integrator)
         one_kernel = task.method == "articulated" and (task.wrenches.none or integrator != "rk4")
+        friction = self._friction() if formula is None else np.zeros(0)
         step_length, steady = np.array([dt]), task.steady
         q, v = task.q, task.v
         records = self._records(q, v)
@@ -138,7 +144,9 @@ class _Run:
         for k in range(task.last):
             if not (k and steady):
                 tau, acting = self._acted = self._acting(k, q, v)
-            if one_kernel:
+            if formula is None:
+                q, v = self._stick_slip(k, q, v, tau, acting, friction)
+            elif one_kernel:
                 state = robot.step(q, v, tau, step_length, gravity=gravity, wrenches=acting, integrator=integrator)  # type: ignore[arg-type]
                 q, v = state.q, state.v
             else:
@@ -148,6 +156,29 @@ class _Run:
                 for record, x in zip(records, (q, v), strict=True):
                     record[..., (k + 1) // task.every, :] = x
         return Trajectory(task.times(), *records)
+
+    def _friction(self) -> Array:
+        """f, (nv,): what rubs far beyond its width; none where it is negative, which holds nothing."""
+        task = self.task
+        far: Array = self.robot.passive_forces(task.at.neutral, np.full(task.at.nv, _FAR)).friction
+        return np.maximum(far, 0.0)
+
+    def _stick_slip(
+        self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None, friction: Array
+    ) -> tuple[Array, Array]:
+        robot, task = self.robot, self.task
+        M = robot.mass_matrix(q)
+        held = robot.inverse_dynamics(q, v, np.zeros(task.at.nv), gravity=task.gravity, wrenches=acting)
+        smooth = np.where(friction > 0.0, robot.passive_forces(q, v).friction, 0.0)
+        r = np.einsum("...ij,...j->...i", M, v) + task.dt * (tau - held + smooth)
+        step = f"step {task.first_step + k + 1} (t = {task.time(k):g} s)"
+        try:
+            found = velocities(M, r, task.dt * friction)
+        except np.linalg.LinAlgError:
+            raise FailedPreconditionError(f"the mass matrix is singular in {step}: a massless branch moves") from None
+        if found is None:
+            raise FailedPreconditionError(f"which joints stick in {step} was not found; try a step of another length")
+        return task.at.integrate(q, found, task.dt), found
 
     def implicit_midpoint(self) -> Trajectory:
         """Fixed steps of (q, p) by x' = x + dt f((x + x') / 2), solved by iteration to rounding."""

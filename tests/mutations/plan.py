@@ -100,6 +100,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/unit/test_conventions.py",
         "tests/unit/test_tree.py",
     ),
+    "sim/stick_slip.py": ("tests/theory/test_stick_slip.py",),
     "model/steps.py": ("tests/nodes/test_integrators.py", _NUMBERS),
     "model/description.py": ("tests/unit/test_places.py", "tests/unit/test_joints.py", *_READING),
     "urdf/places.py": ("tests/unit/test_places.py", *_READING),
