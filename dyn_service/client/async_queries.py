@@ -440,7 +440,8 @@ class AsyncRobotQueries(Described, ABC):
             method: Which solution of the equation of motion.
             integrator: "rk4", "semi_implicit_euler" and "explicit_euler" step q and v, "implicit_midpoint" q and p;
                 "adaptive" chooses its steps; "stick_slip" is "semi_implicit_euler" with Coulomb friction as it is,
-                without a width: joints stay at rest under loads below it. It needs no `method`.
+                without a width: joints stay at rest under loads below it, and stiff ones bear long steps. It needs no
+                `method`.
             gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches, held through each step in the axes of their `frame`: a `Wrench` or several,
                 whose torque, force and point are (3,) constant or (..., steps, 3) samples, or a function of (t, q, v)

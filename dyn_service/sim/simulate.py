@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -135,7 +136,6 @@ class _Run:
         dt, gravity, integrator = task.dt, task.gravity, task.integrator
         formula = INTEGRATORS.get(integrator)
         one_kernel = task.method == "articulated" and (task.wrenches.none or integrator != "rk4")
-        friction = self._friction() if formula is None else np.zeros(0)
         step_length, steady = np.array([dt]), task.steady
         q, v = task.q, task.v
         records = self._records(q, v)
@@ -145,7 +145,7 @@ class _Run:
             if not (k and steady):
                 tau, acting = self._acted = self._acting(k, q, v)
             if formula is None:
-                q, v = self._stick_slip(k, q, v, tau, acting, friction)
+                q, v = self._stick_slip(k, q, v, tau, acting)
             elif one_kernel:
                 state = robot.step(q, v, tau, step_length, gravity=gravity, wrenches=acting, integrator=integrator)  # type: ignore[arg-type]
                 q, v = state.q, state.v
@@ -157,28 +157,29 @@ class _Run:
                     record[..., (k + 1) // task.every, :] = x
         return Trajectory(task.times(), *records)
 
-    def _friction(self) -> Array:
-        """f, (nv,): what rubs far beyond its width; none where it is negative, which holds nothing."""
-        task = self.task
-        far: Array = self.robot.passive_forces(task.at.neutral, np.full(task.at.nv, _FAR)).friction
-        return np.maximum(far, 0.0)
-
-    def _stick_slip(
-        self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None, friction: Array
-    ) -> tuple[Array, Array]:
-        robot, task = self.robot, self.task
-        M = robot.mass_matrix(q)
+    def _stick_slip(self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
+        """A step of `stick_slip.py`."""
+        robot, task, (damping, friction) = self.robot, self.task, self._braking
         held = robot.inverse_dynamics(q, v, np.zeros(task.at.nv), gravity=task.gravity, wrenches=acting)
-        smooth = np.where(friction > 0.0, robot.passive_forces(q, v).friction, 0.0)
-        r = np.einsum("...ij,...j->...i", M, v) + task.dt * (tau - held + smooth)
+        own = robot.passive_forces(q, v)
+        braked = np.where(damping > 0.0, own.damping, 0.0) + np.where(friction > 0.0, own.friction, 0.0)
+        M = robot.mass_matrix(q)
+        r = np.einsum("...ij,...j->...i", M, v) + task.dt * (tau - held + braked)
         step = f"step {task.first_step + k + 1} (t = {task.time(k):g} s)"
         try:
-            found = velocities(M, r, task.dt * friction)
+            found = velocities(M + task.dt * np.diag(damping), r, task.dt * friction)
         except np.linalg.LinAlgError:
             raise FailedPreconditionError(f"the mass matrix is singular in {step}: a massless branch moves") from None
         if found is None:
             raise FailedPreconditionError(f"which joints stick in {step} was not found; try a step of another length")
         return task.at.integrate(q, found, task.dt), found
+
+    @cached_property
+    def _braking(self) -> tuple[Array, Array]:
+        """d and f, (nv,), from what acts at a velocity of 1 and far beyond any width; where negative, 0: it drives."""
+        ask, at = self.robot.passive_forces, self.task.at
+        slow, fast = (ask(at.neutral, np.full(at.nv, speed)) for speed in (1.0, _FAR))
+        return np.maximum(slow.damping, 0.0), np.maximum(fast.friction, 0.0)
 
     def implicit_midpoint(self) -> Trajectory:
         """Fixed steps of (q, p) by x' = x + dt f((x + x') / 2), solved by iteration to rounding."""

@@ -1,13 +1,15 @@
 """Coulomb friction as it is, without a width: a joint that moves is braked by all of it, one at rest stays at rest.
 
-A step of semi-implicit Euler whose friction is found with the velocities at its end, instead of from those before it:
+A step of semi-implicit Euler whose friction and damping are those of the velocities at its end, not of those before it:
 
-    M v' = r - h p,   r = M v + h (tau - C - g - d v - ..)        |p_i| <= f_i,   p_i v'_i = f_i |v'_i|
+    (M + h d) v' = r - h p,   r = M v + h (tau - C - g - springs)        |p_i| <= f_i,   p_i v'_i = f_i |v'_i|
 
 For each joint either v'_i = 0 and p_i is what holds it, or v'_i has a sign and p_i = f_i against it. With M symmetric
-and positive definite there is exactly one such v', the least of v^T M v / 2 - v^T r + h sum f_i |v_i|: which joints
-stick is found by trying, all wrong ones changed at once, and one by one where that does not get nearer (which ends, M
-being a P-matrix). Velocities of joints that stick are zeros, to the last bit. Each state of a batch by itself. Order 1.
+and positive definite there is exactly one such v', the least of v^T (M + h d) v / 2 - v^T r + h sum f_i |v_i|: which
+joints stick is found by trying, all wrong ones changed at once, and one by one where that does not get nearer (which
+ends, M being a P-matrix). Velocities of joints that stick are zeros, to the last bit. However stiff they are, friction
+and damping only brake: steps of a millisecond do for joints whose file damps a gram as if it were a kilogram. Each
+state of a batch by itself. Order 1.
 
 Cost: O(n^3) a try, few tries a step, in NumPy: tens of microseconds a state. Source: J. J. Moreau's time stepping, as
 of D. E. Stewart and J. C. Trinkle, 1996, for joints; the tries are J. J. Judice's and F. M. Pires', 1994, with K. G.
@@ -31,7 +33,7 @@ def velocities(M: Array, r: Array, limit: Array) -> Array | None:
     """v' (..., n) of this module's docstring; None where no try fits.
 
     Args:
-        M: (..., n, n), symmetric, positive definite.
+        M: (..., n, n), symmetric, positive definite: with h d, where joints are damped.
         r: (..., n) N m s | N s. Where it or M is not finite, as of a motion that diverges, v' is NaN.
         limit: (n,) h f, at least 0.
 

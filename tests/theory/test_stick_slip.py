@@ -14,6 +14,7 @@ from dyn_service.errors import FailedPreconditionError
 from dyn_service.sim.stick_slip import velocities
 from dyn_service.urdf.reader import read_text
 from tests.conftest import URDF
+from tests.oracle.example_robots import path_of
 from tests.passive import restless
 from tests.random_robots import MANY_TYPES, random_urdf
 
@@ -98,7 +99,7 @@ def test_conditions_hold_for_any_matrix(seed: int) -> None:
 
 
 def test_without_friction_it_is_semi_implicit_euler() -> None:
-    robot = restless(URDF / "panda.urdf", 2, {"damping", "armature", "springs"})
+    robot = restless(URDF / "panda.urdf", 2, {"armature", "springs"})
     q, v = np.full((2, 3, robot.nv), 0.2) * np.arange(1, 4)[:, None]
     asked: dict[str, Any] = {"dt": 1e-3, "steps": 50}
     ours = robot.simulate(q, v, integrator="stick_slip", **asked)
@@ -120,6 +121,21 @@ def test_narrow_smoothed_friction_comes_near_it() -> None:
     theirs = narrow.simulate([0.3, 0.2], [1.0, -2.0], dt=2e-6, steps=100_000, every=5000)
     assert np.abs(ours.q - theirs.q).max() < 2e-3
     assert np.abs(ours.v - theirs.v).max() < 2e-2
+
+
+@pytest.mark.parametrize("name", ["xarm_description/urdf/xarm7.urdf", "z1_description/urdf/z1.urdf"])
+def test_joints_too_stiff_for_others(name: str) -> None:
+    """Real files whose damping, over the inertia it brakes, asks of RK4 steps of some microseconds: here 1 ms does."""
+    robot = Robot.from_urdf(path_of(name))
+    assert {"damping", "friction"} <= robot.tree.passive.acts
+    q, v = robot.configuration.neutral, np.full(robot.nv, 0.5)
+    asked: dict[str, Any] = {"dt": 1e-3, "steps": 300, "gravity": (0.0, 0.0, 0.0)}
+    with pytest.raises(FailedPreconditionError, match="diverged"):
+        robot.simulate(q, v, integrator="semi_implicit_euler", **asked)
+    found = robot.simulate(q, v, integrator="stick_slip", **asked)
+    kinetic = robot.energy(found.q, found.v, gravity=(0.0, 0.0, 0.0)).kinetic
+    assert np.all(np.diff(kinetic) <= 1e-12 * kinetic[0])
+    assert np.all(found.v[-1] == 0.0)  # and friction holds it
 
 
 @pytest.mark.parametrize("root", ["fixed", "floating"])
