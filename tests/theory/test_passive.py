@@ -48,6 +48,7 @@ REAL = (
     "z1_description/urdf/z1.urdf",
 )
 STATES = 20
+METHODS: tuple[Any, ...] = ("articulated", "mass_matrix")
 
 
 def states(robot: Robot, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -70,8 +71,8 @@ def undone(robot: Robot, seed: int) -> float:
     M = robot.mass_matrix(q)
     size = np.maximum(np.abs(tau).max(axis=-1), np.abs(bias).max(axis=-1))
     worst = 0.0
-    for method in ("articulated", "mass_matrix"):
-        solved = robot.forward_dynamics(q, v, tau, wrenches=push, method=method)  # type: ignore[arg-type]
+    for method in METHODS:
+        solved = robot.forward_dynamics(q, v, tau, wrenches=push, method=method)
         apart = np.abs(np.einsum("sij,sj->si", M, solved - a)).max(axis=-1)
         worst = max(worst, float((apart / size).max()))
     return worst
@@ -309,6 +310,16 @@ def test_friction_by_its_identity(panda: Robot) -> None:
     found = panda.passive_forces(q, v)
     assert np.all(found.friction * v >= 0.0)
     assert np.all(found.dissipated > 0.0)
+
+
+def test_no_state_gives_a_number_that_is_none(panda: Robot) -> None:
+    """Sizes from 1e-12 to 1e8, where friction is far within its width and far beyond it."""
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        q = rng.normal(size=(4000, panda.nv)) * 10.0 ** rng.uniform(-12, 6, (4000, 1))
+        v, x = rng.normal(size=(2, 4000, panda.nv)) * 10.0 ** rng.uniform(-12, 8, (2, 4000, 1))
+        for answer in (panda.inverse_dynamics(q, v, x), *(panda.forward_dynamics(q, v, x, method=m) for m in METHODS)):
+            assert np.isfinite(answer).all()
 
 
 def test_armature_gives_a_massless_branch_an_answer() -> None:
