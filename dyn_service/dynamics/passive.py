@@ -85,6 +85,5 @@ def _from_rest(tree: Tree, q: Mat) -> Mat:
     turned = [
         q[at] - rest[part] if stiffness[part].any() else ca.DM(part.stop - part.start, 1)
         for at, part in zip(tree.in_q, tree.in_v, strict=True)
-        if part.stop > part.start
     ]
     return ca.vertcat(*turned) if turned else ca.DM(0, 1)

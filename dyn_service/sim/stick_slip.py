@@ -57,7 +57,7 @@ def _of_one(M: Array, r: Array, limit: Array) -> Array | None:
         return np.full(n, np.nan)
     rubbing = limit > 0.0
     sign = np.zeros(n)  # of the velocity of those that slide; 0 is at rest
-    v, fewest, patience = np.zeros(n), n + 1, _PATIENCE
+    fewest, patience = n + 1, _PATIENCE
     small = _ROUNDING * float(np.abs(r).max(initial=0.0))
     for _ in range(100 + n * n):
         moves = ~rubbing | (sign != 0.0)
@@ -65,11 +65,11 @@ def _of_one(M: Array, r: Array, limit: Array) -> Array | None:
         v[moves] = np.linalg.solve(M[np.ix_(moves, moves)], (r - sign * limit)[moves])
         p = r - M @ v
         slow = _ROUNDING * float(np.abs(v).max(initial=0.0))
-        breaks_loose = rubbing & ~moves & (np.abs(p) > limit + small)
-        turns_back = rubbing & moves & (sign * v < -slow)
+        breaks_loose = ~moves & (np.abs(p) > limit + small)
+        turns_back = sign * v < -slow
         wrong = breaks_loose | turns_back
         if not wrong.any():
-            v[rubbing & moves & (sign * v <= 0.0)] = 0.0
+            v[rubbing & (sign * v <= 0.0)] = 0.0
             return v
         count = int(wrong.sum())
         if count < fewest:

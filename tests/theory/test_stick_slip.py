@@ -98,6 +98,37 @@ def test_conditions_hold_for_any_matrix(seed: int) -> None:
         assert energy(moved) >= at - 1e-12 * max(abs(at), abs(energy(moved)))
 
 
+@pytest.mark.parametrize("power", [-200, -40, 40, 200])
+@pytest.mark.parametrize("seed", range(10))
+def test_units_do_not_matter(seed: int, power: int) -> None:
+    """Grams or tonnes, microns or miles a second: by powers of two to the last bit."""
+    rng = np.random.default_rng(seed)
+    n, unit = 12, 2.0**power
+    root = rng.normal(size=(n, n))
+    M, r, limit = root @ root.T, rng.normal(size=n), rng.uniform(0.0, 2.0, n)
+    v = velocities(M, r, limit)
+    assert v is not None
+    assert 0 < np.count_nonzero(v) < n
+    assert np.array_equal(velocities(unit * M, unit * r, unit * limit), v)
+    assert np.array_equal(velocities(M, unit * r, unit * limit), unit * v)
+
+
+def test_matrices_and_efforts_broadcast_and_what_is_not_finite_stays_so() -> None:
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(3, 5, 5))
+    M, r, limit = root @ root.mT, rng.normal(size=(3, 5)), rng.uniform(0.0, 1.0, 5)
+    alone = [velocities(M[k], r[j], limit) for k, j in ((0, 0), (1, 1), (2, 2), (0, 1), (1, 0))]
+    assert np.array_equal(velocities(M, r, limit), alone[:3])
+    assert np.array_equal(velocities(M[0], r[:2], limit), [alone[0], alone[3]])
+    assert np.array_equal(velocities(M[:2], r[0], limit), [alone[0], alone[4]])
+    for bad in (np.nan, np.inf):
+        pushed, heavy = r.copy(), M.copy()
+        pushed[1, 2] = heavy[2, 3, 3] = bad
+        found = velocities(heavy, pushed, limit)
+        assert np.array_equal(found[0], alone[0])
+        assert np.isnan(found[1:]).all()
+
+
 def test_without_friction_it_is_semi_implicit_euler() -> None:
     robot = restless(URDF / "panda.urdf", 2, {"armature", "springs"})
     q, v = np.full((2, 3, robot.nv), 0.2) * np.arange(1, 4)[:, None]
