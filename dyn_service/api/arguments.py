@@ -47,7 +47,7 @@ class Payload:
     inertia: ArrayLike = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
 
 
-Integrator = Literal["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint", "adaptive"]
+Integrator = Literal["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint", "adaptive", "stick_slip"]
 """How `simulate` steps."""
 
 Method = Literal["articulated", "mass_matrix"]
@@ -165,6 +165,10 @@ Motions = Annotated[
 ]
 Axes = Annotated[Literal["body", "world"], Means("axes of what comes back", role="axes")]
 JointAxes = Annotated[Literal["joint", "world"], Means("axes of what comes back", role="axes")]
+Passive = Annotated[
+    bool,
+    Means("whether what joints do by themselves acts: damping, friction, armature, springs", role="passive"),
+]
 JointRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; all where left out", role="rows")]
 StepLength = Annotated[float, Means("s, of a step")]
 StepCount = Annotated[int, Means("how many")]

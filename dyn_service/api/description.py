@@ -93,6 +93,8 @@ class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
     """`lower`, `upper` in the order of `q`, `velocity`, `effort` in that of `v`, nil where there is none."""
     gravity: tuple[float, float, float]
     """m/s^2, world axes: what a request without `gravity` means."""
+    passive: tuple[str, ...] = ()
+    """What its joints do by themselves: of `damping`, `friction`, `armature`, `springs`."""
     conventions: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(CONVENTIONS))
     """What numbers mean where users differ: quaternions, axes of velocities, order of spatial vectors."""
     certificates: Mapping[str, Mapping[str, Any]] = {}

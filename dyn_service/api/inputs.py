@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dyn_service.api.arrays import found
-from dyn_service.api.queries import QUERIES, Query, Row
+from dyn_service.api.queries import QUERIES, Option, Query, Row
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.suggestions import did_you_mean
 
@@ -57,14 +57,23 @@ def checked_options(row: Row, options: Mapping[str, Any]) -> dict[str, Any]:
             raise InvalidArgumentError(
                 f"{row.name} has no option '{name}'; {known}{did_you_mean(name, row.options)}", path=path
             )
-        if not option.is_one(value):
-            said = repr(value) + did_you_mean(value, option.choices) if option.choices else found(value)
-            raise InvalidArgumentError(f"{name} must be {option.takes}, found {said}", path=path)
-        chosen[name] = _PLAIN.get(option.type, _same)(value)
+        chosen[name] = checked_option(option, value, path)
     for name in row.options:
         if name not in chosen:
             raise InvalidArgumentError(f"{row.name} needs the option '{name}'", path=f"options.{name}")
     return chosen
+
+
+def checked_option(option: Option, value: Any, path: str | None = None) -> Any:
+    """The value of one option.
+
+    Raises:
+        InvalidArgumentError: It is none; `path` names the option, by its name unless another is given.
+    """
+    if not option.is_one(value):
+        said = repr(value) + did_you_mean(value, option.choices) if option.choices else found(value)
+        raise InvalidArgumentError(f"{option.name} must be {option.takes}, found {said}", path=path or option.name)
+    return _PLAIN.get(option.type, _same)(value)
 
 
 _PLAIN: Mapping[str, Callable[[Any], Any]] = {"number": float, "whole": int}

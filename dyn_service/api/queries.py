@@ -56,6 +56,7 @@ from dyn_service.api.arguments import (
     MomentumRateResult,
     MomentumResult,
     Motions,
+    Passive,
     Payload,
     Position,
     PositionGain,
@@ -98,6 +99,7 @@ from dyn_service.api.results import (
     LinkPoses,
     MassMatrixSteps,
     NewtonEulerBlocks,
+    PassiveForces,
     RheonomicTrajectory,
     SegmentLoads,
     SegmentMatrices,
@@ -107,7 +109,18 @@ from dyn_service.api.results import (
     Topology,
     Trajectory,
 )
-from dyn_service.api.spec import COMPUTATIONS, QUERIES, Computation, Option, Query, Row, Spec, computation, query
+from dyn_service.api.spec import (
+    COMPUTATIONS,
+    EVERY_PART,
+    QUERIES,
+    Computation,
+    Option,
+    Query,
+    Row,
+    Spec,
+    computation,
+    query,
+)
 
 __all__ = [
     "DEFAULT_GRAVITY",
@@ -169,21 +182,34 @@ class RobotQueries(Described, ABC):
     @query(
         equation="Newton-Euler (7), (13), (18a); body frames: Newton/Euler recursion",
         kernel="newton_euler.inverse_dynamics",
+        passive=EVERY_PART,
     )
     def inverse_dynamics(
-        self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None, wrenches: Wrenches = None
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        passive: Passive = True,
     ) -> EffortResult:
         """Joint efforts that produce the acceleration `a` at the state `q`, `v`.
 
-        tau = M(q) a + C(q, v) v + g(q) - sum_B J_B(q)^T F_B
+            tau = M(q) a + C(q, v) v + g(q) + p(q, v) - sum_B J_B(q)^T F_B
+
+        p is what joints do by themselves, damping, friction and springs, and M has their armature: see `passive_forces`
+        and `dyn_service.dynamics.passive`. As in every query that has the option, `passive=False` asks for the bare
+        tree, as if they did nothing.
         """
-        return self._ask("inverse_dynamics", (q, v, a), (gravity, wrenches))
+        return self._ask("inverse_dynamics", (q, v, a), (gravity, wrenches, passive))
 
     @query(
         equation="Newton-Euler (19b); with method='mass_matrix' (19a)",
         kernel={"articulated": "articulated.forward_dynamics", "mass_matrix": "mass_matrix.forward_dynamics"},
         inverts=True,
         grows={"articulated": 1, "mass_matrix": 3},
+        passive=EVERY_PART,
     )
     def forward_dynamics(
         self,
@@ -194,32 +220,47 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         method: Method = "articulated",
+        passive: Passive = True,
     ) -> AccelerationResult:
         """Joint accelerations that the efforts `tau` produce at the state `q`, `v`.
 
-            a = M(q)^-1 (tau - C(q, v) v - g(q) + sum_B J_B(q)^T F_B)
+            a = M(q)^-1 (tau - C(q, v) v - g(q) - p(q, v) + sum_B J_B(q)^T F_B)
 
         `method`: "articulated" is O(N), (19b); "mass_matrix" assembles and factors M, (19a).
         """
-        return self._ask("forward_dynamics", (q, v, tau), (gravity, wrenches, method))
+        return self._ask("forward_dynamics", (q, v, tau), (gravity, wrenches, method, passive))
 
-    @query(equation="Newton-Euler (16), (18c)", kernel="mass_matrix.mass_matrix")
-    def mass_matrix(self, q: Position) -> MassMatrixResult:
+    @query(equation="Newton-Euler (16), (18c)", kernel="mass_matrix.mass_matrix", passive=("armature",))
+    def mass_matrix(self, q: Position, *, passive: Passive = True) -> MassMatrixResult:
         """Mass matrix M(q) of the system: kinetic energy is v^T M v / 2."""
-        return self._ask("mass_matrix", (q,))
-
-    @query(equation="Newton-Euler (17), (18b), without external wrenches", kernel="newton_euler.bias_forces")
-    def bias_forces(self, q: Position, v: Velocity, *, gravity: Gravity = None) -> ForcesResult:
-        """Joint efforts that hold zero acceleration at the state `q`, `v`: C(q, v) v + g(q)."""
-        return self._ask("bias_forces", (q, v), (gravity,))
-
-    @query(equation="Newton-Euler (18b) at rest, without external wrenches", kernel="newton_euler.gravity_forces")
-    def gravity_forces(self, q: Position, *, gravity: Gravity = None) -> ForcesResult:
-        """Joint efforts that hold the robot still at `q`: g(q)."""
-        return self._ask("gravity_forces", (q,), (gravity,))
+        return self._ask("mass_matrix", (q,), (passive,))
 
     @query(
-        equation="Newton-Euler (15), (18a), (20)", kernel="constraint.constraint_forces", bodies="links", inverts=True
+        equation="Newton-Euler (17), (18b), without external wrenches",
+        kernel="newton_euler.bias_forces",
+        passive=("damping", "friction", "springs"),
+    )
+    def bias_forces(
+        self, q: Position, v: Velocity, *, gravity: Gravity = None, passive: Passive = True
+    ) -> ForcesResult:
+        """Joint efforts that hold zero acceleration at the state `q`, `v`: C(q, v) v + g(q) + p(q, v)."""
+        return self._ask("bias_forces", (q, v), (gravity, passive))
+
+    @query(
+        equation="Newton-Euler (18b) at rest, without external wrenches",
+        kernel="newton_euler.gravity_forces",
+        passive=("springs",),
+    )
+    def gravity_forces(self, q: Position, *, gravity: Gravity = None, passive: Passive = True) -> ForcesResult:
+        """Joint efforts that hold the robot still at `q`: g(q), and against the springs of its joints."""
+        return self._ask("gravity_forces", (q,), (gravity, passive))
+
+    @query(
+        equation="Newton-Euler (15), (18a), (20)",
+        kernel="constraint.constraint_forces",
+        bodies="links",
+        inverts=True,
+        passive=EVERY_PART,
     )
     def constraint_forces(
         self,
@@ -231,13 +272,15 @@ class RobotQueries(Described, ABC):
         frame: JointAxes = "joint",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        passive: Passive = True,
     ) -> ConstraintForces:
         """Wrench that the parent exerts on the child at each joint's origin, while the efforts `tau` act.
 
         `joints` selects rows by name, in that order; None is every URDF joint, fixed ones too. `frame` is the axes of
-        the wrenches: "joint" (the child link's axes, which in URDF are the joint's) or "world".
+        the wrenches: "joint" (the child link's axes, which in URDF are the joint's) or "world". Of the efforts the
+        joints' armature, damping, friction and springs take their part: what passes is the rest.
         """
-        return self._ask("constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches))
+        return self._ask("constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches, passive))
 
     @query(equation="Newton-Euler (20)", kernel="constraint.bases", control=False)
     def constraint_bases(self, *, joints: JointRows = None) -> ConstraintBases:
@@ -250,6 +293,7 @@ class RobotQueries(Described, ABC):
     @query(
         equation="Newton-Euler (18) with q-ddot = a_ref + kd (v_ref - v) + kp (q_ref - q)",
         kernel="newton_euler.computed_torque",
+        passive=EVERY_PART,
     )
     def computed_torque(
         self,
@@ -263,9 +307,10 @@ class RobotQueries(Described, ABC):
         kd: VelocityGain,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        passive: Passive = True,
     ) -> EffortResult:
         """Joint efforts that make the tracking error obey e-ddot + kd e-dot + kp e = 0."""
-        return self._ask("computed_torque", (q, v, q_ref, v_ref, a_ref, kp, kd), (gravity, wrenches))
+        return self._ask("computed_torque", (q, v, q_ref, v_ref, a_ref, kp, kd), (gravity, wrenches, passive))
 
     @query(
         equation="forward kinematics: R_WL and p_WL from parent to child",
@@ -296,11 +341,16 @@ class RobotQueries(Described, ABC):
         return self._ask("link_motion", (q, v, a), (frame, gravity, wrenches))
 
     @query(
-        equation="Newton-Euler (19b)", kernel="articulated.branch_inertias", bodies="links", control=False, inverts=True
+        equation="Newton-Euler (19b)",
+        kernel="articulated.branch_inertias",
+        bodies="links",
+        control=False,
+        inverts=True,
+        passive=("armature",),
     )
-    def branch_inertias(self, q: Position) -> BranchInertias:
+    def branch_inertias(self, q: Position, *, passive: Passive = True) -> BranchInertias:
         """What the O(N) solution (19b) is made of: J_i, R_i, K_i, beta_i at every movable joint."""
-        return self._ask("branch_inertias", (q,))
+        return self._ask("branch_inertias", (q,), (passive,))
 
     @query(equation="Newton-Euler Def. 1, 2, Figs. 2, 3", kernel="topology.topology", control=False)
     def topology(self, *, bodies: Literal["moving", "links"] = "moving") -> Topology:
@@ -317,16 +367,17 @@ class RobotQueries(Described, ABC):
         bodies="moving",
         control=False,
         inverts=("beta",),
+        passive={"D": (), "beta": ("armature",)},
     )
     def influence_operators(
-        self, q: Position, *, operator: Literal["D", "beta"] = "D", frame: Axes = "body"
+        self, q: Position, *, operator: Literal["D", "beta"] = "D", frame: Axes = "body", passive: Passive = True
     ) -> InfluenceOperators:
         """Phi_A and Psi_A = (e - Phi_A)^-1 as 6x6 blocks with their places.
 
         `operator` is A: "D" is the influence of a parent on its child, (4); "beta" that on a child whose joint yields,
         (19b). `frame` is the axes: "body" (each body's own: a block takes its column's axes to its row's) or "world".
         """
-        return self._ask("influence_operators", (q,), (operator, frame))
+        return self._ask("influence_operators", (q,), (operator, frame, passive))
 
     @query(
         equation="Newton-Euler (1)-(17): D, G, S, A, A-bar, M, M-bar, B, B-bar",
@@ -343,15 +394,27 @@ class RobotQueries(Described, ABC):
         kernel="operators.mass_matrix_steps",
         bodies="moving",
         control=False,
+        passive=("armature",),
     )
-    def mass_matrix_steps(self, q: Position, *, frame: Axes = "body") -> MassMatrixSteps:
+    def mass_matrix_steps(self, q: Position, *, frame: Axes = "body", passive: Passive = True) -> MassMatrixSteps:
         """The mass matrix with what it is made of on the way: J = Psi_D G, Q = M J, then J^T Q."""
-        return self._ask("mass_matrix_steps", (q,), (frame,))
+        return self._ask("mass_matrix_steps", (q,), (frame, passive))
 
-    @query(equation="Hamilton (9), (P.2), (P.3a), (P.4)", kernel="hamilton.momentum", control=False)
-    def momentum(self, q: Position, v: Velocity) -> MomentumResult:
+    @query(
+        equation="Newton-Euler, 'spring or damper in f': p(q, v), see `dyn_service.dynamics.passive`",
+        kernel="passive.passive_forces",
+        control=False,
+    )
+    def passive_forces(self, q: Position, v: Velocity) -> PassiveForces:
+        """What joints do by themselves, part by part, in efforts that actuators add; and its energy and power."""
+        return self._ask("passive_forces", (q, v))
+
+    @query(
+        equation="Hamilton (9), (P.2), (P.3a), (P.4)", kernel="hamilton.momentum", control=False, passive=("armature",)
+    )
+    def momentum(self, q: Position, v: Velocity, *, passive: Passive = True) -> MomentumResult:
         """Generalised momenta p = M(q) v."""
-        return self._ask("momentum", (q, v))
+        return self._ask("momentum", (q, v), (passive,))
 
     @query(
         equation="Hamilton (10), (P.5b); with method='mass_matrix' (P.5a)",
@@ -362,17 +425,33 @@ class RobotQueries(Described, ABC):
         control=False,
         inverts=True,
         grows={"articulated": 1, "mass_matrix": 3},
+        passive=("armature",),
     )
-    def velocity_from_momentum(self, q: Position, p: Momentum, *, method: Method = "articulated") -> VelocityResult:
+    def velocity_from_momentum(
+        self, q: Position, p: Momentum, *, method: Method = "articulated", passive: Passive = True
+    ) -> VelocityResult:
         """Joint velocities v = M(q)^-1 p. `method`: "articulated" is O(N), (P.5b); "mass_matrix" factors M, (P.5a)."""
-        return self._ask("velocity_from_momentum", (q, p), (method,))
+        return self._ask("velocity_from_momentum", (q, p), (method, passive))
 
-    @query(equation="Hamilton (2), (P.1e)-(P.1g), (P.3b)", kernel="hamilton.momentum_rate", control=False, inverts=True)
+    @query(
+        equation="Hamilton (2), (P.1e)-(P.1g), (P.3b)",
+        kernel="hamilton.momentum_rate",
+        control=False,
+        inverts=True,
+        passive=EVERY_PART,
+    )
     def momentum_rate(
-        self, q: Position, p: Momentum, tau: Effort, *, gravity: Gravity = None, wrenches: Wrenches = None
+        self,
+        q: Position,
+        p: Momentum,
+        tau: Effort,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        passive: Passive = True,
     ) -> MomentumRateResult:
         """Rates of the generalised momenta under the efforts `tau`."""
-        return self._ask("momentum_rate", (q, p, tau), (gravity, wrenches))
+        return self._ask("momentum_rate", (q, p, tau), (gravity, wrenches, passive))
 
     @query(equation="Hamilton (P.1a)-(P.1c), (P.2)", kernel="hamilton.system_momentum", bodies="links", control=False)
     def system_momentum(self, q: Position, v: Velocity, *, frame: Axes = "body") -> SystemMomentum:
@@ -393,27 +472,48 @@ class RobotQueries(Described, ABC):
         """How every branch's momentum and centre of mass change, and the loads that make them change."""
         return self._ask("system_momentum_rate", (q, v, a), (frame, gravity, wrenches))
 
-    @query(equation="Hamilton (4), (6), (7)", kernel="hamilton.energy", bodies="links", control=False)
-    def energy(self, q: Position, v: Velocity, *, gravity: Gravity = None) -> Energy:
+    @query(
+        equation="Hamilton (4), (6), (7)",
+        kernel="hamilton.energy",
+        bodies="links",
+        control=False,
+        passive=("armature", "springs"),
+    )
+    def energy(self, q: Position, v: Velocity, *, gravity: Gravity = None, passive: Passive = True) -> Energy:
         """Kinetic and potential energy, and their sum."""
-        return self._ask("energy", (q, v), (gravity,))
+        return self._ask("energy", (q, v), (gravity, passive))
 
-    @query(equation="Hamilton (3), (11)", kernel="hamilton.hamiltonian", bodies="links", control=False, inverts=True)
-    def hamiltonian(self, q: Position, p: Momentum, *, gravity: Gravity = None) -> Hamiltonian:
+    @query(
+        equation="Hamilton (3), (11)",
+        kernel="hamilton.hamiltonian",
+        bodies="links",
+        control=False,
+        inverts=True,
+        passive=("armature", "springs"),
+    )
+    def hamiltonian(self, q: Position, p: Momentum, *, gravity: Gravity = None, passive: Passive = True) -> Hamiltonian:
         """The Hamiltonian H(q, p) and its kinetic and potential parts."""
-        return self._ask("hamiltonian", (q, p), (gravity,))
+        return self._ask("hamiltonian", (q, p), (gravity, passive))
 
     @query(
         equation="Projected Newton-Euler 5.4-5.6; matrix formalism M q-ddot = C + G + Q + E",
         kernel="projected.terms",
         control=False,
         grows=3,
+        passive=EVERY_PART,
     )
     def equation_terms(
-        self, q: Position, v: Velocity, tau: Effort, *, gravity: Gravity = None, wrenches: Wrenches = None
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        passive: Passive = True,
     ) -> EquationTerms:
         """The equation of motion term by term, M a = C + G + Q + E, summed over bodies by their Jacobians."""
-        return self._ask("equation_terms", (q, v, tau), (gravity, wrenches))
+        return self._ask("equation_terms", (q, v, tau), (gravity, wrenches, passive))
 
     @query(equation="Projected Newton-Euler 5.2, 5.6", kernel="projected.jacobians", bodies="links", control=False)
     def jacobians(self, q: Position) -> Jacobians:
@@ -430,12 +530,20 @@ class RobotQueries(Described, ABC):
         kernel="body_frame.recursion",
         bodies="links",
         control=False,
+        passive=EVERY_PART,
     )
     def body_recursion(
-        self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None, wrenches: Wrenches = None
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        passive: Passive = True,
     ) -> BodyRecursion:
         """Inverse dynamics in body frames with its intermediate results, link by link."""
-        return self._ask("body_recursion", (q, v, a), (gravity, wrenches))
+        return self._ask("body_recursion", (q, v, a), (gravity, wrenches, passive))
 
     @query(
         equation="Hamilton (1), (2): (P.5b) and (P.3b) together; with method='mass_matrix' (P.5a)",
@@ -443,6 +551,7 @@ class RobotQueries(Described, ABC):
         control=False,
         inverts=True,
         grows={"articulated": 1, "mass_matrix": 3},
+        passive=EVERY_PART,
     )
     def hamiltonian_flow(
         self,
@@ -453,14 +562,22 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         method: Method = "articulated",
+        passive: Passive = True,
     ) -> HamiltonianFlow:
         """Hamilton's equations: the rates of q and p. `method` says how v is found from p."""
-        return self._ask("hamiltonian_flow", (q, p, tau), (gravity, wrenches, method))
+        return self._ask("hamiltonian_flow", (q, p, tau), (gravity, wrenches, method, passive))
 
-    @query(equation="d/dt of Hamilton (P.4), by differentiation", kernel="hamilton.momentum_derivative", control=False)
-    def momentum_derivative(self, q: Position, v: Velocity, a: Acceleration) -> MomentumRateResult:
+    @query(
+        equation="d/dt of Hamilton (P.4), by differentiation",
+        kernel="hamilton.momentum_derivative",
+        control=False,
+        passive=("armature",),
+    )
+    def momentum_derivative(
+        self, q: Position, v: Velocity, a: Acceleration, *, passive: Passive = True
+    ) -> MomentumRateResult:
         """d/dt (M(q) v) along the motion: M a + M-dot v."""
-        return self._ask("momentum_derivative", (q, v, a))
+        return self._ask("momentum_derivative", (q, v, a), (passive,))
 
     @query(
         equation="q-dot = N(q) v, integrated: each joint's exponential map",
@@ -502,6 +619,7 @@ class RobotQueries(Described, ABC):
         },
         control=False,
         inverts=True,
+        passive=EVERY_PART,
     )
     def step(
         self,
@@ -513,9 +631,10 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4",
+        passive: Passive = True,
     ) -> State:
         """The state one step later, the efforts held through it, and the wrenches in the axes of their links."""
-        return self._ask("step", (q, v, tau, dt), (gravity, wrenches, integrator))
+        return self._ask("step", (q, v, tau, dt), (gravity, wrenches, integrator, passive))
 
     @computation(
         equation="fourteen formulations of the documents, see `dyn_service.reference.verification`",
@@ -535,14 +654,17 @@ class RobotQueries(Described, ABC):
             "equation_terms",
             "body_recursion",
             "momentum_derivative",
+            "passive_forces",
         ),
     )
-    def verify(self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None) -> ResidualsResult:
+    def verify(
+        self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None, passive: Passive = True
+    ) -> ResidualsResult:
         """How far the formulations are apart at a state: relative residuals by name, (...,) each.
 
         `dyn_service.reference.verification` lists the names and what each compares. Rounding is 1e-16 to 1e-12.
         """
-        return self._compute("verify", q=q, v=v, a=a, gravity=gravity)
+        return self._compute("verify", q=q, v=v, a=a, gravity=gravity, passive=passive)
 
     @computation(
         equation="Newton-Euler, O(N) solution of EOM, Steps 1 and 2; Hamilton (1), (2) where momenta are integrated",
@@ -556,6 +678,9 @@ class RobotQueries(Described, ABC):
             "velocity_from_momentum",
             "hamiltonian_flow",
             "step",
+            "mass_matrix",
+            "inverse_dynamics",
+            "passive_forces",
         ),
         between={
             "a": Spec(
@@ -580,6 +705,7 @@ class RobotQueries(Described, ABC):
         every: Every = 1,
         p0: FirstMomentum = None,
         first_step: FirstStep = 0,
+        passive: Passive = True,
         progress: Progress = None,
     ) -> Trajectory:
         """The motion from `q0`, `v0` under the efforts `tau`, on a grid of `steps` steps of `dt`.
@@ -593,7 +719,9 @@ class RobotQueries(Described, ABC):
             steps: How many; those after the last one that is recorded are not made.
             method: Which solution of the equation of motion.
             integrator: "rk4", "semi_implicit_euler" and "explicit_euler" step q and v, "implicit_midpoint" q and p;
-                "adaptive" chooses its steps.
+                "adaptive" chooses its steps; "stick_slip" is "semi_implicit_euler" with Coulomb friction as it is,
+                without a width: joints stay at rest under loads below it, and stiff ones bear long steps. It needs no
+                `method`.
             gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches, held through each step in the axes of their `frame`: a `Wrench` or several,
                 whose torque, force and point are (3,) constant or (..., steps, 3) samples, or a function of (t, q, v)
@@ -603,6 +731,7 @@ class RobotQueries(Described, ABC):
             p0: (..., nv) first momenta, in place of those of `v0`, for "implicit_midpoint".
             first_step: The number of the first step, where this goes on with a longer motion: times are those of the
                 whole. From a record's q, v (and p) a motion goes on, to the last bit, as if it had not ended there.
+            passive: Whether what joints do by themselves acts.
             progress: Called now and then with the share that is done.
 
         Returns:
@@ -629,6 +758,7 @@ class RobotQueries(Described, ABC):
             every=every,
             p0=p0,
             first_step=first_step,
+            passive=passive,
             progress=progress,
         )
 
@@ -655,6 +785,7 @@ class RobotQueries(Described, ABC):
         every: Every = 1,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        passive: Passive = True,
         progress: Progress = None,
     ) -> RheonomicTrajectory:
         """The motion of the free joints while the prescribed ones do as given, by RK4 steps.
@@ -673,6 +804,7 @@ class RobotQueries(Described, ABC):
             every: Record every so many steps; the first state and these are returned.
             gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches on links, all through the motion.
+            passive: Whether what joints do by themselves acts.
             progress: Called now and then with the share that is done.
 
         Returns:
@@ -697,6 +829,7 @@ class RobotQueries(Described, ABC):
             every=every,
             gravity=gravity,
             wrenches=wrenches,
+            passive=passive,
             progress=progress,
         )
 

@@ -282,11 +282,27 @@ class SystemMomentumRate:
 
 
 @dataclass(frozen=True, eq=False)
+class PassiveForces:
+    """What joints do by themselves, in efforts that actuators add because of it: tau = M a + C + g + their sum.
+
+    Armature, which acts with acceleration, is in the mass matrix.
+    """
+
+    damping: Annotated[Array, Spec(("nv",), "N m | N", "d v", kind="effort")]
+    friction: Annotated[Array, Spec(("nv",), "N m | N", "f tanh(v / w)", kind="effort")]
+    springs: Annotated[Array, Spec(("nv",), "N m | N", "k (q - q_0)", kind="effort")]
+    stored: Annotated[Array, Spec((), "J", "in the springs: the sum of k (q - q_0)^2 / 2")]
+    dissipated: Annotated[Array, Spec((), "W", "by damping and friction")]
+
+
+@dataclass(frozen=True, eq=False)
 class Energy:
-    """Energy of the robot. Potential energy is zero where a link's centre of mass is in the world's origin."""
+    """Energy of the robot, its joints' rotors and springs among it. Potential energy is zero where a link's centre of
+    mass is in the world's origin, and a spring at rest.
+    """
 
     kinetic: Annotated[Array, Spec((), "J", "T = v^T M v / 2")]
-    potential: Annotated[Array, Spec((), "J", "V = - sum of m g . r")]
+    potential: Annotated[Array, Spec((), "J", "V = - sum of m g . r, and what springs keep")]
     total: Annotated[Array, Spec((), "J", "T + V")]
 
 
@@ -317,13 +333,16 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class EquationTerms:
-    """M a = C + G + Q + E, each term as the equation has it on its right side."""
+    """M a = C + G + Q + E + P, each term as the equation has it on its right side."""
 
     mass_matrix: Annotated[Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "M", kind="effort")]
     velocity_forces: Annotated[Array, Spec(("nv",), "N m | N", "C: centrifugal and Coriolis", kind="effort")]
     gravity_forces: Annotated[Array, Spec(("nv",), "N m | N", "G: weight", kind="effort")]
     efforts: Annotated[Array, Spec(("nv",), "N m | N", "Q: what drives the joints", kind="effort")]
     external_forces: Annotated[Array, Spec(("nv",), "N m | N", "E: wrenches from outside", kind="effort")]
+    passive_forces: Annotated[
+        Array, Spec(("nv",), "N m | N", "P: what joints do by themselves, less armature, which is in M", kind="effort")
+    ]
 
 
 @dataclass(frozen=True, eq=False)

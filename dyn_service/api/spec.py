@@ -58,6 +58,13 @@ that joint's child link; or the same in whichever frames cost least, which an an
 """
 
 
+PassivePart = Literal["damping", "friction", "armature", "springs"]
+"""What joints do by themselves: see `dynamics/passive.py`."""
+
+EVERY_PART: tuple[PassivePart, ...] = typing.get_args(PassivePart)
+"""All of it."""
+
+
 class Dimensions(Protocol):
     """Sizes by dimension symbol."""
 
@@ -99,10 +106,11 @@ class Names:
     text: str = "the names of the rows"
 
 
-Role = Literal["kernel", "axes", "rows", "plain"]
+Role = Literal["kernel", "axes", "rows", "passive", "plain"]
 """What an option does, and so how it is treated, whatever its name:
 
     kernel   chooses among a row's kernels
+    passive  says whether what joints do by themselves acts, or the bare tree answers
     axes     says in which axes outputs stand: `world`, or else as they are
     rows     names the rows of the answer that are wanted
     plain    none of these: for the function that answers to read
@@ -124,14 +132,15 @@ class Local:
 
 @dataclass(frozen=True)
 class Option:
-    """A keyword that is no array. type: one of `choices`, a whole number that is not negative, a number, or names.
+    """A keyword that is no array. type: one of `choices`, a whole number that is not negative, a number, names, or a
+    flag, which is true or false.
 
     required: it has no default. role: what it does.
     """
 
     name: str
     default: Any
-    type: Literal["choice", "whole", "number", "names"]
+    type: Literal["choice", "whole", "number", "names", "flag"]
     choices: tuple[str, ...] = ()
     text: str = ""
     required: bool = False
@@ -142,12 +151,16 @@ class Option:
         """What it may be, in words."""
         if self.type == "choice":
             return " or ".join(f"'{choice}'" for choice in self.choices)
+        if self.type == "flag":
+            return "true or false"
         return {"whole": "a whole number, at least 0", "number": "a number", "names": "a list of names"}[self.type]
 
     def is_one(self, value: Any) -> bool:
         """Whether it may be this."""
         if self.type == "choice":
             return value in self.choices
+        if self.type == "flag":
+            return isinstance(value, bool)
         if self.type in ("whole", "number"):
             number = isinstance(value, Real) and not isinstance(value, bool)
             return number and (self.type == "number" or (isinstance(value, Integral) and int(value) >= 0))
@@ -199,6 +212,15 @@ class Row:
         """The names of the inputs of a kind."""
         return tuple(name for name, spec in self.inputs.items() if spec.kind == kind)
 
+    def option(self, role: Role) -> str | None:
+        """The option with that role."""
+        return next((option.name for option in self.options.values() if option.role == role), None)
+
+    @cached_property
+    def leaves_out(self) -> str | None:
+        """The option that leaves out what joints do by themselves; None where the answer does not depend on it."""
+        return self.option("passive")
+
     def result(self, outputs: Mapping[str, Any]) -> Any:
         """The outputs as the method returns them: the array where there is one, else the named result."""
         if self.result_type is None:
@@ -219,6 +241,7 @@ class Query(Row):
     bodies: what the bodies of its kernels' tree are. control: control loops ask it, so its kernels are made before
     they do. inverts: the kernels' choices that need the mass matrix's inverse. grows: by choice, the power of the
     number of bodies with which the work for a state grows, beside what writing its outputs takes; see `api.cost`.
+    passive: by choice, which parts of what joints do by themselves its answer depends on.
     """
 
     kernels: Mapping[str, str]
@@ -226,10 +249,7 @@ class Query(Row):
     control: bool
     inverts: frozenset[str]
     grows: Mapping[str, Growth]
-
-    def option(self, role: Role) -> str | None:
-        """The option with that role."""
-        return next((option.name for option in self.options.values() if option.role == role), None)
+    passive: Mapping[str, frozenset[PassivePart]]
 
     @cached_property
     def selector(self) -> str | None:
@@ -352,6 +372,7 @@ def query(
     control: bool = True,
     inverts: bool | tuple[str, ...] = False,
     grows: Growth | Mapping[str, Growth] = 1,
+    passive: tuple[PassivePart, ...] | Mapping[str, tuple[PassivePart, ...]] = (),
 ) -> Callable[[_F], _F]:
     """Makes a declared method a row of the table that kernels answer.
 
@@ -363,6 +384,8 @@ def query(
         inverts: It needs the inverse of the mass matrix, and has no answer where a massless branch moves. Or the
             choices of kernel of which this is so.
         grows: How its work grows with the bodies, or by choice of kernel where that is not the same.
+        passive: Which parts of what joints do by themselves its answer depends on, or by choice of kernel. Where it
+            does on any it has an option to leave them out, see `arguments.Passive`.
     """
 
     def declare(method: _F) -> _F:
@@ -371,6 +394,7 @@ def query(
         row = _row(method, equation)
         row["options"] = MappingProxyType({n: _with_role(o, kernels) for n, o in row["options"].items()})
         growth = MappingProxyType(dict(grows) if isinstance(grows, Mapping) else dict.fromkeys(kernels, grows))
+        acting = passive if isinstance(passive, Mapping) else dict.fromkeys(kernels, passive)
         made = Query(
             **row,
             kernels=MappingProxyType(kernels),
@@ -378,6 +402,7 @@ def query(
             control=control,
             inverts=inverting,
             grows=growth,
+            passive=MappingProxyType({name: frozenset(parts) for name, parts in acting.items()}),
         )
         _check(made)
         _QUERIES[made.name] = made
@@ -412,6 +437,9 @@ def _check(row: Query) -> None:
     require(kinds <= {"gravity", "wrenches"}, "of a kernel's inputs gravity and wrenches alone may be left out")
     plain = [option.name for option in row.options.values() if option.role == "plain"]
     require(row.grows.keys() == row.kernels.keys(), "every kernel's work grows in a way of its own")
+    require(row.passive.keys() == row.kernels.keys(), "every kernel says what of joints' own parts it depends on")
+    depends = any(row.passive.values())
+    require(depends == (row.option("passive") is not None), "an option leaves out what joints do, where they do")
     require(row.constant or not plain, f"no kernel reads the options {', '.join(plain)}: give them a role")
 
 
@@ -512,7 +540,7 @@ def _option(name: str, hint: Any, parameter: inspect.Parameter) -> Option:
     means = _marked(hint, Means) or Means("")
     bare = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
     choices = typing.get_args(bare) if typing.get_origin(bare) is Literal else ()
-    kinds: dict[Any, Literal["whole", "number"]] = {int: "whole", float: "number"}
+    kinds: dict[Any, Literal["whole", "number", "flag"]] = {int: "whole", float: "number", bool: "flag"}
     required = parameter.default is parameter.empty
     return Option(
         name,

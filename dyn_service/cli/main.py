@@ -100,6 +100,10 @@ def serve(
         str | None,
         typer.Option(help="How the robots' root links move: fixed, planar or floating. (default: fixed)"),
     ] = None,
+    joints: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="What a robot's joints do by themselves, a joint file; may be given often."),
+    ] = None,
     allow_load: Annotated[
         bool | None,
         typer.Option(
@@ -168,6 +172,7 @@ def serve(
         }
         given |= {"keys": keys, "keys_folder": str(keys_folder or "") or None, "audit": str(audit or "") or None}
         given["robots"] = [*settings.robots, *map(str, robots or [])]
+        given["joints"] = [*settings.joints, *map(str, joints or [])]
         given = {name: value for name, value in given.items() if value is not None}
         _serve(msgspec.structs.replace(settings, **given), say)
     except DynError as error:
@@ -256,6 +261,9 @@ def check(
     file: Annotated[Path, typer.Argument(metavar="FILE.urdf")],
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     root: Annotated[str, typer.Option(help="How the root link moves: fixed, planar or floating.")] = "fixed",
+    joints: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What its joints do by themselves, a joint file.")
+    ] = None,
     dynamics: Annotated[
         bool, typer.Option("--dynamics", help="Hold every formulation of the dynamics against the others instead.")
     ] = False,
@@ -268,7 +276,7 @@ def check(
     """Read a URDF and say what was kept, merged, defaulted, dropped and doubted, and how exact its kernels are."""
     from dyn_service import Robot
 
-    robot = Robot.from_urdf(file, root=root)  # type: ignore[arg-type]  # what it may be is said there
+    robot = Robot.from_urdf(file, root=root, joints=joints)  # type: ignore[arg-type]  # what it may be is said there
     if not dynamics:
         if kernels:
             from dyn_service.server.opening import prepare

@@ -43,6 +43,7 @@ from dyn_service.api.arguments import (
     MomentumRateResult,
     MomentumResult,
     Motions,
+    Passive,
     Position,
     PositionGain,
     PositionResult,
@@ -83,6 +84,7 @@ from dyn_service.api.results import (
     LinkPoses,
     MassMatrixSteps,
     NewtonEulerBlocks,
+    PassiveForces,
     RheonomicTrajectory,
     SegmentLoads,
     SegmentMatrices,
@@ -106,13 +108,24 @@ class AsyncRobotQueries(Described, ABC):
         """The answer to a row of `COMPUTATIONS`."""
 
     async def inverse_dynamics(
-        self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None, wrenches: Wrenches = None
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        passive: Passive = True,
     ) -> EffortResult:
         """Joint efforts that produce the acceleration `a` at the state `q`, `v`.
 
-        tau = M(q) a + C(q, v) v + g(q) - sum_B J_B(q)^T F_B
+            tau = M(q) a + C(q, v) v + g(q) + p(q, v) - sum_B J_B(q)^T F_B
+
+        p is what joints do by themselves, damping, friction and springs, and M has their armature: see `passive_forces`
+        and `dyn_service.dynamics.passive`. As in every query that has the option, `passive=False` asks for the bare
+        tree, as if they did nothing.
         """
-        return await self._ask("inverse_dynamics", (q, v, a), (gravity, wrenches))
+        return await self._ask("inverse_dynamics", (q, v, a), (gravity, wrenches, passive))
 
     async def forward_dynamics(
         self,
@@ -123,26 +136,29 @@ class AsyncRobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         method: Method = "articulated",
+        passive: Passive = True,
     ) -> AccelerationResult:
         """Joint accelerations that the efforts `tau` produce at the state `q`, `v`.
 
-            a = M(q)^-1 (tau - C(q, v) v - g(q) + sum_B J_B(q)^T F_B)
+            a = M(q)^-1 (tau - C(q, v) v - g(q) - p(q, v) + sum_B J_B(q)^T F_B)
 
         `method`: "articulated" is O(N), (19b); "mass_matrix" assembles and factors M, (19a).
         """
-        return await self._ask("forward_dynamics", (q, v, tau), (gravity, wrenches, method))
+        return await self._ask("forward_dynamics", (q, v, tau), (gravity, wrenches, method, passive))
 
-    async def mass_matrix(self, q: Position) -> MassMatrixResult:
+    async def mass_matrix(self, q: Position, *, passive: Passive = True) -> MassMatrixResult:
         """Mass matrix M(q) of the system: kinetic energy is v^T M v / 2."""
-        return await self._ask("mass_matrix", (q,))
+        return await self._ask("mass_matrix", (q,), (passive,))
 
-    async def bias_forces(self, q: Position, v: Velocity, *, gravity: Gravity = None) -> ForcesResult:
-        """Joint efforts that hold zero acceleration at the state `q`, `v`: C(q, v) v + g(q)."""
-        return await self._ask("bias_forces", (q, v), (gravity,))
+    async def bias_forces(
+        self, q: Position, v: Velocity, *, gravity: Gravity = None, passive: Passive = True
+    ) -> ForcesResult:
+        """Joint efforts that hold zero acceleration at the state `q`, `v`: C(q, v) v + g(q) + p(q, v)."""
+        return await self._ask("bias_forces", (q, v), (gravity, passive))
 
-    async def gravity_forces(self, q: Position, *, gravity: Gravity = None) -> ForcesResult:
-        """Joint efforts that hold the robot still at `q`: g(q)."""
-        return await self._ask("gravity_forces", (q,), (gravity,))
+    async def gravity_forces(self, q: Position, *, gravity: Gravity = None, passive: Passive = True) -> ForcesResult:
+        """Joint efforts that hold the robot still at `q`: g(q), and against the springs of its joints."""
+        return await self._ask("gravity_forces", (q,), (gravity, passive))
 
     async def constraint_forces(
         self,
@@ -154,13 +170,15 @@ class AsyncRobotQueries(Described, ABC):
         frame: JointAxes = "joint",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        passive: Passive = True,
     ) -> ConstraintForces:
         """Wrench that the parent exerts on the child at each joint's origin, while the efforts `tau` act.
 
         `joints` selects rows by name, in that order; None is every URDF joint, fixed ones too. `frame` is the axes of
-        the wrenches: "joint" (the child link's axes, which in URDF are the joint's) or "world".
+        the wrenches: "joint" (the child link's axes, which in URDF are the joint's) or "world". Of the efforts the
+        joints' armature, damping, friction and springs take their part: what passes is the rest.
         """
-        return await self._ask("constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches))
+        return await self._ask("constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches, passive))
 
     async def constraint_bases(self, *, joints: JointRows = None) -> ConstraintBases:
         """Directions in which each joint carries load: torques, then forces, in joint axes.
@@ -181,9 +199,10 @@ class AsyncRobotQueries(Described, ABC):
         kd: VelocityGain,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        passive: Passive = True,
     ) -> EffortResult:
         """Joint efforts that make the tracking error obey e-ddot + kd e-dot + kp e = 0."""
-        return await self._ask("computed_torque", (q, v, q_ref, v_ref, a_ref, kp, kd), (gravity, wrenches))
+        return await self._ask("computed_torque", (q, v, q_ref, v_ref, a_ref, kp, kd), (gravity, wrenches, passive))
 
     async def link_poses(self, q: Position) -> LinkPoses:
         """Orientation and position of every link in the world."""
@@ -205,9 +224,9 @@ class AsyncRobotQueries(Described, ABC):
         """
         return await self._ask("link_motion", (q, v, a), (frame, gravity, wrenches))
 
-    async def branch_inertias(self, q: Position) -> BranchInertias:
+    async def branch_inertias(self, q: Position, *, passive: Passive = True) -> BranchInertias:
         """What the O(N) solution (19b) is made of: J_i, R_i, K_i, beta_i at every movable joint."""
-        return await self._ask("branch_inertias", (q,))
+        return await self._ask("branch_inertias", (q,), (passive,))
 
     async def topology(self, *, bodies: Literal["moving", "links"] = "moving") -> Topology:
         """Parents, ancestors, children and branches of the bodies, and the nilpotency of Phi.
@@ -218,38 +237,49 @@ class AsyncRobotQueries(Described, ABC):
         return await self._ask("topology", (), (bodies,))
 
     async def influence_operators(
-        self, q: Position, *, operator: Literal["D", "beta"] = "D", frame: Axes = "body"
+        self, q: Position, *, operator: Literal["D", "beta"] = "D", frame: Axes = "body", passive: Passive = True
     ) -> InfluenceOperators:
         """Phi_A and Psi_A = (e - Phi_A)^-1 as 6x6 blocks with their places.
 
         `operator` is A: "D" is the influence of a parent on its child, (4); "beta" that on a child whose joint yields,
         (19b). `frame` is the axes: "body" (each body's own: a block takes its column's axes to its row's) or "world".
         """
-        return await self._ask("influence_operators", (q,), (operator, frame))
+        return await self._ask("influence_operators", (q,), (operator, frame, passive))
 
     async def newton_euler_blocks(self, q: Position, v: Velocity, *, frame: Axes = "body") -> NewtonEulerBlocks:
         """The blocks of which the equations of motion are made, one per moving body."""
         return await self._ask("newton_euler_blocks", (q, v), (frame,))
 
-    async def mass_matrix_steps(self, q: Position, *, frame: Axes = "body") -> MassMatrixSteps:
+    async def mass_matrix_steps(self, q: Position, *, frame: Axes = "body", passive: Passive = True) -> MassMatrixSteps:
         """The mass matrix with what it is made of on the way: J = Psi_D G, Q = M J, then J^T Q."""
-        return await self._ask("mass_matrix_steps", (q,), (frame,))
+        return await self._ask("mass_matrix_steps", (q,), (frame, passive))
 
-    async def momentum(self, q: Position, v: Velocity) -> MomentumResult:
+    async def passive_forces(self, q: Position, v: Velocity) -> PassiveForces:
+        """What joints do by themselves, part by part, in efforts that actuators add; and its energy and power."""
+        return await self._ask("passive_forces", (q, v))
+
+    async def momentum(self, q: Position, v: Velocity, *, passive: Passive = True) -> MomentumResult:
         """Generalised momenta p = M(q) v."""
-        return await self._ask("momentum", (q, v))
+        return await self._ask("momentum", (q, v), (passive,))
 
     async def velocity_from_momentum(
-        self, q: Position, p: Momentum, *, method: Method = "articulated"
+        self, q: Position, p: Momentum, *, method: Method = "articulated", passive: Passive = True
     ) -> VelocityResult:
         """Joint velocities v = M(q)^-1 p. `method`: "articulated" is O(N), (P.5b); "mass_matrix" factors M, (P.5a)."""
-        return await self._ask("velocity_from_momentum", (q, p), (method,))
+        return await self._ask("velocity_from_momentum", (q, p), (method, passive))
 
     async def momentum_rate(
-        self, q: Position, p: Momentum, tau: Effort, *, gravity: Gravity = None, wrenches: Wrenches = None
+        self,
+        q: Position,
+        p: Momentum,
+        tau: Effort,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        passive: Passive = True,
     ) -> MomentumRateResult:
         """Rates of the generalised momenta under the efforts `tau`."""
-        return await self._ask("momentum_rate", (q, p, tau), (gravity, wrenches))
+        return await self._ask("momentum_rate", (q, p, tau), (gravity, wrenches, passive))
 
     async def system_momentum(self, q: Position, v: Velocity, *, frame: Axes = "body") -> SystemMomentum:
         """Momentum, mass and centre of mass of every branch: a link and all that hangs on it."""
@@ -268,19 +298,28 @@ class AsyncRobotQueries(Described, ABC):
         """How every branch's momentum and centre of mass change, and the loads that make them change."""
         return await self._ask("system_momentum_rate", (q, v, a), (frame, gravity, wrenches))
 
-    async def energy(self, q: Position, v: Velocity, *, gravity: Gravity = None) -> Energy:
+    async def energy(self, q: Position, v: Velocity, *, gravity: Gravity = None, passive: Passive = True) -> Energy:
         """Kinetic and potential energy, and their sum."""
-        return await self._ask("energy", (q, v), (gravity,))
+        return await self._ask("energy", (q, v), (gravity, passive))
 
-    async def hamiltonian(self, q: Position, p: Momentum, *, gravity: Gravity = None) -> Hamiltonian:
+    async def hamiltonian(
+        self, q: Position, p: Momentum, *, gravity: Gravity = None, passive: Passive = True
+    ) -> Hamiltonian:
         """The Hamiltonian H(q, p) and its kinetic and potential parts."""
-        return await self._ask("hamiltonian", (q, p), (gravity,))
+        return await self._ask("hamiltonian", (q, p), (gravity, passive))
 
     async def equation_terms(
-        self, q: Position, v: Velocity, tau: Effort, *, gravity: Gravity = None, wrenches: Wrenches = None
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        passive: Passive = True,
     ) -> EquationTerms:
         """The equation of motion term by term, M a = C + G + Q + E, summed over bodies by their Jacobians."""
-        return await self._ask("equation_terms", (q, v, tau), (gravity, wrenches))
+        return await self._ask("equation_terms", (q, v, tau), (gravity, wrenches, passive))
 
     async def jacobians(self, q: Position) -> Jacobians:
         """Jacobians of every link: of its centre of mass, J_S, and of its rotation, J_R, in link axes."""
@@ -291,10 +330,17 @@ class AsyncRobotQueries(Described, ABC):
         return await self._ask("bias_accelerations", (q, v))
 
     async def body_recursion(
-        self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None, wrenches: Wrenches = None
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        passive: Passive = True,
     ) -> BodyRecursion:
         """Inverse dynamics in body frames with its intermediate results, link by link."""
-        return await self._ask("body_recursion", (q, v, a), (gravity, wrenches))
+        return await self._ask("body_recursion", (q, v, a), (gravity, wrenches, passive))
 
     async def hamiltonian_flow(
         self,
@@ -305,13 +351,16 @@ class AsyncRobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         method: Method = "articulated",
+        passive: Passive = True,
     ) -> HamiltonianFlow:
         """Hamilton's equations: the rates of q and p. `method` says how v is found from p."""
-        return await self._ask("hamiltonian_flow", (q, p, tau), (gravity, wrenches, method))
+        return await self._ask("hamiltonian_flow", (q, p, tau), (gravity, wrenches, method, passive))
 
-    async def momentum_derivative(self, q: Position, v: Velocity, a: Acceleration) -> MomentumRateResult:
+    async def momentum_derivative(
+        self, q: Position, v: Velocity, a: Acceleration, *, passive: Passive = True
+    ) -> MomentumRateResult:
         """d/dt (M(q) v) along the motion: M a + M-dot v."""
-        return await self._ask("momentum_derivative", (q, v, a))
+        return await self._ask("momentum_derivative", (q, v, a), (passive,))
 
     async def integrate(self, q: Position, v: Velocity, dt: Step) -> PositionResult:
         """The position after moving for `dt` with constant joint velocities: q + dt v where positions add up."""
@@ -346,16 +395,19 @@ class AsyncRobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4",
+        passive: Passive = True,
     ) -> State:
         """The state one step later, the efforts held through it, and the wrenches in the axes of their links."""
-        return await self._ask("step", (q, v, tau, dt), (gravity, wrenches, integrator))
+        return await self._ask("step", (q, v, tau, dt), (gravity, wrenches, integrator, passive))
 
-    async def verify(self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None) -> ResidualsResult:
+    async def verify(
+        self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None, passive: Passive = True
+    ) -> ResidualsResult:
         """How far the formulations are apart at a state: relative residuals by name, (...,) each.
 
         `dyn_service.reference.verification` lists the names and what each compares. Rounding is 1e-16 to 1e-12.
         """
-        return await self._compute("verify", q=q, v=v, a=a, gravity=gravity)
+        return await self._compute("verify", q=q, v=v, a=a, gravity=gravity, passive=passive)
 
     async def simulate(
         self,
@@ -373,6 +425,7 @@ class AsyncRobotQueries(Described, ABC):
         every: Every = 1,
         p0: FirstMomentum = None,
         first_step: FirstStep = 0,
+        passive: Passive = True,
         progress: Progress = None,
     ) -> Trajectory:
         """The motion from `q0`, `v0` under the efforts `tau`, on a grid of `steps` steps of `dt`.
@@ -386,7 +439,9 @@ class AsyncRobotQueries(Described, ABC):
             steps: How many; those after the last one that is recorded are not made.
             method: Which solution of the equation of motion.
             integrator: "rk4", "semi_implicit_euler" and "explicit_euler" step q and v, "implicit_midpoint" q and p;
-                "adaptive" chooses its steps.
+                "adaptive" chooses its steps; "stick_slip" is "semi_implicit_euler" with Coulomb friction as it is,
+                without a width: joints stay at rest under loads below it, and stiff ones bear long steps. It needs no
+                `method`.
             gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches, held through each step in the axes of their `frame`: a `Wrench` or several,
                 whose torque, force and point are (3,) constant or (..., steps, 3) samples, or a function of (t, q, v)
@@ -396,6 +451,7 @@ class AsyncRobotQueries(Described, ABC):
             p0: (..., nv) first momenta, in place of those of `v0`, for "implicit_midpoint".
             first_step: The number of the first step, where this goes on with a longer motion: times are those of the
                 whole. From a record's q, v (and p) a motion goes on, to the last bit, as if it had not ended there.
+            passive: Whether what joints do by themselves acts.
             progress: Called now and then with the share that is done.
 
         Returns:
@@ -422,6 +478,7 @@ class AsyncRobotQueries(Described, ABC):
             every=every,
             p0=p0,
             first_step=first_step,
+            passive=passive,
             progress=progress,
         )
 
@@ -439,6 +496,7 @@ class AsyncRobotQueries(Described, ABC):
         every: Every = 1,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        passive: Passive = True,
         progress: Progress = None,
     ) -> RheonomicTrajectory:
         """The motion of the free joints while the prescribed ones do as given, by RK4 steps.
@@ -457,6 +515,7 @@ class AsyncRobotQueries(Described, ABC):
             every: Record every so many steps; the first state and these are returned.
             gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches on links, all through the motion.
+            passive: Whether what joints do by themselves acts.
             progress: Called now and then with the share that is done.
 
         Returns:
@@ -481,6 +540,7 @@ class AsyncRobotQueries(Described, ABC):
             every=every,
             gravity=gravity,
             wrenches=wrenches,
+            passive=passive,
             progress=progress,
         )
 

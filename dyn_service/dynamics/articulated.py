@@ -4,8 +4,9 @@
 
 with, from the leaves inward, the branch inertias J_i = M_i + sum over children of D_k^T J^_k D_k, where
 
-    R_i = G_i^T J_i G_i,   K_i = J_i G_i R_i^-1,   J^_i = J_i - K_i R_i K_i^T,   beta_i = (e - G_i K_i^T) D_i
+    R_i = G_i^T J_i G_i + A_i,   K_i = J_i G_i R_i^-1,   J^_i = J_i - K_i R_i K_i^T,   beta_i = (e - G_i K_i^T) D_i
 
+A_i is the armature of joint i, and tau stands less p, what the joints do by themselves: `passive.py`.
 C itself is G^T Psi_D^T (M Psi_D A + B - W). Pushing it through the same factors merges its two sweeps with those of
 (19b), so that motion is swept outward once, load inward once, acceleration outward once:
 
@@ -24,6 +25,7 @@ from typing import Any
 
 import casadi as ca
 
+from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import influences, joint_values, joint_vector, motion_subspaces
 from dyn_service.dynamics.newton_euler import (
     inertias,
@@ -84,13 +86,14 @@ def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInert
     """The inward recursion for the branch inertias, a) and b) after (19b)."""
     R_inverse: list[Mat] = [ca.DM(0, 0)] * len(tree)
     K: list[Mat] = [ca.DM(6, 0)] * len(tree)
+    A = passive.armatures(tree)
 
     def eliminate(i: int, J: Inertia) -> Inertia:
         """J^_i; notes K_i and R_i on the way."""
         if not tree.inboard[i].nv:
             return J
         U = J @ G[i]
-        R_inverse[i] = inverse(G[i].T @ U)
+        R_inverse[i] = inverse(G[i].T @ U + A[i])
         K[i] = U @ R_inverse[i]
         return J.minus_outer(K[i], U)
 
@@ -111,7 +114,8 @@ def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenche
     load = PerBody(J @ A_i for J, A_i in zip(branch.J, A, strict=True)) + velocity_loads(M, V)
     if wrenches is not None:
         load = load - wrenches
-    return articulated_solve(tree, D, G, branch, joint_values(tree, tau), load, A, world_acceleration(gravity))
+    driving = joint_values(tree, tau - passive.efforts(tree, q, v))
+    return articulated_solve(tree, D, G, branch, driving, load, A, world_acceleration(gravity))
 
 
 def articulated_solve(
@@ -140,9 +144,10 @@ def branch_inertias(tree: Tree, q: Mat) -> dict[str, Mat]:
     branch = branches(tree, D, G, M)
     beta = [branch.beta[i] @ ca.DM.eye(6) for i in tree.movable]
     J = [ca.vertcat(ca.horzcat(b.I, b.H), ca.horzcat(b.H.T, b.m)) for b in (branch.J[i] for i in tree.movable)]
+    A = passive.armatures(tree)
     return {
         "inertia": ca.vertcat(*(row_by_row(block) for block in J)),
-        "resistance": row_by_row(ca.diagcat(*(G[i].T @ (branch.J[i] @ G[i]) for i in tree.movable))),
+        "resistance": row_by_row(ca.diagcat(*(G[i].T @ (branch.J[i] @ G[i]) + A[i] for i in tree.movable))),
         "gain": ca.vertcat(*(row_by_row(branch.K[i].T) for i in tree.movable)),
         "influence": ca.vertcat(*(row_by_row(block) for block in beta)),
     }
@@ -150,12 +155,13 @@ def branch_inertias(tree: Tree, q: Mat) -> dict[str, Mat]:
 
 def joint_inertias(tree: Tree, q: Any) -> tuple[list[float], list[float]]:
     """At a configuration in numbers, per entry of v: what is left of R_i, the inertia that joint i meets while the
-    joints outward of it yield, once its earlier entries yield too (its pivot); and the entry of G_i^T C_i G_i, what it
-    meets while they hold. NaN where R is lost because one outward of it is 0.
+    joints outward of it yield, once its earlier entries yield too (its pivot); and the entry of G_i^T C_i G_i + A_i,
+    what it meets while they hold. NaN where R is lost because one outward of it is 0.
     """
     D, G, M = influences(tree, ca.DM(q)), motion_subspaces(tree), inertias(tree)
+    A = passive.armatures(tree)
     yielding = branches(tree, D, G, M).J
     holding = gather(tree, M, lambda i, J: D[i].congruence(J))
-    R = [float(pivot) for i in tree.movable for pivot in pivots(G[i].T @ (yielding[i] @ G[i]))[1]]
-    C = [G[i].T @ (holding[i] @ G[i]) for i in tree.movable]
+    R = [float(pivot) for i in tree.movable for pivot in pivots(G[i].T @ (yielding[i] @ G[i]) + A[i])[1]]
+    C = [G[i].T @ (holding[i] @ G[i]) + A[i] for i in tree.movable]
     return R, [float(block[k, k]) for block in C for k in range(block.shape[0])]

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import casadi as ca
 
+from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import placements
 from dyn_service.dynamics.spatial import Mat, constant, cross
 from dyn_service.dynamics.sweeps import PerBody
@@ -29,7 +30,9 @@ from dyn_service.model.tree import Tree
 
 
 def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
-    """omega, omega_dot, v_dot, f, eta of every body, (N, 3) each, in its own axes at its own origin; and tau (nv,)."""
+    """omega, omega_dot, v_dot, f, eta of every body, (N, 3) each, in its own axes at its own origin; and tau (nv,),
+    with what joints take by themselves.
+    """
     omega: list[Mat] = []
     omega_dot: list[Mat] = []
     v_dot: list[Mat] = []
@@ -75,5 +78,6 @@ def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBod
         constant(tree.inboard[i].subspace[:3].T) @ eta[i] + constant(tree.inboard[i].subspace[3:].T) @ f[i]
         for i in tree.movable
     ]
+    efforts = ca.vertcat(*tau) + passive.armature(tree) * a + passive.efforts(tree, q, v)
     stacked = {"omega": omega, "omega_dot": omega_dot, "v_dot": v_dot, "force": f, "moment": eta}
-    return {name: ca.vertcat(*map(ca.densify, rows)) for name, rows in stacked.items()} | {"tau": ca.vertcat(*tau)}
+    return {name: ca.vertcat(*map(ca.densify, rows)) for name, rows in stacked.items()} | {"tau": efforts}

@@ -5,8 +5,9 @@
     constraint = F - G (G^T G)^-1 G^T F = G^ G^^T F                                        (20)
 
 Subtracting G's part leaves the part in its complement G^, of 6 - nv_i dimensions, of which `basis` gives an orthonormal
-basis: G^T G^ = 0, G^^T G^ = e. Of a joint with several ways to move, which one number cannot hold, the actuation is
-the length of G^T F. Cost: O(N) over links, not bodies.
+basis: G^T G^ = 0, G^^T G^ = e. F is all that passes from parent to child: of the motor's effort what its rotor,
+friction, damping and springs do not take, G^T F = tau - A a - p. Of a joint with several ways to move, which one number
+cannot hold, the actuation is the length of G^T F. Cost: O(N) over links, not bodies.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Hamilton's equations: motion in positions q and generalised momenta p.
 
     K      = Psi_D^T M V                                 system momentum, K_i = [H_i; P_i]        (P.1a, b), (P.2)
-    p      = G^T K = M(q) v                              generalised momenta                      (9), (P.3a), (P.4)
+    p      = G^T K + A v = M(q) v                        generalised momenta                      (9), (P.3a), (P.4)
     v      = [e - K^T Phi_D Psi_beta G] R^-1 [e - G^T Psi_beta^T Phi_D^T K] p                     (P.5b)
-    p-dot  = tau + G^T (Psi_D^T W - V x* K)              W: weight and external wrenches          (P.3b)
+    p-dot  = tau - p(q, v) + G^T (Psi_D^T W - V x* K)    W: weight and external wrenches          (P.3b)
     H      = p^T v / 2 + V(q)                            the Hamiltonian                          (3), (11)
 
+where A and p(q, v) are what joints do by themselves, `passive.py`; V has the energy of their springs,
 with V x* K = [omega x H + eta-dot x P; omega x P]. Its first half is (P.3b), for revolute joints; the second half is
 what prismatic joints need. Both follow from p_i = G_i^T K_i, since G_i is fixed in body i and turns with it:
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import casadi as ca
 
+from dyn_service.dynamics import passive
 from dyn_service.dynamics.articulated import articulated_solve, branches
 from dyn_service.dynamics.kinematics import (
     influences,
@@ -95,7 +97,7 @@ def momentum(tree: Tree, q: Mat, v: Mat) -> Mat:
     """p, (P.3a)."""
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     K = inward(tree, D, M @ velocities(tree, D, G, v))
-    return joint_vector(tree, G.T @ K)
+    return joint_vector(tree, G.T @ K) + passive.armature(tree) * v
 
 
 def velocity_from_momentum(tree: Tree, q: Mat, p: Mat) -> Mat:
@@ -133,7 +135,8 @@ def _flow(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody 
         )
         for V_i, K_i in zip(V, K, strict=True)
     )
-    return {"v": v, "p_dot": tau + joint_vector(tree, G.T @ (inward(tree, D, load) - turning))}
+    driving = tau - passive.efforts(tree, q, v)
+    return {"v": v, "p_dot": driving + joint_vector(tree, G.T @ (inward(tree, D, load) - turning))}
 
 
 def momentum_rate(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
@@ -155,23 +158,26 @@ def _lift(tree: Tree, D: PerBody, gravity: Mat) -> PerBody:
 
 
 def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
-    """Kinetic energy (6), (7), potential energy and their sum. Potential is zero with all mass at the origin."""
+    """Kinetic energy (6), (7), potential energy and their sum. Potential is zero with all mass at the origin and all
+    springs at rest.
+    """
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     V = velocities(tree, D, G, v)
     kinetic = sum((ca.dot(V_i, M_i @ V_i) / 2 for V_i, M_i in zip(V, M, strict=True)), ca.DM(0))
+    kinetic = kinetic + passive.kinetic_energy(tree, v)
     potential = potential_energy(tree, q, gravity)
     return {"kinetic": kinetic, "potential": potential, "total": kinetic + potential}
 
 
 def hamiltonian(tree: Tree, q: Mat, p: Mat, gravity: Mat) -> dict[str, Mat]:
-    """Kinetic energy (11), potential energy and their sum (3). Potential is zero with all mass at the origin."""
+    """Kinetic energy (11), potential energy and their sum (3). Potential is zero as in `energy`."""
     kinetic = ca.dot(p, velocity_from_momentum(tree, q, p)) / 2
     potential = potential_energy(tree, q, gravity)
     return {"kinetic": kinetic, "potential": potential, "hamiltonian": kinetic + potential}
 
 
 def potential_energy(tree: Tree, q: Mat, gravity: Mat) -> Mat:
-    """V = - sum of m_i g . r_i."""
+    """V = - sum of m_i g . r_i, and what the springs keep."""
     poses: list[tuple[Mat, Mat]] = []
     weighed = ca.DM(3, 1)
     for i, (R, x) in enumerate(placements(tree, q)):
@@ -180,4 +186,4 @@ def potential_energy(tree: Tree, q: Mat, gravity: Mat) -> Mat:
             R, x = R_WP @ R, p_WP + R_WP @ x
         poses.append((R, x))
         weighed = weighed + tree.inertia[i].mass * x + R @ ca.DM(tree.inertia[i].moment)
-    return -ca.dot(gravity, weighed)
+    return passive.spring_energy(tree, q) - ca.dot(gravity, weighed)

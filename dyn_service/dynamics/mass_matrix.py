@@ -1,7 +1,7 @@
 """Mass matrix, and forward dynamics through it.
 
-    M = G^T Psi_D^T M Psi_D G                        (18c)
-    a = M^-1 (tau - C)                               (19a)
+    M = G^T Psi_D^T M Psi_D G + A                    (18c), with the armature of the joints, `passive.py`
+    a = M^-1 (tau - C - p)                           (19a)
 
 Psi_D^T M Psi_D is carried by composite inertias: C_i = M_i + sum over children of D_k^T C_k D_k is the inertia of
 branch i as one rigid body, and M_ij = G_j^T D_.. ^T .. D_i^T C_i G_i for j <= i; other entries vanish unless one body
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import casadi as ca
 
+from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import influences, motion_subspaces
 from dyn_service.dynamics.newton_euler import inertias, inverse_dynamics
 from dyn_service.dynamics.spatial import Mat
@@ -26,13 +27,14 @@ Entries = dict[tuple[int, int], Mat]
 
 def entries(tree: Tree, q: Mat) -> Entries:
     """The entries of the mass matrix that do not vanish by structure."""
-    D, G = influences(tree, q), motion_subspaces(tree)
+    D, G, A = influences(tree, q), motion_subspaces(tree), passive.armatures(tree)
     C = gather(tree, inertias(tree), lambda i, C_i: D[i].congruence(C_i))
     found: Entries = {}
     for i in tree.movable:
         F = C[i] @ G[i]
         for j in tree.ancestors(i):
             block = G[j].T @ F
+            block = block + A[i] if j == i else block
             for n, column in enumerate(_entries(tree, j)):
                 for k, row in enumerate(_entries(tree, i)):
                     if column <= row:

@@ -5,11 +5,12 @@
            + [0; 2 omega_p x u + w x u]                 ... where [w; u] = G v has a linear part
     V-dot  = Psi_D (G a + A)                            accelerations                   (7)
     F      = Psi_D^T (M V-dot + B - W)                  loads at the joints             (13), (16), (17)
-    tau    = G^T F                                      their part along the free axes  (18a)
+    tau    = G^T F + A a + p(q, v)                      their part along the free axes  (18a)
 
-The outward sweep carries motion, the inward sweep load. Gravity enters as an upward acceleration of the world, so that
-every body's weight comes with its inertia. V-dot is the acceleration of the body's origin itself, not a spatial one:
-only angular velocity enters A and B, and linear velocity is never computed. Cost: O(N).
+with A and p of what joints do by themselves, `passive.py`. The outward sweep carries motion, the inward sweep load.
+Gravity enters as an upward acceleration of the world, so that every body's weight comes with its inertia. V-dot is the
+acceleration of the body's origin itself, not a spatial one: only angular velocity enters A and B, and linear velocity
+is never computed. Cost: O(N).
 
 Body axes throughout; in them (5a) reads R_CP applied to its world form, with omega_p and d in the parent's axes.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import casadi as ca
 
+from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import difference, influences, joint_values, joint_vector, motion_subspaces
 from dyn_service.dynamics.spatial import Inertia, Mat, angular, cross, join, linear
 from dyn_service.dynamics.sweeps import PerBody, inward, outward
@@ -86,9 +88,9 @@ def loads_through(
 
 
 def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
-    """tau = G^T F, (18a). wrenches: [torque; force] on each body, at its origin in its axes."""
+    """tau = G^T F + A a + p, (18a). wrenches: [torque; force] on each body, at its origin in its axes."""
     F, G = joint_loads(tree, q, v, a, gravity, wrenches)
-    return joint_vector(tree, G.T @ F)
+    return joint_vector(tree, G.T @ F) + passive.armature(tree) * a + passive.efforts(tree, q, v)
 
 
 def bias_forces(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> Mat:

@@ -18,6 +18,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from dyn_service.dynamics import passive
 from dyn_service.dynamics.articulated import branches
 from dyn_service.dynamics.kinematics import influences, motion_subspaces
 from dyn_service.dynamics.newton_euler import inertias, velocities, velocity_loads, velocity_products
@@ -51,7 +52,9 @@ def _operators(tree: Tree, A: Sequence[Any]) -> dict[str, Mat]:
 
 
 def mass_matrix_steps(tree: Tree, q: Mat) -> dict[str, Mat]:
-    """J (nv, 6, nv), Q (nv, 6, nv) and their product (nv, nv): the document's three steps, all columns at once."""
+    """J (nv, 6, nv), Q (nv, 6, nv) and their product (nv, nv): the document's three steps, all columns at once. The
+    product is the bodies' part of M; with the joints' armature it is M.
+    """
     D, M = influences(tree, q), inertias(tree)
     columns = ca.DM.eye(tree.nv)
     G = [
@@ -59,7 +62,7 @@ def mass_matrix_steps(tree: Tree, q: Mat) -> dict[str, Mat]:
     ]  # rows of blocks, (6, nv)
     J = outward(tree, D, G)  # 1
     Q = M @ J  # 2
-    product = ca.SX(tree.nv, tree.nv)
+    product = ca.SX(ca.diag(passive.armature(tree)))
     for J_i, Q_i in zip(J, Q, strict=True):  # 3
         product = product + J_i.T @ Q_i
     return {"jacobian": _stacked(J), "momenta": _stacked(Q), "mass_matrix": ca.densify(product)}

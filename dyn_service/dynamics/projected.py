@@ -1,14 +1,15 @@
 """Projected Newton-Euler: each body's equations, projected on the joint axes by its Jacobians and summed.
 
-    M(q) a - f(q, v) - g(q) = tau
-    M = sum of J_S^T m J_S + J_R^T I J_R
+    M(q) a - f(q, v) - g(q) = tau - p(q, v)
+    M = sum of J_S^T m J_S + J_R^T I J_R + A
     f = - sum of J_S^T m sigma_S + J_R^T (I sigma_R + Omega~ I Omega)
     g = sum of J_S^T F_A + J_R^T M_A
 
 J_S, J_R take v to the velocity of a body's centre of mass and to its angular velocity; sigma_S, sigma_R are what of the
-accelerations is left at a = 0. All in body axes, all with respect to the centre of mass. No load is propagated between
-bodies: constraint forces do no work, so the projection removes them. Cost: O(N^2 d) over depth d. Source: Multi Body
-Dynamics document, 5.3 to 5.6 (which writes Omega~ I Omega~ for the last term of f).
+accelerations is left at a = 0; A and p are what joints do by themselves, `passive.py`. All in body axes, all with
+respect to the centre of mass. No load is propagated between bodies: constraint forces do no work, so the projection
+removes them. Cost: O(N^2 d) over depth d. Source: Multi Body Dynamics document, 5.3 to 5.6 (which writes Omega~ I
+Omega~ for the last term of f).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 
 import casadi as ca
 
+from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import placements
 from dyn_service.dynamics.spatial import Mat, constant, cross, row_by_row, skew
 from dyn_service.dynamics.sweeps import PerBody
@@ -86,11 +88,11 @@ def _centre_bias(m: BodyMotion, s: Mat) -> Mat:
 
 
 def terms(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
-    """M (nv, nv); f, g as the document signs them, tau, and the external wrenches' part, (nv,) each.
+    """M (nv, nv); f, g as the document signs them, tau, the external wrenches' part, and -p, (nv,) each.
 
-    These are M, C, G, Q, E of the Matrix Formalism document, M q-ddot = C + G + Q + E.
+    These are M, C, G, Q, E of the Matrix Formalism document, M q-ddot = C + G + Q + E, and P beside them.
     """
-    M = ca.DM(tree.nv, tree.nv)
+    M = ca.diag(passive.armature(tree))
     f = g = E = ca.DM(tree.nv, 1)
     for i, m in enumerate(body_motions(tree, q, v)):
         body = tree.inertia[i]
@@ -105,11 +107,19 @@ def terms(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody 
         g = g + m.J_O.T @ (body.mass * weight) + m.J_R.T @ cross(h, weight)
         if wrenches is not None:
             E = E + m.J_R.T @ wrenches[i][:3] + m.J_O.T @ wrenches[i][3:]
-    return {"mass_matrix": M, "velocity_forces": f, "gravity_forces": g, "efforts": tau, "external_forces": E}
+    return {
+        "mass_matrix": M,
+        "velocity_forces": f,
+        "gravity_forces": g,
+        "efforts": tau,
+        "external_forces": E,
+        "passive_forces": -passive.efforts(tree, q, v),
+    }
 
 
 def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
-    """tau = M a - f - g - E."""
+    """tau = M a - f - g - E - P."""
     found = terms(tree, q, v, ca.DM(tree.nv, 1), gravity, wrenches)
-    right = found["velocity_forces"] + found["gravity_forces"] + found["external_forces"]
+    parts = ("velocity_forces", "gravity_forces", "external_forces", "passive_forces")
+    right = sum((found[part] for part in parts), ca.DM(tree.nv, 1))
     return found["mass_matrix"] @ a - right

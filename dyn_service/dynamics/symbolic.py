@@ -10,7 +10,8 @@ joints as symbols too, and what comes out is handed to SymPy. Of Examples 1 and 
     m_i   mass   s_ix ..   centre of mass from joint i   I_ixx ..   inertia about it   d_ix ..   joint i in its parent
 
 A parameter that is exactly zero on the robot at hand stays zero, which is what keeps the equations readable; turns of
-joint frames stay numbers. Expressions grow fast: up to some three joints they are for reading, beyond for computing.
+joint frames stay numbers. What joints do by themselves is left out: these are the equations of the bodies. Expressions
+grow fast: up to some three joints they are for reading, beyond for computing.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import math
 
 from dyn_service.api.description import JointDescription, LimitsDescription, RobotDescription, Sizes
 from dyn_service.api.queries import DEFAULT_GRAVITY, Array
+from dyn_service.api.spec import EVERY_PART
 from dyn_service.model.tree import Tree
 
 
@@ -40,6 +41,7 @@ def described(tree: Tree, sizes: Sizes) -> RobotDescription:
             effort=_finite(limits.effort),
         ),
         gravity=DEFAULT_GRAVITY,
+        passive=tuple(part for part in EVERY_PART if part in tree.passive.acts),
     )
 
 

@@ -16,6 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -26,8 +27,8 @@ from numpy.typing import ArrayLike
 from dyn_service.api import preparation
 from dyn_service.api.arrays import broadcast, found, numbers
 from dyn_service.api.description import RobotDescription, Sizes
-from dyn_service.api.inputs import check_names, checked_options, needed, row_of
-from dyn_service.api.queries import COMPUTATIONS, DEFAULT_GRAVITY, QUERIES, Array, Payload, Query, RobotQueries
+from dyn_service.api.inputs import check_names, checked_option, checked_options, needed, row_of
+from dyn_service.api.queries import COMPUTATIONS, DEFAULT_GRAVITY, QUERIES, Array, Payload, Query, RobotQueries, Row
 from dyn_service.engine.describing import described
 from dyn_service.engine.payload import carrying, inertial_of
 from dyn_service.engine.rows import Rows
@@ -36,11 +37,12 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, No
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
-from dyn_service.model.description import Description, RootType, rooted
+from dyn_service.model.description import Description, RootType, bare, rooted
 from dyn_service.model.inertia import combine
 from dyn_service.model.tree import Tree, Weld, weld, welding_notes
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf import loaded, reader
+from dyn_service.urdf.joint_files import with_joint_file
 from dyn_service.urdf.markup import ReadLimits
 from dyn_service.urdf.places import counted
 from dyn_service.urdf.receipt import MassSummary, Receipt, build_receipt
@@ -79,7 +81,12 @@ class Robot(RobotQueries):
 
     @classmethod
     def from_urdf(
-        cls, source: str | os.PathLike[str] | Any, *, root: RootType = "fixed", limits: ReadLimits | None = None
+        cls,
+        source: str | os.PathLike[str] | Any,
+        *,
+        root: RootType = "fixed",
+        limits: ReadLimits | None = None,
+        joints: str | os.PathLike[str] | None = None,
     ) -> Robot:
         """The robot a URDF describes.
 
@@ -88,16 +95,20 @@ class Robot(RobotQueries):
             root: How the root link moves in the world: it stands "fixed", or is "floating" or "planar". Then it has a
                 joint `root_joint`, first in `joint_names`.
             limits: The largest file or text that is read.
+            joints: A YAML file on what its joints do by themselves, beyond its own: see `urdf/joint_files.py`.
 
         Raises:
             UrdfError: The description is malformed; names file, line, element and cause.
             InvalidArgumentError: There is no such kind of root.
+            ConfigurationError: `joints` is no such file, or does not fit the robot; names file, line and key.
             NotFoundError: There is no such file.
             ResourceExhaustedError: It is larger than `limits`.
         """
-        if isinstance(source, str | bytes | os.PathLike):
-            return cls(rooted(reader.read(source, limits=limits), root))
-        return cls(rooted(loaded.read(source), root))
+        is_text = isinstance(source, str | bytes | os.PathLike)
+        description = reader.read(source, limits=limits) if is_text else loaded.read(source)
+        if joints is not None:
+            description = with_joint_file(description, joints)
+        return cls(rooted(description, root))
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = {name: self.__dict__[name] for name in ("massless_joint",) if name in self.__dict__}
@@ -113,10 +124,37 @@ class Robot(RobotQueries):
         """The bodies that move against each other, and where each link went."""
         return self._weld
 
+    @cached_property
+    def bare(self) -> Robot:
+        """The same robot, its joints doing nothing by themselves: what answers where `passive` is False. It has kernels
+        of its own, made when asked for; itself, where its joints do nothing anyway.
+        """
+        return type(self)(bare(self._description)) if self._tree.passive.acts else self
+
+    def acting(self, row: Row, method: str, passive: bool) -> Robot:
+        """Who answers: this robot, or where that makes a difference and `passive` is False the bare one.
+
+        Args:
+            row: Of the table.
+            method: Which of a query's kernels.
+            passive: Whether what joints do by themselves acts.
+        """
+        return self if self._acts(row, method, passive) else self.bare
+
+    def _acts(self, row: Row, method: str, passive: bool) -> bool:
+        """Whether this robot answers, and not the bare one."""
+        return passive or (isinstance(row, Query) and not row.passive[method] & self._tree.passive.acts)
+
     @property
     def certificates(self) -> Mapping[str, Certificate]:
-        """How the kernels made so far did against the tree as given, by kernel; `prepare` makes them."""
-        return self._library.certificates
+        """How the kernels made so far did against the tree as given, by kernel; `prepare` makes them. Those of the bare
+        tree are called `.. (bare)`.
+        """
+        own = self._library.certificates
+        if self.__dict__.get("bare", self) is self:
+            return own
+        others = self.bare.certificates.items()
+        return own | {f"{name} (bare)": replace(found, kernel=f"{name} (bare)") for name, found in others}
 
     @property
     def receipt(self) -> Receipt:
@@ -179,20 +217,24 @@ class Robot(RobotQueries):
         preparation.load_modules(names)
         _ = self.massless_joint  # it may take the tracer to know
 
-    def has_kernel(self, row: Query, method: str = "", *, wrenches: bool = False) -> bool:
+    def has_kernel(self, row: Query, method: str = "", *, wrenches: bool = False, passive: bool = True) -> bool:
         """Whether a kernel is in this process, so that it takes neither a compiler nor the store to answer.
 
         Args:
             row: As for `load_kernel`, like the others.
             method: Which of the row's kernels.
             wrenches: The one with external wrenches.
+            passive: The one in which what joints do by themselves acts.
         """
         if row.constant:
             return True
+        if not self._acts(row, method, passive):
+            bare_one = self.__dict__.get("bare")  # who asks this has no time to make one
+            return bare_one is not None and bare_one.has_kernel(row, method, wrenches=wrenches)
         signature = self.signature(row, method, wrenches=wrenches)
         return signature.empty or signature in self._library
 
-    def load_kernel(self, row: Query, method: str = "", *, wrenches: bool = False) -> bool:
+    def load_kernel(self, row: Query, method: str = "", *, wrenches: bool = False, passive: bool = True) -> bool:
         """Whether a kernel can be called without a compiler: it is in memory, or is now, from the store on disk.
 
         Never compiles, and does not wait for a thread that does; some milliseconds, beside calls of any kind. The
@@ -203,12 +245,15 @@ class Robot(RobotQueries):
             row: Of the table.
             method: Which of the row's kernels: the choice of the option that selects it, "" where there is none.
             wrenches: The one with external wrenches.
+            passive: The one in which what joints do by themselves acts.
 
         Raises:
             ResourceExhaustedError: It was refused, here or in another process: it takes too many operations.
         """
         if row.constant:
             return True
+        if (other := self.acting(row, method, passive)) is not self:
+            return other.load_kernel(row, method, wrenches=wrenches)
         signature = self.signature(row, method, wrenches=wrenches)
         if not signature.empty:
             if not self._library.load(signature):
@@ -307,6 +352,9 @@ class Robot(RobotQueries):
         for parameter in [p for p, name in entry.parameters.items() if name in entry.of_kind("payload")]:
             payload = arguments.pop(parameter)
             robot = robot if payload is None else robot.with_payload(payload)
+        if entry.leaves_out is not None:
+            passive = checked_option(entry.options[entry.leaves_out], arguments.pop(entry.leaves_out))
+            robot = robot.acting(entry, "", passive)
         return entry.function("run")(robot, **arguments)
 
     def _evaluate(self, row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -316,6 +364,8 @@ class Robot(RobotQueries):
         pushed = row.wrenches
         wrenches = None if pushed is None else inputs.get(pushed)
         method = chosen[row.selector] if row.selector else ""
+        if row.leaves_out is not None and (other := self.acting(row, method, chosen[row.leaves_out])) is not self:
+            return other._evaluate(row, inputs, {**chosen, row.leaves_out: True})
         signature = self.signature(row, method, wrenches=wrenches is not None)
         self._refuse_massless(row, method)
         arguments = {name: self._argument(row, name, inputs.get(name)) for name in row.inputs if name != pushed}

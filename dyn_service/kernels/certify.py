@@ -217,6 +217,7 @@ _OPERATIONS: Mapping[int, Callable[..., Any]] = {
     ca.OP_SIN: np.sin,
     ca.OP_COS: np.cos,
     ca.OP_ATAN2: np.arctan2,
+    ca.OP_TANH: np.tanh,
 }
 _EXACT: Mapping[int, Callable[..., Any]] = {
     ca.OP_NEG: np.negative,

@@ -87,6 +87,7 @@ class KernelTree:
             rotation=tree.rotation[:bodies],
             origin=tree.origin[:bodies],
             inertia=tree.inertia[:bodies],
+            passive=tree.passive.first(sum(joint.nv for joint in tree.inboard[:bodies])),
         )
         return KernelTree(fewer, self.rotation[:bodies], self.origin[:bodies])
 

@@ -26,6 +26,7 @@ from llvmlite import ir
 
 from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over
 from dyn_service.kernels.graph import Graph
+from dyn_service.kernels.hyperbolic import tanh
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.trig import sincos, vector_intrinsic
 
@@ -106,6 +107,7 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
         ca.OP_ASSIGN: lambda x: x,
         ca.OP_FABS: lambda x: b.call(vector_intrinsic(module, "fabs", vector, 1), [x]),
         ca.OP_COPYSIGN: lambda x, y: b.call(vector_intrinsic(module, "copysign", vector, 2), [x, y]),
+        ca.OP_TANH: lambda x: tanh(b, x),
         ca.OP_ATAN2: lambda x, y: _lane_by_lane(b, "atan2", x, y),
         ca.OP_LT: lambda x, y: b.select(b.icmp_unsigned("<", _bits(b, x), _bits(b, y)), number(1.0), zero),
         ca.OP_NOT: lambda x: b.select(_is_zero(b, x), number(1.0), zero),

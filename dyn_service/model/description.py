@@ -74,7 +74,9 @@ class Mimic:
 class Joint:
     """`<joint>`. `xyz` (3,) and `rotation` (3, 3) place the joint frame in the parent link's frame.
 
-    axis: (3,), unit length, in the joint frame; for fixed joints it is unused and (1, 0, 0).
+    axis: (3,), unit length, in the joint frame; for fixed joints it is unused and (1, 0, 0). damping and the rest of
+    what it does by itself: as in `passive.Passive`, one number for all its ways to move. friction_width: None is the
+    joint type's default. reduction: turns of the motor for one of the joint, where the file says it.
     """
 
     name: str
@@ -90,6 +92,11 @@ class Joint:
     mimic: Mimic | None = None
     line: int = 0
     pitch: float = 0.0
+    friction_width: float | None = None
+    armature: float = 0.0
+    stiffness: float = 0.0
+    rest: float = 0.0
+    reduction: float | None = None
 
     @cached_property
     def moves(self) -> joints.Joint:
@@ -102,11 +109,11 @@ class Note:
     """One thing the import did that its user should know of.
 
     kind: `defaulted` (absent, a default was taken), `changed` (normalised, snapped), `dropped` (in the file, not used),
-    `doubted` (kept as written, but it can hardly be meant), `reported` (read, and not acted on yet), `merged` (a link
-    welded to its parent's body by a fixed joint).
+    `doubted` (kept as written, but it can hardly be meant), `reported` (read, and not acted on yet), `acting` (what a
+    joint does by itself), `merged` (a link welded to its parent's body by a fixed joint).
     """
 
-    kind: Literal["defaulted", "changed", "dropped", "doubted", "reported", "merged"]
+    kind: Literal["defaulted", "changed", "dropped", "doubted", "reported", "acting", "merged"]
     element: str
     text: str
     line: int = 0
@@ -149,6 +156,12 @@ def rooted(description: Description, root: RootType) -> Description:
         return description
     notes = tuple(note for note in description.notes if FIXED_ROOT not in note.text)
     return replace(description, root=root, notes=notes)
+
+
+def bare(description: Description) -> Description:
+    """The same robot, its joints doing nothing by themselves."""
+    joints = (replace(x, damping=0.0, friction=0.0, armature=0.0, stiffness=0.0) for x in description.joints)
+    return replace(description, joints=tuple(joints))
 
 
 def outward(description: Description) -> list[str]:

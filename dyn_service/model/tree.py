@@ -17,7 +17,7 @@ branch {j >= i}, children.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -30,6 +30,7 @@ from dyn_service.model.description import ROOT_JOINT, Description, Link, Mimic, 
 from dyn_service.model.description import Joint as DescribedJoint
 from dyn_service.model.inertia import NOTHING, BodyInertia, combine
 from dyn_service.model.joints import FIXED, JOINT_TYPES, NUMBERS, Joint, summed
+from dyn_service.model.passive import Passive, widths
 
 SNAP = 1e-15
 """Entries of rotations, and of places in m, this near to 0 or +-1 are roundings of `rpy` in multiples of pi/2."""
@@ -45,7 +46,8 @@ class Tree:
 
     links: the link's name. joints: the inboard joint's name ("" for the root link that stands fixed in the world).
     parent: index, -1 for the world. inboard: the joint, in the joint frame, which is also the body's at q = 0.
-    rotation, origin: R_PJ, p_PJ, where the joint frame stands on the parent. inertia: the body's.
+    rotation, origin: R_PJ, p_PJ, where the joint frame stands on the parent. inertia: the body's. passive: what the
+    joints do by themselves, by the entries of v.
     """
 
     name: str
@@ -57,8 +59,7 @@ class Tree:
     origin: tuple[Vector, ...]
     inertia: tuple[BodyInertia, ...]
     limits: Limits
-    damping: Vector
-    friction: Vector
+    passive: Passive
     mimic: tuple[Mimic | None, ...]
 
     def __post_init__(self) -> None:
@@ -71,8 +72,7 @@ class Tree:
             *self.origin,
             *bodies,
             *limits,
-            self.damping,
-            self.friction,
+            *self.passive.arrays,
         ):
             array.flags.writeable = False
 
@@ -100,7 +100,6 @@ class Tree:
             for (_, described, _), joint in zip(order, inboards, strict=True)
             if described is not None and joint.nv
         ]
-        spread = [joint.nv for _, joint in movable]
         return cls(
             name=description.name,
             links=tuple(link.name for link, _, _ in order),
@@ -111,8 +110,7 @@ class Tree:
             origin=tuple(np.zeros(3) if joint is None else joint.xyz for _, joint, _ in order),
             inertia=tuple(_inertia(link) for link, _, _ in order),
             limits=_limits(movable),
-            damping=np.repeat([joint.damping for joint, _ in movable], spread).astype(np.float64),
-            friction=np.repeat([joint.friction for joint, _ in movable], spread).astype(np.float64),
+            passive=_passive(movable),
             mimic=tuple(joint.mimic for joint, _ in movable),
         )
 
@@ -128,6 +126,11 @@ class Tree:
     def configuration(self) -> Configuration:
         """The movable joints and their entries in q and v."""
         return Configuration(tuple(self.joints[i] for i in self.movable), tuple(self.inboard[i] for i in self.movable))
+
+    @cached_property
+    def bare(self) -> Tree:
+        """The same bodies, their joints doing nothing by themselves."""
+        return replace(self, passive=Passive.none(self.nv)) if self.passive.acts else self
 
     @property
     def nq(self) -> int:
@@ -208,7 +211,9 @@ class Tree:
         return (R @ summed(turned, 2) if turned else np.broadcast_to(R, (*q.shape[:-1], 3, 3))), moved
 
     def mass_matrix(self, q: Vector) -> Matrix:
-        """M(q), (..., nv, nv) at q (..., nq), in plain numbers, by composite bodies: Newton-Euler document, (18c)."""
+        """M(q), (..., nv, nv) at q (..., nq), in plain numbers, by composite bodies: Newton-Euler document, (18c); with
+        the armature of the joints.
+        """
         M = np.zeros((*q.shape[:-1], self.nv, self.nv))
         D = [self._influence(i, q) for i in range(len(self))]
         C: list[Matrix] = [body.matrix for body in self.inertia]
@@ -223,6 +228,7 @@ class Tree:
                         M[..., self.in_v[j], self.in_v[i]] = felt
                         M[..., self.in_v[i], self.in_v[j]] = felt.mT
                     F = D[j].mT @ F
+        M[..., range(self.nv), range(self.nv)] += self.passive.armature
         return M
 
     def _influence(self, i: int, q: Vector) -> Matrix:
@@ -248,10 +254,11 @@ class Tree:
         for body in self.inertia:
             numbers += [np.array([body.mass]), body.moment, body.about_origin, *(body.centre or ())]
         numbers += [self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort]
-        numbers += [self.damping, self.friction]
         for array in numbers:
             # Adding zero turns -0.0 into 0.0: the same robot must not have two fingerprints.
             digest.update((np.asarray(array, dtype="<f8") + 0.0).tobytes())
+        for part in self.passive.identity:
+            digest.update(part)
         return digest.hexdigest()[:32]
 
 
@@ -305,8 +312,7 @@ def weld(full: Tree) -> Weld:
         origin=tuple(p for _, _, p in placement),
         inertia=tuple(combine(inertias) for inertias in parts),
         limits=full.limits,
-        damping=full.damping,
-        friction=full.friction,
+        passive=full.passive,
         mimic=full.mimic,
     )
     return Weld(tree, tuple(body), tuple(rotation), tuple(origin))
@@ -337,6 +343,26 @@ def _root_joint(kind: RootType, link: str) -> DescribedJoint | None:
 
 def _inboard(joint: DescribedJoint | None) -> Joint:
     return FIXED if joint is None else JOINT_TYPES[joint.type](snapped(joint.axis), joint.pitch)
+
+
+def _passive(movable: list[tuple[DescribedJoint, Joint]]) -> Passive:
+    """What the joints do by themselves, of each the same in all its ways to move."""
+    for described, joint in movable:
+        if described.stiffness and joint.nv != 1:
+            raise UrdfError(
+                f"a spring acts along one way to move, and a joint of type {described.type} has {joint.nv}",
+                line=described.line or None,
+                element=f"joint '{described.name}'",
+            )
+    spread = [joint.nv for _, joint in movable]
+
+    def column(name: str) -> Vector:
+        return np.repeat([getattr(described, name) for described, _ in movable], spread).astype(np.float64)
+
+    given = [(described.friction_width, widths(joint)) for described, joint in movable]
+    width = [default if said is None else said for said, defaults in given for default in defaults]
+    parts = (column(name) for name in ("armature", "stiffness", "rest"))
+    return Passive(column("damping"), column("friction"), np.array(width, dtype=np.float64), *parts)
 
 
 def _inertia(link: Link) -> BodyInertia:

@@ -58,6 +58,7 @@ _DESCRIPTION = {
     "world), `axis` in the joint frame and `pitch` in m per turn of types that have them",
     "limits": "`lower`, `upper` in the order of `q`, `velocity`, `effort` in that of `v`, nil where there is none",
     "gravity": "m/s^2, world axes: what a request without `gravity` means",
+    "passive": "what its joints do by themselves: of `damping`, `friction`, `armature`, `springs`",
     "conventions": "what numbers mean where users differ: quaternions, axes of velocities, order of spatial vectors",
     "certificates": "by kernel made so far: `form`, `chosen frames` or `link frames`; `error`, its largest difference "
     "from the tree as given as a share of what rounding explains; `states`, at how many it was compared; `refused`, "

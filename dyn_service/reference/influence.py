@@ -7,10 +7,11 @@
 
     v-bar = S Psi_D G v                     (V.5)        v-dot = Psi_D (G a + A)                        (7)
     F = Psi_D^T M Psi_D G a + Psi_D^T (M Psi_D A + B - Y^T F-bar)                                       (15)
-    M = G^T Psi_D^T M Psi_D G               (18c)        C = G^T Psi_D^T (M Psi_D A + B - Y^T F-bar)    (18b)
+    M = G^T Psi_D^T M Psi_D G + A           (18c)        C = G^T Psi_D^T (M Psi_D A + B - Y^T F-bar)    (18b)
     a = [e - K^T Phi_D Psi_beta G] R^-1 [e - G^T Psi_beta^T Phi_D^T K] (tau - C)                        (19b)
 
-It is for looking into and for checking the compiled kernels, which share none of its code; it costs O(N^2).
+A and p are what joints do by themselves: `dynamics/passive.py` says how, and here it is written once more. It is for
+looking into and for checking the compiled kernels, which share none of its code; it costs O(N^2).
 """
 
 from __future__ import annotations
@@ -205,11 +206,23 @@ class WorldEquations:
         return np.asarray(self.G.T @ self.forces(np.zeros(self.tree.nv)).ravel())
 
     @cached_property
+    def p(self) -> Vector:
+        """(nv,): the efforts that actuators add because of the joints' damping, friction and springs."""
+        own, found = self.tree.passive, np.zeros(self.tree.nv)
+        for i in self.tree.movable:
+            for k, entry in enumerate(range(self.tree.in_v[i].start, self.tree.in_v[i].stop)):
+                found[entry] += own.damping[entry] * self.v[entry]
+                found[entry] += own.friction[entry] * np.tanh(self.v[entry] / own.width[entry])
+                if own.stiffness[entry]:
+                    found[entry] += own.stiffness[entry] * (self.q[self.tree.in_q[i]][k] - own.rest[entry])
+        return found
+
+    @cached_property
     def mass_matrix(self) -> Matrix:
         """(nv, nv), (18c), by the document's three steps: J = Psi_D G, Q = M J, J^T Q."""
         J = self.Psi @ self.G
         Q = sparse.block_diag(list(self.M), format="csr") @ J
-        return np.asarray((J.T @ Q).toarray())
+        return np.asarray((J.T @ Q).toarray()) + np.diag(self.tree.passive.armature)
 
     @cached_property
     def branches(self) -> tuple[Matrix, Matrix, list[Matrix], Matrix]:
@@ -221,7 +234,8 @@ class WorldEquations:
         for i in range(len(self.tree) - 1, -1, -1):
             G, hat = self.axes[i], J[i]
             if self.tree.inboard[i].nv:
-                R_i = R[self.tree.in_v[i], self.tree.in_v[i]] = G.T @ J[i] @ G
+                A_i = np.diag(self.tree.passive.armature[self.tree.in_v[i]])
+                R_i = R[self.tree.in_v[i], self.tree.in_v[i]] = G.T @ J[i] @ G + A_i
                 with suppress(np.linalg.LinAlgError):
                     K[i] = J[i] @ G @ np.linalg.inv(R_i)
                 hat = J[i] - K[i] @ R_i @ K[i].T
@@ -231,10 +245,10 @@ class WorldEquations:
         return J, R, K, beta
 
     def forward_dynamics(self, tau: Vector) -> Vector:
-        """(nv,), (19b), operator by operator from right to left."""
+        """(nv,), (19b) with tau less p, operator by operator from right to left."""
         _, R, K_blocks, beta = self.branches
         K, Psi_beta = self._columns(K_blocks), psi(self.tree, beta)
-        f = np.asarray(tau) - self.C
+        f = np.asarray(tau) - self.p - self.C
         left = f - self.G.T @ (Psi_beta.T @ (self.Phi.T @ (K @ f)))
         left = np.linalg.solve(R, left)
         return np.asarray(left - K.T @ (self.Phi @ (Psi_beta @ (self.G @ left))))

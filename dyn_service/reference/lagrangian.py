@@ -99,6 +99,7 @@ class LagrangianSystem:
             weight.reshape(*lead, n),
             efforts,
             pushes,
+            np.zeros_like(efforts),
         )
 
     def energies(self, q: ArrayLike, q_dot: ArrayLike) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ magnifies any difference between accelerations, and no engine's is then the righ
 | `mass_matrix` | M a + bias, (18) |
 | `projected` | the sum over bodies through their Jacobians, M a - C - G |
 | `body_recursion` | the recursion in body frames |
-| `constraint_forces` | the actuation part of the joint loads, (15), (18a) |
+| `constraint_forces` | the actuation part of the joint loads, (15), (18a), and what the joints take by themselves |
 | `influence_operators` | the explicit matrices in world axes, (15), (18b, c) |
 | name | compares |
 | `articulated` | forward dynamics (19b) of those efforts with a |
@@ -19,9 +19,10 @@ magnifies any difference between accelerations, and no engine's is then the righ
 | `velocity_from_momentum` | (P.5b) and (P.5a) with v, as momenta |
 | `momentum_rate` | (P.3b) with d/dt (M v) by differentiation |
 | `energy` | T of all links, (6), with v . p / 2, (11) |
-| `power` | v . tau with the rate of kinetic and potential energy |
-| `constraint_power` | the power of all links' inertia and weight with v . tau: constraints do no work |
+| `power` | v . tau with the rate of kinetic and potential energy, and what damping and friction take |
+| `constraint_power` | the power of links' inertia and weight with v . tau, less what joints take: no constraint works |
 
+What joints do by themselves acts in all of them; asked of `Robot.bare`, in none.
 Where a massless branch moves, forward dynamics has no answer, and the residuals that need one are left out.
 """
 
@@ -65,7 +66,7 @@ def residuals(
     M, bias = robot.mass_matrix(q), robot.bias_forces(q, v, gravity=g)
     p = _times(M, v)
     terms = robot.equation_terms(q, v, tau, gravity=g)
-    right = terms.velocity_forces + terms.gravity_forces
+    right = terms.velocity_forces + terms.gravity_forces + terms.passive_forces
     # At rest without load all efforts are rounding of zero; then what counts is that of a unit acceleration.
     unit = np.abs(M).max(axis=(-2, -1), initial=0.0)[..., None]
     effort = np.maximum(np.maximum(np.abs(tau), np.abs(bias)), unit)
@@ -81,6 +82,8 @@ def residuals(
     weight = robot.gravity_forces(q, gravity=g)
     derivative = robot.momentum_derivative(q, v, a)
     rate = (np.sum(a * p, axis=-1) + np.sum(v * derivative, axis=-1)) / 2 + np.sum(v * weight, axis=-1)
+    own = robot.passive_forces(q, v)
+    rate = rate + own.dissipated
     powers = np.sum(np.abs(v) * effort, axis=-1)
     found["power"] = _relative(np.sum(v * tau, axis=-1)[..., None], rate[..., None], powers[..., None])
     found |= _explicit(robot, q, v, a, tau, g, unit)
@@ -91,8 +94,9 @@ def residuals(
         velocities = [robot.velocity_from_momentum(q, p), robot.velocity_from_momentum(q, p, method="mass_matrix")]
         found["velocity_from_momentum"] = np.maximum(*(_relative(_times(M, x), p) for x in velocities))
         found["momentum_rate"] = _relative(robot.momentum_rate(q, p, tau, gravity=g), derivative, effort)
+        taken = robot.tree.passive.armature * a + own.damping + own.friction + own.springs
         loads = robot.constraint_forces(q, v, tau, joints=robot.joint_names, gravity=g)
-        found["constraint_forces"] = _relative(_along(robot, loads), tau, effort)
+        found["constraint_forces"] = _relative(_along(robot, loads) + taken, tau, effort)
     except FailedPreconditionError:
         pass
     return {name: np.asarray(residual)[()] for name, residual in found.items()}
@@ -120,15 +124,16 @@ def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, 
     found = {name: np.zeros(lead) for name in names}
     for index in np.ndindex(lead):
         world = WorldEquations(robot.tree, q[index], v[index], g[index])
-        efforts = world.mass_matrix @ a[index] + world.C
+        efforts = world.mass_matrix @ a[index] + world.C + world.p
         scale = np.maximum(np.maximum(np.abs(tau[index]), np.abs(world.C)), unit[index])
         found["influence_operators"][index] = _relative(efforts, tau[index], scale)
         inertial = np.einsum("nij,nj->ni", world.M, world.acceleration(a[index])) + world.B - world.applied
         powers = inertial * world.velocity
-        actuation = np.array([v[index] @ tau[index]])
-        found["constraint_power"][index] = _relative(
-            np.array([powers.sum()]), actuation, np.array([np.abs(powers).sum(), np.abs(v[index] * tau[index]).sum()])
-        )
+        # Of the actuators' power the joints take what their rotors, friction, damping and springs take.
+        taken = v[index] * (robot.tree.passive.armature * a[index] + world.p)
+        actuation = np.array([v[index] @ tau[index] - taken.sum()])
+        sizes = [np.abs(powers).sum(), np.abs(v[index] * tau[index]).sum(), np.abs(taken).sum()]
+        found["constraint_power"][index] = _relative(np.array([powers.sum()]), actuation, np.array(sizes))
         if "influence_solution" in found:
             needed = world.mass_matrix @ world.forward_dynamics(tau[index])
             found["influence_solution"][index] = _relative(needed, world.mass_matrix @ a[index], scale)

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import UNSET
 
 from dyn_service.api.inputs import check_names, checked_options
-from dyn_service.api.queries import Computation, RobotQueries
+from dyn_service.api.queries import Computation
 from dyn_service.errors import DynError, FailedPreconditionError
 from dyn_service.protocol.arrays import pack_output
 from dyn_service.protocol.limits import RequestLimits
@@ -99,14 +99,18 @@ def _part(
     """One request of a motion in parts."""
     for name in row.of_kind("payload"):
         robot = robot.with_payload(inputs.pop(name)) if name in inputs else robot
+    if row.leaves_out is not None:
+        left = {name: value for name, value in options.items() if name != row.leaves_out}
+        robot, options = robot.acting(row, "", options[row.leaves_out]), left
     outputs: Mapping[str, Any] = row.function("part")(robot, inputs, options, look)
     return outputs
 
 
-def _whole(
-    row: Computation, robot: RobotQueries | None, inputs: Mapping[str, Any], options: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def _whole(row: Computation, robot: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
     """A computation whose answer is one reply."""
+    if row.leaves_out is not None:
+        robot = robot.acting(row, "", options[row.leaves_out])
+        options = {name: value for name, value in options.items() if name != row.leaves_out}
     given = {**inputs, **options}
     arguments = {parameter: given[name] for parameter, name in row.parameters.items() if name in given}
     result = row.function("run")(*([] if robot is None else [robot]), **arguments)

@@ -72,7 +72,9 @@ class Loader:
         """Has a kernel brought, unless it is here."""
         served = self._registry.served.get(kernel.robot)
         row = QUERIES[kernel.query]
-        if served is not None and not served.robot.has_kernel(row, kernel.method, wrenches=kernel.wrenches):
+        if served is not None and not served.robot.has_kernel(
+            row, kernel.method, wrenches=kernel.wrenches, passive=kernel.passive
+        ):
             self._asked.put(kernel)
 
     def collect(self) -> Iterator[Load]:
@@ -110,7 +112,7 @@ class Loader:
             return
         _ = served.pickled  # takes milliseconds, which later a control loop would wait
         for name in CERTIFIED:
-            self._bring(Kernel(robot.name, name, next(iter(QUERIES[name].kernels)), wrenches=False))
+            self._bring(Kernel(robot.name, name, next(iter(QUERIES[name].kernels)), wrenches=False, passive=True))
         served.refresh()
 
     def _bring(self, kernel: Kernel) -> None:
@@ -121,7 +123,9 @@ class Loader:
         try:
             with suppress(ResourceExhaustedError):  # it is known to take too much: whoever asks is told
                 row = QUERIES[kernel.query]
-                if served.robot.load_kernel(row, kernel.method, wrenches=kernel.wrenches):
+                if served.robot.load_kernel(
+                    row, kernel.method, wrenches=kernel.wrenches, passive=kernel.passive
+                ):
                     served.plans[kernel.query].refresh()
         except Exception:  # noqa: BLE001  # a defect
             _LOG.exception("a kernel could not be fetched")

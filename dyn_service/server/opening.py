@@ -16,6 +16,7 @@ from dyn_service.server.endpoints import needs_keys
 from dyn_service.server.key_folder import KeyFolder
 from dyn_service.server.keyed import read_folder
 from dyn_service.server.settings import ServerSettings
+from dyn_service.urdf.joint_files import robot_of
 
 Watch = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 """Shows how far the work is: given its name and how many parts it has, within it a call for each part that is done."""
@@ -45,7 +46,7 @@ def open_server(settings: ServerSettings, tell: Callable[[str], None], watch: Wa
     if by_key:  # what takes long is not begun where its end would be refused
         read_folder(KeyFolder(settings.keys_folder))
     check(settings.realtime, polls=False)
-    robots = [Robot.from_urdf(Path(path), root=settings.root) for path in settings.robots]
+    robots = _robots(settings)
     for path, robot in zip(settings.robots, robots, strict=True):
         doubted = len(robot.receipt.of_kind("doubted"))
         if doubted:
@@ -65,6 +66,28 @@ def open_server(settings: ServerSettings, tell: Callable[[str], None], watch: Wa
     for robot in robots if settings.purposes else ():
         tell(prepare(robot, settings.purposes, watch))
     return server
+
+
+def _robots(settings: ServerSettings) -> list[Robot]:
+    """The robots, each with the joint file that is for it.
+
+    Raises:
+        InvalidArgumentError: A joint file is for none of them, or two are for one.
+    """
+    files: dict[str, str] = {}
+    for file in settings.joints:
+        name = robot_of(file)
+        if name in files:
+            raise InvalidArgumentError(f"{file} and {files[name]} are both for robot '{name}'", path="joints")
+        files[name] = file
+    robots = []
+    for path in settings.robots:
+        robot = Robot.from_urdf(Path(path), root=settings.root)
+        file_of = files.pop(robot.name, None)
+        robots.append(robot if file_of is None else Robot.from_urdf(Path(path), root=settings.root, joints=file_of))
+    for name, file in files.items():
+        raise InvalidArgumentError(f"{file} is for robot '{name}', which is not served", path="joints")
+    return robots
 
 
 def prepare(robot: Robot, purposes: Sequence[str], watch: Watch = unwatched) -> str:

@@ -111,7 +111,7 @@ class Plan:
 
     def why(self, found: NotFinite, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> DynError:
         """Why an output is not finite."""
-        diagnosis = Diagnosis(self._robot, self._row, inputs, options, self._sizes)
+        diagnosis = Diagnosis(self._acting(options), self._row, inputs, options, self._sizes)
         return diagnosis.of_output(found, lambda other: self.answer(other, options))
 
     def verification(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,21 +121,27 @@ class Plan:
             DynError: What the robot raises; or a residual is not finite.
         """
         try:
-            found = self.residuals(inputs)
+            found = self.residuals(inputs, options)
             wrong = first_not_finite(found, "residuals")
         except np.linalg.LinAlgError:
-            wrong = NotFinite("residuals", self._most_singular(inputs[self._row.pose or ""]), math.nan)
+            wrong = NotFinite("residuals", self._most_singular(inputs[self._row.pose or ""], options), math.nan)
         if wrong is not None:
-            raise Diagnosis(self._robot, self._row, inputs, options, self._sizes).of_residual(wrong, self.residuals)
+            diagnosis = Diagnosis(self._acting(options), self._row, inputs, options, self._sizes)
+            raise diagnosis.of_residual(wrong, lambda other: self.residuals(other, options))
         return {name: residual.tolist() for name, residual in found.items()}
 
-    def _most_singular(self, q: Array) -> tuple[int, ...]:
+    def _acting(self, options: Mapping[str, Any]) -> Robot:
+        """Who answers with these options: the robot, or the bare one."""
+        row = self._row
+        return self._robot.acting(row, self._method(options), options.get(row.leaves_out or "", True))
+
+    def _most_singular(self, q: Array, options: Mapping[str, Any]) -> tuple[int, ...]:
         """The state of a batch at which the mass matrix is nearest to having no inverse."""
-        condition = np.asarray(np.linalg.cond(self._robot.mass_matrix(q)))
+        condition = np.asarray(np.linalg.cond(self._acting(options).mass_matrix(q)))
         return tuple(int(k) for k in np.unravel_index(np.argmax(condition), condition.shape))
 
-    def residuals(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
-        """How far the formulations are apart at the request's state, (...,) each.
+    def residuals(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Array]:
+        """How far the formulations are apart at the request's state, (...,) each, for the robot that answers.
 
         Velocities and accelerations that the query does not take are zero; efforts are turned into the accelerations
         they produce. At that motion the formulations are compared without external wrenches.
@@ -148,6 +154,7 @@ class Plan:
                 f"{self._row.name} takes no state, so there is nothing to verify", path="options.verify"
             )
         row, still = self._row, np.zeros(self._sizes["nv"])
+        robot = self._acting(options)
 
         def given(kind: Kind) -> Any:
             name = row.first(kind)
@@ -159,8 +166,8 @@ class Plan:
             efforts, wrenches = given("effort"), given("wrenches")
             a = still
             if efforts is not None:
-                a = self._robot.forward_dynamics(q, v, efforts, gravity=gravity, wrenches=wrenches)
-        return self._robot.verify(q, v, a, gravity=gravity)
+                a = robot.forward_dynamics(q, v, efforts, gravity=gravity, wrenches=wrenches)
+        return robot.verify(q, v, a, gravity=gravity)
 
     def refresh(self) -> None:
         """Opens the short way, if the kernel is there."""
@@ -170,11 +177,16 @@ class Plan:
 
     def has_kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
         """Whether the kernel that a request needs is in this process."""
-        method, wrenches = self.kernel(inputs, options)
-        return self._robot.has_kernel(self._row, method, wrenches=wrenches)
+        method, wrenches, passive = self.kernel(inputs, options)
+        return self._robot.has_kernel(self._row, method, wrenches=wrenches, passive=passive)
 
-    def kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str, bool]:
-        """Which of the row's kernels a request needs: its method, and whether it takes wrenches."""
+    def kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str, bool, bool]:
+        """Which of the row's kernels a request needs: its method, whether it takes wrenches, and whether what joints do
+        by themselves acts in it.
+        """
+        row = self._row
+        return self._method(options), (row.wrenches or "") in inputs, options.get(row.leaves_out or "", True)
+
+    def _method(self, options: Mapping[str, Any]) -> str:
         selector = self._row.selector
-        method = options.get(selector, "") if selector is not None else next(iter(self._row.kernels), "")
-        return method, (self._row.wrenches or "") in inputs
+        return options.get(selector, "") if selector is not None else next(iter(self._row.kernels), "")

@@ -34,7 +34,7 @@ class Task:
     job: Job | None = None
     long: bool = False
     caller: Caller | None = None
-    kernel: tuple[str, bool] | None = None
+    kernel: tuple[str, bool, bool] | None = None
     next_notice_ns: int = 0
     tries: int = 0
     waits_for_kernel: bool = True

@@ -66,12 +66,15 @@ class Loaded(msgspec.Struct, tag="loaded"):
 
 
 class Kernel(msgspec.Struct, frozen=True):
-    """Which kernel answered: a row of the table for a robot, its method, and whether it takes wrenches."""
+    """Which kernel answered: a row of the table for a robot, its method, whether it takes wrenches, and whether what
+    joints do by themselves acts in it.
+    """
 
     robot: str
     query: str
     method: str
     wrenches: bool
+    passive: bool
 
 
 class Answered(msgspec.Struct, tag="answered"):

@@ -34,8 +34,12 @@ EVALUATIONS: Mapping[Integrator, int] = {
     "rk4": 4,
     "implicit_midpoint": 6,
     "adaptive": 10,
+    "stick_slip": 3,
 }
 """Of the equation of motion, in a step."""
+
+STICK_S = 1e-4
+"""The tries of one state's step of `stick_slip`, beside their solutions."""
 
 SOLVE_S, SOLVE_CUBE_S = 3e-6, 3e-10
 """LAPACK's solution for one state, its beginning and one of its n^3 steps."""
@@ -55,6 +59,8 @@ def simulate(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str,
     made = max(steps // every * every, 1)  # those after the last record are not made
     numbers = sizes["nq"] + 2 * sizes["nv"]
     work = made * evaluations * _evaluation_s(sizes, count(lead), len(acting), cubes=cubes)
+    if options["integrator"] == "stick_slip":
+        work += made * count(lead) * (STICK_S + 3 * sizes["nv"] ** 3 * SOLVE_CUBE_S)
     return _cost(work, lead, steps, every, numbers, len(acting), sizes, inputs)
 
 

@@ -47,6 +47,7 @@ def simulate(
     tau: ArrayLike | EffortFunction | None,
     *,
     payload: Payload | None = None,
+    passive: bool = True,
     progress: Callable[[float], None] | None = None,
     **arguments: Any,
 ) -> Motion:
@@ -58,6 +59,7 @@ def simulate(
         v0: First velocities.
         tau: Efforts.
         payload: Goes with every request.
+        passive: So does this.
         progress: Called after each part with the share that is done.
         **arguments: The others of `Robot.simulate`.
 
@@ -67,10 +69,11 @@ def simulate(
     """
     task = checked(at, q0, v0, tau, **arguments)
     always = {"gravity": task.gravity, "payload": payload}
+    said = {} if passive is True else {"passive": passive}
     told = progress or (lambda share: None)
     if task.integrator == "adaptive" and task.by_function:
-        return _adaptive(task, always, told)
-    return _fixed(task, always, told)
+        return _adaptive(task, always, said, told)
+    return _fixed(task, always, said, told)
 
 
 def simulated(
@@ -104,11 +107,11 @@ def simulated(
     return {"t": motion.t, "q": motion.q, "v": motion.v} | ({} if motion.p is None else {"p": motion.p})
 
 
-def _fixed(task: Task, always: dict[str, Any], told: Callable[[float], None]) -> Motion:
+def _fixed(task: Task, always: dict[str, Any], said: dict[str, Any], told: Callable[[float], None]) -> Motion:
     """All but the first states of each part, joined. Parts of less than a record's steps give their last state."""
     every = task.every
     q, v, p = task.q, task.v, task.p
-    most = SEARCHING_STEPS if task.integrator in ("adaptive", "implicit_midpoint") else PART_STEPS
+    most = SEARCHING_STEPS if task.integrator in ("adaptive", "implicit_midpoint", "stick_slip") else PART_STEPS
     most = max(1, min(most, PART_MOVES // max(v.size, 1)))
     records = max(1, min(most // every, PART_NUMBERS // (2 * max(q.size, 1))))
     aligned = every <= most and not task.by_function  # then parts end where a state is recorded
@@ -123,7 +126,7 @@ def _fixed(task: Task, always: dict[str, Any], told: Callable[[float], None]) ->
             at = (done, task.first_step + done + 1, task.time(done), q, v)
             tau, wrenches = one_step(task.efforts.at(*at), task.wrenches.at(*at))
         inputs = {"q": q, "v": v, "p": p, "tau": tau, "wrenches": wrenches, **always}
-        outputs = yield inputs, _options(task, count, done, every=every if aligned else count)
+        outputs = yield inputs, {**_options(task, count, done, every=every if aligned else count), **said}
         q, v = outputs["q"][..., -1, :], outputs["v"][..., -1, :]
         p = outputs["p"][..., -1, :] if "p" in outputs else None
         if not done:
@@ -136,7 +139,7 @@ def _fixed(task: Task, always: dict[str, Any], told: Callable[[float], None]) ->
     return Trajectory(task.times(), **{name: np.concatenate(kept, axis=-2) for name, kept in found.items()})
 
 
-def _adaptive(task: Task, always: dict[str, Any], told: Callable[[float], None]) -> Motion:
+def _adaptive(task: Task, always: dict[str, Any], said: dict[str, Any], told: Callable[[float], None]) -> Motion:
     """Adaptive steps done here: every request asks for the accelerations at one stage."""
     q, v = task.at.unit(task.q, "q0"), task.v
     q_all, v_all = [q], [v]
@@ -146,7 +149,7 @@ def _adaptive(task: Task, always: dict[str, Any], told: Callable[[float], None])
             stage = next(stages)
             while True:
                 inputs = {"q": stage.q, "v": stage.v, "tau": stage.tau, "wrenches": stage.wrenches, **always}
-                outputs = yield inputs, {"dt": task.dt, "steps": 0, "method": task.method}
+                outputs = yield inputs, {"dt": task.dt, "steps": 0, "method": task.method, **said}
                 stage = stages.send(np.where(outputs["finite"] > 0.0, outputs["a"], np.nan))
         except StopIteration as ended:
             q, v = ended.value

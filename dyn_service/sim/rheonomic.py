@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -57,6 +57,7 @@ def forward_dynamics(
     *,
     gravity: ArrayLike | None = None,
     wrenches: Wrench | Sequence[Wrench] | None = None,
+    passive: bool = True,
 ) -> PartlyPrescribed:
     """Accelerations of the free joints and efforts of the prescribed ones.
 
@@ -68,6 +69,7 @@ def forward_dynamics(
         prescribed: Joint name to its acceleration, (...).
         gravity: (..., 3) m/s^2, world axes; None is the default.
         wrenches: External wrenches on links, their vectors (..., 3).
+        passive: Whether what joints do by themselves acts.
 
     Raises:
         NotFoundError: There is no movable joint of that name.
@@ -89,9 +91,9 @@ def forward_dynamics(
     for name, k in zip(prescribed, given, strict=True):
         a[..., k] = rates[name]
     efforts = np.array(np.broadcast_to(full["tau"], (*lead, robot.nv)))
-    M = robot.mass_matrix(full["q"])
+    M = robot.mass_matrix(full["q"], passive=passive)
     # Inverse dynamics of a with its free entries zero: b + M_.p a_p.
-    held = robot.inverse_dynamics(full["q"], full["v"], a, gravity=gravity, wrenches=acting)
+    held = robot.inverse_dynamics(full["q"], full["v"], a, gravity=gravity, wrenches=acting, passive=passive)
     M_ff = M[..., free, :][..., :, free]
     try:
         a[..., free] = np.linalg.solve(M_ff, (efforts - held)[..., free][..., None])[..., 0]
@@ -139,6 +141,7 @@ class RheonomicRobot:
         *,
         gravity: ArrayLike | None = None,
         wrenches: Wrench | Sequence[Wrench] | None = None,
+        passive: bool = True,
     ) -> PartlyPrescribed:
         """Accelerations and efforts of all joints at t, for free joints at q, v (..., nf) under tau (..., nf).
 
@@ -150,7 +153,8 @@ class RheonomicRobot:
         number = numbers(tau)
         spread = np.broadcast_to(number, (self._parts.free.nv,)) if number is not None and not number.ndim else tau
         efforts = self._parts.velocities("tau", spread, [0.0] * len(self._parts.given_v))
-        return forward_dynamics(self.robot, q_all, v_all, efforts, accelerations, gravity=gravity, wrenches=wrenches)
+        acting: dict[str, Any] = {"gravity": gravity, "wrenches": wrenches, "passive": passive}
+        return forward_dynamics(self.robot, q_all, v_all, efforts, accelerations, **acting)
 
     def simulate(
         self,
@@ -163,6 +167,7 @@ class RheonomicRobot:
         t0: float = 0.0,
         gravity: ArrayLike | None = None,
         wrenches: Wrench | Sequence[Wrench] | WrenchFunction | None = None,
+        passive: bool = True,
     ) -> RheonomicTrajectory:
         """The motion from the free joints' state `q0`, `v0` at `t0`, by `steps` RK4 steps of `dt`.
 
@@ -176,6 +181,7 @@ class RheonomicRobot:
             gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches on links, or a function of (t, q, v) of the free joints that gives them,
                 evaluated at every stage.
+            passive: Whether what joints do by themselves acts.
 
         Raises:
             FailedPreconditionError: The state is no longer finite; names the step and the time.
@@ -189,7 +195,7 @@ class RheonomicRobot:
         def found(t: float, q: Array, v: Array) -> PartlyPrescribed:
             efforts = tau(t, q, v) if callable(tau) else tau
             acting = wrenches(t, q, v) if callable(wrenches) else wrenches
-            return self.forward_dynamics(t, q, v, efforts, gravity=gravity, wrenches=acting)
+            return self.forward_dynamics(t, q, v, efforts, gravity=gravity, wrenches=acting, passive=passive)
 
         with np.errstate(over="ignore", invalid="ignore"):  # divergence is told in words
             lead = found(grid.t0, q, v).a.shape[:-1]  # those of efforts, gravity and wrenches too

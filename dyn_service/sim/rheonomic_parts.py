@@ -44,6 +44,7 @@ def simulate(
     every: int = 1,
     gravity: ArrayLike | None = None,
     wrenches: Any = None,
+    passive: bool = True,
     progress: Callable[[float], None] | None = None,
 ) -> Generator[Asking, Mapping[str, Array], RheonomicTrajectory]:
     """The requests of one motion, in turn: send each one's outputs back in; the motion is what comes back.
@@ -61,6 +62,7 @@ def simulate(
         every: Record every so many steps.
         gravity: m/s^2.
         wrenches: All through the motion.
+        passive: Whether what joints do by themselves acts.
         progress: Called after each part with the share that is done.
 
     Raises:
@@ -106,7 +108,7 @@ def simulate(
         # The last state of a part is where the next begins: it has to come back, recorded or not.
         stride = every if aligned and not count % every else 1
         grid = {"dt": dt, "steps": count, "t0": t0, "first_step": first_step + done, "every": stride}
-        options = {"joints": list(task.names), **grid}
+        options = {"joints": list(task.names), **grid, **({} if passive is True else {"passive": passive})}
         outputs = yield inputs, options
         q, v = (outputs[name][..., -1, :][..., places] for name, places in free)
         # The last row of a part is the first of the next, which knows the efforts that act from there on.

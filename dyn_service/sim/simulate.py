@@ -1,6 +1,7 @@
 """Motions from efforts: the equations of motion integrated over a grid of times, for a batch at once.
 
     q-dot = v,      v-dot = a(q, v, tau)         rk4, semi_implicit_euler, explicit_euler, adaptive
+    M v' = M v + h (tau - ..) - h p              stick_slip: Coulomb friction, see `stick_slip.py`
     q-dot = dH/dp,  p-dot = -dH/dq + tau         implicit_midpoint: symplectic, so energy errors stay bounded
 
 The fixed steps of the articulated solution run as one kernel a step; with `method="mass_matrix"`, (19a), the step's
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,6 +25,7 @@ from dyn_service.sim.adaptive import between
 from dyn_service.sim.divergence import Watch
 from dyn_service.sim.integrators import INTEGRATORS
 from dyn_service.sim.midpoint import midpoint_step
+from dyn_service.sim.stick_slip import velocities
 from dyn_service.sim.task import Task, Wrenches, checked
 
 
@@ -73,6 +76,9 @@ def simulate(
             return run.implicit_midpoint()
         return run.explicit()
 
+
+_FAR = 1e9
+"""rad/s | m/s, far beyond the width of any friction."""
 
 _TELL_EVERY = 64
 """Evaluations of adaptive steps after which progress is told: there may be thousands between two times of the grid."""
@@ -128,7 +134,7 @@ class _Run:
         """Fixed steps of (q, v)."""
         robot, task = self.robot, self.task
         dt, gravity, integrator = task.dt, task.gravity, task.integrator
-        formula = INTEGRATORS[integrator]
+        formula = INTEGRATORS.get(integrator)
         one_kernel = task.method == "articulated" and (task.wrenches.none or integrator != "rk4")
         step_length, steady = np.array([dt]), task.steady
         q, v = task.q, task.v
@@ -138,7 +144,9 @@ class _Run:
         for k in range(task.last):
             if not (k and steady):
                 tau, acting = self._acted = self._acting(k, q, v)
-            if one_kernel:
+            if formula is None:
+                q, v = self._stick_slip(k, q, v, tau, acting)
+            elif one_kernel:
                 state = robot.step(q, v, tau, step_length, gravity=gravity, wrenches=acting, integrator=integrator)  # type: ignore[arg-type]
                 q, v = state.q, state.v
             else:
@@ -148,6 +156,30 @@ class _Run:
                 for record, x in zip(records, (q, v), strict=True):
                     record[..., (k + 1) // task.every, :] = x
         return Trajectory(task.times(), *records)
+
+    def _stick_slip(self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
+        """A step of `stick_slip.py`."""
+        robot, task, (damping, friction) = self.robot, self.task, self._braking
+        held = robot.inverse_dynamics(q, v, np.zeros(task.at.nv), gravity=task.gravity, wrenches=acting)
+        own = robot.passive_forces(q, v)
+        braked = np.where(damping > 0.0, own.damping, 0.0) + np.where(friction > 0.0, own.friction, 0.0)
+        M = robot.mass_matrix(q)
+        r = np.einsum("...ij,...j->...i", M, v) + task.dt * (tau - held + braked)
+        step = f"step {task.first_step + k + 1} (t = {task.time(k):g} s)"
+        try:
+            found = velocities(M + task.dt * np.diag(damping), r, task.dt * friction)
+        except np.linalg.LinAlgError:
+            raise FailedPreconditionError(f"the mass matrix is singular in {step}: a massless branch moves") from None
+        if found is None:
+            raise FailedPreconditionError(f"which joints stick in {step} was not found; try a step of another length")
+        return task.at.integrate(q, found, task.dt), found
+
+    @cached_property
+    def _braking(self) -> tuple[Array, Array]:
+        """d and f, (nv,), from what acts at a velocity of 1 and far beyond any width; where negative, 0: it drives."""
+        ask, at = self.robot.passive_forces, self.task.at
+        slow, fast = (ask(at.neutral, np.full(at.nv, speed)) for speed in (1.0, _FAR))
+        return np.maximum(slow.damping, 0.0), np.maximum(fast.friction, 0.0)
 
     def implicit_midpoint(self) -> Trajectory:
         """Fixed steps of (q, p) by x' = x + dt f((x + x') / 2), solved by iteration to rounding."""

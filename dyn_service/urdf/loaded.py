@@ -25,6 +25,7 @@ from dyn_service.model.joints import Joint as Moves
 from dyn_service.urdf import quantities
 from dyn_service.urdf.places import Place, counted, named, unused
 from dyn_service.urdf.structure import assemble
+from dyn_service.urdf.transmissions import not_used
 
 ACCEPTED = "the path of a URDF file, its XML text, or a URDF object of urdfpy, urchin or yourdfpy"
 
@@ -108,7 +109,6 @@ def _joint(joint: object, label: str, notes: list[Note]) -> Joint:
     dynamics = _get(joint, "dynamics", place)
     inside = place.inside("dynamics")
     damping, friction = (_number(dynamics, what, 0.0, inside) for what in ("damping", "friction"))
-    notes += quantities.passive_note(moves, damping, friction, place)
     mimic = _mimic(joint, place)
     if mimic is not None:
         notes.append(quantities.mimic_note(mimic, place))
@@ -156,7 +156,9 @@ def _left_out(holder: object, links: list[Any], joints: list[Any], robot: Place)
     if shaped:
         yield robot.note("dropped", f"geometry of {counted(shaped, 'link')} is not used in dynamics")
     number = len(getattr(holder, "transmissions", None) or getattr(holder, "transmission", None) or ())
-    counts = {("transmission", "robot"): number}
+    if number:
+        yield robot.note("dropped", not_used(number))
+    counts: dict[tuple[str, str], int] = {}
     for what in ("safety_controller", "calibration"):
         counts[what, "joint"] = sum(getattr(joint, what, None) is not None for joint in joints)
     for (what, where), count in counts.items():

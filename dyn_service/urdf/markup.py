@@ -45,14 +45,21 @@ class ReadLimits:
     joints: int = 10_000
 
 
+LONGEST_TEXT = 200
+"""Characters of an element's text from which on no more are kept: numbers are all that is read of it."""
+
+
 @dataclass(slots=True)
 class Element:
-    """An XML element: its tag as written (prefix included), attributes, 1-based line, and children in order."""
+    """An XML element: its tag as written (prefix included), attributes, 1-based line, children in order, and the
+    beginning of its text.
+    """
 
     tag: str
     attributes: dict[str, str]
     line: int
     children: list[Element] = field(default_factory=list)
+    text: str = ""
 
     def all(self, tag: str) -> list[Element]:
         """The children of that tag."""
@@ -209,6 +216,10 @@ class _Builder(ContentHandler, LexicalHandler):
 
     def endElement(self, name: str) -> None:
         self.open.pop()
+
+    def characters(self, content: str) -> None:
+        if self.open and len(self.open[-1].text) < LONGEST_TEXT:
+            self.open[-1].text += content[:LONGEST_TEXT]
 
     def comment(self, content: str) -> None:
         line = self._counted()

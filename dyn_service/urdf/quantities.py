@@ -274,17 +274,6 @@ def limit_notes(joint: Joint, limit: Limit | None, place: Place) -> list[Note]:
     return [place.note("defaulted", f"the <limit> has no {' and no '.join(missing)}: unlimited there")]
 
 
-def passive_note(joint: Joint, damping: float, friction: float, place: Place) -> list[Note]:
-    """Says of a joint with damping or friction that neither acts."""
-    force, motion = ("N", "m") if all(joint.shifts) else ("N m", "rad")
-    given = [(damping, "damping", f"{force} s/{motion}"), (friction, "friction", force)]
-    parts = [f"{what} {value:g} {unit}" for value, what, unit in given if value != 0.0]
-    if not joint.nv or not parts:
-        return []
-    acts = "does" if len(parts) == 1 else "do"
-    return [place.note("reported", f"{' and '.join(parts)} {acts} not act yet: efforts and motions are without")]
-
-
 def degree_note(rpy: Vector, origin: Place) -> list[Note]:
     """Doubts roll, pitch and yaw of more than a turn: nobody turns a frame round and round, but 90 is a right angle."""
     if float(np.abs(rpy).max()) <= TURN:

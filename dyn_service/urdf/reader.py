@@ -29,6 +29,8 @@ from dyn_service.urdf import loaded, quantities
 from dyn_service.urdf.markup import BEFORE_XML, Comment, Element, ReadLimits, decode, load, parse
 from dyn_service.urdf.places import Place, counted, named, quoted, shown_path, unused
 from dyn_service.urdf.structure import assemble
+from dyn_service.urdf.transmissions import TAG as TRANSMISSION
+from dyn_service.urdf.transmissions import with_transmissions
 from dyn_service.urdf.unread import GEOMETRY, Unread
 
 JOINTS = ("joint", "drake:joint")
@@ -127,7 +129,7 @@ class _Reader:
     def _robot(self, root: Element, comments: Iterable[Comment]) -> Description:
         place = Place(self._file, "robot", root.line)
         _refuse_other_formats(root, place)
-        self._unread.keep(root, ("link", *JOINTS, *GEOMETRY), ("name", "version"))
+        self._unread.keep(root, ("link", *JOINTS, TRANSMISSION, *GEOMETRY), ("name", "version"))
         of_robot = self._unread.suspects
         links, joints = root.all("link"), [joint for tag in JOINTS for joint in root.all(tag)]
         for what, found, most in (("links", links, self._limits.links), ("joints", joints, self._limits.joints)):
@@ -142,6 +144,8 @@ class _Reader:
         self._version(root, place)
         read_links = [self._link(element) for element in links]
         read_joints = [self._joint(element) for element in joints]
+        read_joints, said = with_transmissions(root, read_joints, place)
+        self._notes += said
         self._unread.suspects = of_robot
         self._note_geometry(root, place)
         self._note_floating(comments, place)
@@ -191,7 +195,6 @@ class _Reader:
         limit = self._limit(element, place)
         self._notes += quantities.limit_notes(moves, limit, place)
         damping, friction = self._dynamics(element, place)
-        self._notes += quantities.passive_note(moves, damping, friction, place)
         mimic = self._mimic(element, place)
         pitch = self._pitch(element, place) if moves.threaded else 0.0
         line = element.line

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dyn_service.model.arrays import Vector
 from dyn_service.model.description import ROOT_JOINT, Description, Note, RootType
 from dyn_service.model.joints import FIXED, JOINT_TYPES
+from dyn_service.model.passive import widths
 from dyn_service.urdf.places import counted
 
 KINDS = {
     "doubted": "kept as written, but can hardly be meant",
     "reported": "read, and not acted on",
+    "acting": "what joints do by themselves, in every answer but those with passive=False",
     "changed": "brought to the form that is computed with",
     "defaulted": "absent, a default was taken",
     "merged": "links that move with another as one body",
@@ -175,9 +177,29 @@ def build_receipt(
         before=before,
         after=after,
         # Sorting is stable: notes of one line, and those of sources without lines, stay in the order they were written.
-        notes=tuple(sorted([*description.notes, *located], key=lambda note: note.line)),
+        notes=tuple(sorted([*description.notes, *_acting(description), *located], key=lambda note: note.line)),
         root=description.root,
     )
+
+
+def _acting(description: Description) -> Iterator[Note]:
+    """One note for each joint that does something by itself."""
+    for joint in description.joints:
+        moves = joint.moves
+        if not moves.nv:
+            continue
+        force, length = ("N", "m") if all(moves.shifts) else ("N m", "rad")
+        inertia = "kg" if force == "N" else "kg m^2"
+        width = widths(moves)[0] if joint.friction_width is None else joint.friction_width
+        parts = (
+            (joint.damping, f"damping {joint.damping:g} {force} s/{length}"),
+            (joint.friction, f"friction {joint.friction:g} {force}, smoothed over {width:g} {length}/s"),
+            (joint.armature, f"armature {joint.armature:g} {inertia}"),
+            (joint.stiffness, f"a spring of {joint.stiffness:g} {force}/{length} to {joint.rest:g} {length}"),
+        )
+        said = "; ".join(text for value, text in parts if value)
+        if said:
+            yield Note("acting", f"joint '{joint.name}'", said, joint.line)
 
 
 def _plain(summary: MassSummary) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from dyn_service.model.description import Note
 from dyn_service.suggestions import LIKENESS, closest
 from dyn_service.urdf.markup import Element
 from dyn_service.urdf.places import NoteKind, Place, quoted, unused
+from dyn_service.urdf.transmissions import TAG as TRANSMISSION
 
 MOST_KINDS = 40
 """Kinds of unread things that have a note of their own; real robots have up to ten."""
@@ -24,7 +25,8 @@ ALIKE = 0.75
 LONGEST_TAG = 60
 """Characters of a tag that a note repeats."""
 GEOMETRY = ("visual", "collision", "material")
-"""Elements of URDF whose absence changes no motion, so that nothing is taken for a misspelt one of them."""
+"""Elements of URDF whose absence changes no motion, so that nothing is taken for a misspelt one of them; nor of
+`<transmission>`, which simulators have of their own."""
 XACRO = "xacro:"
 DEFINITIONS = ("xacro:property", "xacro:arg", "xacro:macro")
 """Elements of xacro that by themselves stand for nothing."""
@@ -52,7 +54,7 @@ class Unread:
 
     def keep(self, element: Element, children: Collection[str], attributes: Collection[str]) -> None:
         """Notes what an element has beyond the children and attributes that its reader knows."""
-        read = [tag for tag in children if tag not in GEOMETRY]
+        read = [tag for tag in children if tag not in (*GEOMETRY, TRANSMISSION)]
         for child in element.children:
             if child.tag not in children:
                 self._add(self._unread_child(child, element, read), child.line)

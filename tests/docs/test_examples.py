@@ -24,7 +24,8 @@ name_of = lambda page: str(page.relative_to(ROOT))
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where an example runs: nothing but the robots."""
-    (tmp_path / "urdf").symlink_to(ROOT / "urdf")
+    for folder in ("urdf", "config"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -158,7 +158,14 @@ class Expected(ExpectedLinks):
             "gravity_forces": self._effort(-1 * held),
             "efforts": self._effort(self.given["tau"]),
             "external_forces": self._effort(pushed),
+            "passive_forces": self._effort(none_acting),
         }
+
+    def passive_forces(self) -> dict[str, Any]:
+        """None: no frame has a bearing on what joints do by themselves, so these do nothing."""
+        nothing = np.zeros(self.robot.nv)
+        efforts = {part: self._effort(nothing) for part in ("damping", "friction", "springs")}
+        return efforts | {part: self._number(arb(0), arb(1)) for part in ("stored", "dissipated")}
 
     def step(self, method: str) -> dict[str, Any]:
         h = arb(float(self.given["dt"][0]))

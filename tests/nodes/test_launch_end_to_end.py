@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from dyn_service.engine.robot import Robot
 from dyn_service.launching import launch_file
+from tests.nodes.launches import PENDULUM
 from tests.nodes.many_ways import MANY_WAYS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -65,6 +67,27 @@ def patient_config(tmp_path: Path) -> Path:
             text = re.sub(rf"{name}: [0-9.]+", f"{name}: {patient}", text)
         (folder / path.name).write_text(text, encoding="utf-8")
     return folder
+
+
+def test_a_joint_file_is_for_plant_and_server(tmp_path: Path) -> None:
+    """Both have the robot whose joint is damped, or the controller would end: it knows models by their fingerprints."""
+    urdf, file = REPOSITORY / "urdf" / "pendulum.urdf", tmp_path / "joints.yaml"
+    name = Robot.from_urdf(urdf).joint_names[0]
+    file.write_text(f"robot: pendulum\njoints:\n  {name}: {{damping: 0.1}}\n", encoding="utf-8")
+    of_server, of_plant = (f"{{name: joints, value: {value}}}" for value in (f"[{file}]", str(file)))
+    text = PENDULUM.replace("{name: prepare", f"{of_server}, {{name: prepare")
+    text = text.replace("{name: control_rate_hz", f"{of_plant}, {{name: control_rate_hz")
+    for word in ("SERVER", "PLANT", "CONTROLLER"):
+        text = text.replace(f"{word}\n", "\n")
+    launch = tmp_path / "damped.launch.yaml"
+    launch.write_text(text, encoding="utf-8")
+    screen = io.StringIO()
+    report_dir = tmp_path / "report"
+    status = launch_file(launch, {}, duration_s=2.0, report_dir=report_dir, console=Console(file=screen, width=200))
+    assert status == 0, screen.getvalue()
+    report = json.loads((report_dir / "report.json").read_text(encoding="utf-8"))
+    assert report["robot"]["fingerprint"] == Robot.from_urdf(urdf, joints=file).fingerprint
+    assert [process["state"] for process in report["processes"]] == ["stopped"] * 3
 
 
 def test_panda_tracks_over_the_socket(endpoint: str, patient_config: Path, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ PACKAGE = Path(dyn_service.__file__).parent
 MODULES = (
     "dynamics.spatial",
     "dynamics.sweeps",
+    "dynamics.passive",
     "dynamics.kinematics",
     "dynamics.newton_euler",
     "dynamics.mass_matrix",
@@ -32,6 +33,7 @@ MODULES = (
     "dynamics.projected",
     "dynamics.body_frame",
     "dynamics.integration",
+    "dynamics.operators",
     "sim.midpoint",
 )
 """Each after those it imports."""
@@ -133,7 +135,7 @@ def _code(module: str) -> CodeType:
 def _tree(module: str) -> ast.Module:
     """The module's syntax tree, importing from `edited`."""
     tree = ast.parse((PACKAGE / f"{module.replace('.', '/')}.py").read_text())
-    theirs = {f"dyn_service.{one}": f"edited.{_last(one)}" for one in MODULES}
+    theirs = {f"dyn_service.{one}": f"edited.{_last(one)}" for one in MODULES} | {"dyn_service.dynamics": "edited"}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in theirs:
             node.module = theirs[node.module]

@@ -61,8 +61,12 @@ class _Library(KernelLibrary):
 
 def interpreting(source: str | os.PathLike[str], *, certifying: bool = False, root: RootType = "fixed") -> Robot:
     """`Robot.from_urdf`, its kernels interpreted, and held against the tree as given or not."""
-    robot = Robot.from_urdf(source, root=root)
-    library = _Library(robot.tree)
-    library.certifying = certifying
-    robot._library = library
+    return interpreted_robot(Robot.from_urdf(source, root=root), certifying=certifying)
+
+
+def interpreted_robot(robot: Robot, *, certifying: bool = False) -> Robot:
+    """The robot, its kernels and those of its bare tree interpreted."""
+    for each in {robot, robot.bare}:
+        each._library = library = _Library(each.tree)
+        library.certifying = certifying
     return robot

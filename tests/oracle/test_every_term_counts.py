@@ -1,8 +1,8 @@
 """Drop or change a term of an equation, and the comparison with Pinocchio must turn red.
 
-Each case edits one expression in memory and evaluates the queries in numbers (`in_numbers.py`, `many_in_numbers.py`)
-until one is wrong. These are the terms of the documents, named; `tests/mutations` puts every small fault there is into
-every module.
+Each case edits one expression in memory and evaluates the queries in numbers (`in_numbers.py`, `many_in_numbers.py`,
+`passive_in_numbers.py`) until one is wrong. These are the terms of the documents, named; `tests/mutations` puts every
+small fault there is into every module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.oracle import many_in_numbers
+from tests.oracle import many_in_numbers, passive_in_numbers
 from tests.oracle.edits import Edit, EditError, edited
 from tests.oracle.in_numbers import Case, Numbers, difference
 
@@ -26,6 +26,7 @@ def one_way(made: Mapping[str, ModuleType]) -> dict[str, Case]:
 
 
 SEVERAL_WAYS = many_in_numbers.cases
+PASSIVE = passive_in_numbers.cases
 
 Terms = dict[str, dict[str, tuple[str, str, str]]]
 """By module, by name: function, expression, what becomes of it."""
@@ -115,7 +116,7 @@ TERMS: Terms = {
         "L^T D L: back substitution": ("solve", "y[k] - L[k, i] * y[i]", "y[k]"),
     },
     "dynamics.articulated": {
-        "NE (19b): R_i": ("branches", "inverse(G[i].T @ U)", "0.99 * inverse(G[i].T @ U)"),
+        "NE (19b): R_i": ("branches", "inverse(G[i].T @ U + A[i])", "0.99 * inverse(G[i].T @ U + A[i])"),
         "NE (19b): beta yields": ("ArticulatedTransform.__matmul__", "moved - self.G @ (self.K.T @ moved)", "moved"),
         "NE (19b): beta^T yields": (
             "ArticulatedTransform.transposed_matmul",
@@ -260,15 +261,89 @@ TERMS_OF_SEVERAL_WAYS: Terms = {
 }
 
 
+PASSIVE_TERMS: Terms = {
+    "dynamics.passive": {
+        "damping": ("damping", "constant(tree.passive.damping) * v", "ca.DM(tree.nv, 1)"),
+        "friction": ("friction", "constant(tree.passive.friction)", "ca.DM(tree.nv, 1)"),
+        "friction: its width": ("friction", "v / ca.DM(tree.passive.width)", "v"),
+        "springs: their rest": ("_from_rest", "q[at] - rest[part]", "q[at]"),
+        "p: damping": ("efforts", "damping(tree, v) + friction(tree, v)", "friction(tree, v)"),
+        "p: friction": ("efforts", "damping(tree, v) + friction(tree, v)", "damping(tree, v)"),
+        "p: springs": (
+            "efforts",
+            "damping(tree, v) + friction(tree, v) + springs(tree, q)",
+            "damping(tree, v) + friction(tree, v)",
+        ),
+        "dissipated: damping": ("passive_forces", "damping(tree, v) + friction(tree, v)", "friction(tree, v)"),
+        "dissipated: friction": ("passive_forces", "damping(tree, v) + friction(tree, v)", "damping(tree, v)"),
+        "armature, by bodies": ("armatures", "tree.passive.armature[part]", "0 * tree.passive.armature[part]"),
+        "armature, by velocities": ("armature", "tree.passive.armature", "0 * tree.passive.armature"),
+        "half A v^2": ("kinetic_energy", "ca.dot(v, armature(tree) * v) / 2", "ca.dot(v, armature(tree) * v)"),
+        "half k x^2": (
+            "spring_energy",
+            "ca.dot(_from_rest(tree, q), springs(tree, q)) / 2",
+            "ca.dot(_from_rest(tree, q), springs(tree, q))",
+        ),
+    },
+    "dynamics.newton_euler": {
+        "tau: A a": (
+            "inverse_dynamics",
+            "joint_vector(tree, G.T @ F) + passive.armature(tree) * a",
+            "joint_vector(tree, G.T @ F)",
+        ),
+        "tau: p": ("inverse_dynamics", "passive.efforts(tree, q, v)", "0"),
+    },
+    "dynamics.mass_matrix": {"M: A": ("entries", "block + A[i] if j == i else block", "block")},
+    "dynamics.articulated": {
+        "R_i: A_i": ("branches", "inverse(G[i].T @ U + A[i])", "inverse(G[i].T @ U)"),
+        "tau - p": ("forward_dynamics", "tau - passive.efforts(tree, q, v)", "tau"),
+        "R_i: A_i, shown": (
+            "branch_inertias",
+            "G[i].T @ (branch.J[i] @ G[i]) + A[i]",
+            "G[i].T @ (branch.J[i] @ G[i])",
+        ),
+    },
+    "dynamics.hamilton": {
+        "p: A v": (
+            "momentum",
+            "joint_vector(tree, G.T @ K) + passive.armature(tree) * v",
+            "joint_vector(tree, G.T @ K)",
+        ),
+        "p-dot: tau - p": ("_flow", "tau - passive.efforts(tree, q, v)", "tau"),
+        "T: the rotors'": ("energy", "kinetic + passive.kinetic_energy(tree, v)", "kinetic"),
+        "V: the springs'": (
+            "potential_energy",
+            "passive.spring_energy(tree, q) - ca.dot(gravity, weighed)",
+            "-ca.dot(gravity, weighed)",
+        ),
+    },
+    "dynamics.projected": {
+        "M: A": ("terms", "ca.diag(passive.armature(tree))", "ca.DM(tree.nv, tree.nv)"),
+        "P": ("terms", "-passive.efforts(tree, q, v)", "passive.efforts(tree, q, v)"),
+    },
+    "dynamics.body_frame": {
+        "tau: A a": ("recursion", "ca.vertcat(*tau) + passive.armature(tree) * a", "ca.vertcat(*tau)"),
+        "tau: p": ("recursion", "passive.efforts(tree, q, v)", "0"),
+    },
+    "dynamics.operators": {
+        "step 3: A": ("mass_matrix_steps", "ca.SX(ca.diag(passive.armature(tree)))", "ca.SX(tree.nv, tree.nv)"),
+    },
+}
+
+
 EDITS = [
-    pytest.param(Edit(module, *edit), cases, id=name)
-    for terms, cases in ((TERMS, one_way), (TERMS_OF_SEVERAL_WAYS, SEVERAL_WAYS))
+    pytest.param(Edit(module, *edit), cases, id=f"{kind}{module} {name}" if kind else name)
+    for kind, terms, cases in (
+        ("", TERMS, one_way),
+        ("", TERMS_OF_SEVERAL_WAYS, SEVERAL_WAYS),
+        ("joints' own, ", PASSIVE_TERMS, PASSIVE),
+    )
     for module, of_module in terms.items()
     for name, edit in of_module.items()
 ]
 
 
-@pytest.mark.parametrize("cases", [one_way, SEVERAL_WAYS], ids=["one way", "several ways"])
+@pytest.mark.parametrize("cases", [one_way, SEVERAL_WAYS, PASSIVE], ids=["one way", "several ways", "passive"])
 def test_as_written_all_agree(cases: Cases) -> None:
     with edited() as made:
         assert {name: difference(case) for name, case in cases(made).items() if not difference(case) < 1e-10} == {}

@@ -10,7 +10,7 @@ import importlib
 import pytest
 
 from dyn_service.sim import midpoint
-from tests.oracle import many_in_numbers
+from tests.oracle import many_in_numbers, passive_in_numbers
 from tests.oracle.in_numbers import Numbers, difference
 
 MODULES = (
@@ -22,6 +22,8 @@ MODULES = (
     "kinematics",
     "mass_matrix",
     "newton_euler",
+    "operators",
+    "passive",
     "projected",
     "sweeps",
 )
@@ -33,6 +35,7 @@ CASES = {
     for name, case in Numbers(MADE, welded=welded).cases().items()
 }
 CASES |= {f"{name}, joints of every type": case for name, case in many_in_numbers.cases(MADE).items()}
+CASES |= {f"{name}, joints that do something": case for name, case in passive_in_numbers.cases(MADE).items()}
 
 BOUND = 1e-10
 """Of the largest entry: both sides' rounding, 1e-13 here, where the mass matrix has a condition number of 1e3."""

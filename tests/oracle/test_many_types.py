@@ -9,15 +9,17 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
+from dyn_service.api.spec import PassivePart
 from dyn_service.conventions import from_mujoco, to_mujoco
 from dyn_service.engine.robot import Robot
 from dyn_service.model.tree import Tree
 from dyn_service.reference.verification import residuals
 from tests.conftest import URDF
 from tests.oracle.example_robots import path_of
-from tests.oracle.interpreting import interpreting
+from tests.oracle.interpreting import interpreted_robot, interpreting
 from tests.oracle.many_types import ManyTypes
 from tests.oracle.test_pinocchio import ROUNDING_OF_A_SOLUTION, TOLERANCE, relative_error
+from tests.passive import restless
 from tests.random_robots import MANY_TYPES, random_urdf
 
 TREES = 100
@@ -105,7 +107,7 @@ def test_random_trees(seed: int) -> None:
 
 @pytest.mark.parametrize(("name", "root"), [*((name, "floating") for name in WALKING), (WALKING[0], "planar")])
 def test_walking_robots(name: str, root: str) -> None:
-    robot = interpreting(path_of(name), root=root)
+    robot = interpreting(path_of(name), root=root).bare
     assert robot.joint_names[0] == "root_joint"
     assert_agrees(robot, ManyTypes(robot.tree), 0)
 
@@ -113,7 +115,7 @@ def test_walking_robots(name: str, root: str) -> None:
 @pytest.mark.parametrize("name", WALKING)
 def test_a_free_flyer_of_pinocchio(name: str) -> None:
     """Its own reading of the file, under its own root joint."""
-    robot = interpreting(path_of(name), root="floating")
+    robot = interpreting(path_of(name), root="floating").bare
     model = pin.buildModelFromUrdf(str(path_of(name)), pin.JointModelFreeFlyer())
     data = model.createData()
     assert tuple(model.names)[1:] == robot.joint_names
@@ -123,11 +125,17 @@ def test_a_free_flyer_of_pinocchio(name: str) -> None:
         assert relative_error(robot.inverse_dynamics(q, v, a)[None], tau[None]) < TOLERANCE
 
 
+PARTS: tuple[PassivePart, ...] = ("damping", "armature", "springs")
+"""What joints do by themselves in MuJoCo as here; its friction has no width."""
+
 _MUJOCO = {"revolute": "hinge", "continuous": "hinge", "prismatic": "slide", "spherical": "ball", "floating": "free"}
 
 
 def mjcf(tree: Tree) -> str:
-    """A tree of moving bodies as MuJoCo writes it; its joints of several ways must be spherical or floating."""
+    """A tree of moving bodies as MuJoCo writes it, with all that its joints do by themselves but friction; its joints
+    of several ways must be spherical or floating, and do the same in each of them.
+    """
+    own = tree.passive
 
     def numbers(x: Any) -> str:
         return " ".join(repr(float(n)) for n in np.ravel(x))
@@ -135,17 +143,20 @@ def mjcf(tree: Tree) -> str:
     def element(i: int) -> str:
         body, joint, I = tree.inertia[i], tree.inboard[i], tree.inertia[i].about_com
         axis = f'axis="{numbers(joint.axis)}"' if joint.nv == 1 else ""
+        k = tree.in_v[i].start
+        does = f'damping="{float(own.damping[k])!r}" armature="{float(own.armature[k])!r}"'
+        does += f' stiffness="{float(own.stiffness[k])!r}" springref="{float(own.rest[k])!r}"' if joint.nv == 1 else ""
         inside = "".join(element(k) for k in tree.children[i])
         turned = pin.Quaternion(tree.rotation[i]).coeffs()
         six = numbers([I[0, 0], I[1, 1], I[2, 2], I[0, 1], I[0, 2], I[1, 2]])
         return (
             f'<body pos="{numbers(tree.origin[i])}" quat="{numbers(np.roll(turned, 1))}">'
-            f'<joint name="{tree.joints[i]}" type="{_MUJOCO[joint.type]}" {axis}/>'
+            f'<joint name="{tree.joints[i]}" type="{_MUJOCO[joint.type]}" {axis} {does}/>'
             f'<inertial pos="{numbers(body.com)}" mass="{body.mass!r}" fullinertia="{six}"/>{inside}</body>'
         )
 
     roots = "".join(element(i) for i, parent in enumerate(tree.parent) if parent < 0)
-    return f"<mujoco><worldbody>{roots}</worldbody></mujoco>"
+    return f"<mujoco><compiler angle='radian'/><worldbody>{roots}</worldbody></mujoco>"
 
 
 def assert_agrees_with_mujoco(robot: Robot, seed: int) -> None:
@@ -169,14 +180,16 @@ def assert_agrees_with_mujoco(robot: Robot, seed: int) -> None:
 
 @pytest.mark.parametrize("name", WALKING)
 def test_walking_robots_in_mujoco(name: str) -> None:
-    assert_agrees_with_mujoco(interpreting(path_of(name), root="floating"), 2)
+    """Their joints damped, sprung and driven through gears, the root's alone free."""
+    assert_agrees_with_mujoco(interpreted_robot(restless(path_of(name), 2, PARTS, root="floating")), 2)
 
 
 @pytest.mark.parametrize("seed", range(0, 100, 5))
 def test_random_trees_in_mujoco(seed: int) -> None:
     """Balls anywhere; a floating joint must be its tree's first, so the root's."""
     kinds = [kind for kind in MANY_TYPES if kind not in ("planar", "floating", "screw")]
-    assert_agrees_with_mujoco(interpreting(random_urdf(seed, types=kinds), root="floating"), seed)
+    robot = restless(random_urdf(seed, types=kinds), seed, PARTS, root="floating")
+    assert_agrees_with_mujoco(interpreted_robot(robot), seed)
 
 
 def test_momentum_of_a_free_flying_robot_stays() -> None:

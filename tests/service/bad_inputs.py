@@ -266,6 +266,10 @@ def wrong_choices(option: Option) -> Iterator[tuple[str, Any]]:
         yield "nothing", ""
         yield "a number", 3
         yield "a list", [option.choices[0]]
+    elif option.type == "flag":
+        yield "a text", "true"
+        yield "a number", 1
+        yield "a list", [True]
     elif option.type == "names":
         yield "a text", "elbow"
         yield "a number", 3

@@ -146,6 +146,8 @@ def variants(robot: Any, query: str, lead: tuple[int, ...] = ()) -> list[dict[st
     for option in row.options.values():
         if option.choices is not None:
             ways += [{option.name: choice} for choice in option.choices]
+        if option.type == "flag":
+            ways += [{option.name: not option.default}]
     if "joints" in row.options:
         ways += [{"joints": [robot.all_joint_names[-1], robot.all_joint_names[0]]}, {"joints": []}]
     return ways

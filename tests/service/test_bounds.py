@@ -361,7 +361,9 @@ def test_parts_that_end_between_records_are_the_whole(
             asked += 1
             assert options["steps"] <= 7
             given = {name: value for name, value in inputs.items() if value is not None}
-            inputs, options = asking.send(parts.simulated(scara, given, checked_options(row, options)))
+            chosen = checked_options(row, options)
+            assert chosen.pop("passive") is True  # who answers is settled before
+            inputs, options = asking.send(parts.simulated(scara, given, chosen))
     except StopIteration as done:
         found = done.value
     here = scara.simulate(q, v, tau, **arguments)

@@ -14,6 +14,8 @@ from dyn_service.protocol.administration import ADMINISTRATION
 from tests.conftest import ROOT
 
 HERE = {
+    "acting",
+    "bare",
     "bodies",
     "certificates",
     "evaluate",

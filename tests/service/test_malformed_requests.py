@@ -404,14 +404,14 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         7,
         INVALID,
         "options.colour",
-        "constraint_forces has no option 'colour'; its options are joints, frame",
+        "constraint_forces has no option 'colour'; its options are joints, frame, passive",
     ),
     "option of a query without options": (
         request(options={"method": "articulated"}),
         7,
         INVALID,
         "options.method",
-        "gravity_forces has no option 'method'; it has none",
+        "gravity_forces has no option 'method'; its options are passive",
     ),
     "unknown choice": (
         constraint(frame="moon"),

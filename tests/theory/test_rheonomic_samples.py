@@ -324,7 +324,7 @@ def test_the_first_stage_of_a_step_is_what_was_recorded(cart: Robot, monkeypatch
     """It is not asked again: four evaluations a step, and one for the last record."""
     asked = []
     ask = cart.mass_matrix
-    monkeypatch.setattr(cart, "mass_matrix", lambda q: asked.append(q) or ask(q))
+    monkeypatch.setattr(cart, "mass_matrix", lambda q, **options: asked.append(q) or ask(q, **options))
     cart.simulate_rheonomic({"cart_slide": shaken}, [0.3], [0.1], dt=0.01, steps=5)
     assert len(asked) == 5 * 4 + 1
 

@@ -155,7 +155,7 @@ FAULTS: list[tuple[str, Callable[[Robot], Any], str]] = [
     (
         "integrator",
         lambda r: r.simulate(*start(r), dt=1.0, steps=1, integrator="euler"),
-        "integrator must be one of rk4, semi_implicit_euler, explicit_euler, implicit_midpoint, adaptive, "
+        "integrator must be one of rk4, semi_implicit_euler, explicit_euler, implicit_midpoint, adaptive, stick_slip, "
         "found 'euler'",
     ),
     ("q0", lambda r: r.simulate([0.0], [0.0] * 4, dt=1.0, steps=1), "q0 must be (..., 4) numbers, found list [0.0]"),

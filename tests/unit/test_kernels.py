@@ -109,6 +109,7 @@ OPERATIONS = {
     "influence_operators-beta": 3915,
     "newton_euler_blocks": 781,
     "mass_matrix_steps": 2988,
+    "passive_forces": 0,
     "momentum": 372,
     "velocity_from_momentum-articulated": 999,
     "velocity_from_momentum-mass_matrix": 1234,

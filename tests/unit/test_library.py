@@ -16,6 +16,7 @@ from dyn_service.api.queries import QUERIES
 from dyn_service.engine.robot import Robot
 from dyn_service.kernels import budget, certify, frames, graph, library, lower, store
 from tests.conftest import URDF
+from tests.passive import restless
 from tests.random_robots import random_urdf
 
 INVERSE_DYNAMICS, FORWARD_DYNAMICS = QUERIES["inverse_dynamics"], QUERIES["forward_dynamics"]
@@ -226,7 +227,7 @@ def test_the_first_bodies_take_no_more_operations_than_all(query: str) -> None:
 
 @pytest.mark.usefixtures("own_store")
 def test_wrenches_and_floating_roots_are_foretold_too() -> None:
-    robot = Robot.from_urdf(random_urdf(3, movable=20, bushy=0.3), root="floating")
+    robot = restless(random_urdf(3, movable=20, bushy=0.3), root="floating")  # of one that does nothing, no forces
     for row in QUERIES.values():
         for method in row.kernels if not row.constant else ():
             for wrenches in (False, True) if row.wrenches else (False,):

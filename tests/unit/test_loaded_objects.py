@@ -129,11 +129,6 @@ def test_yourdfpy_axes_and_dynamics(axis_file: Path) -> None:
         Note("defaulted", "link 'b' inertial", "no <origin>: the centre of mass is the link's origin"),
         Note("defaulted", "joint 'j'", "no <origin>: the child link's frame is the parent link's"),
         Note("changed", "joint 'j' axis", "(0, 3, 4) has length 5; brought to unit length"),
-        Note(
-            "reported",
-            "joint 'j'",
-            "damping 0.25 N m s/rad and friction 0.5 N m do not act yet: efforts and motions are without",
-        ),
         Note("dropped", "robot 'r'", "geometry of 1 link is not used in dynamics"),
         Note("dropped", "robot 'r'", "1 <safety_controller> element in <joint> is not used"),
     )
@@ -148,16 +143,16 @@ iyy="{i}" iyz="0" izz="{i}"/></inertial></link><link name="foot{n}"><inertial><o
 <joint name="hip{n}" type="revolute"><origin xyz="{n} 0 0"/><parent link="a"/><child link="thigh{n}"/>
 <axis xyz="0 1 0"/><limit effort="5" velocity="6" lower="-90" upper="90"/></joint>
 <joint name="knee{n}" type="revolute"><origin xyz="0 0 -0.4"/><parent link="thigh{n}"/><child link="foot{n}"/>
-<axis xyz="0 1 0"/><limit effort="0" velocity="0" lower="-1" upper="1"/><dynamics damping="1"/></joint>"""
+<axis xyz="0 1 0"/><limit effort="0" velocity="0" lower="-1" upper="1"/></joint>"""
 
 
 @pytest.mark.parametrize("load", [by_urchin, by_yourdfpy])
 def test_doubts_do_not_depend_on_the_way(load: Any, tmp_path: Path) -> None:
-    """A walking robot with limits in degrees, one thigh's moments in kg cm^2, limits of 0 and idle damping."""
+    """A walking robot with limits in degrees, one thigh's moments in kg cm^2, and limits of 0."""
     path = tmp_path / "odd.urdf"
     path.write_text(ODD.format(legs=LEG.format(n=0, i=0.03) + LEG.format(n=1, i=300.0)))
     told = {(note.kind, note.element, note.text) for note in read(path).notes if note.kind in ("doubted", "reported")}
-    words = ("walk", "degrees", "too much inertia", "velocity limit 0", "does not act yet")
+    words = ("walk", "degrees", "too much inertia", "velocity limit 0")
     assert all(any(word in text for _, _, text in told) for word in words)
     objects = read(load(path))
     same = {(note.kind, note.element, note.text) for note in objects.notes if note.kind in ("doubted", "reported")}

@@ -185,7 +185,7 @@ ERRORS: list[tuple[str, Callable[[Robot], Any], type[DynError], str, str | None]
         "unknown option",
         lambda r: r.evaluate("mass_matrix", {"q": Q}, {"method": "articulated"}),
         InvalidArgumentError,
-        "mass_matrix has no option 'method'; it has none",
+        "mass_matrix has no option 'method'; its options are passive",
         "options.method",
     ),
 ]

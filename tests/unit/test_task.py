@@ -140,7 +140,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "integrator",
         {"integrator": "adaptiv"},
-        "integrator must be one of rk4, semi_implicit_euler, explicit_euler, implicit_midpoint, adaptive, "
+        "integrator must be one of rk4, semi_implicit_euler, explicit_euler, implicit_midpoint, adaptive, stick_slip, "
         "found 'adaptiv'; did you mean 'adaptive'?",
     ),
     (

@@ -12,6 +12,7 @@ from dyn_service.errors import UrdfError
 from dyn_service.model.description import Mimic, Note
 from dyn_service.model.inertia import BodyInertia, combine, principal_moments
 from dyn_service.model.joints import JOINT_TYPES, Joint
+from dyn_service.model.passive import SHIFTING_WIDTH, TURNING_WIDTH, Passive
 from dyn_service.model.tree import SNAP, Tree, snapped, weld, welding_notes
 from dyn_service.reference.influence import WorldEquations
 from dyn_service.urdf.reader import read_file, read_text
@@ -244,7 +245,8 @@ def test_fingerprint_changes_with_every_number_and_name() -> None:
     more.append(f'<link name="screw"/>{joint.format("screw", "screw", "screw").replace(AXIS, thread)}')
     tree = Tree.from_description(read_text(random_urdf(3).replace("</robot>", "".join(more) + "</robot>")))
     mimic = (Mimic("joint_1", 2.0, 0.1), *[None] * (len(tree.movable) - 1))
-    tree = dataclasses.replace(tree, damping=np.arange(tree.nv) / 4, friction=np.arange(tree.nv) / 8, mimic=mimic)
+    passive = Passive(*(np.arange(tree.nv) / 4 + k for k in range(1, 7)))
+    tree = dataclasses.replace(tree, passive=passive, mimic=mimic)
     assert tree.nv > 3
     assert {joint.type for joint in tree.inboard} == set(JOINT_TYPES) - {"ball"}
     seen = {tree.fingerprint: "as it is"}
@@ -318,8 +320,11 @@ def test_damping_and_friction_stand_with_the_entries_of_v() -> None:
     tree = Tree.from_description(read_text(f'<robot name="r">{links}{joints}</robot>'))
     by_joint = {"x": (4.0, 0.125), "y": (0.25, 0.75), "z": (0.5, 3.0)}
     expected = [by_joint[name] for name in tree.configuration.velocity_joints]
-    assert list(zip(tree.damping.tolist(), tree.friction.tolist(), strict=True)) == expected
-    assert (tree.damping.dtype, tree.friction.dtype) == (np.float64, np.float64)
+    own = tree.passive
+    assert list(zip(own.damping.tolist(), own.friction.tolist(), strict=True)) == expected
+    assert own.width.tolist() == [SHIFTING_WIDTH, TURNING_WIDTH, SHIFTING_WIDTH, SHIFTING_WIDTH, TURNING_WIDTH]
+    assert {array.dtype for array in own.arrays} == {np.dtype(np.float64)}
+    assert own.acts == {"damping", "friction"}
 
 
 @pytest.mark.parametrize("seed", range(6))

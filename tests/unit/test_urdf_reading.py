@@ -58,13 +58,6 @@ ARM = """<?xml version="1.0" encoding="utf-8"?>
 </robot>
 """
 
-IDLE = Note(
-    "reported",
-    "joint 'shoulder'",
-    "damping 0.7 N m s/rad and friction 0.3 N m do not act yet: efforts and motions are without",
-    19,
-)
-
 INERTIA = '<inertia ixx="0.02" ixy="0" ixz="0" iyy="0.02" iyz="0" izz="0.02"/>'
 
 
@@ -100,11 +93,11 @@ def inertial_of(robot: Description, link: str) -> Inertial:
 
 
 class TestAsWritten:
-    """A robot with little to remark: every number arrives, and the only note is on damping and friction."""
+    """A robot with nothing to remark: every number arrives."""
 
     def test_robot(self) -> None:
         robot = read(ARM)
-        assert (robot.name, robot.source, robot.notes) == ("arm", "<text>", (IDLE,))
+        assert (robot.name, robot.source, robot.notes) == ("arm", "<text>", ())
         assert [(link.name, link.line) for link in robot.links] == [
             ("base", 3),
             ("upper", 4),
@@ -211,7 +204,7 @@ class TestSources:
         monkeypatch.setattr("os.stat", refuse)
         robot = read(text)
         monkeypatch.undo()
-        assert robot.notes == (IDLE, Note("dropped", "robot 'arm'", "geometry of 1 link is not used in dynamics", 2))
+        assert robot.notes == (Note("dropped", "robot 'arm'", "geometry of 1 link is not used in dynamics", 2),)
 
     def test_order_of_elements_does_not_matter(self) -> None:
         joints = re.findall(r"  <joint.*?</joint>\n", ARM, re.DOTALL)

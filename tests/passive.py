@@ -1,0 +1,47 @@
+"""Robots whose joints do everything a joint can do by itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
+
+from dyn_service.api.spec import EVERY_PART, PassivePart
+from dyn_service.engine.robot import Robot
+from dyn_service.model.description import Description, RootType, bare, rooted
+from dyn_service.model.tree import Tree
+from dyn_service.urdf.reader import read
+
+
+def restless(
+    source: str | os.PathLike[str] | Description,
+    seed: int = 0,
+    parts: Collection[PassivePart] = EVERY_PART,
+    root: RootType = "fixed",
+) -> Robot:
+    """The robot with those parts at each of its joints, of sizes like what the joint moves; and nothing else that they
+    do by themselves, whatever the file says. Springs only of joints with one way to move, and none at the root.
+    """
+    described = bare(source if isinstance(source, Description) else read(source))
+    tree = Tree.from_description(described)
+    rng = np.random.default_rng(seed)
+    moved = np.maximum(np.diag(tree.mass_matrix(tree.configuration.neutral)), 1e-3)
+    of = {joint: float(moved[k]) for k, joint in enumerate(tree.configuration.velocity_joints)}
+    joints = []
+    for joint in described.joints:
+        size = of.get(joint.name, 1.0)
+        damping, friction, width, armature, stiffness = size * rng.uniform(0.2, 2.0, 5) * (1.0, 1.0, 0.2 / size, 1, 10)
+        rest = float(rng.uniform(-1.0, 1.0))
+        made = replace(joint, friction_width=float(width), rest=rest)
+        if "damping" in parts:
+            made = replace(made, damping=float(damping))
+        if "friction" in parts:
+            made = replace(made, friction=float(friction))
+        if "armature" in parts:
+            made = replace(made, armature=float(armature))
+        if "springs" in parts and joint.moves.nv == 1:
+            made = replace(made, stiffness=float(stiffness))
+        joints.append(made)
+    return Robot(rooted(replace(described, joints=tuple(joints)), root))

@@ -1,0 +1,353 @@
+"""What joints do by themselves, held by identities: one query undoes another, energy accounts for every joule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import casadi as ca
+import numpy as np
+import pytest
+
+from dyn_service.api.queries import QUERIES, Query, Wrench
+from dyn_service.api.spec import EVERY_PART, PassivePart
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.kernels.frames import kernel_tree
+from dyn_service.kernels.graph import trace
+from dyn_service.reference.verification import survey
+from dyn_service.sim import rheonomic
+from tests.conftest import URDF
+from tests.oracle.example_robots import path_of
+from tests.oracle.interpreting import interpreted_robot
+from tests.passive import restless
+from tests.random_robots import MANY_TYPES, random_urdf
+
+REAL = (
+    "a1_description/urdf/a1.urdf",
+    "allegro_hand_description/urdf/allegro_left_hand.urdf",
+    "anymal_c_simple_description/urdf/anymal.urdf",
+    "b1_description/urdf/b1-z1.urdf",
+    "baxter_description/urdf/baxter.urdf",
+    "bolt_description/robots/bolt.urdf",
+    "centauro_description/urdf/centauro.urdf",
+    "g1_description/urdf/g1_29dof_rev_1_0.urdf",
+    "go1_description/urdf/go1.urdf",
+    "hyq_description/robots/hyq_no_sensors.urdf",
+    "kinova_description/robots/kinova.urdf",
+    "laikago_description/urdf/laikago.urdf",
+    "panda_description/urdf/panda.urdf",
+    "pr2_description/urdf/pr2.urdf",
+    "romeo_description/urdf/romeo_small.urdf",
+    "simple_humanoid_description/urdf/simple_humanoid.urdf",
+    "so_arm_description/urdf/so101.urdf",
+    "solo_description/robots/solo12.urdf",
+    "talos_data/robots/talos_reduced.urdf",
+    "tiago_description/robots/tiago_no_hand.urdf",
+    "ur_description/urdf/ur5_robot.urdf",
+    "xarm_description/urdf/xarm7.urdf",
+    "z1_description/urdf/z1.urdf",
+)
+STATES = 20
+METHODS: tuple[Any, ...] = ("articulated", "mass_matrix")
+
+
+def states(robot: Robot, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    lower, upper = robot.limits.lower, robot.limits.upper
+    q = np.array([robot.configuration.random(rng, lower, upper) for _ in range(STATES)])
+    v, a = rng.normal(size=(2, STATES, robot.nv))
+    v *= 10.0 ** rng.uniform(-4.0, 0.5, (STATES, 1))  # within the widths of friction, and far beyond them
+    return q, v, a
+
+
+def undone(robot: Robot, seed: int) -> float:
+    """How far forward dynamics is from undoing inverse dynamics, in both methods: as efforts, over the efforts that
+    each solution subtracts.
+    """
+    q, v, a = states(robot, seed)
+    push = Wrench(robot.link_names[-1], force=(3.0, -2.0, 1.0), frame="world")
+    tau = robot.inverse_dynamics(q, v, a, wrenches=push)
+    bias = robot.inverse_dynamics(q, v, 0 * a, wrenches=push)
+    M = robot.mass_matrix(q)
+    size = np.maximum(np.abs(tau).max(axis=-1), np.abs(bias).max(axis=-1))
+    worst = 0.0
+    for method in METHODS:
+        solved = robot.forward_dynamics(q, v, tau, wrenches=push, method=method)
+        apart = np.abs(np.einsum("sij,sj->si", M, solved - a)).max(axis=-1)
+        worst = max(worst, float((apart / size).max()))
+    return worst
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_forward_undoes_inverse(name: str) -> None:
+    """On real robots, with every part at every joint."""
+    robot = interpreted_robot(restless(path_of(name), 3))
+    assert robot.tree.passive.acts == set(EVERY_PART)
+    assert undone(robot, 4) < 1e-12
+
+
+@pytest.mark.parametrize("root", ["fixed", "floating"])
+@pytest.mark.parametrize("seed", range(3))
+def test_forward_undoes_inverse_on_joints_of_every_type(seed: int, root: Any) -> None:
+    robot = interpreted_robot(restless(random_urdf(seed, movable=6, types=MANY_TYPES), seed, root=root))
+    assert undone(robot, seed) < 1e-12
+
+
+def test_on_twenty_real_robots() -> None:
+    assert len(set(REAL)) >= 20
+
+
+@pytest.fixture(scope="module")
+def panda() -> Robot:
+    """Compiled, every part at every joint."""
+    return restless(URDF / "panda.urdf", 1)
+
+
+def test_all_formulations_agree_and_certificates_hold(panda: Robot) -> None:
+    for robot in (panda, panda.bare, restless(random_urdf(8, movable=5, types=MANY_TYPES), 2, root="floating")):
+        found = survey(robot, states=5)
+        assert len(found["residuals"]) == 14
+        assert found["worst"] < 1e-11
+        assert all(certificate.holds for certificate in robot.certificates.values())
+
+
+def test_verification_asks_who_answers(panda: Robot) -> None:
+    q, v, a = states(panda, 0)
+    assert max(float(x.max()) for x in panda.verify(q, v, a, passive=False).values()) < 1e-11
+
+
+QUESTIONS = [
+    pytest.param(row, method, id=f"{row.name} {method}".strip())
+    for row in QUERIES.values()
+    for method in row.kernels
+    if not row.constant
+]
+
+
+@pytest.mark.parametrize("part", EVERY_PART)
+@pytest.mark.parametrize(("row", "method"), QUESTIONS)
+def test_rows_say_what_they_depend_on(row: Query, method: str, part: PassivePart) -> None:
+    """An answer changes with a part exactly where its row says so: else `passive=False` would be asked in vain."""
+    robot = restless(URDF / "double_pendulum.urdf", 5, {part})
+    assert robot.tree.passive.acts == {part}
+    signature = robot.signature(row, method)
+    rng = np.random.default_rng(0)
+    inputs = [rng.uniform(0.1, 1.0, operand.size) for operand in signature.inputs]
+
+    def answer(of: Robot) -> np.ndarray:
+        found = trace(kernel_tree(of.tree, row.bodies), signature).function(*inputs)
+        return np.concatenate([np.array(x).ravel() for x in (found if isinstance(found, tuple | list) else (found,))])
+
+    changed = not np.array_equal(answer(robot), answer(robot.bare))
+    assert changed == (part in row.passive[method] or (row.name == "passive_forces" and part != "armature"))
+    assert (row.leaves_out is not None) == any(row.passive.values())
+
+
+@pytest.mark.parametrize(("row", "method"), QUESTIONS)
+def test_what_does_nothing_costs_nothing(row: Query, method: str) -> None:
+    """A robot whose joints do nothing has one kernel for both choices; each part of another costs its own operations
+    and no more. What kernels of the former cost is held in tests/unit/test_kernels.py.
+    """
+    idle = Robot.from_urdf(URDF / "panda.urdf")
+    assert idle.bare is idle
+    assert idle.acting(row, method, False) is idle
+    if row.name.startswith("step") or row.name == "passive_forces":
+        return
+    busy = restless(URDF / "panda.urdf", 1)
+    signature = idle.signature(row, method)
+    assert signature == busy.signature(row, method)
+
+    def operations(robot: Robot) -> int:
+        return trace(kernel_tree(robot.tree, row.bodies), signature).operations
+
+    base = operations(idle)
+    more = operations(busy) - base
+    # Of each joint damping 2, friction 4, springs 3, armature 2; and in (19b) armature leaves in J^ what vanished else.
+    assert (0 <= more <= 15 * idle.nv + 0.25 * base) if row.passive[method] else more == 0
+
+
+def test_bare_kernels_are_made_when_asked_for_and_are_the_bare_robots(panda: Robot) -> None:
+    robot, idle = restless(URDF / "double_pendulum.urdf", 1), Robot.from_urdf(URDF / "double_pendulum.urdf")
+    q, v, a = np.full((3, 2), 0.3)
+    robot.inverse_dynamics(q, v, a)
+    assert set(robot.certificates) == {"inverse_dynamics"}
+    row = QUERIES["inverse_dynamics"]
+    assert not robot.has_kernel(row, passive=False)
+    assert np.array_equal(robot.inverse_dynamics(q, v, a, passive=False), idle.inverse_dynamics(q, v, a))
+    assert set(robot.certificates) == {"inverse_dynamics", "inverse_dynamics (bare)"}
+    assert robot.has_kernel(row, passive=False)
+    assert robot.load_kernel(row, passive=False)
+    assert "inverse_dynamics (bare)" in robot.receipt.certificates
+    assert not robot.has_kernel(QUERIES["mass_matrix"])
+    # Damping alone: the mass matrix is the same without it, and so is its kernel.
+    damped = restless(URDF / "double_pendulum.urdf", 1, {"damping"})
+    damped.mass_matrix(q, passive=False)
+    assert set(damped.certificates) == {"mass_matrix"}
+
+
+def test_alone_and_in_a_batch_to_the_last_bit(panda: Robot) -> None:
+    q, v, a = states(panda, 2)
+    for passive in (True, False):
+        batch = panda.inverse_dynamics(q, v, a, passive=passive)
+        assert np.array_equal(
+            batch, [panda.inverse_dynamics(*one, passive=passive) for one in zip(q, v, a, strict=True)]
+        )
+
+
+def test_a_wrong_choice_is_refused(panda: Robot) -> None:
+    q = v = np.zeros(panda.nv)
+    asked = (
+        lambda: panda.mass_matrix(q, passive="yes"),  # type: ignore[arg-type]
+        lambda: panda.verify(q, v, v, passive="no"),  # type: ignore[arg-type]
+        lambda: panda.simulate(q, v, dt=1e-3, steps=1, passive=None),  # type: ignore[arg-type]
+    )
+    for ask, path in zip(asked, ("options.passive", "passive", "passive"), strict=True):
+        with pytest.raises(InvalidArgumentError, match="passive must be true or false, found") as caught:
+            ask()
+        assert caught.value.path == path
+
+
+def test_energy_accounts_for_every_joule(panda: Robot) -> None:
+    """Kinetic and potential energy, with the rotors' and the springs', change by the efforts' work less what damping
+    and friction take. The work is summed over the steps by Simpson's rule.
+    """
+    rng = np.random.default_rng(0)
+    q, v, tau = panda.configuration.neutral + 0.3, rng.normal(size=panda.nv), rng.normal(size=panda.nv)
+    motion = panda.simulate(q, v, tau, dt=2e-4, steps=1000)
+    energy = panda.energy(motion.q, motion.v).total
+    power = motion.v @ tau - panda.passive_forces(motion.q, motion.v).dissipated
+    work = (power[:-2:2] + 4 * power[1:-1:2] + power[2::2]) * 2e-4 / 3
+    accounted = energy[0] + np.concatenate([[0.0], np.cumsum(work)])
+    size = np.abs(energy).max()
+    assert np.abs(energy - energy[0]).max() > 5e-3 * size  # there is something to account for
+    assert np.abs(energy[::2] - accounted).max() < 1e-8 * size
+
+
+def test_hamilton_moves_as_newton_does(panda: Robot) -> None:
+    """p-dot along the motion that forward dynamics gives, and the same motion from momenta."""
+    q, v, _ = states(panda, 6)
+    rng = np.random.default_rng(1)
+    tau = rng.normal(size=v.shape)
+    p = panda.momentum(q, v)
+    flow = panda.hamiltonian_flow(q, p, tau)
+    a = panda.forward_dynamics(q, v, tau)
+    size = np.abs(p).max()
+    assert np.abs(flow.v - v).max() < 1e-12 * np.abs(v).max()
+    assert np.abs(flow.p_dot - panda.momentum_derivative(q, v, a)).max() < 1e-11 * max(size, np.abs(tau).max(), 50.0)
+    energy, found = panda.energy(q, v), panda.hamiltonian(q, p)
+    assert np.allclose(found.hamiltonian, energy.total, rtol=1e-12, atol=1e-12 * np.abs(energy.total).max())
+    # dH/dt = v . (tau - damping - friction)
+    rate = np.einsum("si,si->s", flow.v, tau) - panda.passive_forces(q, v).dissipated
+    h = 1e-6
+    ahead, behind = (panda.hamiltonian(q + s * h * flow.v, p + s * h * flow.p_dot).hamiltonian for s in (1.0, -1.0))
+    assert np.allclose((ahead - behind) / (2 * h), rate, rtol=1e-6, atol=1e-5 * np.abs(rate).max())
+
+
+def test_springs_and_rotors_keep_energy() -> None:
+    """Without damping and friction: a hundred steps of the symplectic integrator on springs, behind gears."""
+    robot = restless(URDF / "double_pendulum.urdf", 3, {"springs", "armature"})
+    motion = robot.simulate([0.4, -0.2], [1.0, 2.0], dt=1e-3, steps=500, integrator="implicit_midpoint")
+    energy = robot.energy(motion.q, motion.v)
+    assert np.ptp(energy.potential) > 0.01
+    assert np.ptp(energy.total) < 1e-5 * np.ptp(energy.potential)
+
+
+@pytest.mark.parametrize(
+    "integrator", ["rk4", "semi_implicit_euler", "explicit_euler", "adaptive", "implicit_midpoint"]
+)
+def test_a_damped_oscillator(integrator: Any) -> None:
+    """A slide on a spring that hangs on nothing, against the closed solution: every integrator sees damping, spring and
+    armature.
+    """
+    text = (
+        '<robot name="r"><link name="a"/><link name="b"><inertial><mass value="1.5"/>'
+        '<inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial></link>'
+        '<joint name="j" type="prismatic"><parent link="a"/><child link="b"/><axis xyz="1 0 0"/></joint></robot>'
+    )
+    robot = restless(text, 0, {"damping", "armature", "springs"})
+    own, mass = robot.tree.passive, 1.5
+    m, d, k, rest = mass + own.armature[0], own.damping[0], own.stiffness[0], own.rest[0]
+    dt, steps = 1e-3, 400
+    motion = robot.simulate([0.3], [0.7], dt=dt, steps=steps, integrator=integrator)
+    decay = d / (2 * m)
+    frequency = np.sqrt(complex(k / m - decay**2))
+    x, t = 0.3 - rest, motion.t
+    exact = np.exp(-decay * t) * (x * np.cos(frequency * t) + (0.7 + decay * x) / frequency * np.sin(frequency * t))
+    order = {"rk4": 1e-10, "adaptive": 1e-11, "implicit_midpoint": 1e-4}.get(integrator, 3e-2)
+    assert np.abs(motion.q[:, 0] - rest - exact.real).max() < order
+    bare = robot.simulate([0.3], [0.7], dt=dt, steps=steps, integrator=integrator, passive=False)
+    assert np.abs(bare.q[:, 0] - 0.3 - 0.7 * t).max() < 1e-12
+
+
+def test_free_joints_beside_prescribed_ones(panda: Robot) -> None:
+    """The efforts that are found make all joints move as they did; with the bare tree, bare ones."""
+    q, v, a = (x[0] for x in states(panda, 9))
+    tau = np.zeros(panda.nv)
+    given = {name: a[k] for k, name in enumerate(panda.joint_names) if k < 3}
+    for robot, passive in ((panda, True), (panda.bare, False)):
+        found = rheonomic.forward_dynamics(panda, q, v, tau, given, passive=passive)
+        needed = robot.inverse_dynamics(q, v, found.a)
+        assert np.allclose(needed, found.tau, rtol=0, atol=1e-11 * np.abs(needed).max())
+        assert np.array_equal(found.a[:3], a[:3])
+    rows = np.zeros((9, 3))
+    rows[:, 0] = 0.2
+    moved = {panda.joint_names[0]: rows}
+    rest = panda.configuration.neutral[1:]
+    ours = panda.simulate_rheonomic(moved, rest, 0 * rest, dt=1e-3, steps=4, passive=False)
+    theirs = panda.bare.simulate_rheonomic(moved, rest, 0 * rest, dt=1e-3, steps=4)
+    assert np.array_equal(ours.q, theirs.q)
+    assert not np.array_equal(ours.q, panda.simulate_rheonomic(moved, rest, 0 * rest, dt=1e-3, steps=4).q)
+
+
+def test_friction_by_its_identity(panda: Robot) -> None:
+    """Odd, none at rest, 76 % at its width, all of it far beyond; and it never drives."""
+    own = panda.tree.passive
+    q = panda.configuration.neutral
+    for share, expected in ((0.0, 0.0), (1.0, 0.7615941559557649), (-1.0, -0.7615941559557649), (50.0, 1.0)):
+        found = panda.passive_forces(q, share * own.width).friction
+        assert np.allclose(found, expected * own.friction, rtol=1e-14, atol=0)
+    _, v, _ = states(panda, 3)
+    found = panda.passive_forces(q, v)
+    assert np.all(found.friction * v >= 0.0)
+    assert np.all(found.dissipated > 0.0)
+
+
+def test_no_state_gives_a_number_that_is_none(panda: Robot) -> None:
+    """Sizes from 1e-12 to 1e8, where friction is far within its width and far beyond it."""
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        q = rng.normal(size=(4000, panda.nv)) * 10.0 ** rng.uniform(-12, 6, (4000, 1))
+        v, x = rng.normal(size=(2, 4000, panda.nv)) * 10.0 ** rng.uniform(-12, 8, (2, 4000, 1))
+        for answer in (panda.inverse_dynamics(q, v, x), *(panda.forward_dynamics(q, v, x, method=m) for m in METHODS)):
+            assert np.isfinite(answer).all()
+
+
+def test_armature_gives_a_massless_branch_an_answer() -> None:
+    """A rotor is inertia enough: forward dynamics answers, and the bare tree says why it does not."""
+    text = (
+        '<robot name="r"><link name="a"/><link name="b"/>'
+        '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint></robot>'
+    )
+    robot = restless(text, 0, {"armature"})
+    assert robot.massless_joint is None
+    assert robot.bare.massless_joint == "j"
+    a = robot.forward_dynamics([0.1], [0.2], [3.0])
+    assert np.allclose(a, 3.0 / robot.tree.passive.armature)
+    with pytest.raises(Exception, match="no answer for robot 'r'"):
+        robot.forward_dynamics([0.1], [0.2], [3.0], passive=False)
+
+
+def test_a_payload_leaves_joints_as_they_are(panda: Robot) -> None:
+    from dyn_service.api.queries import Payload
+
+    loaded = panda.with_payload(Payload("panda_hand", 2.0))
+    assert all(
+        np.array_equal(one, other)
+        for one, other in zip(loaded.tree.passive.arrays, panda.tree.passive.arrays, strict=True)
+    )
+
+
+def test_kernels_keep_zeros_out(panda: Robot) -> None:
+    """A joint that does nothing among others that do is no operation."""
+    tree = restless(URDF / "double_pendulum.urdf", 1).tree
+    assert ca.SX(ca.diag(ca.sparsify(ca.DM([0.0, tree.passive.armature[0]])))).nnz() == 1
