@@ -82,7 +82,10 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 changes=True,
                 role=Role.LOAD,
                 inputs={"urdf": "the text of a URDF file"},
-                options={"root": "how the root link moves in the world: `fixed`, the default, `planar` or `floating`"},
+                options={
+                    "root": "how the root link moves in the world: `fixed`, the default, `planar` or `floating`",
+                    "mimic": "whether joints that mimic others follow them: true, the default, or false",
+                },
                 required=("urdf",),
                 outputs=_DESCRIPTION,
             ),
