@@ -6,6 +6,7 @@ The relations, and S, are those of tests/mimics.py. With everything that joints 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -173,34 +174,36 @@ PAIRS = {
     "drawn": lambda: tied(random_urdf(21, movable=9), 3, draws=True),
     "every type": lambda: tied(random_urdf(33, movable=9, types=MANY_TYPES), 5, "floating", draws=True),
 }
-ASKED: dict[str, Asked] = {}
+
+
+@cache
+def asked(name: str) -> Asked:
+    return Asked(PAIRS[name]())
 
 
 @pytest.mark.parametrize("row", [name for name in QUERIES if name not in REFUSED])
 @pytest.mark.parametrize("name", PAIRS)
 def test_every_row(name: str, row: str) -> None:
-    asked = ASKED.setdefault(name, Asked(PAIRS[name]()) if name not in ASKED else ASKED.get(name))  # type: ignore[arg-type]
-    for ours, theirs in rows(asked)[row]():
+    for ours, theirs in rows(asked(name))[row]():
         ours, theirs = np.asarray(ours), np.asarray(theirs)
         assert ours.shape == theirs.shape
         assert np.abs(ours - theirs).max(initial=0.0) <= 1e-9 * max(np.abs(theirs).max(initial=0.0), 1e-3)
 
 
 def test_no_row_is_left_out() -> None:
-    asked = ASKED.setdefault("panda", Asked(PAIRS["panda"]()))
-    assert set(rows(asked)) | set(REFUSED) == set(QUERIES)
+    assert set(rows(asked("panda"))) | set(REFUSED) == set(QUERIES)
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_what_has_each_joint_yield_by_itself_is_refused(name: str) -> None:
-    asked = ASKED.setdefault(name, Asked(PAIRS[name]()))
-    led, free = asked.tied.led, asked.tied.free
+    of = asked(name)
+    led, free = of.tied.led, of.tied.free
     for ask in (lambda r, q: r.branch_inertias(q), lambda r, q: r.influence_operators(q, operator="beta")):
         with pytest.raises(
             FailedPreconditionError, match=r"has no answer for robot '.*': joint '.*' follows '.*', and in"
         ):
-            ask(led, asked.q)
-        ask(free, asked.all[0])
+            ask(led, of.q)
+        ask(free, of.all[0])
     row = QUERIES["branch_inertias"]
     assert led.has_kernel(row)  # none is waited for
     assert led.load_kernel(row)
@@ -316,7 +319,8 @@ def test_a_turning_joint_follows_a_sliding_one() -> None:
     """A rack and its pinion, whose multiplier is in rad/m: M and weight by hand."""
     robot = Robot.from_urdf(
         """<robot name="rack"><link name="base"/>
-        <link name="rack"><inertial><mass value="2"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+        <link name="rack"><inertial><mass value="2"/>
+        <inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
         <link name="pinion"><inertial><origin xyz="0.1 0 0"/><mass value="3"/>
         <inertia ixx="1" iyy="1" izz="0.4" ixy="0" ixz="0" iyz="0"/></inertial></link>
         <joint name="slide" type="prismatic"><parent link="base"/><child link="rack"/><axis xyz="0 0 1"/>
@@ -333,7 +337,8 @@ def test_a_turning_joint_follows_a_sliding_one() -> None:
 def test_the_explicit_equations_solve_with_ties() -> None:
     """`WorldEquations`: all joints by themselves, and multipliers; where followers alone have no inertia too."""
     text = """<robot name="light"><link name="base"/>
-      <link name="a"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+      <link name="a"><inertial><mass value="1"/>
+      <inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
       <link name="b"/>
       <joint name="lead" type="revolute"><parent link="base"/><child link="a"/><axis xyz="0 0 1"/></joint>
       <joint name="follow" type="revolute"><parent link="a"/><child link="b"/><axis xyz="0 1 0"/>
