@@ -166,8 +166,9 @@ def joint_inertias(tree: Tree, q: Any) -> tuple[list[float], list[float]]:
     """
     if tree.coupled:
         entries = mass_matrix.entries(tree, ca.DM(q))
-        L, _, _ = mass_matrix.factored(tree.nv, entries)
-        return [float(L[k, k]) for k in range(tree.nv)], [float(entries[k, k]) for k in range(tree.nv)]
+        L, _, _ = mass_matrix.factored(tree, entries)
+        left = {entry: float(L[k, k]) for k, entry in enumerate(tree.entries_outward)}
+        return [left[k] for k in range(tree.nv)], [float(entries[k, k]) for k in range(tree.nv)]
     D, G, M = influences(tree, ca.DM(q)), motion_subspaces(tree), inertias(tree)
     A = passive.armatures(tree)
     yielding = branches(tree, D, G, M).J

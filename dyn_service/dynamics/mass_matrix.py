@@ -76,8 +76,8 @@ def solve(tree: Tree, M: Entries, x: Mat) -> Mat:
 
     D is the R of (19b), so the two solutions exist for the same robots, impossible inertias included.
     """
-    L, inverse, columns = factored(tree.nv, M)
-    y = [x[k] for k in range(tree.nv)]
+    L, inverse, columns = factored(tree, M)
+    y = [x[k] for k in tree.entries_outward]
     for k in range(tree.nv - 1, -1, -1):
         for i in columns[k]:
             y[i] = y[i] - L[k, i] * y[k]
@@ -85,22 +85,27 @@ def solve(tree: Tree, M: Entries, x: Mat) -> Mat:
         y[k] = y[k] * inverse[k]
         for i in columns[k]:
             y[k] = y[k] - L[k, i] * y[i]
-    return ca.vertcat(*y)
+    found = dict(zip(tree.entries_outward, y, strict=True))
+    return ca.vertcat(*(found[k] for k in range(tree.nv)))
 
 
-def factored(nv: int, M: Entries) -> tuple[Entries, list[Mat], list[list[int]]]:
-    """L below its diagonal and D on it, D^-1, and of each row of L the columns, from right to left, with an entry.
+def factored(tree: Tree, M: Entries) -> tuple[Entries, list[Mat], list[list[int]]]:
+    """L below its diagonal and D on it, D^-1, and of each row of L the columns, from right to left, with an entry; rows
+    and columns in the order of `Tree.entries_outward`.
 
     Of a tree these are the velocities through which one acts on its way to the root. Where joints follow others, a row
     has those of all its bodies' ways, and is filled in where rows below it are taken away.
     """
-    L = dict(M)
-    inverse: list[Mat] = [ca.DM(1, 1)] * nv
-    columns: list[set[int]] = [set() for _ in range(nv)]
-    for row, column in M:
+    at = {entry: k for k, entry in enumerate(tree.entries_outward)}
+    L: Entries = {}
+    for (i, j), value in M.items():
+        L[max(at[i], at[j]), min(at[i], at[j])] = value
+    inverse: list[Mat] = [ca.DM(1, 1)] * tree.nv
+    columns: list[set[int]] = [set() for _ in range(tree.nv)]
+    for row, column in L:
         if column < row:
             columns[row].add(column)
-    for k in range(nv - 1, -1, -1):
+    for k in range(tree.nv - 1, -1, -1):
         inverse[k], leftward = 1 / L[k, k], sorted(columns[k], reverse=True)
         for n, i in enumerate(leftward):
             share = L[k, i] * inverse[k]

@@ -55,43 +55,44 @@ def followers(joints: Iterable[Joint]) -> dict[str, Mimic]:
         UrdfError: A joint with several ways to move follows or leads, or a chain's numbers are out of all measure.
     """
     of = {joint.name: joint for joint in joints}
-    return {name: _resolved(joint, of) for name, joint in of.items() if follows(joint, of)}
-
-
-def follows(joint: Joint, of: Mapping[str, Joint]) -> bool:
-    """Whether it moves, and follows one that does. `of`: the robot's joints by name."""
-    leader = None if joint.mimic is None else of.get(joint.mimic.joint)
-    return leader is not None and bool(joint.moves.nv and leader.moves.nv)
-
-
-def by_leader(joints: Iterable[Joint]) -> dict[str, list[tuple[Joint, Mimic]]]:
-    """Of each leader, its followers and how they follow. Errors as of `followers`."""
-    of = {joint.name: joint for joint in joints}
-    found: dict[str, list[tuple[Joint, Mimic]]] = {}
-    for name, mimic in followers(of.values()).items():
-        found.setdefault(mimic.joint, []).append((of[name], mimic))
+    found: dict[str, Mimic] = {}
+    for joint in of.values():
+        chain, at = [], joint
+        while at.name not in found and (said := followed(at, of)) is not None:
+            chain.append((at, said))
+            at = of[said.joint]
+        inner = found.get(at.name, Mimic(at.name))
+        for each, said in reversed(chain):
+            inner = Mimic(inner.joint, said.multiplier * inner.multiplier, said.multiplier * inner.offset + said.offset)
+            if not max(abs(inner.multiplier), abs(inner.offset)) <= _LARGEST:
+                raise _fault(each, f"it follows as {rule(inner)}, expected numbers of at most {_LARGEST:g}")
+            found[each.name] = inner
     return found
 
 
-def _resolved(joint: Joint, of: Mapping[str, Joint]) -> Mimic:
-    multiplier, offset, at = 1.0, 0.0, joint
-    while follows(at, of):
-        assert at.mimic is not None
-        leader = of[at.mimic.joint]
-        for role, each in (("follows", at), ("leads", leader)):
-            if each.moves.nv != 1:
-                other = leader.name if each is at else at.name
-                raise _fault(
-                    each, f"it {role} joint '{other}' and has {each.moves.nv} ways to move, expected joints with one"
-                )
-        multiplier, offset, at = multiplier * at.mimic.multiplier, offset + multiplier * at.mimic.offset, leader
-        if not max(abs(multiplier), abs(offset)) <= _LARGEST:
-            raise _fault(
-                joint,
-                f"it follows joint '{at.name}' as {multiplier:g} times its position and {offset:g}, expected numbers "
-                f"of at most {_LARGEST:g}",
-            )
-    return Mimic(at.name, multiplier, offset)
+def followed(joint: Joint, of: Mapping[str, Joint]) -> Mimic | None:
+    """What it follows, if it moves and that does too. `of`: the robot's joints by name.
+
+    Raises:
+        UrdfError: One of the two has several ways to move.
+    """
+    leader = None if joint.mimic is None else of.get(joint.mimic.joint)
+    if leader is None or not (joint.moves.nv and leader.moves.nv):
+        return None
+    for what, each in (("it", joint), (f"joint '{leader.name}', which it follows,", leader)):
+        if each.moves.nv != 1:
+            ways = f"of type {each.moves.type}, with {each.moves.nv} ways to move"
+            raise _fault(joint, f"{what} is {ways}, expected one with one")
+    return joint.mimic
+
+
+def by_leader(joints: Iterable[Joint], led: Mapping[str, Mimic]) -> dict[str, list[tuple[Joint, Mimic]]]:
+    """Of each leader, its followers and how they follow. led: of `followers`."""
+    found: dict[str, list[tuple[Joint, Mimic]]] = {}
+    for joint in joints:
+        if joint.name in led:
+            found.setdefault(led[joint.name].joint, []).append((joint, led[joint.name]))
+    return found
 
 
 def _fault(joint: Joint, message: str) -> UrdfError:
@@ -104,10 +105,10 @@ def _fault(joint: Joint, message: str) -> UrdfError:
 
 def unled(description: Description) -> Description:
     """The same robot, each of its joints moving by itself, with a note on each that followed another."""
-    of = {joint.name: joint for joint in description.joints}
+    names = {joint.name for joint in description.joints if joint.moves.nv}
     notes = []
     for joint in description.joints:
-        if joint.mimic is not None and follows(joint, of):
+        if joint.mimic is not None and {joint.name, joint.mimic.joint} <= names:
             text = f"mimics {rule(joint.mimic)} in the source; here it is a joint of its own, with its own q and tau"
             notes.append(Note("reported", f"joint '{joint.name}'", text, joint.line))
     joints = tuple(replace(joint, mimic=None) for joint in description.joints)

@@ -126,7 +126,7 @@ class Tree:
             rotation=tuple(R for R, _ in places),
             origin=tuple(p for _, p in places),
             inertia=tuple(_inertia(link) for link, _, _ in order),
-            limits=_limits(movable, by_leader(description.joints)),
+            limits=_limits(movable, by_leader(description.joints, led)),
             passive=_passive(movable, led),
             mimic=tuple(led.get(joint.name) for joint, _ in movable),
         )
@@ -154,12 +154,33 @@ class Tree:
     @cached_property
     def together(self) -> tuple[tuple[int, ...], ...]:
         """Of each of these joints, the bodies that move with its entries: its own, then those that follow."""
-        return tuple((i, *(k for k in self.movable if self.leader[k] == i != k)) for i in self.leaders)
+        of: dict[int, list[int]] = {i: [i] for i in self.leaders}
+        for k in self.movable:
+            if self.leader[k] != k:
+                of[self.leader[k]].append(k)
+        return tuple(tuple(bodies) for bodies in of.values())
 
     @cached_property
     def coupled(self) -> bool:
         """Whether a joint follows another."""
         return len(self.leaders) < len(self.movable)
+
+    @cached_property
+    def entries_outward(self) -> tuple[int, ...]:
+        """The entries of v, each after those of the joints that carry its bodies; an entry that several bodies share
+        where all the branches with these meet. From the last to the first, M is factored with least filled in.
+        """
+
+        def meeting(bodies: tuple[int, ...]) -> float:
+            if len(bodies) == 1:
+                return bodies[0]
+            on_all_ways = set.intersection(*(set(self.ancestors(i)) for i in bodies))
+            last = max(on_all_ways, default=-1)
+            return last if last in bodies else last + 0.5
+
+        outward = sorted(range(len(self.leaders)), key=lambda k: meeting(self.together[k]))
+        slices = self.configuration.v_slices
+        return tuple(n for k in outward for n in range(slices[k].start, slices[k].stop))
 
     @cached_property
     def configuration(self) -> Configuration:
@@ -327,7 +348,7 @@ class Tree:
         digest.update(np.array(self.parent, dtype="<i8").tobytes())
         numbers = [*self.rotation, *self.origin]
         for joint in self.inboard:
-            numbers += joint.numbers
+            numbers += [*joint.numbers, *([] if joint.ratio == 1.0 else [np.array([joint.ratio])])]
         for body in self.inertia:
             numbers += [np.array([body.mass]), body.moment, body.about_origin, *(body.centre or ())]
         numbers += [self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort]

@@ -102,8 +102,6 @@ class Receipt:
         if moving:
             kinds = ", ".join(f"{count} {kind}" for kind, count in moving.items())
             parts.append(f"{sum(moving.values())} movable: {kinds}")
-        if following := len(self.of_kind("following")):
-            parts.append(f"{following} of them following others")
         if self.joints.get(FIXED.type):
             parts.append(f"{self.joints[FIXED.type]} fixed")
         detail = f" ({'; '.join(parts)})" if parts else ""
@@ -111,6 +109,8 @@ class Receipt:
 
     def _facts(self) -> list[str]:
         facts = {"source": self.source, "fingerprint": self.fingerprint or "-", "moving bodies": str(self.bodies)}
+        if following := self.of_kind("following"):
+            facts["following"] = f"{counted(len(following), 'joint')}, without entries in q, v and tau"
         if self.root != "fixed":
             facts["root"] = f"{self.root}, by joint '{ROOT_JOINT}'"
         counts = [f"{len(self.of_kind(kind))} {kind}" for kind in KINDS if self.of_kind(kind)]
@@ -213,7 +213,8 @@ def _acting(description: Description) -> Iterator[Note]:
 
 def _following(description: Description) -> Iterator[Note]:
     """One note for each joint that follows another, and one for each leader with what it keeps for its followers."""
-    led, following = followers(description.joints), by_leader(description.joints)
+    led = followers(description.joints)
+    following = by_leader(description.joints, led)
     for joint in description.joints:
         element = f"joint '{joint.name}'"
         if joint.mimic is not None and joint.name in led:
@@ -229,8 +230,8 @@ def _following(description: Description) -> Iterator[Note]:
                 for name, before, after in zip(keeps.own._fields, keeps.own, keeps.bounds, strict=True)
                 if before != after
             ]
-            by = listed([f"'{name}'" for name in keeps.narrowed_by], 4)
-            yield Note("changed", element, f"limits of {by}, which follow, are kept: {', '.join(narrowed)}", joint.line)
+            text = f"keeps the limits of {listed(list(keeps.narrowed_by), 4)} too: {', '.join(narrowed)}"
+            yield Note("changed", element, text, joint.line)
         for name in keeps.apart:
             text = f"its range has nothing in common with that of '{name}', which follows it: that one is not kept"
             yield Note("doubted", element, text, joint.line)
