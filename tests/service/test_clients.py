@@ -380,14 +380,14 @@ def test_time_limit_can_be_changed(tcp_server: Server) -> None:
 def test_request_too_long_for_a_message_is_not_sent(tcp_server: Server, connect_to: Any) -> None:
     robot = connect_to(tcp_server.endpoints[0]).robot("panda")
     with pytest.raises(Exception, match=r"the request has \d+ bytes, the limit is 67108864") as found:
-        robot.gravity_forces(np.zeros((1_000_000, 8)))
+        robot.gravity_forces(np.zeros((1_000_000, 9)))
     assert found.value.code == "RESOURCE_EXHAUSTED"
-    assert robot.gravity_forces(np.zeros(8)).shape == (8,)
+    assert robot.gravity_forces(np.zeros(9)).shape == (9,)
 
 
 def test_big_batches_pass(tcp_server: Server, panda: Robot, connect_to: Any) -> None:
     robot = connect_to(tcp_server.endpoints[0]).robot("panda")
-    states = np.random.default_rng(0).uniform(-1, 1, (50_000, 8))
+    states = np.random.default_rng(0).uniform(-1, 1, (50_000, 9))
     assert_same(robot.gravity_forces(states), panda.gravity_forces(states))
 
 
@@ -518,6 +518,6 @@ def test_close_ends_the_calls_in_flight(pendulum: Robot) -> None:
 def test_names_in_reprs(tcp_server: Server) -> None:
     with Client(tcp_server.endpoints[0], timeout_s=20.0) as client:
         assert repr(client) == f"<Client '{tcp_server.endpoints[0]}'>"
-        assert repr(client.robot("panda")) == "<RemoteRobot 'panda': 13 links, 8 movable joints>"
+        assert repr(client.robot("panda")) == "<RemoteRobot 'panda': 13 links, 9 movable joints>"
         assert client.robot("panda").client is client
     assert repr(client).endswith(", closed>")

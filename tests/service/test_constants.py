@@ -46,10 +46,12 @@ def test_topology_of_a_remote_robot(tcp_server: Server, panda: Robot) -> None:
 
 
 def test_operators_of_a_remote_robot_assemble_on_the_client(tcp_server: Server, panda: Robot) -> None:
-    q = np.linspace(-0.5, 0.5, 8)
+    q = np.linspace(-0.5, 0.5, 9)
     with Client(tcp_server.endpoints[0], timeout_s=20.0) as client:
-        there = client.robot("panda").influence_operators(q, operator="D", frame="world").dense()
-    for found, expected in zip(there, panda.influence_operators(q, operator="D", frame="world").dense(), strict=True):
+        there = client.robot("panda").influence_operators(q, operator="beta", frame="world").dense()
+    for found, expected in zip(
+        there, panda.influence_operators(q, operator="beta", frame="world").dense(), strict=True
+    ):
         np.testing.assert_array_equal(found, expected)
 
 

@@ -528,11 +528,11 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
     ),
     # Too much
     "an answer that would be too long": (
-        request("mass_matrix", "panda", inputs={"q": array(np.zeros((2100, 8)))}),
+        request("mass_matrix", "panda", inputs={"q": array(np.zeros((1700, 9)))}),
         7,
         EXHAUSTED,
         "inputs",
-        "mass_matrix asks for 2100 states: the answer takes 1075200 bytes, the limit is 1048576: at most 2048 states "
+        "mass_matrix asks for 1700 states: the answer takes 1101600 bytes, the limit is 1048576: at most 1618 states "
         "fit into one request",
     ),
     "an answer made too long by broadcasting": (

@@ -118,7 +118,7 @@ def test_robots_come_and_go(pooled: Server) -> None:
         other = text.replace('<robot name="scara"', '<robot name="panda"')
         with pytest.raises(FailedPreconditionError, match="robot 'panda' is served with fingerprint"):
             client.load_robot(other)
-        assert client.robot("panda").nv == 8
+        assert client.robot("panda").nv == 9
 
 
 def test_what_is_not_allowed_is_not_done_by_a_worker_either() -> None:

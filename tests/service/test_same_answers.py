@@ -63,7 +63,7 @@ def test_second_call_is_like_the_first(remote: Any, panda: Robot, query: str) ->
 
 
 def test_inputs_of_other_types_mean_the_same_numbers(remote: Any, panda: Robot) -> None:
-    q, v, a = ([0] * 8, np.arange(8, dtype=np.int32), tuple(np.float32([0.5] * 8)))
+    q, v, a = ([0] * 9, np.arange(9, dtype=np.int32), tuple(np.float32([0.5] * 9)))
     for _ in range(2):
         assert_same(remote.inverse_dynamics(q, v, a), panda.inverse_dynamics(q, v, a))
     spread = np.arange(18.0)[::2]
@@ -71,16 +71,16 @@ def test_inputs_of_other_types_mean_the_same_numbers(remote: Any, panda: Robot) 
 
 
 def test_gains_may_be_numbers_or_vectors(remote: Any, panda: Robot) -> None:
-    q = np.linspace(-0.5, 0.5, 8)
-    for kp in (100.0, 100, np.float64(100.0), np.full(8, 100.0), [100.0] * 8):
+    q = np.linspace(-0.5, 0.5, 9)
+    for kp in (100.0, 100, np.float64(100.0), np.full(9, 100.0), [100.0] * 9):
         found = remote.computed_torque(q, q, q, q, q, kp=kp, kd=20.0)
         assert_same(found, panda.computed_torque(q, q, q, q, q, kp=100.0, kd=20.0))
 
 
 def test_answers_can_be_written_to(remote: Any) -> None:
     for _ in range(2):
-        remote.gravity_forces(np.zeros(8))[0] = 1.0
-        remote.mass_matrix(np.zeros((2, 8)))[0, 0, 0] = 1.0
+        remote.gravity_forces(np.zeros(9))[0] = 1.0
+        remote.mass_matrix(np.zeros((2, 9)))[0, 0, 0] = 1.0
 
 
 def test_properties_are_those_of_the_robot(remote: Any, panda: Robot) -> None:
@@ -95,40 +95,40 @@ def test_properties_are_those_of_the_robot(remote: Any, panda: Robot) -> None:
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "axes that do not broadcast": (
         "inverse_dynamics",
-        {"q": np.zeros((3, 8)), "v": np.zeros((4, 8)), "a": np.zeros(8)},
+        {"q": np.zeros((3, 9)), "v": np.zeros((4, 9)), "a": np.zeros(9)},
     ),
     "short q": ("gravity_forces", {"q": np.zeros(3)}),
     "number for q": ("gravity_forces", {"q": 1.0}),
     "axes that do not broadcast at the end": ("mass_matrix", {"q": np.zeros((9, 2))}),
     "unknown method": (
         "forward_dynamics",
-        {"q": np.zeros(8), "v": np.zeros(8), "tau": np.zeros(8), "method": "guess"},
+        {"q": np.zeros(9), "v": np.zeros(9), "tau": np.zeros(9), "method": "guess"},
     ),
     "unknown frame": (
         "constraint_forces",
-        {"q": np.zeros(8), "v": np.zeros(8), "tau": np.zeros(8), "frame": "moon"},
+        {"q": np.zeros(9), "v": np.zeros(9), "tau": np.zeros(9), "frame": "moon"},
     ),
     "unknown joint": (
         "constraint_forces",
-        {"q": np.zeros(8), "v": np.zeros(8), "tau": np.zeros(8), "joints": ["elbow"]},
+        {"q": np.zeros(9), "v": np.zeros(9), "tau": np.zeros(9), "joints": ["elbow"]},
     ),
     "joints as a text": (
         "constraint_forces",
-        {"q": np.zeros(8), "v": np.zeros(8), "tau": np.zeros(8), "joints": "elbow"},
+        {"q": np.zeros(9), "v": np.zeros(9), "tau": np.zeros(9), "joints": "elbow"},
     ),
     "unknown link": (
         "inverse_dynamics",
-        {"q": np.zeros(8), "v": np.zeros(8), "a": np.zeros(8), "wrenches": Wrench("tail")},
+        {"q": np.zeros(9), "v": np.zeros(9), "a": np.zeros(9), "wrenches": Wrench("tail")},
     ),
     "unknown wrench frame": (
         "inverse_dynamics",
-        {"q": np.zeros(8), "v": np.zeros(8), "a": np.zeros(8), "wrenches": Wrench("panda_hand", frame="moon")},
+        {"q": np.zeros(9), "v": np.zeros(9), "a": np.zeros(9), "wrenches": Wrench("panda_hand", frame="moon")},
     ),
     "wrench of two numbers": (
         "inverse_dynamics",
-        {"q": np.zeros(8), "v": np.zeros(8), "a": np.zeros(8), "wrenches": [Wrench("panda_hand", force=np.ones(2))]},
+        {"q": np.zeros(9), "v": np.zeros(9), "a": np.zeros(9), "wrenches": [Wrench("panda_hand", force=np.ones(2))]},
     ),
-    "gravity of two numbers": ("gravity_forces", {"q": np.zeros(8), "gravity": [0.0, 1.0]}),
+    "gravity of two numbers": ("gravity_forces", {"q": np.zeros(9), "gravity": [0.0, 1.0]}),
 }
 
 
@@ -162,7 +162,7 @@ def test_truth_values_are_no_numbers_on_the_wire(remote: Any) -> None:
 
 def test_not_finite_numbers_stay_here_and_are_refused_there(remote: Any, panda: Robot) -> None:
     for bad in (np.nan, np.inf, -np.inf):
-        q = np.zeros(8)
+        q = np.zeros(9)
         q[3] = bad
         assert not np.isfinite(panda.gravity_forces(q)).all()
         for _ in range(2):
@@ -172,13 +172,13 @@ def test_not_finite_numbers_stay_here_and_are_refused_there(remote: Any, panda: 
 
 
 def test_huge_numbers_are_refused_where_the_answer_overflows(remote: Any, panda: Robot) -> None:
-    q, v, a = np.zeros((3, 8))
+    q, v, a = np.zeros((3, 9))
     a[0] = 1e305
     expected = panda.inverse_dynamics(q, v, a)
     assert np.isfinite(expected).all()
     v[0] = 1e305
     for _ in range(2):
-        assert_same(remote.inverse_dynamics(q, np.zeros(8), a), expected)
+        assert_same(remote.inverse_dynamics(q, np.zeros(9), a), expected)
         with pytest.raises(ValueError, match=r"bias_forces gives forces of joint '\w+' = .* joint 'panda_joint1' = 1e"):
             remote.bias_forces(q, v)
 
@@ -201,19 +201,19 @@ def test_method_of_a_remote_robot_takes_what_is_declared(tcp_server: Server) -> 
         with pytest.raises(TypeError):
             robot.gravity_forces()
         with pytest.raises(TypeError):
-            robot.gravity_forces(np.zeros(8), speed=1)
+            robot.gravity_forces(np.zeros(9), speed=1)
 
 
 def test_threads_may_share_a_client(tcp_server: Server, panda: Robot) -> None:
     with Client(tcp_server.endpoints[0], timeout_s=20.0) as client, ThreadPoolExecutor(4) as pool:
         robot = client.robot("panda")
-        states = np.random.default_rng(0).uniform(-1, 1, (200, 8))
+        states = np.random.default_rng(0).uniform(-1, 1, (200, 9))
         for state, found in zip(states, pool.map(robot.gravity_forces, states), strict=True):
             assert_same(found, panda.gravity_forces(state))
 
 
 def test_many_calls_in_flight_find_their_answers(tcp_server: Server, panda: Robot) -> None:
-    states = np.random.default_rng(0).uniform(-1, 1, (300, 8))
+    states = np.random.default_rng(0).uniform(-1, 1, (300, 9))
 
     async def ask() -> list[Any]:
         async with AsyncClient(tcp_server.endpoints[0], timeout_s=20.0) as client:

@@ -218,12 +218,12 @@ def test_client_that_does_not_read_harms_nobody(panda: Robot, bare: Any) -> None
     with Server([panda], endpoints=["tcp://127.0.0.1:0"]) as server:
         deaf, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
         deaf.socket.setsockopt(zmq.RCVHWM, 1)
-        quick.ask(request("mass_matrix", "panda", inputs={"q": array(np.zeros(8))}))
-        message = msgpack.packb(request("mass_matrix", "panda", inputs={"q": array(np.zeros((20, 8)))}))
+        quick.ask(request("mass_matrix", "panda", inputs={"q": array(np.zeros(9))}))
+        message = msgpack.packb(request("mass_matrix", "panda", inputs={"q": array(np.zeros((20, 9)))}))
         for _ in range(4000):
             deaf.socket.send(message)
         for number in range(200):
-            assert quick.ask(request("gravity_forces", "panda", id=number, inputs={"q": array(np.zeros(8))}))["ok"]
+            assert quick.ask(request("gravity_forces", "panda", id=number, inputs={"q": array(np.zeros(9))}))["ok"]
         deaf.close()
 
 
