@@ -97,7 +97,7 @@ class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
     joint_names: tuple[str, ...]
     """The joints that have entries in `q`, in their order: those that move, but for those that follow others."""
     joint_types: tuple[str, ...]
-    """By movable joint, in the order of `joint_names`."""
+    """Of these, in the order of `joint_names`."""
     all_joint_names: tuple[str, ...]
     """Every URDF joint, fixed ones too: the rows of `constraint_forces`."""
     link_names: tuple[str, ...]

@@ -38,10 +38,10 @@ def endpoint(request: pytest.FixtureRequest, robot: Robot) -> Iterator[str]:
         yield server.endpoints[0]
 
 
-def answer(ask: Any) -> Any:
+def answer(robot: Any, query: str, vectors: dict[str, Any], options: dict[str, Any]) -> Any:
     """What is answered, or the code and the words of a refusal."""
     try:
-        return ask()
+        return getattr(robot, query)(*vectors.values(), **options)
     except DynError as refusal:
         return np.array([hash((refusal.code, str(refusal)))])
 
@@ -54,10 +54,7 @@ def test_answers_are_those_of_this_process(robot: Robot, endpoint: str, query: s
         for lead in ((), (5,)):
             vectors, numbers = sample(robot, query, lead)
             for more in variants(robot, query, lead):
-                here, there = (
-                    answer(lambda of=of, more=more: getattr(of, query)(*vectors.values(), **numbers, **more))
-                    for of in (robot, remote)
-                )
+                here, there = (answer(of, query, vectors, {**numbers, **more}) for of in (robot, remote))
                 assert_same(there, here)
 
 
