@@ -50,7 +50,7 @@ _DESCRIPTION = {
     "nq": "length of `q`",
     "nv": "length of `v`, `a`, `tau`",
     "sizes": "all dimensions that the shapes on this page speak of, by symbol",
-    "joint_names": "the joints that have entries in `q`, in their order: those that move, but for those that follow others",
+    "joint_names": "the joints that have entries in `q`, in their order: those that move and follow no other",
     "joint_types": "of these, in the order of `joint_names`",
     "all_joint_names": "every URDF joint, fixed ones too: the rows of `constraint_forces`",
     "link_names": "every link, parent before child",
