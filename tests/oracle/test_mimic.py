@@ -177,7 +177,8 @@ def test_pinocchios_own_mimic_joints(name: str) -> None:
             assert relative_errors(ours[None], theirs[None]).max() <= TOLERANCE
 
 
-MUJOCO = (URDF / "panda.urdf", *(path_of(name) for name in OWN[:4]))
+MUJOCO = (URDF / "panda.urdf", *(path_of(name) for name in OWN if "romeo" not in name))
+"""All but Romeo, of whose fingers some have no inertia, which MuJoCo refuses."""
 
 
 @pytest.mark.parametrize("path", MUJOCO, ids=lambda path: path.stem)

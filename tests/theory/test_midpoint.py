@@ -23,7 +23,7 @@ SLIDE = configuration(["slide"], ["prismatic"])
 
 @pytest.fixture(scope="module")
 def panda() -> Robot:
-    return Robot.from_urdf(URDF / "panda.urdf")
+    return Robot.from_urdf(URDF / "panda.urdf", mimic=False)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def oscillator(stiffness: float, mass: float = 1.0) -> np.ndarray:
 @pytest.mark.parametrize("method", METHODS)
 def test_panda_moves_from_every_start(panda: Robot, method: Method) -> None:
     """1500 steps of 1 ms, each start apart from the others; the energy of a free motion stays near what it was."""
-    q, v = np.random.default_rng(0).normal(size=(2, 10, panda.nv))
+    q, v = np.random.default_rng(0).normal(size=(2, 10, 9))
     motion = panda.simulate(q, v, dt=1e-3, steps=1500, integrator="implicit_midpoint", method=method, every=50)
     energy = panda.energy(motion.q, motion.v).total
     # Order 2: the wrist turns with up to 100 rad/s, which is (dt w)^2 / 12 = 1e-3 of the energy, about 100 J.
@@ -99,14 +99,14 @@ def test_area_is_kept_to_rounding() -> None:
 
 def test_a_step_ends_as_soon_as_its_contraction_tells(panda: Robot) -> None:
     """At 1 ms the Panda's takes six flows; to wait until the changes vanish would take nine."""
-    q, v = np.random.default_rng(3).normal(size=(2, panda.nv))
+    q, v = np.random.default_rng(3).normal(size=(2, 9))
     p = panda.momentum(q, 0.3 * v)
     count = 0
 
     def flow(q: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         nonlocal count
         count += 1
-        found = panda.hamiltonian_flow(q, p, np.zeros(panda.nv))
+        found = panda.hamiltonian_flow(q, p, np.zeros(9))
         return found.v, found.p_dot
 
     assert midpoint_step(flow, panda.configuration, q, p, 1e-3, float(np.abs(p).max())) is not None
@@ -215,7 +215,7 @@ def test_rounding_is_measured_entry_by_entry_beside_one() -> None:
 def test_members_of_a_batch_end_by_themselves(panda: Robot) -> None:
     """A slow member beside fast ones: each moves as if it were alone, to the last bit."""
     rng = np.random.default_rng(3)
-    q, v = rng.normal(size=(2, 2, 3, panda.nv)) * np.array([0.0, 0.1, 3.0])[:, None]
+    q, v = rng.normal(size=(2, 2, 3, 9)) * np.array([0.0, 0.1, 3.0])[:, None]
     options: dict[str, Any] = {"dt": 3e-3, "steps": 40, "integrator": "implicit_midpoint"}
     together = panda.simulate(q, v, **options)
     for index in np.ndindex(2, 3):
@@ -253,7 +253,7 @@ def test_what_is_not_found_names_the_step(first_step: int) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_momenta_become_velocities_by_the_method_asked_for(panda: Robot, method: Method) -> None:
-    q, v = np.random.default_rng(5).normal(size=(2, panda.nv))
+    q, v = np.random.default_rng(5).normal(size=(2, 9))
     motion = panda.simulate(q, v, dt=1e-3, steps=200, integrator="implicit_midpoint", method=method)
     assert motion.p is not None
     np.testing.assert_array_equal(motion.v[0], v)
@@ -291,7 +291,7 @@ def test_a_body_that_turns_slowly_keeps_its_momentum_in_the_world() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_a_midpoint_that_was_not_found_is_no_answer(seed: int) -> None:
     """Steps far too long for the motion: an iteration that runs away is told, and not taken for rounding."""
-    robot = Robot.from_urdf(URDF / "panda.urdf")
+    robot = Robot.from_urdf(URDF / "panda.urdf", mimic=False)
     q, v = robot.random_configuration(seed=seed), np.array([1.0] * 7 + [0.0] * 2)
     try:
         motion = robot.simulate(q, v, dt=0.25, steps=1, integrator="implicit_midpoint")

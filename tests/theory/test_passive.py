@@ -301,8 +301,9 @@ def test_free_joints_beside_prescribed_ones(panda: Robot) -> None:
     assert not np.array_equal(ours.q, panda.simulate_rheonomic(moved, rest, 0 * rest, dt=1e-3, steps=4).q)
 
 
-def test_friction_by_its_identity(panda: Robot) -> None:
+def test_friction_by_its_identity() -> None:
     """Odd, none at rest, 76 % at its width, all of it far beyond; and it never drives."""
+    panda = restless(unled(read(URDF / "panda.urdf")), 1)  # each width is that of an entry of v
     own = panda.tree.passive
     q = panda.configuration.neutral
     for share, expected in ((0.0, 0.0), (1.0, 0.7615941559557649), (-1.0, -0.7615941559557649), (50.0, 1.0)):
