@@ -17,6 +17,7 @@ def connect(
     target: str | os.PathLike[str],
     *,
     root: RootType | None = None,
+    mimic: bool | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     keys: KeySource | None = None,
     server_key: str | None = None,
@@ -28,6 +29,8 @@ def connect(
             `ipc:///path/robot` or `inproc://name/robot`: a robot of the server that listens there.
         root: How the root link moves in the world: of a URDF "fixed", where nothing is said. A robot of a server has
             its own, and is refused where another one is asked for.
+        mimic: Whether joints that mimic others follow them: of a URDF they do, where nothing is said. A robot of a
+            server whose joints follow others is refused where False is asked for.
         timeout_s: The time limit of each call to a server.
         keys: The key file, for a server that asks for keys.
         server_key: The server's public key; None: it stands in the key file.
@@ -48,7 +51,7 @@ def connect(
             raise InvalidArgumentError(f"target must be a URDF or start with {schemes}, found '{text}'", path="target")
         from dyn_service import Robot  # the engine is only needed here
 
-        return Robot.from_urdf(target, root=root or "fixed")
+        return Robot.from_urdf(target, root=root or "fixed", mimic=mimic is not False)
     endpoint, name = _split(text)
     if not name:
         raise _unnamed(endpoint, timeout_s, keys, server_key)
@@ -56,6 +59,7 @@ def connect(
     try:
         robot = RemoteRobot(client, client.robot(name).description, owns_client=True)
         _check_root(robot, root)
+        _check_mimic(robot, mimic)
         return robot
     except BaseException:
         client.close()
@@ -66,6 +70,16 @@ def _check_root(robot: RobotQueries, root: RootType | None) -> None:
     own = next((joint.type for joint in robot.description.joints if joint.parent is None), "fixed")
     if root not in (None, own):
         raise InvalidArgumentError(f"root must be that of the server's robot, '{own}', found '{root}'", path="root")
+
+
+def _check_mimic(robot: RobotQueries, mimic: bool | None) -> None:
+    follower = next((joint for joint in robot.description.joints if joint.mimic is not None), None)
+    if mimic is False and follower is not None and follower.mimic is not None:
+        raise InvalidArgumentError(
+            f"mimic must be that of the server's robot, whose joint '{follower.name}' follows "
+            f"'{follower.mimic.joint}', found False",
+            path="mimic",
+        )
 
 
 def _split(target: str) -> tuple[str, str]:

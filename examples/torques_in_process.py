@@ -9,12 +9,12 @@ from dyn_service import Robot, Wrench
 robot = Robot.from_urdf(Path(__file__).parent.parent / "urdf" / "panda.urdf")
 print(robot, *robot.joint_names, sep="\n  ")
 
-q = np.array([0.0, -0.5, 0.0, -2.0, 0.0, 1.5, 0.8, 0.02, 0.02])
+q = np.array([0.0, -0.5, 0.0, -2.0, 0.0, 1.5, 0.8, 0.02])  # the fingers close as one
 v = np.zeros(robot.nv)
 a = np.full(robot.nv, 0.3)
 
 tau = robot.inverse_dynamics(q, v, a)
-print("torques (N m, fingers N)", np.round(tau, 3))
+print("torques (N m, both fingers N)", np.round(tau, 3))
 print("and back to the motion ", np.round(robot.forward_dynamics(q, v, tau), 9))
 
 # A fixed joint carries load too: what would a force sensor in the wrist's flange read?

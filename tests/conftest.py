@@ -20,5 +20,5 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def panda_path() -> Path:
-    """The Panda with its fingers: 9 movable joints."""
+    """The Panda with its fingers: 9 joints that move, of which one follows another."""
     return URDF / "panda.urdf"

@@ -11,6 +11,7 @@ import numpy as np
 from dyn_service.api.spec import EVERY_PART, PassivePart
 from dyn_service.engine.robot import Robot
 from dyn_service.model.description import Description, RootType, bare, rooted
+from dyn_service.model.mimic import unled
 from dyn_service.model.tree import Tree
 from dyn_service.urdf.reader import read
 
@@ -25,7 +26,7 @@ def restless(
     do by themselves, whatever the file says. Springs only of joints with one way to move, and none at the root.
     """
     described = bare(source if isinstance(source, Description) else read(source))
-    tree = Tree.from_description(described)
+    tree = Tree.from_description(unled(described))
     rng = np.random.default_rng(seed)
     moved = np.maximum(np.diag(tree.mass_matrix(tree.configuration.neutral)), 1e-3)
     of = {joint: float(moved[k]) for k, joint in enumerate(tree.configuration.velocity_joints)}

@@ -40,8 +40,8 @@ SMALL = (4, 8, 16, 32)
 
 @cache
 def robot(name: str) -> Robot:
-    """One of the robots under urdf/."""
-    return Robot.from_urdf(ROOT / "urdf" / f"{name}.urdf")
+    """One of the robots under urdf/, each of its joints moving by itself, as (19b) has it."""
+    return Robot.from_urdf(ROOT / "urdf" / f"{name}.urdf", mimic=False)
 
 
 def chain(bodies: int) -> Tree:

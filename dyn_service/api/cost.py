@@ -101,7 +101,9 @@ def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: 
         per_state = max(per_state, 6 * sizes["nl"])  # the wrenches on all links are an array of their own
     lead = leading(shapes)
     states, n = count(lead), sizes["nl"]
-    grows = row.grows[options[row.selector]] if row.selector is not None else row.grows[""]
+    method = options[row.selector] if row.selector is not None else ""
+    # Where joints follow others what needs the inverse of M factors it.
+    grows = 3 if method in row.inverts and sizes["nr"] > sizes["nv"] else row.grows[method]
     work = states * (n * BODY_S + (n**3 * CUBE_S if grows > 1 else 0.0) + numbers * NUMBER_S)
     work += CALL_S + len(acting) * (WRENCH_S + states * WRENCH_STATE_S)
     turned = row.axes is not None and options[row.axes] == "world"

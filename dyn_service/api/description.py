@@ -23,8 +23,10 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """Length of `q`."""
     nv: int
     """Length of `v`, `a`, `tau`."""
+    nr: int = 0
+    """Rates of all joints that move: those of `v`, and of joints that follow others."""
     nm: int
-    """Movable joints."""
+    """Joints that move, those that follow others too."""
     nl: int
     """Links."""
     nj: int
@@ -55,6 +57,19 @@ class JointDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """Unit vector in the joint frame, of types that have one; across the plane of a planar joint."""
     pitch: float | None = None
     """m per turn, of a screw."""
+    mimic: MimicDescription | None = None
+    """Of a joint that follows another, and has no entry in `q`, `v` and `tau`."""
+
+
+class MimicDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """How a joint follows another: its position is `multiplier` times that of `joint`, plus `offset`."""
+
+    joint: str
+    """The joint that leads it, which follows none and has an entry in `q`."""
+    multiplier: float
+    """And its velocity is `multiplier` times that of the leader."""
+    offset: float
+    """rad or m."""
 
 
 class LimitsDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,9 +95,9 @@ class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
     sizes: Sizes
     """All dimensions that the shapes in the table speak of."""
     joint_names: tuple[str, ...]
-    """The movable joints, in the order of `q`."""
+    """The joints that have entries in `q`, in their order: those that move, but for those that follow others."""
     joint_types: tuple[str, ...]
-    """By movable joint, in the order of `joint_names`."""
+    """Of these, in the order of `joint_names`."""
     all_joint_names: tuple[str, ...]
     """Every URDF joint, fixed ones too: the rows of `constraint_forces`."""
     link_names: tuple[str, ...]

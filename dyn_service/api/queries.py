@@ -226,7 +226,8 @@ class RobotQueries(Described, ABC):
 
             a = M(q)^-1 (tau - C(q, v) v - g(q) - p(q, v) + sum_B J_B(q)^T F_B)
 
-        `method`: "articulated" is O(N), (19b); "mass_matrix" assembles and factors M, (19a).
+        `method`: "articulated" is O(N), (19b); "mass_matrix" assembles and factors M, (19a). Where joints follow others
+        (`dyn_service.model.mimic`) both are (19a).
         """
         return self._ask("forward_dynamics", (q, v, tau), (gravity, wrenches, method, passive))
 
@@ -346,10 +347,14 @@ class RobotQueries(Described, ABC):
         bodies="links",
         control=False,
         inverts=True,
+        alone=True,
         passive=("armature",),
     )
     def branch_inertias(self, q: Position, *, passive: Passive = True) -> BranchInertias:
-        """What the O(N) solution (19b) is made of: J_i, R_i, K_i, beta_i at every movable joint."""
+        """What the O(N) solution (19b) is made of: J_i, R_i, K_i, beta_i at every movable joint.
+
+        There the joints yield each by itself: it has no answer where one follows another.
+        """
         return self._ask("branch_inertias", (q,), (passive,))
 
     @query(equation="Newton-Euler Def. 1, 2, Figs. 2, 3", kernel="topology.topology", control=False)
@@ -367,6 +372,7 @@ class RobotQueries(Described, ABC):
         bodies="moving",
         control=False,
         inverts=("beta",),
+        alone=("beta",),
         passive={"D": (), "beta": ("armature",)},
     )
     def influence_operators(
@@ -375,7 +381,8 @@ class RobotQueries(Described, ABC):
         """Phi_A and Psi_A = (e - Phi_A)^-1 as 6x6 blocks with their places.
 
         `operator` is A: "D" is the influence of a parent on its child, (4); "beta" that on a child whose joint yields,
-        (19b). `frame` is the axes: "body" (each body's own: a block takes its column's axes to its row's) or "world".
+        (19b), where no joint follows another. `frame` is the axes: "body" (each body's own: a block takes its column's
+        axes to its row's) or "world".
         """
         return self._ask("influence_operators", (q,), (operator, frame, passive))
 
@@ -430,7 +437,10 @@ class RobotQueries(Described, ABC):
     def velocity_from_momentum(
         self, q: Position, p: Momentum, *, method: Method = "articulated", passive: Passive = True
     ) -> VelocityResult:
-        """Joint velocities v = M(q)^-1 p. `method`: "articulated" is O(N), (P.5b); "mass_matrix" factors M, (P.5a)."""
+        """Joint velocities v = M(q)^-1 p. `method`: "articulated" is O(N), (P.5b); "mass_matrix" factors M, (P.5a).
+
+        Where joints follow others both are (P.5a).
+        """
         return self._ask("velocity_from_momentum", (q, p), (method, passive))
 
     @query(

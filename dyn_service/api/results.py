@@ -195,7 +195,10 @@ class NewtonEulerBlocks:
     influence: Annotated[
         Array, Spec(("nm", 6, 6), "1, m", "D, (4); 0 where the parent is the world", turned=("row", "parent"))
     ]
-    free_axis: Annotated[Array, Spec(("nv", 6), "1", "G, (4), a row per entry of v", turned=True)]
+    free_axis: Annotated[
+        Array,
+        Spec(("nr", 6), "1", "G, (4), a row per way to move; of a follower times its multiplier", turned=True),
+    ]
     centre_lever: Annotated[Array, Spec(("nm", 6, 6), "1, m", "S, (1): to the centre of mass", turned=("row", "row"))]
     velocity_products: Annotated[Array, Spec(("nm", 6), "rad/s^2, m/s^2", "A, (5a)", turned=True)]
     centre_velocity_products: Annotated[Array, Spec(("nm", 6), "rad/s^2, m/s^2", "A-bar, (2)", turned=True)]

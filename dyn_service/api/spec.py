@@ -241,13 +241,15 @@ class Query(Row):
     bodies: what the bodies of its kernels' tree are. control: control loops ask it, so its kernels are made before
     they do. inverts: the kernels' choices that need the mass matrix's inverse. grows: by choice, the power of the
     number of bodies with which the work for a state grows, beside what writing its outputs takes; see `api.cost`.
-    passive: by choice, which parts of what joints do by themselves its answer depends on.
+    alone: the kernels' choices that have each joint move by itself, and no answer where one follows another. passive:
+    by choice, which parts of what joints do by themselves its answer depends on.
     """
 
     kernels: Mapping[str, str]
     bodies: Bodies
     control: bool
     inverts: frozenset[str]
+    alone: frozenset[str]
     grows: Mapping[str, Growth]
     passive: Mapping[str, frozenset[PassivePart]]
 
@@ -371,6 +373,7 @@ def query(
     bodies: Bodies = "chosen",
     control: bool = True,
     inverts: bool | tuple[str, ...] = False,
+    alone: bool | tuple[str, ...] = False,
     grows: Growth | Mapping[str, Growth] = 1,
     passive: tuple[PassivePart, ...] | Mapping[str, tuple[PassivePart, ...]] = (),
 ) -> Callable[[_F], _F]:
@@ -383,6 +386,8 @@ def query(
         control: Control loops ask it: its kernels are made ahead of time by `prepare`.
         inverts: It needs the inverse of the mass matrix, and has no answer where a massless branch moves. Or the
             choices of kernel of which this is so.
+        alone: It is about joints that move each by itself, and has no answer where one follows another; or which
+            choices of kernel.
         grows: How its work grows with the bodies, or by choice of kernel where that is not the same.
         passive: Which parts of what joints do by themselves its answer depends on, or by choice of kernel. Where it
             does on any it has an option to leave them out, see `arguments.Passive`.
@@ -390,7 +395,7 @@ def query(
 
     def declare(method: _F) -> _F:
         kernels = {"": kernel} if isinstance(kernel, str) else dict(kernel)
-        inverting = frozenset(kernels if inverts is True else inverts or ())
+        inverting, apart = (frozenset(kernels if of is True else of or ()) for of in (inverts, alone))
         row = _row(method, equation)
         row["options"] = MappingProxyType({n: _with_role(o, kernels) for n, o in row["options"].items()})
         growth = MappingProxyType(dict(grows) if isinstance(grows, Mapping) else dict.fromkeys(kernels, grows))
@@ -401,6 +406,7 @@ def query(
             bodies=bodies,
             control=control,
             inverts=inverting,
+            alone=apart,
             grows=growth,
             passive=MappingProxyType({name: frozenset(parts) for name, parts in acting.items()}),
         )

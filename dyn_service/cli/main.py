@@ -100,6 +100,10 @@ def serve(
         str | None,
         typer.Option(help="How the robots' root links move: fixed, planar or floating. (default: fixed)"),
     ] = None,
+    mimic: Annotated[
+        bool | None,
+        typer.Option("--mimic/--no-mimic", help="Whether joints that mimic others follow them. (default: mimic)"),
+    ] = None,
     joints: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="What a robot's joints do by themselves, a joint file; may be given often."),
@@ -165,6 +169,7 @@ def serve(
             raise InvalidArgumentError("give --prepare, --no-prepare or --prepare-for, not two of them", path="prepare")
         given: dict[str, Any] = {
             "root": root,
+            "mimic": mimic,
             "workers": workers,
             "allow_load": allow_load,
             "prepare": prepare_for or prepare,
@@ -261,6 +266,9 @@ def check(
     file: Annotated[Path, typer.Argument(metavar="FILE.urdf")],
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     root: Annotated[str, typer.Option(help="How the root link moves: fixed, planar or floating.")] = "fixed",
+    mimic: Annotated[
+        bool, typer.Option("--mimic/--no-mimic", help="Whether joints that mimic others follow them.")
+    ] = True,
     joints: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What its joints do by themselves, a joint file.")
     ] = None,
@@ -276,7 +284,7 @@ def check(
     """Read a URDF and say what was kept, merged, defaulted, dropped and doubted, and how exact its kernels are."""
     from dyn_service import Robot
 
-    robot = Robot.from_urdf(file, root=root, joints=joints)  # type: ignore[arg-type]  # what it may be is said there
+    robot = Robot.from_urdf(file, root=root, joints=joints, mimic=mimic)  # type: ignore[arg-type]  # what it may be is said there
     if not dynamics:
         if kernels:
             from dyn_service.server.opening import prepare

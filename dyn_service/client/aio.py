@@ -110,20 +110,26 @@ class AsyncClient(Connection, AsyncGaitQueries):
         return await self.run(core.list_robots())
 
     async def load_robot(
-        self, urdf: str | os.PathLike[str], *, root: RootType = "fixed", timeout_s: float | None = None
+        self,
+        urdf: str | os.PathLike[str],
+        *,
+        root: RootType = "fixed",
+        mimic: bool = True,
+        timeout_s: float | None = None,
     ) -> AsyncRemoteRobot:
         """Makes the server serve one more robot.
 
         Args:
             urdf: The text of a URDF file, or the path of one on this side.
             root: How the root link moves in the world: "fixed", "planar" or "floating".
+            mimic: Whether joints that mimic others follow them; False: each moves by itself.
             timeout_s: The time limit of this call; None is the client's.
 
         Raises:
             PermissionDeniedError: The server does not let clients load robots.
             UrdfError: The description is malformed.
         """
-        return AsyncRemoteRobot(self, await self.run(core.load_robot(urdf, root), timeout_s))
+        return AsyncRemoteRobot(self, await self.run(core.load_robot(urdf, root, mimic), timeout_s))
 
     async def unload_robot(self, name: str) -> None:
         """Makes the server stop serving a robot.

@@ -317,9 +317,10 @@ def describe_robot(name: str) -> Flow[RobotDescription]:
     return _description((yield Ask("describe_robot", name)))
 
 
-def load_robot(urdf: str | os.PathLike[str], root: RootType) -> Flow[RobotDescription]:
+def load_robot(urdf: str | os.PathLike[str], root: RootType, mimic: bool) -> Flow[RobotDescription]:
     """Makes the server serve one more robot, and gives what it says of it."""
-    options = {"root": root} if root != "fixed" else UNSET
+    said = ({"root": root} if root != "fixed" else {}) | ({"mimic": mimic} if mimic is not True else {})
+    options = said or UNSET  # a server that does not know one yet refuses it: it goes only where it says something
     return _description((yield Ask("load_robot", inputs={"urdf": read_description(urdf)}, options=options)))
 
 

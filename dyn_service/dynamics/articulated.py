@@ -15,6 +15,9 @@ C itself is G^T Psi_D^T (M Psi_D A + B - W). Pushing it through the same factors
     V-dot = Psi_beta (G e + A)                            from the ground's upward acceleration -gravity
     a_i   = e_i - K_i^T D_i V-dot_ip
 
+All this has each joint yield by itself. Where joints follow others one branch's bodies do not yield without another's:
+there M is factored instead, (19a), and the factors of (19b) are none.
+
 Cost: O(N). Source: Newton-Euler document, (19b) and its refs. [1], [2].
 """
 
@@ -25,7 +28,7 @@ from typing import Any
 
 import casadi as ca
 
-from dyn_service.dynamics import passive
+from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.kinematics import influences, joint_values, joint_vector, motion_subspaces
 from dyn_service.dynamics.newton_euler import (
     inertias,
@@ -83,7 +86,8 @@ class ArticulatedInertias:
 
 
 def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInertias:
-    """The inward recursion for the branch inertias, a) and b) after (19b)."""
+    """The inward recursion for the branch inertias, a) and b) after (19b). No joint may follow another."""
+    assert not tree.coupled
     R_inverse: list[Mat] = [ca.DM(0, 0)] * len(tree)
     K: list[Mat] = [ca.DM(6, 0)] * len(tree)
     A = passive.armatures(tree)
@@ -107,6 +111,8 @@ def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInert
 
 def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
     """a, (19b). wrenches: [torque; force] on each body, at its origin in its axes."""
+    if tree.coupled:
+        return mass_matrix.forward_dynamics(tree, q, v, tau, gravity, wrenches)
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     V = velocities(tree, D, G, v)
     A = velocity_products(tree, D, G, V, v)
@@ -158,6 +164,11 @@ def joint_inertias(tree: Tree, q: Any) -> tuple[list[float], list[float]]:
     joints outward of it yield, once its earlier entries yield too (its pivot); and the entry of G_i^T C_i G_i + A_i,
     what it meets while they hold. NaN where R is lost because one outward of it is 0.
     """
+    if tree.coupled:
+        entries = mass_matrix.entries(tree, ca.DM(q))
+        L, _, _ = mass_matrix.factored(tree, entries)
+        left = {entry: float(L[k, k]) for k, entry in enumerate(tree.entries_outward)}
+        return [left[k] for k in range(tree.nv)], [float(entries[k, k]) for k in range(tree.nv)]
     D, G, M = influences(tree, ca.DM(q)), motion_subspaces(tree), inertias(tree)
     A = passive.armatures(tree)
     yielding = branches(tree, D, G, M).J

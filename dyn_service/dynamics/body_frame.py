@@ -23,7 +23,7 @@ from __future__ import annotations
 import casadi as ca
 
 from dyn_service.dynamics import passive
-from dyn_service.dynamics.kinematics import placements
+from dyn_service.dynamics.kinematics import joint_vector, placements
 from dyn_service.dynamics.spatial import Mat, constant, cross
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.tree import Tree
@@ -74,10 +74,10 @@ def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBod
             f[parent] = f[parent] + R_PC @ f[i]
             eta[parent] = eta[parent] + R_PC @ eta[i] + cross(p, R_PC @ f[i])
 
-    tau = [
-        constant(tree.inboard[i].subspace[:3].T) @ eta[i] + constant(tree.inboard[i].subspace[3:].T) @ f[i]
-        for i in tree.movable
-    ]
-    efforts = ca.vertcat(*tau) + passive.armature(tree) * a + passive.efforts(tree, q, v)
+    tau = PerBody(
+        constant(joint.subspace[:3].T) @ eta_i + constant(joint.subspace[3:].T) @ f_i
+        for joint, eta_i, f_i in zip(tree.inboard, eta, f, strict=True)
+    )
+    efforts = joint_vector(tree, tau) + passive.armature(tree) * a + passive.efforts(tree, q, v)
     stacked = {"omega": omega, "omega_dot": omega_dot, "v_dot": v_dot, "force": f, "moment": eta}
     return {name: ca.vertcat(*map(ca.densify, rows)) for name, rows in stacked.items()} | {"tau": efforts}

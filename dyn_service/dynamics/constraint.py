@@ -6,8 +6,10 @@
 
 Subtracting G's part leaves the part in its complement G^, of 6 - nv_i dimensions, of which `basis` gives an orthonormal
 basis: G^T G^ = 0, G^^T G^ = e. F is all that passes from parent to child: of the motor's effort what its rotor,
-friction, damping and springs do not take, G^T F = tau - A a - p. Of a joint with several ways to move, which one number
-cannot hold, the actuation is the length of G^T F. Cost: O(N) over links, not bodies.
+friction, damping and springs do not take, G^T F = tau - A a - p. Of joints that move together tau is one number for
+all, and each has the G of its own axis: what drives the followers reaches them through what ties them. Of a joint with
+several ways to move, which one number cannot hold, the actuation is the length of G^T F. Cost: O(N) over links, not
+bodies.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ def constraint_forces(
 ) -> dict[str, Mat]:
     """wrench (nj, 6), actuation (nj,), constraint (nj, 6) of every named joint, in the child link's axes."""
     a = forward_dynamics(tree, q, v, tau, gravity, wrenches)
-    F, G = joint_loads(tree, q, v, a, gravity, wrenches)
+    F, _ = joint_loads(tree, q, v, a, gravity, wrenches)
     rows = [i for i, joint in enumerate(tree.joints) if joint]
-    along = G.T @ F
-    across = F - PerBody(constant(_of_subspace(joint.subspace)) for joint in tree.inboard) @ along
+    along = PerBody(constant(joint.alone.subspace) for joint in tree.inboard).T @ F
+    across = F - PerBody(constant(_of_subspace(joint.alone.subspace)) for joint in tree.inboard) @ along
     return {
         "wrench": ca.vertcat(*(ca.densify(F[i]) for i in rows)),
         "actuation": ca.vertcat(*(along[i] if tree.inboard[i].nv == 1 else _length(along[i]) for i in rows)),
@@ -56,7 +58,7 @@ def basis(tree: Tree, i: int) -> Matrix:
     In joint axes, angular part first. For a turning joint two torques across the axis, then three forces; for a sliding
     one three torques, then two forces across the axis; (6, 0) for a floating one.
     """
-    G = tree.inboard[i].subspace
+    G = tree.inboard[i].alone.subspace
     turning, shifting = _complement(G[:3]), _complement(G[3:])
     if turning.shape[1] + shifting.shape[1] + G.shape[1] == 6:
         return np.block(

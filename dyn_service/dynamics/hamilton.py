@@ -101,7 +101,9 @@ def momentum(tree: Tree, q: Mat, v: Mat) -> Mat:
 
 
 def velocity_from_momentum(tree: Tree, q: Mat, p: Mat) -> Mat:
-    """v, (P.5b), O(N)."""
+    """v, (P.5b), O(N); where joints follow others by (P.5a)."""
+    if tree.coupled:
+        return velocity_through_mass_matrix(tree, q, p)
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     return articulated_solve(tree, D, G, branches(tree, D, G, M), joint_values(tree, p))
 

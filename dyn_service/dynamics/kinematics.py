@@ -5,7 +5,8 @@
                                                          the axes of body i                       Newton-Euler (4)
 
 What a type of joint does with q stands in `model/joints.py`. The documents write G for revolute joints only: one unit
-vector, angular; here it has one column for each way the joint can move.
+vector, angular; here it has one column for each way the joint can move. Where a joint follows another, q and v of its
+body are the other's, and G is the multiplier times as long: `model/tree.py`.
 """
 
 from __future__ import annotations
@@ -25,8 +26,12 @@ def joint_values(tree: Tree, x: Mat) -> PerBody:
 
 
 def joint_vector(tree: Tree, x: PerBody) -> Mat:
-    """The vector over the velocities from one column per body."""
-    return ca.vertcat(*(x[i] for i in tree.movable))
+    """The vector over the velocities from one column per body: of bodies whose joints move together, their sum."""
+    return ca.vertcat(*(_sum([x[i] for i in bodies]) for bodies in tree.together))
+
+
+def _sum(columns: list[Mat]) -> Mat:
+    return sum(columns[1:], columns[0])
 
 
 def motion_subspaces(tree: Tree) -> PerBody:
@@ -73,7 +78,7 @@ def _joint_by_joint(tree: Tree, of_joint: Callable[..., list[Mat]], *vectors: tu
     return ca.vertcat(
         *(
             entry
-            for i in tree.movable
+            for i in tree.leaders
             for entry in of_joint(tree.inboard[i], *(ca.vertsplit(x[at[i]]) for x, at in vectors))
         )
     )

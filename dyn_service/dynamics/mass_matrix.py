@@ -5,9 +5,10 @@
 
 Psi_D^T M Psi_D is carried by composite inertias: C_i = M_i + sum over children of D_k^T C_k D_k is the inertia of
 branch i as one rigid body, and M_ij = G_j^T D_.. ^T .. D_i^T C_i G_i for j <= i; other entries vanish unless one body
-stands on the other's branch. Cost: O(N d) with d the depth, at most O(N^2); factored as L^T D L without filling in
-those zeros, O(N d^2), at most O(N^3). Source: Newton-Euler document; L^T D L on a tree: Featherstone, Rigid Body
-Dynamics Algorithms, 2008, 6.5.
+stands on the other's branch. Where joints follow others, what all pairs of bodies that share two velocities have adds
+up. Cost: O(N d) with d the depth, at most O(N^2); factored as L^T D L without filling in those zeros (but few, where
+joints follow others), O(N d^2), at most O(N^3). Source: Newton-Euler document; L^T D L on a tree: Featherstone, Rigid
+Body Dynamics Algorithms, 2008, 6.5.
 """
 
 from __future__ import annotations
@@ -37,11 +38,17 @@ def entries(tree: Tree, q: Mat) -> Entries:
             block = block + A[i] if j == i else block
             for n, column in enumerate(_entries(tree, j)):
                 for k, row in enumerate(_entries(tree, i)):
-                    if column <= row:
-                        found[row, column] = block[n, k]
+                    if j != i or column <= row:
+                        _add(found, row, column, 2 * block[n, k] if j != i and row == column else block[n, k])
             if tree.parent[j] >= 0:
                 F = D[j].T @ F
     return found
+
+
+def _add(entries: Entries, row: int, column: int, value: Mat) -> None:
+    """Adds to an entry of the symmetric matrix: where joints move together, several pairs of bodies do."""
+    place = (max(row, column), min(row, column))
+    entries[place] = entries[place] + value if place in entries else value
 
 
 def _entries(tree: Tree, i: int) -> range:
@@ -69,34 +76,41 @@ def solve(tree: Tree, M: Entries, x: Mat) -> Mat:
 
     D is the R of (19b), so the two solutions exist for the same robots, impossible inertias included.
     """
-    chains = _chains(tree)
-    L = dict(M)
-    inverse: dict[int, Mat] = {}
+    L, inverse, columns = factored(tree, M)
+    y = [x[k] for k in tree.entries_outward]
     for k in range(tree.nv - 1, -1, -1):
-        inverse[k] = 1 / L[k, k]
-        above = chains[k][1:]
-        for n, i in enumerate(above):
-            share = L[k, i] * inverse[k]
-            for j in above[n:]:
-                L[i, j] = L[i, j] - share * L[k, j]
-            L[k, i] = share
-    y = [x[k] for k in range(tree.nv)]
-    for k in range(tree.nv - 1, -1, -1):
-        for i in chains[k][1:]:
+        for i in columns[k]:
             y[i] = y[i] - L[k, i] * y[k]
     for k in range(tree.nv):
         y[k] = y[k] * inverse[k]
-        for i in chains[k][1:]:
+        for i in columns[k]:
             y[k] = y[k] - L[k, i] * y[i]
-    return ca.vertcat(*y)
+    found = dict(zip(tree.entries_outward, y, strict=True))
+    return ca.vertcat(*(found[k] for k in range(tree.nv)))
 
 
-def _chains(tree: Tree) -> dict[int, list[int]]:
-    """For each velocity those that it acts through on the way to the root, itself first: a joint of several is a
-    chain of its entries.
+def factored(tree: Tree, M: Entries) -> tuple[Entries, list[Mat], list[list[int]]]:
+    """L below its diagonal and D on it, D^-1, and of each row of L the columns, from right to left, with an entry; rows
+    and columns in the order of `Tree.entries_outward`.
+
+    Of a tree these are the velocities through which one acts on its way to the root. Where joints follow others, a row
+    has those of all its bodies' ways, and is filled in where rows below it are taken away.
     """
-    return {
-        k: [n for j in tree.ancestors(i) for n in reversed(_entries(tree, j)) if n <= k]
-        for i in tree.movable
-        for k in _entries(tree, i)
-    }
+    at = {entry: k for k, entry in enumerate(tree.entries_outward)}
+    L: Entries = {}
+    for (i, j), value in M.items():
+        L[max(at[i], at[j]), min(at[i], at[j])] = value
+    inverse: list[Mat] = [ca.DM(1, 1)] * tree.nv
+    columns: list[set[int]] = [set() for _ in range(tree.nv)]
+    for row, column in L:
+        if column < row:
+            columns[row].add(column)
+    for k in range(tree.nv - 1, -1, -1):
+        inverse[k], leftward = 1 / L[k, k], sorted(columns[k], reverse=True)
+        for n, i in enumerate(leftward):
+            share = L[k, i] * inverse[k]
+            for j in leftward[n:]:
+                L[i, j] = L.get((i, j), 0) - share * L[k, j]
+            columns[i].update(leftward[n + 1 :])
+            L[k, i] = share
+    return L, inverse, [sorted(of, reverse=True) for of in columns]

@@ -78,7 +78,7 @@ def newton_euler_blocks(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
     none = ca.DM(3, 1)
     blocks = {
         "influence": PerBody(ca.DM(6, 6) if p < 0 else D[i] @ _SIX for i, p in enumerate(tree.parent)),
-        "free_axis": [G_i.T for G_i in G],
+        "free_axis": [G_i.T for G_i in G],  # of a follower as v meets it, its multiplier times as long
         "centre_lever": PerBody(
             constant(np.block([[np.eye(3), np.zeros((3, 3))], [-skew(body.com), np.eye(3)]])) for body in tree.inertia
         ),

@@ -15,12 +15,17 @@ Armature is what of a fast rotor a joint feels along itself; the rotor's own tur
 not magnify, is not in it (Featherstone, Rigid Body Dynamics Algorithms, 2008, 9.6, without the gyroscopic part). So it
 adds to M and to momenta, p = (M + A) v, and to nothing that bodies do: loads at joints, F, and what is swept along the
 tree, are as without. The numbers are the tree's (`Tree.passive`); a part whose numbers are zeros takes no operation.
+A joint that follows another, m v fast, does what it does at its own rate: the leader feels of it m^2 d, m^2 A,
+m f tanh(m v / w) and m k (m q - q_0), `Tree.spread` being the matrix of all the m.
 Cost: O(N). Source: Newton-Euler document, 'spring or damper in f'.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import casadi as ca
+import numpy as np
 
 from dyn_service.dynamics.spatial import Mat, constant
 from dyn_service.dynamics.sweeps import PerBody
@@ -29,17 +34,19 @@ from dyn_service.model.tree import Tree
 
 def damping(tree: Tree, v: Mat) -> Mat:
     """d v, (nv,)."""
-    return constant(tree.passive.damping) * v
+    return constant(tree.felt(tree.passive.damping)) * v
 
 
 def friction(tree: Tree, v: Mat) -> Mat:
     """f tanh(v / w), (nv,)."""
-    return constant(tree.passive.friction) * ca.tanh(v / ca.DM(tree.passive.width))
+    rates, back = _rates(tree, v)
+    return back(constant(tree.passive.friction) * ca.tanh(rates / ca.DM(tree.passive.width)))
 
 
 def springs(tree: Tree, q: Mat) -> Mat:
     """k (q - q_0), (nv,)."""
-    return constant(tree.passive.stiffness) * _from_rest(tree, q)
+    pulled = constant(tree.passive.stiffness) * _from_rest(tree, q)
+    return constant(tree.spread.T) @ pulled if tree.coupled else pulled
 
 
 def efforts(tree: Tree, q: Mat, v: Mat) -> Mat:
@@ -49,12 +56,15 @@ def efforts(tree: Tree, q: Mat, v: Mat) -> Mat:
 
 def armature(tree: Tree) -> Mat:
     """The diagonal of A, (nv,)."""
-    return constant(tree.passive.armature)
+    return constant(tree.felt(tree.passive.armature))
 
 
 def armatures(tree: Tree) -> PerBody:
-    """A, one diagonal block (nv_i, nv_i) per body."""
-    return PerBody(ca.diag(constant(tree.passive.armature[part])) for part in tree.in_v)
+    """A, one diagonal block (nv_i, nv_i) per body, as the entries of v meet it."""
+    return PerBody(
+        ca.diag(constant(joint.ratio**2 * tree.passive.armature[part]))
+        for joint, part in zip(tree.inboard, tree.in_rates, strict=True)
+    )
 
 
 def kinetic_energy(tree: Tree, v: Mat) -> Mat:
@@ -64,7 +74,8 @@ def kinetic_energy(tree: Tree, v: Mat) -> Mat:
 
 def spring_energy(tree: Tree, q: Mat) -> Mat:
     """The sum of k (q - q_0)^2 / 2."""
-    return ca.dot(_from_rest(tree, q), springs(tree, q)) / 2
+    stretched = _from_rest(tree, q)
+    return ca.dot(stretched, constant(tree.passive.stiffness) * stretched) / 2
 
 
 def passive_forces(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
@@ -80,10 +91,18 @@ def passive_forces(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
 
 
 def _from_rest(tree: Tree, q: Mat) -> Mat:
-    """q - q_0, (nv,), of joints with a spring; 0 of the others."""
+    """q - q_0 of each joint that moves, (nr,), where it has a spring; else 0."""
     stiffness, rest = tree.passive.stiffness, tree.passive.rest
     turned = [
-        q[at] - rest[part] if stiffness[part].any() else ca.DM(part.stop - part.start, 1)
-        for at, part in zip(tree.in_q, tree.in_v, strict=True)
+        joint.ratio * q[at] - rest[part] if stiffness[part].any() else ca.DM(joint.nv, 1)
+        for joint, at, part in zip(tree.inboard, tree.in_q, tree.in_rates, strict=True)
     ]
     return ca.vertcat(*turned) if turned else ca.DM(0, 1)
+
+
+def _rates(tree: Tree, v: Mat) -> tuple[Mat, Callable[[Mat], Mat]]:
+    """How fast each joint moves, up to sign, (nr,), and what takes efforts that depend on it, odd in it, back to v."""
+    if not tree.coupled:
+        return v, lambda x: x
+    size = constant(np.abs(tree.spread))
+    return size @ v, lambda x: size.T @ x

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
-from dyn_service.api.description import JointDescription, LimitsDescription, RobotDescription, Sizes
+from dyn_service.api.description import (
+    JointDescription,
+    LimitsDescription,
+    MimicDescription,
+    RobotDescription,
+    Sizes,
+)
 from dyn_service.api.queries import DEFAULT_GRAVITY, Array
 from dyn_service.api.spec import EVERY_PART
+from dyn_service.model.description import Mimic
 from dyn_service.model.tree import Tree
 
 
 def described(tree: Tree, sizes: Sizes) -> RobotDescription:
     """What a client needs to know of a robot, but for the certificates of its kernels."""
     limits = tree.limits
+    led = dict(zip(tree.moving_joints, tree.mimic, strict=True))
     return RobotDescription(
         name=tree.name,
         fingerprint=tree.fingerprint,
@@ -29,6 +38,7 @@ def described(tree: Tree, sizes: Sizes) -> RobotDescription:
                 type=joint.type,
                 parent=tree.links[parent] if parent >= 0 else None,
                 child=child,
+                mimic=_followed(led.get(name)),
                 **joint.figures,
             )
             for name, joint, parent, child in zip(tree.joints, tree.inboard, tree.parent, tree.links, strict=True)
@@ -43,6 +53,10 @@ def described(tree: Tree, sizes: Sizes) -> RobotDescription:
         gravity=DEFAULT_GRAVITY,
         passive=tuple(part for part in EVERY_PART if part in tree.passive.acts),
     )
+
+
+def _followed(mimic: Mimic | None) -> MimicDescription | None:
+    return None if mimic is None else MimicDescription(**asdict(mimic))
 
 
 def _finite(values: Array) -> list[float | None]:

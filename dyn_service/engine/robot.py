@@ -39,6 +39,7 @@ from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
 from dyn_service.model.description import Description, RootType, bare, rooted
 from dyn_service.model.inertia import combine
+from dyn_service.model.mimic import unled
 from dyn_service.model.tree import Tree, Weld, weld, welding_notes
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf import loaded, reader
@@ -87,6 +88,7 @@ class Robot(RobotQueries):
         root: RootType = "fixed",
         limits: ReadLimits | None = None,
         joints: str | os.PathLike[str] | None = None,
+        mimic: bool = True,
     ) -> Robot:
         """The robot a URDF describes.
 
@@ -96,6 +98,8 @@ class Robot(RobotQueries):
                 joint `root_joint`, first in `joint_names`.
             limits: The largest file or text that is read.
             joints: A YAML file on what its joints do by themselves, beyond its own: see `urdf/joint_files.py`.
+            mimic: Whether joints that mimic others follow them, and q, v and tau hold only those that lead; False: each
+                moves by itself, as the fingers of a hand with a motor for each.
 
         Raises:
             UrdfError: The description is malformed; names file, line, element and cause.
@@ -108,7 +112,7 @@ class Robot(RobotQueries):
         description = reader.read(source, limits=limits) if is_text else loaded.read(source)
         if joints is not None:
             description = with_joint_file(description, joints)
-        return cls(rooted(description, root))
+        return cls(rooted(description if mimic else unled(description), root))
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = {name: self.__dict__[name] for name in ("massless_joint",) if name in self.__dict__}
@@ -209,7 +213,7 @@ class Robot(RobotQueries):
         for row, method in preparation.chosen(names):
             begun = time.perf_counter()
             signature = self.signature(row, method)
-            if not signature.empty:
+            if not (signature.empty or self._is_refused(row, method)):
                 self._kernel(signature)
                 self._shorten(row)
             if progress is not None:
@@ -226,7 +230,7 @@ class Robot(RobotQueries):
             wrenches: The one with external wrenches.
             passive: The one in which what joints do by themselves acts.
         """
-        if row.constant:
+        if row.constant or self._is_refused(row, method):
             return True
         if not self._acts(row, method, passive):
             bare_one = self.__dict__.get("bare")  # who asks this has no time to make one
@@ -250,7 +254,7 @@ class Robot(RobotQueries):
         Raises:
             ResourceExhaustedError: It was refused, here or in another process: it takes too many operations.
         """
-        if row.constant:
+        if row.constant or self._is_refused(row, method):
             return True
         if (other := self.acting(row, method, passive)) is not self:
             return other.load_kernel(row, method, wrenches=wrenches)
@@ -367,6 +371,7 @@ class Robot(RobotQueries):
         if row.leaves_out is not None and (other := self.acting(row, method, chosen[row.leaves_out])) is not self:
             return other._evaluate(row, inputs, {**chosen, row.leaves_out: True})
         signature = self.signature(row, method, wrenches=wrenches is not None)
+        self._refuse_led(row, method)
         self._refuse_massless(row, method)
         arguments = {name: self._argument(row, name, inputs.get(name)) for name in row.inputs if name != pushed}
         pose = arguments[row.pose] if row.pose else self._tree.configuration.neutral
@@ -448,6 +453,19 @@ class Robot(RobotQueries):
                 f"{name} has shape {array.shape}, expected (..., {', '.join(map(str, core))}){of}", path=path
             )
         return array
+
+    def _is_refused(self, row: Query, method: str) -> bool:
+        """Whether there is no answer, and so no kernel, because joints follow others."""
+        return method in row.alone and self._tree.coupled
+
+    def _refuse_led(self, row: Query, method: str) -> None:
+        if self._is_refused(row, method):
+            what = f"{row.name} with {row.selector}='{method}'" if row.selector else row.name
+            name, led = next((n, m) for n, m in zip(self._tree.moving_joints, self._tree.mimic, strict=True) if m)
+            raise FailedPreconditionError(
+                f"{what} has no answer for robot '{self.name}': joint '{name}' follows '{led.joint}', and in (19b) the "
+                "joints yield each by itself; it has one for the robot without mimic"
+            )
 
     def _refuse_massless(self, row: Query, method: str) -> None:
         if method in row.inverts and self.massless_joint is not None:

@@ -25,24 +25,24 @@ class Rows:
 
     Args:
         links: The tree with one body per link.
-        moving: The tree of what moves, its bodies in the order of the movable joints.
+        moving: The tree of what moves, its bodies in the order of the joints that move.
     """
 
     def __init__(self, links: Tree, moving: Tree) -> None:
-        joints, parents = links.movable_joints, moving.parent
+        joints, parents = links.moving_joints, moving.parent
         carried: list[int] = []  # bodies from the root to each, itself among them
         for parent in parents:
             carried.append(1 + (carried[parent] if parent >= 0 else 0))
         self.sizes = Sizes(
             nq=links.nq,
             nv=links.nv,
+            nr=links.nr,
             nm=len(joints),
             nl=len(links),
             nj=len(links.named_joints),
             nb=len(links),
             na=sum(carried),
         )
-        entries = [k for k, joint in enumerate(links.configuration.joints) for _ in range(joint.nv)]
         self._names: dict[tuple[str, str], tuple[str, ...]] = {
             ("nj", "row"): links.named_joints,
             ("nl", "row"): links.links,
@@ -54,7 +54,7 @@ class Rows:
         self._links: dict[tuple[str, str], list[int]] = {  # whose axes; -1 is the world
             ("nl", "row"): list(range(len(links))),
             ("nj", "row"): [i for i, name in enumerate(links.joints) if name],
-            ("nv", "row"): [link[k] for k in entries],
+            ("nr", "row"): [i for i in link for _ in range(links.inboard[i].nv)],
             ("nm", "row"): list(link),
             ("nm", "parent"): [link[p] if p >= 0 else -1 for p in parents],
         }

@@ -98,7 +98,7 @@ def _placed(tree: Tree) -> tuple[Array, Array]:
     positions = rng.normal(size=(len(POSITIONS), at.nq)) * np.array(POSITIONS)[:, None]
     # The offset of each shift that brings a body back to its parent's origin; quaternions at right angles are whole.
     drawn_in = np.zeros(at.nq)
-    for i in tree.movable:
+    for i in tree.leaders:
         joint = tree.inboard[i]
         for k in np.flatnonzero(joint.shifts):
             direction = joint.pose(joint.neutral + np.eye(joint.nq)[k])[1]

@@ -33,6 +33,7 @@ import numpy as np
 from dyn_service.api.spec import Bodies
 from dyn_service.dynamics.spatial import Mat, RigidTransform, constant
 from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.model.description import Mimic
 from dyn_service.model.inertia import BodyInertia
 from dyn_service.model.tree import Tree, weld
 
@@ -77,7 +78,10 @@ class KernelTree:
 
     def first(self, bodies: int) -> KernelTree:
         """The first so many bodies, which are a tree themselves; limits, which no kernel reads, are left whole."""
-        tree = self.tree
+        tree, first = self.tree, {i: i for i in range(bodies)}
+        for together in tree.together:  # where the leader is not among them, the first that moves with it leads
+            leader = together[0] if together[0] < bodies else min(together)
+            first |= dict.fromkeys((i for i in together if i < bodies), leader)
         fewer = replace(
             tree,
             links=tree.links[:bodies],
@@ -88,6 +92,7 @@ class KernelTree:
             origin=tree.origin[:bodies],
             inertia=tree.inertia[:bodies],
             passive=tree.passive.first(sum(joint.nv for joint in tree.inboard[:bodies])),
+            mimic=tuple(None if first[i] == i else Mimic(tree.joints[first[i]]) for i in tree.movable if i < bodies),
         )
         return KernelTree(fewer, self.rotation[:bodies], self.origin[:bodies])
 

@@ -109,11 +109,12 @@ class Note:
     """One thing the import did that its user should know of.
 
     kind: `defaulted` (absent, a default was taken), `changed` (normalised, snapped), `dropped` (in the file, not used),
-    `doubted` (kept as written, but it can hardly be meant), `reported` (read, and not acted on yet), `acting` (what a
-    joint does by itself), `merged` (a link welded to its parent's body by a fixed joint).
+    `doubted` (kept as written, but it can hardly be meant), `reported` (read, and not acted on), `acting` (what a
+    joint does by itself), `following` (a joint that another one leads), `merged` (a link welded to its parent's body by
+    a fixed joint).
     """
 
-    kind: Literal["defaulted", "changed", "dropped", "doubted", "reported", "acting", "merged"]
+    kind: Literal["defaulted", "changed", "dropped", "doubted", "reported", "acting", "following", "merged"]
     element: str
     text: str
     line: int = 0

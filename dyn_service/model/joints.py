@@ -10,7 +10,10 @@ at zero:
     difference         the v that moves one position to another in unit time: its inverse
 
 G is constant in body axes for every type here, so what velocities alone add to a body's acceleration is one formula for
-all, (5a) with omega_B x v_B: see `dynamics/newton_euler.py`. Conventions are those of Pinocchio and ROS:
+all, (5a) with omega_B x v_B: see `dynamics/newton_euler.py`. A joint with one way to move may be led by another: its
+position is then `ratio` times the other's, and its G as many times as long; an offset between the two belongs to where
+its frame stands (`tree.py`), since each of these types moves along a group with one parameter. Conventions are those of
+Pinocchio and ROS:
 
 | type | q | v |
 |---|---|---|
@@ -105,6 +108,20 @@ class Joint:
     positions: ClassVar[tuple[str, ...]] = ()
     velocities: ClassVar[tuple[str, ...]] = ()
     angles: ClassVar[tuple[bool, ...]] = ()
+
+    @property
+    def ratio(self) -> float:
+        """By how much its own position changes with the one it is given: 1 but where another joint leads it."""
+        return 1.0
+
+    @property
+    def alone(self) -> Joint:
+        """The joint as it moves where none leads it."""
+        return self
+
+    def led(self, ratio: float) -> Joint:
+        """The joint where another one leads it: it takes that one's position, and its own is `ratio` times as much."""
+        raise NotImplementedError(f"no joint leads one of type {self.type}")
 
     @property
     def nq(self) -> int:
@@ -256,9 +273,17 @@ class Joint:
 
 @dataclass(frozen=True, eq=False)
 class _Axial(Joint):
-    """axis: (3,) unit vector."""
+    """axis: (3,) unit vector. ratio: as `Joint.ratio`."""
 
     axis: Array
+    ratio: float = field(default=1.0, kw_only=True)
+
+    @property
+    def alone(self) -> Joint:
+        return self if self.ratio == 1.0 else replace(self, ratio=1.0)
+
+    def led(self, ratio: float) -> Joint:
+        return replace(self, ratio=ratio)
 
     @property
     def numbers(self) -> tuple[Array, ...]:
@@ -297,11 +322,11 @@ class Revolute(_Axial):
 
     @property
     def subspace(self) -> Array:
-        return np.concatenate([self.axis, 0 * self.axis])[:, None]
+        return self.ratio * np.concatenate([self.axis, 0 * self.axis])[:, None]
 
     def rotation(self, q: Scalars, m: Arithmetic) -> Terms:
         # By the theorem of addition: q + t as a number would have lost the last digits of a small q.
-        cos_q, sin_q = m.cos(q[0]), m.sin(q[0])
+        cos_q, sin_q = _cosine_and_sine(self.ratio, q[0], m)
         cos_t, sin_t = map(float, self.turn)
         return _turned_about(self.axis, cos_t * cos_q - sin_t * sin_q, cos_t * sin_q + sin_t * cos_q)
 
@@ -344,10 +369,10 @@ class Prismatic(_Axial):
 
     @property
     def subspace(self) -> Array:
-        return np.concatenate([0 * self.axis, self.axis])[:, None]
+        return self.ratio * np.concatenate([0 * self.axis, self.axis])[:, None]
 
     def translation(self, q: Scalars, m: Arithmetic) -> Terms:
-        return ((q[0], self.axis),)
+        return ((self.ratio * q[0], self.axis),)
 
     def unfelt(self, body: BodyInertia) -> BodyInertia | None:
         return BodyInertia(0 * body.mass, 0 * body.moment, body.about_origin)
@@ -384,13 +409,13 @@ class Screw(_Axial):
 
     @property
     def subspace(self) -> Array:
-        return np.concatenate([self.axis, self.lead * self.axis])[:, None]
+        return self.ratio * np.concatenate([self.axis, self.lead * self.axis])[:, None]
 
     def rotation(self, q: Scalars, m: Arithmetic) -> Terms:
-        return _turned_about(self.axis, m.cos(q[0]), m.sin(q[0]))
+        return _turned_about(self.axis, *_cosine_and_sine(self.ratio, q[0], m))
 
     def translation(self, q: Scalars, m: Arithmetic) -> Terms:
-        return ((self.lead * q[0], self.axis),)
+        return ((self.lead * (self.ratio * q[0]), self.axis),)
 
     def unfelt(self, body: BodyInertia) -> BodyInertia | None:
         # A mass on the axis moves along it; the inertia of a rod across, without mass, looks the same from everywhere.
@@ -657,6 +682,13 @@ def _turned_about(axis: Array, cosine: Scalar, sine: Scalar) -> Terms:
     """cos (e - a a^T) + a a^T + sin a~."""
     outer = np.outer(axis, axis)
     return ((cosine, np.eye(3) - outer), (None, outer), (sine, skew(axis)))
+
+
+def _cosine_and_sine(ratio: float, q: Scalar, m: Arithmetic) -> tuple[Scalar, Scalar]:
+    """Of ratio q; of two joints that turn alike, or against each other, the same two functions."""
+    angle = abs(ratio) * q
+    sine = m.sin(angle)
+    return m.cos(angle), sine if ratio >= 0.0 else -sine
 
 
 def _turned_in_plane(x: Scalars, cosine: Scalar, sine: Scalar) -> tuple[Scalar, Scalar]:

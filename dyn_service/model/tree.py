@@ -10,15 +10,26 @@ Body i hangs on body parent[i] by its inboard joint; parent[i] < i, and -1 is th
 
 Two trees describe a robot. `Tree.from_description` has one body per link, fixed joints included (a joint without a free
 axis); there nothing is lost. `weld` makes from it the tree of the bodies that move against each other; it answers
-faster, and `Weld` says where each link went. Relations are those of the Newton-Euler document: ancestors {j <= i},
-branch {j >= i}, children.
+faster, and `Weld` says where each link went.
+
+Relations are those of the Newton-Euler document: ancestors {j <= i}, branch {j >= i}, children.
+
+Joints may follow others (`mimic.py`): q, v and tau have entries of the leaders only, and a follower's body reads those
+of its leader. Its joint is the file's, `led` by a ratio: its G is the ratio times as long, and its frame stands where
+the body is with the leader at zero. With S the constant matrix from v to the rates of all joints that move,
+
+    rates = S v,      tau = S^T tau_all,      M = S^T M_all S,
+
+and a sweep over the bodies does all three, where bodies that share an entry of v add to it.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +41,7 @@ from dyn_service.model.description import ROOT_JOINT, Description, Link, Mimic, 
 from dyn_service.model.description import Joint as DescribedJoint
 from dyn_service.model.inertia import NOTHING, BodyInertia, combine
 from dyn_service.model.joints import FIXED, JOINT_TYPES, NUMBERS, Joint, summed
+from dyn_service.model.mimic import Bounds, by_leader, followers, kept
 from dyn_service.model.passive import Passive, widths
 
 SNAP = 1e-15
@@ -46,8 +58,11 @@ class Tree:
 
     links: the link's name. joints: the inboard joint's name ("" for the root link that stands fixed in the world).
     parent: index, -1 for the world. inboard: the joint, in the joint frame, which is also the body's at q = 0.
-    rotation, origin: R_PJ, p_PJ, where the joint frame stands on the parent. inertia: the body's. passive: what the
-    joints do by themselves, by the entries of v.
+    rotation, origin: R_PJ, p_PJ, where the joint frame stands on the parent. inertia: the body's.
+
+    limits: of the joints that have entries in q and v, which keep those of their followers too. Of each joint that
+    moves, in the order of their bodies: passive, what it does by itself, in its own rate; mimic, whom it follows, in
+    the end, and None where it has entries of its own.
     """
 
     name: str
@@ -94,7 +109,9 @@ class Tree:
             ordered = sorted(outboard[name], key=lambda joint: joint.name, reverse=True)
             stack += [(joint.child, joint, index) for joint in ordered]
 
-        inboards = tuple(_inboard(joint) for _, joint, _ in order)
+        led = followers(description.joints)
+        inboards = tuple(_inboard(joint, led) for _, joint, _ in order)
+        places = [_place(joint, led) for _, joint, _ in order]
         movable = [
             (described, joint)
             for (_, described, _), joint in zip(order, inboards, strict=True)
@@ -106,12 +123,12 @@ class Tree:
             joints=tuple("" if joint is None else joint.name for _, joint, _ in order),
             parent=tuple(parent for _, _, parent in order),
             inboard=inboards,
-            rotation=tuple(np.eye(3) if joint is None else snapped(joint.rotation) for _, joint, _ in order),
-            origin=tuple(np.zeros(3) if joint is None else joint.xyz for _, joint, _ in order),
+            rotation=tuple(R for R, _ in places),
+            origin=tuple(p for _, p in places),
             inertia=tuple(_inertia(link) for link, _, _ in order),
-            limits=_limits(movable),
-            passive=_passive(movable),
-            mimic=tuple(joint.mimic for joint, _ in movable),
+            limits=_limits(movable, by_leader(description.joints, led)),
+            passive=_passive(movable, led),
+            mimic=tuple(led.get(joint.name) for joint, _ in movable),
         )
 
     def __len__(self) -> int:
@@ -123,14 +140,65 @@ class Tree:
         return tuple(i for i, joint in enumerate(self.inboard) if joint.nv)
 
     @cached_property
+    def leader(self) -> tuple[int, ...]:
+        """Per body, the one whose joint its own follows; itself where its joint follows none."""
+        at = {self.joints[i]: i for i in self.movable}
+        of = {i: at[mimic.joint] for i, mimic in zip(self.movable, self.mimic, strict=True) if mimic is not None}
+        return tuple(of.get(i, i) for i in range(len(self)))
+
+    @cached_property
+    def leaders(self) -> tuple[int, ...]:
+        """The bodies whose joints have entries in q and v, in their order."""
+        return tuple(i for i in self.movable if self.leader[i] == i)
+
+    @cached_property
+    def together(self) -> tuple[tuple[int, ...], ...]:
+        """Of each of these joints, the bodies that move with its entries: its own, then those that follow."""
+        of: dict[int, list[int]] = {i: [i] for i in self.leaders}
+        for k in self.movable:
+            if self.leader[k] != k:
+                of[self.leader[k]].append(k)
+        return tuple(tuple(bodies) for bodies in of.values())
+
+    @cached_property
+    def coupled(self) -> bool:
+        """Whether a joint follows another."""
+        return len(self.leaders) < len(self.movable)
+
+    @cached_property
+    def entries_outward(self) -> tuple[int, ...]:
+        """The entries of v, each after those of the joints that carry its bodies; an entry that several bodies share
+        where all the branches with these meet. From the last to the first, M is factored with least filled in.
+        """
+
+        def meeting(bodies: tuple[int, ...]) -> float:
+            if len(bodies) == 1:
+                return bodies[0]
+            on_all_ways = set.intersection(*(set(self.ancestors(i)) for i in bodies))
+            last = max(on_all_ways, default=-1)
+            return last if last in bodies else last + 0.5
+
+        outward = sorted(range(len(self.leaders)), key=lambda k: meeting(self.together[k]))
+        slices = self.configuration.v_slices
+        return tuple(n for k in outward for n in range(slices[k].start, slices[k].stop))
+
+    @cached_property
     def configuration(self) -> Configuration:
-        """The movable joints and their entries in q and v."""
-        return Configuration(tuple(self.joints[i] for i in self.movable), tuple(self.inboard[i] for i in self.movable))
+        """The joints that have entries in q and v, and these entries."""
+        return Configuration(tuple(self.joints[i] for i in self.leaders), tuple(self.inboard[i] for i in self.leaders))
 
     @cached_property
     def bare(self) -> Tree:
         """The same bodies, their joints doing nothing by themselves."""
-        return replace(self, passive=Passive.none(self.nv)) if self.passive.acts else self
+        return replace(self, passive=Passive.none(self.nr)) if self.passive.acts else self
+
+    @cached_property
+    def unled(self) -> Tree:
+        """The same bodies, each joint moving by itself, its position that of its own less what its offset made of it.
+        Limits stay those of the leaders.
+        """
+        alone = tuple(joint.alone for joint in self.inboard)
+        return replace(self, inboard=alone, mimic=(None,) * len(self.movable)) if self.coupled else self
 
     @property
     def nq(self) -> int:
@@ -142,10 +210,20 @@ class Tree:
         """Length of v, a, tau."""
         return self.configuration.nv
 
+    @cached_property
+    def nr(self) -> int:
+        """Rates of all joints that move, followers too."""
+        return sum(joint.nv for joint in self.inboard)
+
     @property
     def movable_joints(self) -> tuple[str, ...]:
-        """Names of the movable joints, in the order of q."""
+        """Names of the joints that have entries in q and v, in their order."""
         return self.configuration.names
+
+    @cached_property
+    def moving_joints(self) -> tuple[str, ...]:
+        """Names of all joints that move, followers too, in the order of their bodies."""
+        return tuple(self.joints[i] for i in self.movable)
 
     @cached_property
     def named_joints(self) -> tuple[str, ...]:
@@ -154,17 +232,36 @@ class Tree:
 
     @cached_property
     def in_q(self) -> tuple[slice, ...]:
-        """Per body, where its joint's positions stand in q; empty at fixed joints."""
-        return self._spread(self.configuration.q_slices)
+        """Per body, where its joint's positions stand in q, a follower's being its leader's; empty at fixed joints."""
+        return self._placed(self.configuration.q_slices)
 
     @cached_property
     def in_v(self) -> tuple[slice, ...]:
-        """Per body, where its joint's velocities stand in v; empty at fixed joints."""
-        return self._spread(self.configuration.v_slices)
+        """Per body, where its joint's velocities stand in v, as `in_q`."""
+        return self._placed(self.configuration.v_slices)
 
-    def _spread(self, slices: tuple[slice, ...]) -> tuple[slice, ...]:
-        of = dict(zip(self.movable, slices, strict=True))
-        return tuple(of.get(i, slice(0, 0)) for i in range(len(self)))
+    @cached_property
+    def in_rates(self) -> tuple[slice, ...]:
+        """Per body, where its own joint's rates stand among those of all joints that move; empty at fixed joints."""
+        ends = tuple(accumulate(joint.nv for joint in self.inboard))
+        return tuple(slice(start, end) for start, end in zip((0, *ends), ends, strict=False))
+
+    def _placed(self, slices: tuple[slice, ...]) -> tuple[slice, ...]:
+        of = dict(zip(self.leaders, slices, strict=True))
+        return tuple(of.get(self.leader[i], slice(0, 0)) for i in range(len(self)))
+
+    @cached_property
+    def spread(self) -> Matrix:
+        """S, (nr, nv): from v to the rates of all joints that move."""
+        S = np.zeros((self.nr, self.nv))
+        for i in self.movable:
+            S[self.in_rates[i], self.in_v[i]] = self.inboard[i].ratio * np.eye(self.inboard[i].nv)
+        S.flags.writeable = False
+        return S
+
+    def felt(self, x: Vector) -> Vector:
+        """Of what each joint's own rate meets, (nr,), in proportion: what v meets, (nv,), the diagonal of S^T x S."""
+        return (self.spread**2).T @ x if self.coupled else x
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
@@ -225,10 +322,11 @@ class Tree:
                 for j in self.ancestors(i):
                     if self.inboard[j].nv:
                         felt = self.inboard[j].subspace.T @ F
-                        M[..., self.in_v[j], self.in_v[i]] = felt
-                        M[..., self.in_v[i], self.in_v[j]] = felt.mT
+                        M[..., self.in_v[j], self.in_v[i]] += felt
+                        if j != i:
+                            M[..., self.in_v[i], self.in_v[j]] += felt.mT
                     F = D[j].mT @ F
-        M[..., range(self.nv), range(self.nv)] += self.passive.armature
+        M[..., range(self.nv), range(self.nv)] += self.felt(self.passive.armature)
         return M
 
     def _influence(self, i: int, q: Vector) -> Matrix:
@@ -250,7 +348,7 @@ class Tree:
         digest.update(np.array(self.parent, dtype="<i8").tobytes())
         numbers = [*self.rotation, *self.origin]
         for joint in self.inboard:
-            numbers += joint.numbers
+            numbers += [*joint.numbers, *([] if joint.ratio == 1.0 else [np.array([joint.ratio])])]
         for body in self.inertia:
             numbers += [np.array([body.mass]), body.moment, body.about_origin, *(body.centre or ())]
         numbers += [self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort]
@@ -341,12 +439,29 @@ def _root_joint(kind: RootType, link: str) -> DescribedJoint | None:
     return DescribedJoint(ROOT_JOINT, kind, "", link, np.zeros(3), np.eye(3), upright)
 
 
-def _inboard(joint: DescribedJoint | None) -> Joint:
-    return FIXED if joint is None else JOINT_TYPES[joint.type](snapped(joint.axis), joint.pitch)
+def _inboard(joint: DescribedJoint | None, led: Mapping[str, Mimic]) -> Joint:
+    if joint is None:
+        return FIXED
+    made = JOINT_TYPES[joint.type](snapped(joint.axis), joint.pitch)
+    return made.led(led[joint.name].multiplier) if joint.name in led else made
 
 
-def _passive(movable: list[tuple[DescribedJoint, Joint]]) -> Passive:
-    """What the joints do by themselves, of each the same in all its ways to move."""
+def _place(joint: DescribedJoint | None, led: Mapping[str, Mimic]) -> tuple[Matrix, Vector]:
+    """R_PJ and p_PJ: where the body stands with its joint at zero, or, where it follows another, with that at zero."""
+    if joint is None:
+        return np.eye(3), np.zeros(3)
+    R = snapped(joint.rotation)
+    offset = led[joint.name].offset if joint.name in led else 0.0
+    if not offset:
+        return R, joint.xyz
+    turned, shifted = _inboard(joint, {}).pose(np.array([offset]))
+    return snapped(R @ turned), joint.xyz + R @ shifted
+
+
+def _passive(movable: list[tuple[DescribedJoint, Joint]], led: Mapping[str, Mimic]) -> Passive:
+    """What the joints do by themselves, of each the same in all its ways to move. A follower's spring rests where its
+    own does, counted from where it stands with its leader at zero.
+    """
     for described, joint in movable:
         if described.stiffness and joint.nv != 1:
             raise UrdfError(
@@ -359,10 +474,17 @@ def _passive(movable: list[tuple[DescribedJoint, Joint]]) -> Passive:
     def column(name: str) -> Vector:
         return np.repeat([getattr(described, name) for described, _ in movable], spread).astype(np.float64)
 
-    given = [(described.friction_width, widths(joint)) for described, joint in movable]
+    given = [(described.friction_width, widths(joint.alone)) for described, joint in movable]
     width = [default if said is None else said for said, defaults in given for default in defaults]
-    parts = (column(name) for name in ("armature", "stiffness", "rest"))
-    return Passive(column("damping"), column("friction"), np.array(width, dtype=np.float64), *parts)
+    offset = [led[described.name].offset if described.name in led else 0.0 for described, _ in movable]
+    return Passive(
+        column("damping"),
+        column("friction"),
+        np.array(width, dtype=np.float64),
+        column("armature"),
+        column("stiffness"),
+        column("rest") - np.repeat(np.array(offset), spread),
+    )
 
 
 def _inertia(link: Link) -> BodyInertia:
@@ -382,21 +504,22 @@ def _inertia(link: Link) -> BodyInertia:
     return body
 
 
-def _limits(movable: list[tuple[DescribedJoint, Joint]]) -> Limits:
-    """Those of joints with one way to move; the file's one range says nothing of several."""
+def _limits(
+    movable: list[tuple[DescribedJoint, Joint]], following: Mapping[str, list[tuple[DescribedJoint, Mimic]]]
+) -> Limits:
+    """Those of joints with one way to move; the file's one range says nothing of several. Followers have none of their
+    own.
+    """
+    led = {joint.name for group in following.values() for joint, _ in group}
+    found = [
+        (joint, kept(described, following.get(described.name, ())).bounds)
+        for described, joint in movable
+        if described.name not in led
+    ]
+    of_q = [(joint.nq, of) for joint, of in found]
+    of_v = [(joint.nv, of) for joint, of in found]
 
-    def column(name: str, absent: float, of_positions: bool) -> Vector:
-        found: list[float] = []
-        for described, joint in movable:
-            entries = joint.nq if of_positions else joint.nv
-            limited = joint.nv == 1 and described.limit is not None and (joint.ranged or not of_positions)
-            value = getattr(described.limit, name) if limited else None
-            found += [absent if value is None else value] * entries
-        return np.array(found)
+    def column(entries: list[tuple[int, Bounds]], name: str) -> Vector:
+        return np.array([getattr(of, name) for count, of in entries for _ in range(count)], dtype=np.float64)
 
-    return Limits(
-        column("lower", -np.inf, True),
-        column("upper", np.inf, True),
-        column("velocity", np.inf, False),
-        column("effort", np.inf, False),
-    )
+    return Limits(column(of_q, "lower"), column(of_q, "upper"), column(of_v, "velocity"), column(of_v, "effort"))

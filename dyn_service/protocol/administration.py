@@ -50,12 +50,13 @@ _DESCRIPTION = {
     "nq": "length of `q`",
     "nv": "length of `v`, `a`, `tau`",
     "sizes": "all dimensions that the shapes on this page speak of, by symbol",
-    "joint_names": "the movable joints, in the order of `q`",
-    "joint_types": "by movable joint, in the order of `joint_names`",
+    "joint_names": "the joints that have entries in `q`, in their order: those that move and follow no other",
+    "joint_types": "of these, in the order of `joint_names`",
     "all_joint_names": "every URDF joint, fixed ones too: the rows of `constraint_forces`",
     "link_names": "every link, parent before child",
     "joints": "every joint in the order of `all_joint_names`: `name`, `type`, `parent` and `child` link (nil is the "
-    "world), `axis` in the joint frame and `pitch` in m per turn of types that have them",
+    "world), `axis` in the joint frame and `pitch` in m per turn of types that have them; `mimic` of one that follows "
+    "another: its position is `multiplier` times that of `joint`, which has an entry in `q`, plus `offset`",
     "limits": "`lower`, `upper` in the order of `q`, `velocity`, `effort` in that of `v`, nil where there is none",
     "gravity": "m/s^2, world axes: what a request without `gravity` means",
     "passive": "what its joints do by themselves: of `damping`, `friction`, `armature`, `springs`",
@@ -82,7 +83,10 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 changes=True,
                 role=Role.LOAD,
                 inputs={"urdf": "the text of a URDF file"},
-                options={"root": "how the root link moves in the world: `fixed`, the default, `planar` or `floating`"},
+                options={
+                    "root": "how the root link moves in the world: `fixed`, the default, `planar` or `floating`",
+                    "mimic": "whether joints that mimic others follow them: true, the default, or false",
+                },
                 required=("urdf",),
                 outputs=_DESCRIPTION,
             ),

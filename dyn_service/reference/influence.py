@@ -10,6 +10,7 @@
     M = G^T Psi_D^T M Psi_D G + A           (18c)        C = G^T Psi_D^T (M Psi_D A + B - Y^T F-bar)    (18b)
     a = [e - K^T Phi_D Psi_beta G] R^-1 [e - G^T Psi_beta^T Phi_D^T K] (tau - C)                        (19b)
 
+Where joints follow others G is that of all joints times S, `model/tree.py`.
 A and p are what joints do by themselves: `dynamics/passive.py` says how, and here it is written once more. It is for
 looking into and for checking the compiled kernels, which share none of its code; it costs O(N^2).
 """
@@ -75,6 +76,9 @@ class WorldEquations:
 
     def __init__(self, tree: Tree, q: Vector, v: Vector, gravity: Vector, wrenches: Matrix | None = None) -> None:
         self.tree, self.q, self.v = tree, np.asarray(q, dtype=float), np.asarray(v, dtype=float)
+        self._unled = tree.unled
+        self.rates = tree.spread @ self.v
+        """(nr,): S v, how fast each joint moves, followers too."""
         self.gravity = np.asarray(gravity, dtype=float)
         self.wrenches = np.zeros((len(tree), 6)) if wrenches is None else np.asarray(wrenches, dtype=float)
         self.rotation, self.eta = _poses(tree, self.q)
@@ -102,21 +106,26 @@ class WorldEquations:
 
     @cached_property
     def axes(self) -> list[Matrix]:
-        """(6, nv_i): G_i of each body."""
+        """(6, nv_i): G_i of each body, its joint moving by itself."""
         return [
-            np.kron(np.eye(2), R) @ joint.subspace for R, joint in zip(self.rotation, self.tree.inboard, strict=True)
+            np.kron(np.eye(2), R) @ joint.subspace for R, joint in zip(self.rotation, self._unled.inboard, strict=True)
         ]
 
     @cached_property
-    def G(self) -> sparse.csr_array:
-        """(6N, nv), block diagonal over the movable joints."""
+    def G_all(self) -> sparse.csr_array:
+        """(6N, nr), block diagonal over the joints that move, each by itself."""
         return self._columns(self.axes)
 
+    @cached_property
+    def G(self) -> sparse.csr_array:
+        """(6N, nv): times S, which ties the joints that follow to their leaders."""
+        return self.G_all @ sparse.csr_array(self.tree.spread)
+
     def _columns(self, blocks: Sequence[Matrix]) -> sparse.csr_array:
-        """(6N, nv): of each body its block (6, nv_i) in its joint's columns."""
-        columns = sparse.lil_array((6 * len(self.tree), self.tree.nv))
+        """(6N, nr): of each body its block (6, nv_i) in its joint's columns."""
+        columns = sparse.lil_array((6 * len(self.tree), self.tree.nr))
         for i in self.tree.movable:
-            columns[6 * i : 6 * i + 6, self.tree.in_v[i]] = blocks[i]
+            columns[6 * i : 6 * i + 6, self.tree.in_rates[i]] = blocks[i]
         return columns.tocsr()
 
     @cached_property
@@ -140,7 +149,7 @@ class WorldEquations:
         found = np.zeros((len(self.tree), 6))
         for i, parent in enumerate(self.tree.parent):
             omega = self.velocity[parent, :3] if parent >= 0 else np.zeros(3)
-            rate = self.axes[i] @ self.v[self.tree.in_v[i]]
+            rate = self.axes[i] @ self.rates[self.tree.in_rates[i]]
             found[i, :3] = np.cross(omega, rate[:3])
             found[i, 3:] = np.cross(omega, np.cross(omega, self.d[i]) * (parent >= 0)) + 2 * np.cross(omega, rate[3:])
             found[i, 3:] += np.cross(rate[:3], rate[3:])
@@ -208,34 +217,46 @@ class WorldEquations:
     @cached_property
     def p(self) -> Vector:
         """(nv,): the efforts that actuators add because of the joints' damping, friction and springs."""
-        own, found = self.tree.passive, np.zeros(self.tree.nv)
+        return np.asarray(self.tree.spread.T @ self.p_all)
+
+    @cached_property
+    def p_all(self) -> Vector:
+        """(nr,): the same at each joint that moves, followers too."""
+        own, found = self.tree.passive, np.zeros(self.tree.nr)
         for i in self.tree.movable:
-            for k, entry in enumerate(range(self.tree.in_v[i].start, self.tree.in_v[i].stop)):
-                found[entry] += own.damping[entry] * self.v[entry]
-                found[entry] += own.friction[entry] * np.tanh(self.v[entry] / own.width[entry])
+            for k, entry in enumerate(range(self.tree.in_rates[i].start, self.tree.in_rates[i].stop)):
+                found[entry] += own.damping[entry] * self.rates[entry]
+                found[entry] += own.friction[entry] * np.tanh(self.rates[entry] / own.width[entry])
                 if own.stiffness[entry]:
-                    found[entry] += own.stiffness[entry] * (self.q[self.tree.in_q[i]][k] - own.rest[entry])
+                    at = self.tree.inboard[i].ratio * self.q[self.tree.in_q[i]][k]
+                    found[entry] += own.stiffness[entry] * (at - own.rest[entry])
         return found
 
     @cached_property
     def mass_matrix(self) -> Matrix:
         """(nv, nv), (18c), by the document's three steps: J = Psi_D G, Q = M J, J^T Q."""
-        J = self.Psi @ self.G
+        S = self.tree.spread
+        return self._bodies_mass_matrix(self.G) + S.T @ np.diag(self.tree.passive.armature) @ S
+
+    def _bodies_mass_matrix(self, G: sparse.csr_array) -> Matrix:
+        J = self.Psi @ G
         Q = sparse.block_diag(list(self.M), format="csr") @ J
-        return np.asarray((J.T @ Q).toarray()) + np.diag(self.tree.passive.armature)
+        return np.asarray((J.T @ Q).toarray())
 
     @cached_property
     def branches(self) -> tuple[Matrix, Matrix, list[Matrix], Matrix]:
-        """J_i (N, 6, 6), R (nv, nv) block diagonal, K_i (6, nv_i), beta (N, 6, 6): what (19b) is made of."""
+        """J_i (N, 6, 6), R (nr, nr) block diagonal, K_i (6, nv_i), beta (N, 6, 6): what (19b) is made of, each joint
+        moving by itself.
+        """
         J, beta = self.M.copy(), self.D.copy()
         # (19b) has no answer where an R_i has no inverse.
         K = [np.full((6, joint.nv), np.nan) for joint in self.tree.inboard]
-        R = np.zeros((self.tree.nv, self.tree.nv))
+        R = np.zeros((self.tree.nr, self.tree.nr))
         for i in range(len(self.tree) - 1, -1, -1):
             G, hat = self.axes[i], J[i]
             if self.tree.inboard[i].nv:
-                A_i = np.diag(self.tree.passive.armature[self.tree.in_v[i]])
-                R_i = R[self.tree.in_v[i], self.tree.in_v[i]] = G.T @ J[i] @ G + A_i
+                own = self.tree.in_rates[i]
+                R_i = R[own, own] = G.T @ J[i] @ G + np.diag(self.tree.passive.armature[own])
                 with suppress(np.linalg.LinAlgError):
                     K[i] = J[i] @ G @ np.linalg.inv(R_i)
                 hat = J[i] - K[i] @ R_i @ K[i].T
@@ -245,13 +266,33 @@ class WorldEquations:
         return J, R, K, beta
 
     def forward_dynamics(self, tau: Vector) -> Vector:
-        """(nv,), (19b) with tau less p, operator by operator from right to left."""
+        """(nv,), (19b) with tau less p, operator by operator from right to left; where joints follow, `_tied`."""
+        if self.tree.coupled:
+            return self._tied(tau)
         _, R, K_blocks, beta = self.branches
         K, Psi_beta = self._columns(K_blocks), psi(self.tree, beta)
         f = np.asarray(tau) - self.p - self.C
         left = f - self.G.T @ (Psi_beta.T @ (self.Phi.T @ (K @ f)))
         left = np.linalg.solve(R, left)
         return np.asarray(left - K.T @ (self.Phi @ (Psi_beta @ (self.G @ left))))
+
+    def _tied(self, tau: Vector) -> Vector:
+        """(nv,) from the equations of all joints, each by itself, with the efforts l of what ties them as unknowns:
+
+        M_all a + C_all + p_all = tau_all + T^T l,   T a = 0: what followers are off m times their leader
+        """
+        tree = self.tree
+        led = np.concatenate([np.arange(tree.in_rates[i].start, tree.in_rates[i].stop) for i in tree.leaders])
+        following = np.setdiff1d(np.arange(tree.nr), led)
+        T = np.eye(tree.nr)[following]
+        T[:, led] = -tree.spread[following]
+        M = self._bodies_mass_matrix(self.G_all) + np.diag(tree.passive.armature)
+        C = np.asarray(self.G_all.T @ self.forces(np.zeros(tree.nv)).ravel())
+        driving = -C - self.p_all
+        driving[led] += np.asarray(tau)
+        none = np.zeros((len(T), len(T)))
+        solved = np.linalg.solve(np.block([[M, T.T], [T, none]]), np.concatenate([driving, np.zeros(len(T))]))
+        return np.asarray(solved[led])
 
 
 def _poses(tree: Tree, q: Vector) -> tuple[Matrix, Matrix]:

@@ -12,9 +12,9 @@ magnifies any difference between accelerations, and no engine's is then the righ
 | `constraint_forces` | the actuation part of the joint loads, (15), (18a), and what the joints take by themselves |
 | `influence_operators` | the explicit matrices in world axes, (15), (18b, c) |
 | name | compares |
-| `articulated` | forward dynamics (19b) of those efforts with a |
+| `articulated` | forward dynamics (19b) of those efforts with a; where joints follow others it is (19a) too |
 | `mass_matrix_solution` | forward dynamics (19a) with a |
-| `influence_solution` | (19b) operator by operator with a |
+| `influence_solution` | (19b) operator by operator with a; where joints follow others, all by themselves and tied |
 | `momentum` | G^T K, (P.3a), with M v |
 | `velocity_from_momentum` | (P.5b) and (P.5a) with v, as momenta |
 | `momentum_rate` | (P.3b) with d/dt (M v) by differentiation |
@@ -94,8 +94,8 @@ def residuals(
         velocities = [robot.velocity_from_momentum(q, p), robot.velocity_from_momentum(q, p, method="mass_matrix")]
         found["velocity_from_momentum"] = np.maximum(*(_relative(_times(M, x), p) for x in velocities))
         found["momentum_rate"] = _relative(robot.momentum_rate(q, p, tau, gravity=g), derivative, effort)
-        taken = robot.tree.passive.armature * a + own.damping + own.friction + own.springs
-        loads = robot.constraint_forces(q, v, tau, joints=robot.joint_names, gravity=g)
+        taken = robot.tree.felt(robot.tree.passive.armature) * a + own.damping + own.friction + own.springs
+        loads = robot.constraint_forces(q, v, tau, joints=robot.tree.moving_joints, gravity=g)
         found["constraint_forces"] = _relative(_along(robot, loads) + taken, tau, effort)
     except FailedPreconditionError:
         pass
@@ -130,7 +130,7 @@ def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, 
         inertial = np.einsum("nij,nj->ni", world.M, world.acceleration(a[index])) + world.B - world.applied
         powers = inertial * world.velocity
         # Of the actuators' power the joints take what their rotors, friction, damping and springs take.
-        taken = v[index] * (robot.tree.passive.armature * a[index] + world.p)
+        taken = v[index] * (robot.tree.felt(robot.tree.passive.armature) * a[index] + world.p)
         actuation = np.array([v[index] @ tau[index] - taken.sum()])
         sizes = [np.abs(powers).sum(), np.abs(v[index] * tau[index]).sum(), np.abs(taken).sum()]
         found["constraint_power"][index] = _relative(np.array([powers.sum()]), actuation, np.array(sizes))
@@ -141,12 +141,17 @@ def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, 
 
 
 def _along(robot: Robot, loads: ConstraintForces) -> Array:
-    """(..., nv): the loads' parts along the free axes; of joints with several, which one number cannot hold, G^T F."""
+    """(..., nv): the loads' parts along the free axes; of joints with several, which one number cannot hold, G^T F. Of
+    joints that move together they add up, each times its ratio.
+    """
+    tree = robot.tree
+    joints = [tree.inboard[i].alone for i in tree.movable]
     parts = [
         loads.actuation[..., k, None] if joint.nv == 1 else (joint.subspace.T @ loads.wrench[..., k, :, None])[..., 0]
-        for k, joint in enumerate(robot.configuration.joints)
+        for k, joint in enumerate(joints)
     ]
-    return np.concatenate([loads.actuation[..., :0], *parts], axis=-1)
+    along = np.concatenate([loads.actuation[..., :0], *parts], axis=-1)
+    return np.asarray((tree.spread.T @ along[..., None])[..., 0]) if tree.coupled else along
 
 
 def _spread(arrays: Mapping[str, Array]) -> list[Array]:

@@ -108,8 +108,14 @@ class Administrator:
         from dyn_service.engine.robot import Robot  # not at the top: it brings the compiler
 
         limits = read_limits(self._limits)
+        options = request.options or {}
+        mimic = options.get("mimic", True)
+        if not isinstance(mimic, bool):
+            raise InvalidArgumentError(
+                f"mimic must be true or false, found {describe_value(mimic)}", path="options.mimic"
+            )
         try:
-            robot = Robot.from_urdf(text, root=(request.options or {}).get("root", "fixed"), limits=limits)
+            robot = Robot.from_urdf(text, root=options.get("root", "fixed"), limits=limits, mimic=mimic)
         except DynError as error:
             # A fault in the text says its line and element, the same here as where the robot is read in process.
             if not isinstance(error, UrdfError):

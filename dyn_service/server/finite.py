@@ -278,7 +278,8 @@ def _dimension_names(robot: Robot) -> dict[str, Sequence[str]]:
     return {
         "nq": at.position_names,
         "nv": at.velocity_names,
-        "nm": at.names,
+        "nr": [robot.tree.joints[i] for i in robot.tree.movable for _ in range(robot.tree.inboard[i].nv)],
+        "nm": robot.tree.moving_joints,
         "nl": robot.link_names,
         "nj": robot.all_joint_names,
     }

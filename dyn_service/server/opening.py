@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 from dyn_service.api.preparation import chosen
@@ -82,9 +83,10 @@ def _robots(settings: ServerSettings) -> list[Robot]:
         files[name] = file
     robots = []
     for path in settings.robots:
-        robot = Robot.from_urdf(Path(path), root=settings.root)
+        read = partial(Robot.from_urdf, Path(path), root=settings.root, mimic=settings.mimic)
+        robot = read()
         file_of = files.pop(robot.name, None)
-        robots.append(robot if file_of is None else Robot.from_urdf(Path(path), root=settings.root, joints=file_of))
+        robots.append(robot if file_of is None else read(joints=file_of))
     for name, file in files.items():
         raise InvalidArgumentError(f"{file} is for robot '{name}', which is not served", path="joints")
     return robots

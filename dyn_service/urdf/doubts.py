@@ -13,12 +13,13 @@ Cost: linear in links.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from dyn_service.model.description import Description, Inertial, Joint, Link, Note, outward
+from dyn_service.model.description import Description, Inertial, Joint, Link, Mimic, Note, outward
 from dyn_service.model.inertia import principal_moments
+from dyn_service.model.joints import Joint as Moves
 from dyn_service.urdf.places import Place, named, quoted
 from dyn_service.urdf.scales import (
     FAINT_GYRATION_M,
@@ -134,10 +135,18 @@ def _joints(description: Description) -> Iterator[Note]:
             place = Place(description.source, named("joint", joint.name), joint.line)
             for text in _joint(joint):
                 yield place.note("doubted", text)
-            if joint.mimic is not None and joint.mimic.joint not in moves:
-                yield place.note("doubted", f"follows joint {quoted(joint.mimic.joint)}, which the robot does not have")
-            elif joint.mimic is not None and not moves[joint.mimic.joint].nv:
-                yield place.note("doubted", f"follows joint {quoted(joint.mimic.joint)}, which is fixed")
+            if joint.mimic is not None:
+                for text in _followed(joint.mimic, moves):
+                    yield place.note("doubted", text)
+
+
+def _followed(mimic: Mimic, moves: Mapping[str, Moves]) -> Iterator[str]:
+    leader = moves.get(mimic.joint)
+    if leader is None or not leader.nv:
+        why = "which the robot does not have" if leader is None else "which is fixed"
+        yield f"follows joint {quoted(mimic.joint)}, {why}: it moves by itself"
+    elif mimic.multiplier == 0.0:
+        yield f"follows joint {quoted(mimic.joint)} with multiplier 0: it stands still"
 
 
 def _joint(joint: Joint) -> Iterator[str]:

@@ -110,8 +110,6 @@ def _joint(joint: object, label: str, notes: list[Note]) -> Joint:
     inside = place.inside("dynamics")
     damping, friction = (_number(dynamics, what, 0.0, inside) for what in ("damping", "friction"))
     mimic = _mimic(joint, place)
-    if mimic is not None:
-        notes.append(quantities.mimic_note(mimic, place))
     return Joint(name, kind, parent, child, xyz, rotation, axis, limit, damping, friction, mimic)
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from dyn_service.errors import UrdfError
 from dyn_service.model.description import Note
 
-NoteKind = Literal["defaulted", "changed", "dropped", "doubted", "reported", "acting", "merged"]
+NoteKind = Literal["defaulted", "changed", "dropped", "doubted", "reported", "acting", "following", "merged"]
 
 LONGEST_QUOTE = 60
 """Characters of the source that a message repeats; the source is not ours, and a message is one line."""

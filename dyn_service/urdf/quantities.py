@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dyn_service.model.arrays import Matrix, Vector
-from dyn_service.model.description import JointType, Limit, Mimic, Note
+from dyn_service.model.description import JointType, Limit, Note
 from dyn_service.model.joints import JOINT_TYPES, Joint
 from dyn_service.model.tree import snapped
 from dyn_service.suggestions import did_you_mean
@@ -279,12 +279,6 @@ def degree_note(rpy: Vector, origin: Place) -> list[Note]:
     if float(np.abs(rpy).max()) <= TURN:
         return []
     return [origin.note("doubted", f"rpy ({_numbers(rpy)}) reads like degrees; angles are in rad")]
-
-
-def mimic_note(mimic: Mimic, joint: Place) -> Note:
-    """Says that a joint which follows another is not made to."""
-    rule = f"{mimic.multiplier:g} * {quoted(mimic.joint)} + {mimic.offset:g}"
-    return joint.note("reported", f"mimics {rule} in the source; here it is a joint of its own, with its own q and tau")
 
 
 def _refuse_xacro(text: str, attribute: str, place: Place) -> None:

@@ -263,9 +263,7 @@ class _Reader:
             self._number(element, name, inside) if name in element.attributes else default
             for name, default in (("multiplier", 1.0), ("offset", 0.0))
         )
-        mimic = Mimic(leader, multiplier, offset)
-        self._notes.append(quantities.mimic_note(mimic, place))
-        return mimic
+        return Mimic(leader, multiplier, offset)
 
     def _origin(self, parent: Element, place: Place, default: str) -> tuple[Vector, Matrix]:
         element = self._one(parent, "origin", place)

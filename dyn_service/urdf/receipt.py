@@ -15,13 +15,15 @@ from typing import Any
 from dyn_service.model.arrays import Vector
 from dyn_service.model.description import ROOT_JOINT, Description, Note, RootType
 from dyn_service.model.joints import FIXED, JOINT_TYPES
+from dyn_service.model.mimic import by_leader, followers, kept, rule
 from dyn_service.model.passive import widths
-from dyn_service.urdf.places import counted
+from dyn_service.urdf.places import counted, listed
 
 KINDS = {
     "doubted": "kept as written, but can hardly be meant",
     "reported": "read, and not acted on",
     "acting": "what joints do by themselves, in every answer but those with passive=False",
+    "following": "joints that others lead: they have no q, v and tau of their own",
     "changed": "brought to the form that is computed with",
     "defaulted": "absent, a default was taken",
     "merged": "links that move with another as one body",
@@ -43,7 +45,7 @@ class Receipt:
     """What an import kept and did.
 
     robot, source, fingerprint: which robot, from where, and the digest over all that answers depend on ("" if none).
-    links: how many. joints: how many of each type, movable and fixed. movable: names in the order of q.
+    links: how many. joints: how many of each type, movable and fixed. movable: of those with entries in q, in order.
     bodies: how many move as one each. before, after: masses as written, and as computed with. notes: all, by line.
     certificates: how the kernels made so far did against the tree as given, by kernel, in plain values. root: how the
     root link moves in the world.
@@ -107,6 +109,8 @@ class Receipt:
 
     def _facts(self) -> list[str]:
         facts = {"source": self.source, "fingerprint": self.fingerprint or "-", "moving bodies": str(self.bodies)}
+        if following := self.of_kind("following"):
+            facts["following"] = f"{counted(len(following), 'joint')}, without entries in q, v and tau"
         if self.root != "fixed":
             facts["root"] = f"{self.root}, by joint '{ROOT_JOINT}'"
         counts = [f"{len(self.of_kind(kind))} {kind}" for kind in KINDS if self.of_kind(kind)]
@@ -152,7 +156,7 @@ def build_receipt(
         description: The robot as written, with the importer's notes.
         before: Masses of the links as written.
         after: Masses of the tree that is computed with.
-        movable: Names of the movable joints in the order of q.
+        movable: Names of the joints with entries in q, in their order.
         bodies: How many bodies move.
         merged: Notes of the tree: what it welded.
         fingerprint: Of the tree.
@@ -177,7 +181,12 @@ def build_receipt(
         before=before,
         after=after,
         # Sorting is stable: notes of one line, and those of sources without lines, stay in the order they were written.
-        notes=tuple(sorted([*description.notes, *_acting(description), *located], key=lambda note: note.line)),
+        notes=tuple(
+            sorted(
+                [*description.notes, *_acting(description), *_following(description), *located],
+                key=lambda note: note.line,
+            )
+        ),
         root=description.root,
     )
 
@@ -200,6 +209,32 @@ def _acting(description: Description) -> Iterator[Note]:
         said = "; ".join(text for value, text in parts if value)
         if said:
             yield Note("acting", f"joint '{joint.name}'", said, joint.line)
+
+
+def _following(description: Description) -> Iterator[Note]:
+    """One note for each joint that follows another, and one for each leader with what it keeps for its followers."""
+    led = followers(description.joints)
+    following = by_leader(description.joints, led)
+    for joint in description.joints:
+        element = f"joint '{joint.name}'"
+        if joint.mimic is not None and joint.name in led:
+            first, found = rule(joint.mimic), led[joint.name]
+            through = "" if found == joint.mimic else f": {rule(found)}"
+            yield Note("following", element, f"follows {first}{through}", joint.line)
+        elif joint.mimic is not None and not joint.moves.nv:
+            yield Note("dropped", element, f"a fixed joint does not follow '{joint.mimic.joint}'", joint.line)
+        keeps = kept(joint, following.get(joint.name, ()))
+        if keeps.narrowed_by:
+            narrowed = [
+                f"{name} {before:g} -> {after:g}"
+                for name, before, after in zip(keeps.own._fields, keeps.own, keeps.bounds, strict=True)
+                if before != after
+            ]
+            text = f"keeps the limits of {listed(list(keeps.narrowed_by), 4)} too: {', '.join(narrowed)}"
+            yield Note("changed", element, text, joint.line)
+        for name in keeps.apart:
+            text = f"its range has nothing in common with that of '{name}', which follows it: that one is not kept"
+            yield Note("doubted", element, text, joint.line)
 
 
 def _plain(summary: MassSummary) -> dict[str, Any]:

@@ -187,7 +187,7 @@ def _check_mimic(joints: Mapping[str, Joint], robot: Place) -> None:
                 raise _place("joint", at, robot).inside("mimic").fault(message)
             walked[at.name] = None
             if at.mimic.joint not in joints:
-                break  # doubted, not refused: real files have it, and mimics are not acted on
+                break  # doubted, not refused: real files have it, and the joint moves by itself
             at = joints[at.mimic.joint]
         safe.update(walked)
 

@@ -35,7 +35,7 @@ def endpoint() -> Iterator[str]:
     """A server like the one that the README starts."""
     robots = [Robot.from_urdf(ROOT / "urdf" / f"{name}.urdf") for name in ("panda", "ur5e")]
     # Compiled before a client waits for it: the page's calls have the default time limit.
-    robots[0].computed_torque(*np.zeros((5, 9)), kp=100.0, kd=20.0)
+    robots[0].computed_torque(*np.zeros((5, 8)), kp=100.0, kd=20.0)
     with Server(robots, endpoints=["tcp://127.0.0.1:0"]) as server:
         yield server.endpoints[0]
 

@@ -109,7 +109,7 @@ def test_panda_tracks_over_the_socket(endpoint: str, patient_config: Path, tmp_p
     assert requests["lost"] == 0, said
     assert requests["answered"] == requests["sent"] > 0
     assert plant["refused"] == plant["malformed"] == plant["stops"] == 0
-    assert len(tracking["joints"]) == 9
+    assert len(tracking["joints"]) == 8
     assert tracking["samples"] > 0
     assert tracking["rms"] < 5e-3, said  # rad and m; a quiet machine gives 1e-6, one that stalls for 0.3 s up to 2e-3
     assert len(report["loads"]["joints"]) == 12

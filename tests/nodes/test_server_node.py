@@ -37,6 +37,7 @@ server:
     robots: [robots/pendulum.urdf]
     joints: [joints.yaml]
     root: planar
+    mimic: false
     endpoints: ["tcp://127.0.0.1:0", "ipc://$(env WHERE)"]
     allow_load: false
     prepare: [control, energy]
@@ -79,6 +80,7 @@ def test_one_file_both_ways(tmp_path: Path, substitutions: bool) -> None:
         robots=[str(tmp_path / "config" / "robots" / "pendulum.urdf")],
         joints=[str(tmp_path / "config" / "joints.yaml")],
         root="planar",
+        mimic=False,
         endpoints=["tcp://127.0.0.1:0", f"ipc://{tmp_path}/socket"],
         allow_load=False,
         prepare=["control", "energy"],

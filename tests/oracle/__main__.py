@@ -16,7 +16,7 @@ from tests.oracle.example_robots import SUPPORTED, path_of
 from tests.oracle.many_types import ManyTypes
 from tests.oracle.test_many_types import TREES as MANY_TREES
 from tests.oracle.test_many_types import assert_agrees, many_types_urdf
-from tests.oracle.test_pinocchio import STATES, TREES, worst_errors
+from tests.oracle.test_pinocchio import FREE, STATES, TREES, worst_errors
 from tests.random_robots import random_urdf
 
 
@@ -29,7 +29,7 @@ def _one(task: tuple[str, str]) -> tuple[str, dict[str, float]]:
         assert_agrees(robot, ManyTypes(robot.tree), int(key))
         return name, {}
     path = path_of(key) if name == "example-robot-data" else next(p for p in ROBOTS if p.stem == key)
-    return name, worst_errors(path.read_text(), Robot.from_urdf)
+    return name, worst_errors(path.read_text(), FREE)
 
 
 def main() -> None:

@@ -59,9 +59,11 @@ class _Library(KernelLibrary):
         return Made(interpreted(trace(tree, signature)), Certificate(signature.name, "chosen frames", 0.0, 0), None)
 
 
-def interpreting(source: str | os.PathLike[str], *, certifying: bool = False, root: RootType = "fixed") -> Robot:
+def interpreting(
+    source: str | os.PathLike[str], *, certifying: bool = False, root: RootType = "fixed", mimic: bool = True
+) -> Robot:
     """`Robot.from_urdf`, its kernels interpreted, and held against the tree as given or not."""
-    return interpreted_robot(Robot.from_urdf(source, root=root), certifying=certifying)
+    return interpreted_robot(Robot.from_urdf(source, root=root, mimic=mimic), certifying=certifying)
 
 
 def interpreted_robot(robot: Robot, *, certifying: bool = False) -> Robot:

@@ -1,7 +1,7 @@
 """Joints that do something by themselves, in numbers, beside Pinocchio's answer with what they do added by hand.
 
 One tree with joints of every type, each damped, rubbing, driven through a gear, and sprung where it has one way to
-move.
+move; and another one, some of whose joints follow others, in chains too, beside Pinocchio's model of all of them.
 """
 
 from __future__ import annotations
@@ -14,56 +14,81 @@ import casadi as ca
 import numpy as np
 
 from dyn_service.model.tree import Tree
+from dyn_service.urdf.reader import read_text
+from tests.mimics import Pair, drawn, pair
 from tests.oracle.in_numbers import GRAVITY, Case
 from tests.oracle.many_types import ManyTypes
 from tests.passive import restless
 from tests.random_robots import MANY_TYPES, random_urdf
 
 XML = random_urdf(44, movable=8, types=MANY_TYPES)
+LED = random_urdf(123, movable=12, types=MANY_TYPES)
 
 
 class State:
-    """The robot, how it moves, and the answers: Pinocchio's, and what each joint does, joint by joint."""
+    """The robot, how it moves, and the answers: Pinocchio's, and what each joint does, joint by joint.
 
-    def __init__(self) -> None:
-        self.tree = tree = restless(XML, 5).tree
+    What has `all` in its name is of all joints by themselves, the rest tied by S: where none follows another, the same.
+    """
+
+    def __init__(self, tied: Pair) -> None:
+        self.tree, free = tied.led.tree, tied.free.tree
+        tree, onto = self.tree, tied.onto
         rng = np.random.default_rng(0)
         self.q = tree.configuration.random(rng, tree.limits.lower, tree.limits.upper)
         self.v, self.a = rng.uniform(-1.5, 1.5, (2, tree.nv))
         self.v[::3] *= 0.1  # within the width of friction, and far beyond it
-        oracle = ManyTypes(tree)
+        self.q_all, v_all, a_all = tied.positions(self.q), tied.rates(self.v), tied.rates(self.a)
+        oracle = ManyTypes(free)
         oracle.model.gravity.linear = GRAVITY
-        own, self.stored = tree.passive, 0.0
-        self.damping, self.friction, self.springs = np.zeros((3, tree.nv))
-        for i in tree.movable:
-            for k in range(tree.in_v[i].start, tree.in_v[i].stop):
-                self.damping[k] = own.damping[k] * self.v[k]
-                x = 2 * self.v[k] / own.width[k]
-                self.friction[k] = own.friction[k] * (2 / (1 + np.exp(-x)) - 1)
-            if tree.inboard[i].nv == 1:
-                turned = self.q[tree.in_q[i]][0] - own.rest[k]
-                self.springs[k] = own.stiffness[k] * turned
+        own, self.stored = free.passive, 0.0
+        damping, friction, springs = np.zeros((3, free.nv))
+        for i in free.movable:
+            for k in range(free.in_v[i].start, free.in_v[i].stop):
+                damping[k] = own.damping[k] * v_all[k]
+                x = 2 * v_all[k] / own.width[k]
+                friction[k] = own.friction[k] * (2 / (1 + np.exp(-x)) - 1)
+            if free.inboard[i].nv == 1:
+                turned = self.q_all[free.in_q[i]][0] - own.rest[k]
+                springs[k] = own.stiffness[k] * turned
                 self.stored += own.stiffness[k] * turned**2 / 2
+        self.damping, self.friction, self.springs = onto(damping), onto(friction), onto(springs)
         self.own = self.damping + self.friction + self.springs
-        self.dissipated = float((self.damping + self.friction) @ self.v)
-        bare = oracle.mass_matrix(self.q)
-        rotors = np.diag(own.armature)
-        self.M = bare + rotors
+        self.dissipated = float((damping + friction) @ v_all)
+        rotors = tied.S.T @ np.diag(own.armature) @ tied.S
+        self.M = tied.S.T @ oracle.mass_matrix(self.q_all) @ tied.S + rotors
         self.p = self.M @ self.v
-        still = np.zeros(tree.nv)
-        self.bias = oracle.inverse_dynamics(self.q, self.v, still) + self.own
-        self.rest = oracle.inverse_dynamics(self.q, still, still) + self.springs
-        self.tau = oracle.inverse_dynamics(self.q, self.v, self.a) + rotors @ self.a + self.own
-        self.momentum_derivative = oracle.momentum_rate(self.q, self.v, self.a) + rotors @ self.a
+        still = np.zeros(free.nv)
+        self.bias = onto(oracle.inverse_dynamics(self.q_all, v_all, still)) + self.own
+        self.rest = onto(oracle.inverse_dynamics(self.q_all, still, still)) + self.springs
+        self.driven_all = oracle.inverse_dynamics(self.q_all, v_all, a_all)
+        self.tau = onto(self.driven_all) + rotors @ self.a + self.own
+        self.momentum_derivative = onto(oracle.momentum_rate(self.q_all, v_all, a_all)) + rotors @ self.a
         self.kinetic = float(self.v @ self.M @ self.v) / 2
+        self.free, self.rotors = free, rotors
 
 
-_state = cache(State)
+@cache
+def each_by_itself() -> State:
+    return State(pair(restless(XML, 5)._description))
+
+
+@cache
+def led() -> State:
+    return State(pair(restless(drawn(read_text(LED), 1, share=0.7), 5)._description))
 
 
 def cases(made: Mapping[str, Any]) -> dict[str, Case]:
     """Ours and theirs, by name. made: the modules of `dynamics/` by name."""
-    s = _state()
+    return _cases(made, each_by_itself())
+
+
+def led_cases(made: Mapping[str, Any]) -> dict[str, Case]:
+    """The same where joints follow others."""
+    return _cases(made, led())
+
+
+def _cases(made: Mapping[str, Any], s: State) -> dict[str, Case]:
     tree: Tree = s.tree
     q, v, a, tau, p, g = (ca.DM(x) for x in (s.q, s.v, s.a, s.tau, s.p, GRAVITY))
     NE, H, A = made["newton_euler"], made["hamilton"], made["articulated"]
@@ -74,9 +99,9 @@ def cases(made: Mapping[str, Any]) -> dict[str, Case]:
     own = cache(lambda: made["passive"].passive_forces(tree, q, v))
     energy = cache(lambda: H.energy(tree, q, v, g))
     # What weight alone stores, from the same functions on the bare tree: others hold these to Pinocchio.
-    weight = cache(lambda: float(H.potential_energy(tree.bare, q, g)))
+    weight = cache(lambda: float(H.potential_energy(s.free.bare, ca.DM(s.q_all), g)))
     loads = cache(lambda: made["constraint"].constraint_forces(tree, q, v, tau, g))
-    moving = [k for k, name in enumerate(n for n in tree.joints if n) if name in tree.movable_joints]
+    moving = [k for k, name in enumerate(n for n in tree.joints if n) if name in tree.moving_joints]
 
     def branches() -> Any:
         """R of (19b) again as M: its determinant is the product of what is left."""
@@ -86,10 +111,9 @@ def cases(made: Mapping[str, Any]) -> dict[str, Case]:
     def actuation() -> Any:
         """Of each joint with one way to move."""
         found = np.array(loads()["actuation"]).ravel()[moving]
-        return found[[joint.nv == 1 for joint in tree.configuration.joints]]
+        return found[[tree.inboard[i].nv == 1 for i in tree.movable]]
 
-    one_way = [k for k, i in enumerate(tree.movable) if tree.inboard[i].nv == 1]
-    at = [tree.in_v[tree.movable[k]].start for k in one_way]
+    at = [s.free.in_v[i].start for i in s.free.movable if s.free.inboard[i].nv == 1]
     found: dict[str, Case] = {
         "inverse_dynamics": (lambda: NE.inverse_dynamics(tree, q, v, a, g), lambda: s.tau),
         "bias_forces": (lambda: NE.bias_forces(tree, q, v, g), lambda: s.bias),
@@ -103,7 +127,6 @@ def cases(made: Mapping[str, Any]) -> dict[str, Case]:
         "projected": (lambda: made["projected"].inverse_dynamics(tree, q, v, a, g), lambda: s.tau),
         "equation_terms, M": (lambda: terms()["mass_matrix"], lambda: s.M),
         "equation_terms, P": (lambda: terms()["passive_forces"], lambda: -s.own),
-        "branch_inertias, det R = det M": (branches, lambda: np.array([np.linalg.slogdet(s.M)[1]])),
         "momentum": (lambda: H.momentum(tree, q, v), lambda: s.p),
         "velocity_from_momentum": (lambda: H.velocity_from_momentum(tree, q, p), lambda: s.v),
         "velocity_through_mass_matrix": (lambda: H.velocity_through_mass_matrix(tree, q, p), lambda: s.v),
@@ -117,10 +140,12 @@ def cases(made: Mapping[str, Any]) -> dict[str, Case]:
         ),
         "constraint_forces, actuation": (
             actuation,
-            lambda: (s.tau - s.own - tree.passive.armature * s.a)[at],
+            lambda: s.driven_all[at],
         ),
         "mass_matrix_steps": (lambda: made["operators"].mass_matrix_steps(tree, q)["mass_matrix"], lambda: s.M),
     }
+    if not tree.coupled:
+        found["branch_inertias, det R = det M"] = (branches, lambda: np.array([np.linalg.slogdet(s.M)[1]]))
     for part in ("damping", "friction", "springs"):
         found[f"passive_forces, {part}"] = (lambda part=part: own()[part], lambda part=part: getattr(s, part))
     for part in ("stored", "dissipated"):

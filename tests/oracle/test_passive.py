@@ -12,6 +12,9 @@ import pytest
 
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.model.description import Description
+from dyn_service.model.mimic import unled
+from dyn_service.urdf.reader import read
 from tests.oracle.example_robots import SUPPORTED, path_of
 from tests.oracle.interpreting import interpreted_robot
 from tests.oracle.test_many_types import PARTS, mjcf
@@ -19,6 +22,11 @@ from tests.oracle.test_pinocchio import ROUNDING_OF_A_SOLUTION, TOLERANCE, relat
 from tests.passive import restless
 
 STATES = 10
+
+
+def free(name: str) -> Description:
+    """Each joint by itself; those that follow others are in test_mimic.py."""
+    return unled(read(path_of(name)))
 
 
 def modelled(robot: Robot) -> mujoco.MjModel | None:
@@ -33,7 +41,7 @@ def modelled(robot: Robot) -> mujoco.MjModel | None:
 
 @pytest.mark.parametrize("name", SUPPORTED)
 def test_example_robot(name: str) -> None:
-    robot = interpreted_robot(restless(path_of(name), 1, PARTS))
+    robot = interpreted_robot(restless(free(name), 1, PARTS))
     model = modelled(robot) if robot.nv else None
     if model is None:
         pytest.skip("nothing moves, or MuJoCo does not take its inertias")
@@ -87,5 +95,5 @@ def test_example_robot(name: str) -> None:
 
 def test_on_enough_robots() -> None:
     """How many of them MuJoCo takes: the promise is twenty."""
-    robots = [restless(path_of(name), 1, PARTS) for name in SUPPORTED]
+    robots = [restless(free(name), 1, PARTS) for name in SUPPORTED]
     assert sum(robot.nv > 0 and modelled(robot) is not None for robot in robots) >= 40

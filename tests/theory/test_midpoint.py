@@ -23,7 +23,7 @@ SLIDE = configuration(["slide"], ["prismatic"])
 
 @pytest.fixture(scope="module")
 def panda() -> Robot:
-    return Robot.from_urdf(URDF / "panda.urdf")
+    return Robot.from_urdf(URDF / "panda.urdf", mimic=False)
 
 
 @pytest.fixture(scope="module")
@@ -291,7 +291,7 @@ def test_a_body_that_turns_slowly_keeps_its_momentum_in_the_world() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_a_midpoint_that_was_not_found_is_no_answer(seed: int) -> None:
     """Steps far too long for the motion: an iteration that runs away is told, and not taken for rounding."""
-    robot = Robot.from_urdf(URDF / "panda.urdf")
+    robot = Robot.from_urdf(URDF / "panda.urdf", mimic=False)
     q, v = robot.random_configuration(seed=seed), np.array([1.0] * 7 + [0.0] * 2)
     try:
         motion = robot.simulate(q, v, dt=0.25, steps=1, integrator="implicit_midpoint")

@@ -14,8 +14,10 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import trace
+from dyn_service.model.mimic import unled
 from dyn_service.reference.verification import survey
 from dyn_service.sim import rheonomic
+from dyn_service.urdf.reader import read
 from tests.conftest import URDF
 from tests.oracle.example_robots import path_of
 from tests.oracle.interpreting import interpreted_robot
@@ -148,12 +150,12 @@ def test_what_does_nothing_costs_nothing(row: Query, method: str) -> None:
     """A robot whose joints do nothing has one kernel for both choices; each part of another costs its own operations
     and no more. What kernels of the former cost is held in tests/unit/test_kernels.py.
     """
-    idle = Robot.from_urdf(URDF / "panda.urdf")
+    idle = Robot.from_urdf(URDF / "panda.urdf", mimic=False)
     assert idle.bare is idle
     assert idle.acting(row, method, False) is idle
     if row.name.startswith("step") or row.name == "passive_forces":
         return
-    busy = restless(URDF / "panda.urdf", 1)
+    busy = restless(unled(read(URDF / "panda.urdf")), 1)
     signature = idle.signature(row, method)
     assert signature == busy.signature(row, method)
 
@@ -299,8 +301,9 @@ def test_free_joints_beside_prescribed_ones(panda: Robot) -> None:
     assert not np.array_equal(ours.q, panda.simulate_rheonomic(moved, rest, 0 * rest, dt=1e-3, steps=4).q)
 
 
-def test_friction_by_its_identity(panda: Robot) -> None:
+def test_friction_by_its_identity() -> None:
     """Odd, none at rest, 76 % at its width, all of it far beyond; and it never drives."""
+    panda = restless(unled(read(URDF / "panda.urdf")), 1)  # each width is that of an entry of v
     own = panda.tree.passive
     q = panda.configuration.neutral
     for share, expected in ((0.0, 0.0), (1.0, 0.7615941559557649), (-1.0, -0.7615941559557649), (50.0, 1.0)):

@@ -77,4 +77,5 @@ def test_sizes_are_those_of_the_answers(pair: tuple[Robot, RemoteDescribed]) -> 
         sizes["nothing"]
     assert robot.link_poses(robot.neutral()).position.shape == (sizes["nl"], 3)
     assert len(robot.all_joint_names) == sizes["nj"]
-    assert len(robot.joint_names) == sizes["nm"]
+    assert len(robot.tree.moving_joints) == sizes["nm"]
+    assert robot.tree.nr == sizes["nr"]

@@ -267,7 +267,7 @@ def test_the_kernels_own_operations_count_too(own_store: Path, monkeypatch: pyte
     monkeypatch.setattr(lower, "lower", None)
     robot = Robot.from_urdf(URDF / "panda.urdf")
     with pytest.raises(ResourceExhaustedError, match="its 9 bodies are too many"):
-        robot.inverse_dynamics(*np.zeros((3, 9)))
+        robot.inverse_dynamics(*np.zeros((3, robot.nv)))
 
 
 def test_what_is_not_refused_is_made(own_store: Path) -> None:

@@ -139,7 +139,7 @@ def test_another_layout_of_ufuncs_keeps_code_to_the_end(monkeypatch: pytest.Monk
 def test_code_that_runs_is_not_freed() -> None:
     """The call in another thread is the last that holds it: as it would be when a robot is unloaded under a request."""
     expected = None
-    batch = np.random.default_rng(0).normal(size=(3, 20_000, 9))
+    batch = np.random.default_rng(0).normal(size=(3, 20_000, 8))
     with ThreadPoolExecutor(1) as pool:
         for _ in range(20):
             robot = loaded("panda")

@@ -362,9 +362,9 @@ def test_limits_and_followers_are_noted_as_of_a_file() -> None:
     assert half.joints[0].limit == Limit(0.5, None, 1.0, 2.0)
     assert Note("defaulted", "joint 'j'", "the <limit> has no upper: unlimited there") in half.notes
     follower = read(fake(joint_mimic=SimpleNamespace(joint="k", multiplier=2.0, offset=None)))
-    text = "mimics 2 * 'k' + 0 in the source; here it is a joint of its own, with its own q and tau"
-    assert Note("reported", "joint 'j'", text) in follower.notes
-    assert not any("mimics" in note.text for note in half.notes)
+    text = "follows joint 'k', which the robot does not have: it moves by itself"
+    assert Note("doubted", "joint 'j'", text) in follower.notes
+    assert not any("follows" in note.text for note in half.notes)
 
 
 def test_an_object_without_links_is_refused() -> None:

@@ -40,7 +40,8 @@ gripper: 5 links, 4 joints (3 movable: 1 continuous, 2 prismatic; 1 fixed)
   source         <text>
   fingerprint    00ff00ff
   moving bodies  3
-  notes          2 doubted, 1 reported, 1 changed, 4 defaulted, 1 merged, 1 dropped
+  following      1 joint, without entries in q, v and tau
+  notes          2 doubted, 1 following, 1 changed, 4 defaulted, 1 merged, 1 dropped
 
   mass                    kg  centre of mass x            y            z  m, root frame, q = 0
   as written        0.700000          0.000000     0.012500    -1.000000
@@ -50,8 +51,8 @@ doubted (2): kept as written, but can hardly be meant
   line 8  link 'left'   mass 0.1 kg and no inertia: a point mass
   line 9  link 'right'  mass 0.1 kg and no inertia: a point mass
 
-reported (1): read, and not acted on
-  line 15  joint 'mirror'  mimics 1 * 'slide' + 0 in the source; here it is a joint of its own, with its own q and tau
+following (1): joints that others lead: they have no q, v and tau of their own
+  line 15  joint 'mirror'  follows 1 * 'slide' + 0
 
 changed (1): brought to the form that is computed with
   line 10  joint 'wrist' axis  (0, 0, 2) has length 2; brought to unit length

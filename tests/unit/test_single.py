@@ -54,7 +54,7 @@ def pair(robot: str, row: Query, method: str | None = None, *, wrenches: bool = 
     key = (robot, row.name, method, wrenches)
     if key not in _PAIRS:
         if robot not in _LIBRARIES:
-            made = Robot.from_urdf(URDF / f"{robot}.urdf")
+            made = Robot.from_urdf(URDF / f"{robot}.urdf", mimic=False)  # then every row has an answer
             _LIBRARIES[robot] = made, KernelLibrary(made.tree)
         made, library = _LIBRARIES[robot]
         _PAIRS[key] = Pair(library, made.signature(row, method, wrenches=wrenches))

@@ -137,9 +137,11 @@ def test_joint(inner: str, text: str) -> None:
 
 
 def test_mimic_of_a_joint_that_does_not_exist() -> None:
-    """Real files have it, and what is not acted on cannot mislead: noted, not refused."""
+    """Real files have it, and there is nobody to follow: noted, not refused."""
     robot = two_links(f'{PLAIN}<mimic joint="k"/>')
-    assert ("doubted", "joint 'j'", "follows joint 'k', which the robot does not have", 7) in notes(robot)
+    assert ("doubted", "joint 'j'", "follows joint 'k', which the robot does not have: it moves by itself", 7) in notes(
+        robot
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""Robots whose joints follow others, by their files or drawn, beside the same ones whose joints move by themselves.
+
+What ties the two is written down here once more, from the relations alone: q_all = S q + o, v_all = S v.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from dyn_service.engine.robot import Robot
+from dyn_service.model.description import Description, Mimic, RootType, rooted
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """led: joints follow others. free: the same robot, none does."""
+
+    led: Robot
+    free: Robot
+    relations: dict[str, Mimic]
+
+    @cached_property
+    def S(self) -> np.ndarray:
+        """(free nv, led nv)."""
+        S = np.zeros((self.free.nv, self.led.nv))
+        one, other = self.free.configuration, self.led.configuration
+        for name, rows in zip(one.names, one.v_slices, strict=True):
+            leader, multiplier, _ = self.of(name)
+            S[rows, other.v_slices[other.names.index(leader)]] = multiplier * np.eye(rows.stop - rows.start)
+        return S
+
+    def positions(self, q: np.ndarray) -> np.ndarray:
+        """(..., free nq) from (..., led nq)."""
+        found = np.zeros((*q.shape[:-1], self.free.nq))
+        one, other = self.free.configuration, self.led.configuration
+        for name, part in zip(one.names, one.q_slices, strict=True):
+            leader, multiplier, offset = self.of(name)
+            found[..., part] = multiplier * q[..., other.q_slices[other.names.index(leader)]] + offset
+        return found
+
+    def rates(self, v: np.ndarray) -> np.ndarray:
+        """(..., free nv) from (..., led nv)."""
+        return v @ self.S.T
+
+    def onto(self, tau: np.ndarray) -> np.ndarray:
+        """(..., led nv): S^T tau."""
+        return tau @ self.S
+
+    def of(self, name: str) -> tuple[str, float, float]:
+        """Its leader's name, and how it follows: itself where it leads."""
+        if name not in self.relations:
+            return name, 1.0, 0.0
+        own = self.relations[name]
+        leader, multiplier, offset = self.of(own.joint)
+        return leader, own.multiplier * multiplier, own.multiplier * offset + own.offset
+
+
+def pair(description: Description, root: RootType = "fixed") -> Pair:
+    """A robot whose joints follow others, with what its description says of that."""
+    joints = {joint.name: joint for joint in description.joints}
+    relations = {
+        joint.name: joint.mimic
+        for joint in description.joints
+        if joint.mimic is not None and joint.type != "fixed" and joints[joint.mimic.joint].type != "fixed"
+    }
+    alone = tuple(replace(joint, mimic=None) for joint in description.joints)
+    return Pair(Robot(rooted(description, root)), Robot(rooted(replace(description, joints=alone), root)), relations)
+
+
+def drawn(description: Description, seed: int, share: float = 0.4) -> Description:
+    """The robot, some of its joints following others whatever its file says: at random, of any type with one way to
+    move, along a branch and across, in chains, ahead and behind in the order of q.
+    """
+    rng = np.random.default_rng(seed)
+    one_way = [joint.name for joint in description.joints if joint.moves.nv == 1]
+    order = [one_way[k] for k in rng.permutation(len(one_way))]
+    count = max(1, round(share * len(order))) if len(order) > 1 else 0
+    relations: dict[str, Mimic] = {}
+    for k in range(
+        len(order) - count, len(order)
+    ):  # each follows one that stands before it, so that none follows itself
+        multiplier = float(rng.choice([1.0, -1.0, *rng.uniform(-2.0, 2.0, 3)]))
+        offset = float(rng.choice([0.0, rng.uniform(-1.0, 1.0)]))
+        relations[order[k]] = Mimic(order[int(rng.integers(0, k))], multiplier, offset)
+    joints = tuple(replace(joint, mimic=relations.get(joint.name)) for joint in description.joints)
+    return replace(description, joints=joints)
