@@ -155,9 +155,6 @@ def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
 def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
     """The limits and times that the parameters and the URDF give.
 
-    A velocity limit of 0 counts as none: exporters write it where nobody knew one. An effort limit of 0 is taken at its
-    word: the joint has no motor.
-
     Raises:
         InvalidArgumentError: A parameter is out of its range.
     """
@@ -176,9 +173,9 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
         )
     if not 0.0 <= p.control_rate_hz <= p.rate_hz or not 0.0 < p.rearm_share <= 1.0:
         raise InvalidArgumentError("control_rate_hz must be at most rate_hz, rearm_share above 0 and at most 1")
-    effort = np.maximum(limits.effort, 0.0)
+    effort = limits.efforts
     rate = np.array(p.effort_rate, dtype=np.float64) if p.effort_rate else effort / p.effort_ramp_s
-    velocity = np.where(limits.velocity > 0.0, limits.velocity, np.inf)
+    velocity = limits.speeds
     control_s = 1.0 / (p.control_rate_hz or p.rate_hz)
     return SafetySettings(
         cycle_s=1.0 / p.rate_hz,

@@ -18,15 +18,82 @@ Murty's.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from dyn_service.api.queries import Array
+from dyn_service.api.queries import Array, RobotQueries, Wrench
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.sim.task import Task
+
+_FAR = 1e9
+"""rad/s | m/s, far beyond the width of any friction."""
 
 _PATIENCE = 4
 """Tries that change all wrong joints at once, without fewer of them, before one is changed at a time."""
 
 _ROUNDING = 1e-12
 """Share of the largest effort, or velocity, that is rounding beside it."""
+
+
+class Equation(NamedTuple):
+    """M: (..., n, n) without h d, A: with it. r: (..., n)."""
+
+    M: Array
+    A: Array
+    r: Array
+
+
+class Sticking:
+    """The steps of one motion. damping, friction: (nv,) d and f."""
+
+    def __init__(self, robot: RobotQueries, task: Task) -> None:
+        self._robot, self._task = robot, task
+        # From what acts at a velocity of 1 and far beyond any width; where negative, 0: it drives.
+        slow, fast = (robot.passive_forces(task.at.neutral, np.full(task.at.nv, speed)) for speed in (1.0, _FAR))
+        self.damping, self.friction = np.maximum(slow.damping, 0.0), np.maximum(fast.friction, 0.0)
+
+    def equation(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> Equation:
+        """What a step from that state solves."""
+        robot, task = self._robot, self._task
+        held = robot.inverse_dynamics(q, v, np.zeros(task.at.nv), gravity=task.gravity, wrenches=acting)
+        own = robot.passive_forces(q, v)
+        braked = np.where(self.damping > 0.0, own.damping, 0.0) + np.where(self.friction > 0.0, own.friction, 0.0)
+        M = robot.mass_matrix(q)
+        r = np.einsum("...ij,...j->...i", M, v) + task.dt * (tau - held + braked)
+        return Equation(M, M + task.dt * np.diag(self.damping), r)
+
+    def step(self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
+        """The state after step k of this part.
+
+        Raises:
+            FailedPreconditionError: M is singular, or no try fits.
+        """
+        found = self.solved(k, self.equation(q, v, tau, acting))
+        return self._task.at.integrate(q, found, self._task.dt), found
+
+    def solved(self, k: int, equation: Equation) -> Array:
+        """v' of that step."""
+        try:
+            found = velocities(equation.A, equation.r, self._task.dt * self.friction)
+        except np.linalg.LinAlgError:
+            raise self.singular(k) from None
+        if found is None:
+            raise self.lost(k)
+        return found
+
+    def singular(self, k: int) -> FailedPreconditionError:
+        """Of a step whose mass matrix has no inverse."""
+        return FailedPreconditionError(f"the mass matrix is singular in {self._step(k)}: a massless branch moves")
+
+    def lost(self, k: int) -> FailedPreconditionError:
+        """Of a step that was not found."""
+        return FailedPreconditionError(
+            f"which joints stick in {self._step(k)} was not found; try a step of another length"
+        )
+
+    def _step(self, k: int) -> str:
+        return f"step {self._task.first_step + k + 1} (t = {self._task.time(k):g} s)"
 
 
 def velocities(M: Array, r: Array, limit: Array) -> Array | None:
