@@ -19,7 +19,7 @@ tests/theory/test_cones.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +36,14 @@ _MOST_TRIES = 40
 
 _SETTLED = 1e-22
 """Share of the step's energy below which what an iteration changes is rounding: of velocities 1e-11."""
+
+_ROUNDED = 1e4
+"""How much above that an iteration may end that changes no less than one before."""
+
+_ENOUGH = 0.1
+"""Share of the slope at which a search along a step ends."""
+
+_TINY = 1e-300
 
 
 class Pushers(NamedTuple):
@@ -88,61 +96,115 @@ def velocities(A: Array, r: Array, start: Array, push: Pushers, rub: Rubbing, he
     Raises:
         np.linalg.LinAlgError: A is singular.
     """
-    n = len(r)
     everything = (A, r, start, *push, *rub, *held)
     if not all(np.isfinite(x).all() for x in everything):  # a motion that diverges
-        sizes = ((n,), push.most.shape, rub.rows.shape[:2], held.target.shape)
-        v, pushing, rubbing, slipping = (np.full(size, np.nan) for size in sizes)
-        return Found(v, pushing, rubbing, slipping, np.zeros(len(rub.bound), dtype=bool))
+        sizes = (r.shape, push.most.shape, rub.rows.shape[:2], held.target.shape)
+        v, pushing, rubbing, holding = (np.full(size, np.nan) for size in sizes)
+        return Found(v, pushing, rubbing, holding, np.zeros(len(rub.bound), dtype=bool))
     inverse = np.linalg.inv(A)
-    pairs, bound = rub.rows, rub.bound
-    ease = np.einsum("pin,nm,pim->p", pairs, inverse, pairs) / 2.0
-    epsilon = np.maximum(_YIELD * ease * bound, np.finfo(float).tiny)
-    stiff = 1.0 / (_YIELD * np.maximum(np.einsum("sn,nm,sm->s", held.rows, inverse, held.rows), 1e-300))
+    laws = _Laws.of(inverse, push, rub, held)
     enough = _SETTLED * float(r @ inverse @ r)
-
-    def slope(v: Array, p: Array) -> float:
-        """That of the function at v, along p."""
-        return float(p @ gradient(v))
-
-    def gradient(v: Array) -> Array:
-        found: Array = A @ v - r - push.impulses(push.rows @ v) @ push.rows
-        X = pairs @ v
-        found += np.einsum("pi,pin->n", X * (bound / np.maximum(_lengths(X), epsilon))[:, None], pairs)
-        found += (stiff * (held.rows @ v - held.target)) @ held.rows
-        return found
-
-    v, least = np.array(start), np.inf
+    v, least = laws.guess(A, r, laws.rows @ start), np.inf
     for _ in range(_MOST_ITERATIONS):
-        X = pairs @ v
-        speed = _lengths(X)
-        slides = speed > epsilon
-        along = np.where(slides[:, None], X / np.maximum(speed, epsilon)[:, None], 0.0)
-        curved = np.eye(2) - along[:, :, None] * along[:, None, :]
-        curved *= (bound / np.maximum(speed, epsilon))[:, None, None]
-        pushed = push.rows[push.impulses(push.rows @ v) > 0.0]
-        slopes = push.slope[push.impulses(push.rows @ v) > 0.0]
-        H = A + (pushed.T * slopes) @ pushed + (held.rows.T * stiff) @ held.rows
-        H += np.einsum("pin,pij,pjm->nm", pairs, curved, pairs)
-        g = gradient(v)
-        p = -np.linalg.solve(H, g)
+        x = laws.rows @ v
+        g = A @ v - r - laws.impulses(x) @ laws.rows
+        p = -np.linalg.solve(A + laws.curvature(x), g)
         left = -float(g @ p)
-        if left <= enough or (left >= least and left <= 1e4 * enough):  # or as far as rounding lets it come
-            return _found(v, push, rub, held, epsilon, stiff)
+        if left <= enough or (left >= least and left <= _ROUNDED * enough):
+            return laws.found(v, x)
         least = min(least, left)
-        v = v + _along(slope, v, p, left) * p
+        v = v + _along(laws, x, laws.rows @ p, float(p @ (A @ v - r)), float(p @ A @ p), left) * p
     return None
 
 
-def _along(slope: Callable[[Array, Array], float], v: Array, p: Array, left: float) -> float:
-    """How far to go along p: where the slope is near zero, by false position with bisection."""
-    low, high, at_low, at_high = 0.0, 1.0, -left, slope(v + p, p)
-    if at_high <= 0.1 * left:
+@dataclass(frozen=True, eq=False)
+class _Laws:
+    """All rows, one below the other: pushers, the pairs' first and second rows, held ones; and their impulses."""
+
+    rows: Array
+    push: Pushers
+    bound: Array
+    epsilon: Array
+    stiff: Array
+    target: Array
+
+    @classmethod
+    def of(cls, inverse: Array, push: Pushers, rub: Rubbing, held: HeldRows) -> _Laws:
+        rows = np.concatenate([push.rows, rub.rows[:, 0], rub.rows[:, 1], held.rows])
+        ease = np.sum((rows @ inverse) * rows, axis=-1)
+        m, p = len(push.most), len(rub.bound)
+        of_pairs = (ease[m : m + p] + ease[m + p : m + 2 * p]) / 2.0
+        epsilon = np.maximum(_YIELD * of_pairs * rub.bound, _TINY)
+        return cls(rows, push, rub.bound, epsilon, 1.0 / np.maximum(_YIELD * ease[m + 2 * p :], _TINY), held.target)
+
+    def parts(self, x: Array) -> tuple[Array, Array, Array]:
+        """Of velocities along the rows, those of pushers, of pairs, (2, p), and of what is held."""
+        m, p = len(self.push.most), len(self.bound)
+        return x[:m], x[m : m + 2 * p].reshape(2, p), x[m + 2 * p :]
+
+    def impulses(self, x: Array) -> Array:
+        """On the robot, along each row."""
+        away, across, off = self.parts(x)
+        rubbing = -across * (self.bound / np.maximum(_lengths(across), self.epsilon))
+        return np.concatenate([self.push.impulses(away), rubbing.ravel(), -self.stiff * (off - self.target)])
+
+    def guess(self, A: Array, r: Array, x: Array) -> Array:
+        """v' if what pushes, and what is too fast to be held by one step, were the same as at velocities x."""
+        away, across, _ = self.parts(x)
+        speed = _lengths(across)
+        slides = speed > self.epsilon / _YIELD
+        stick = np.where(slides, 0.0, self.bound / self.epsilon)
+        rubbing = -across * np.where(slides, self.bound / np.maximum(speed, _TINY), 0.0)
+        pushes = self.push.impulses(away) > 0.0
+        slopes = np.concatenate([np.where(pushes, self.push.slope, 0.0), stick, stick, self.stiff])
+        most = np.concatenate([np.where(pushes, self.push.most, 0.0), rubbing.ravel(), self.stiff * self.target])
+        found: Array = np.linalg.solve(A + (self.rows.T * slopes) @ self.rows, r + most @ self.rows)
+        return found
+
+    def curvature(self, x: Array) -> Array:
+        """(n, n), how the impulses change with the velocities, in those of the joints; with the sign of A."""
+        away, across, _ = self.parts(x)
+        m, p = len(self.push.most), len(self.bound)
+        diagonal = np.empty(len(x))
+        diagonal[:m] = np.where(self.push.impulses(away) > 0.0, self.push.slope, 0.0)
+        diagonal[m + 2 * p :] = self.stiff
+        speed = _lengths(across)
+        slope = self.bound / np.maximum(speed, self.epsilon)
+        slides = speed > self.epsilon
+        first, second = np.where(slides, across / np.maximum(speed, self.epsilon), 0.0)
+        diagonal[m : m + p], diagonal[m + p : m + 2 * p] = slope * (1.0 - first**2), slope * (1.0 - second**2)
+        mixed = (self.rows[m : m + p].T * (slope * first * second)) @ self.rows[m + p : m + 2 * p]
+        found: Array = (self.rows.T * diagonal) @ self.rows - mixed - mixed.T
+        return found
+
+    def found(self, v: Array, x: Array) -> Found:
+        pushing, rubbing, held = self.parts(self.impulses(x))
+        _, across, _ = self.parts(x)
+        return Found(v, pushing, rubbing.T, held, _lengths(across) <= self.epsilon)
+
+
+def _along(laws: _Laws, x: Array, dx: Array, linear: float, square: float, left: float) -> float:
+    """How far to go from velocities x along dx: where the slope is near zero, by false position with bisection.
+
+    Args:
+        laws: The impulses.
+        x: Along the rows.
+        dx: Their change.
+        linear: The slope of what is no impulse, where the search begins.
+        square: How it changes.
+        left: The slope there, its sign changed.
+    """
+
+    def slope(share: float) -> float:
+        return linear + share * square - float(laws.impulses(x + share * dx) @ dx)
+
+    low, high, at_low, at_high = 0.0, 1.0, -left, slope(1.0)
+    if at_high <= _ENOUGH * left:
         return 1.0
     for k in range(_MOST_TRIES):
         middle = (low * at_high - high * at_low) / (at_high - at_low) if k % 3 else 0.5 * (low + high)
-        at_middle = slope(v + middle * p, p)
-        if abs(at_middle) <= 1e-3 * left:
+        at_middle = slope(middle)
+        if abs(at_middle) <= _ENOUGH * left:
             return middle
         if at_middle < 0.0:
             low, at_low = middle, at_middle
@@ -151,12 +213,6 @@ def _along(slope: Callable[[Array, Array], float], v: Array, p: Array, left: flo
     return high if low == 0.0 else low
 
 
-def _found(v: Array, push: Pushers, rub: Rubbing, held: HeldRows, epsilon: Array, stiff: Array) -> Found:
-    X = rub.rows @ v
-    speed = _lengths(X)
-    rubbing = -X * (rub.bound / np.maximum(speed, epsilon))[:, None]
-    return Found(v, push.impulses(push.rows @ v), rubbing, -stiff * (held.rows @ v - held.target), speed <= epsilon)
-
-
-def _lengths(X: Array) -> Array:
-    return np.asarray(np.sqrt(X[:, 0] ** 2 + X[:, 1] ** 2))
+def _lengths(across: Array) -> Array:
+    """(p,), of (2, p)."""
+    return np.asarray(np.sqrt(across[0] ** 2 + across[1] ** 2))

@@ -165,7 +165,8 @@ def _axis(name: str) -> int:
 def _records(name: str, array: Array, wanted: slice) -> Array:
     """Some of the records of an output."""
     place: Any = (..., wanted, *(slice(None),) * (-_axis(name) - 1))
-    return array[place]
+    found: Array = array[place]
+    return found
 
 
 def _adaptive(task: Task, always: dict[str, Any], said: dict[str, Any], told: Callable[[float], None]) -> Motion:

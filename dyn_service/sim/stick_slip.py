@@ -24,6 +24,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries, Wrench
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.model.configuration import Configuration
 from dyn_service.sim.task import Task
 
 _FAR = 1e9
@@ -56,7 +57,7 @@ class Sticking:
     def equation(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> Equation:
         """What a step from that state solves."""
         robot, task = self._robot, self._task
-        held = robot.inverse_dynamics(q, v, np.zeros(task.at.nv), gravity=task.gravity, wrenches=acting)
+        held = robot.inverse_dynamics(q, v, straight(task.at, v), gravity=task.gravity, wrenches=acting)
         own = robot.passive_forces(q, v)
         braked = np.where(self.damping > 0.0, own.damping, 0.0) + np.where(self.friction > 0.0, own.friction, 0.0)
         M = robot.mass_matrix(q)
@@ -69,8 +70,7 @@ class Sticking:
         Raises:
             FailedPreconditionError: M is singular, or no try fits.
         """
-        found = self.solved(k, self.equation(q, v, tau, acting))
-        return self._task.at.integrate(q, found, self._task.dt), found
+        return moved(self._task.at, q, self.solved(k, self.equation(q, v, tau, acting)), self._task.dt)
 
     def solved(self, k: int, equation: Equation) -> Array:
         """v' of that step."""
@@ -94,6 +94,28 @@ class Sticking:
 
     def _step(self, k: int) -> str:
         return f"step {self._task.first_step + k + 1} (t = {self._task.time(k):g} s)"
+
+
+def straight(at: Configuration, v: Array) -> Array:
+    """(..., nv), how velocities in the axes of bodies that turn change while nothing accelerates them in the world."""
+    if at.flat:
+        return np.zeros(at.nv)
+    shifting = np.where(at.turns, 0.0, v)
+    return -np.where(at.turns, 0.0, at.turning(v, shifting))
+
+
+def moved(at: Configuration, q: Array, v: Array, dt: float) -> tuple[Array, Array]:
+    """q and v after a step with velocities v (..., nv) in the axes of its beginning.
+
+    Those that shift a body keep their direction in the world: taken as they are in axes that turn, as a step of Euler
+    has it, they would grow, and their path bend aside.
+    """
+    if at.flat:
+        return at.integrate(q, v, dt), v
+    in_world = at.momentum_on_parent(q, np.where(at.turns, 0.0, v))  # turned like a force
+    halfway = at.momentum_on_body(at.integrate(q, v, dt / 2), in_world)
+    q = at.integrate(q, np.where(at.turns, v, halfway), dt)
+    return q, np.where(at.turns, v, at.momentum_on_body(q, in_world))
 
 
 def velocities(M: Array, r: Array, limit: Array) -> Array | None:

@@ -20,7 +20,7 @@ from dyn_service.api.queries import Array, RobotQueries, Wrench
 from dyn_service.sim import cones
 from dyn_service.sim.divergence import diverged
 from dyn_service.sim.integrators import INTEGRATORS
-from dyn_service.sim.stick_slip import Equation, Sticking
+from dyn_service.sim.stick_slip import Equation, Sticking, moved
 from dyn_service.sim.supports import Supported, Supports
 from dyn_service.sim.task import Task
 
@@ -60,6 +60,7 @@ class SupportedSteps:
         self._most = robot.limits.efforts if task.effort_limits else np.full(task.at.nv, np.inf)
         self._records: list[dict[str, Array]] = []
         self._share: Share | None = None
+        self._seen: tuple[Array, Array, Supported] | None = None
         self._begin(task.v)
 
     def begin(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> None:
@@ -87,7 +88,7 @@ class SupportedSteps:
             FailedPreconditionError: A force or an energy is no longer finite.
         """
         assert self._share is not None
-        stored = self._supports.stored(self._supports.at(q, v))
+        stored = self._supports.stored(self._at(q, v))
         found: dict[str, Array] = {
             "contact_forces": np.broadcast_to(self._share.contacts, (*v.shape[:-1], *self._share.contacts.shape[-2:])),
             "stop_efforts": np.broadcast_to(self._share.stops, v.shape),
@@ -119,6 +120,12 @@ class SupportedSteps:
             if wanted.get(name, True)
         }
 
+    def _at(self, q: Array, v: Array) -> Supported:
+        """Where the supports are; a step begins where a record was."""
+        if self._seen is None or self._seen[0] is not q or self._seen[1] is not v:
+            self._seen = q, v, self._supports.at(q, v)
+        return self._seen[2]
+
     def _begin(self, v: Array) -> None:
         """A new record."""
         lead = v.shape[:-1]
@@ -127,7 +134,7 @@ class SupportedSteps:
     def _evaluated(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Share]:
         """Accelerations at a state, and what acts."""
         robot, task, supports = self._robot, self._task, self._supports
-        on = supports.at(q, v)
+        on = self._at(q, v)
         doing = supports.acting(on, v)
         efforts = tau + doing.efforts
         a = robot.forward_dynamics(q, v, efforts, gravity=task.gravity, wrenches=acting, method=task.method)
@@ -177,36 +184,35 @@ class SupportedSteps:
     ) -> tuple[Array, Array, Share]:
         """A step whose forces are those of its end."""
         task, supports, dt = self._task, self._supports, self._task.dt
-        equation, on = sticking.equation(q, v, tau, acting), supports.at(q, v)
+        equation, on = sticking.equation(q, v, tau, acting), self._at(q, v)
         pushing, n = on.pushing, supports.joints
         points, rigid = len(supports.points), len(supports.rigid)
         pushed = np.zeros(pushing.load.shape)
         rubbed, held = np.zeros((*v.shape[:-1], points, 2)), np.zeros((*v.shape[:-1], rigid, 3))
         if pushing.load.shape[-1] + rigid == 0:
-            moved = sticking.solved(k, equation)
+            reached = sticking.solved(k, equation)
         else:
-            moved = np.empty(v.shape)
+            reached = np.empty(v.shape)
             bound = dt * supports.bound(on, v)
             for index in np.ndindex(v.shape[:-1]):
                 try:
-                    found = self._least(index, equation, v, on, bound)
+                    one = self._least(index, equation, v, on, bound)
                 except np.linalg.LinAlgError:
                     raise sticking.singular(k) from None
-                if found is None:
+                if one is None:
                     raise sticking.lost(k)
-                moved[index], pushed[index], rubbed[index] = found.v, found.pushing, found.rubbing
-                held[index] = found.held.reshape(rigid, 3)
-        after = task.at.integrate(q, moved, dt)
-        x = np.einsum("...mn,...n->...m", pushing.rows, moved)
+                reached[index], pushed[index], rubbed[index] = one.v, one.pushing, one.rubbing
+                held[index] = one.held.reshape(rigid, 3)
+        x = np.einsum("...mn,...n->...m", pushing.rows, reached)
         gained = pushing.stored(pushing.depth - dt * x) - pushing.stored(pushing.depth)
         lost = -pushed * x - gained
-        across = np.einsum("...ckn,...n->...ck", on.tangents, moved)
-        drifting = np.einsum("...cin,...n->...ci", on.held.J, moved)
+        across = np.einsum("...ckn,...n->...ck", on.tangents, reached)
+        drifting = np.einsum("...cin,...n->...ci", on.held.J, reached)
         of_contacts = lost[..., n:].sum(axis=-1) - np.sum(rubbed * across, axis=(-2, -1))
         of_contacts = of_contacts - np.sum(held * drifting, axis=(-2, -1))
-        change = moved - v
+        change = reached - v
         dissipated = [
-            dt * (moved**2 @ sticking.damping + np.abs(moved) @ sticking.friction),
+            dt * (reached**2 @ sticking.damping + np.abs(reached) @ sticking.friction),
             lost[..., :n].sum(axis=-1),
             of_contacts,
             np.einsum("...i,...ij,...j->...", change, equation.M, change) / 2.0,
@@ -214,10 +220,10 @@ class SupportedSteps:
         share = Share(
             supports.in_order(supports.forces(pushed[..., n:], rubbed) / dt, held / dt),
             np.einsum("...mn,...m->...n", pushing.rows[..., :n, :], pushed[..., :n]) / dt,
-            dt * self._power(q, v, tau, acting, at=moved),
+            dt * self._power(q, v, tau, acting, at=reached),
             np.stack(dissipated, axis=-1),
         )
-        return after, moved, share
+        return *moved(task.at, q, reached, dt), share
 
     def _least(
         self, index: tuple[int, ...], equation: Equation, v: Array, on: Supported, bound: Array

@@ -218,8 +218,8 @@ class Supports:
 
     def forces(self, pushing: Array, rubbing: Array) -> Array:
         """(..., nc, 3), world axes, from those along the normals (..., nc) and the tangents (..., nc, 2)."""
-        along: Array = pushing[..., None] * self.normal
-        return along + np.einsum("...ck,cki->...ci", rubbing, self.tangents)
+        across: Array = np.einsum("...ck,cki->...ci", rubbing, self.tangents)
+        return pushing[..., None] * self.normal + across
 
     def bound(self, on: Supported, v: Array) -> Array:
         """(..., nc), the most friction of each contact at this state."""
@@ -276,7 +276,8 @@ def _nowhere(q: Array, nv: int) -> tuple[Array, Array]:
 
 def _joined(lead: tuple[int, ...], *parts: Array, axis: int = -1) -> Array:
     """The parts one after the other, each spread over all leading axes."""
-    return np.concatenate([np.broadcast_to(part, (*lead, *part.shape[axis:])) for part in parts], axis=axis)
+    spread = [x if x.shape[:axis] == lead else np.broadcast_to(x, (*lead, *x.shape[axis:])) for x in parts]
+    return np.concatenate(spread, axis=axis)
 
 
 def _times(A: Array, x: Array) -> Array:
