@@ -208,7 +208,10 @@ JointRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; 
 PositionLimits = Annotated[bool, Means("whether joints meet stops where their positions' limits are")]
 EffortLimits = Annotated[bool, Means("whether efforts are cut at their limits")]
 VelocityLimits = Annotated[bool, Means("whether joints are braked beyond their velocities' limits")]
-StopTime = Annotated[float, Means("s, how quickly stops, and contacts without a stiffness, give way; 0 is five steps")]
+StopTime = Annotated[
+    float,
+    Means("s, how quickly stops, and contacts without a stiffness, give way; 0 is five steps, or one of `stick_slip`"),
+]
 StopDamping = Annotated[
     float, Means("s/rad or s/m, how much stiffer stops, and contacts without a damping, are per unit of approach")
 ]

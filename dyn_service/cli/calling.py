@@ -13,7 +13,6 @@ from dyn_service.api.queries import (
     COMPUTATIONS,
     QUERIES,
     Computation,
-    Contact,
     Option,
     Payload,
     Query,
@@ -35,6 +34,7 @@ from dyn_service.client.patience import OnWait
 from dyn_service.client.sync import Client
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.protocol.administration import ADMINISTRATION, Administration
+from dyn_service.protocol.contacts import unpack_contacts
 from dyn_service.protocol.keys import KeySource
 from dyn_service.suggestions import did_you_mean
 
@@ -174,7 +174,7 @@ def _packed(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
         elif row.inputs[name].kind == "payload":
             given[name] = _read_payload(value, f"inputs.{name}")
         elif row.inputs[name].kind == "contacts":
-            given[name] = _read_contacts(value, f"inputs.{name}")
+            given[name] = unpack_contacts(value, f"inputs.{name}")
     return pack_inputs(given, row)
 
 
@@ -252,15 +252,6 @@ def _read_payload(value: Any, path: str) -> Payload:
     except TypeError:
         example = '{"link": "tool0", "mass": 2.5}'
         raise InvalidArgumentError(f"payload must be a map such as {example}", path=path) from None
-
-
-def _read_contacts(value: Any, path: str) -> list[Contact]:
-    entries = value if isinstance(value, list) else [value]
-    try:
-        return [Contact(**entry) for entry in entries]
-    except TypeError:
-        example = '{"link": "foot", "radius": 0.02}'
-        raise InvalidArgumentError(f"contacts must be maps such as {example}", path=path) from None
 
 
 def _meaning(declared: Spec | Option | str) -> str:

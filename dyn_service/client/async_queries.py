@@ -472,7 +472,8 @@ class AsyncRobotQueries(Described, ABC):
             position_limits: Whether joints meet stops where their positions' limits are.
             effort_limits: Whether efforts are cut at their limits.
             velocity_limits: Whether joints are braked beyond their velocities' limits.
-            stop_time: s, how quickly stops give way, and contacts without a stiffness; 0 is five steps.
+            stop_time: s, how quickly stops give way, and contacts without a stiffness; 0 is five steps, or one of
+                "stick_slip".
             stop_damping: s/rad | s/m, how much stiffer they are per unit of the velocity of approach.
             passive: Whether what joints do by themselves acts.
             progress: Called now and then with the share that is done.

@@ -42,8 +42,8 @@ def pack_contacts(value: Any, path: str) -> list[dict[str, Any]]:
             message = f"contacts[{index}] must be a Contact, found {type(contact).__name__}"
             raise InvalidArgumentError(message, path=place)
         entry = {name: getattr(contact, name) for name in _KEYS}
-        entry |= {name: pack_array(entry[name], f"{place}.{name}") for name in _VECTORS}
-        packed.append({name: x for name, x in entry.items() if x is not _DEFAULTS.get(name, MISSING)})
+        said = {name: x for name, x in entry.items() if x is not _DEFAULTS.get(name, MISSING)}
+        packed.append({n: pack_array(x, f"{place}.{n}") if n in _VECTORS else x for n, x in said.items()})
     return packed
 
 

@@ -101,7 +101,7 @@ def velocities(A: Array, r: Array, start: Array, push: Pushers, rub: Rubbing, he
         sizes = (r.shape, push.most.shape, rub.rows.shape[:2], held.target.shape)
         v, pushing, rubbing, holding = (np.full(size, np.nan) for size in sizes)
         return Found(v, pushing, rubbing, holding, np.zeros(len(rub.bound), dtype=bool))
-    inverse = np.linalg.inv(A)
+    inverse = np.asarray(np.linalg.inv(A), dtype=np.float64)
     laws = _Laws.of(inverse, push, rub, held)
     enough = _SETTLED * float(r @ inverse @ r)
     v, least = laws.guess(A, r, laws.rows @ start), np.inf

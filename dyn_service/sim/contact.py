@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _LEAST_NORMAL = 1e-9
 """Shorter ones have no direction."""
 
+_ROUNDED = 16 * float(np.finfo(np.float64).eps)
+"""The square of a normal that was brought to length 1 is within this of it."""
+
 _NUMBERS = ("radius", "friction", "stiffness", "damping", "width")
 _POSITIVE = ("stiffness", "width")
 _CHOSEN = ("stiffness", "damping", "width")
@@ -58,12 +61,14 @@ def _checked(contact: Any, path: str) -> Contact:
     fields: dict[str, Any] = {
         name: _vector(getattr(contact, name), f"{path}.{name}") for name in ("point", "plane", "normal")
     }
-    length = float(np.linalg.norm(fields["normal"]))
-    if not _LEAST_NORMAL < length < np.inf:
+    largest = float(np.abs(fields["normal"]).max())
+    if not largest > _LEAST_NORMAL:
         raise InvalidArgumentError(
-            f"{path}.normal must have a direction, found one of length {length:g}", path=f"{path}.normal"
+            f"{path}.normal must have a direction, found {found(contact.normal)}", path=f"{path}.normal"
         )
-    fields["normal"] = fields["normal"] / length
+    direction = fields["normal"] / largest  # any size of number has a square now
+    if abs(float(fields["normal"] @ fields["normal"]) - 1.0) > _ROUNDED:  # once more would change the last bits
+        fields["normal"] = direction / np.linalg.norm(direction)
     fields |= {name: _number(getattr(contact, name), name, f"{path}.{name}") for name in _NUMBERS}
     return replace(contact, **fields)
 

@@ -5,7 +5,8 @@
     rubs             f = -mu f_n X / sqrt(|X|^2 + w^2)                     contacts: X along the plane
 
 Nothing here adds energy: k delta^2 / 2 is kept while something is delta deep, all else is lost, and nothing pulls. What
-no caller says follows from the step and the robot: with T (`stop_time`; five steps, 5 h, where it is 0),
+no caller says follows from the step and the robot: with T (`stop_time`; where it is 0 five steps, 5 h, of `stick_slip`
+one, whose steps bear any stiffness),
 
     k = m / T^2,     w = 0.01 m/s,     d = `stop_damping`
 
@@ -32,10 +33,11 @@ from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.passive import SHIFTING_WIDTH
 from dyn_service.sim.contact import Placed, Points
+from dyn_service.sim.integrators import ForwardDynamics
 from dyn_service.sim.rigid import hold, settling
 from dyn_service.sim.task import Task
 
-_STEPS = 5.0
+_STEPS, _STEPS_OF_STICK_SLIP = 5.0, 1.0
 """Of a stop's time, where nobody says another."""
 
 _SEEDS = range(7)
@@ -103,7 +105,8 @@ class Supports:
     def __init__(self, robot: RobotQueries, task: Task) -> None:
         at, limits = robot.configuration, robot.limits
         self._robot, self._nv = robot, at.nv
-        self.time = task.stop_time or _STEPS * task.dt
+        steps = _STEPS_OF_STICK_SLIP if task.integrator == "stick_slip" else _STEPS
+        self.time = task.stop_time or steps * task.dt
         self._least_damping_time = task.dt / _FOLLOWS
         soft, rigid = ([c for c in task.contacts if c.rigid is which] for which in (False, True))
         self.order = [task.contacts.index(c) for c in (*soft, *rigid)]
@@ -254,6 +257,24 @@ class Supports:
             [np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (soft, rigid)], axis=-2
         )
         return found
+
+
+def forward_dynamics(robot: RobotQueries, task: Task) -> ForwardDynamics:
+    """The robot's, (q, v, tau) -> a, with what supports it: for who integrates by steps of his own.
+
+    Raises:
+        NotFoundError: A contact's link does not exist.
+        InvalidArgumentError: No joint moves it.
+        FailedPreconditionError: The mass matrix is singular.
+    """
+    supports = Supports(robot, task)
+
+    def accelerations(q: Array, v: Array, tau: Array) -> Array:
+        on = supports.at(q, v)
+        free = robot.forward_dynamics(q, v, tau + supports.acting(on, v).efforts)
+        return supports.holding(on, q, v, free)[0] if len(supports.rigid) else free
+
+    return accelerations
 
 
 def _tangents(normal: Array) -> Array:

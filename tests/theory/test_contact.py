@@ -129,6 +129,11 @@ def test_how_far_it_gives_way_is_its_stiffness_or_its_time(rise: Robot) -> None:
         assert motion.stored[-1] == pytest.approx([0.0, (MASS * G) ** 2 / stiffness / 2], rel=1e-6)
 
 
+def at_rest_s(integrator: str, dt: float) -> float:
+    """T where nobody says another."""
+    return dt if integrator == "stick_slip" else 5 * dt
+
+
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 @pytest.mark.parametrize("pull", [G, -G])
 def test_a_stop_holds_gravity(rise: Robot, integrator: Any, pull: float) -> None:
@@ -145,7 +150,7 @@ def test_a_stop_holds_gravity(rise: Robot, integrator: Any, pull: float) -> None
     )
     assert motion.stop_efforts is not None
     assert motion.stop_efforts[-1] == pytest.approx([MASS * pull], rel=1e-8)
-    depth = MASS * G / (MASS / 5e-3**2)
+    depth = G * at_rest_s(integrator, 1e-3) ** 2
     assert motion.q[-1] == pytest.approx([-1.0 - depth if pull > 0 else 2.0 + depth], rel=1e-9)
     assert motion.contact_forces is None
     assert motion.clamped is None
@@ -289,16 +294,17 @@ def test_efforts_are_cut_at_their_limits_and_it_is_said_where(rise: Robot) -> No
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 @pytest.mark.parametrize("way", [1.0, -1.0])
 def test_joints_are_braked_beyond_their_velocity_limit(rise: Robot, integrator: Any, way: float) -> None:
-    """They go faster by what holds the push: a T, T five steps."""
+    """They go faster by what holds the push: a T."""
+    over = 50.0 * at_rest_s(integrator, 1e-3)
     motion = rise.simulate(
         [0.0], [0.0], [MASS * G + way * MASS * 50.0], dt=1e-3, steps=200, integrator=integrator, velocity_limits=True
     )
-    assert np.abs(motion.v).max() <= 3.0 + 50.0 * 5e-3 * 1.001
-    assert motion.v[-1, 0] == pytest.approx(way * (3.0 + 50.0 * 5e-3), rel=1e-6)
+    assert np.abs(motion.v).max() <= 3.0 + over * 1.001
+    assert motion.v[-1, 0] == pytest.approx(way * (3.0 + over), rel=1e-6)
     assert motion.stop_efforts is not None
     assert motion.stop_efforts[-1] == pytest.approx([-way * MASS * 50.0], rel=1e-6)
     assert motion.dissipated is not None
-    assert motion.dissipated[-1, 1] == pytest.approx(MASS * 50.0 * 3.25 * 1e-3, rel=1e-3)
+    assert motion.dissipated[-1, 1] == pytest.approx(MASS * 50.0 * (3.0 + over) * 1e-3, rel=1e-3)
 
 
 # Energy
