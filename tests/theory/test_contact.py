@@ -65,7 +65,7 @@ def test_points_move_as_their_jacobians_say(seed: int) -> None:
     rng = np.random.default_rng(seed)
     contacts = listed(
         [
-            Contact(link, rng.normal(size=3), plane=rng.normal(size=3), normal=rng.normal(size=3))
+            Contact(link, rng.normal(size=3), rng.uniform(), plane=rng.normal(size=3), normal=rng.normal(size=3))
             for link in robot.link_names
         ]
     )
@@ -80,7 +80,7 @@ def test_points_move_as_their_jacobians_say(seed: int) -> None:
     assert np.allclose(rate, bias, rtol=0, atol=1e-6 * (1 + np.abs(bias).max()))
     poses = robot.link_poses(q)
     where = poses.position + np.einsum("lij,lj->li", poses.rotation, [c.point for c in contacts])
-    off = [c.normal @ (where[k] - c.plane) for k, c in enumerate(contacts)]
+    off = [c.normal @ (where[k] - c.plane) - c.radius for k, c in enumerate(contacts)]
     assert np.allclose(gap, off, rtol=0, atol=1e-12)
 
 
