@@ -94,15 +94,19 @@ def hold(M: Array, free: Array, J: Array, wanted: Array) -> Held:
         FailedPreconditionError: M is singular.
     """
     lead = np.broadcast_shapes(M.shape[:-2], free.shape[:-1], J.shape[:-2], wanted.shape[:-1])
+    lost = Held(*(np.full((*lead, *core), np.nan) for core in ((M.shape[-1],), (J.shape[-2],), (), ())))
     if not all(np.isfinite(x).all() for x in (M, free, J, wanted)):  # a motion that diverges
-        return Held(*(np.full((*lead, *core), np.nan) for core in ((M.shape[-1],), (J.shape[-2],), (), ())))
+        return lost
     Jt = np.swapaxes(J, -1, -2)
     try:
         X = np.linalg.solve(M, np.broadcast_to(Jt, (*M.shape[:-2], *Jt.shape[-2:])))
     except np.linalg.LinAlgError:
         raise FailedPreconditionError("the mass matrix is singular: a massless branch moves") from None
+    felt = J @ X
+    if not np.isfinite(felt).all():
+        return lost
     missing = wanted - _times(J, free)
-    shares, directions = np.linalg.eigh(J @ X)
+    shares, directions = np.linalg.eigh(felt)
     kept = shares > _DEPENDENT * shares.max(axis=-1, keepdims=True, initial=0.0)
     along = _times(np.swapaxes(directions, -1, -2), missing)
     forces = _times(directions, np.where(kept, along / np.where(kept, shares, 1.0), 0.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ from dyn_service import Contact, Robot
 from dyn_service.api.results import Trajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.sim.contact import Points, listed
+from dyn_service.urdf.reader import read_text
 from tests.conftest import URDF
 from tests.oracle.interpreting import interpreted_robot
 from tests.passive import restless
@@ -275,6 +277,16 @@ def test_friction_is_smoothed_no_finer_than_the_step_follows(brick: Robot) -> No
     assert kinetic[-1] < 1e-3 * kinetic[0]
     assert motion.dissipated is not None
     assert np.all(motion.dissipated >= -1e-12)
+
+
+def test_joints_that_stick_beside_contacts_stand_to_the_last_bit() -> None:
+    described = read_text(RISE)
+    robot = Robot(replace(described, joints=(replace(described.joints[0], friction=1.1 * MASS * G),)))
+    motion = robot.simulate(
+        [0.1], [0.0], dt=1e-3, steps=50, integrator="stick_slip", contacts=Contact("b"), position_limits=True
+    )
+    assert np.all(motion.q == 0.1)
+    assert np.all(motion.v == 0.0)
 
 
 # Efforts and velocities
