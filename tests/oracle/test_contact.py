@@ -157,7 +157,7 @@ def test_a_quadruped_stands_on_smooth_feet_as_in_mujoco() -> None:
     pushed = normal_forces(model, data)
     weight = 9.81 * sum(body.mass for body in robot.tree.inertia)
     assert sum(pushed.values()) == pytest.approx(weight, rel=1e-6)
-    assert motion.contact_forces[-1].sum(axis=0) == pytest.approx([0.0, 0.0, weight], rel=1e-7, abs=1e-9)
+    assert motion.contact_forces[-1].sum(axis=0) == pytest.approx([0.0, 0.0, weight], rel=3e-5, abs=1e-6)
     assert np.abs(motion.q[-1, 7:] - theirs[7:]).max() < 2e-5  # rad
     assert motion.q[-1, 2] == pytest.approx(theirs[2], abs=1e-4)
     assert motion.contact_forces[-1, :, 2] == pytest.approx([pushed[k] for k in sorted(pushed)], rel=1e-4)
