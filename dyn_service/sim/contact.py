@@ -51,6 +51,20 @@ def listed(contacts: Contact | Sequence[Contact] | None) -> tuple[Contact, ...]:
     return tuple(_checked(contact, f"contacts[{k}]") for k, contact in enumerate(given))
 
 
+def check_links(robot: RobotQueries, contacts: Sequence[Contact]) -> None:
+    """Refuses contacts of links that the robot has not.
+
+    Raises:
+        NotFoundError: There is no link of that name.
+    """
+    for k, contact in enumerate(contacts):
+        if contact.link not in robot.link_names:
+            near = did_you_mean(contact.link, robot.link_names)
+            raise NotFoundError(
+                f"contacts[{k}]: robot '{robot.name}' has no link '{contact.link}'{near}", path=f"contacts[{k}].link"
+            )
+
+
 def _checked(contact: Any, path: str) -> Contact:
     if not isinstance(contact, Contact):
         raise InvalidArgumentError(f"{path} must be a Contact, found {found(contact)}", path=path)
@@ -103,21 +117,11 @@ class Points:
 
     Args:
         robot: In this process: the links' centres of mass are read off its tree.
-        contacts: As `listed` gives them.
-
-    Raises:
-        NotFoundError: There is no link of that name.
+        contacts: As `listed` gives them, their links as `check_links` has found them.
     """
 
     def __init__(self, robot: RobotQueries, contacts: Sequence[Contact]) -> None:
         self._robot = robot
-        for k, contact in enumerate(contacts):
-            if contact.link not in robot.link_names:
-                near = did_you_mean(contact.link, robot.link_names)
-                raise NotFoundError(
-                    f"contacts[{k}]: robot '{robot.name}' has no link '{contact.link}'{near}",
-                    path=f"contacts[{k}].link",
-                )
         tree: Tree = robot.tree  # type: ignore[attr-defined]  # a remote robot's motions are made where its tree is
         self._links = [robot.link_names.index(contact.link) for contact in contacts]
         self.normal = _rows([contact.normal for contact in contacts])

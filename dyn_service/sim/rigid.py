@@ -22,7 +22,7 @@ from dyn_service.api.arrays import broadcast, vectors
 from dyn_service.api.queries import Array, Contact, RobotQueries, Wrench
 from dyn_service.api.results import ContactDynamics
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.sim.contact import Points, listed
+from dyn_service.sim.contact import Points, check_links, listed
 
 _DEPENDENT = 1e-10
 """A direction whose part of J M^-1 J^T is below this share of the largest depends on others: rounding is 1e-14."""
@@ -57,6 +57,7 @@ def contact_dynamics(
     """
     at = robot.configuration
     held_ones = listed(contacts)
+    check_links(robot, held_ones)
     points = Points(robot, held_ones)
     if not (isinstance(settle, int | float) and 0.0 <= settle < np.inf):
         raise InvalidArgumentError(f"settle must be a time in s, at least 0, found {settle!r}", path="settle")

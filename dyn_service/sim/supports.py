@@ -32,7 +32,7 @@ import numpy as np
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.passive import SHIFTING_WIDTH
-from dyn_service.sim.contact import Placed, Points
+from dyn_service.sim.contact import Placed, Points, check_links
 from dyn_service.sim.integrators import ForwardDynamics
 from dyn_service.sim.rigid import hold, settling
 from dyn_service.sim.task import Task
@@ -99,6 +99,7 @@ class Supports:
 
     Raises:
         NotFoundError: A contact's link does not exist.
+        InvalidArgumentError: No joint moves it.
         FailedPreconditionError: The mass matrix is singular.
     """
 
@@ -108,6 +109,7 @@ class Supports:
         steps = _STEPS_OF_STICK_SLIP if task.integrator == "stick_slip" else _STEPS
         self.time = task.stop_time or steps * task.dt
         self._least_damping_time = task.dt / _FOLLOWS
+        check_links(robot, task.contacts)
         soft, rigid = ([c for c in task.contacts if c.rigid is which] for which in (False, True))
         self.order = [task.contacts.index(c) for c in (*soft, *rigid)]
         self.points, self.rigid = Points(robot, soft), Points(robot, rigid)
