@@ -404,6 +404,18 @@ def test_a_rigid_foot_stays_where_it_is_and_is_pulled(rise: Robot) -> None:
         assert abs(motion.q[-1, 0]) < 1e-9  # it began a millimetre off its plane
         assert motion.contact_forces is not None
         assert motion.contact_forces[-1, 0] == pytest.approx([0, 0, MASS * G - 50.0], rel=1e-5, abs=1e-9)
+        # What brings it back does work: 1e-3 m of 30 N, and what it gains on the way and loses.
+        assert np.abs(balance(rise, motion)).max() < 2e-5
+
+
+def test_a_simulation_holds_with_the_forces_of_the_query(brick: Robot) -> None:
+    """Spinning, off its plane and sliding: with T five steps."""
+    held = [Contact("body", (0.1, 0.2, 0.3), radius=0.05, normal=(0.1, 0.2, 1.0), rigid=True)]
+    q, v = brick.random_configuration(seed=2), 3.0 * np.random.default_rng(2).normal(size=6)
+    motion = brick.simulate(q, v, np.ones(6), dt=1e-3, steps=1, contacts=held)
+    query = brick.contact_dynamics(q, v, np.ones(6), held, settle=5e-3)
+    assert motion.contact_forces is not None
+    assert motion.contact_forces[0] == pytest.approx(query.forces, rel=1e-12)
 
 
 def test_a_leg_swings_over_its_rigid_foot(brick: Robot) -> None:
