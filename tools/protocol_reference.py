@@ -15,6 +15,8 @@ from dyn_service.protocol.administration import ADMINISTRATION, Administration
 
 BEGIN = "<!-- The rest of this page is written by tools.protocol_reference. -->"
 
+_LISTED = "map or list of maps"
+
 
 def render() -> str:
     """Every query with its inputs, options and outputs, as Markdown."""
@@ -51,7 +53,7 @@ def _row(row: Row) -> list[str]:
     lines += ["| input | shape | unit | |", "|---|---|---|---|"] if row.inputs else ["It takes no inputs."]
     for name, spec in row.inputs.items():
         text = spec.text + ("; may be left out" if name in row.optional else "")
-        shape = {"wrenches": "map or list of maps", "payload": "map"}.get(spec.kind) or _shape(spec)
+        shape = {"wrenches": _LISTED, "contacts": _LISTED, "payload": "map"}.get(spec.kind) or _shape(spec)
         lines.append(f"| `{name}` | {shape} | {_cell(spec.unit)} | {_cell(text)} |")
     if row.options:
         lines += ["", "| option | values | default | |", "|---|---|---|---|"]

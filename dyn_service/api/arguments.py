@@ -18,6 +18,10 @@ DEFAULT_GRAVITY = (0.0, 0.0, -9.81)
 """m/s^2, world axes: what `gravity=None` means, here and on the wire."""
 
 
+STOP_DAMPING = 10.0
+"""s/rad | s/m, of stops and contacts where nobody says another: who meets one at 1 rad/s or m/s leaves with a tenth."""
+
+
 @dataclass(frozen=True, eq=False)
 class Wrench:
     """A torque and a force on a link, from outside the robot.
@@ -45,6 +49,29 @@ class Payload:
     mass: float
     com: ArrayLike = (0.0, 0.0, 0.0)
     inertia: ArrayLike = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Contact:
+    """A point of a link that meets a plane which stands still, or a sphere around that point.
+
+    link: the link's name. point: (3,) m, in the link's frame. radius: m, of the sphere; 0 is the point alone. plane:
+    (3,) m, any point of the plane, world axes. normal: (3,) its normal on the robot's side, of any length. friction:
+    Coulomb's coefficient. stiffness: N/m, of plane and point together. damping: s/m, how much stiffer it is per m/s of
+    approach. width: m/s, over which friction is smoothed where it has to be. What is None is chosen for the step and
+    the robot, see `dyn_service.sim.supports`. rigid: it is held on its plane, and where it is on it, pulled there too.
+    """
+
+    link: str
+    point: ArrayLike = (0.0, 0.0, 0.0)
+    radius: float = 0.0
+    plane: ArrayLike = (0.0, 0.0, 0.0)
+    normal: ArrayLike = (0.0, 0.0, 1.0)
+    friction: float = 0.8
+    stiffness: float | None = None
+    damping: float | None = None
+    width: float | None = None
+    rigid: bool = False
 
 
 Integrator = Literal["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint", "adaptive", "stick_slip"]
@@ -140,6 +167,14 @@ ActingWrenches = Annotated[
     ),
 ]
 Load = Annotated[Payload | None, Spec((), "kg, m", "a body that a link carries through the motion", kind="payload")]
+Contacts = Annotated[
+    Contact | Sequence[Contact] | None,
+    Spec((), "m, N/m, ..", "points of links that meet planes, see `Contact`", kind="contacts"),
+]
+ActiveContacts = Annotated[
+    Contact | Sequence[Contact],
+    Spec((), "m", "points of links that are held on planes, see `Contact`", name="contacts", kind="contacts"),
+]
 FreePosition = Annotated[
     ArrayLike, Spec(("nf",), "rad | m", "first positions of the free joints, in the robot's order", name="q")
 ]
@@ -170,6 +205,19 @@ Passive = Annotated[
     Means("whether what joints do by themselves acts: damping, friction, armature, springs", role="passive"),
 ]
 JointRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; all where left out", role="rows")]
+PositionLimits = Annotated[bool, Means("whether joints meet stops where their positions' limits are")]
+EffortLimits = Annotated[bool, Means("whether efforts are cut at their limits")]
+VelocityLimits = Annotated[bool, Means("whether joints are braked beyond their velocities' limits")]
+StopTime = Annotated[
+    float,
+    Means("s, how quickly stops, and contacts without a stiffness, give way; 0 is five steps, or one of `stick_slip`"),
+]
+StopDamping = Annotated[
+    float, Means("s/rad or s/m, how much stiffer stops, and contacts without a damping, are per unit of approach")
+]
+SettleTime = Annotated[
+    float, Means("s, in which points that are off their planes, or slide, are brought back; 0 is never")
+]
 StepLength = Annotated[float, Means("s, of a step")]
 StepCount = Annotated[int, Means("how many")]
 Every = Annotated[int, Means("record every so many steps")]

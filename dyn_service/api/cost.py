@@ -47,6 +47,7 @@ class Cost(NamedTuple):
 
     work_s: s of one core. bytes: of memory, the reply's among them. reply_bytes: of the answer's arrays. lead: the
     batch. steps: of a motion, the first record's among them. segments: of a gait chain. wrenches: external ones.
+    contacts: points that meet planes.
     """
 
     work_s: float
@@ -56,6 +57,7 @@ class Cost(NamedTuple):
     steps: int = 0
     segments: int = 0
     wrenches: int = 0
+    contacts: int = 0
 
     @property
     def states(self) -> int:

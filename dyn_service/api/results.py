@@ -389,6 +389,54 @@ class Trajectory:
     p: Annotated[
         Array | None, Spec(("K", "nv"), "N m s | N s", "generalised momenta, where they were integrated, else None")
     ] = None
+    contact_forces: Annotated[
+        Array | None,
+        Spec(
+            ("K", "nc", 3),
+            "N",
+            "on the robot at each contact, world axes, mean over the step that ends there; None without contacts",
+        ),
+    ] = None
+    stop_efforts: Annotated[
+        Array | None,
+        Spec(("K", "nv"), "N m | N", "of stops and brakes, mean over that step; None where there are none"),
+    ] = None
+    clamped: Annotated[
+        Array | None,
+        Spec(("K", "nv"), "1", "steps since the record before whose effort was cut; None where none may be"),
+    ] = None
+    work: Annotated[
+        Array | None,
+        Spec(
+            ("K", 2),
+            "J",
+            "of efforts, of external wrenches, since the record before; with limits or contacts, like the next two",
+        ),
+    ] = None
+    stored: Annotated[Array | None, Spec(("K", 2), "J", "in stops, in contacts")] = None
+    dissipated: Annotated[
+        Array | None,
+        Spec(
+            ("K", 4),
+            "J",
+            "by what joints do by themselves, stops and brakes, contacts, `stick_slip`'s steps, since the record "
+            "before",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, eq=False)
+class ContactDynamics:
+    """Accelerations and forces while points of links are held on planes."""
+
+    a: Annotated[Array, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations", kind="acceleration")]
+    forces: Annotated[
+        Array, Spec(("nc", 3), "N", "on the robot at each contact, world axes; the least where not determined")
+    ]
+    rank: Annotated[Array, Spec((), "1", "independent ones of the 3 nc directions that are held")]
+    violation: Annotated[
+        Array, Spec((), "m/s^2", "the largest acceleration that is left in them; 0 but where they contradict another")
+    ]
 
 
 class RheonomicTrajectory(NamedTuple):

@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
-from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Option, Payload, Query, Row, Spec, Wrench
+from dyn_service.api.queries import (
+    COMPUTATIONS,
+    QUERIES,
+    Computation,
+    Option,
+    Payload,
+    Query,
+    Row,
+    Spec,
+    Wrench,
+)
 from dyn_service.client.core import (
     Ask,
     pack_inputs,
@@ -24,6 +34,7 @@ from dyn_service.client.patience import OnWait
 from dyn_service.client.sync import Client
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.protocol.administration import ADMINISTRATION, Administration
+from dyn_service.protocol.contacts import unpack_contacts
 from dyn_service.protocol.keys import KeySource
 from dyn_service.suggestions import did_you_mean
 
@@ -162,6 +173,8 @@ def _packed(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
             given[name] = _read_wrenches(value, f"inputs.{name}")
         elif row.inputs[name].kind == "payload":
             given[name] = _read_payload(value, f"inputs.{name}")
+        elif row.inputs[name].kind == "contacts":
+            given[name] = unpack_contacts(value, f"inputs.{name}")
     return pack_inputs(given, row)
 
 
@@ -243,7 +256,7 @@ def _read_payload(value: Any, path: str) -> Payload:
 
 def _meaning(declared: Spec | Option | str) -> str:
     """An input or option in words, as far as it is described."""
-    if isinstance(declared, Spec) and declared.kind in ("wrenches", "payload"):
+    if isinstance(declared, Spec) and declared.kind in ("wrenches", "payload", "contacts"):
         return f"map, {declared.text}" if declared.kind == "payload" else f"map or list of maps, {declared.text}"
     if isinstance(declared, Spec):
         core = ", ".join(map(str, declared.shape))

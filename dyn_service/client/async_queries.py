@@ -9,12 +9,16 @@ from typing import (
 )
 
 from dyn_service.api.arguments import (
+    STOP_DAMPING,
     Acceleration,
     AccelerationResult,
     ActingWrenches,
+    ActiveContacts,
     Axes,
+    Contacts,
     Distal,
     Effort,
+    EffortLimits,
     EffortResult,
     Efforts,
     Every,
@@ -46,6 +50,7 @@ from dyn_service.api.arguments import (
     Passive,
     Position,
     PositionGain,
+    PositionLimits,
     PositionResult,
     Progress,
     Proximal,
@@ -57,11 +62,15 @@ from dyn_service.api.arguments import (
     SegmentOmega,
     SegmentOmegaDot,
     SegmentRotation,
+    SettleTime,
     Step,
     StepCount,
     StepLength,
+    StopDamping,
+    StopTime,
     Velocity,
     VelocityGain,
+    VelocityLimits,
     VelocityResult,
     Wrenches,
 )
@@ -74,6 +83,7 @@ from dyn_service.api.results import (
     BranchInertias,
     ConstraintBases,
     ConstraintForces,
+    ContactDynamics,
     Energy,
     EquationTerms,
     Hamiltonian,
@@ -433,6 +443,12 @@ class AsyncRobotQueries(Described, ABC):
         every: Every = 1,
         p0: FirstMomentum = None,
         first_step: FirstStep = 0,
+        contacts: Contacts = None,
+        position_limits: PositionLimits = False,
+        effort_limits: EffortLimits = False,
+        velocity_limits: VelocityLimits = False,
+        stop_time: StopTime = 0.0,
+        stop_damping: StopDamping = STOP_DAMPING,
         passive: Passive = True,
         progress: Progress = None,
     ) -> Trajectory:
@@ -459,11 +475,20 @@ class AsyncRobotQueries(Described, ABC):
             p0: (..., nv) first momenta, in place of those of `v0`, for "implicit_midpoint".
             first_step: The number of the first step, where this goes on with a longer motion: times are those of the
                 whole. From a record's q, v (and p) a motion goes on, to the last bit, as if it had not ended there.
+            contacts: Points of links that meet planes: a `Contact` or several. They, and the limits, go with "rk4",
+                "semi_implicit_euler", "explicit_euler", where friction is smoothed, and "stick_slip", where it holds.
+            position_limits: Whether joints meet stops where their positions' limits are.
+            effort_limits: Whether efforts are cut at their limits.
+            velocity_limits: Whether joints are braked beyond their velocities' limits.
+            stop_time: s, how quickly stops give way, and contacts without a stiffness; 0 is five steps, or one of
+                "stick_slip".
+            stop_damping: s/rad | s/m, how much stiffer they are per unit of the velocity of approach.
             passive: Whether what joints do by themselves acts.
             progress: Called now and then with the share that is done.
 
         Returns:
-            `steps // every + 1` states; with "implicit_midpoint" the momenta too.
+            `steps // every + 1` states; with "implicit_midpoint" the momenta too; with contacts or limits their forces
+            and the account of energy, see docs/contacts.md.
 
         Raises:
             FailedPreconditionError: The state is no longer finite; names the first such step, its time and the joint.
@@ -486,8 +511,43 @@ class AsyncRobotQueries(Described, ABC):
             every=every,
             p0=p0,
             first_step=first_step,
+            contacts=contacts,
+            position_limits=position_limits,
+            effort_limits=effort_limits,
+            velocity_limits=velocity_limits,
+            stop_time=stop_time,
+            stop_damping=stop_damping,
             passive=passive,
             progress=progress,
+        )
+
+    async def contact_dynamics(
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        contacts: ActiveContacts,
+        *,
+        settle: SettleTime = 0.0,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        passive: Passive = True,
+    ) -> ContactDynamics:
+        """Accelerations under the efforts `tau` while points of links are held on planes, and the forces there.
+
+        All of `contacts` are held, pulled where need be, and none slides, whatever `rigid`, `friction` and the others
+        of their numbers say: which are active is the caller's to say.
+        """
+        return await self._compute(
+            "contact_dynamics",
+            q=q,
+            v=v,
+            tau=tau,
+            contacts=contacts,
+            settle=settle,
+            gravity=gravity,
+            wrenches=wrenches,
+            passive=passive,
         )
 
     async def simulate_rheonomic(

@@ -43,6 +43,18 @@ class Limits:
     velocity: Array
     effort: Array
 
+    @property
+    def speeds(self) -> Array:
+        """(nv,), the most that each velocity may be. A limit of 0 counts as none: exporters write it where nobody knew
+        one.
+        """
+        return np.where(self.velocity > 0.0, self.velocity, np.inf)
+
+    @property
+    def efforts(self) -> Array:
+        """(nv,), the most that each effort may be. A limit of 0 is taken at its word: the joint has no motor."""
+        return np.maximum(self.effort, 0.0)
+
 
 @dataclass(frozen=True, eq=False)
 class Configuration:

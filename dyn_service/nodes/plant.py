@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -39,7 +39,9 @@ from dyn_service.nodes.kinds import NodeKind
 from dyn_service.nodes.pacing import Pacer, precise_sleep
 from dyn_service.nodes.runtime import Node
 from dyn_service.nodes.telemetry import Recorder
+from dyn_service.protocol.contacts import unpack_contacts
 from dyn_service.protocol.topic_messages import decode_command, encode
+from dyn_service.sim.integrators import ForwardDynamics
 from dyn_service.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -67,6 +69,10 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     N m/s | N/s, one number per effort, instead. rearm_share: of its velocity limit, how fast a joint may be when the
     plant is armed; one without a limit, `REARM_SPEED`.
 
+    position_limits: whether joints meet stops at their limits. contacts: points of links that meet planes, maps with
+    the fields of `Contact`; friction is smoothed, see `sim/supports.py`. Both take their time, with RK4 one or two
+    milliseconds a step, so that rate_hz wants to be some hundreds.
+
     max_catch_up_s: how much missed time is integrated after an overrun; what is beyond is slipped. joint_states,
     joint_commands: topics or endpoints. record: whether the recording goes to the launcher.
     """
@@ -89,6 +95,8 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     effort_ramp_s: float = 0.05
     effort_rate: list[float] = []
     rearm_share: float = 0.1
+    position_limits: bool = False
+    contacts: list[dict[str, Any]] = []
     max_catch_up_s: float = 0.01
     joint_states: str = "joint_states"
     joint_commands: str = "joint_commands"
@@ -149,15 +157,35 @@ def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
     safety = SafetySupervisor(safety_settings(p, limits), at.velocity_names, session, robot.fingerprint, damping)
     q = initial_position(p.initial_position, at, limits)
     settings = PlantSettings(1.0 / p.rate_hz, p.integrator, p.substeps, p.brake_s)
-    plant: Plant = Plant(robot.forward_dynamics, at, limits, q, settings, safety)
+    plant: Plant = Plant(_forward_dynamics(robot, p, q), at, limits, q, settings, safety)
     return plant
+
+
+def _forward_dynamics(robot: Robot, p: PlantParameters, q: Array) -> ForwardDynamics:
+    """The robot's, with stops and contacts where there are any."""
+    if not p.position_limits and not p.contacts:
+        return robot.forward_dynamics
+    from dyn_service.sim.supports import forward_dynamics
+    from dyn_service.sim.task import checked
+
+    task = checked(
+        robot.configuration,
+        q,
+        np.zeros(robot.nv),
+        None,
+        dt=1.0 / p.rate_hz / p.substeps,
+        steps=1,
+        integrator=p.integrator,
+        contacts=unpack_contacts(p.contacts, "contacts"),
+        position_limits=p.position_limits,
+    )
+    supported = forward_dynamics(robot, task)
+    supported(q, np.zeros(robot.nv), np.zeros(robot.nv))  # makes its kernels now
+    return supported
 
 
 def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
     """The limits and times that the parameters and the URDF give.
-
-    A velocity limit of 0 counts as none: exporters write it where nobody knew one. An effort limit of 0 is taken at its
-    word: the joint has no motor.
 
     Raises:
         InvalidArgumentError: A parameter is out of its range.
@@ -177,9 +205,9 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
         )
     if not 0.0 <= p.control_rate_hz <= p.rate_hz or not 0.0 < p.rearm_share <= 1.0:
         raise InvalidArgumentError("control_rate_hz must be at most rate_hz, rearm_share above 0 and at most 1")
-    effort = np.maximum(limits.effort, 0.0)
+    effort = limits.efforts
     rate = np.array(p.effort_rate, dtype=np.float64) if p.effort_rate else effort / p.effort_ramp_s
-    velocity = np.where(limits.velocity > 0.0, limits.velocity, np.inf)
+    velocity = limits.speeds
     control_s = 1.0 / (p.control_rate_hz or p.rate_hz)
     return SafetySettings(
         cycle_s=1.0 / p.rate_hz,

@@ -60,7 +60,8 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     max_work_s: seconds of one core; what cannot be foretold is stopped when it has taken so long.
     max_memory_bytes: for its inputs, its answer and what lives in between.
-    max_states: of a batch. max_steps: of a motion. max_wrenches: external ones. max_segments: of a gait chain.
+    max_states: of a batch. max_steps: of a motion. max_wrenches: external ones. max_contacts: points that
+    meet planes. max_segments: of a gait chain.
 
     Of robots:
 
@@ -89,6 +90,7 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_states: int = 1 << 20
     max_steps: int = 20_000
     max_wrenches: int = 256
+    max_contacts: int = 64
     max_segments: int = 256
     max_robots: int = 64
     max_links: int = 1000

@@ -48,11 +48,13 @@ def refuse_over(row: Row, cost: Cost, limits: RequestLimits) -> None:
         and cost.steps <= limits.max_steps
         and cost.segments <= limits.max_segments
         and cost.wrenches <= limits.max_wrenches
+        and cost.contacts <= limits.max_contacts
     ):
         return
     counts = (
         (cost.segments, limits.max_segments, "segments", "inputs.mass"),
         (cost.wrenches, limits.max_wrenches, "wrenches", "inputs.wrenches"),
+        (cost.contacts, limits.max_contacts, "contacts", "inputs.contacts"),
         (cost.steps, limits.max_steps, "steps", "options.steps"),
         (cost.states, limits.max_states, "states", "inputs"),
     )
@@ -124,6 +126,7 @@ def _asked(row: Row, cost: Cost) -> str:
     if cost.segments:
         counted = [f"{cost.segments} segments", f"{' x '.join(map(str, cost.lead)) or 'one'} frames"]
     counted += [f"{cost.wrenches} wrenches"] if cost.wrenches else []
+    counted += [f"{cost.contacts} contacts"] if cost.contacts else []
     return f"{row.name} asks for {' and '.join(counted) if len(counted) < 3 else ', '.join(counted)}"
 
 

@@ -41,6 +41,16 @@ EVALUATIONS: Mapping[Integrator, int] = {
 STICK_S = 1e-4
 """The tries of one state's step of `stick_slip`, beside their solutions."""
 
+SUPPORT_S, SUPPORT_STATE_S, SUPPORT_ENTRY_S = 6e-4, 2e-6, 4e-9
+"""What limits and contacts do in an evaluation: its beginning, that of a state, and of each entry of a Jacobian."""
+
+LEAST_S = 1e-3
+"""A minimisation of `cones.py`, beside its solutions, and how many of them it takes."""
+_ITERATIONS = 10
+
+_CONFIGURATIONS = 8
+"""In which inertia is looked at, before the first step."""
+
 SOLVE_S, SOLVE_CUBE_S = 3e-6, 3e-10
 """LAPACK's solution for one state, its beginning and one of its n^3 steps."""
 
@@ -61,7 +71,35 @@ def simulate(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str,
     work = made * evaluations * _evaluation_s(sizes, count(lead), len(acting), cubes=cubes)
     if options["integrator"] == "stick_slip":
         work += made * count(lead) * (STICK_S + 3 * sizes["nv"] ** 3 * SOLVE_CUBE_S)
-    return _cost(work, lead, steps, every, numbers, len(acting), sizes, inputs)
+    contacts = len(inputs.get("contacts") or ())
+    if not contacts and not any(options[name] for name in ("position_limits", "effort_limits", "velocity_limits")):
+        return _cost(work, lead, steps, every, numbers, len(acting), sizes, inputs)
+    rows = 3 * contacts + (2 * sizes["nv"] if options["position_limits"] or options["velocity_limits"] else 0)
+    evaluations = 1 if options["integrator"] == "stick_slip" else EVALUATIONS[options["integrator"]]
+    evaluated = made * evaluations + _CONFIGURATIONS
+    entries = 6 * sizes["nl"] * sizes["nv"] * bool(contacts) + rows * sizes["nv"]
+    work += evaluated * (SUPPORT_S + count(lead) * (SUPPORT_STATE_S + entries * SUPPORT_ENTRY_S))
+    if options["integrator"] == "stick_slip":
+        work += made * count(lead) * (LEAST_S + _ITERATIONS * (sizes["nv"] + rows) * sizes["nv"] ** 2 * SOLVE_CUBE_S)
+    elif any(contact.rigid for contact in inputs.get("contacts") or ()):
+        work += evaluated * count(lead) * (SOLVE_S + (sizes["nv"] + rows) ** 3 * SOLVE_CUBE_S)
+    numbers += 3 * contacts + 2 * sizes["nv"] + 8
+    cost = _cost(work, lead, steps, every, numbers, len(acting), sizes, inputs)
+    alive = 8 * (count(lead) + _CONFIGURATIONS) * 8 * entries
+    return cost._replace(bytes=cost.bytes + alive, contacts=contacts)
+
+
+def contact_dynamics(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
+    """The cost of accelerations with points held."""
+    acting = inputs.get("wrenches") or ()
+    lead = leading([*_states(inputs, "q", "v", "tau", "gravity"), *wrench_shapes(acting, 1)])
+    contacts, n, states = len(inputs["contacts"]), sizes["nv"], count(lead)
+    entries = 6 * sizes["nl"] * n + 6 * contacts * n + 9 * contacts**2
+    work = 6 * _evaluation_s(sizes, states, 0, cubes=False) + _evaluation_s(sizes, states, len(acting), cubes=False)
+    work += SUPPORT_S + states * (SUPPORT_STATE_S + entries * SUPPORT_ENTRY_S)
+    work += states * (SOLVE_S + (n + 3 * contacts) ** 3 * SOLVE_CUBE_S)
+    cost = _cost(work, lead, 0, 1, n + 3 * contacts + 2, len(acting), sizes, inputs)
+    return cost._replace(bytes=cost.bytes + 8 * states * 4 * (entries + n**2), steps=0, contacts=contacts)
 
 
 def simulate_rheonomic(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:

@@ -10,13 +10,15 @@ accelerations.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.queries import EffortFunction, Payload, RobotQueries
+from dyn_service.api.queries import COMPUTATIONS, EffortFunction, Payload, RobotQueries
 from dyn_service.api.results import Array, Trajectory
+from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.sim.adaptive import between
 from dyn_service.sim.task import Task, checked, one_step
@@ -32,6 +34,14 @@ PART_MOVES = 1 << 22
 
 SEARCHING_STEPS = 200
 """Steps of one request at most, of those that search: each evaluates the equation of motion tens of times."""
+
+LIMITS = ("position_limits", "effort_limits", "velocity_limits")
+
+LATER = ("first_step", *LIMITS, "stop_time", "stop_damping")
+"""Options that servers did not have from the first."""
+
+SUMS = ("clamped", "work", "dissipated")
+"""Outputs that say of each record what went on since the one before."""
 
 Asking = tuple[dict[str, Any], dict[str, Any]]
 """Inputs and options of one request."""
@@ -68,7 +78,7 @@ def simulate(
         FailedPreconditionError: The motion diverges.
     """
     task = checked(at, q0, v0, tau, **arguments)
-    always = {"gravity": task.gravity, "payload": payload}
+    always = {"gravity": task.gravity, "payload": payload, "contacts": task.contacts or None}
     said = {} if passive is True else {"passive": passive}
     told = progress or (lambda share: None)
     if task.integrator == "adaptive" and task.by_function:
@@ -86,7 +96,7 @@ def simulated(
 
     Args:
         robot: The robot, with its payload.
-        inputs: `q`, `v` and, where they are given, `p`, `tau`, `gravity`, `wrenches`.
+        inputs: `q`, `v` and, where they are given, `p`, `tau`, `gravity`, `wrenches`, `contacts`.
         options: Those of the row.
         progress: Called now and then with the share that is done; what it raises ends the motion.
 
@@ -98,24 +108,30 @@ def simulated(
     q, v, tau = inputs["q"], inputs["v"], inputs.get("tau")
     acting: dict[str, Any] = {name: inputs.get(name) for name in ("gravity", "wrenches")}
     if options["steps"] == 0:
+        if inputs.get("contacts") or any(options.get(name) for name in LIMITS):
+            raise InvalidArgumentError("of no steps there are no contacts and no limits", path="options.steps")
         tau = np.zeros(robot.nv) if tau is None else tau
         a = robot.forward_dynamics(q, v, tau, **acting, method=options.get("method", "articulated"))
         # A stage may overflow: that is for the client to tell, who knows the step and its time.
         finite = np.isfinite(a)
         return {"a": np.where(finite, a, 0.0), "finite": finite.astype(np.float64)}
+    acting["contacts"] = inputs.get("contacts")
     motion = run(robot, q, v, tau, p0=inputs.get("p"), **acting, **options, progress=progress)
-    return {"t": motion.t, "q": motion.q, "v": motion.v} | ({} if motion.p is None else {"p": motion.p})
+    found = ((each.name, getattr(motion, each.name)) for each in fields(motion))
+    return {name: array for name, array in found if array is not None}
 
 
 def _fixed(task: Task, always: dict[str, Any], said: dict[str, Any], told: Callable[[float], None]) -> Motion:
     """All but the first states of each part, joined. Parts of less than a record's steps give their last state."""
     every = task.every
     q, v, p = task.q, task.v, task.p
-    most = SEARCHING_STEPS if task.integrator in ("adaptive", "implicit_midpoint", "stick_slip") else PART_STEPS
+    searching = task.supported or task.integrator in ("adaptive", "implicit_midpoint", "stick_slip")
+    most = SEARCHING_STEPS if searching else PART_STEPS
     most = max(1, min(most, PART_MOVES // max(v.size, 1)))
     records = max(1, min(most // every, PART_NUMBERS // (2 * max(q.size, 1))))
     aligned = every <= most and not task.by_function  # then parts end where a state is recorded
     found: dict[str, list[Array]] = {}
+    since: dict[str, Array] = {}  # the last record, where a part ends between two
     done = 0
     while not found or done < task.last:
         per_part = 1 if task.by_function else records * every if aligned else min(most, every - done % every)
@@ -130,13 +146,27 @@ def _fixed(task: Task, always: dict[str, Any], said: dict[str, Any], told: Calla
         q, v = outputs["q"][..., -1, :], outputs["v"][..., -1, :]
         p = outputs["p"][..., -1, :] if "p" in outputs else None
         if not done:
-            found = {name: [array[..., :1, :]] for name, array in outputs.items() if name != "t"}
+            found = {name: [_records(name, array, slice(1))] for name, array in outputs.items() if name != "t"}
         done += count
+        since = {name: outputs[name] + since.get(name, 0.0) for name in SUMS if name in outputs}
         if done <= task.last and (aligned or not done % every):
             for name, kept in found.items():
-                kept.append(outputs[name][..., 1:, :])
+                kept.append(_records(name, since.get(name, outputs[name]), slice(1, None)))
+            since = {}
         told(done / max(task.last, 1))
-    return Trajectory(task.times(), **{name: np.concatenate(kept, axis=-2) for name, kept in found.items()})
+    return Trajectory(task.times(), **{name: np.concatenate(kept, axis=_axis(name)) for name, kept in found.items()})
+
+
+def _axis(name: str) -> int:
+    """Where the records of an output stand."""
+    return -len(COMPUTATIONS["simulate"].outputs[name].shape)
+
+
+def _records(name: str, array: Array, wanted: slice) -> Array:
+    """Some of the records of an output."""
+    place: Any = (..., wanted, *(slice(None),) * (-_axis(name) - 1))
+    found: Array = array[place]
+    return found
 
 
 def _adaptive(task: Task, always: dict[str, Any], said: dict[str, Any], told: Callable[[float], None]) -> Motion:
@@ -168,6 +198,10 @@ def _options(task: Task, count: int, done: int, every: int) -> dict[str, Any]:
         "method": task.method,
         "integrator": task.integrator,
         "first_step": task.first_step + done,
+        **{name: getattr(task, name) for name in LIMITS},
+        "stop_time": task.stop_time,
+        "stop_damping": task.stop_damping,
     }
-    # Servers that do not know the option yet refuse it: it goes only where it says something.
-    return {name: value for name, value in options.items() if name != "first_step" or value}
+    # Servers that do not know an option yet refuse it: those that came later go only where they say something.
+    known = COMPUTATIONS["simulate"].options
+    return {name: value for name, value in options.items() if name not in LATER or value != known[name].default}

@@ -11,21 +11,30 @@ links that have turned. `adaptive` is an extrapolation method of variable order,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.queries import Array, EffortFunction, Integrator, Method, RobotQueries, Wrench
+from dyn_service.api.queries import (
+    STOP_DAMPING,
+    Array,
+    Contact,
+    EffortFunction,
+    Integrator,
+    Method,
+    RobotQueries,
+    Wrench,
+)
 from dyn_service.api.results import Trajectory
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.sim.adaptive import between
 from dyn_service.sim.divergence import Watch
 from dyn_service.sim.integrators import INTEGRATORS
 from dyn_service.sim.midpoint import midpoint_step
-from dyn_service.sim.stick_slip import velocities
+from dyn_service.sim.stick_slip import Sticking
+from dyn_service.sim.supported_steps import SupportedSteps
 from dyn_service.sim.task import Task, Wrenches, checked
 
 
@@ -44,6 +53,12 @@ def simulate(
     every: int = 1,
     p0: ArrayLike | None = None,
     first_step: int = 0,
+    contacts: Contact | Sequence[Contact] | None = None,
+    position_limits: bool = False,
+    effort_limits: bool = False,
+    velocity_limits: bool = False,
+    stop_time: float = 0.0,
+    stop_damping: float = STOP_DAMPING,
     progress: Callable[[float], None] | None = None,
 ) -> Trajectory:
     """The motion of a robot, in this process or remote, as `RobotQueries.simulate` says: all but payloads.
@@ -66,6 +81,12 @@ def simulate(
         every=every,
         p0=p0,
         first_step=first_step,
+        contacts=contacts,
+        position_limits=position_limits,
+        effort_limits=effort_limits,
+        velocity_limits=velocity_limits,
+        stop_time=stop_time,
+        stop_damping=stop_damping,
     )
     task.q = task.at.unit(task.q, "q0")
     run = _Run(robot, task, progress)
@@ -76,9 +97,6 @@ def simulate(
             return run.implicit_midpoint()
         return run.explicit()
 
-
-_FAR = 1e9
-"""rad/s | m/s, far beyond the width of any friction."""
 
 _TELL_EVERY = 64
 """Evaluations of adaptive steps after which progress is told: there may be thousands between two times of the grid."""
@@ -132,54 +150,47 @@ class _Run:
 
     def explicit(self) -> Trajectory:
         """Fixed steps of (q, v)."""
-        robot, task = self.robot, self.task
-        dt, gravity, integrator = task.dt, task.gravity, task.integrator
-        formula = INTEGRATORS.get(integrator)
-        one_kernel = task.method == "articulated" and (task.wrenches.none or integrator != "rk4")
-        step_length, steady = np.array([dt]), task.steady
+        task = self.task
         q, v = task.q, task.v
         records = self._records(q, v)
         watch = self._watch(lambda q, v: v)
         watch.begin(q, v)
+        supported = SupportedSteps(self.robot, task) if task.supported else None
+        step = self._step() if supported is None else supported.step
+        acted = self._acted = self._acting(0, q, v)
+        if supported is not None:
+            supported.begin(q, v, *acted)
         for k in range(task.last):
-            if not (k and steady):
-                tau, acting = self._acted = self._acting(k, q, v)
-            if formula is None:
-                q, v = self._stick_slip(k, q, v, tau, acting)
-            elif one_kernel:
-                state = robot.step(q, v, tau, step_length, gravity=gravity, wrenches=acting, integrator=integrator)  # type: ignore[arg-type]
-                q, v = state.q, state.v
-            else:
-                q, v = formula(lambda q, v, held=(tau, acting): self._acceleration(q, v, *held), q, v, dt, on=task.at)
+            if k and not task.steady:
+                acted = self._acted = self._acting(k, q, v)
+            q, v = step(k, q, v, *acted)
             watch.look(k + 1, q, v)
             if not (k + 1) % task.every:
                 for record, x in zip(records, (q, v), strict=True):
                     record[..., (k + 1) // task.every, :] = x
-        return Trajectory(task.times(), *records)
+                if supported is not None:
+                    supported.record(k, q, v)
+        return Trajectory(task.times(), *records, **({} if supported is None else supported.account()))
 
-    def _stick_slip(self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
-        """A step of `stick_slip.py`."""
-        robot, task, (damping, friction) = self.robot, self.task, self._braking
-        held = robot.inverse_dynamics(q, v, np.zeros(task.at.nv), gravity=task.gravity, wrenches=acting)
-        own = robot.passive_forces(q, v)
-        braked = np.where(damping > 0.0, own.damping, 0.0) + np.where(friction > 0.0, own.friction, 0.0)
-        M = robot.mass_matrix(q)
-        r = np.einsum("...ij,...j->...i", M, v) + task.dt * (tau - held + braked)
-        step = f"step {task.first_step + k + 1} (t = {task.time(k):g} s)"
-        try:
-            found = velocities(M + task.dt * np.diag(damping), r, task.dt * friction)
-        except np.linalg.LinAlgError:
-            raise FailedPreconditionError(f"the mass matrix is singular in {step}: a massless branch moves") from None
-        if found is None:
-            raise FailedPreconditionError(f"which joints stick in {step} was not found; try a step of another length")
-        return task.at.integrate(q, found, task.dt), found
+    def _step(self) -> Callable[..., tuple[Array, Array]]:
+        """(k, q, v, tau, wrenches) -> q and v after step k of this part."""
+        robot, task = self.robot, self.task
+        integrator, length = task.integrator, np.array([task.dt])
+        formula = INTEGRATORS.get(integrator)
+        if formula is None:
+            return Sticking(robot, task).step
+        if task.method == "articulated" and (task.wrenches.none or integrator != "rk4"):
 
-    @cached_property
-    def _braking(self) -> tuple[Array, Array]:
-        """d and f, (nv,), from what acts at a velocity of 1 and far beyond any width; where negative, 0: it drives."""
-        ask, at = self.robot.passive_forces, self.task.at
-        slow, fast = (ask(at.neutral, np.full(at.nv, speed)) for speed in (1.0, _FAR))
-        return np.maximum(slow.damping, 0.0), np.maximum(fast.friction, 0.0)
+            def by_kernel(k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
+                state = robot.step(q, v, tau, length, gravity=task.gravity, wrenches=acting, integrator=integrator)  # type: ignore[arg-type]
+                return state.q, state.v
+
+            return by_kernel
+
+        def by_formula(k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
+            return formula(lambda q, v: self._acceleration(q, v, tau, acting), q, v, task.dt, on=task.at)
+
+        return by_formula
 
     def implicit_midpoint(self) -> Trajectory:
         """Fixed steps of (q, p) by x' = x + dt f((x + x') / 2), solved by iteration to rounding."""

@@ -18,15 +18,104 @@ Murty's.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from dyn_service.api.queries import Array
+from dyn_service.api.queries import Array, RobotQueries, Wrench
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.model.configuration import Configuration
+from dyn_service.sim.task import Task
+
+_FAR = 1e9
+"""rad/s | m/s, far beyond the width of any friction."""
 
 _PATIENCE = 4
 """Tries that change all wrong joints at once, without fewer of them, before one is changed at a time."""
 
 _ROUNDING = 1e-12
 """Share of the largest effort, or velocity, that is rounding beside it."""
+
+
+class Equation(NamedTuple):
+    """M: (..., n, n) without h d, A: with it. r: (..., n)."""
+
+    M: Array
+    A: Array
+    r: Array
+
+
+class Sticking:
+    """The steps of one motion. damping, friction: (nv,) d and f."""
+
+    def __init__(self, robot: RobotQueries, task: Task) -> None:
+        self._robot, self._task = robot, task
+        # From what acts at a velocity of 1 and far beyond any width; where negative, 0: it drives.
+        slow, fast = (robot.passive_forces(task.at.neutral, np.full(task.at.nv, speed)) for speed in (1.0, _FAR))
+        self.damping, self.friction = np.maximum(slow.damping, 0.0), np.maximum(fast.friction, 0.0)
+
+    def equation(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> Equation:
+        """What a step from that state solves."""
+        robot, task = self._robot, self._task
+        held = robot.inverse_dynamics(q, v, straight(task.at, v), gravity=task.gravity, wrenches=acting)
+        own = robot.passive_forces(q, v)
+        braked = np.where(self.damping > 0.0, own.damping, 0.0) + np.where(self.friction > 0.0, own.friction, 0.0)
+        M = robot.mass_matrix(q)
+        r = np.einsum("...ij,...j->...i", M, v) + task.dt * (tau - held + braked)
+        return Equation(M, M + task.dt * np.diag(self.damping), r)
+
+    def step(self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
+        """The state after step k of this part.
+
+        Raises:
+            FailedPreconditionError: M is singular, or no try fits.
+        """
+        return moved(self._task.at, q, self.solved(k, self.equation(q, v, tau, acting)), self._task.dt)
+
+    def solved(self, k: int, equation: Equation) -> Array:
+        """v' of that step."""
+        try:
+            found = velocities(equation.A, equation.r, self._task.dt * self.friction)
+        except np.linalg.LinAlgError:
+            raise self.singular(k) from None
+        if found is None:
+            raise self.lost(k)
+        return found
+
+    def singular(self, k: int) -> FailedPreconditionError:
+        """Of a step whose mass matrix has no inverse."""
+        return FailedPreconditionError(f"the mass matrix is singular in {self._step(k)}: a massless branch moves")
+
+    def lost(self, k: int) -> FailedPreconditionError:
+        """Of a step that was not found."""
+        return FailedPreconditionError(
+            f"which joints stick in {self._step(k)} was not found; try a step of another length"
+        )
+
+    def _step(self, k: int) -> str:
+        return f"step {self._task.first_step + k + 1} (t = {self._task.time(k):g} s)"
+
+
+def straight(at: Configuration, v: Array) -> Array:
+    """(..., nv), how velocities in the axes of bodies that turn change while nothing accelerates them in the world."""
+    if at.flat:
+        return np.zeros(at.nv)
+    shifting = np.where(at.turns, 0.0, v)
+    return -np.where(at.turns, 0.0, at.turning(v, shifting))
+
+
+def moved(at: Configuration, q: Array, v: Array, dt: float) -> tuple[Array, Array]:
+    """q and v after a step with velocities v (..., nv) in the axes of its beginning.
+
+    Those that shift a body keep their direction in the world: taken as they are in axes that turn, as a step of Euler
+    has it, they would grow, and their path bend aside.
+    """
+    if at.flat:
+        return at.integrate(q, v, dt), v
+    in_world = at.momentum_on_parent(q, np.where(at.turns, 0.0, v))  # turned like a force
+    halfway = at.momentum_on_body(at.integrate(q, v, dt / 2), in_world)
+    q = at.integrate(q, np.where(at.turns, v, halfway), dt)
+    return q, np.where(at.turns, v, at.momentum_on_body(q, in_world))
 
 
 def velocities(M: Array, r: Array, limit: Array) -> Array | None:

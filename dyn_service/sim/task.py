@@ -15,9 +15,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.arrays import broadcast, found, numbers, vector, vectors
-from dyn_service.api.queries import Array, EffortFunction, Integrator, Method, Wrench, WrenchFunction
+from dyn_service.api.queries import (
+    STOP_DAMPING,
+    Array,
+    Contact,
+    EffortFunction,
+    Integrator,
+    Method,
+    Wrench,
+    WrenchFunction,
+)
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
+from dyn_service.sim.contact import listed as listed_contacts
 from dyn_service.sim.divergence import diverged
 from dyn_service.sim.grid import Grid, check_grid
 from dyn_service.suggestions import did_you_mean
@@ -25,13 +35,16 @@ from dyn_service.suggestions import did_you_mean
 Wrenches = Wrench | Sequence[Wrench] | WrenchFunction | None
 _VECTORS = ("torque", "force", "point")
 
+SUPPORTED: tuple[Integrator, ...] = ("rk4", "semi_implicit_euler", "explicit_euler", "stick_slip")
+"""The integrators that know limits and contacts."""
+
 
 @dataclass(eq=False)
 class Task:
     """One simulation, its arguments checked and its first state spread over all leading axes.
 
     at: the movable joints. q: (..., nq). v: (..., nv). p: (..., nv), given in place of v's momenta, or None. gravity:
-    (..., 3) or None. The rest as for `simulate`.
+    (..., 3) or None. contacts: as `contact.listed` gives them. The rest as for `simulate`.
     """
 
     at: Configuration
@@ -44,6 +57,17 @@ class Task:
     grid: Grid
     method: Method
     integrator: Integrator
+    contacts: tuple[Contact, ...]
+    position_limits: bool
+    effort_limits: bool
+    velocity_limits: bool
+    stop_time: float
+    stop_damping: float
+
+    @property
+    def supported(self) -> bool:
+        """Whether there are limits or contacts."""
+        return bool(self.contacts or self.position_limits or self.effort_limits or self.velocity_limits)
 
     @property
     def dt(self) -> float:
@@ -104,6 +128,12 @@ def checked(
     every: int = 1,
     p0: ArrayLike | None = None,
     first_step: int = 0,
+    contacts: Contact | Sequence[Contact] | None = None,
+    position_limits: bool = False,
+    effort_limits: bool = False,
+    velocity_limits: bool = False,
+    stop_time: float = 0.0,
+    stop_damping: float = STOP_DAMPING,
 ) -> Task:
     """The simulation that these arguments of `simulate` ask for.
 
@@ -117,6 +147,21 @@ def checked(
             raise InvalidArgumentError(f"{name} must be one of {', '.join(known)}, found {value!r}{near}", path=name)
     if p0 is not None and integrator != "implicit_midpoint":
         raise InvalidArgumentError(f"p0 goes with implicit_midpoint alone, found integrator {integrator}", path="p0")
+    flags = {
+        "position_limits": position_limits,
+        "effort_limits": effort_limits,
+        "velocity_limits": velocity_limits,
+    }
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise InvalidArgumentError(f"{name} must be true or false, found {found(flag)}", path=name)
+    touching = listed_contacts(contacts)
+    for name, asked in {**flags, "contacts": touching}.items():
+        if asked and integrator not in SUPPORTED:
+            raise InvalidArgumentError(
+                f"{name} goes with the integrators {', '.join(SUPPORTED)}, found {integrator}", path=name
+            )
+    stop_time, stop_damping = _amount("stop_time", stop_time), _amount("stop_damping", stop_damping)
     given: dict[str, tuple[ArrayLike, int]] = {"q0": (q0, at.nq), "v0": (v0, at.nv)}
     if p0 is not None:
         given["p0"] = (p0, at.nv)
@@ -133,7 +178,8 @@ def checked(
         leads["gravity"] = g.shape[:-1]
     efforts.lead = loads.lead = lead = broadcast(leads)
     q, v, *p = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in spread.values())
-    return Task(at, q, v, p[0] if p else None, efforts, loads, g, grid, method, integrator)
+    of_state = (at, q, v, p[0] if p else None, efforts, loads, g, grid, method, integrator)
+    return Task(*of_state, touching, position_limits, effort_limits, velocity_limits, stop_time, stop_damping)
 
 
 class Efforts:
@@ -264,6 +310,14 @@ class Loads:
             if not np.isfinite(array).all():
                 raise diverged(step, t, f"{name} is not finite")
         return acting
+
+
+def _amount(name: str, value: Any) -> float:
+    """A finite number, at least 0."""
+    array = numbers(value) if not isinstance(value, bool) else None
+    if array is None or array.ndim or not 0.0 <= float(array) < np.inf:
+        raise InvalidArgumentError(f"{name} must be a number, at least 0, found {found(value)}", path=name)
+    return float(array)
 
 
 def one_step(tau: Array | None, wrenches: list[Wrench] | None) -> tuple[Array | None, list[Wrench] | None]:

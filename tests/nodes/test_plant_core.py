@@ -8,7 +8,7 @@ import pytest
 from dyn_service.control.plant_core import Plant, PlantSettings
 from dyn_service.control.safety import SafetySettings, SafetySupervisor
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.configuration import Limits
 from dyn_service.nodes.plant import PlantParameters, initial_position, make_plant, safety_settings
 from dyn_service.protocol.topic_messages import JointCommand, decode_command, decode_state, encode
@@ -359,6 +359,53 @@ def test_a_velocity_limit_of_zero_counts_as_none() -> None:
     settings = safety_settings(PlantParameters(robot="-"), zero)
     assert (settings.velocity_limit.tolist(), settings.rearm_velocity.tolist()) == ([np.inf], [0.3])
     assert (settings.effort_limit.tolist(), settings.effort_rate.tolist()) == ([0.0], [0.0])
+
+
+BRICK = """<robot name="brick"><link name="body"><inertial><mass value="2"/>
+<inertia ixx="0.01" ixy="0" ixz="0" iyy="0.01" iyz="0" izz="0.01"/></inertial></link></robot>"""
+
+
+def test_a_plant_with_contacts_comes_to_rest_on_the_ground() -> None:
+    robot = Robot.from_urdf(BRICK, root="floating")
+    corners = [{"link": "body", "point": [x, y, -0.05]} for x in (-0.1, 0.1) for y in (-0.1, 0.1)]
+    parameters = PlantParameters(
+        robot="-",
+        rate_hz=500.0,
+        contacts=corners,
+        safe_stop="zero",
+        initial_position=[0.0, 0.0, 0.06, 0.0, 0.0, 0.0, 1.0],
+    )
+    one = make_plant(robot, parameters, session=1)
+    assert one.offer(command(one, [0.0] * 6))
+    one.advance(400)
+    assert 0.044 < one.q[2] < 0.05  # four points that feel each other share the inertia behind their stiffness
+    assert np.abs(one.v).max() < 1e-6
+
+
+def test_a_plant_with_stops_is_held_by_them() -> None:
+    text = """<robot name="stopped"><link name="a"/><link name="b"><inertial><origin xyz="0.3 0 0"/><mass value="1.5"/>
+    <inertia ixx="0.01" ixy="0" ixz="0" iyy="0.02" iyz="0" izz="0.02"/></inertial></link>
+    <joint name="j" type="revolute"><parent link="a"/><child link="b"/><axis xyz="0 1 0"/>
+    <limit lower="-1" upper="0.4" effort="9" velocity="90"/></joint></robot>"""
+    robot = Robot.from_urdf(text)
+    for stops in (False, True):
+        parameters = PlantParameters(robot="-", position_limits=stops, safe_stop="zero")
+        one = make_plant(robot, parameters, session=1)
+        assert one.offer(command(one, [0.0]))
+        one.advance(1000)
+        assert (one.q[0] > 0.5) == (not stops)
+    assert one.q[0] == pytest.approx(0.4, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("contacts", "path"),
+    [([{"link": "foot"}], "contacts[0].link"), ([{"lnik": "body"}], "contacts[0]"), ([{}], "contacts[0].link")],
+)
+def test_what_is_wrong_with_contacts_is_named(contacts: list, path: str) -> None:
+    robot = Robot.from_urdf(BRICK, root="floating")
+    with pytest.raises(DynError) as caught:
+        make_plant(robot, PlantParameters(robot="-", contacts=contacts), session=1)
+    assert caught.value.path == path
 
 
 def hung(robot: Robot, seconds: float, **changes) -> tuple[Plant, float]:

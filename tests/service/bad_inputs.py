@@ -34,6 +34,7 @@ ROBOT = "scara"
 LIMITS = RequestLimits(max_reply_bytes=1 << 20, max_work_s=2.0, max_memory_bytes=64 << 20)
 SEGMENTS, FRAMES, STEPS = 2, 3, 4
 LINK = "tool0"
+MAPS = ("wrenches", "payload", "contacts")
 
 
 SHARE = 8
@@ -113,6 +114,8 @@ def good_value(spec: Spec, lead: tuple[int, ...] = ()) -> Any:
         return {"link": LINK, "force": array(np.ones((*lead, 3)))}
     if spec.kind == "payload":
         return {"link": LINK, "mass": 1.0}
+    if spec.kind == "contacts":
+        return {"link": LINK}
     if spec.scalar:
         return 0.5
     value = np.full(lead + spec.dims(_SIZES), 0.5)
@@ -142,9 +145,7 @@ def of_row(row: Row) -> Iterator[Case]:
             given = {key: x for key, x in {**inputs, name: value}.items() if x is not ...}
             about = "inputs" if "leading axes" in what or name == "mass" else f"inputs.{name}"
             yield Case(f"{row.name} {name}: {what}", asked(row, given, options), about)
-    batched = [
-        name for name, spec in row.inputs.items() if not spec.scalar and spec.kind not in ("wrenches", "payload")
-    ]
+    batched = [name for name, spec in row.inputs.items() if not spec.scalar and spec.kind not in MAPS]
     for name in batched[1:]:
         first = batched[0]
         given = {**inputs, first: good_value(row.inputs[first], (2,)), name: good_value(row.inputs[name], (3,))}
@@ -187,6 +188,9 @@ def wrong_values(spec: Spec, *, required: bool) -> Iterator[tuple[str, Any]]:
         return
     if spec.kind == "payload":
         yield from wrong_payloads()
+        return
+    if spec.kind == "contacts":
+        yield from wrong_contacts()
         return
     shape = spec.dims(_SIZES)
     yield "a map of nothing", {}
@@ -252,6 +256,29 @@ def wrong_payloads() -> Iterator[tuple[str, Any]]:
     yield "an inertia that is infinite", {**one, "inertia": array(np.full((3, 3), np.inf))}
     yield "a misspelt inertia", {**one, "inertai": [1.0]}
     yield "a list", [one]
+
+
+def wrong_contacts() -> Iterator[tuple[str, Any]]:
+    one = {"link": LINK}
+    yield "a contact without link", {"radius": 0.1}
+    yield "a link that is no text", {"link": 5}
+    yield "a link that is not there", {"link": "tool9"}
+    yield "a misspelt friction", {**one, "fricton": 0.5}
+    yield "two numbers", {**one, "point": [1.0, 2.0]}
+    yield "a point with leading axes", {**one, "point": array(np.ones((2, 3)))}
+    yield "a plane that is NaN", {**one, "plane": array([np.nan, 0.0, 0.0])}
+    yield "a normal of no length", {**one, "normal": [0.0, 0.0, 0.0]}
+    yield "a normal that is a number", {**one, "normal": 1.0}
+    yield "a friction that pushes", {**one, "friction": -0.5}
+    yield "a friction that is NaN", {**one, "friction": float("nan")}
+    yield "a stiffness of nothing", {**one, "stiffness": 0.0}
+    yield "a stiffness that is a text", {**one, "stiffness": "1"}
+    yield "a stiffness that is a list", {**one, "stiffness": [1.0]}
+    yield "a width that is infinite", {**one, "width": float("inf")}
+    yield "a radius that is a truth value", {**one, "radius": True}
+    yield "rigid as a number", {**one, "rigid": 1}
+    yield "a list with a number", [one, 5]
+    yield "too many", [one] * (LIMITS.max_contacts + 1)
 
 
 def wrong_choices(option: Option) -> Iterator[tuple[str, Any]]:

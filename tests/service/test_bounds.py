@@ -255,6 +255,11 @@ OVER: dict[str, tuple[int | float, dict[str, Any], str | None]] = {
         ),
         "inputs.wrenches",
     ),
+    "max_contacts": (
+        2,
+        request("simulate", "scara", inputs={**ONE, "contacts": [{"link": "tool0"}] * 3}, options=MOVES),
+        "inputs.contacts",
+    ),
     "max_segments": (1, request("segment_matrices", ..., inputs=chain(2)), "inputs.mass"),  # type: ignore[arg-type]
     "max_entries": (50, request("gravity_forces", "scara", inputs={"q": [[0.0] * 4] * 20}), None),
     "max_nesting": (2, request("gravity_forces", "scara", inputs={"q": [[[0.0] * 4]]}), None),

@@ -121,7 +121,7 @@ plant:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "kernels for control, verify, simulate, simulate_rheonomic in"),
+        ([], "kernels for control, verify, simulate, contact_dynamics, simulate_rheonomic in"),
         (["--prepare-for", "simulate", "--prepare-for", "energy"], "kernels for simulate, energy in"),
     ],
     ids=["all", "chosen"],

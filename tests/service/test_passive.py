@@ -47,6 +47,7 @@ def test_every_row_on_a_state_has_the_choice_where_it_matters() -> None:
     assert [name for name, row in COMPUTATIONS.items() if row.leaves_out] == [
         "verify",
         "simulate",
+        "contact_dynamics",
         "simulate_rheonomic",
     ]
 

@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from dyn_service import QUERIES, InvalidArgumentError, Robot
+from dyn_service import QUERIES, Contact, InvalidArgumentError, Robot
 from dyn_service.api.preparation import PURPOSES, chosen
 from dyn_service.server.settings import ServerSettings
 from dyn_service.sim.simulate import Integrator, Method
@@ -47,9 +47,19 @@ def test_simulate_compiles_what_is_prepared(fresh: Robot) -> None:
     for integrator in get_args(Integrator):
         for method in get_args(Method):
             fresh.simulate(state, state, dt=1e-3, steps=1, integrator=integrator, method=method)
+    held = Contact(fresh.link_names[-1], rigid=True)
+    fresh.simulate(state, state, dt=1e-3, steps=1, contacts=held)
     asked, ready = made(fresh), prepared("simulate")
     assert asked <= ready
     assert rows(asked) == rows(ready)  # of each row every method is made
+
+
+def test_contact_dynamics_compiles_what_is_prepared(fresh: Robot) -> None:
+    state = np.full(fresh.nv, 0.3)
+    fresh.contact_dynamics(state, state, state, Contact(fresh.link_names[-1]))
+    asked, ready = made(fresh), prepared("contact_dynamics")
+    assert asked <= ready
+    assert rows(asked) == rows(ready)
 
 
 def test_rheonomic_motions_compile_what_is_prepared(fresh: Robot) -> None:
