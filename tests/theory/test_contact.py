@@ -309,6 +309,26 @@ def test_joints_that_stick_beside_contacts_stand_to_the_last_bit() -> None:
     assert np.all(motion.v == 0.0)
 
 
+def test_stick_slip_bears_any_stiffness(rise: Robot) -> None:
+    """Forces of the step's end: one that would swing thirty times in a step is at rest after it."""
+    contact = Contact("b", stiffness=1e11)
+    motion = rise.simulate([0.01], [0.0], dt=1e-3, steps=100, integrator="stick_slip", contacts=contact)
+    assert motion.contact_forces is not None
+    assert motion.contact_forces[-1, 0, 2] == pytest.approx(MASS * G, rel=1e-6)
+    assert np.abs(motion.v[-20:]).max() < 1e-9
+    assert motion.q.min() > -1e-6
+
+
+def test_what_joints_take_under_stick_slip_is_in_the_account() -> None:
+    described = read_text(RISE)
+    joint = replace(described.joints[0], friction=0.3 * MASS * G, damping=2.0)
+    robot = Robot(replace(described, joints=(joint,)))
+    motion = robot.simulate([1.5], [1.0], dt=1e-3, steps=300, integrator="stick_slip", position_limits=True)
+    assert np.abs(balance(robot, motion)).max() < 1e-9
+    assert motion.dissipated is not None
+    assert motion.dissipated[:, 0].sum() > 1.0
+
+
 # Efforts and velocities
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dyn_service.api.cost import of_query
 from dyn_service.api.description import MimicDescription, RobotDescription
-from dyn_service.api.queries import Payload
+from dyn_service.api.queries import QUERIES, Payload
 from dyn_service.cli.main import main
 from dyn_service.engine.payload import inertial_of
 from dyn_service.engine.robot import Robot
@@ -23,6 +24,7 @@ from dyn_service.model.tree import Tree, weld
 from dyn_service.urdf.reader import read, read_text
 from tests.conftest import URDF
 from tests.mimics import drawn, pair
+from tests.passive import restless
 from tests.random_robots import MANY_TYPES, random_urdf
 
 BODY = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
@@ -291,6 +293,28 @@ def test_the_matrix_in_plain_numbers() -> None:
     q = np.array([tied.led.random_configuration(seed=k) for k in range(4)])
     expected = tied.S.T @ tied.free.tree.mass_matrix(tied.positions(q)) @ tied.S
     assert np.allclose(tied.led.tree.mass_matrix(q), expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
+
+
+def test_rotors_are_in_the_matrix_in_plain_numbers() -> None:
+    robot = restless(URDF / "panda.urdf", 1, {"armature"})
+    q = robot.neutral()
+    more = robot.tree.mass_matrix(q) - robot.tree.bare.mass_matrix(q)
+    assert np.allclose(np.diag(more), robot.tree.felt(robot.tree.passive.armature), rtol=1e-9)
+
+
+def test_a_sliding_follower_stands_off_by_its_offset() -> None:
+    """Along its own axis, in a joint frame that is turned."""
+    turned = '<origin xyz="1 0 0" rpy="0 0 1.5707963267948966"/><axis xyz="1 0 0"/>'
+    robot = Robot.from_urdf(hand("a|prismatic|", f"b|prismatic|{turned}{mimic('a', 2, 0.25)}"))
+    at = robot.link_poses([[0.0], [0.1]]).position[:, robot.link_names.index("b_link")]
+    assert np.allclose(at, [[1.0, 0.25, 0.0], [1.0, 0.45, 0.0]], atol=1e-15)
+
+
+def test_what_factors_the_mass_matrix_is_foretold_so() -> None:
+    row, options = QUERIES["forward_dynamics"], {"method": "articulated"}
+    led, free = (Robot.from_urdf(URDF / "panda.urdf", mimic=mimic) for mimic in (True, False))
+    inputs = {name: np.zeros((100_000, led.nv)) for name in ("q", "v", "tau")}
+    assert of_query(row, led.sizes, inputs, options).work_s > 2 * of_query(row, free.sizes, inputs, options).work_s
 
 
 def test_long_chains_are_resolved_once() -> None:
