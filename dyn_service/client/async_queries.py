@@ -4,95 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import (
-    Any,
-    Literal,
+    Any, Literal,
 )
 
 from dyn_service.api.arguments import (
-    Acceleration,
-    AccelerationResult,
-    ActingWrenches,
-    Axes,
-    Distal,
-    Effort,
-    EffortResult,
-    Efforts,
-    Every,
-    ExternalForce,
-    ExternalMoment,
-    ExternalPoint,
-    FirstMomentum,
-    FirstPosition,
-    FirstStep,
-    FirstTime,
-    FirstVelocity,
-    ForcesResult,
-    FreeEfforts,
-    FreePosition,
-    FreeVelocity,
-    Gravity,
-    GroundForce,
-    GroundMoment,
-    Integrator,
-    JointAxes,
-    JointRows,
-    Load,
-    MassMatrixResult,
-    Method,
-    Momentum,
-    MomentumRateResult,
-    MomentumResult,
-    Motions,
-    Passive,
-    Position,
-    PositionGain,
-    PositionResult,
-    Progress,
-    Proximal,
-    ResidualsResult,
-    SegmentAcceleration,
-    SegmentGravity,
-    SegmentInertia,
-    SegmentMass,
-    SegmentOmega,
-    SegmentOmegaDot,
-    SegmentRotation,
-    Step,
-    StepCount,
-    StepLength,
-    Velocity,
-    VelocityGain,
-    VelocityResult,
-    Wrenches,
+    Acceleration, AccelerationResult, ActingWrenches, Axes, Direction, Distal, Effort, EffortResult, Efforts, Every, ExternalForce, ExternalMoment, ExternalPoint, FirstMomentum, FirstPosition, FirstStep, FirstTime, FirstVelocity, ForcesResult, FreeEfforts, FreePosition, FreeVelocity, Gravity, GroundForce, GroundMoment, Integrator, JointAxes, JointRows, LinkRows, Load, MassMatrixResult, Method, Momentum, MomentumRateResult, MomentumResult, Motions, Offset, Passive, Position, PositionGain, PositionResult, Progress, Proximal, ResidualsResult, SegmentAcceleration, SegmentGravity, SegmentInertia, SegmentMass, SegmentOmega, SegmentOmegaDot, SegmentRotation, Step, StepCount, StepLength, Turn, Velocity, VelocityGain, VelocityResult, Wrenches,
 )
 from dyn_service.api.described import (
     Described,
 )
 from dyn_service.api.results import (
-    BiasAccelerations,
-    BodyRecursion,
-    BranchInertias,
-    ConstraintBases,
-    ConstraintForces,
-    Energy,
-    EquationTerms,
-    Hamiltonian,
-    HamiltonianFlow,
-    InfluenceOperators,
-    Jacobians,
-    LinkMotion,
-    LinkPoses,
-    MassMatrixSteps,
-    NewtonEulerBlocks,
-    PassiveForces,
-    RheonomicTrajectory,
-    SegmentLoads,
-    SegmentMatrices,
-    State,
-    SystemMomentum,
-    SystemMomentumRate,
-    Topology,
-    Trajectory,
+    BiasAccelerations, BodyRecursion, BranchInertias, ConstraintBases, ConstraintForces, Energy, EquationTerms, ForceTorque, Hamiltonian, HamiltonianFlow, ImuReading, InfluenceOperators, Jacobians, LinkMotion, LinkPoses, MassMatrixSteps, NewtonEulerBlocks, PassiveForces, RheonomicTrajectory, SegmentLoads, SegmentMatrices, State, SystemMomentum, SystemMomentumRate, Topology, Trajectory,
 )
 
 
@@ -179,6 +101,43 @@ class AsyncRobotQueries(Described, ABC):
         joints' armature, damping, friction and springs take their part: what passes is the rest.
         """
         return await self._ask("constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches, passive))
+
+    async def force_torque(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        joints: JointRows = None,
+        xyz: Offset = None,
+        rpy: Turn = None,
+        direction: Direction = "parent_on_child",
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+    ) -> ForceTorque:
+        """What an ideal force/torque sensor in each joint reads, fixed joints too, while the robot moves with `a`.
+
+        The sensor stands at `xyz`, `rpy` in the child link's frame, which in URDF is the joint's. It carries the child
+        link and all that hangs on it: their weight, their inertia, and the wrenches on them.
+        """
+        return await self._ask("force_torque", (q, v, a), (joints, xyz, rpy, direction, gravity, wrenches))
+
+    async def imu(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        links: LinkRows = None,
+        xyz: Offset = None,
+        rpy: Turn = None,
+        gravity: Gravity = None,
+    ) -> ImuReading:
+        """What an ideal inertial measurement unit on each link reads, while the robot moves with `a`.
+
+        The unit stands at `xyz`, `rpy` in the link's frame. Its accelerometer feels what accelerates it, gravity aside.
+        """
+        return await self._ask("imu", (q, v, a), (links, xyz, rpy, gravity))
 
     async def constraint_bases(self, *, joints: JointRows = None) -> ConstraintBases:
         """Directions in which each joint carries load: torques, then forces, in joint axes.
@@ -302,9 +261,7 @@ class AsyncRobotQueries(Described, ABC):
         """Kinetic and potential energy, and their sum."""
         return await self._ask("energy", (q, v), (gravity, passive))
 
-    async def hamiltonian(
-        self, q: Position, p: Momentum, *, gravity: Gravity = None, passive: Passive = True
-    ) -> Hamiltonian:
+    async def hamiltonian(self, q: Position, p: Momentum, *, gravity: Gravity = None, passive: Passive = True) -> Hamiltonian:
         """The Hamiltonian H(q, p) and its kinetic and potential parts."""
         return await self._ask("hamiltonian", (q, p), (gravity, passive))
 
