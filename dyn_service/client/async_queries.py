@@ -4,17 +4,101 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import (
-    Any, Literal,
+    Any,
+    Literal,
 )
 
 from dyn_service.api.arguments import (
-    Acceleration, AccelerationResult, ActingWrenches, Axes, Direction, Distal, Effort, EffortResult, Efforts, Every, ExternalForce, ExternalMoment, ExternalPoint, FirstMomentum, FirstPosition, FirstStep, FirstTime, FirstVelocity, ForcesResult, FreeEfforts, FreePosition, FreeVelocity, Gravity, GroundForce, GroundMoment, Integrator, JointAxes, JointRows, LinkRows, Load, MassMatrixResult, Method, Momentum, MomentumRateResult, MomentumResult, Motions, Offset, Passive, Position, PositionGain, PositionResult, Progress, Proximal, ResidualsResult, SegmentAcceleration, SegmentGravity, SegmentInertia, SegmentMass, SegmentOmega, SegmentOmegaDot, SegmentRotation, Step, StepCount, StepLength, Turn, Velocity, VelocityGain, VelocityResult, Wrenches,
+    Acceleration,
+    AccelerationResult,
+    ActingWrenches,
+    Axes,
+    Direction,
+    Distal,
+    Effort,
+    EffortResult,
+    Efforts,
+    Every,
+    ExternalForce,
+    ExternalMoment,
+    ExternalPoint,
+    FirstMomentum,
+    FirstPosition,
+    FirstStep,
+    FirstTime,
+    FirstVelocity,
+    ForcesResult,
+    FreeEfforts,
+    FreePosition,
+    FreeVelocity,
+    Gravity,
+    GroundForce,
+    GroundMoment,
+    Integrator,
+    JointAxes,
+    JointRows,
+    LinkRows,
+    Load,
+    MassMatrixResult,
+    Method,
+    Momentum,
+    MomentumRateResult,
+    MomentumResult,
+    Motions,
+    Offset,
+    Passive,
+    Position,
+    PositionGain,
+    PositionResult,
+    Progress,
+    Proximal,
+    ResidualsResult,
+    SegmentAcceleration,
+    SegmentGravity,
+    SegmentInertia,
+    SegmentMass,
+    SegmentOmega,
+    SegmentOmegaDot,
+    SegmentRotation,
+    Step,
+    StepCount,
+    StepLength,
+    Turn,
+    Velocity,
+    VelocityGain,
+    VelocityResult,
+    Wrenches,
 )
 from dyn_service.api.described import (
     Described,
 )
 from dyn_service.api.results import (
-    BiasAccelerations, BodyRecursion, BranchInertias, ConstraintBases, ConstraintForces, Energy, EquationTerms, ForceTorque, Hamiltonian, HamiltonianFlow, ImuReading, InfluenceOperators, Jacobians, LinkMotion, LinkPoses, MassMatrixSteps, NewtonEulerBlocks, PassiveForces, RheonomicTrajectory, SegmentLoads, SegmentMatrices, State, SystemMomentum, SystemMomentumRate, Topology, Trajectory,
+    BiasAccelerations,
+    BodyRecursion,
+    BranchInertias,
+    ConstraintBases,
+    ConstraintForces,
+    Energy,
+    EquationTerms,
+    ForceTorque,
+    Hamiltonian,
+    HamiltonianFlow,
+    ImuReading,
+    InfluenceOperators,
+    Jacobians,
+    LinkMotion,
+    LinkPoses,
+    MassMatrixSteps,
+    NewtonEulerBlocks,
+    PassiveForces,
+    RheonomicTrajectory,
+    SegmentLoads,
+    SegmentMatrices,
+    State,
+    SystemMomentum,
+    SystemMomentumRate,
+    Topology,
+    Trajectory,
 )
 
 
@@ -261,7 +345,9 @@ class AsyncRobotQueries(Described, ABC):
         """Kinetic and potential energy, and their sum."""
         return await self._ask("energy", (q, v), (gravity, passive))
 
-    async def hamiltonian(self, q: Position, p: Momentum, *, gravity: Gravity = None, passive: Passive = True) -> Hamiltonian:
+    async def hamiltonian(
+        self, q: Position, p: Momentum, *, gravity: Gravity = None, passive: Passive = True
+    ) -> Hamiltonian:
         """The Hamiltonian H(q, p) and its kinetic and potential parts."""
         return await self._ask("hamiltonian", (q, p), (gravity, passive))
 
