@@ -35,7 +35,7 @@ class ManyTypes:
                 at = inner.inverse()
             frames.append((carrier, at))
             body = tree.inertia[i]
-            if body.mass:
+            if body.mass or body.about_com.any():
                 self.model.appendBodyToJoint(carrier, pin.Inertia(body.mass, body.com, body.about_com), at)
         self.frames = frames
         self.data = self.model.createData()
