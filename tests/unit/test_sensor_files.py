@@ -35,7 +35,8 @@ def test_the_example_is_for_the_robot_beside_it(ur5e: Robot) -> None:
 def test_a_file_says_what_code_would(ur5e: Robot, tmp_path: Path) -> None:
     path = tmp_path / "sensors.yaml"
     path.write_text(
-        "robot: ur5e\nseed: 5\nimus:\n  tool:\n    {link: tool0, rate_hz: 100, xyz: [0, 0.1, 0], gyroscope: {bias: [1, 2, 3]}}\n"
+        "robot: ur5e\nseed: 5\nimus:\n"
+        "  tool: {link: tool0, rate_hz: 100, xyz: [0, 0.1, 0], gyroscope: {bias: [1, 2, 3]}}\n"
         "encoders:\n  elbow_joint: {step: 1e-3, rate_hz: 10}\n"
     )
     said = SensorSettings(

@@ -121,7 +121,7 @@ def test_rows_by_name_in_order_and_each_as_often_as_named(panda: Robot) -> None:
     rows = [panda.link_names.index(name) for name in names]
     assert np.array_equal(some.specific_force, every.specific_force[:, rows])
     assert np.array_equal(some.angular_velocity, every.angular_velocity[:, rows])
-    with pytest.raises(NotFoundError, match="has no link 'panda_link'; its links are .*; did you mean") as caught:
+    with pytest.raises(NotFoundError, match=r"has no link 'panda_link'; its links are .*; did you mean") as caught:
         panda.imu(q, v, a, links=["panda_hand", "panda_link"])
     assert caught.value.path == "options.links[1]"
     with pytest.raises(NotFoundError, match="has no joint 'panda_hand'"):
