@@ -146,7 +146,9 @@ def misfit(robot: RobotQueries, settings: SensorSettings) -> tuple[tuple[str, ..
     single = {
         n for n, joint in zip(robot.configuration.names, robot.configuration.joints, strict=True) if joint.nq == 1
     }
-    asked = [(("force_torque", name, "joint"), one.joint) for name, one in settings.force_torque.items()]
+    asked: list[tuple[tuple[str, ...], str]] = [
+        (("force_torque", name, "joint"), one.joint) for name, one in settings.force_torque.items()
+    ]
     asked += [(("encoders", joint), joint) for joint in settings.encoders]
     for place, joint in asked:
         if joint not in robot.all_joint_names:

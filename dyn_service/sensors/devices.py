@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,7 @@ from dyn_service.sensors.settings import (
     Filter,
     ForceTorqueSettings,
     ImuSettings,
+    Numbers,
     checked,
 )
 
@@ -81,14 +82,17 @@ class Device:
         seed: int = 0,
     ) -> None:
         self.name, self.rate_hz, self.latency_s = name, rate_hz, latency_s
-        spread = lambda field: np.concatenate([np.broadcast_to(getattr(each, field), axes) for each in errors])
-        self._bias, self._bias_spread, self._bias_walk = spread("bias"), spread("bias_spread"), spread("bias_walk")
-        self._noise = spread("noise_density") * math.sqrt(rate_hz)
-        self._step = spread("step")
-        limits = [math.inf if each.range is None else each.range for each in errors]
-        self._range = np.concatenate([np.broadcast_to(limit, axes) for limit in limits]).astype(float)
-        self._counts = self._step > 0.0
-        self._unit = np.where(self._counts, self._step, 1.0)
+
+        def each(numbers: Iterable[Numbers]) -> Array:
+            return np.concatenate([np.broadcast_to(np.asarray(n, dtype=np.float64), axes) for n in numbers])
+
+        self._bias, self._bias_spread = each(e.bias for e in errors), each(e.bias_spread for e in errors)
+        self._bias_walk = each(e.bias_walk for e in errors)
+        self._noise = each(e.noise_density for e in errors) * math.sqrt(rate_hz)
+        self._range = each(math.inf if e.range is None else e.range for e in errors)
+        step = each(e.step for e in errors)
+        self._counts = step > 0.0
+        self._unit = np.where(self._counts, step, 1.0)
         self._most = np.where(self._counts, np.floor(self._range / self._unit * (1.0 + 1e-12)), self._range)
         self._filter = None if low_pass is None else Cascade(sections_of(low_pass, rate_hz))
         self.reset(seed)

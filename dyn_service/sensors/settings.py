@@ -46,7 +46,7 @@ class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What all have: keys that are not known are faults."""
 
 
-class Filter(_Settings, kw_only=True):
+class Filter(_Settings, frozen=True, kw_only=True):
     """What low-passes the signal before it is cut and rounded: by its cutoff, or section by section.
 
     cutoff_hz: where a Butterworth filter of `order` 1 or 2 has half the power. sections: b0 b1 b2 a0 a1 a2 of each
@@ -68,7 +68,7 @@ class Filter(_Settings, kw_only=True):
                 raise InvalidArgumentError(f"sections[{k}] is not stable: a0, a1, a2 are {a0:g}, {a1:g}, {a2:g}")
 
 
-class Errors(_Settings, kw_only=True):
+class Errors(_Settings, frozen=True, kw_only=True):
     """What three axes of a sensor do wrong.
 
     bias: u, the same in every run. bias_spread: u, standard deviation of a further bias drawn at each reset: that of
@@ -95,7 +95,7 @@ class Errors(_Settings, kw_only=True):
                 raise InvalidArgumentError("range must be more than 0, found 0")
 
 
-class _Sampled(_Settings):
+class _Sampled(_Settings, frozen=True, kw_only=True):
     """rate_hz: how often it samples. latency_s: how long after it a sample is handed out."""
 
     rate_hz: Positive
@@ -114,7 +114,7 @@ class _Sampled(_Settings):
             )
 
 
-class ForceTorqueSettings(_Sampled, kw_only=True):
+class ForceTorqueSettings(_Sampled, frozen=True, kw_only=True):
     """A force/torque sensor in a joint. xyz, rpy, direction: as in the query `force_torque`."""
 
     joint: str
@@ -131,7 +131,7 @@ class ForceTorqueSettings(_Sampled, kw_only=True):
         _bounded("rpy", self.rpy)
 
 
-class ImuSettings(_Sampled, kw_only=True):
+class ImuSettings(_Sampled, frozen=True, kw_only=True):
     """An inertial measurement unit on a link. xyz, rpy: as in the query `imu`."""
 
     link: str
@@ -147,7 +147,7 @@ class ImuSettings(_Sampled, kw_only=True):
         _bounded("rpy", self.rpy)
 
 
-class EncoderSettings(_Sampled, kw_only=True):
+class EncoderSettings(_Sampled, frozen=True, kw_only=True):
     """An encoder of a joint that turns about or slides along one axis.
 
     step: rad | m per count; or counts_per_turn of the encoder, and gear_ratio, its turns for one of the joint. offset:
@@ -175,7 +175,7 @@ class EncoderSettings(_Sampled, kw_only=True):
         return self.step or 2.0 * math.pi / ((self.counts_per_turn or 1.0) * self.gear_ratio)
 
 
-class SensorSettings(_Settings, kw_only=True):
+class SensorSettings(_Settings, frozen=True, kw_only=True):
     """The sensors of one robot. robot: its name. force_torque, imus: by names of their own. encoders: by joint.
 
     seed: of all they draw; each draws by itself, so that one more sensor leaves the others' bits as they are.
