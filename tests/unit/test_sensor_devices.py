@@ -64,14 +64,15 @@ def test_each_sensor_draws_for_itself() -> None:
 
 
 def test_the_mean_of_white_noise_falls_with_the_root_of_time() -> None:
-    density = 0.02
-    read = samples(one(Errors(noise_density=density)), np.zeros(200_000))
+    density, runs = 0.02, 200
+    device = Device("many", RATE, 0.0, [Errors(noise_density=density)], axes=runs)
+    read = device.record(np.arange(1000) / RATE, np.zeros((1000, runs))).value.T
     for averaged in (1, 10, 100, 1000):
-        means = read.reshape(-1, averaged).mean(axis=1)
+        means = read.reshape(runs, -1, averaged).mean(axis=2).ravel()
         expected = density / math.sqrt(averaged / RATE)
         assert means.std() == pytest.approx(expected, rel=5.0 / math.sqrt(2 * len(means)))  # five standard deviations
-    assert abs(read.mean()) < 5 * density / math.sqrt(len(read) / RATE)
-    assert scipy.stats.kstest(read / read.std(), "norm").pvalue > 1e-4
+    assert abs(read.mean()) < 5 * density / math.sqrt(read.size / RATE)
+    assert scipy.stats.kstest(read.ravel() / read.std(), "norm").pvalue > 1e-4
 
 
 def test_the_bias_wanders_with_the_root_of_time() -> None:
@@ -257,8 +258,8 @@ def test_encoders_read_whole_counts() -> None:
     assert np.abs(read - q).max() <= said.count / 2 * (1 + 1e-9)
     moved = encoded(encoder(step=0.5, offset=0.3), np.array([0.0, 0.25, 0.7]))
     assert moved[:, 0].tolist() == [0.5, 0.5, 1.0]
-    noisy = encoded(encoder(step=1e-9, noise=0.02), np.zeros(20_000))
-    assert noisy[:, 0].std() == pytest.approx(0.02, rel=5.0 / math.sqrt(40_000))
+    noisy = encoded(encoder(step=1e-9, noise=0.02), np.zeros(5000))
+    assert noisy[:, 0].std() == pytest.approx(0.02, rel=5.0 / math.sqrt(10_000))
 
 
 def test_velocities_are_differences_of_positions() -> None:
