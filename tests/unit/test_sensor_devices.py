@@ -287,9 +287,13 @@ def test_velocities_are_filtered_and_a_tare_is_no_motion() -> None:
     raw, smooth = (encoded(encoder(step=1e-3, velocity_filter=f), q)[:, 1] for f in (None, low_pass))
     assert smooth == pytest.approx(scipy.signal.sosfilt(sections_of(low_pass, RATE), raw), rel=1e-9, abs=1e-9)
     device = encoder(step=1e-3)
+    encoded(device, np.full(2, 0.5))
     device.tare()
-    read = encoded(device, np.full(3, 0.5))
-    assert read.tolist() == [[0.0, 0.0]] * 3
+    assert encoded(device, np.full(3, 0.5), np.arange(2, 5) / RATE).tolist() == [[0.0, 0.0]] * 3
+    again = encoder(step=1e-3, velocity_filter=low_pass)
+    once = encoded(again, q)
+    again.reset(0)
+    assert encoded(again, q).tobytes() == once.tobytes()
     moving = encoder(step=1e-3)
     first = encoded(moving, np.array([0.0, 1.0]))
     moving.reset(0)
@@ -320,6 +324,7 @@ WRONG = [
     (lambda: Filter(sections=((1.0, 0.0, 0.0, 1.0, -2.0, 1.0),)), r"sections\[0\] is not stable"),
     (lambda: Filter(sections=((1.0, 0.0, 0.0, 0.0, 0.0, 0.0),)), r"sections\[0\] is not stable"),
     (lambda: Filter(sections=((1.0, 0.0, 0.0, 1.0, 0.0, 1.1),)), r"sections\[0\] is not stable"),
+    (lambda: Filter(sections=((1.0, 0.0, 0.0, 2.0, -3.0, 0.0),)), r"sections\[0\] is not stable"),
     (lambda: Filter(sections=((math.nan, 0.0, 0.0, 1.0, 0.0, 0.0),)), "sections must be a finite number"),
     (
         lambda: ImuSettings(link="l", rate_hz=100.0, filter=Filter(cutoff_hz=50.0)),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyn_service import Robot
+from dyn_service import Robot, Wrench
 from dyn_service.config.documents import ConfigurationError
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.sensors import Sensors
@@ -76,8 +76,12 @@ def test_each_reads_its_own_joint_link_and_place(ur5e: Robot) -> None:
     assert read["wrist_2_joint"].value[0] == pytest.approx(q[4], abs=1e-9)
     assert read["wrist_2_joint"].stamp == 0.5
     assert "wrist" not in read  # on its way
-    load = ur5e.force_torque(q, v, a, joints=["tool0_joint"], direction="child_on_parent", gravity=g)
-    assert sensors.read(0.501, q, v, a, gravity=g)["wrist"].value[:3] == pytest.approx(load.force[0], abs=15.0)
+    push = Wrench("tool0", force=(100.0, 200.0, -300.0))
+    load = ur5e.force_torque(q, v, a, joints=["tool0_joint"], direction="child_on_parent", gravity=g, wrenches=push)
+    for k in range(100):
+        read = sensors.read(0.501 + k * 1e-3, q, v, a, gravity=g, wrenches=push)
+    assert np.abs(load.force).max() > 100.0
+    assert read["wrist"].value[:3] == pytest.approx(load.force[0], abs=15.0)
 
 
 def test_nothing_is_asked_where_nothing_is_due(ur5e: Robot) -> None:
