@@ -95,6 +95,28 @@ Wrenches = Annotated[
     Wrench | Sequence[Wrench] | None,
     Spec(("nb", 6), "N m, N", "external wrenches on links, see `Wrench`", kind="wrenches"),
 ]
+Offset = Annotated[
+    ArrayLike | None,
+    Spec(
+        (3,),
+        "m",
+        "where the sensor is in the frame of the row's joint or link, as `xyz` of URDF; (0, 0, 0) if left out",
+        default=(0.0, 0.0, 0.0),
+    ),
+]
+Turn = Annotated[
+    ArrayLike | None,
+    Spec(
+        (3,),
+        "rad",
+        "how its axes are turned against that frame: roll, pitch, yaw, as `rpy` of URDF; (0, 0, 0) if left out",
+        default=(0.0, 0.0, 0.0),
+    ),
+]
+Direction = Annotated[
+    Literal["parent_on_child", "child_on_parent"],
+    Means("whose load on whom is read; the other is its negative"),
+]
 PositionGain = Annotated[
     ArrayLike, Spec(("nv",), "1/s^2", "position gain, a number or one per entry of v", scalar=True, kind="gain")
 ]
@@ -204,6 +226,7 @@ Passive = Annotated[
     bool,
     Means("whether what joints do by themselves acts: damping, friction, armature, springs", role="passive"),
 ]
+LinkRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; all where left out", role="rows")]
 JointRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; all where left out", role="rows")]
 PositionLimits = Annotated[bool, Means("whether joints meet stops where their positions' limits are")]
 EffortLimits = Annotated[bool, Means("whether efforts are cut at their limits")]

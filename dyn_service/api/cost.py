@@ -123,7 +123,7 @@ def answer_numbers(row: Query, sizes: Dimensions, options: Mapping[str, Any] | N
     if asked is None:
         return per_state
     # All rows are computed, and those that are named are taken from them, one as often as it is named.
-    return max(per_state, sum(_rows(spec, sizes, len(asked)) for spec in row.outputs.values()))
+    return max(per_state, sum(_rows(spec, sizes, row.selected, len(asked)) for spec in row.outputs.values()))
 
 
 def wrench_shapes(acting: Iterable[Wrench], axes: int) -> list[Lead]:
@@ -137,9 +137,9 @@ def given_shape(value: Any, axes: int) -> Lead:
     return () if value is None else tuple(np.shape(value)[: max(np.ndim(value) - axes, 0)])
 
 
-def _rows(spec: Spec, sizes: Dimensions, rows: int) -> int:
+def _rows(spec: Spec, sizes: Dimensions, selected: str | None, rows: int) -> int:
     dims = spec.dims(sizes)
-    return math.prod(rows if symbol == "nj" else size for symbol, size in zip(spec.shape, dims, strict=True))
+    return math.prod(rows if symbol == selected else size for symbol, size in zip(spec.shape, dims, strict=True))
 
 
 def _given_bytes(values: Iterable[Any]) -> int:

@@ -28,6 +28,7 @@ from dyn_service.api.arguments import (
     Axes,
     Contact,
     Contacts,
+    Direction,
     Distal,
     Effort,
     EffortFunction,
@@ -54,6 +55,7 @@ from dyn_service.api.arguments import (
     Integrator,
     JointAxes,
     JointRows,
+    LinkRows,
     Load,
     MassMatrixResult,
     Method,
@@ -61,6 +63,7 @@ from dyn_service.api.arguments import (
     MomentumRateResult,
     MomentumResult,
     Motions,
+    Offset,
     Passive,
     Payload,
     Position,
@@ -83,6 +86,7 @@ from dyn_service.api.arguments import (
     StepLength,
     StopDamping,
     StopTime,
+    Turn,
     Velocity,
     VelocityGain,
     VelocityLimits,
@@ -102,8 +106,10 @@ from dyn_service.api.results import (
     ContactDynamics,
     Energy,
     EquationTerms,
+    ForceTorque,
     Hamiltonian,
     HamiltonianFlow,
+    ImuReading,
     InfluenceOperators,
     Jacobians,
     LinkMotion,
@@ -295,6 +301,55 @@ class RobotQueries(Described, ABC):
         joints' armature, damping, friction and springs take their part: what passes is the rest.
         """
         return self._ask("constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches, passive))
+
+    @query(
+        equation="Newton-Euler (13), about the sensor's origin and in its axes",
+        kernel={"parent_on_child": "sensors.force_torque", "child_on_parent": "sensors.reaction"},
+        bodies="links",
+        control=False,
+    )
+    def force_torque(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        joints: JointRows = None,
+        xyz: Offset = None,
+        rpy: Turn = None,
+        direction: Direction = "parent_on_child",
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+    ) -> ForceTorque:
+        """What an ideal force/torque sensor in each joint reads, fixed joints too, while the robot moves with `a`.
+
+        The sensor stands at `xyz`, `rpy` in the child link's frame, which in URDF is the joint's. It carries the child
+        link and all that hangs on it: their weight, their inertia, and the wrenches on them.
+        """
+        return self._ask("force_torque", (q, v, a), (joints, xyz, rpy, direction, gravity, wrenches))
+
+    @query(
+        equation="Newton-Euler (4)-(7), of the sensor's origin, less gravity",
+        kernel="sensors.imu",
+        bodies="links",
+        control=False,
+    )
+    def imu(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        links: LinkRows = None,
+        xyz: Offset = None,
+        rpy: Turn = None,
+        gravity: Gravity = None,
+    ) -> ImuReading:
+        """What an ideal inertial measurement unit on each link reads, while the robot moves with `a`.
+
+        The unit stands at `xyz`, `rpy` in the link's frame. Its accelerometer feels what accelerates it, gravity aside.
+        """
+        return self._ask("imu", (q, v, a), (links, xyz, rpy, gravity))
 
     @query(equation="Newton-Euler (20)", kernel="constraint.bases", control=False)
     def constraint_bases(self, *, joints: JointRows = None) -> ConstraintBases:

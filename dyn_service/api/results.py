@@ -68,6 +68,32 @@ class ConstraintForces:
 
 
 @dataclass(frozen=True, eq=False)
+class ForceTorque:
+    """What ideal force/torque sensors in joints read, each in its own axes about its own origin.
+
+    joints: names, in row order: every URDF joint, fixed ones too, unless the query selected some.
+    """
+
+    joints: tuple[str, ...]
+    force: Annotated[Array, Spec(("nj", 3), "N", "in the sensor's axes")]
+    torque: Annotated[Array, Spec(("nj", 3), "N m", "about the sensor's origin, in its axes")]
+
+
+@dataclass(frozen=True, eq=False)
+class ImuReading:
+    """What ideal inertial measurement units on links read, each in its own axes.
+
+    links: names, in row order: every link unless the query selected some.
+    """
+
+    links: tuple[str, ...]
+    specific_force: Annotated[
+        Array, Spec(("nl", 3), "m/s^2", "acceleration of the sensor less gravity: at rest g upwards")
+    ]
+    angular_velocity: Annotated[Array, Spec(("nl", 3), "rad/s", "of the link")]
+
+
+@dataclass(frozen=True, eq=False)
 class LinkPoses:
     """Where each link is. Row k belongs to `links[k]`."""
 

@@ -78,7 +78,8 @@ class Dimensions(Protocol):
 class Spec:
     """An input or output: its core shape in dimension symbols, unit, a line of text, and its kind.
 
-    `scalar` marks inputs for which one number stands for a vector of equal numbers; `turned` marks outputs made of
+    `default` is what an input that may be left out is then, beside gravity and wrenches, whose kinds say it. `scalar`
+    marks inputs for which one number stands for a vector of equal numbers; `turned` marks outputs made of
     vectors in link axes, which the `axes` option turns. True: its last axis holds vectors in the axes of the
     row's link. Else it says of each axis after the first whose axes these are: `row`, `column`, `parent`, "" for none.
     """
@@ -90,6 +91,7 @@ class Spec:
     scalar: bool = False
     turned: bool | tuple[str, ...] = False
     kind: Kind = "plain"
+    default: tuple[float, ...] | None = None
 
     def dims(self, sizes: Dimensions) -> tuple[int, ...]:
         """The core shape in numbers."""
@@ -270,6 +272,11 @@ class Query(Row):
         """The option that names the rows that are wanted."""
         return self.option("rows")
 
+    @cached_property
+    def selected(self) -> str | None:
+        """The dimension along which the rows stand that the option of `rows` names: the first of every output."""
+        return None if self.rows is None else str(next(iter(self.outputs.values())).shape[0])
+
     @property
     def links(self) -> bool:
         """Whether the bodies of its kernels' tree are the links."""
@@ -441,8 +448,8 @@ def _check(row: Query) -> None:
     require(all(p == name for p, name in row.parameters.items()), "what a kernel takes has the parameter's name")
     required = [name for name in row.inputs if name not in row.optional]
     require(list(row.inputs)[: len(required)] == required, "what may be left out stands after what may not")
-    kinds = {row.inputs[name].kind for name in row.optional}
-    require(kinds <= {"gravity", "wrenches"}, "of a kernel's inputs gravity and wrenches alone may be left out")
+    undefined = {row.inputs[name].kind for name in row.optional if row.inputs[name].default is None}
+    require(undefined <= {"gravity", "wrenches"}, "what may be left out has a default, but for gravity and wrenches")
     plain = [option.name for option in row.options.values() if option.role == "plain"]
     require(row.grows.keys() == row.kernels.keys(), "every kernel's work grows in a way of its own")
     require(row.passive.keys() == row.kernels.keys(), "every kernel says what of joints' own parts it depends on")

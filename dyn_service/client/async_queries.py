@@ -16,6 +16,7 @@ from dyn_service.api.arguments import (
     ActiveContacts,
     Axes,
     Contacts,
+    Direction,
     Distal,
     Effort,
     EffortLimits,
@@ -40,6 +41,7 @@ from dyn_service.api.arguments import (
     Integrator,
     JointAxes,
     JointRows,
+    LinkRows,
     Load,
     MassMatrixResult,
     Method,
@@ -47,6 +49,7 @@ from dyn_service.api.arguments import (
     MomentumRateResult,
     MomentumResult,
     Motions,
+    Offset,
     Passive,
     Position,
     PositionGain,
@@ -68,6 +71,7 @@ from dyn_service.api.arguments import (
     StepLength,
     StopDamping,
     StopTime,
+    Turn,
     Velocity,
     VelocityGain,
     VelocityLimits,
@@ -86,8 +90,10 @@ from dyn_service.api.results import (
     ContactDynamics,
     Energy,
     EquationTerms,
+    ForceTorque,
     Hamiltonian,
     HamiltonianFlow,
+    ImuReading,
     InfluenceOperators,
     Jacobians,
     LinkMotion,
@@ -190,6 +196,43 @@ class AsyncRobotQueries(Described, ABC):
         joints' armature, damping, friction and springs take their part: what passes is the rest.
         """
         return await self._ask("constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches, passive))
+
+    async def force_torque(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        joints: JointRows = None,
+        xyz: Offset = None,
+        rpy: Turn = None,
+        direction: Direction = "parent_on_child",
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+    ) -> ForceTorque:
+        """What an ideal force/torque sensor in each joint reads, fixed joints too, while the robot moves with `a`.
+
+        The sensor stands at `xyz`, `rpy` in the child link's frame, which in URDF is the joint's. It carries the child
+        link and all that hangs on it: their weight, their inertia, and the wrenches on them.
+        """
+        return await self._ask("force_torque", (q, v, a), (joints, xyz, rpy, direction, gravity, wrenches))
+
+    async def imu(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        links: LinkRows = None,
+        xyz: Offset = None,
+        rpy: Turn = None,
+        gravity: Gravity = None,
+    ) -> ImuReading:
+        """What an ideal inertial measurement unit on each link reads, while the robot moves with `a`.
+
+        The unit stands at `xyz`, `rpy` in the link's frame. Its accelerometer feels what accelerates it, gravity aside.
+        """
+        return await self._ask("imu", (q, v, a), (links, xyz, rpy, gravity))
 
     async def constraint_bases(self, *, joints: JointRows = None) -> ConstraintBases:
         """Directions in which each joint carries load: torques, then forces, in joint axes.

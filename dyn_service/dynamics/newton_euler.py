@@ -87,6 +87,13 @@ def loads_through(
     return inward(tree, D, load if wrenches is None else load - wrenches)
 
 
+def motion(tree: Tree, q: Mat, v: Mat, a: Mat, world: Mat | None = None) -> tuple[PerBody, PerBody]:
+    """V, Hamilton (V.4), and V-dot, (7), of every body in its own axes. world: the acceleration of the ground."""
+    D, G = influences(tree, q), motion_subspaces(tree)
+    V = velocities(tree, D, G, v)
+    return V, outward(tree, D, G @ joint_values(tree, a) + velocity_products(tree, D, G, V, v), world=world)
+
+
 def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
     """tau = G^T F + A a + p, (18a). wrenches: [torque; force] on each body, at its origin in its axes."""
     F, G = joint_loads(tree, q, v, a, gravity, wrenches)
@@ -125,9 +132,7 @@ def computed_torque(
 
 def link_motion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
     """velocity, acceleration and load of every body, (N, 6) each, in its own axes at its own joint, (4), (7), (13)."""
-    D, G = influences(tree, q), motion_subspaces(tree)
-    V = velocities(tree, D, G, v)
-    A = outward(tree, D, G @ joint_values(tree, a) + velocity_products(tree, D, G, V, v))
+    V, A = motion(tree, q, v, a)
     F, _ = joint_loads(tree, q, v, a, gravity, wrenches)
     stacked = {"velocity": V, "acceleration": A, "load": F}
     return {name: ca.vertcat(*map(ca.densify, rows)) for name, rows in stacked.items()}

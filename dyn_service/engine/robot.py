@@ -74,6 +74,7 @@ class Robot(RobotQueries):
         super().__init__(described(self._tree, self._rows.sizes), self._tree.configuration, self._tree.limits)
         self._library = KernelLibrary(self._tree)
         self._gravity = np.array(DEFAULT_GRAVITY)
+        self._defaults: dict[tuple[float, ...], Array] = {}
         self._link_index = {name: i for i, name in enumerate(self._tree.links)}
         self._signatures: dict[tuple[str, str, bool], Signature] = {}
         self._loaded: dict[tuple[str, float, bytes, bytes], Robot] = {}
@@ -330,7 +331,8 @@ class Robot(RobotQueries):
         """
         signature = self.signature(row, method)
         kernel, single = self._kernel(signature), self._library.single_state(signature)
-        defaults, gravity = row.defaults, [self._gravity for _ in row.of_kind("gravity")]
+        defaults = row.defaults
+        left_out = [self._left_out(row, name) for name in row.inputs if name in row.optional and name != row.wrenches]
         if row.result_type is None:
             named: Callable[[Any], Any] | None = None
         else:
@@ -341,9 +343,9 @@ class Robot(RobotQueries):
             try:
                 if others != defaults:  # an array among them has no one truth
                     return None
-                answer = None if single is None else single(*given, *gravity)
+                answer = None if single is None else single(*given, *left_out)
                 if answer is None:  # not one state, or not as the kernel takes it: NumPy knows more
-                    answer = kernel(*map(np.asarray, given), *gravity)
+                    answer = kernel(*map(np.asarray, given), *left_out)
             except (TypeError, ValueError):
                 return None
             return answer if named is None else named(answer)
@@ -434,7 +436,7 @@ class Robot(RobotQueries):
         if value is None:
             if name not in row.optional:
                 raise needed(row, name)
-            return self._gravity  # wrenches aside, nothing else may be left out
+            return self._left_out(row, name)
         spec = row.inputs[name]
         core = spec.dims(self._sizes(links=row.links))
         path = f"inputs.{name}"
@@ -466,6 +468,11 @@ class Robot(RobotQueries):
                 f"{what} has no answer for robot '{self.name}': joint '{name}' follows '{led.joint}', and in (19b) the "
                 "joints yield each by itself; it has one for the robot without mimic"
             )
+
+    def _left_out(self, row: Query, name: str) -> Array:
+        """What an input is that was left out; never wrenches."""
+        default = row.inputs[name].default
+        return self._gravity if default is None else self._defaults.setdefault(default, np.array(default))
 
     def _refuse_massless(self, row: Query, method: str) -> None:
         if method in row.inverts and self.massless_joint is not None:
@@ -505,24 +512,25 @@ class Robot(RobotQueries):
         return rotations
 
     def _select_rows(self, outputs: dict[str, Any], row: Query, chosen: Mapping[str, Any]) -> None:
-        """Those of the named joints, in that order, where some are named."""
-        joints = None if row.rows is None else chosen[row.rows]
-        if joints is None:
+        """Those of the named joints or links, in that order, where some are named."""
+        wanted = None if row.rows is None else chosen[row.rows]
+        if wanted is None:
             return
+        what, known = ("link", self.link_names) if row.selected == "nl" else ("joint", self.all_joint_names)
         rows = []
-        for k, name in enumerate(joints):
-            if name not in self.all_joint_names:
+        for k, name in enumerate(wanted):
+            if name not in known:
                 raise NotFoundError(
-                    f"robot '{self.name}' has no joint '{name}'; its joints are {', '.join(self.all_joint_names)}"
-                    f"{did_you_mean(name, self.all_joint_names)}",
+                    f"robot '{self.name}' has no {what} '{name}'; its {what}s are {', '.join(known)}"
+                    f"{did_you_mean(name, known)}",
                     path=f"options.{row.rows}[{k}]",
                 )
-            rows.append(self.all_joint_names.index(name))
+            rows.append(known.index(name))
         for name, spec in row.outputs.items():
             outputs[name] = np.take(outputs[name], rows, axis=-len(spec.shape))
         for label, names in row.labels.items():
-            if (names.dimension, names.of) == ("nj", "row"):
-                outputs[label] = tuple(joints)
+            if (names.dimension, names.of) == (row.selected, "row"):
+                outputs[label] = tuple(wanted)
 
     def _link(self, name: str, path: str) -> int:
         index = self._link_index.get(name) if isinstance(name, str) else None

@@ -158,7 +158,7 @@ class Diagnosis:
 
     def _names(self) -> dict[str, Sequence[str]]:
         rows = None if self._row.rows is None else self._options[self._row.rows]
-        return _dimension_names(self._robot) | ({} if rows is None else {"nj": rows})
+        return _dimension_names(self._robot) | ({} if rows is None else {str(self._row.selected): rows})
 
     def _at(self, name: str, value: Any, lead: tuple[int, ...]) -> Any:
         """The input at one state of the batch."""

@@ -19,6 +19,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "urdf": ("urdf",),
     "reference": ("reference",),
     "payload": ("engine/payload.py",),
+    "sensors": ("sensors",),
     "plant": ("control/plant_core.py", "control/safety.py"),
 }
 """The parts of the command line: folders and files of the package."""
@@ -62,6 +63,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "reference/particles.py": ("tests/theory/test_particles.py",),
     "dynamics/passive.py": (_NUMBERS, "tests/theory/test_passive.py", "tests/theory/test_mimic.py"),
     "dynamics/projected.py": (_NUMBERS, "tests/theory/test_projected.py"),
+    "dynamics/sensors.py": (_NUMBERS, "tests/unit/test_sensor_queries.py"),
+    "sensors/": ("tests/unit/test_sensor_devices.py", "tests/unit/test_sensor_files.py"),
     "reference/segments.py": ("tests/theory/test_matrix_formalism.py",),
     "dynamics/symbolic.py": ("tests/theory/test_symbolic.py",),
     "dynamics/topology.py": ("tests/theory/test_operators.py",),

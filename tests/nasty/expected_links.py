@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from flint import arb, arb_mat
 
-from tests.nasty.reference import Array, blocks, cross_force, double, identity, rows, skew, stack, vector
+from tests.nasty.reference import Array, blocks, cross_force, double, identity, rows, skew, stack, turn, vector
 from tests.nasty.scales import Measured, sizes_of
 
 _NONE = vector([0] * 3)
@@ -80,6 +80,43 @@ class ExpectedLinks(Measured):
             "velocity": self._rows(self.state.velocity),
             "acceleration": self._rows(self._classical, self._fastest),
             "load": self._rows(self.state.forces(list(self.given["a"]), **self._world)),
+        }
+
+    @property
+    def _mounted(self) -> tuple[Any, Any]:
+        """Where a sensor stands in the frame of its row, and R^T of its axes."""
+        roll, pitch, yaw = (arb(float(angle)) for angle in self.given["rpy"])
+        x, y, z = (vector([float(k == i) for k in range(3)]) for i in range(3))
+        R = turn(z, yaw) * turn(y, pitch) * turn(x, roll)
+        return vector([float(p) for p in self.given["xyz"]]), R.transpose()
+
+    def force_torque(self, direction: str) -> dict[str, Any]:
+        named = [i for i, joint in enumerate(self.robot.joints) if joint]
+        F = [self.state.forces(list(self.given["a"]), **self._world)[i] for i in named]
+        p, turned = self._mounted
+        sign = {"parent_on_child": 1, "child_on_parent": -1}[direction]
+        force, torque = [rows(f, 3, 6) for f in F], [rows(f, 0, 3) for f in F]
+        lever = [skew(p) * f for f in force]
+        sizes = self.branch_sizes[named]
+        return {
+            "force": self._loads([turned * f * sign for f in force], sizes[:, 3:]),
+            "torque": self._loads(
+                [turned * (n - m) * sign for n, m in zip(torque, lever, strict=True)], sizes[:, :3], torque, lever
+            ),
+        }
+
+    def imu(self) -> dict[str, Any]:
+        p, turned = self._mounted
+        g = vector([float(x) for x in self.given["gravity"]])
+        felt, spun = [], []
+        for A, V, (R, _) in zip(self._classical, self.state.velocity, self.state.poses, strict=True):
+            omega = rows(V, 0, 3)
+            spinning = skew(rows(A, 0, 3)) * p + skew(omega) * (skew(omega) * p)
+            felt.append(turned * (rows(A, 3, 6) + spinning - R.transpose() * g))
+            spun.append(turned * omega)
+        return {
+            "specific_force": self._rows(felt, [self._fastest[1]]),
+            "angular_velocity": self._rows(spun),
         }
 
     def body_recursion(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ STATES = (
 
 def states(robot: ExactRobot, seed: int) -> list[dict[str, Any]]:
     """Inputs of every name, for states small and large; external wrenches on two links."""
-    rng, others = np.random.default_rng([7, seed]), np.random.default_rng([8, seed])
+    rng, others, mounting = (np.random.default_rng([of, seed]) for of in (7, 8, 9))
     found = []
     for q_size, v_size, a_size, effort, weighed in STATES:
         q, q_ref = q_size * rng.uniform(-1, 1, (2, robot.nv))
@@ -46,6 +46,10 @@ def states(robot: ExactRobot, seed: int) -> list[dict[str, Any]]:
         given["q_to"] = q_ref
         given |= {"kp": rng.uniform(1, 100, robot.nv), "kd": rng.uniform(1, 20, robot.nv), "dt": np.array([1e-3])}
         given["gravity"] = np.array(DEFAULT_GRAVITY if weighed is None else GRAVITY if weighed else (0.0, 0.0, 0.0))
+        given["rpy"] = mounting.uniform(-3, 3, 3)
+        # Of the smallest size of what hangs anywhere: a lever of another robot's length would hide this one's moments.
+        lengths = [size[0] / size[3] for size in sizes_of(at.composite) if size.all()]
+        given["xyz"] = min(lengths) * mounting.normal(size=3)
         given["wrenches"] = _wrenches(robot, at, effort or 1.0, others)
         found.append(given)
     return found
@@ -72,7 +76,7 @@ def _wrenches(robot: ExactRobot, at: State, effort: float, rng: np.random.Genera
 class Expected(ExpectedLinks):
     """The true answers at one state, and the scales on which errors count."""
 
-    by_method = ("step", "influence_operators")
+    by_method = ("step", "influence_operators", "force_torque")
 
     @property
     def _bias(self) -> Any:

@@ -26,6 +26,7 @@ MODULES = (
     "dynamics.passive",
     "dynamics.kinematics",
     "dynamics.newton_euler",
+    "dynamics.sensors",
     "dynamics.mass_matrix",
     "dynamics.articulated",
     "dynamics.constraint",

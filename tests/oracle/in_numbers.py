@@ -25,6 +25,9 @@ XML = random_urdf(12)
 
 GRAVITY = np.array([0.7, -1.3, -9.81])
 STEP_S = 0.01
+TURNED = np.array([0.4, -1.1, 2.3])
+PLACE = (np.array([0.3, -0.2, 0.11]), np.array(pin.rpy.rpyToMatrix(*TURNED)))
+"""Where sensors stand in the frames of their joints or links: xyz, and R of `TURNED`, roll, pitch and yaw."""
 
 Case = tuple[Callable[[], Any], Callable[[], np.ndarray]]
 """Ours and Pinocchio's."""
@@ -170,6 +173,16 @@ class Numbers:
             axes = motion_subspaces(tree)[self.bodies]
             found = cache(partial(made["constraint"].constraint_forces, tree, q, v, ca.DM(tau), g, wrenches))
             expected = {"wrench": loads, "actuation": along, "constraint": loads - axes * along[:, None]}
+            p, R = PLACE
+            mounted = (tree, q, v, ca.DM(self.a), ca.DM(p), ca.DM(TURNED), g, wrenches)
+            read = {"force": loads[:, 3:] @ R, "torque": (loads[:, :3] - np.cross(p, loads[:, 3:])) @ R}
+            for name, value in read.items():
+                for query, sign in (("force_torque", 1.0), ("reaction", -1.0)):
+                    sensor = getattr(made["sensors"], query)
+                    cases[f"{query}, {name}{label}"] = (
+                        lambda sensor=sensor, mounted=mounted, name=name: sensor(*mounted)[name],
+                        lambda value=value, sign=sign: sign * value,
+                    )
             for name, value in expected.items():
                 cases[f"constraint_forces, {name}{label}"] = (
                     lambda found=found, name=name: found()[name],
@@ -257,7 +270,16 @@ class Numbers:
         six = np.zeros((ground, 6))
         six_rows = lambda x, y: np.concatenate([six, np.hstack([np.array(x), np.array(y)])]).ravel()
         behind = lambda x, width: np.array(ca.DM(x)).ravel()[ground * width :]  # not the ground's
+        p, R = PLACE
+        imu = cache(lambda: made["sensors"].imu(tree, q, v, a, ca.DM(p), ca.DM(TURNED), g))
+        swung = [np.cross(wd, p) + np.cross(w, np.cross(w, p)) for wd, w in zip(alpha, omega, strict=True)]
+        weighed = [x + s - R_WL.T @ GRAVITY for x, s, R_WL in zip(origin, swung, turn, strict=True)]
         return {
+            "imu, specific force": (
+                lambda: imu()["specific_force"],
+                lambda: np.concatenate([np.tile(-GRAVITY, (ground, 1)), np.array(weighed)]) @ R,
+            ),
+            "imu, angular velocity": (lambda: imu()["angular_velocity"], lambda: with_root(np.array(omega) @ R)),
             "link_poses, rotation": (lambda: behind(poses()["rotation"], 9), lambda: body(turn)),
             "link_poses, position": (
                 lambda: behind(poses()["position"], 3),

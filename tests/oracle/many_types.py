@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pinocchio as pin
 
+from dyn_service.model.inertia import BodyInertia
 from dyn_service.model.tree import Tree
 
 
@@ -35,8 +36,8 @@ class ManyTypes:
                 at = inner.inverse()
             frames.append((carrier, at))
             body = tree.inertia[i]
-            if body.mass:
-                self.model.appendBodyToJoint(carrier, pin.Inertia(body.mass, body.com, body.about_com), at)
+            if body.mass or body.about_com.any():
+                self.model.appendBodyToJoint(carrier, _inertia(body), at)
         self.frames = frames
         self.data = self.model.createData()
         assert list(self.model.names)[1:] == list(tree.movable_joints)
@@ -75,6 +76,13 @@ class ManyTypes:
         carrier = self.model.getJointId(name)
         force = self.frames[self.tree.joints.index(name)][1].actInv(self.data.f[carrier])
         return np.concatenate([force.angular, force.linear])
+
+
+def _inertia(body: BodyInertia) -> pin.Inertia:
+    """Whatever the file says, of bodies without mass too; what is made of three arguments is held to be possible."""
+    made = pin.Inertia.Zero()
+    made.mass, made.lever, made.inertia = body.mass, body.com, body.about_com
+    return made
 
 
 def _model(joint: object) -> object:

@@ -107,6 +107,27 @@ TERMS: Terms = {
             "velocity_loads(M, V)",
         ),
     },
+    "dynamics.sensors": {
+        "force/torque: about the sensor": (
+            "force_torque",
+            "angular(load) - cross(xyz, linear(load))",
+            "angular(load)",
+        ),
+        "force/torque: force in its axes": ("force_torque", "R.T @ linear(load)", "linear(load)"),
+        "force/torque: torque in its axes": (
+            "force_torque",
+            "R.T @ (angular(load) - cross(xyz, linear(load)))",
+            "angular(load) - cross(xyz, linear(load))",
+        ),
+        "force/torque: wrenches": ("force_torque", "wrenches", "None"),
+        "force/torque: of the child on the parent": ("reaction", "-load", "load"),
+        "IMU: omega-dot x p": ("imu", "linear(A_i) + cross(angular(A_i), xyz)", "linear(A_i)"),
+        "IMU: omega x (omega x p)": ("imu", "cross(omega, cross(omega, xyz))", "0 * omega"),
+        "IMU: less gravity": ("imu", "world_acceleration(gravity)", "None"),
+        "IMU: angular velocity in its axes": ("imu", "R.T @ angular(V_i)", "angular(V_i)"),
+        "rpy: about fixed axes": ("rotation_of_rpy", "sy * sp * sr + cy * cr", "sy * sp * sr - cy * cr"),
+        "rpy: yaw": ("rotation_of_rpy", "cy * sp * cr + sy * sr", "cy * sp * cr - sy * sr"),
+    },
     "dynamics.mass_matrix": {
         "NE (18c): composite inertia": (
             "entries",

@@ -25,6 +25,7 @@ MODULES = (
     "operators",
     "passive",
     "projected",
+    "sensors",
     "sweeps",
 )
 MADE = {name: importlib.import_module(f"dyn_service.dynamics.{name}") for name in MODULES}

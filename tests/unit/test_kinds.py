@@ -146,7 +146,7 @@ def renamed(self: Any, q0: FirstPosition) -> EffortResult:
     ("method", "kernel", "rule"),
     [
         (late, "m.f", "what may be left out stands after what may not"),
-        (may_be_left_out, "m.f", "gravity and wrenches alone may be left out"),
+        (may_be_left_out, "m.f", "what may be left out has a default"),
         (unread, "m.f", "no kernel reads the options colour"),
         (second, {"a": "m.f", "b": "m.g"}, "the first kernel is the option's default"),
         (late, {"a": "m.f", "b": "m.g"}, "several kernels need one option with their names"),

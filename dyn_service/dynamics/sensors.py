@@ -1,0 +1,68 @@
+"""What ideal sensors on a robot read: force/torque sensors in joints, inertial measurement units on links.
+
+With the sensor S at p = xyz, R = R_BS(rpy) in the frame of body B, F and V-dot from Newton-Euler (13) and (7), in which
+gravity is an upward acceleration of the world:
+
+    force            = R^T f                                               F = [torque; f], on B from its parent
+    torque           = R^T (torque - p x f)                                about the sensor's origin
+    specific force   = R^T (v-dot + omega-dot x p + omega x (omega x p))   V-dot = [omega-dot; v-dot]
+    angular velocity = R^T omega
+
+What real devices make of these numbers, noise and all, is in `dyn_service.sensors`. Cost: O(N) over links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import casadi as ca
+
+from dyn_service.dynamics.newton_euler import joint_loads, motion, world_acceleration
+from dyn_service.dynamics.spatial import Mat, angular, cross, linear
+from dyn_service.dynamics.sweeps import PerBody
+from dyn_service.model.tree import Tree
+
+
+def force_torque(
+    tree: Tree, q: Mat, v: Mat, a: Mat, xyz: Mat, rpy: Mat, gravity: Mat, wrenches: PerBody | None = None
+) -> dict[str, Mat]:
+    """force, torque (nj, 3) of the parent on the child at every named joint, in the sensor's axes at its origin."""
+    F, _ = joint_loads(tree, q, v, a, gravity, wrenches)
+    R = rotation_of_rpy(rpy)
+    loads = [F[i] for i, joint in enumerate(tree.joints) if joint]
+    return {
+        "force": _rows(R.T @ linear(load) for load in loads),
+        "torque": _rows(R.T @ (angular(load) - cross(xyz, linear(load))) for load in loads),
+    }
+
+
+def reaction(
+    tree: Tree, q: Mat, v: Mat, a: Mat, xyz: Mat, rpy: Mat, gravity: Mat, wrenches: PerBody | None = None
+) -> dict[str, Mat]:
+    """The same of the child on the parent."""
+    return {name: -load for name, load in force_torque(tree, q, v, a, xyz, rpy, gravity, wrenches).items()}
+
+
+def imu(tree: Tree, q: Mat, v: Mat, a: Mat, xyz: Mat, rpy: Mat, gravity: Mat) -> dict[str, Mat]:
+    """specific_force, angular_velocity (nl, 3) of every link, in the sensor's axes."""
+    V, A = motion(tree, q, v, a, world_acceleration(gravity))
+    R = rotation_of_rpy(rpy)
+    felt = []
+    for V_i, A_i in zip(V, A, strict=True):
+        omega = angular(V_i)
+        felt.append(R.T @ (linear(A_i) + cross(angular(A_i), xyz) + cross(omega, cross(omega, xyz))))
+    return {"specific_force": _rows(felt), "angular_velocity": _rows(R.T @ angular(V_i) for V_i in V)}
+
+
+def rotation_of_rpy(rpy: Mat) -> Mat:
+    """R = Rz(yaw) Ry(pitch) Rx(roll), as URDF means it; `urdf.quantities` has it in numbers."""
+    (cr, cp, cy), (sr, sp, sy) = ca.vertsplit(ca.cos(rpy)), ca.vertsplit(ca.sin(rpy))
+    return ca.vertcat(
+        ca.horzcat(cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr),
+        ca.horzcat(sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr),
+        ca.horzcat(-sp, cp * sr, cp * cr),
+    )
+
+
+def _rows(vectors: Iterable[Mat]) -> Mat:
+    return ca.vertcat(*(ca.densify(x) for x in vectors))

@@ -1,0 +1,249 @@
+"""Real sensors: true values in at any time, readings out at theirs.
+
+    bias, wandering bias, white noise -> low-pass filter -> range -> counts -> tare -> latency
+
+The filter stands before the converter, so a reading, before it is tared, is within the range and a whole number of
+counts. Samples are taken at multiples of 1 / rate; a value that is offered stands for the sample that was due last. The
+same seed gives the same bits, with the same NumPy, whatever other sensors there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dyn_service.api.results import Array
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.sensors.filters import Cascade, sections_of
+from dyn_service.sensors.settings import (
+    EncoderSettings,
+    Errors,
+    Filter,
+    ForceTorqueSettings,
+    ImuSettings,
+    Numbers,
+    checked,
+)
+
+_EARLY = 1e-6
+"""Of a period: a sample is due that much before its time, which a sum of steps may miss by roundings."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What a sensor's driver hands out.
+
+    stamp: s, when the sample was taken. seq: its number since time 0. value: by channel; of force/torque sensors force,
+    then torque; of IMUs specific force, then angular velocity; of encoders position, velocity. clipped: the channels
+    that were beyond their range.
+    """
+
+    stamp: float
+    seq: int
+    value: Array
+    clipped: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """Readings one after the other: stamp (S,), s; value (S, channels); clipped (S, channels)."""
+
+    stamp: Array
+    value: Array
+    clipped: NDArray[np.bool_]
+
+
+class Device:
+    """One sensor.
+
+    Args:
+        name: With the seed it says what is drawn.
+        rate_hz: How often it samples.
+        latency_s: How long a reading is on its way.
+        errors: Of each three axes, or of one channel.
+        low_pass: The filter of all channels, or none.
+        seed: As for `reset`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rate_hz: float,
+        latency_s: float,
+        errors: Sequence[Errors],
+        low_pass: Filter | None = None,
+        *,
+        axes: int = 3,
+        seed: int = 0,
+    ) -> None:
+        self.name, self.rate_hz, self.latency_s = name, rate_hz, latency_s
+
+        def each(numbers: Iterable[Numbers]) -> Array:
+            return np.concatenate([np.broadcast_to(np.asarray(n, dtype=np.float64), axes) for n in numbers])
+
+        self._bias, self._bias_spread = each(e.bias for e in errors), each(e.bias_spread for e in errors)
+        self._bias_walk = each(e.bias_walk for e in errors)
+        self._noise = each(e.noise_density for e in errors) * math.sqrt(rate_hz)
+        self._range = each(math.inf if e.range is None else e.range for e in errors)
+        step = each(e.step for e in errors)
+        self._counts = step > 0.0
+        self._unit = np.where(self._counts, step, 1.0)
+        self._most = np.where(self._counts, np.floor(self._range / self._unit * (1.0 + 1e-12)), self._range)
+        self._filter = None if low_pass is None else Cascade(sections_of(low_pass, rate_hz))
+        self.reset(seed)
+
+    @property
+    def channels(self) -> int:
+        """How many true values it takes."""
+        return len(self._bias)
+
+    def reset(self, seed: int) -> None:
+        """Switches it off and on again, at any time: no samples, no tare, biases drawn anew. The same `seed` gives the
+        same bits.
+        """
+        self._rng = np.random.default_rng([seed, *self.name.encode()])
+        self._wandering = self._bias + self._bias_spread * self._rng.standard_normal(self.channels)
+        self.tared = np.zeros(self.channels)
+        self._taring: list[Array] = []
+        self._to_tare = 0
+        self._sampled: int | None = None
+        self._last: Reading | None = None
+        self._on_way: deque[Reading] = deque()
+        if self._filter is not None:
+            self._filter.reset()
+
+    def tare(self, samples: int = 1) -> None:
+        """From the last of the next `samples` on their mean is taken off what is read; until then nothing changes.
+
+        Raises:
+            InvalidArgumentError: That is no number of samples.
+        """
+        if samples < 1:
+            raise InvalidArgumentError(f"samples is {samples}, expected at least 1", path="samples")
+        self._taring, self._to_tare = [], samples
+
+    def due(self, t: float) -> bool:
+        """Whether a sample is to be taken at `t`, s."""
+        return self._sampled is None or self._number(t) > self._sampled
+
+    def offer(self, t: float, truth: ArrayLike) -> None:
+        """What is true at `t`, s: (channels,). A sample is taken if one is due, one only however many are.
+
+        Raises:
+            InvalidArgumentError: Time went back, or these are not so many finite numbers.
+        """
+        x = np.asarray(truth, dtype=np.float64)
+        if x.shape != (self.channels,) or not np.isfinite(x).all():
+            raise InvalidArgumentError(
+                f"sensor '{self.name}' takes {self.channels} finite numbers, found {x.tolist()}", path="truth"
+            )
+        k = self._number(t)
+        if self._sampled is not None:
+            if k < self._sampled:
+                raise InvalidArgumentError(
+                    f"sensor '{self.name}' was at {self._sampled / self.rate_hz:g} s, found t = {t:g}: reset it first",
+                    path="t",
+                )
+            if k == self._sampled:
+                return
+        value, clipped = self._measured(x, 1 if self._sampled is None else k - self._sampled)
+        self._sampled = k
+        self._on_way.append(Reading(k / self.rate_hz, k, value, clipped))
+
+    def read(self, t: float) -> Reading | None:
+        """The newest reading that has come by `t`, s; None where there is none yet."""
+        while self._on_way and self._on_way[0].stamp + self.latency_s <= t + _EARLY / self.rate_hz:
+            self._last = self._on_way.popleft()
+        return self._last
+
+    def record(self, t: ArrayLike, truth: ArrayLike) -> Record:
+        """All samples of a motion, whenever they would come: t (K,), s, truth (K, channels).
+
+        Raises:
+            InvalidArgumentError: As `offer`.
+        """
+        at = np.asarray(t, dtype=np.float64)
+        values = np.broadcast_to(np.asarray(truth, dtype=np.float64), (len(at), self.channels))
+        taken: list[Reading] = []
+        for time_s, x in zip(at.tolist(), values, strict=True):
+            if self.due(time_s):
+                self.offer(time_s, x)
+                taken.append(self._on_way[-1])
+        self.read(math.inf)
+        return Record(
+            np.array([one.stamp for one in taken]),
+            np.array([one.value for one in taken]).reshape(len(taken), -1),
+            np.array([one.clipped for one in taken], dtype=bool).reshape(len(taken), -1),
+        )
+
+    def _number(self, t: float) -> int:
+        if not math.isfinite(t):
+            raise InvalidArgumentError(f"t is {t}, expected a finite time", path="t")
+        return math.floor(t * self.rate_hz + _EARLY)
+
+    def _measured(self, truth: Array, periods: int) -> tuple[Array, NDArray[np.bool_]]:
+        """One sample, so many periods after the one before, and which of its channels were beyond their range."""
+        white, walked = self._rng.standard_normal((2, self.channels))
+        if self._sampled is not None:
+            self._wandering = self._wandering + self._bias_walk * math.sqrt(periods / self.rate_hz) * walked
+        x = truth + self._wandering + self._noise * white
+        if self._filter is not None:
+            x = self._filter(x)
+        clipped = np.abs(x) > self._range
+        x = np.where(self._counts, np.rint(x / self._unit), x)
+        x = np.clip(x, -self._most, self._most) * self._unit
+        if self._to_tare:
+            self._taring.append(x)
+            if len(self._taring) == self._to_tare:
+                self.tared, self._to_tare = np.mean(self._taring, axis=0), 0
+        return x - self.tared, clipped
+
+
+class Encoder(Device):
+    """Positions in counts, and velocities as their differences: value is [position, velocity]."""
+
+    def __init__(self, name: str, said: EncoderSettings, *, seed: int = 0) -> None:
+        said = checked(said)
+        self._apart = said.velocity_samples
+        self._velocity_filter = (
+            None if said.velocity_filter is None else Cascade(sections_of(said.velocity_filter, said.rate_hz))
+        )
+        density = said.noise / math.sqrt(said.rate_hz)
+        errors = Errors(bias=said.offset, noise_density=density, step=said.count)
+        super().__init__(name, said.rate_hz, said.latency_s, [errors], axes=1, seed=seed)
+
+    def reset(self, seed: int) -> None:
+        """As `Device.reset`; the velocity of its first sample is 0."""
+        super().reset(seed)
+        self._time = 0
+        self._positions: deque[tuple[int, float]] = deque(maxlen=self._apart + 1)
+        if self._velocity_filter is not None:
+            self._velocity_filter.reset()
+
+    def _measured(self, truth: Array, periods: int) -> tuple[Array, NDArray[np.bool_]]:
+        position, clipped = super()._measured(truth, periods)
+        self._time += periods
+        raw = float(position[0] + self.tared[0])  # a tare is no motion
+        self._positions.append((self._time, raw))
+        began, before = self._positions[0]
+        velocity = np.array([(raw - before) * self.rate_hz / (self._time - began) if self._time > began else 0.0])
+        if self._velocity_filter is not None:
+            velocity = self._velocity_filter(velocity)
+        return np.concatenate([position, velocity]), np.append(clipped, False)
+
+
+def force_torque(name: str, said: ForceTorqueSettings, *, seed: int = 0) -> Device:
+    """A force/torque sensor: 6 channels, force, then torque."""
+    said = checked(said)
+    return Device(name, said.rate_hz, said.latency_s, [said.force, said.torque], said.filter, seed=seed)
+
+
+def imu(name: str, said: ImuSettings, *, seed: int = 0) -> Device:
+    """An inertial measurement unit: 6 channels, specific force, then angular velocity."""
+    said = checked(said)
+    return Device(name, said.rate_hz, said.latency_s, [said.accelerometer, said.gyroscope], said.filter, seed=seed)

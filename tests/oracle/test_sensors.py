@@ -1,0 +1,163 @@
+"""What ideal sensors read, against MuJoCo's own sensors and Pinocchio, on real robots, standing and flying.
+
+MuJoCo: a site on every body, mounted askew, with `force`, `torque`, `accelerometer`, `gyro`. Pinocchio: `data.f`, and
+classical accelerations and velocities of frames mounted there.
+"""
+
+from __future__ import annotations
+
+import mujoco
+import numpy as np
+import pinocchio as pin
+import pytest
+
+from dyn_service.conventions import to_mujoco
+from dyn_service.engine.robot import Robot
+from dyn_service.model.description import RootType
+from dyn_service.model.tree import Tree
+from tests.oracle.example_robots import SUPPORTED, path_of
+from tests.oracle.interpreting import interpreting
+from tests.oracle.many_types import ManyTypes
+from tests.oracle.test_many_types import WALKING, mjcf, states
+from tests.random_robots import MANY_TYPES, random_urdf
+
+TOLERANCE = 1e-10
+MOUNTED = {"xyz": (0.03, -0.2, 0.11), "rpy": (0.4, -1.1, 2.3)}
+GRAVITY = np.array([0.7, -0.4, -9.5])
+ROOTS: tuple[RootType, ...] = ("fixed", "floating")
+
+
+def rotation(rpy: tuple[float, float, float]) -> np.ndarray:
+    """As Pinocchio reads `rpy`, which is as URDF means it."""
+    return np.array(pin.rpy.rpyToMatrix(*rpy))
+
+
+def error(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """The largest difference over the largest number."""
+    return float(np.abs(ours - theirs).max(initial=0.0) / max(np.abs(theirs).max(initial=0.0), 1.0))
+
+
+def sensed(tree: Tree) -> str:
+    """The tree in MuJoCo, each body with a site and its four sensors, called after the joint by which it hangs."""
+    quaternion = np.roll(pin.Quaternion(rotation(MOUNTED["rpy"])).coeffs(), 1)
+    place = f'pos="{" ".join(map(repr, MOUNTED["xyz"]))}" quat="{" ".join(repr(float(x)) for x in quaternion)}"'
+    xml, sensors = mjcf(tree), ""
+    for name in tree.joints:
+        before, found, after = xml.partition(f'<joint name="{name}"')
+        element, closing, rest = after.partition("/>")
+        xml = f'{before}{found}{element}{closing}<site name="{name}" {place}/>{rest}'
+        for kind in ("force", "torque", "accelerometer", "gyro"):
+            sensors += f'<{kind} name="{kind}.{name}" site="{name}"/>'
+    return xml.replace("</worldbody>", f"</worldbody><sensor>{sensors}</sensor>")
+
+
+def modelled(robot: Robot) -> mujoco.MjModel | None:
+    """The robot in MuJoCo; None where nothing moves, or it does not take the bodies' inertias."""
+    try:
+        return mujoco.MjModel.from_xml_string(sensed(robot.bodies.tree)) if robot.nv else None
+    except ValueError as fault:
+        if "inertia" not in str(fault) and "mass" not in str(fault):
+            raise
+        return None
+
+
+def against_mujoco(robot: Robot, model: mujoco.MjModel) -> tuple[float, float]:
+    """The errors of force/torque and of IMUs."""
+    tree = robot.bodies.tree
+    data, at = mujoco.MjData(model), robot.configuration
+    model.opt.gravity[:] = GRAVITY
+    order_q, order_v = (
+        np.concatenate(
+            [start[model.joint(n).id] + np.arange(size(j)) for n, j in zip(at.names, at.joints, strict=True)]
+        )
+        for start, size in ((model.jnt_qposadr, lambda j: j.nq), (model.jnt_dofadr, lambda j: j.nv))
+    )
+    q, v, a = states(robot, 3)
+    loads = robot.force_torque(q, v, a, joints=at.names, **MOUNTED, gravity=GRAVITY)
+    links = [tree.links[tree.joints.index(name)] for name in at.names]
+    felt = robot.imu(q, v, a, links=links, **MOUNTED, gravity=GRAVITY)
+    theirs = {kind: np.empty((len(q), len(at.names), 3)) for kind in ("force", "torque", "accelerometer", "gyro")}
+    for k in range(len(q)):
+        state = to_mujoco(at, q[k], v[k], a[k])
+        data.qpos[order_q], data.qvel[order_v], data.qacc[order_v] = state.qpos, state.qvel, state.qacc
+        mujoco.mj_inverse(model, data)  # evaluates no sensors: they are asked for below, at these accelerations
+        mujoco.mj_sensorVel(model, data)
+        mujoco.mj_sensorAcc(model, data)
+        for kind, rows in theirs.items():
+            rows[k] = [data.sensor(f"{kind}.{name}").data for name in at.names]
+    return (
+        max(error(loads.force, theirs["force"]), error(loads.torque, theirs["torque"])),
+        max(error(felt.specific_force, theirs["accelerometer"]), error(felt.angular_velocity, theirs["gyro"])),
+    )
+
+
+@pytest.mark.parametrize("root", ROOTS)
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_mujocos_sensors(name: str, root: RootType) -> None:
+    robot = interpreting(path_of(name), root=root).bare
+    model = modelled(robot)
+    if model is None:
+        pytest.skip("nothing moves, or MuJoCo does not take its inertias")
+    assert max(against_mujoco(robot, model)) < TOLERANCE
+
+
+def against_pinocchio(robot: Robot, seed: int = 5) -> tuple[float, float]:
+    """The errors of force/torque at movable joints, and of IMUs on all links, fixed ones too."""
+    oracle, tree = ManyTypes(robot.tree), robot.tree
+    oracle.model.gravity.linear = GRAVITY
+    mounted = pin.SE3(rotation(MOUNTED["rpy"]), np.array(MOUNTED["xyz"]))
+    q, v, a = states(robot, seed)
+    loads = robot.force_torque(q, v, a, joints=robot.joint_names, **MOUNTED, gravity=GRAVITY)
+    felt = robot.imu(q, v, a, **MOUNTED, gravity=GRAVITY)
+    for i, (carrier, at) in enumerate(oracle.frames):
+        oracle.model.addFrame(pin.Frame(f"sensor {i}", carrier, 0, at * mounted, pin.FrameType.SENSOR))
+    data = oracle.model.createData()
+    wrench, acceleration, omega = (
+        np.empty(x.shape)
+        for x in (np.concatenate([loads.force, loads.torque], -1), felt.specific_force, felt.angular_velocity)
+    )
+    for k in range(len(q)):
+        theirs = oracle.position(q[k])
+        pin.rnea(oracle.model, data, theirs, v[k], a[k])
+        for row, name in enumerate(robot.joint_names):
+            carrier, at = oracle.frames[tree.joints.index(name)]
+            force = (at * mounted).actInv(data.f[carrier])
+            wrench[k, row] = np.concatenate([force.linear, force.angular])
+        pin.forwardKinematics(oracle.model, data, theirs, v[k], a[k])
+        pin.updateFramePlacements(oracle.model, data)
+        for i in range(len(tree)):
+            frame = oracle.model.getFrameId(f"sensor {i}")
+            moved = pin.getFrameClassicalAcceleration(oracle.model, data, frame, pin.ReferenceFrame.LOCAL)
+            acceleration[k, i] = moved.linear - data.oMf[frame].rotation.T @ GRAVITY
+            omega[k, i] = pin.getFrameVelocity(oracle.model, data, frame, pin.ReferenceFrame.LOCAL).angular
+    return (
+        max(error(loads.force, wrench[..., :3]), error(loads.torque, wrench[..., 3:])),
+        max(error(felt.specific_force, acceleration), error(felt.angular_velocity, omega)),
+    )
+
+
+@pytest.mark.parametrize("root", ROOTS)
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_pinocchio(name: str, root: RootType) -> None:
+    robot = interpreting(path_of(name), root=root).bare
+    if not robot.nv:
+        pytest.skip("nothing moves")
+    assert max(against_pinocchio(robot)) < TOLERANCE
+
+
+@pytest.mark.parametrize("seed", range(0, 30, 3))
+def test_joints_of_every_type(seed: int) -> None:
+    robot = interpreting(random_urdf(seed, movable=1 + seed % 7, types=MANY_TYPES))
+    assert max(against_pinocchio(robot)) < TOLERANCE
+
+
+def test_machine_code() -> None:
+    for name in WALKING[:2]:
+        robot = Robot.from_urdf(path_of(name), root="floating").bare
+        assert max(against_pinocchio(robot)) < TOLERANCE
+
+
+def test_on_enough_robots() -> None:
+    """The promise is twenty, standing and flying, against both."""
+    for root in ROOTS:
+        assert sum(modelled(Robot.from_urdf(path_of(name), root=root).bare) is not None for name in SUPPORTED) >= 20
