@@ -123,9 +123,7 @@ class Loader:
         try:
             with suppress(ResourceExhaustedError):  # it is known to take too much: whoever asks is told
                 row = QUERIES[kernel.query]
-                if served.robot.load_kernel(
-                    row, kernel.method, wrenches=kernel.wrenches, passive=kernel.passive
-                ):
+                if served.robot.load_kernel(row, kernel.method, wrenches=kernel.wrenches, passive=kernel.passive):
                     served.plans[kernel.query].refresh()
         except Exception:  # noqa: BLE001  # a defect
             _LOG.exception("a kernel could not be fetched")

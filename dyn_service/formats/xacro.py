@@ -1,0 +1,7 @@
+"""stub"""
+
+SUFFIX = ".xacro"
+
+
+def expanded(path, arguments):
+    raise NotImplementedError
