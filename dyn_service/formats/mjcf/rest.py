@@ -56,9 +56,11 @@ class Rest:
         for section in self._root.all("actuator"):
             for element in section.children:
                 self._actuator(element, made)
-        for section, what in (("tendon", "tendon"), ("deformable", ""), ("extension", "")):
-            for element in (child for each in self._root.all(section) for child in each.children):
-                place = self._place(element, what or section)
+        for tag in ("tendon", "deformable", "extension"):
+            for element in (child for each in self._root.all(tag) for child in each.children):
+                place = self._place(
+                    element, named(tag, element.attributes["name"]) if "name" in element.attributes else tag
+                )
                 self._notes.append(place.note("reported", f"<{element.tag}>: its forces do not act here"))
         for element in self._root.all("option"):
             self._option(element)

@@ -1,7 +1,451 @@
-"""stub"""
+"""SDFormat -> `Description`: one model, its links and joints, with the models that stand in it.
+
+    frames           `relative_to`, `attached_to`, `expressed_in`, models in models: frames.py
+    a joint's frame  is its child link's, as in URDF; where the joint stands elsewhere there is a link without mass between
+    two axes         of universal and revolute2 joints are two joints: `NAME` and `NAME_axis2`
+    loops            are cut at the joint that closes them, which is `reported`: the tree moves as if it were not there
+    the root         stands still, as that of a URDF does, unless the robot is asked for with root="floating"
+
+What is not said has the format's default: 1 kg and unit inertia of links, no limits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+
+from dyn_service.errors import ResourceExhaustedError
+from dyn_service.formats.chains import Names, hung
+from dyn_service.formats.includes import Files, place_of, spliced
+from dyn_service.formats.pose import Pose
+from dyn_service.formats.sdf.frames import MODEL, SCOPE, Frame, Frames
+from dyn_service.formats.sdf.inertials import inertial
+from dyn_service.formats.sdf.values import bound, flag, number, numbers, one, pose, said_in, word
+from dyn_service.model.arrays import Vector
+from dyn_service.model.description import FIXED_ROOT, Description, Joint, Limit, Link, Mimic, Note
+from dyn_service.suggestions import did_you_mean
+from dyn_service.urdf import quantities
+from dyn_service.urdf.markup import Element, ReadLimits
+from dyn_service.urdf.places import Place, counted, named, quoted
+from dyn_service.urdf.structure import WORLD, assemble
+from dyn_service.urdf.unread import Unread
 
 ROOTS = ("sdf", "world")
 
+AXES_IN_MODEL = (1, 5)
+"""Before this version axes are said in the model's frame."""
 
-def read(text, source, files, limits):
-    raise NotImplementedError
+_TYPES = {
+    "fixed": "fixed", "revolute": "revolute", "continuous": "continuous", "prismatic": "prismatic", "ball": "spherical",
+    "screw": "screw", "universal": "revolute", "revolute2": "revolute",
+}  # fmt: skip
+_TWO = ("universal", "revolute2")
+
+_MODEL = (
+    "pose",
+    "link",
+    "joint",
+    "frame",
+    "model",
+    "static",
+    "self_collide",
+    "allow_auto_disable",
+    "enable_wind",
+    "plugin",
+)
+_LINK = (
+    "pose", "inertial", "visual", "collision", "gravity", "kinematic", "self_collide", "must_be_base_link",
+    "velocity_decay", "enable_wind", "sensor", "light",
+)  # fmt: skip
+_JOINT = (
+    "pose", "parent", "child", "axis", "axis2", "thread_pitch", "screw_thread_pitch", "gearbox_ratio",
+    "gearbox_reference_body", "physics", "sensor",
+)  # fmt: skip
+_AXIS = ("xyz", "use_parent_model_frame", "initial_position", "limit", "dynamics", "mimic")
+
+
+@dataclass(frozen=True, eq=False)
+class _Joined:
+    """A joint as it is written: whole names of joint and frame, the links that it joins, its element."""
+
+    name: str
+    frame: str
+    parent: str
+    child: str
+    element: Element
+    place: Place
+    scope: str
+
+
+def read(text: str, source: str, files: Files, limits: ReadLimits) -> Description:
+    """A robot from a file or a text of SDFormat; arguments and errors as of `mjcf.reader.read`.
+
+    Checked by:
+        tests/unit/test_sdf.py, tests/unit/test_sdf_faults.py
+    """
+    root = files.root(text, source)
+    spliced(root, "include", lambda element: _include(element, files), limits.depth, lambda found: False)
+    return _Reader(root, source, limits).robot()
+
+
+def _include(element: Element, files: Files) -> Element:
+    """The model of another file, under the name and at the place that the include says."""
+    place = Place(element.file, "include", element.line)
+    uri = word(element, "uri", "", place)
+    path = re.sub(r"^file://", "", uri)
+    if files.main is None:
+        raise place.fault(f"asks for {quoted(uri)}, and text opens no file: expected one text without includes")
+    if not path or "://" in path:
+        raise place.fault(f"{quoted(uri)} is not looked for, expected the path of a file beside this one")
+    if element.attributes.get("merge", "false") in ("true", "1"):
+        raise place.fault("merge is not read, expected an include without it")
+    found = files.included(Path(element.file).parent / unquote(path), place)
+    inside = Place(found.file, found.tag, found.line)
+    models = _models(found)
+    if len(models) != 1:
+        raise inside.fault(f"found {counted(len(models), 'model')}, expected one in a file that is included")
+    (model,) = models
+    changed = {tag: element.all(tag) for tag in ("pose", "static")}
+    model.children = [
+        *(child for child in model.children if not changed.get(child.tag)),
+        *(child for of_tag in changed.values() for child in of_tag),
+    ]
+    name = word(element, "name", "", place)
+    model.attributes = {
+        **model.attributes,
+        **({"name": name} if name else {}),
+        **{key: text for key, text in {"placement_frame": word(element, "placement_frame", "", place)}.items() if text},
+    }
+    return model
+
+
+def _models(root: Element) -> list[Element]:
+    worlds = [root] if root.tag == "world" else root.all("world")
+    return [
+        model for holder in (root, *(world for world in worlds if world is not root)) for model in holder.all("model")
+    ]
+
+
+class _Reader:
+    """Reads one robot; holds its notes."""
+
+    def __init__(self, root: Element, source: str, limits: ReadLimits) -> None:
+        self._root, self._source, self._limits = root, source, limits
+        self._notes: list[Note] = []
+        self._unread = Unread()
+        self._frames = Frames()
+        self._links: dict[str, tuple[Element, Place]] = {}
+        self._joints: list[tuple[str, Element, Place, str]] = []
+        self._placements: list[tuple[str, str, Place]] = []
+        self._version = (1, 0)
+
+    def robot(self) -> Description:
+        root = self._root
+        place = Place(self._source, root.tag, root.line)
+        found = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})", root.attributes.get("version", "1.0"))
+        if root.tag == "sdf" and found is None:
+            raise place.fault("attribute 'version': expected one such as 1.9")
+        self._version = (int(found[1]), int(found[2])) if found else (1, 0)
+        models = _models(root)
+        if len(models) != 1:
+            names = ", ".join(quoted(model.attributes.get("name", "")) for model in models[:6])
+            raise place.fault(f"found {counted(len(models), 'model')}{f' ({names})' if names else ''}, expected one")
+        (model,) = models
+        name = quantities.name(model.attributes.get("name", ""), self._place(model, "model"))
+        place = self._place(model, named("robot", name))
+        for world in (root, *root.all("world")):
+            self._unread.keep(world, ("world", "model"), ("name", "version"))
+        self._frames.add(WORLD, Frame("", Pose(), "", place))
+        self._model(model, "", place, WORLD)
+        links, joints = self._tree(place)
+        held = any(joint.parent == WORLD for joint in joints)
+        stands = Pose() if held else self._frames.between(WORLD, links[0].name) if links else Pose()
+        if stands.is_turned or stands.origin.any():
+            text = "where the file puts it in the world is where a simulation begins, which is not kept"
+            self._notes.append(place.note("dropped", text))
+        if not held and not flag(model, "static", False, place):
+            text = f"no joint holds it to the world, so there it floats; here its root {FIXED_ROOT}"
+            self._notes.append(place.note("doubted", f'{text}, where it is not given root="floating"'))
+        self._note_geometry(place)
+        self._notes += self._unread.notes(place)
+        return assemble(name, links, joints, self._notes, place)
+
+    # What is written, model by model.
+
+    def _model(self, model: Element, scope: str, place: Place, outer: str) -> None:
+        """Frames, links and joints of a model and those in it; `outer`: the frame that it stands in where it says none."""
+        self._unread.suspects = []
+        self._unread.keep(model, _MODEL, ("name", "canonical_link", "placement_frame"))
+        links = model.all("link")
+        own = scope + MODEL
+        canonical = model.attributes.get("canonical_link", links[0].attributes.get("name", "") if links else "")
+        inner = model.all("model")
+        if canonical:
+            moves_with = scope + canonical
+        else:  # that of the first model in it
+            moves_with = scope + inner[0].attributes.get("name", "") + SCOPE + MODEL if inner else own
+        relative = said_in(model, place)
+        stands = pose(model, place, self._notes)
+        if relative and scope:
+            outer = scope.removesuffix(SCOPE).rpartition(SCOPE)[0]
+            outer = f"{outer}{SCOPE}{relative}" if outer else relative
+        elif relative not in ("", WORLD):
+            raise place.fault(f"its pose is said in {quoted(relative)}, expected 'world'")
+        self._frames.add(own, Frame(outer, stands, moves_with, place))
+        if scope:
+            self._frames.add(scope.removesuffix(SCOPE), Frame(own, Pose(), own, place))
+        for element in links:
+            self._link(element, scope)
+        for element in model.all("frame"):
+            self._frame(element, scope)
+        for element in model.all("joint"):
+            self._joint(element, scope)
+        for element in inner:
+            within = self._place(element, "model")
+            name = quantities.name(element.attributes.get("name", ""), within)
+            self._model(element, f"{scope}{name}{SCOPE}", self._place(element, named("model", name)), own)
+        if model.all("plugin"):
+            first = self._place(model.all("plugin")[0], place.element or "")
+            self._notes.append(
+                first.note("reported", f"{counted(len(model.all('plugin')), 'plugin')}: what it does is not known")
+            )
+        placement = model.attributes.get("placement_frame", "")
+        if placement:  # it is that frame which stands where the model's pose says
+            self._placements.append((own, scope + placement, place))
+
+    def _link(self, element: Element, scope: str) -> None:
+        place = self._place(element, "link")
+        name = scope + quantities.name(element.attributes.get("name", ""), place)
+        place = self._place(element, named("link", name))
+        self._unread.suspects = []
+        self._unread.keep(element, _LINK, ("name",))
+        if len(self._links) >= self._limits.links:
+            raise self._too_many("links", self._limits.links)
+        self._frames.add(
+            name, Frame(self._stands(element, scope, MODEL, place), pose(element, place, self._notes), name, place)
+        )
+        self._links[name] = (element, place)
+        if not flag(element, "gravity", True, place):
+            self._notes.append(place.note("reported", "gravity is off for it: it acts on it here"))
+        if element.all("velocity_decay"):
+            self._notes.append(place.note("reported", "velocity_decay: it does not slow down by itself here"))
+
+    def _frame(self, element: Element, scope: str) -> None:
+        place = self._place(element, "frame")
+        name = scope + quantities.name(element.attributes.get("name", ""), place)
+        place = self._place(element, named("frame", name))
+        on = element.attributes.get("attached_to", "") or MODEL
+        stands = self._stands(element, scope, on, place)
+        self._frames.add(name, Frame(stands, pose(element, place, self._notes), scope + on, place))
+
+    def _joint(self, element: Element, scope: str) -> None:
+        place = self._place(element, "joint")
+        name = scope + quantities.name(element.attributes.get("name", ""), place)
+        place = self._place(element, named("joint", name))
+        self._unread.suspects = []
+        self._unread.keep(element, _JOINT, ("name", "type"))
+        if len(self._joints) >= self._limits.joints:
+            raise self._too_many("joints", self._limits.joints)
+        child = word(element, "child", "", place)
+        if not child or not word(element, "parent", "", place):
+            raise place.fault("there is no <parent> or no <child>, expected both")
+        stands = self._stands(element, scope, child, place)
+        frame = Frame(stands, pose(element, place, self._notes), scope + child, place)
+        if name in self._links and self._version < (1, 7):  # they may share a name there
+            self._frames.add(f"{name}{SCOPE}joint", frame)
+            self._joints.append((f"{name}{SCOPE}joint", element, place, scope))
+        else:
+            self._frames.add(name, frame)
+            self._joints.append((name, element, place, scope))
+
+    def _stands(self, element: Element, scope: str, default: str, place: Place) -> str:
+        """The whole name of the frame that an element's pose is said in."""
+        name = said_in(element, place)
+        if name and self._version < (1, 7):
+            raise place.fault(f"its pose is said in the frame {quoted(name)}, which SDFormat has since 1.7")
+        return name if name == WORLD else scope + (name or default)
+
+    # Links and joints.
+
+    def _tree(self, robot: Place) -> tuple[list[Link], list[Joint]]:
+        frames = self._frames
+        frames.check()
+        for model, frame, place in self._placements:
+            at = frames.between(model, frames.named(frame, "", place))
+            frames.moved(model, frames.pose(model) @ at.inverse)
+        joined = list(self._joined())
+        inboard: dict[str, _Joined] = {}
+        for joint in joined:
+            if joint.child in inboard or joint.child == WORLD or self._leads_to(joint.parent, joint.child, inboard):
+                text = "closes a loop of links: it is left out, and the links it joins move without it"
+                self._notes.append(joint.place.note("reported", text))
+            else:
+                inboard[joint.child] = joint
+        bodies = {
+            name: Link(name, inertial(element, place, self._notes), self._line(place))
+            for name, (element, place) in self._links.items()
+        }
+        if any(joint.parent == WORLD for joint in inboard.values()):
+            bodies = {WORLD: Link(WORLD), **bodies}
+        link_names, joint_names = Names(bodies), Names(joint.name for joint in joined)
+        links: list[Link] = []
+        joints: list[Joint] = []
+        for name, body in bodies.items():
+            if name not in inboard:
+                links.append(body)
+                continue
+            joint = inboard[name]
+            ways = self._ways(joint, joint_names)
+            at = frames.between(joint.parent, joint.child)
+            made, found = hung(body, joint.parent, at, ways, link_names, joint_names)
+            if not ways:
+                found = [replace(found[0], name=joint.name, line=self._line(joint.place))]
+            links += made
+            joints += found
+        return links, joints
+
+    def _joined(self) -> Iterator[_Joined]:
+        """The joints that join two links."""
+        for frame, element, place, scope in self._joints:
+            kind = element.attributes.get("type", "")
+            if kind == "gearbox":
+                self._notes.append(place.note("reported", "a gearbox couples two joints: they move freely here"))
+                continue
+            if kind not in _TYPES:
+                known = ", ".join(_TYPES)
+                raise place.fault(f"the type {quoted(kind)} is unknown, expected {known}{did_you_mean(kind, _TYPES)}")
+            ends = []
+            for end in ("parent", "child"):
+                inside = place.inside(end)
+                link = self._frames.link_of(self._frames.named(word(element, end, "", place), scope, inside))
+                if link != WORLD and link not in self._links:
+                    raise inside.fault(f"{quoted(link)} moves with no link")
+                ends.append(link)
+            name = (scope + element.attributes["name"]) if frame.endswith(f"{SCOPE}joint") else frame
+            if ends[0] == ends[1]:
+                raise place.fault(f"the parent and the child are the same link {quoted(ends[0])}, expected two links")
+            yield _Joined(name, frame, ends[0], ends[1], element, place, scope)
+
+    def _leads_to(self, link: str, end: str, inboard: dict[str, _Joined]) -> bool:
+        while link in inboard and link != end:
+            link = inboard[link].parent
+        return link == end
+
+    def _ways(self, joint: _Joined, names: Names) -> list[tuple[Joint, Vector, float]]:
+        """The ways it lets its child move, with axes and places in the child link's frame."""
+        kind = joint.element.attributes["type"]
+        if kind == "fixed":
+            return []
+        on_child = self._frames.between(joint.child, joint.frame)
+        tags = ("axis", "axis2") if kind in _TWO else ("axis",)
+        ways = []
+        for tag in tags:
+            name = joint.name if tag == "axis" else names.new(f"{joint.name}_{tag}")
+            ways.append((self._way(joint, _TYPES[kind], tag, name), on_child.origin, 0.0))
+        return ways
+
+    def _way(self, joint: _Joined, kind: str, tag: str, name: str) -> Joint:
+        place, moves = joint.place, quantities.movement(kind)
+        element = one(joint.element, tag, place)
+        made = Joint(
+            name,
+            kind,
+            joint.parent,
+            joint.child,
+            np.zeros(3),
+            np.eye(3),
+            np.array(quantities.X_AXIS),
+            line=self._line(place),
+        )
+        if "axis" not in moves.figures:
+            if element is not None:
+                self._notes.append(place.note("dropped", f"an <{tag}>, which a ball joint has not"))
+            return made
+        if element is None:
+            raise place.fault(f"there is no <{tag}> element, expected one")
+        place = place.inside(tag, element.line)
+        self._unread.keep(element, _AXIS, ())
+        axis = quantities.unit_axis(numbers(element, "xyz", (0.0, 0.0, 1.0), place), place, self._notes)
+        axis = self._axis_in(joint, element, place) @ axis
+        limit = self._limit(element, place)
+        if kind == "revolute" and (limit is None or (limit.lower is None and limit.upper is None)):
+            kind = "continuous"
+        dynamics = one(element, "dynamics", place)
+        stiffness = number(dynamics, "spring_stiffness", 0.0, place)
+        return replace(
+            made,
+            type=kind,
+            axis=axis,
+            limit=limit,
+            damping=number(dynamics, "damping", 0.0, place),
+            friction=number(dynamics, "friction", 0.0, place),
+            stiffness=stiffness,
+            rest=number(dynamics, "spring_reference", 0.0, place) if stiffness else 0.0,
+            mimic=self._mimic(element, joint, place),
+            pitch=self._pitch(joint) if moves.threaded else 0.0,
+        )
+
+    def _axis_in(self, joint: _Joined, axis: Element, place: Place) -> Vector:
+        """R of the child's axes from those that the axis is said in."""
+        xyz = one(axis, "xyz", place)
+        within = "" if xyz is None else xyz.attributes.get("expressed_in", "")
+        if self._version < AXES_IN_MODEL or flag(axis, "use_parent_model_frame", False, place):
+            within = within or MODEL
+        frame = self._frames.named(within, joint.scope, place) if within else joint.frame
+        return self._frames.between(joint.child, frame).rotation
+
+    def _limit(self, axis: Element, place: Place) -> Limit | None:
+        element = one(axis, "limit", place)
+        if element is None:
+            return None
+        place = place.inside("limit", element.line)
+        efforts = [bound(element, tag, place) for tag in ("effort", "velocity")]
+        # A negative one says that there is none.
+        effort, velocity = (None if value is not None and value < 0.0 else value for value in efforts)
+        return Limit(bound(element, "lower", place), bound(element, "upper", place), effort, velocity)
+
+    def _mimic(self, axis: Element, joint: _Joined, place: Place) -> Mimic | None:
+        element = one(axis, "mimic", place)
+        if element is None:
+            return None
+        place = place.inside("mimic", element.line)
+        leader = joint.scope + quantities.name(element.attributes.get("joint", ""), place)
+        if element.attributes.get("axis", "axis") == "axis2":
+            leader = f"{leader}_axis2"
+        multiplier = number(element, "multiplier", 1.0, place)
+        offset = number(element, "offset", 0.0, place) - multiplier * number(element, "reference", 0.0, place)
+        mimic = Mimic(leader, multiplier, offset)
+        self._notes.append(quantities.mimic_note(mimic, joint.place))
+        return mimic
+
+    def _pitch(self, joint: _Joined) -> float:
+        """m per turn: `screw_thread_pitch`; `thread_pitch` is rad per m, of a left-handed thread."""
+        element, place = joint.element, joint.place
+        if element.all("screw_thread_pitch"):
+            return number(element, "screw_thread_pitch", 1.0, place)
+        turns = number(element, "thread_pitch", 0.0, place)
+        if turns == 0.0:
+            raise place.fault(
+                "there is no <screw_thread_pitch> element, expected one: the thread's pitch in m per turn"
+            )
+        return -2.0 * np.pi / turns
+
+    def _note_geometry(self, robot: Place) -> None:
+        shaped = sum(bool(element.all("visual") or element.all("collision")) for element, _ in self._links.values())
+        if shaped:
+            self._notes.append(robot.note("dropped", f"geometry of {counted(shaped, 'link')} is not used in dynamics"))
+
+    def _too_many(self, what: str, most: int) -> ResourceExhaustedError:
+        return ResourceExhaustedError(f"{self._source}: the robot has more than the {most} {what} that are read")
+
+    def _place(self, element: Element, what: str) -> Place:
+        return place_of(element, what, self._source)
+
+    def _line(self, place: Place) -> int:
+        """Of the main file; 0 for what stands in another one."""
+        return place.line if place.file == self._source else 0
