@@ -33,6 +33,28 @@ class Names:
         return name
 
 
+class Roots:
+    """Trees that grow together: which one's root a name hangs on."""
+
+    def __init__(self) -> None:
+        self._on: dict[str, str] = {}
+
+    def of(self, name: str) -> str:
+        """The root, as far as it is known."""
+        while (above := self._on.get(name)) is not None:
+            if (further := self._on.get(above)) is not None:
+                self._on[name] = further  # the way is shorter next time
+            name = above
+        return name
+
+    def join(self, name: str, above: str) -> bool:
+        """Hangs a root on another name; False: that would close a loop, or it is no root."""
+        if name in self._on or self.of(above) == name:
+            return False
+        self._on[name] = above
+        return True
+
+
 def placed(joint: Joint, at: Pose, zero: float = 0.0) -> Joint:
     """The joint with its frame at `at` on its parent, standing at `zero`, rad | m, where its body is at `at`."""
     if joint.moves.shifts == (True,):

@@ -14,10 +14,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.formats import xacro
-from dyn_service.formats.includes import Files
 from dyn_service.formats.mjcf import reader as mjcf
 from dyn_service.formats.sdf import reader as sdf
 from dyn_service.model.description import Description
@@ -25,7 +25,8 @@ from dyn_service.urdf import reader as urdf
 from dyn_service.urdf.markup import ReadLimits, decode, load
 from dyn_service.urdf.places import shown_path
 
-Reader = Callable[[str, str, Files, ReadLimits], Description]
+Reader = Callable[[str, str, Path | None, ReadLimits], Description]
+"""Of text, what faults call it, the file that it stands in, and limits."""
 
 _READERS: Mapping[str, Reader] = {
     **dict.fromkeys(mjcf.ROOTS, mjcf.read),
@@ -64,10 +65,10 @@ def read_file(
     limits = limits or ReadLimits()
     name = shown_path(path)
     if name.endswith(xacro.SUFFIX):
-        return _read(xacro.expanded(path, arguments or {}), name, Files(path, limits), limits)
+        return _read(xacro.expanded(path, arguments or {}), f"{name} (expanded)", Path(path), limits)
     if arguments:
         raise InvalidArgumentError(f"{name} takes no arguments: only files named *{xacro.SUFFIX} do", path="arguments")
-    return _read(load(path, limits), name, Files(path, limits), limits)
+    return _read(load(path, limits), name, Path(path), limits)
 
 
 def read_text(text: str | bytes, *, source: str = urdf.TEXT, limits: ReadLimits | None = None) -> Description:
@@ -75,7 +76,7 @@ def read_text(text: str | bytes, *, source: str = urdf.TEXT, limits: ReadLimits 
     limits = limits or ReadLimits()
     if isinstance(text, bytes):
         text = decode(text, source, limits)
-    return _read(text, source, Files(None, limits), limits)
+    return _read(text, source, None, limits)
 
 
 def root_of(text: str) -> str:
@@ -87,8 +88,8 @@ def root_of(text: str) -> str:
     return found[1] if found else ""
 
 
-def _read(text: str, source: str, files: Files, limits: ReadLimits) -> Description:
+def _read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Description:
     reader = _READERS.get(root_of(text))
     if reader is not None:
-        return reader(text, source, files, limits)
+        return reader(text, source, file, limits)
     return urdf.read_text(text, source=source, limits=limits)

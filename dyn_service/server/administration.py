@@ -102,14 +102,14 @@ class Administrator:
         path = "inputs.urdf"
         text = (request.inputs or {}).get("urdf")
         if type(text) is not str:
-            raise InvalidArgumentError(f"urdf must be the text of a URDF, found {describe_value(text)}", path=path)
+            raise InvalidArgumentError(f"urdf must be the text of a robot, found {describe_value(text)}", path=path)
         if not text.lstrip("\ufeff \t\r\n").startswith("<"):  # nor the path of a file on this side
-            raise InvalidArgumentError("urdf must be the text of a URDF, found no XML", path=path)
+            raise InvalidArgumentError("urdf must be the text of a robot, found no XML", path=path)
         from dyn_service.engine.robot import Robot  # not at the top: it brings the compiler
 
         limits = read_limits(self._limits)
         try:
-            robot = Robot.from_urdf(text, root=(request.options or {}).get("root", "fixed"), limits=limits)
+            robot = Robot.from_text(text, root=(request.options or {}).get("root", "fixed"), limits=limits)
         except DynError as error:
             # A fault in the text says its line and element, the same here as where the robot is read in process.
             if not isinstance(error, UrdfError):

@@ -62,7 +62,7 @@ def open_server(settings: ServerSettings, tell: Callable[[str], None], watch: Wa
         audit=Path(settings.audit) if settings.audit else None,
     )
     if not robots and not server.service.allow_load and not by_key:
-        raise InvalidArgumentError("there is nothing to serve: name a URDF file", path="robots")
+        raise InvalidArgumentError("there is nothing to serve: name a robot's file", path="robots")
     for robot in robots if settings.purposes else ():
         tell(prepare(robot, settings.purposes, watch))
     return server
@@ -82,9 +82,9 @@ def _robots(settings: ServerSettings) -> list[Robot]:
         files[name] = file
     robots = []
     for path in settings.robots:
-        robot = Robot.from_urdf(Path(path), root=settings.root)
+        robot = Robot.from_file(path, root=settings.root)
         file_of = files.pop(robot.name, None)
-        robots.append(robot if file_of is None else Robot.from_urdf(Path(path), root=settings.root, joints=file_of))
+        robots.append(robot if file_of is None else Robot.from_file(path, root=settings.root, joints=file_of))
     for name, file in files.items():
         raise InvalidArgumentError(f"{file} is for robot '{name}', which is not served", path="joints")
     return robots

@@ -68,7 +68,7 @@ def nursery(descriptor: int) -> None:
     with suppress(ImportError):  # brought once, for all workers
         import dyn_service.kernels.certify
         import dyn_service.kernels.lower
-        import dyn_service.urdf.reader  # noqa: F401
+        import dyn_service.formats.reading  # noqa: F401
     gc.collect()
     gc.freeze()
     end = socket.socket(fileno=descriptor)

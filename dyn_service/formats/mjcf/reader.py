@@ -92,13 +92,13 @@ class _Pending(NamedTuple):
     moves: bool
 
 
-def read(text: str, source: str, files: Files, limits: ReadLimits) -> Description:
+def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Description:
     """A robot from a file or a text of MJCF.
 
     Args:
         text: The XML.
         source: What faults call it.
-        files: Where its includes are looked for.
+        file: The file it stands in, beside which its includes are looked for; None: it stands alone.
         limits: The largest one to read.
 
     Raises:
@@ -109,6 +109,7 @@ def read(text: str, source: str, files: Files, limits: ReadLimits) -> Descriptio
         tests/oracle/test_mjcf.py, tests/unit/test_mjcf_faults.py
     """
     deep = replace(limits, depth=max(limits.depth, DEPTH))
+    files = Files(file, deep)
     root = files.root(text, source)
     spliced(root, "include", lambda element: _include(element, files), deep.depth, lambda found: found.tag in ROOTS)
     return _Reader(root, source, limits).robot()

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dyn_service.api.queries import DEFAULT_GRAVITY
+from dyn_service.formats.chains import Roots
 from dyn_service.formats.includes import place_of
 from dyn_service.formats.mjcf.values import Classes, Settings, Values
 from dyn_service.model.description import Joint, Mimic, Note
@@ -23,6 +24,9 @@ DROPPED = {
     "size": "", "statistic": "", "visual": "", "custom": "", "asset": "looks and shapes", "contact": "", "sensor": "",
     "keyframe": "",
 }  # fmt: skip
+
+MOST_NOTES = 1000
+"""Of what stands beside the bodies; real robots have some tens."""
 
 _FORCING = {"wind": (0.0, 0.0, 0.0), "density": (0.0,), "viscosity": (0.0,)}
 _FLAGS = ("gravity", "spring", "damper", "frictionloss", "equality", "limit", "contact", "actuation", "passive")
@@ -46,6 +50,7 @@ class Rest:
         self._root, self._classes, self._settings, self._source = root, classes, settings, source
         self._zeros = zeros
         self._notes: list[Note] = []
+        self._roots = Roots()
 
     def applied(self, joints: Sequence[Joint]) -> list[Joint]:
         """The joints, with what acts on them."""
@@ -68,7 +73,10 @@ class Rest:
 
     def notes(self, robot: Place) -> Iterator[Note]:
         """On all of it."""
-        yield from self._notes
+        yield from self._notes[:MOST_NOTES]
+        if len(self._notes) > MOST_NOTES:
+            text = f"{len(self._notes) - MOST_NOTES} further notes like these on what stands beside its bodies"
+            yield robot.note("reported", text)
         for tag, what in DROPPED.items():
             sections = self._root.all(tag)
             if sections:
@@ -107,7 +115,7 @@ class Rest:
             cause = f"joint {quoted(first)} follows {quoted(second)} along a curve"
         elif joint.mimic is not None:
             cause = f"joint {quoted(first)} already follows {quoted(joint.mimic.joint)}"
-        elif first in _leaders(second, joints):
+        elif not self._roots.join(first, second):
             cause = f"joint {quoted(first)} leads {quoted(second)}, which it is to follow"
         if cause or second is None:
             self._notes.append(place.note("reported", f"{cause}: it moves freely here"))
@@ -176,11 +184,3 @@ class Rest:
 
     def _place(self, element: Element, what: str) -> Place:
         return place_of(element, what, self._source)
-
-
-def _leaders(name: str, joints: dict[str, Joint]) -> list[str]:
-    """The joint, and those that it follows."""
-    found = [name]
-    while (mimic := joints[found[-1]].mimic) is not None and mimic.joint not in found:
-        found.append(mimic.joint)
-    return found

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dyn_service.errors import ResourceExhaustedError
 from dyn_service.formats.pose import Pose, about, of_quaternion
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.suggestions import did_you_mean
@@ -23,6 +24,15 @@ MAIN = "main"
 """The class that all others stand in, where the file gives it no other name."""
 
 ORIENTATIONS = ("quat", "axisangle", "xyaxes", "zaxis", "euler")
+
+CLASSED = (
+    "joint", "geom", "equality", "general", "motor", "position", "velocity", "intvelocity", "damper", "cylinder",
+    "muscle", "adhesion", "pid", "dcmotor", "plugin",
+)  # fmt: skip
+"""Elements whose defaults have a bearing on what is read."""
+
+MOST_CLASSES = 2000
+"""Real robots have some tens."""
 
 PARTIAL = ("size", "stiffness", "damping", "gear")
 """Attributes of which fewer numbers than there are replace the first ones of the class's."""
@@ -76,7 +86,7 @@ class Values:
         text = self.text(name)
         if text is None:
             return None
-        count = len(text.split())
+        count = len(text.split()) if len(text) <= quantities.LONGEST_NUMBERS else least
         most = least if most is None else most
         return quantities.decimals(text, min(max(count, least), most), name, self.place)
 
@@ -173,6 +183,8 @@ def turning_z_to(axis: Vector) -> Matrix:
 
 
 def _over(own: str, inherited: str) -> str:
+    if len(own) + len(inherited) > quantities.LONGEST_NUMBERS:
+        return own  # no numbers that are read
     words = own.split()
     return " ".join([*words, *inherited.split()[len(words) :]])
 
@@ -208,7 +220,7 @@ class Classes:
             while pending:
                 outer, of = pending.pop()
                 for child in outer.children:
-                    if child.tag != "default":
+                    if child.tag in CLASSED:
                         self._of[of][child.tag] = _merged(child.attributes, self._of[of].get(child.tag, {}))
                 for child in outer.all("default"):
                     pending.append((child, self._nested(child, of)))
@@ -220,7 +232,11 @@ class Classes:
             raise place.fault("there is no class, expected one for defaults that stand in others")
         if name in self._of:
             raise place.fault(f"the class {quoted(name)} is already defined, expected unique names")
-        self._of[name] = {tag: dict(values) for tag, values in self._of[outer].items()}
+        if len(self._of) >= MOST_CLASSES:
+            raise ResourceExhaustedError(
+                f"{place.file}:{place.line}: there are more than {MOST_CLASSES} default classes"
+            )
+        self._of[name] = dict(self._of[outer])
         return name
 
     def of(self, element: Element, around: str | None, place: Place) -> Mapping[str, str]:

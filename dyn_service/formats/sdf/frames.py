@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from dyn_service.errors import ResourceExhaustedError
 from dyn_service.formats.pose import Pose
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf.places import Place, quoted
 
 MODEL = "__model__"
 SCOPE = "::"
+MOST_STEPS = 1_000_000
+"""From frame to frame, over all that is asked; a robot of 100 links takes 400."""
+
 LONGEST_LOOP = 8
 """Frames of a loop that a message names."""
 
@@ -37,7 +41,8 @@ class Frames:
 
     def __init__(self) -> None:
         self._of: dict[str, Frame] = {}
-        self._chains: dict[str, tuple[str, ...]] = {}
+        self._links: dict[str, str] = {}
+        self._steps = 0
 
     def add(self, name: str, frame: Frame) -> None:
         """One more frame.
@@ -68,16 +73,17 @@ class Frames:
         return whole
 
     def link_of(self, name: str) -> str:
-        """The link that a frame moves with, `world` for one that stands still.
-
-        Raises:
-            UrdfError: It is attached to itself by way of others.
-        """
-        chain = self._followed(name, lambda frame: frame.link, "are attached to each other")
-        return chain[-1]
+        """The link that a frame moves with, `world` for one that stands still."""
+        walked = []
+        while name not in self._links:
+            walked.append(name)
+            name = self._of[name].link
+        for each in walked:
+            self._links[each] = self._links[name]
+        return self._links[name]
 
     def check(self) -> None:
-        """Every frame stands in one that there is, and moves with one.
+        """Every frame stands in one that there is, and moves with one, and none does so by way of itself.
 
         Raises:
             UrdfError: One does not.
@@ -87,6 +93,9 @@ class Frames:
                 if other and other not in self._of:
                     near = did_you_mean(other, self._of)
                     raise frame.place.fault(f"there is no link, joint, frame or model {quoted(other)}{near}")
+        self._refuse_loops(lambda name: self._of[name].parent, "stand in each other")
+        self._refuse_loops(lambda name: self._of[name].link, "are attached to each other")
+        self._links = {name: name for name, frame in self._of.items() if frame.link in ("", name)}
 
     def moved(self, name: str, pose: Pose) -> None:
         """Puts a frame at another pose in the frame that it stands in."""
@@ -97,34 +106,49 @@ class Frames:
         return self._of[name].pose
 
     def between(self, outer: str, inner: str) -> Pose:
-        """Where the frame `inner` stands in the frame `outer`.
+        """Where the frame `inner` stands in the frame `outer`; `check` was called before.
 
         Raises:
-            UrdfError: A frame stands in itself by way of others.
+            ResourceExhaustedError: The frames stand in each other by too many others.
         """
-        above, below = self._chain(outer), self._chain(inner)
-        shared = next(name for name in below if name in set(above))
-        return self._within(above, shared).inverse @ self._within(below, shared)
+        # Both ways up, step by step, until one is met by the other.
+        ways = [[outer], [inner]]
+        met = [{outer: 0}, {inner: 0}]
+        while not (
+            shared := next((way[-1] for way, others in zip(ways, met[::-1], strict=True) if way[-1] in others), "")
+        ):
+            for way, seen in zip(ways, met, strict=True):
+                above = self._of[way[-1]].parent
+                if above:
+                    seen[above] = len(way)
+                    way.append(above)
+            self._steps += 1
+            if self._steps > MOST_STEPS:
+                place = self._of[inner].place
+                raise ResourceExhaustedError(
+                    f"{place.file}:{place.line}: the robot's frames stand too far from each other"
+                )
+        up, down = (way[: seen[shared]] for way, seen in zip(ways, met, strict=True))
+        return self._product(up).inverse @ self._product(down)
 
-    def _within(self, chain: tuple[str, ...], end: str) -> Pose:
+    def _product(self, way: list[str]) -> Pose:
         pose = Pose()
-        for name in chain[: chain.index(end)]:
+        for name in way:
             pose = self._of[name].pose @ pose
         return pose
 
-    def _chain(self, name: str) -> tuple[str, ...]:
-        if name not in self._chains:
-            self._chains[name] = self._followed(name, lambda frame: frame.parent, "stand in each other")
-        return self._chains[name]
-
-    def _followed(self, name: str, step: Callable[[Frame], str], what: str) -> tuple[str, ...]:
-        """The frame, and what follows from it, to the one that leads to itself or nowhere."""
-        walked = {name: None}
-        while (following := step(self._of[name])) not in ("", name):
-            if following in walked:
-                names = list(walked)[list(walked).index(following) :][:LONGEST_LOOP]
-                loop = " -> ".join(map(quoted, [*names, following]))
-                raise self._of[following].place.fault(f"the frames {what} in a loop, {loop}, expected none")
-            walked[following] = None
-            name = following
-        return tuple(walked)
+    def _refuse_loops(self, step: Callable[[str], str], what: str) -> None:
+        safe: set[str] = set()
+        for name in self._of:
+            walked: dict[str, None] = {}
+            while name not in safe:
+                if name in walked:
+                    names = list(walked)[list(walked).index(name) :][:LONGEST_LOOP]
+                    loop = " -> ".join(map(quoted, [*names, name]))
+                    raise self._of[name].place.fault(f"the frames {what} in a loop, {loop}, expected none")
+                walked[name] = None
+                following = step(name)
+                if following in ("", name):
+                    break
+                name = following
+            safe.update(walked)

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from dyn_service.errors import ResourceExhaustedError
-from dyn_service.formats.chains import Names, hung
+from dyn_service.formats.chains import Names, Roots, hung
 from dyn_service.formats.includes import Files, place_of, spliced
 from dyn_service.formats.pose import Pose
 from dyn_service.formats.sdf.frames import MODEL, SCOPE, Frame, Frames
@@ -82,12 +82,13 @@ class _Joined:
     scope: str
 
 
-def read(text: str, source: str, files: Files, limits: ReadLimits) -> Description:
+def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Description:
     """A robot from a file or a text of SDFormat; arguments and errors as of `mjcf.reader.read`.
 
     Checked by:
         tests/unit/test_sdf.py, tests/unit/test_sdf_faults.py
     """
+    files = Files(file, limits)
     root = files.root(text, source)
     spliced(root, "include", lambda element: _include(element, files), limits.depth, lambda found: False)
     return _Reader(root, source, limits).robot()
@@ -99,7 +100,9 @@ def _include(element: Element, files: Files) -> Element:
     uri = word(element, "uri", "", place)
     path = re.sub(r"^file://", "", uri)
     if files.main is None:
-        raise place.fault(f"asks for {quoted(uri)}, and text opens no file: expected one text without includes")
+        raise place.fault(
+            f"asks for {quoted(uri)}, and text opens no file: expected one without includes, such as dyn convert makes"
+        )
     if not path or "://" in path:
         raise place.fault(f"{quoted(uri)} is not looked for, expected the path of a file beside this one")
     if element.attributes.get("merge", "false") in ("true", "1"):
@@ -280,8 +283,9 @@ class _Reader:
             frames.moved(model, frames.pose(model) @ at.inverse)
         joined = list(self._joined())
         inboard: dict[str, _Joined] = {}
+        roots = Roots()
         for joint in joined:
-            if joint.child in inboard or joint.child == WORLD or self._leads_to(joint.parent, joint.child, inboard):
+            if joint.child == WORLD or not roots.join(joint.child, joint.parent):
                 text = "closes a loop of links: it is left out, and the links it joins move without it"
                 self._notes.append(joint.place.note("reported", text))
             else:
@@ -330,11 +334,6 @@ class _Reader:
             if ends[0] == ends[1]:
                 raise place.fault(f"the parent and the child are the same link {quoted(ends[0])}, expected two links")
             yield _Joined(name, frame, ends[0], ends[1], element, place, scope)
-
-    def _leads_to(self, link: str, end: str, inboard: dict[str, _Joined]) -> bool:
-        while link in inboard and link != end:
-            link = inboard[link].parent
-        return link == end
 
     def _ways(self, joint: _Joined, names: Names) -> list[tuple[Joint, Vector, float]]:
         """The ways it lets its child move, with axes and places in the child link's frame."""

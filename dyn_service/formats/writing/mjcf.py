@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dyn_service.errors import UnimplementedError
+from dyn_service.formats.chains import Names
 from dyn_service.formats.pose import Pose, quaternion_of
 from dyn_service.formats.writing.text import Tag, document, number, numbers
 from dyn_service.model.description import ROOT_JOINT, Description, Inertial, Joint, Link, Note
@@ -61,7 +62,13 @@ class _Writer:
             for joint in self._outboard[name]:
                 body = self._body(joint)
                 pending.append((self._written(tag, body, at_top=tag is world), body.link.name))
-        followers = [joint for joint in description.joints if joint.mimic is not None]
+        single = {joint.name for joint in description.joints if joint.moves.nv == 1}
+        followers = []
+        for joint in description.joints:
+            if joint.mimic is not None and {joint.name, joint.mimic.joint} <= single:
+                followers.append(joint)
+            elif joint.mimic is not None:
+                self._tell("dropped", joint, f"follows '{joint.mimic.joint}', which has not one way to move")
         if followers:
             couplings = root.add("equality")
             for joint in followers:
@@ -112,7 +119,11 @@ class _Writer:
         if any(joint.type == "floating" for joint, _ in body.joints):
             at = Pose()  # its position says it all
         turned = numbers(quaternion_of(at.rotation)) if at.is_turned else None
-        tag = holder.add("body", name=link.name, pos=numbers(at.origin) if at.origin.any() else None, quat=turned)
+        name = link.name
+        if name == WORLD:
+            name = Names(self._links).new(f"{WORLD}_link")
+            self._notes.append(Note("changed", f"link '{WORLD}'", f"is called '{name}': there it would be the world itself"))
+        tag = holder.add("body", name=name, pos=numbers(at.origin) if at.origin.any() else None, quat=turned)
         for joint, frame in body.joints:
             tag.children.append(self._joint(joint, frame, at_top=at_top))
         if link.inertial is not None:
@@ -151,7 +162,8 @@ class _Writer:
         return {name: number(value) for name, value in given.items() if value}
 
     def _limits(self, joint: Joint) -> Mapping[str, str]:
-        limit, said = joint.limit, {}
+        limit = joint.limit
+        said: dict[str, str] = {}
         if limit is None or joint.moves.nv != 1:
             return said
         if joint.moves.ranged and limit.lower is not None and limit.upper is not None:

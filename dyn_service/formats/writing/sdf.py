@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dyn_service.errors import UnimplementedError
+from dyn_service.formats.chains import Names
 from dyn_service.formats.pose import quaternion_of
 from dyn_service.formats.writing.text import Tag, document, number, numbers
 from dyn_service.model.arrays import Matrix, Vector
-from dyn_service.model.description import Description, Inertial, Joint, Link, Note
+from dyn_service.model.description import ROOT_JOINT, Description, Inertial, Joint, Link, Note
 from dyn_service.urdf.structure import WORLD
 
 VERSION = "1.11"
@@ -23,9 +26,10 @@ def write(description: Description) -> tuple[str, list[Note]]:
     Raises:
         UnimplementedError: A joint is of a type that it has not: planar, or floating.
     """
+    description, notes = _floating_by_itself(description)
+    description = _renamed(description, notes)
     root = Tag("sdf", {"version": VERSION})
     model = root.add("model", name=description.name)
-    notes: list[Note] = []
     inboard = {joint.child: joint for joint in description.joints}
     for link in description.links:
         if link.name == WORLD and link.name not in inboard:
@@ -43,6 +47,37 @@ def write(description: Description) -> tuple[str, list[Note]]:
         text = "its root stands still here; there it floats, where no joint holds it to the world"
         notes.append(Note("dropped", f"robot '{description.name}'", text))
     return document(root), notes
+
+
+def _floating_by_itself(description: Description) -> tuple[Description, list[Note]]:
+    """Without the joint that lets the root go, where the robot has one: what no joint holds floats there anyway."""
+    at_root = [joint for joint in description.joints if joint.parent == WORLD]
+    if len(at_root) != 1 or at_root[0].type != "floating":
+        return description, []
+    (free,) = at_root
+    links = tuple(link for link in description.links if link.name != WORLD)
+    joints = tuple(joint for joint in description.joints if joint is not free)
+    text = f"is not in it: there the model floats by itself; read here it wants root=\"floating\", by joint '{ROOT_JOINT}'"
+    note = Note("changed", f"joint '{free.name}'", text)
+    return replace(description, links=links, joints=joints, root="floating"), [note]
+
+
+def _renamed(description: Description, notes: list[Note]) -> Description:
+    """With joints that are called as no link is: links and joints share their names there."""
+    links = {link.name for link in description.links}
+    both = [joint.name for joint in description.joints if joint.name in links]
+    if not both:
+        return description
+    names = Names(links | {joint.name for joint in description.joints})
+    new = {name: names.new(f"{name}_joint") for name in both}
+    for name, other in new.items():
+        text = f"is called '{other}': a link has its name, and there no two things may have one"
+        notes.append(Note("changed", f"joint '{name}'", text))
+    joints = []
+    for joint in description.joints:
+        mimic = joint.mimic and replace(joint.mimic, joint=new.get(joint.mimic.joint, joint.mimic.joint))
+        joints.append(replace(joint, name=new.get(joint.name, joint.name), mimic=mimic))
+    return replace(description, joints=tuple(joints))
 
 
 def _pose(xyz: Vector, rotation: Matrix, within: str | None = None) -> Tag:
@@ -66,7 +101,14 @@ def _inertial(inertial: Inertial | None) -> Tag:
         tag.children.append(_pose(inertial.com, inertial.rotation))
     tag.add("mass", text=number(0.0 if inertial is None else inertial.mass))
     moments = tag.add("inertia")
-    for name, (i, j) in {"ixx": (0, 0), "ixy": (0, 1), "ixz": (0, 2), "iyy": (1, 1), "iyz": (1, 2), "izz": (2, 2)}.items():
+    for name, (i, j) in {
+        "ixx": (0, 0),
+        "ixy": (0, 1),
+        "ixz": (0, 2),
+        "iyy": (1, 1),
+        "iyz": (1, 2),
+        "izz": (2, 2),
+    }.items():
         moments.add(name, text=number(0.0 if inertial is None else inertial.inertia[i, j]))
     return tag
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
@@ -17,7 +17,7 @@ class Tag:
     children: list[Tag] = field(default_factory=list)
     text: str = ""
 
-    def add(self, tag: str, /, children: Iterable[Tag] = (), text: str = "", **attributes: str | None) -> Tag:
+    def add(self, tag: str, /, *children: Tag, text: str = "", **attributes: str | None) -> Tag:
         """A further child."""
         self.children.append(Tag(tag, attributes, list(children), text))
         return self.children[-1]

@@ -23,7 +23,7 @@ def write(description: Description) -> tuple[str, list[Note]]:
         notes.append(Note("dropped", f"robot '{description.name}'", text))
     for link in description.links:
         inside = [] if link.inertial is None else [_inertial(link.inertial)]
-        root.add("link", inside, name=link.name)
+        root.add("link", *inside, name=link.name)
     for joint in description.joints:
         root.children.append(_joint(joint))
         notes += _unsaid(joint)
@@ -39,7 +39,7 @@ def _inertial(inertial: Inertial) -> Tag:
     tag.add("mass", value=number(inertial.mass))
     I = inertial.inertia
     moments = {"ixx": I[0, 0], "ixy": I[0, 1], "ixz": I[0, 2], "iyy": I[1, 1], "iyz": I[1, 2], "izz": I[2, 2]}
-    tag.add("inertia", **{name: number(value) for name, value in moments.items()})
+    tag.children.append(Tag("inertia", {name: number(value) for name, value in moments.items()}))
     return tag
 
 
@@ -58,7 +58,7 @@ def _joint(joint: Joint) -> Tag:
         tag.add("axis", xyz=numbers(joint.axis))
     if joint.limit is not None:
         given = {name: getattr(joint.limit, name) for name in ("lower", "upper", "effort", "velocity")}
-        tag.add("limit", **{name: number(value) for name, value in given.items() if value is not None})
+        tag.children.append(Tag("limit", {name: number(value) for name, value in given.items() if value is not None}))
     if joint.damping or joint.friction:
         tag.add("dynamics", damping=number(joint.damping), friction=number(joint.friction))
     if joint.mimic is not None:
@@ -86,7 +86,9 @@ def _unsaid(joint: Joint) -> list[Note]:
         said.append(f"its spring, stiffness {joint.stiffness:g} to rest {joint.rest:g}")
     if joint.friction and joint.friction_width is not None:
         said.append(f"the width of its friction, {joint.friction_width:g}")
-    notes = [Note("dropped", f"joint '{joint.name}'", f"{text}, is not in it: a joint file can say it") for text in said]
+    notes = [
+        Note("dropped", f"joint '{joint.name}'", f"{text}, is not in it: a joint file can say it") for text in said
+    ]
     if joint.type in _DRAKES:
         text = f"a joint of type {joint.type}, which URDF has not: it is written as Drake writes it"
         notes.append(Note("changed", f"joint '{joint.name}'", text))
