@@ -65,14 +65,14 @@ class Files:
             ResourceExhaustedError: There are too many, or too much is in them.
         """
         if path.resolve() in self.read:
-            raise place.fault(f"the file {quoted(shown_path(path))} is included a second time, expected once")
+            raise place.fault(f"the file {quoted(path.name)} is included a second time, expected once")
         if len(self.read) >= MOST_FILES:
             raise ResourceExhaustedError(f"{place.file}:{place.line}: the robot has more than {MOST_FILES} files")
         self.read.append(path.resolve())
         try:
             text = load(path, self._left)
         except NotFoundError:
-            raise place.fault(f"there is no file {quoted(shown_path(path))} to include") from None
+            raise place.fault(f"there is no file {quoted(path.name)} to include") from None
         return self._counted(text, shown_path(path))
 
     def _counted(self, text: str, name: str) -> Element:

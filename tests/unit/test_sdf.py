@@ -138,7 +138,8 @@ WAYS = {
         f'<model name="fore" placement_frame="lower">{at(AT_LOWER, "upper")}{LOWER.format(at("1 2 3 0.1 0.2 0.3"))}</model>',
         elbow(child="fore::lower"),
     ),
-    "a world": f'<sdf version="1.9"><world name="w">{model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow())[len("<sdf version='1.11'>"):-6]}</world></sdf>',
+    "a world": model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow())
+    .replace("<model", '<world name="w"><model').replace("</model>", "</model></world>"),
 }  # fmt: skip
 
 

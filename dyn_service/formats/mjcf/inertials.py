@@ -68,9 +68,10 @@ def of_shapes(shapes: Iterable[tuple[Values, Pose]], *, moves: bool) -> tuple[In
         if found is None:
             if moves:
                 raise values.place.fault(
-                    "its mass would be that of a mesh, which is not read: give its body an <inertial>, or it the mass 0"
+                    "its mass is not known, being that of a mesh or of a thin ellipsoid: give its body an <inertial>, or it "
+                    "the mass 0"
                 )
-            text = "its mass would be that of a mesh, which is not read; the body does not move"
+            text = "its mass is not known, being that of a mesh or of a thin ellipsoid; the body does not move"
             return None, [values.place.note("reported", text)]
         mass, pose, moments = found
         if mass > LEAST:

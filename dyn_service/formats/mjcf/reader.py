@@ -122,7 +122,7 @@ def _include(element: Element, files: Files) -> Element:
         raise place.fault("the attribute 'file' is missing")
     if files.main is None:
         raise place.fault(
-            f"asks for the file {quoted(name)}, and text opens no file: expected one text without includes"
+            f"asks for the file {quoted(name)}, and text opens no file: expected one without includes, such as dyn convert makes"
         )
     # MuJoCo looks from the main file's folder; nested ones, from their own first.
     folders = dict.fromkeys((Path(element.file).parent, files.main.parent))
@@ -352,8 +352,8 @@ class _Reader:
         joint = Joint(
             name, kind, "", body.name, np.zeros(3), np.eye(3), axis, limit,
             damping=self._polynomial(values, "damping"),
-            friction=values.number("frictionloss", 0.0),
-            armature=values.number("armature", 0.0),
+            friction=values.least("frictionloss"),
+            armature=values.least("armature"),
             stiffness=self._polynomial(values, "stiffness"),
             rest=scale(values.number("springref", 0.0)) if single else 0.0,
             line=self._line(place),
@@ -393,9 +393,7 @@ class _Reader:
         if numbers[1:].any():
             text = f"{name}: its quadratic and cubic parts do not act, the linear one does"
             self._notes.append(values.place.note("reported", text))
-        if numbers[0] < 0.0:
-            raise values.place.fault(f"the {name} is {numbers[0]:g}, expected zero or more")
-        return float(numbers[0])
+        return values.least(name)
 
     def _limit(self, values: Values, kind: str, place: Place) -> Limit | None:
         bounds, efforts = values.limited("range", "limited"), values.limited("actuatorfrcrange", "actuatorfrclimited")

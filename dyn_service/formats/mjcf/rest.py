@@ -54,7 +54,8 @@ class Rest:
 
     def applied(self, joints: Sequence[Joint]) -> list[Joint]:
         """The joints, with what acts on them."""
-        made = {joint.name: joint for joint in joints}
+        first = {joint.name: joint for joint in reversed(joints)}  # of two with one name, which is told of later
+        made = dict(first)
         for section in self._root.all("equality"):
             for element in section.children:
                 self._equality(element, made)
@@ -69,7 +70,7 @@ class Rest:
                 self._notes.append(place.note("reported", f"<{element.tag}>: its forces do not act here"))
         for element in self._root.all("option"):
             self._option(element)
-        return list(made.values())
+        return [made[joint.name] if first[joint.name] is joint else joint for joint in joints]
 
     def notes(self, robot: Place) -> Iterator[Note]:
         """On all of it."""

@@ -99,6 +99,19 @@ class Values:
         """One number."""
         return float(self.vector(name, (default,))[0])
 
+    def least(self, name: str) -> float:
+        """The first number, 0 where nobody says it.
+
+        Raises:
+            UrdfError: It is negative.
+        """
+        found = self.numbers(name, 1, 3)
+        if found is None:
+            return 0.0
+        if found[0] < 0.0:
+            raise self.place.fault(f"the {name} is {found[0]:g}, expected zero or more")
+        return float(found[0])
+
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
         """One of some words.
 
