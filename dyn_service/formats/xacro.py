@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -97,7 +98,7 @@ def _at(xacro: Any, name: str) -> str:
 @contextmanager
 def _finding(xacro: Any, path: Path) -> Iterator[None]:
     """`$(find PACKAGE)` without ROS."""
-    arguments = xacro.substitution_args
+    arguments: Any = import_module(f"{xacro.__name__}.substitution_args")
     by_ros: Callable[[str], str] | None = getattr(arguments, "_eval_find", None)
 
     def find(package: str) -> str:
