@@ -34,6 +34,10 @@ def place_of(element: Element, what: str, main: str) -> Place:
     return (Place if element.file == main else Elsewhere)(element.file, what, element.line)
 
 
+MOST_ELEMENTS = 50_000
+"""Of one robot; the largest real ones known have 5000, and each costs up to 50 us here, where a shape may be a mass."""
+
+
 class Files:
     """The files of one robot.
 
@@ -45,7 +49,7 @@ class Files:
     def __init__(self, main: str | os.PathLike[str] | None, limits: ReadLimits) -> None:
         self.main = None if main is None else Path(main)
         self.read: list[Path] = []
-        self._left = limits
+        self._left = replace(limits, elements=min(limits.elements, MOST_ELEMENTS))
 
     def root(self, text: str, name: str) -> Element:
         """The root element of the robot's text, which `name` stands for in faults."""

@@ -17,7 +17,7 @@ from dyn_service.urdf.places import Place, quoted
 
 MODEL = "__model__"
 SCOPE = "::"
-MOST_STEPS = 1_000_000
+MOST_STEPS = 200_000
 """From frame to frame, over all that is asked; a robot of 100 links takes 400."""
 
 LONGEST_LOOP = 8
