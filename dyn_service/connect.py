@@ -25,8 +25,8 @@ def connect(
     """The robot that the target names.
 
     Args:
-        target: The path of a file of URDF, MJCF, SDFormat or xacro, or the text of one that stands alone: a robot in this
-            process. `tcp://host:port/robot`,
+        target: The path of a file of URDF, MJCF, SDFormat or xacro, or the text of one that stands alone: a robot in
+            this process. `tcp://host:port/robot`,
             `ipc:///path/robot` or `inproc://name/robot`: a robot of the server that listens there.
         root: How the root link moves in the world: of a file "fixed", where nothing is said. A robot of a server has
             its own, and is refused where another one is asked for.

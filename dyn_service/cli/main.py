@@ -42,7 +42,8 @@ _ServerKey = Annotated[
 ]
 
 app = typer.Typer(
-    help="Robot dynamics as a service: torques, motions and joint loads of any robot with a URDF, MJCF or SDFormat file.",
+    help="Robot dynamics as a service: torques, motions and joint loads of any robot with a URDF, MJCF or "
+    "SDFormat file.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -119,7 +119,8 @@ class Robot(RobotQueries):
         joints: str | os.PathLike[str] | None = None,
         arguments: Mapping[str, str] | None = None,
     ) -> Robot:
-        """The robot that a file of URDF, MuJoCo's MJCF, SDFormat or xacro describes; which one it is stands in the file.
+        """The robot that a file of URDF, MuJoCo's MJCF, SDFormat or xacro describes; which one it is stands in the
+        file.
 
         Args:
             path: The file. One named `*.xacro` is a program: it is run, and may read whatever its user may.
@@ -140,7 +141,8 @@ class Robot(RobotQueries):
 
     @classmethod
     def from_text(cls, text: str | bytes, *, root: RootType = "fixed", limits: ReadLimits | None = None) -> Robot:
-        """The robot that a text of URDF, MJCF or SDFormat describes. No file is opened and nothing is run, so it is the one
+        """The robot that a text of URDF, MJCF or SDFormat describes. No file is opened and nothing is run, so it is
+        the one
         for text from strangers: one with includes is refused, and xacro is URDF with parts missing. The rest as of
         `from_file`.
         """

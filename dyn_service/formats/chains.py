@@ -1,8 +1,8 @@
 """A body that hangs by several joints, or by one whose place is not the body's origin: as URDF's links and joints.
 
-Here, as in URDF, a joint's frame is its child's. So between joints that act one after the other stand links without mass, and
-where the last one's place is not the body's origin the body is fixed to one. In kernels they vanish: fixed joints are
-welded, and a massless body costs its frame's operations and no more.
+Here, as in URDF, a joint's frame is its child's. So between joints that act one after the other stand links without
+mass, and where the last one's place is not the body's origin the body is fixed to one. In kernels they vanish: fixed
+joints are welded, and a massless body costs its frame's operations and no more.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def hung(
         body: The link.
         parent: The link it hangs on.
         at: Where its frame stands on that one, the joints being at their zeros.
-        joints: Outermost last: each with axis and place (3,) m in the body's axes at its origin, and where it stands, rad |
-            m, when the body is at `at`. Parent, child and place are put in here.
+        joints: Outermost last: each with axis and place (3,) m in the body's axes at its origin, and where it stands,
+            rad | m, when the body is at `at`. Parent, child and place are put in here.
         links: Names of links.
         names: Names of joints.
     """

@@ -1,7 +1,7 @@
 """XML that is spread over several files: one tree of elements, each with the file and the line it stands in.
 
-Only a robot that came as a file may have parts in other files, which are looked for beside it and are read as it is: regular
-files of UTF-8 without entities, within the limits, which hold for all of them together. Text opens no file.
+Only a robot that came as a file may have parts in other files, which are looked for beside it and are read as it is:
+regular files of UTF-8 without entities, within the limits, which hold for all of them together. Text opens no file.
 """
 
 from __future__ import annotations

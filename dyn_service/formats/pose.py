@@ -80,7 +80,7 @@ def quaternion_of(rotation: Matrix) -> Vector:
 
 
 def rpy_of(rotation: Matrix) -> Vector:
-    """(3,) rad: roll, pitch, yaw with R = Rz(yaw) Ry(pitch) Rx(roll); where roll and yaw are one turn, the roll is 0."""
+    """(3,) rad: roll, pitch, yaw with R = Rz(yaw) Ry(pitch) Rx(roll); the roll is 0 where it and yaw are one turn."""
     R = rotation
     level = math.hypot(R[0, 0], R[1, 0])
     pitch = math.atan2(-R[2, 0], level)

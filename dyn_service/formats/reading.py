@@ -5,8 +5,8 @@
     <sdf>, <world>         SDFormat             formats/sdf
     a file named *.xacro   xacro                expanded first, then one of the above
 
-A xacro file is a program: it evaluates Python and reads what files it likes. It is run only for who names a file whose name
-says that it is one; text, and so all that clients send a server, is never run.
+A xacro file is a program: it evaluates Python and reads what files it likes. It is run only for who names a file whose
+name says that it is one; text, and so all that clients send a server, is never run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dyn_service.formats.mjcf import reader as mjcf
 from dyn_service.formats.sdf import reader as sdf
 from dyn_service.model.description import Description
 from dyn_service.urdf import reader as urdf
-from dyn_service.urdf.markup import ReadLimits, decode, load
+from dyn_service.urdf.markup import BEFORE_XML, ReadLimits, decode, load
 from dyn_service.urdf.places import shown_path
 
 Reader = Callable[[str, str, Path | None, ReadLimits], Description]
@@ -72,7 +72,9 @@ def read_file(
 
 
 def read_text(text: str | bytes, *, source: str = urdf.TEXT, limits: ReadLimits | None = None) -> Description:
-    """A robot from a text that stands alone. Opens no file; `source` is what faults call it; the rest as of `read_file`."""
+    """A robot from a text that stands alone. Opens no file; `source` is what faults call it; the rest as of
+    `read_file`.
+    """
     limits = limits or ReadLimits()
     if isinstance(text, bytes):
         text = decode(text, source, limits)
@@ -81,7 +83,7 @@ def read_text(text: str | bytes, *, source: str = urdf.TEXT, limits: ReadLimits 
 
 def root_of(text: str) -> str:
     """The root element's tag, as far as one can see without reading the text; "" where there is none."""
-    at = 0
+    text, at = text.lstrip(BEFORE_XML), 0
     while (before := _BEFORE.match(text, at)) is not None:
         at = before.end()
     found = _ROOT.search(text, at)

@@ -1,7 +1,7 @@
 """Volume and moments of inertia of solid bodies, for files that say a shape and a density, or a shape and a mass.
 
-About the centre of mass, per kilogram, along the axes of the shape; cylinders, capsules and cones stand along z. Those of
-thin shells are per kilogram of an even surface.
+About the centre of mass, per kilogram, along the axes of the shape; cylinders, capsules and cones stand along z. Those
+of thin shells are per kilogram of an even surface.
 """
 
 from __future__ import annotations

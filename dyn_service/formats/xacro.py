@@ -1,8 +1,8 @@
 """A xacro file -> the XML that it makes, by the package `xacro`, the one that ROS has.
 
-xacro is a language: it evaluates Python, and reads files and the environment. So nothing here is run but a file that its user
-names, whose name ends in `.xacro`; never text, and never anything that a server was sent. Packages of `$(find PACKAGE)` are found
-where ROS finds them, and else as folders with a `package.xml` above the file or beside those.
+xacro is a language: it evaluates Python, and reads files and the environment. So nothing here is run but a file that
+its user names, whose name ends in `.xacro`; never text, and never anything that a server was sent. Packages of `$(find
+PACKAGE)` are found where ROS finds them, and else as folders with a `package.xml` above the file or beside those.
 """
 
 from __future__ import annotations

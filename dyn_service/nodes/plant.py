@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -53,8 +52,9 @@ REARM_SPEED = 0.3
 class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Parameters of the plant.
 
-    robot: path of its URDF, MJCF, SDFormat or xacro file. joints: of a file on what its joints do by themselves, or none. root: how its root link
-    moves in the world. rate_hz: integration steps per second of wall time. integrator, substeps: how one step is done.
+    robot: path of its URDF, MJCF, SDFormat or xacro file. joints: of a file on what its joints do by themselves, or
+    none. root: how its root link moves in the world. rate_hz: integration steps per second of wall time. integrator,
+    substeps: how one step is done.
     state_rate_hz: joint states per second, at most rate_hz; 0 is every step. initial_position: rad | m, by joint (and
     its part where it has several, `joint.part` or in a map of its own) or in order; empty is the middle of the limits,
     neutral where there are none.

@@ -51,8 +51,8 @@ LONGEST_TEXT = 200
 
 @dataclass(slots=True)
 class Element:
-    """An XML element: its tag as written (prefix included), attributes, 1-based line, children in order, the beginning of
-    its text, and the file it stands in.
+    """An XML element: its tag as written (prefix included), attributes, 1-based line, children in order, the beginning
+    of its text, and the file it stands in.
     """
 
     tag: str

@@ -148,8 +148,8 @@ def _changed(value: Any, choose: random.Random) -> Any:
 
 
 class Description:
-    """The text of a URDF, MJCF or SDFormat: read, made a tree, described, and written as each of them, as for a client that
-    loads it, and for who converts it.
+    """The text of a URDF, MJCF or SDFormat: read, made a tree, described, and written as each of them, as for a client
+    that loads it, and for who converts it.
     """
 
     longest = 1 << 14
@@ -158,9 +158,11 @@ class Description:
         "<inertial", "<inertia", "<visual", "<!--", "-->", "</", "/>", "<?", "<![CDATA[", "<!DOCTYPE", "&#", "&lt;",
         "xyz=", "rpy=", "quat_xyzw=", "name=", "type=", "link=", "value=", "version=", "world", "floating", "planar",
         "spherical", "continuous", "prismatic", "fixed", "drake:joint", "1e999", "nan", "-0", "1_0", "0x1p3",
-        "<mujoco", "<worldbody", "<body", "<geom", "<freejoint", "<default", "<frame", "<compiler", "<equality", "<actuator",
+        "<mujoco", "<worldbody", "<body", "<geom", "<freejoint", "<default", "<frame", "<compiler", "<equality",
+        "<actuator",
         "class=", "childclass=", "quat=", "euler=", "fromto=", "size=", "mass=", "ref=", "range=", "armature=", "pos=",
-        "<sdf", "<model", "<pose", "relative_to=", "attached_to=", "expressed_in=", "<axis2", "<include", "__model__", "::",
+        "<sdf", "<model", "<pose", "relative_to=", "attached_to=", "expressed_in=", "<axis2", "<include", "::",
+        "__model__",
     )  # fmt: skip
 
     def __init__(self) -> None:

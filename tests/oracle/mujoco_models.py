@@ -1,7 +1,7 @@
 """A model as MuJoCo itself compiles it, beside our reading of the same file.
 
-Put to rest in MuJoCo is what our receipt says does not act: contacts, limits, equalities, tendons, springs of balls, forces of
-media, compensated gravity, and friction, which is Coulomb's there and smooth here.
+Put to rest in MuJoCo is what our receipt says does not act: contacts, limits, equalities, tendons, springs of balls,
+forces of media, compensated gravity, and friction, which is Coulomb's there and smooth here.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from dyn_service.formats.reading import read_file, read_text
 from dyn_service.model.description import Description, rooted
 from dyn_service.urdf.joint_files import with_joint_file
 from tests.conftest import ROBOTS, URDF
-
 from tests.oracle.example_robots import path_of
 from tests.oracle.interpreting import interpreted_robot
 from tests.oracle.mujoco_models import errors
@@ -56,10 +55,19 @@ def test_there_and_back(way: str, name: str) -> None:
     description = described(name)
     text, notes = written(description, way)
     back = read_text(text)
-    told = {(note.element, word) for note in notes for word in ("spring", "armature", "width", "velocity") if word in note.text}
+    told = {
+        (note.element, word)
+        for note in notes
+        for word in ("spring", "armature", "width", "velocity")
+        if word in note.text
+    }
     for joint in description.joints:
         where = f"joint '{joint.name}'"
-        other = next(each for each in back.joints if each.name in (joint.name, f"{joint.name}_joint")) if joint.moves.nv else joint
+        other = (
+            next(each for each in back.joints if each.name in (joint.name, f"{joint.name}_joint"))
+            if joint.moves.nv
+            else joint
+        )
         for word, lost in {
             "armature": joint.armature != other.armature,
             "spring": (joint.stiffness, joint.rest) != (other.stiffness, other.rest),
@@ -68,8 +76,12 @@ def test_there_and_back(way: str, name: str) -> None:
             assert lost <= ((where, word) in told or (way == "mjcf" and word == "width")), (where, word)
         assert joint.damping == other.damping
         assert joint.friction == other.friction
-    bare = tuple(replace(joint, armature=0.0, stiffness=0.0, rest=0.0, friction_width=None) for joint in description.joints)
-    bare_back = tuple(replace(joint, armature=0.0, stiffness=0.0, rest=0.0, friction_width=None) for joint in back.joints)
+    bare = tuple(
+        replace(joint, armature=0.0, stiffness=0.0, rest=0.0, friction_width=None) for joint in description.joints
+    )
+    bare_back = tuple(
+        replace(joint, armature=0.0, stiffness=0.0, rest=0.0, friction_width=None) for joint in back.joints
+    )
     one = interpreted_robot(Robot(replace(description, joints=bare)))
     other_robot = interpreted_robot(Robot(replace(back, joints=bare_back)))
     renamed = {note.element for note in notes if "is called" in note.text}
@@ -91,12 +103,19 @@ def test_in_the_hands_of_mujoco(name: str) -> None:
     try:
         model = mujoco.MjModel.from_xml_string(text)
     except ValueError as fault:
-        assert "inertia" in str(fault) or "mass" in str(fault)
+        if "inertia" not in str(fault) and "mass" not in str(fault):
+            raise
         pytest.skip(f"MuJoCo takes no such inertia: {fault}")
     assert max(errors(text, model).values()) <= TOLERANCE
     # And what MuJoCo says of it is what we say of the first file.
-    robot = interpreted_robot(Robot(replace(description, joints=tuple(replace(j, friction=0.0) for j in description.joints))))
-    other = interpreted_robot(Robot(replace(read_text(text), joints=tuple(replace(j, friction=0.0, mimic=None) for j in read_text(text).joints))))
+    robot = interpreted_robot(
+        Robot(replace(description, joints=tuple(replace(j, friction=0.0) for j in description.joints)))
+    )
+    other = interpreted_robot(
+        Robot(
+            replace(read_text(text), joints=tuple(replace(j, friction=0.0, mimic=None) for j in read_text(text).joints))
+        )
+    )
     q, v, a = sized(robot)
     assert relative_error(other.inverse_dynamics(q, v, a), robot.inverse_dynamics(q, v, a)) < TOLERANCE
 
@@ -128,23 +147,26 @@ def test_a_floating_root() -> None:
 
 def test_joints_of_one_body_stay_so() -> None:
     text = """<mujoco model="m"><worldbody><body name="b" pos="1 0 0" euler="10 20 30"><joint name="x" type="slide"
-      axis="1 0 0"/><joint name="y" axis="0 1 0" pos="0 0 0.3" ref="20"/><geom size="0.1" pos="0.2 0 0"/></body></worldbody>
-      </mujoco>"""
+      axis="1 0 0"/><joint name="y" axis="0 1 0" pos="0 0 0.3" ref="20"/><geom size="0.1" pos="0.2 0
+      0"/></body></worldbody> </mujoco>"""
     again, _ = written(read_text(text), "mjcf")
     model = mujoco.MjModel.from_xml_string(again)
     assert (model.nbody, model.nv) == (2, 2)
     assert max(errors(again, model).values()) <= TOLERANCE
 
 
-@pytest.mark.parametrize(("way", "kind"), [("mjcf", "planar"), ("mjcf", "screw"), ("sdf", "planar"), ("sdf", "floating")])
+@pytest.mark.parametrize(
+    ("way", "kind"), [("mjcf", "planar"), ("mjcf", "screw"), ("sdf", "planar"), ("sdf", "floating")]
+)
 def test_what_a_format_has_not(way: str, kind: str) -> None:
     pitch = '<drake:screw_thread_pitch value="0.1"/>' if kind == "screw" else ""
     robot = read_text(
-        f'<robot name="r"><link name="a"/><link name="b"/><link name="c"/><joint name="f" type="fixed"><parent link="a"/>'
+        f'<robot name="r"><link name="a"/><link name="b"/><link name="c"/><joint name="f" type="fixed"><parent '
+        f'link="a"/>'
         f'<child link="b"/></joint><joint name="j" type="{kind}"><parent link="b"/><child link="c"/>'
         f'<axis xyz="0 0 1"/>{pitch}</joint></robot>'
     )
-    with pytest.raises(UnimplementedError, match="^joint 'j': "):
+    with pytest.raises(UnimplementedError, match=r"^joint 'j': "):
         written(robot, way)
     assert "<" in written(robot, "urdf")[0]
 

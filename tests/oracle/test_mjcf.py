@@ -1,4 +1,6 @@
-"""Models of MJCF, a feature each, against MuJoCo's own compiler and dynamics; `python -m tests.oracle.mjcf FILE ..` for others."""
+"""Models of MJCF, a feature each, against MuJoCo's own compiler and dynamics; `python -m tests.oracle.mjcf FILE ..`
+for others.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +42,8 @@ def shapes(*geoms: str, compiler: str = "") -> str:
     inside = "".join(f"<geom {geom}/>" for geom in geoms)
     return world(f'<body><joint axis="1 -2 3"/>{inside}</body>', f"<compiler {compiler}/>")
 
+
+TIP = '<geom size="0.02" pos="0.02 0 0"/>'
 
 MODELS = {
     "diaginertia": arm(),
@@ -89,7 +93,8 @@ MODELS = {
     ),
     "several joints": world(
         '<body name="trunk" pos="0 0 1" euler="5 6 7"><joint name="x" type="slide" axis="1 0 0"/>'
-        '<joint name="z" type="slide" axis="0 0 1" damping="3"/><joint name="pitch" axis="0 1 0" pos="0 0 0.3" ref="20"/>'
+        '<joint name="z" type="slide" axis="0 0 1" damping="3"/><joint name="pitch" axis="0 1 0" pos="0 0 0.3" '
+        'ref="20"/>'
         '<geom type="capsule" size="0.1 0.3"/><body pos="0 0 -0.5"><joint name="c" axis="0 1 0"/>'
         '<joint name="b" axis="1 0 0" pos="0 0 0.1"/><joint name="a" axis="0 0 1" pos="0.1 0 0.1"/>'
         '<geom type="capsule" size="0.05" fromto="0 0 0 0 0 -0.4"/></body></body>'
@@ -100,12 +105,14 @@ MODELS = {
     ),
     "trees, static bodies": world(
         '<geom type="plane" size="1 1 1"/><body name="table"><geom type="box" size="1 1 0.1"/></body>'
-        '<body name="one" pos="1 0 0"><joint axis="1 0 0"/><geom size="0.1" pos="0 0.1 0"/><body name="tip" pos="0 0.2 0" '
+        '<body name="one" pos="1 0 0"><joint axis="1 0 0"/><geom size="0.1" pos="0 0.1 0"/><body name="tip" '
+        'pos="0 0.2 0" '
         'euler="0 90 0"><geom type="box" size="0.1 0.2 0.3"/></body></body><body name="two" pos="-1 0 0">'
         '<body pos="0 0 1"><joint axis="0 1 0"/><geom size="0.2" pos="0.3 0 0"/></body></body>'
     ),
     "mocap": world(
-        '<body name="hand" mocap="true"><geom size="0.1"/></body><body pos="0 0 1"><joint/><geom size="0.1 0.2 0.3" type="box" '
+        '<body name="hand" mocap="true"><geom size="0.1"/></body><body pos="0 0 1"><joint/><geom size="0.1 0.2 '
+        '0.3" type="box" '
         'pos="1 0 0"/></body>'
     ),
     "sphere": shapes('size="0.1" pos="0.1 0 0"'),
@@ -138,10 +145,13 @@ MODELS = {
     "balanceinertia": arm('balanceinertia="true"', moments='diaginertia="0.01 0.02 0.09"'),
     "settotalmass": arm('settotalmass="17"'),
     "defaults": world(
-        '<body name="a" childclass="soft"><joint name="j"/><geom/><body name="b" pos="0 0 1"><joint name="k" class="stiff"/>'
-        '<geom class="main" size="0.2"/><body name="c" pos="0 1 0" childclass="stiff"><joint name="l" damping="0.5"/><geom/>'
+        '<body name="a" childclass="soft"><joint name="j"/><geom/><body name="b" pos="0 0 1"><joint name="k" '
+        'class="stiff"/>'
+        '<geom class="main" size="0.2"/><body name="c" pos="0 1 0" childclass="stiff"><joint name="l" '
+        'damping="0.5"/><geom/>'
         "</body></body></body>",
-        '<default><joint axis="1 0 0" damping="1"/><geom type="box" size="0.1 0.2 0.3" pos="0.1 0 0"/><default class="soft">'
+        '<default><joint axis="1 0 0" damping="1"/><geom type="box" size="0.1 0.2 0.3" pos="0.1 0 0"/><default '
+        'class="soft">'
         '<joint stiffness="3" armature="0.2"/><geom density="500"/><default class="stiff"><joint axis="0 1 1" '
         'stiffness="30"/><geom euler="10 20 30"/></default></default></default>',
     ),
@@ -151,9 +161,11 @@ MODELS = {
         '<default class="u"><geom axisangle="1 0 0 70"/></default></default>',
     ),
     "frames": world(
-        '<frame pos="1 0 0" euler="10 20 30"><body name="a" pos="0 0 1" euler="0 0 50"><frame pos="0 0.1 0" euler="0 70 0">'
+        '<frame pos="1 0 0" euler="10 20 30"><body name="a" pos="0 0 1" euler="0 0 50"><frame pos="0 0.1 0" '
+        'euler="0 70 0">'
         '<joint axis="1 0 0" pos="0.1 0 0"/><geom type="box" size="0.1 0.2 0.3" pos="0 0 0.3"/><frame euler="30 0 0">'
-        '<joint axis="0 1 0"/><body name="deep" pos="0.1 0 0"><joint axis="0 0 1"/><geom size="0.1" pos="0.2 0 0"/></body>'
+        '<joint axis="0 1 0"/><body name="deep" pos="0.1 0 0"><joint axis="0 0 1"/><geom size="0.1" pos="0.2 0 '
+        '0"/></body>'
         '</frame><joint axis="0 0 1" type="slide"/></frame><joint axis="0 1 1"/></body></frame>'
     ),
     "classes of frames": world(
@@ -170,14 +182,14 @@ MODELS = {
         head='<option gravity="0 0 -1.6" wind="1 0 0" density="1.2" timestep="0.01"><flag gravity="disable"/></option>'
         '<size memory="1M"/><visual/><asset><texture name="t" type="2d" builtin="flat" width="8" height="8"/></asset>',
         tail='<tendon><fixed name="t" stiffness="10" damping="1"><joint joint="elbow" coef="2"/></fixed></tendon>'
-        '<equality><joint joint1="elbow" joint2="shoulder" polycoef="0.1 2 0 0 0"/><connect body1="lower" body2="upper" '
+        '<equality><joint joint1="elbow" joint2="shoulder" polycoef="0.1 2 0 0 0"/><connect body1="lower" '
+        'body2="upper" '
         'anchor="0 0 0"/></equality><sensor><jointpos joint="elbow"/></sensor><contact><exclude body1="upper" '
         'body2="lower"/></contact><keyframe><key qpos="0 0"/></keyframe>',
     ),
     "gravcomp": world('<body gravcomp="0.5"><joint axis="1 0 0"/><geom size="0.1" pos="0 0.2 0"/></body>'),
     "a long chain": world(
-        "".join(f'<body pos="0.05 0 0"><joint axis="{k % 2} 1 0"/><geom size="0.02" pos="0.02 0 0"/>' for k in range(12))
-        + "</body>" * 12
+        "".join(f'<body pos="0.05 0 0"><joint axis="{k % 2} 1 0"/>{TIP}' for k in range(12)) + "</body>" * 12
     ),
 }  # fmt: skip
 

@@ -376,8 +376,10 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot) -> None:
         (["gravity_forces", "--robot", "pendulum", "q=1,2"], "q has shape (2,)"),
         (["inverse_dynamics", "--robot", "pendulum", "q=[0]", "v=[0]", "a=[0]", 'wrenches={"x": 1}'], "wrenches must"),
         (["health", "q=1"], "health has no 'q'; it takes nothing"),
-        (["load_robot"], "load_robot needs the input 'urdf': the text of a robot's file: URDF, MJCF "
-         "or SDFormat, without includes"),
+        (
+            ["load_robot"],
+            "load_robot needs the input 'urdf': the text of a robot's file: URDF, MJCF or SDFormat, without includes",
+        ),
         (["load_robot", "urdf=x", "name=y"], "load_robot has no 'name'; it takes urdf"),
         (["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1"], "simulate needs the option 'steps': how many"),
         (

@@ -28,7 +28,8 @@ def jointed(joint: str = "", geom: str = BALL, **parts: str) -> str:
 FAULTS = {
     '<mujoco model="m"/>': "<text>:1: robot 'm': there is no <worldbody>, expected one",
     "<mujoco>": "<text>:1: malformed XML: the text ends early, column 9; <mujoco> of line 1 is still open",
-    '<!DOCTYPE a [<!ENTITY b "c">]><mujoco/>': "<text>:1: found a document type declaration (<!DOCTYPE>), expected none",
+    '<!DOCTYPE a [<!ENTITY b "c">]><mujoco/>': "<text>:1: found a document type declaration (<!DOCTYPE>), "
+                                               "expected none",
     made('<joint name="j"/>'): "<text>:4: worldbody joint: <joint> of the world, expected one of a body",
     made('<body name="b"><joint/><inertial pos="0 0 0" diaginertia="1 1 1"/></body>'):
         "<text>:4: link 'b' inertial: the attribute 'mass' is missing",
@@ -53,8 +54,10 @@ FAULTS = {
     made("", '<compiler coordinate="global"/>'):
         "<text>:2: robot 'm' compiler: coordinate is 'global', which MuJoCo itself no longer reads, expected 'local'",
     made("", '<compiler angle="grad"/>'):
-        "<text>:2: robot 'm' compiler: attribute 'angle': expected radian, degree, found 'grad'; did you mean 'radian'?",
-    jointed('axis="0 0 0"'): "<text>:5: joint 'j' axis: the axis is (0, 0, 0), expected a direction: its length is zero",
+        "<text>:2: robot 'm' compiler: attribute 'angle': expected radian, degree, found 'grad'; did you mean "
+        "'radian'?",
+    jointed('axis="0 0 0"'): "<text>:5: joint 'j' axis: the axis is (0, 0, 0), expected a direction: its length "
+                             "is zero",
     jointed('type="hing"'):
         "<text>:5: joint 'j': attribute 'type': expected hinge, slide, ball, free, found 'hing'; did you mean 'hinge'?",
     jointed('damping="nan"'):
@@ -88,22 +91,28 @@ FAULTS = {
     jointed(geom='<geom type="capsule" size="0.1" fromto="1 1 1 1 1 1"/>'):
         "<text>:6: link 'b' geom: attribute 'fromto': the two points are the same, expected two",
     made('<body name="a"><body name="b"><freejoint/></body></body>'):
-        "<text>:4: link 'b': a free joint of a body that hangs on another or has more joints, expected one in the world, and "
+        "<text>:4: link 'b': a free joint of a body that hangs on another or has more joints, expected one in "
+        "the world, and "
         "no other joint beside it",
-    made('<body name="b"/><body name="b"/>'): "<text>:4: link 'b': a link of this name is already defined on line 4, expected "
+    made('<body name="b"/><body name="b"/>'): "<text>:4: link 'b': a link of this name is already defined on "
+                                              "line 4, expected "
         "unique names",
-    made('<body name="world"/>'): "<text>:4: link 'world': a link of this name is already defined, expected unique names",
+    made('<body name="world"/>'): "<text>:4: link 'world': a link of this name is already defined, expected "
+                                  "unique names",
     made('<body name="a"><joint name="j"/></body><body name="b"><joint name="j"/></body>'):
         "<text>:4: joint 'j': a joint of this name is already defined on line 4, expected unique names",
     made('<body name="b"><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/><inertial pos="0 0 0" mass="1" '
-         'diaginertia="1 1 1"/></body>'): "<text>:4: link 'b' inertial: a second <inertial>, the first on line 4, expected one",
+         'diaginertia="1 1 1"/></body>'): "<text>:4: link 'b' inertial: a second <inertial>, the first on line "
+                                          "4, expected one",
     made('<replicate count="3"><body/></replicate>'):
-        "<text>:4: worldbody replicate: <replicate> makes bodies or joints of its own, which is not read: save the model as "
+        "<text>:4: worldbody replicate: <replicate> makes bodies or joints of its own, which is not read: save "
+        "the model as "
         "MuJoCo compiles it, and give that",
     made('<frame scale="2"><body/></frame>'):
         "<text>:4: worldbody frame: attribute 'scale' is not read, expected a frame without it",
     made('<include file="a.xml"/>'):
-        "<text>:4: include: asks for the file 'a.xml', and text opens no file: expected one without includes, such as dyn "
+        "<text>:4: include: asks for the file 'a.xml', and text opens no file: expected one without includes, "
+        "such as dyn "
         "convert makes",
     jointed(tail='<equality><joint joint1="j" joint2="k"/></equality>'):
         "<text>:9: equality <joint>: there is no joint 'k'",
@@ -137,7 +146,8 @@ TOLD = {
     jointed(tail='<equality><joint joint1="j"/></equality>'): ("equality <joint>", "it holds joint 'j' still"),
     jointed(tail='<equality><joint joint1="j" joint2="j"/></equality>'): ("equality <joint>", "which it is to follow"),
     jointed(tail='<actuator><motor name="a" joint="j" gear="3"/></actuator>'): ("actuator 'a'", "on joint 'j', gear 3"),
-    jointed(tail='<actuator><general site="s" armature="3"/></actuator>'): ("actuator <general>", "its armature does not act"),
+    jointed(tail='<actuator><general site="s" armature="3"/></actuator>'): ("actuator <general>", "its armature "
+        "does not act"),
     jointed(tail='<extension><plugin plugin="p"/></extension>'): ("extension", "<plugin>"),
     jointed(tail='<option gravity="0 0 -1"/>'): ("option", "gravity (0, 0, -1)"),
     jointed(tail='<option wind="1 0 0"/>'): ("option", "wind"),
@@ -157,19 +167,31 @@ def test_what_does_not_act_is_told(text: str) -> None:
 def test_nothing_goes_without_a_word() -> None:
     """Every element and attribute that MuJoCo knows is read, or has a note."""
     text = made(
-        '<body name="b" user="1"><joint name="j" margin="1" dumping="3"/><geom size="0.1"/><site/><camera/><light/></body>',
+        '<body name="b" user="1"><joint name="j" margin="1" dumping="3"/><geom '
+        'size="0.1"/><site/><camera/><light/></body>',
         "<custom/><visual/><statistic/><size/><asset><mesh/><mesh/></asset><zzz/>",
         "<contact><pair/></contact><sensor><clock/></sensor><keyframe><key/></keyframe>",
     )
     notes = [(note.kind, note.text) for note in read_text(text).notes]
-    for words in ("custom", "visual", "statistic", "size", "2 looks and shapes", "contact", "sensor", "keyframe", "zzz"):
+    for words in (
+        "custom",
+        "visual",
+        "statistic",
+        "size",
+        "2 looks and shapes",
+        "contact",
+        "sensor",
+        "keyframe",
+        "zzz",
+    ):
         assert any(words in said and kind == "dropped" for kind, said in notes), words
     assert ("doubted", "1 attribute 'dumping' of <joint> is not used; did you mean 'damping'?") in notes
 
 
 def test_one_joint_follows_another() -> None:
     text = made(
-        f'<body><joint name="j" ref="0.5" type="slide"/>{BALL}</body><body><joint name="k" ref="0.25" type="slide"/>{BALL}</body>',
+        f'<body><joint name="j" ref="0.5" type="slide"/>{BALL}</body><body><joint name="k" ref="0.25" '
+        f'type="slide"/>{BALL}</body>',
         tail='<equality><joint joint1="j" joint2="k" polycoef="0.1 3"/></equality>',
     )
     mimic = next(joint.mimic for joint in read_text(text).joints if joint.name == "j")
@@ -180,7 +202,10 @@ def test_one_joint_follows_another() -> None:
 def test_limits_in_radians() -> None:
     joint = read_text(jointed('range="-90 180" actuatorfrcrange="-7 7"')).joints[0]
     assert joint.limit is not None
-    assert (joint.limit.lower, joint.limit.upper) == (pytest.approx(-1.5707963267948966), pytest.approx(3.141592653589793))
+    assert (joint.limit.lower, joint.limit.upper) == (
+        pytest.approx(-1.5707963267948966),
+        pytest.approx(3.141592653589793),
+    )
     assert joint.limit.effort == 7.0
     assert read_text(jointed('range="-1 1"', head='<compiler angle="radian"/>')).joints[0].limit.lower == -1.0  # type: ignore[union-attr]
     assert read_text(jointed('range="-1 1" limited="false"')).joints[0].limit is None
@@ -189,7 +214,8 @@ def test_limits_in_radians() -> None:
 def test_a_robot_in_several_files(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "arm.xml").write_text(
-        '<mujocoinclude><body name="b" pos="0 0 1"><include file="deeper.xml"/><include file="parts/joint.xml"/></body></mujocoinclude>'
+        '<mujocoinclude><body name="b" pos="0 0 1"><include file="deeper.xml"/><include '
+        'file="parts/joint.xml"/></body></mujocoinclude>'
     )
     (tmp_path / "parts" / "deeper.xml").write_text(f"<mujoco>{BALL}</mujoco>")
     (tmp_path / "parts" / "joint.xml").write_text('<mujoco>\n<joint name="j" axis="1 2 3" springyield="1"/></mujoco>')
@@ -207,16 +233,21 @@ def test_a_robot_in_several_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"main.xml": '<mujoco>\n<include file="main.xml"/></mujoco>'}, ":2: include: the file 'main.xml' is included a second"),
+        ({"main.xml": '<mujoco>\n<include file="main.xml"/></mujoco>'}, ":2: include: the file 'main.xml' is "
+            "included a second"),
         ({"main.xml": '<mujoco><include file="a.xml"/></mujoco>', "a.xml": '<mujoco><include file="b.xml"/></mujoco>',
-          "b.xml": '<mujoco><include file="a.xml"/></mujoco>'}, "{at}/b.xml:1: include: the file 'a.xml' is included a second"),
+          "b.xml": '<mujoco><include file="a.xml"/></mujoco>'}, "{at}/b.xml:1: include: the file 'a.xml' is "
+              "included a second"),
         ({"main.xml": '<mujoco><include file="no.xml"/></mujoco>'}, "there is no file 'no.xml' to include"),
         ({"main.xml": "<mujoco><include/></mujoco>"}, "the attribute 'file' is missing"),
-        ({"main.xml": '<mujoco><include file="a.xml"/></mujoco>', "a.xml": "<robot/>"}, "the root element is 'robot', expected <mujoco>"),
-        ({"main.xml": '<mujoco><include file="a.xml"/></mujoco>', "a.xml": '<!DOCTYPE a [<!ENTITY b SYSTEM "/etc/passwd">]><mujoco/>'},
+        ({"main.xml": '<mujoco><include file="a.xml"/></mujoco>', "a.xml": "<robot/>"}, "the root element is "
+            "'robot', expected <mujoco>"),
+        ({"main.xml": '<mujoco><include file="a.xml"/></mujoco>', "a.xml": '<!DOCTYPE a [<!ENTITY b SYSTEM '
+            '"/etc/passwd">]><mujoco/>'},
          "{at}/a.xml:1: found a document type declaration"),
         ({"main.xml": '<mujoco><include file="."/></mujoco>'}, "is a directory; expected a robot's file"),
-        ({"main.xml": '<mujoco><worldbody><include file="a.xml"/></worldbody></mujoco>', "a.xml": '<mujoco>\n\n<body name="x" quat="0 0 0 0"/></mujoco>'},
+        ({"main.xml": '<mujoco><worldbody><include file="a.xml"/></worldbody></mujoco>', "a.xml": '<mujoco>\n\n'
+          '<body name="x" quat="0 0 0 0"/></mujoco>'},
          "{at}/a.xml:3: link 'x': attribute 'quat'"),
     ],
 )  # fmt: skip
@@ -233,7 +264,9 @@ def test_limits_hold_for_all_files_together(tmp_path: Path) -> None:
     for k in range(3):
         (tmp_path / f"{k}.xml").write_text(body)
     main = tmp_path / "main.xml"
-    main.write_text('<mujoco><worldbody>' + "".join(f'<include file="{k}.xml"/>' for k in range(3)) + "</worldbody></mujoco>")
+    main.write_text(
+        "<mujoco><worldbody>" + "".join(f'<include file="{k}.xml"/>' for k in range(3)) + "</worldbody></mujoco>"
+    )
     assert len(read_file(main).links) == 121
     for limits in (ReadLimits(elements=100), ReadLimits(size=len(body) * 2), ReadLimits(links=100)):
         with pytest.raises(ResourceExhaustedError):
@@ -242,6 +275,7 @@ def test_limits_hold_for_all_files_together(tmp_path: Path) -> None:
 
 def test_chains_of_hundreds_of_bodies() -> None:
     """They stand in each other, deeper than elements of URDF ever do; deeper than that is refused."""
+
     def chain(n: int) -> str:
         return made("".join(f'<body><joint axis="0 {k % 2} 1"/>{BALL}' for k in range(n)) + "</body>" * n)
 

@@ -16,9 +16,9 @@ from tests.oracle.test_pinocchio import relative_error
 
 URDF = """
 <robot name="arm">
-  <link name="base"><inertial><mass value="3"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
-  <link name="upper"><inertial><origin xyz="0.1 0.2 0.3" rpy="0.3 0.2 0.1"/><mass value="2"/>
-    <inertia ixx="0.02" iyy="0.03" izz="0.04" ixy="0.001" ixz="-0.002" iyz="0.003"/></inertial></link>
+  <link name="base"><inertial><mass value="3"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0"
+  iyz="0"/></inertial></link> <link name="upper"><inertial><origin xyz="0.1 0.2 0.3" rpy="0.3 0.2 0.1"/><mass
+    value="2"/> <inertia ixx="0.02" iyy="0.03" izz="0.04" ixy="0.001" ixz="-0.002" iyz="0.003"/></inertial></link>
   <link name="lower"><inertial><origin xyz="0.1 0 0.2"/><mass value="1.5"/>
     <inertia ixx="0.02" iyy="0.03" izz="0.04" ixy="0" ixz="0" iyz="0"/></inertial></link>
   <joint name="shoulder" type="revolute"><origin xyz="0.1 0.2 0.3" rpy="0.4 -0.3 0.2"/><parent link="base"/>
@@ -28,16 +28,22 @@ URDF = """
     <child link="lower"/><axis xyz="1 0 0"/></joint>
 </robot>"""
 
-BASE = """<link name="base"><inertial><mass>3</mass><inertia><ixx>1</ixx><iyy>1</iyy><izz>1</izz></inertia></inertial>{}</link>"""
+BASE = """<link
+name="base"><inertial><mass>3</mass><inertia><ixx>1</ixx><iyy>1</iyy><izz>1</izz></inertia></inertial>{}</link>"""
 UPPER = """<link name="upper"><inertial><pose>0.1 0.2 0.3 0.3 0.2 0.1</pose><mass>2</mass><inertia><ixx>0.02</ixx>
   <iyy>0.03</iyy><izz>0.04</izz><ixy>0.001</ixy><ixz>-0.002</ixz><iyz>0.003</iyz></inertia></inertial>{}</link>"""
 LOWER = """<link name="lower"><inertial><pose>0.1 0 0.2 0 0 0</pose><mass>1.5</mass><inertia><ixx>0.02</ixx>
   <iyy>0.03</iyy><izz>0.04</izz></inertia></inertial>{}</link>"""
 DOES = """<limit><lower>-1</lower><upper>2</upper><effort>30</effort><velocity>4</velocity></limit>
   <dynamics><damping>0.7</damping><friction>0.2</friction></dynamics>"""
-SHOULDER = """<joint name="shoulder" type="revolute">{}<parent>base</parent><child>upper</child><axis><xyz{}>0 0.6 0.8</xyz>
-  """ + DOES + "</axis></joint>"
-ELBOW = """<joint name="elbow" type="{kind}">{pose}<parent>{parent}</parent><child>{child}</child><axis>{axis}</axis></joint>"""
+SHOULDER = (
+    """<joint name="shoulder" type="revolute">{}<parent>base</parent><child>upper</child><axis><xyz{}>0 0.6 0.8</xyz>
+  """
+    + DOES
+    + "</axis></joint>"
+)
+ELBOW = """<joint name="elbow"
+type="{kind}">{pose}<parent>{parent}</parent><child>{child}</child><axis>{axis}</axis></joint>"""
 X = "<xyz>1 0 0</xyz>"
 AT_UPPER, AT_LOWER = "0.1 0.2 0.3 0.4 -0.3 0.2", "-0.1 0.3 0.2 -0.5 0.1 0.7"
 
@@ -78,6 +84,8 @@ def in_model(pose: tuple[float, ...]) -> str:
 LOWER_IN_MODEL = in_model((-0.1, 0.3, 0.2, -0.5, 0.1, 0.7))
 PLAIN = (BASE.format(""), UPPER.format(at(AT_UPPER)), SHOULDER.format("", ""))
 
+IN_DEGREES = said([-0.1, 0.3, 0.2, *np.degrees([-0.5, 0.1, 0.7])])
+
 WAYS = {
     "in the model": model(*PLAIN, LOWER.format(at(LOWER_IN_MODEL)), elbow()),
     "in the parent": model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow()),
@@ -96,7 +104,8 @@ WAYS = {
     "in another frame": model(
         *PLAIN, LOWER.format(at("", "there")), elbow(),
         f'<frame name="there" attached_to="upper">{at("0 0 -1 0 0 0", "further")}</frame>'
-        f'<frame name="further" attached_to="base">{at(in_model((*(np.array([-0.1, 0.3, 0.2]) + R_LOWER[:, 2]), -0.5, 0.1, 0.7)))}</frame>',
+        f'<frame name="further" '
+        f'attached_to="base">{at(in_model((*(np.array([-0.1, 0.3, 0.2]) + R_LOWER[:, 2]), -0.5, 0.1, 0.7)))}</frame>',
     ),
     "joined to a frame": model(
         *PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow(parent="there"),
@@ -116,14 +125,16 @@ WAYS = {
         version="1.6",
     ),
     "axes of old": model(
-        BASE.format(""), UPPER.format(at(AT_UPPER)), SHOULDER.format("", "").replace("0 0.6 0.8", said(R_UPPER @ [0, 0.6, 0.8])),
+        BASE.format(""), UPPER.format(at(AT_UPPER)),
+        SHOULDER.format("", "").replace("0 0.6 0.8", said(R_UPPER @ [0, 0.6, 0.8])),
         LOWER.format(at(LOWER_IN_MODEL)), elbow(axis=f"<xyz>{said((R_UPPER @ R_LOWER)[:, 0])}</xyz>"), version="1.4",
     ),
     "a turned joint": model(
-        *PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow(pose=at("0 0 0 0 0 1.2"), axis=f"<xyz>{said(turned((0, 0, -1.2))[:, 0])}</xyz>"),
+        *PLAIN, LOWER.format(at(AT_LOWER, "upper")), 
+        elbow(pose=at("0 0 0 0 0 1.2"), axis=f"<xyz>{said(turned((0, 0, -1.2))[:, 0])}</xyz>"),
     ),
     "degrees": model(
-        *PLAIN, LOWER.format(at(said([-0.1, 0.3, 0.2, *np.degrees([-0.5, 0.1, 0.7])]), "upper", 'degrees="true"')), elbow(),
+        *PLAIN, LOWER.format(at(IN_DEGREES, "upper", 'degrees="true"')), elbow(),
     ),
     "quaternions": model(
         *PLAIN, LOWER.format(at("{QUAT}", "upper", 'rotation_format="quat_xyzw"')), elbow(),
@@ -135,7 +146,8 @@ WAYS = {
     ).replace("lower</child>", "lower</child>"),
     "a model placed by a frame of it": model(
         *PLAIN,
-        f'<model name="fore" placement_frame="lower">{at(AT_LOWER, "upper")}{LOWER.format(at("1 2 3 0.1 0.2 0.3"))}</model>',
+        f'<model name="fore" '
+        f'placement_frame="lower">{at(AT_LOWER, "upper")}{LOWER.format(at("1 2 3 0.1 0.2 0.3"))}</model>',
         elbow(child="fore::lower"),
     ),
     "a world": model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow())
@@ -187,10 +199,12 @@ def test_a_joint_beside_its_child() -> None:
 def test_two_axes(kind: str) -> None:
     text = model(
         *PLAIN, LOWER.format(at(AT_LOWER, "upper")),
-        elbow(kind, axis=X).replace("</joint>", "<axis2><xyz>0 1 0</xyz><dynamics><damping>2</damping></dynamics></axis2></joint>"),
+        elbow(kind, axis=X).replace("</joint>", "<axis2><xyz>0 1 "
+                                                "0</xyz><dynamics><damping>2</damping></dynamics></axis2></joint>"),
     )  # fmt: skip
     urdf = URDF.format(elbow="continuous").replace('<child link="lower"/>', '<child link="mid"/>').replace(
-        "</robot>", '<link name="mid"/><joint name="elbow_axis2" type="continuous"><parent link="mid"/><child link="lower"/>'
+        "</robot>", '<link name="mid"/><joint name="elbow_axis2" type="continuous"><parent link="mid"/><child '
+                    'link="lower"/>'
         '<axis xyz="0 1 0"/><dynamics damping="2"/></joint></robot>'
     )  # fmt: skip
     description = read_text(text)
@@ -212,15 +226,24 @@ def test_types(kind: str, urdf: str) -> None:
 
 
 def test_screws() -> None:
-    one = read_text(model(*PLAIN, LOWER.format(""), elbow("screw").replace("</joint>", "<screw_thread_pitch>0.3</screw_thread_pitch></joint>")))
-    old = read_text(model(*PLAIN, LOWER.format(""), elbow("screw").replace("</joint>", "<thread_pitch>-4</thread_pitch></joint>")))
+    one = read_text(
+        model(
+            *PLAIN,
+            LOWER.format(""),
+            elbow("screw").replace("</joint>", "<screw_thread_pitch>0.3</screw_thread_pitch></joint>"),
+        )
+    )
+    old = read_text(
+        model(*PLAIN, LOWER.format(""), elbow("screw").replace("</joint>", "<thread_pitch>-4</thread_pitch></joint>"))
+    )
     assert one.joints[1].pitch == 0.3
     assert old.joints[1].pitch == pytest.approx(np.pi / 2)
 
 
 def test_defaults_are_those_of_the_format() -> None:
     description = read_text(model('<link name="a"/><link name="b"><inertial><mass>2</mass></inertial></link>',
-                                  '<joint name="j" type="revolute"><parent>a</parent><child>b</child><axis/></joint>'))  # fmt: skip
+                                  '<joint name="j" '
+                                  'type="revolute"><parent>a</parent><child>b</child><axis/></joint>'))  # fmt: skip
     first, second = (link.inertial for link in description.links)
     assert first is not None
     assert second is not None
@@ -255,8 +278,9 @@ def test_springs_and_mimics() -> None:
 
 def test_inertia_of_collisions() -> None:
     link = """<link name="a"><inertial auto="true"><density>500</density></inertial>
-      <collision name="c"><pose>0.1 0 0 0 0 0.3</pose><geometry><box><size>0.2 0.4 0.6</size></box></geometry></collision>
-      <collision name="d"><density>100</density><geometry><cylinder><radius>0.1</radius><length>0.4</length></cylinder>
+      <collision name="c"><pose>0.1 0 0 0 0 0.3</pose><geometry><box><size>0.2 0.4
+      0.6</size></box></geometry></collision> <collision
+      name="d"><density>100</density><geometry><cylinder><radius>0.1</radius><length>0.4</length></cylinder>
       </geometry></collision></link>"""
     inertial = read_text(model(link)).links[0].inertial
     assert inertial is not None
@@ -290,7 +314,9 @@ def test_what_it_stands_on() -> None:
 
 def test_files_beside_it(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "fore.sdf").write_text(f'<sdf version="1.11"><model name="x">{LOWER.format("")}</model></sdf>')
+    (tmp_path / "parts" / "fore.sdf").write_text(
+        f'<sdf version="1.11"><model name="x">{LOWER.format("")}</model></sdf>'
+    )
     main = model(
         *PLAIN, f'<include><uri>parts/fore.sdf</uri><name>fore</name>{at(AT_LOWER, "upper")}</include>',
         elbow(child="fore::lower"),

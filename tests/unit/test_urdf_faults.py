@@ -111,9 +111,11 @@ FAULTS: list[tuple[str, str | bytes, int | None, str | None, str]] = [
     ("another root", '<model name="r"/>',
      1, None, "the root element is 'model', expected <robot>"),
     ("SDFormat", '<?xml version="1.0"?>\n<sdf version="1.7"><model name="r"/></sdf>',
-     2, None, "the root element is <sdf>: this is SDFormat, expected URDF with the root <robot>"),
+     2, None, "the root element is <sdf>: this is SDFormat, which Robot.from_file reads; expected URDF "
+     "with the root <robot>"),
     ("MJCF", '<mujoco model="r"/>',
-     1, None, "the root element is <mujoco>: this is MuJoCo's MJCF, expected URDF with the root <robot>"),
+     1, None, "the root element is <mujoco>: this is MuJoCo's MJCF, which Robot.from_file reads; expected URDF "
+     "with the root <robot>"),
     ("xacro file of macros", robot('<xacro:include filename="arm.xacro"/>\n<xacro:arm prefix="left"/>'),
      1, "robot", ("there are no <link> elements, expected at least one; line 2: <xacro:include> element in <robot> is "
                   "not used; what xacro makes of it is missing: run xacro first if it matters")),

@@ -35,7 +35,8 @@ MAIN = """<?xml version="1.0"?>
 ROD = """<robot xmlns:xacro="http://www.ros.org/wiki/xacro">
   <xacro:macro name="rod" params="n mass length">
     <link name="link_${n}"><inertial><origin xyz="0 0 ${length / 2}"/><mass value="${mass}"/>
-      <inertia ixx="${mass * length**2 / 12}" iyy="${mass * length**2 / 12}" izz="1e-4" ixy="0" ixz="0" iyz="0"/></inertial></link>
+      <inertia ixx="${mass * length**2 / 12}" iyy="${mass * length**2 / 12}" izz="1e-4" ixy="0" ixz="0"
+      iyz="0"/></inertial></link>
     <joint name="joint_${n}" type="continuous"><origin xyz="0 0 ${length}" rpy="${pi / 2} 0 0"/>
       <parent link="link_${n - 1}"/><child link="link_${n}"/><axis xyz="0 1 0"/></joint>
   </xacro:macro>
@@ -90,7 +91,8 @@ def test_packages_without_ros(tmp_path: Path) -> None:
     robot = package / "urdf" / "arm.xacro"
     robot.write_text(
         '<robot name="arm" xmlns:xacro="http://www.ros.org/wiki/xacro"><link name="link_0"/>'
-        '<xacro:include filename="$(find arm_description)/urdf/rod.xacro"/><xacro:rod n="1" mass="1" length="1"/></robot>'
+        '<xacro:include filename="$(find arm_description)/urdf/rod.xacro"/><xacro:rod n="1" mass="1" '
+        'length="1"/></robot>'
     )
     assert Robot.from_file(robot).joint_names == ("joint_1",)
     robot.write_text(robot.read_text().replace("$(find arm", "$(find leg"))
@@ -103,11 +105,16 @@ def test_packages_without_ros(tmp_path: Path) -> None:
     [
         ("<robot", "malformed XML: unclosed token"),
         ('<robot xmlns:xacro="http://www.ros.org/wiki/xacro" name="${1/0}"/>', "xacro: division by zero"),
-        ('<robot xmlns:xacro="http://www.ros.org/wiki/xacro" name="${nothing}"/>', "xacro: name 'nothing' is not defined"),
-        ('<robot xmlns:xacro="http://www.ros.org/wiki/xacro"><xacro:nothing/></robot>', "xacro: unknown macro name: xacro:nothing"),
-        ('<robot xmlns:xacro="http://www.ros.org/wiki/xacro"><xacro:include filename="no.xacro"/></robot>', "xacro: No such file"),
-        ('<robot xmlns:xacro="http://www.ros.org/wiki/xacro" name="$(arg x)"/>', "xacro: Undefined substitution argument x"),
-        ('<robot xmlns:xacro="http://www.ros.org/wiki/xacro"><xacro:macro name="m"><xacro:m/></xacro:macro><xacro:m/></robot>', "xacro: "),
+        ('<robot xmlns:xacro="http://www.ros.org/wiki/xacro" name="${nothing}"/>', "xacro: name 'nothing' is "
+            "not defined"),
+        ('<robot xmlns:xacro="http://www.ros.org/wiki/xacro"><xacro:nothing/></robot>', "xacro: unknown macro "
+            "name: xacro:nothing"),
+        ('<robot xmlns:xacro="http://www.ros.org/wiki/xacro"><xacro:include filename="no.xacro"/></robot>',
+         "xacro: No such file"),
+        ('<robot xmlns:xacro="http://www.ros.org/wiki/xacro" name="$(arg x)"/>', "xacro: Undefined substitution "
+            "argument x"),
+        ('<robot xmlns:xacro="http://www.ros.org/wiki/xacro"><xacro:macro '
+         'name="m"><xacro:m/></xacro:macro><xacro:m/></robot>', "xacro: "),
         ('<robot name="r"/>', "there are no <link> elements"),
     ],
 )  # fmt: skip

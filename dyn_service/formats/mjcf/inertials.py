@@ -1,7 +1,7 @@
 """What bodies of MJCF weigh: as written, or of the shapes that are attached to them.
 
     inertiafromgeom   auto: of the shapes where there is no <inertial>; true: always of the shapes; false: never
-    shapes            those whose group is in `inertiagrouprange`; each of its mass, or its density (1000 kg/m^3) times volume
+    shapes            those whose group is in `inertiagrouprange`; each has its mass, or volume times density
     afterwards        boundmass, boundinertia, balanceinertia body by body, settotalmass over all of them
 
 Meshes are not read, so what a body has of them cannot be known: it is refused, unless it never moves.
@@ -68,8 +68,8 @@ def of_shapes(shapes: Iterable[tuple[Values, Pose]], *, moves: bool) -> tuple[In
         if found is None:
             if moves:
                 raise values.place.fault(
-                    "its mass is not known, being that of a mesh or of a thin ellipsoid: give its body an <inertial>, or it "
-                    "the mass 0"
+                    "its mass is not known, being that of a mesh or of a thin ellipsoid: give its body an "
+                    "<inertial>, or it the mass 0"
                 )
             text = "its mass is not known, being that of a mesh or of a thin ellipsoid; the body does not move"
             return None, [values.place.note("reported", text)]

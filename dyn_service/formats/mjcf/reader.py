@@ -5,9 +5,10 @@
     positions, velocities as MuJoCo has them, `ref` included, but for what `conventions.to_mujoco` turns around
     names                 of what has none: `body_3`, `joint_2`, by MuJoCo's own numbers
 
-What is read and does not act (tendons, most equalities, actuators, gravity compensation, ..) has a note each, `reported`;
-what changes no motion (looks, contacts, sensors, ..) is counted as `dropped`. What would make further bodies or joints and
-is not read (`<replicate>`, `<attach>`, `<composite>`, `<flexcomp>`) is refused, and so are masses of meshes.
+What is read and does not act (tendons, most equalities, actuators, gravity compensation, ..) has a note each,
+`reported`; what changes no motion (looks, contacts, sensors, ..) is counted as `dropped`. What would make further
+bodies or joints and is not read (`<replicate>`, `<attach>`, `<composite>`, `<flexcomp>`) is refused, and so are masses
+of meshes.
 """
 
 from __future__ import annotations
@@ -122,7 +123,8 @@ def _include(element: Element, files: Files) -> Element:
         raise place.fault("the attribute 'file' is missing")
     if files.main is None:
         raise place.fault(
-            f"asks for the file {quoted(name)}, and text opens no file: expected one without includes, such as dyn convert makes"
+            f"asks for the file {quoted(name)}, and text opens no file: expected one without includes, such as "
+            "dyn convert makes"
         )
     # MuJoCo looks from the main file's folder; nested ones, from their own first.
     folders = dict.fromkeys((Path(element.file).parent, files.main.parent))

@@ -30,6 +30,7 @@ MOST_NOTES = 1000
 
 _FORCING = {"wind": (0.0, 0.0, 0.0), "density": (0.0,), "viscosity": (0.0,)}
 _FLAGS = ("gravity", "spring", "damper", "frictionloss", "equality", "limit", "contact", "actuation", "passive")
+_DRIVEN = ("jointinparent", "tendon", "site", "body", "slidersite")
 _COUPLINGS = ("connect", "weld", "joint", "tendon", "flex", "flexvert", "flexstrain")
 
 
@@ -136,10 +137,8 @@ class Rest:
         of_class = {**of_class, **self._classes.of(element, None, place)}
         values = Values(element.attributes, of_class, place, self._settings)
         on = element.attributes.get("joint")
-        drives = f"joint {quoted(on)}" if on else ", ".join(
-            f"{what} {quoted(element.attributes[what])}" for what in ("jointinparent", "tendon", "site", "body", "slidersite")
-            if what in element.attributes
-        )  # fmt: skip
+        others = (f"{what} {quoted(element.attributes[what])}" for what in _DRIVEN if what in element.attributes)
+        drives = f"joint {quoted(on)}" if on else ", ".join(others)
         gear = values.numbers("gear", 1, 6)
         ratio = 1.0 if gear is None else float(gear[0])
         text = f"<{element.tag}> on {drives or 'nothing'}, gear {ratio:g}: efforts here are those of joints"

@@ -1,7 +1,7 @@
 """What stands in an element of MJCF, with the defaults of its class: numbers, choices, orientations.
 
-Defaults are classes of attributes for each sort of element; a class has those of the class it stands in, and its own. An
-element's class is its own `class`, or the `childclass` of the nearest body or frame around it, or the outermost one.
+Defaults are classes of attributes for each sort of element; a class has those of the class it stands in, and its own.
+An element's class is its own `class`, or the `childclass` of the nearest body or frame around it, or the outermost one.
 """
 
 from __future__ import annotations
@@ -235,8 +235,7 @@ class Classes:
                 for child in outer.children:
                     if child.tag in CLASSED:
                         self._of[of][child.tag] = _merged(child.attributes, self._of[of].get(child.tag, {}))
-                for child in outer.all("default"):
-                    pending.append((child, self._nested(child, of)))
+                pending += [(child, self._nested(child, of)) for child in outer.all("default")]
 
     def _nested(self, element: Element, outer: str) -> str:
         place = Place(element.file, "default", element.line)

@@ -1,8 +1,8 @@
 """Frames of SDFormat: each stands in another one, links, joints and models as well, and they may be named in any order.
 
-A frame stands where its pose says, in the frame that `relative_to` names, or else: links and models in their model, joints on
-their child, frames on what they are attached to. Two frames are seen from each other by way of the nearest one that both
-stand in, so that a link which is placed on its parent has the very numbers that are written.
+A frame stands where its pose says, in the frame that `relative_to` names, or else: links and models in their model,
+joints on their child, frames on what they are attached to. Two frames are seen from each other by way of the nearest
+one that both stand in, so that a link which is placed on its parent has the very numbers that are written.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ LONGEST_LOOP = 8
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """parent: the frame it stands in, "" of the world. link: of a link its own name, of a joint, frame or model that of what it
-    moves with, which may be another frame. place: for faults.
+    """parent: the frame it stands in, "" of the world. link: of a link its own name, of a joint, frame or model that
+    of what it moves with, which may be another frame. place: for faults.
     """
 
     parent: str

@@ -1,4 +1,6 @@
-"""What links of SDFormat weigh: as written, 1 kg and unit inertia where nothing is, or of their collisions where they ask."""
+"""What links of SDFormat weigh: as written, 1 kg and unit inertia where nothing is, or of their collisions where they
+ask.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """SDFormat -> `Description`: one model, its links and joints, with the models that stand in it.
 
     frames           `relative_to`, `attached_to`, `expressed_in`, models in models: frames.py
-    a joint's frame  is its child link's, as in URDF; where the joint stands elsewhere there is a link without mass between
+    a joint's frame  is its child link's, as in URDF; where the joint stands elsewhere there is a link without mass
+    between
     two axes         of universal and revolute2 joints are two joints: `NAME` and `NAME_axis2`
     loops            are cut at the joint that closes them, which is `reported`: the tree moves as if it were not there
     the root         stands still, as that of a URDF does, unless the robot is asked for with root="floating"
@@ -181,7 +182,9 @@ class _Reader:
     # What is written, model by model.
 
     def _model(self, model: Element, scope: str, place: Place, outer: str) -> None:
-        """Frames, links and joints of a model and those in it; `outer`: the frame that it stands in where it says none."""
+        """Frames, links and joints of a model and those in it; `outer`: the frame that it stands in where it says
+        none.
+        """
         self._unread.suspects = []
         self._unread.keep(model, _MODEL, ("name", "canonical_link", "placement_frame"))
         links = model.all("link")

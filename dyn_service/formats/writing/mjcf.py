@@ -1,4 +1,5 @@
-"""As MJCF, for MuJoCo's compiler: links are bodies, and joints without mass between them are joints of one body, as it has them.
+"""As MJCF, for MuJoCo's compiler: links are bodies, and joints without mass between them are joints of one body, as it
+has them.
 
 Damping, armature, springs and frames mean the same there. Its friction has no width, and it has no limits of velocity.
 """
@@ -122,7 +123,9 @@ class _Writer:
         name = link.name
         if name == WORLD:
             name = Names(self._links).new(f"{WORLD}_link")
-            self._notes.append(Note("changed", f"link '{WORLD}'", f"is called '{name}': there it would be the world itself"))
+            self._notes.append(
+                Note("changed", f"link '{WORLD}'", f"is called '{name}': there it would be the world itself")
+            )
         tag = holder.add("body", name=name, pos=numbers(at.origin) if at.origin.any() else None, quat=turned)
         for joint, frame in body.joints:
             tag.children.append(self._joint(joint, frame, at_top=at_top))

@@ -1,4 +1,6 @@
-"""As SDFormat 1.11: joints stand in their parents, links in their joints, so that no number changes but by the quaternions."""
+"""As SDFormat 1.11: joints stand in their parents, links in their joints, so that no number changes but by the
+quaternions.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def _floating_by_itself(description: Description) -> tuple[Description, list[Not
     (free,) = at_root
     links = tuple(link for link in description.links if link.name != WORLD)
     joints = tuple(joint for joint in description.joints if joint is not free)
-    text = f"is not in it: there the model floats by itself; read here it wants root=\"floating\", by joint '{ROOT_JOINT}'"
+    text = (
+        f"is not in it: there the model floats by itself; read here it wants root=\"floating\", by joint '{ROOT_JOINT}'"
+    )
     note = Note("changed", f"joint '{free.name}'", text)
     return replace(description, links=links, joints=joints, root="floating"), [note]
 

@@ -23,7 +23,9 @@ class Tag:
         return self.children[-1]
 
     def lines(self) -> list[str]:
-        """As text, a line each, indented by two blanks. Depth costs no stack: bodies may stand in each other by hundreds."""
+        """As text, a line each, indented by two blanks. Depth costs no stack: bodies may stand in each other by
+        hundreds.
+        """
         found: list[str] = []
         pending: list[tuple[Tag | str, int]] = [(self, 0)]
         while pending:
