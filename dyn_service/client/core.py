@@ -26,7 +26,6 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     from_wire,
 )
-from dyn_service.formats import xacro
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
 from dyn_service.protocol.administration import ADMINISTRATION
@@ -67,7 +66,9 @@ def read_description(source: str | os.PathLike[str]) -> str:
     """
     if is_text(source):
         return str(source)
-    if os.fspath(source).endswith(xacro.SUFFIX):
+    if os.fspath(source).endswith(".xacro"):
+        from dyn_service.formats import xacro  # only who needs it
+
         return xacro.expanded(source, {})
     try:
         with open(source, encoding="utf-8-sig") as file:

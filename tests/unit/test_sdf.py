@@ -130,7 +130,7 @@ WAYS = {
         LOWER.format(at(LOWER_IN_MODEL)), elbow(axis=f"<xyz>{said((R_UPPER @ R_LOWER)[:, 0])}</xyz>"), version="1.4",
     ),
     "a turned joint": model(
-        *PLAIN, LOWER.format(at(AT_LOWER, "upper")), 
+        *PLAIN, LOWER.format(at(AT_LOWER, "upper")),
         elbow(pose=at("0 0 0 0 0 1.2"), axis=f"<xyz>{said(turned((0, 0, -1.2))[:, 0])}</xyz>"),
     ),
     "degrees": model(

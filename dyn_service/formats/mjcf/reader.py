@@ -18,17 +18,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.formats.chains import Names, hung
 from dyn_service.formats.includes import Files, place_of, spliced
 from dyn_service.formats.mjcf import inertials
+from dyn_service.formats.mjcf.joints import Joints
 from dyn_service.formats.mjcf.rest import Rest
 from dyn_service.formats.mjcf.values import ORIENTATIONS, Classes, Settings, Values
 from dyn_service.formats.pose import Pose
 from dyn_service.model.arrays import Vector
-from dyn_service.model.description import Description, Inertial, Joint, Limit, Link, Note
+from dyn_service.model.description import Description, Inertial, Joint, Link, Note
 from dyn_service.urdf import quantities
 from dyn_service.urdf.markup import Element, ReadLimits
 from dyn_service.urdf.places import Place, counted, named, quoted
@@ -48,15 +47,9 @@ SECTIONS = (
 )  # fmt: skip
 
 _MAKING = ("replicate", "attach", "composite", "flexcomp")
-_TYPES = {"hinge": "revolute", "slide": "prismatic", "ball": "spherical", "free": "floating"}
 
 _BODY = ("name", "childclass", "mocap", "pos", *ORIENTATIONS, "gravcomp", "sleep", "simple", "fuse", "user")
 _INSIDE = ("inertial", "joint", "freejoint", "geom", "site", "camera", "light", "body", "frame", "plugin", *_MAKING)
-_JOINT = (
-    "name", "class", "type", "group", "pos", "axis", "springdamper", "solreflimit", "solimplimit", "solreffriction",
-    "solimpfriction", "stiffness", "range", "limited", "actuatorfrcrange", "actuatorfrclimited", "actuatorgravcomp",
-    "margin", "ref", "springref", "springyield", "armature", "damping", "frictionloss", "user",
-)  # fmt: skip
 _COMPILER = (
     "autolimits", "boundmass", "boundinertia", "settotalmass", "balanceinertia", "strippath", "coordinate", "angle",
     "fitaabb", "eulerseq", "meshdir", "texturedir", "assetdir", "discardvisual", "usethread", "fusestatic",
@@ -145,7 +138,6 @@ class _Reader:
         self._settings = Settings()
         self._classes = Classes([])
         self._bodies: list[_Body] = []
-        self._zeros: dict[str, float] = {}
 
     def robot(self) -> Description:
         root = self._root
@@ -161,8 +153,9 @@ class _Reader:
         if not root.all("worldbody"):
             raise place.fault("there is no <worldbody>, expected one")
         self._gather()
-        links, joints = self._tree(place)
-        rest = Rest(root, self._classes, self._settings, self._source, self._zeros)
+        reads = Joints(self._classes, self._settings, self._unread, self._notes, self._source)
+        links, joints = self._tree(place, reads)
+        rest = Rest(root, self._classes, self._settings, self._source, reads.zeros)
         joints = rest.applied(joints)
         self._notes += rest.notes(place)
         self._notes += self._unread.notes(place)
@@ -253,7 +246,7 @@ class _Reader:
 
     # Links and joints.
 
-    def _tree(self, robot: Place) -> tuple[list[Link], list[Joint]]:
+    def _tree(self, robot: Place, reads: Joints) -> tuple[list[Link], list[Joint]]:
         weights = self._weights(robot)
         links, joints = [Link(WORLD)], []
         link_names = Names(body.name for body in self._bodies)
@@ -263,7 +256,7 @@ class _Reader:
         for body in self._bodies[1:]:
             hinges = []
             for element, around, frame in body.joints:
-                hinges.append(self._joint(element, around, frame, f"joint_{count}", body))
+                hinges.append(reads.read(element, around, frame, f"joint_{count}", body.name))
                 count += 1
             if any(joint.type == "floating" for joint, _, _ in hinges):
                 body.at = self._freed(body, hinges)
@@ -319,101 +312,6 @@ class _Reader:
         for element, around, frame in body.geoms:
             place = self._place(element, f"{body.place.element} geom")
             yield self._values(element, self._classes.of(element, around, place), place), frame
-
-    def _joint(
-        self, element: Element, around: str | None, frame: Pose, unnamed: str, body: _Body
-    ) -> tuple[Joint, Vector, float]:
-        """A joint with axis, place and zero in the body's frame."""
-        place = self._place(element, "joint")
-        name = quantities.name(element.attributes.get("name", "") or unnamed, place)
-        place = self._place(element, named("joint", name))
-        self._unread.suspects = []
-        if element.tag == "freejoint":
-            self._unread.keep(element, (), ("name", "group", "align"))
-            values = self._values(replace(element, attributes={"type": "free"}), {}, place)
-            aligned = element.attributes.get("align", "auto")
-        else:
-            self._unread.keep(element, (), _JOINT)
-            values = self._values(element, self._classes.of(element, around, place), place)
-            aligned = "auto"
-        kind = _TYPES[values.choice("type", tuple(_TYPES), "hinge")]
-        if kind == "floating" and (aligned == "true" or (aligned == "auto" and self._settings.aligned)):
-            text = "align: MuJoCo turns the body's frame into that of its inertia; here it stays as it is written"
-            self._notes.append(place.note("reported", text))
-        moves = quantities.movement(kind)
-        single = moves.nv == 1
-        axis = np.array(quantities.X_AXIS)
-        if single:
-            inside = place.inside("axis")
-            axis = quantities.unit_axis(values.vector("axis", (0.0, 0.0, 1.0)), inside, self._notes)
-            axis = frame.rotation @ axis
-        scale = self._settings.angle if kind == "revolute" else float
-        limit = self._limit(values, kind, place)
-        if kind == "revolute" and (limit is None or limit.lower is None):
-            kind = "continuous"
-        joint = Joint(
-            name, kind, "", body.name, np.zeros(3), np.eye(3), axis, limit,
-            damping=self._polynomial(values, "damping"),
-            friction=values.least("frictionloss"),
-            armature=values.least("armature"),
-            stiffness=self._polynomial(values, "stiffness"),
-            rest=scale(values.number("springref", 0.0)) if single else 0.0,
-            line=self._line(place),
-        )  # fmt: skip
-        joint = self._sprung(joint, values, place)
-        anchor = np.zeros(3) if kind == "floating" else values.vector("pos", (0.0, 0.0, 0.0))
-        zero = scale(values.number("ref", 0.0)) if single else 0.0
-        self._zeros[name] = zero
-        return joint, (frame @ Pose(origin=anchor)).origin, zero
-
-    def _sprung(self, joint: Joint, values: Values, place: Place) -> Joint:
-        """Without what does not act here, with a note on each."""
-        if joint.stiffness and joint.moves.nv != 1:
-            text = (
-                f"a spring of {joint.stiffness:g} N m/rad does not act: here springs are of joints with one way to move"
-            )
-            self._notes.append(place.note("reported", text))
-            joint = replace(joint, stiffness=0.0)
-        if joint.armature and joint.type == "floating":
-            # There it resists accelerations in the world's axes, and is no mass: nothing here does the same.
-            self._notes.append(place.note("reported", f"armature {joint.armature:g} of a free joint does not act"))
-            joint = replace(joint, armature=0.0)
-        if (values.vector("springdamper", (0.0, 0.0)) > 0.0).all():
-            text = (
-                "springdamper: what MuJoCo makes of it depends on the robot's inertia; neither spring nor damping acts"
-            )
-            self._notes.append(place.note("reported", text))
-            joint = replace(joint, stiffness=0.0, damping=0.0)
-        if values.number("springyield", 0.0):
-            self._notes.append(place.note("reported", "springyield: the spring does not yield here"))
-        return joint if joint.stiffness else replace(joint, rest=0.0)
-
-    def _polynomial(self, values: Values, name: str) -> float:
-        numbers = values.numbers(name, 1, 3)
-        if numbers is None:
-            return 0.0
-        if numbers[1:].any():
-            text = f"{name}: its quadratic and cubic parts do not act, the linear one does"
-            self._notes.append(values.place.note("reported", text))
-        return values.least(name)
-
-    def _limit(self, values: Values, kind: str, place: Place) -> Limit | None:
-        bounds, efforts = values.limited("range", "limited"), values.limited("actuatorfrcrange", "actuatorfrclimited")
-        if kind == "spherical" and bounds is not None:
-            self._notes.append(place.note("reported", "the range of a ball joint's turn"))
-        if kind not in ("revolute", "prismatic"):
-            return None
-        effort = None
-        if efforts is not None:
-            effort = float(efforts[1])
-            if efforts[0] != -efforts[1]:
-                effort = None
-                text = f"the range of efforts {efforts[0]:g} to {efforts[1]:g}: only one limit both ways is read"
-                self._notes.append(place.note("reported", text))
-        if bounds is None:
-            return None if effort is None else Limit(effort=effort)
-        lower, upper = (self._settings.angle(value) if kind == "revolute" else float(value) for value in bounds)
-        return Limit(lower, upper, effort)
 
     # The file as a whole.
 

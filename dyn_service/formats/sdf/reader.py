@@ -14,11 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
-
-import numpy as np
 
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.formats.chains import Names, Roots, hung
@@ -26,9 +24,9 @@ from dyn_service.formats.includes import Files, place_of, spliced
 from dyn_service.formats.pose import Pose
 from dyn_service.formats.sdf.frames import MODEL, SCOPE, Frame, Frames
 from dyn_service.formats.sdf.inertials import inertial
-from dyn_service.formats.sdf.values import bound, flag, number, numbers, one, pose, said_in, word
-from dyn_service.model.arrays import Vector
-from dyn_service.model.description import FIXED_ROOT, Description, Joint, Limit, Link, Mimic, Note
+from dyn_service.formats.sdf.joints import TYPES, Joined, Joints
+from dyn_service.formats.sdf.values import flag, pose, said_in, word
+from dyn_service.model.description import FIXED_ROOT, Description, Joint, Link, Note
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf import quantities
 from dyn_service.urdf.markup import Element, ReadLimits
@@ -38,14 +36,6 @@ from dyn_service.urdf.unread import Unread
 
 ROOTS = ("sdf", "world")
 
-AXES_IN_MODEL = (1, 5)
-"""Before this version axes are said in the model's frame."""
-
-_TYPES = {
-    "fixed": "fixed", "revolute": "revolute", "continuous": "continuous", "prismatic": "prismatic", "ball": "spherical",
-    "screw": "screw", "universal": "revolute", "revolute2": "revolute",
-}  # fmt: skip
-_TWO = ("universal", "revolute2")
 
 _MODEL = (
     "pose",
@@ -67,20 +57,6 @@ _JOINT = (
     "pose", "parent", "child", "axis", "axis2", "thread_pitch", "screw_thread_pitch", "gearbox_ratio",
     "gearbox_reference_body", "physics", "sensor",
 )  # fmt: skip
-_AXIS = ("xyz", "use_parent_model_frame", "initial_position", "limit", "dynamics", "mimic")
-
-
-@dataclass(frozen=True, eq=False)
-class _Joined:
-    """A joint as it is written: whole names of joint and frame, the links that it joins, its element."""
-
-    name: str
-    frame: str
-    parent: str
-    child: str
-    element: Element
-    place: Place
-    scope: str
 
 
 def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Description:
@@ -285,7 +261,7 @@ class _Reader:
             at = frames.between(model, frames.named(frame, "", place))
             frames.moved(model, frames.pose(model) @ at.inverse)
         joined = list(self._joined())
-        inboard: dict[str, _Joined] = {}
+        inboard: dict[str, Joined] = {}
         roots = Roots()
         for joint in joined:
             if joint.child == WORLD or not roots.join(joint.child, joint.parent):
@@ -299,6 +275,7 @@ class _Reader:
         }
         if any(joint.parent == WORLD for joint in inboard.values()):
             bodies = {WORLD: Link(WORLD), **bodies}
+        reads = Joints(frames, self._version, self._unread, self._notes, self._source)
         link_names, joint_names = Names(bodies), Names(joint.name for joint in joined)
         links: list[Link] = []
         joints: list[Joint] = []
@@ -307,7 +284,7 @@ class _Reader:
                 links.append(body)
                 continue
             joint = inboard[name]
-            ways = self._ways(joint, joint_names)
+            ways = reads.ways(joint, joint_names)
             at = frames.between(joint.parent, joint.child)
             made, found = hung(body, joint.parent, at, ways, link_names, joint_names)
             if not ways:
@@ -316,16 +293,16 @@ class _Reader:
             joints += found
         return links, joints
 
-    def _joined(self) -> Iterator[_Joined]:
+    def _joined(self) -> Iterator[Joined]:
         """The joints that join two links."""
         for frame, element, place, scope in self._joints:
             kind = element.attributes.get("type", "")
             if kind == "gearbox":
                 self._notes.append(place.note("reported", "a gearbox couples two joints: they move freely here"))
                 continue
-            if kind not in _TYPES:
-                known = ", ".join(_TYPES)
-                raise place.fault(f"the type {quoted(kind)} is unknown, expected {known}{did_you_mean(kind, _TYPES)}")
+            if kind not in TYPES:
+                known = ", ".join(TYPES)
+                raise place.fault(f"the type {quoted(kind)} is unknown, expected {known}{did_you_mean(kind, TYPES)}")
             ends = []
             for end in ("parent", "child"):
                 inside = place.inside(end)
@@ -336,106 +313,7 @@ class _Reader:
             name = (scope + element.attributes["name"]) if frame.endswith(f"{SCOPE}joint") else frame
             if ends[0] == ends[1]:
                 raise place.fault(f"the parent and the child are the same link {quoted(ends[0])}, expected two links")
-            yield _Joined(name, frame, ends[0], ends[1], element, place, scope)
-
-    def _ways(self, joint: _Joined, names: Names) -> list[tuple[Joint, Vector, float]]:
-        """The ways it lets its child move, with axes and places in the child link's frame."""
-        kind = joint.element.attributes["type"]
-        if kind == "fixed":
-            return []
-        on_child = self._frames.between(joint.child, joint.frame)
-        tags = ("axis", "axis2") if kind in _TWO else ("axis",)
-        ways = []
-        for tag in tags:
-            name = joint.name if tag == "axis" else names.new(f"{joint.name}_{tag}")
-            ways.append((self._way(joint, _TYPES[kind], tag, name), on_child.origin, 0.0))
-        return ways
-
-    def _way(self, joint: _Joined, kind: str, tag: str, name: str) -> Joint:
-        place, moves = joint.place, quantities.movement(kind)
-        element = one(joint.element, tag, place)
-        made = Joint(
-            name,
-            kind,
-            joint.parent,
-            joint.child,
-            np.zeros(3),
-            np.eye(3),
-            np.array(quantities.X_AXIS),
-            line=self._line(place),
-        )
-        if "axis" not in moves.figures:
-            if element is not None:
-                self._notes.append(place.note("dropped", f"an <{tag}>, which a ball joint has not"))
-            return made
-        if element is None:
-            raise place.fault(f"there is no <{tag}> element, expected one")
-        place = place.inside(tag, element.line)
-        self._unread.keep(element, _AXIS, ())
-        axis = quantities.unit_axis(numbers(element, "xyz", (0.0, 0.0, 1.0), place), place, self._notes)
-        axis = self._axis_in(joint, element, place) @ axis
-        limit = self._limit(element, place)
-        if kind == "revolute" and (limit is None or (limit.lower is None and limit.upper is None)):
-            kind = "continuous"
-        dynamics = one(element, "dynamics", place)
-        stiffness = number(dynamics, "spring_stiffness", 0.0, place)
-        return replace(
-            made,
-            type=kind,
-            axis=axis,
-            limit=limit,
-            damping=number(dynamics, "damping", 0.0, place),
-            friction=number(dynamics, "friction", 0.0, place),
-            stiffness=stiffness,
-            rest=number(dynamics, "spring_reference", 0.0, place) if stiffness else 0.0,
-            mimic=self._mimic(element, joint, place),
-            pitch=self._pitch(joint) if moves.threaded else 0.0,
-        )
-
-    def _axis_in(self, joint: _Joined, axis: Element, place: Place) -> Vector:
-        """R of the child's axes from those that the axis is said in."""
-        xyz = one(axis, "xyz", place)
-        within = "" if xyz is None else xyz.attributes.get("expressed_in", "")
-        if self._version < AXES_IN_MODEL or flag(axis, "use_parent_model_frame", False, place):
-            within = within or MODEL
-        frame = self._frames.named(within, joint.scope, place) if within else joint.frame
-        return self._frames.between(joint.child, frame).rotation
-
-    def _limit(self, axis: Element, place: Place) -> Limit | None:
-        element = one(axis, "limit", place)
-        if element is None:
-            return None
-        place = place.inside("limit", element.line)
-        efforts = [bound(element, tag, place) for tag in ("effort", "velocity")]
-        # A negative one says that there is none.
-        effort, velocity = (None if value is not None and value < 0.0 else value for value in efforts)
-        return Limit(bound(element, "lower", place), bound(element, "upper", place), effort, velocity)
-
-    def _mimic(self, axis: Element, joint: _Joined, place: Place) -> Mimic | None:
-        element = one(axis, "mimic", place)
-        if element is None:
-            return None
-        place = place.inside("mimic", element.line)
-        leader = joint.scope + quantities.name(element.attributes.get("joint", ""), place)
-        if element.attributes.get("axis", "axis") == "axis2":
-            leader = f"{leader}_axis2"
-        multiplier = number(element, "multiplier", 1.0, place)
-        offset = number(element, "offset", 0.0, place) - multiplier * number(element, "reference", 0.0, place)
-        mimic = Mimic(leader, multiplier, offset)
-        self._notes.append(quantities.mimic_note(mimic, joint.place))
-        return mimic
-
-    def _pitch(self, joint: _Joined) -> float:
-        """m per turn: `screw_thread_pitch`; `thread_pitch` is rad per m, of a left-handed thread."""
-        element, place = joint.element, joint.place
-        if element.all("screw_thread_pitch"):
-            return number(element, "screw_thread_pitch", 1.0, place)
-        turns = number(element, "thread_pitch", 0.0, place)
-        if turns == 0.0:
-            raise place.fault(
-                "there is no <screw_thread_pitch> element, expected one: the thread's pitch in m per turn"
-            )
-        return -2.0 * np.pi / turns
+            yield Joined(name, frame, ends[0], ends[1], element, place, scope)
 
     def _note_geometry(self, robot: Place) -> None:
         shaped = sum(bool(element.all("visual") or element.all("collision")) for element, _ in self._links.values())
