@@ -15,6 +15,7 @@ import numpy as np
 from dyn_service.formats.pose import Pose, about
 from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Joint, Link
+from dyn_service.urdf.places import Place, named
 from dyn_service.urdf.quantities import X_AXIS
 
 
@@ -31,6 +32,24 @@ class Names:
             name, number = f"{wanted}_{number}", number + 1
         self._taken.add(name)
         return name
+
+
+def check_finite(links: Sequence[Link], joints: Sequence[Joint], source: str) -> None:
+    """Refuses what products of huge numbers have left without a value; each number of the file by itself is finite.
+
+    Raises:
+        UrdfError: There is such a number; names the link or the joint.
+    """
+    for link in links:
+        own = link.inertial
+        if own is not None and not all(np.isfinite(x).all() for x in (own.mass, own.com, own.rotation, own.inertia)):
+            place = Place(source, named("link", link.name), link.line).inside("inertial")
+            raise place.fault("its mass, centre of mass or inertia is too large for a double")
+    for joint in joints:
+        numbers = (joint.xyz, joint.rotation, joint.axis, joint.damping, joint.armature, joint.stiffness, joint.pitch)
+        if not all(np.isfinite(x).all() for x in numbers):
+            place = Place(source, named("joint", joint.name), joint.line)
+            raise place.fault("where it stands, or what it does by itself, is too large for a double")
 
 
 class Roots:

@@ -18,8 +18,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from dyn_service.errors import ResourceExhaustedError
-from dyn_service.formats.chains import Names, hung
+from dyn_service.formats.chains import Names, check_finite, hung
 from dyn_service.formats.includes import Files, place_of, spliced
 from dyn_service.formats.mjcf import inertials
 from dyn_service.formats.mjcf.joints import Joints
@@ -152,14 +154,20 @@ class _Reader:
         self._classes = Classes(root.all("default"))
         if not root.all("worldbody"):
             raise place.fault("there is no <worldbody>, expected one")
+        with np.errstate(all="ignore"):  # what that leaves is refused below
+            links, joints = self._read(place)
+        check_finite(links, joints, self._source)
+        self._notes += self._unread.notes(place)
+        return assemble(name, links, joints, self._notes, place)
+
+    def _read(self, place: Place) -> tuple[list[Link], list[Joint]]:
         self._gather()
         reads = Joints(self._classes, self._settings, self._unread, self._notes, self._source)
         links, joints = self._tree(place, reads)
-        rest = Rest(root, self._classes, self._settings, self._source, reads.zeros)
+        rest = Rest(self._root, self._classes, self._settings, self._source, reads.zeros)
         joints = rest.applied(joints)
         self._notes += rest.notes(place)
-        self._notes += self._unread.notes(place)
-        return assemble(name, links, joints, self._notes, place)
+        return links, joints
 
     # What is written, body by body.
 

@@ -145,7 +145,7 @@ class Rest:
         self._notes.append(place.note("reported", text))
         adds = {part: values.numbers(part, 1, 3) for part in ("armature", "damping")}
         carried = {
-            part: float(found[0]) * ratio**2 for part, found in adds.items() if found is not None and found.any()
+            part: float(found[0]) * ratio * ratio for part, found in adds.items() if found is not None and found.any()
         }
         if not carried:
             return

@@ -18,8 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
+import numpy as np
+
 from dyn_service.errors import ResourceExhaustedError
-from dyn_service.formats.chains import Names, Roots, hung
+from dyn_service.formats.chains import Names, Roots, check_finite, hung
 from dyn_service.formats.includes import Files, place_of, spliced
 from dyn_service.formats.pose import Pose
 from dyn_service.formats.sdf.frames import MODEL, SCOPE, Frame, Frames
@@ -141,8 +143,10 @@ class _Reader:
         for world in (root, *root.all("world")):
             self._unread.keep(world, ("world", "model"), ("name", "version"))
         self._frames.add(WORLD, Frame("", Pose(), "", place))
-        self._model(model, "", place, WORLD)
-        links, joints = self._tree(place)
+        with np.errstate(all="ignore"):  # what that leaves is refused below
+            self._model(model, "", place, WORLD)
+            links, joints = self._tree(place)
+        check_finite(links, joints, self._source)
         held = any(joint.parent == WORLD for joint in joints)
         stands = Pose() if held else self._frames.between(WORLD, links[0].name) if links else Pose()
         if stands.is_turned or stands.origin.any():
