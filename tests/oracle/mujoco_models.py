@@ -19,6 +19,8 @@ from dyn_service.model.description import Description
 from tests.oracle.interpreting import interpreted_robot
 from tests.oracle.test_pinocchio import relative_errors
 
+mujoco.set_mju_user_warning(lambda message: None)  # else it writes a log into the folder that it runs in
+
 OFF = ("CONTACT", "LIMIT", "EQUALITY", "ACTUATION", "FRICTIONLOSS", "WARMSTART")
 
 

@@ -160,6 +160,11 @@ MODELS = {
         '<default><geom type="box" size="0.1 0.2 0.3"/><default class="t"><geom euler="10 20 30"/></default>'
         '<default class="u"><geom axisangle="1 0 0 70"/></default></default>',
     ),
+    "a class in a class": world(
+        '<body><joint/><geom class="u" pos="0 0.2 0"/><geom class="v" pos="1 0 0"/></body>',
+        '<default><geom type="box" size="0.1 0.2 0.3" euler="10 20 30"/><default class="u"><geom zaxis="1 2 3" '
+        'size="0.4"/><default class="v"><geom size="0.5 0.6"/></default></default></default>',
+    ),
     "frames": world(
         '<frame pos="1 0 0" euler="10 20 30"><body name="a" pos="0 0 1" euler="0 0 50"><frame pos="0 0.1 0" '
         'euler="0 70 0">'
@@ -175,6 +180,7 @@ MODELS = {
         'armature="1" axis="1 0 0"/></default></default>',
     ),
     "actuators with rotors": arm(
+        joint='damping="0.3" armature="0.05"',
         tail='<actuator><motor joint="elbow" gear="7" armature="0.002"/><general joint="elbow" damping="0.1" gear="3"/>'
         '<motor name="m" joint="shoulder" gear="2"/></actuator>'
     ),

@@ -284,6 +284,12 @@ def test_chains_of_hundreds_of_bodies() -> None:
         read_text(chain(1000))
 
 
+def test_no_link_without_need() -> None:
+    """Where a joint slides is all the same, and one at its body's origin needs none either."""
+    for joint, links in (('type="slide" pos="1 2 3"', 2), ('pos="0 0 0"', 2), ('pos="1 2 3"', 3)):
+        assert len(read_text(jointed(joint)).links) == links
+
+
 def test_a_walking_robot_that_is_free() -> None:
     legs = "".join(f'<body name="foot_{k}"><joint name="h{k}"/><joint name="k{k}"/>{BALL}</body>' for k in range(2))
     free = read_text(made(f'<body name="trunk"><freejoint/>{BALL}{legs}</body>'))
