@@ -162,7 +162,7 @@ MODELS = {
     ),
     "a class in a class": world(
         '<body><joint/><geom class="u" pos="0 0.2 0"/><geom class="v" pos="1 0 0"/></body>',
-        '<default><geom type="box" size="0.1 0.2 0.3" euler="10 20 30"/><default class="u"><geom zaxis="1 2 3" '
+        '<default><geom type="box" size="0.1 0.2 0.3" zaxis="1 2 3"/><default class="u"><geom euler="10 20 30" '
         'size="0.4"/><default class="v"><geom size="0.5 0.6"/></default></default></default>',
     ),
     "frames": world(

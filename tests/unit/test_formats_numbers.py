@@ -44,5 +44,7 @@ def test_every_number_in_its_turn(name: str) -> None:
             own = link.inertial
             assert own is None or all(np.isfinite(x).all() for x in (own.mass, own.com, own.rotation, own.inertia))
         for joint in description.joints:
-            assert all(np.isfinite(x).all() for x in (joint.xyz, joint.rotation, joint.axis, joint.armature, joint.damping))
+            assert all(
+                np.isfinite(x).all() for x in (joint.xyz, joint.rotation, joint.axis, joint.armature, joint.damping)
+            )
     assert refused
