@@ -155,6 +155,38 @@ def test_joints_of_one_body_stay_so() -> None:
     assert max(errors(again, model).values()) <= TOLERANCE
 
 
+def test_a_link_without_mass_between_joints_that_stand_askew() -> None:
+    """In MuJoCo it is no body: both joints are the outer link's, in its axes."""
+    robot = read_text(
+        '<robot name="r"><link name="a"/><link name="b"/><link name="c"><inertial>'
+        '<origin xyz="0.1 0.2 0.3" rpy="1 2 3"/>'
+        '<mass value="1"/><inertia ixx="0.02" iyy="0.03" izz="0.04" ixy="0.004" ixz="-0.002" iyz="0.001"/>'
+        "</inertial></link>"
+        '<joint name="j" type="revolute"><origin xyz="1 0 0" rpy="0.3 0.2 0.1"/><parent link="a"/><child link="b"/>'
+        '<axis xyz="0 1 0"/></joint><joint name="k" type="prismatic"><origin xyz="0.1 0.2 0.3" rpy="1 2 3"/>'
+        '<parent link="b"/><child link="c"/><axis xyz="0 0.6 0.8"/></joint></robot>'
+    )
+    text, notes = written(robot, "mjcf")
+    assert any("link 'b' is no body there" in note.text for note in notes)
+    model = mujoco.MjModel.from_xml_string(text)
+    assert model.nbody == 3
+    assert max(errors(text, model).values()) <= TOLERANCE
+    one, other = (interpreted_robot(Robot(each)) for each in (robot, read_text(text)))
+    q, v, a = sized(one)
+    assert relative_error(other.inverse_dynamics(q, v, a), one.inverse_dynamics(q, v, a)) < 1e-13
+
+
+def test_springs_are_missed_in_urdf() -> None:
+    robot = read_text(
+        '<mujoco model="m"><worldbody><body><joint name="j" stiffness="3" springref="90"/><geom size="0.1"/></body>'
+        "</worldbody></mujoco>"
+    )
+    assert [note.text for note in written(robot, "urdf")[1]] == [
+        "its spring, stiffness 3 to rest 1.5708, is not in it: a joint file can say it"
+    ]
+    assert read_text(written(robot, "sdf")[0]).joints[0].rest == robot.joints[0].rest
+
+
 @pytest.mark.parametrize(
     ("way", "kind"), [("mjcf", "planar"), ("mjcf", "screw"), ("sdf", "planar"), ("sdf", "floating")]
 )

@@ -18,8 +18,8 @@ ODD = ("1e308", "-1e308", "1e-320", "0", "-0", "1e200", "1e154", "5e-324")
 TEXTS = {
     name: text
     for name, text in {**MODELS, **WAYS}.items()
-    if name in ("euler XYZ", "fullinertia", "ref and pos", "fromto", "shells", "balanceinertia", "settotalmass", "boundmass",
-                "xyaxes", "zaxis", "axisangle", "slides and a ball", "actuators with rotors", "springs", "in the joint",
+    if name in ("euler XYZ", "fullinertia", "ref and pos", "fromto", "shells", "balanceinertia", "settotalmass",
+                "boundmass", "xyaxes", "zaxis", "axisangle", "slides and a ball", "actuators with rotors", "springs", "in the joint",
                 "degrees", "in another frame")
 }  # fmt: skip
 
@@ -36,9 +36,8 @@ def test_every_number_in_its_turn(name: str) -> None:
             warnings.simplefilter("error")
             try:
                 description = read_text(changed)
-            except DynError as error:
+            except DynError:
                 refused += 1
-                assert len(str(error)) < 500
                 continue
         for link in description.links:
             own = link.inertial

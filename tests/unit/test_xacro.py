@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ pytest.importorskip("xacro", reason="the extra `xacro` is not installed")
 MAIN = """<?xml version="1.0"?>
 <robot name="made" xmlns:xacro="http://www.ros.org/wiki/xacro">
   <xacro:arg name="mass" default="2"/>
+  <xacro:arg name="idle" default="0"/>
   <xacro:arg name="joints" default="3"/>
   <xacro:include filename="parts/rod.xacro"/>
   <xacro:property name="length" value="0.4"/>
@@ -58,7 +60,7 @@ def test_properties_macros_conditions_includes_and_arguments(main: Path) -> None
     assert robot.joint_names == ("joint_1", "joint_2", "joint_3")
     assert robot.receipt.after.mass == pytest.approx(2 + 4 + 6)
     assert robot.receipt.source == f"{main} (expanded)"
-    other = Robot.from_file(main, arguments={"joints": "5", "mass": "3"})
+    other = Robot.from_file(main, arguments={"joints": "5", "mass": "3", "idle": "1"})
     assert other.nv == 5
     assert other.receipt.after.mass == pytest.approx(3 * 15)
 
@@ -95,6 +97,7 @@ def test_packages_without_ros(tmp_path: Path) -> None:
         'length="1"/></robot>'
     )
     assert Robot.from_file(robot).joint_names == ("joint_1",)
+    assert import_module("xacro.substitution_args")._eval_find.__module__ == "xacro.substitution_args"
     robot.write_text(robot.read_text().replace("$(find arm", "$(find leg"))
     with pytest.raises(UrdfError, match="there is no package 'leg_description'"):
         Robot.from_file(robot)
