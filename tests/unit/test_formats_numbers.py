@@ -19,7 +19,8 @@ TEXTS = {
     name: text
     for name, text in {**MODELS, **WAYS}.items()
     if name in ("euler XYZ", "fullinertia", "ref and pos", "fromto", "shells", "balanceinertia", "settotalmass",
-                "boundmass", "xyaxes", "zaxis", "axisangle", "slides and a ball", "actuators with rotors", "springs", "in the joint",
+                "boundmass", "xyaxes", "zaxis", "axisangle", "slides and a ball", "actuators with rotors", "springs",
+                "in the joint",
                 "degrees", "in another frame")
 }  # fmt: skip
 
