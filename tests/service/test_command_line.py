@@ -188,7 +188,7 @@ def test_faults_in_the_file_are_named(tmp_path: Path, text: str, words: list[str
         (["call", "health", "--server", "tcp://127.0.0.1:9", "--timeout", "0.05"], 1, "no server answers at"),
         (["call", "health", "--server", "5755"], 1, "endpoint must look like"),
         (["launch", "x.yaml", "rate=5"], 1, "an argument must look like name:=value, found 'rate=5'"),
-        (["check"], 2, "FILE.urdf"),
+        (["check"], 2, "FILE"),
         (["divine"], 2, "divine"),
         (["serve", "--speed", "9"], 2, "--speed"),
         (["bench", "--batch", "0"], 2, "--batch"),
