@@ -1,10 +1,11 @@
-"""One way to get a robot, wherever it is: a URDF here, or a robot of a server."""
+"""One way to get a robot, wherever it is: a file here, or a robot of a server."""
 
 from __future__ import annotations
 
 import os
 
 from dyn_service.api.queries import RobotQueries
+from dyn_service.client.core import is_text
 from dyn_service.client.sync import Client, RemoteRobot
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.model.description import RootType
@@ -25,9 +26,10 @@ def connect(
     """The robot that the target names.
 
     Args:
-        target: The path or the text of a URDF: a robot in this process. `tcp://host:port/robot`,
+        target: The path of a file of URDF, MJCF, SDFormat or xacro, or the text of one that stands alone: a robot in
+            this process. `tcp://host:port/robot`,
             `ipc:///path/robot` or `inproc://name/robot`: a robot of the server that listens there.
-        root: How the root link moves in the world: of a URDF "fixed", where nothing is said. A robot of a server has
+        root: How the root link moves in the world: of a file "fixed", where nothing is said. A robot of a server has
             its own, and is refused where another one is asked for.
         mimic: Whether joints that mimic others follow them: of a URDF they do, where nothing is said. A robot of a
             server whose joints follow others is refused where False is asked for.
@@ -51,7 +53,9 @@ def connect(
             raise InvalidArgumentError(f"target must be a URDF or start with {schemes}, found '{text}'", path="target")
         from dyn_service import Robot  # the engine is only needed here
 
-        return Robot.from_urdf(target, root=root or "fixed", mimic=mimic is not False)
+        if is_text(target):
+            return Robot.from_text(text, root=root or "fixed", mimic=mimic is not False)
+        return Robot.from_file(target, root=root or "fixed", mimic=mimic is not False)
     endpoint, name = _split(text)
     if not name:
         raise _unnamed(endpoint, timeout_s, keys, server_key)

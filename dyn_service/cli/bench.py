@@ -73,7 +73,7 @@ def _pinocchio() -> Any | None:
 
 
 def _rows(path: Path, peer: Any | None, batch: int) -> list[Row]:
-    robot = Robot.from_urdf(path, mimic=False)  # as the peer has it, whose `aba` refuses joints that follow
+    robot = Robot.from_file(path, mimic=False)  # as the peer has it, whose `aba` refuses joints that follow
     rng = np.random.default_rng(0)
     q, v, a = rng.uniform(-1.0, 1.0, (3, batch, robot.nv))
     tau = robot.inverse_dynamics(q, v, a)
@@ -84,7 +84,7 @@ def _rows(path: Path, peer: Any | None, batch: int) -> list[Row]:
     }
     inputs = {"inverse_dynamics": (q, v, a), "forward_dynamics": (q, v, tau), "mass_matrix": (q,)}
     theirs: dict[str, Callable[..., Any]] = {}
-    if peer is not None:
+    if peer is not None and path.suffix == ".urdf":
         model = peer.buildModelFromUrdf(str(path))
         data = model.createData()
         if model.nq == robot.nq and tuple(model.names)[1:] == robot.joint_names:

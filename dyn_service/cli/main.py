@@ -42,7 +42,8 @@ _ServerKey = Annotated[
 ]
 
 app = typer.Typer(
-    help="Robot dynamics as a service: torques, motions and joint loads of any URDF robot.",
+    help="Robot dynamics as a service: torques, motions and joint loads of any robot with a URDF, MJCF or "
+    "SDFormat file.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -90,7 +91,9 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 @app.command()
 def serve(
-    robots: Annotated[list[Path] | None, typer.Argument(metavar="ROBOT.urdf", help="URDF files.")] = None,
+    robots: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE", help="Robots: URDF, MJCF, SDFormat, xacro.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="A parameter file, see config/server.yaml.")] = None,
     bind: Annotated[
         list[str] | None,
@@ -263,7 +266,10 @@ def metrics(
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE.urdf")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A robot: URDF, MJCF, SDFormat, xacro.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Arguments of a xacro file.")
+    ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     root: Annotated[str, typer.Option(help="How the root link moves: fixed, planar or floating.")] = "fixed",
     mimic: Annotated[
@@ -281,10 +287,11 @@ def check(
         bool, typer.Option("--kernels/--no-kernels", help="Make the kernels of control loops, for their certificates.")
     ] = True,
 ) -> int:
-    """Read a URDF and say what was kept, merged, defaulted, dropped and doubted, and how exact its kernels are."""
+    """Read a robot and say what was kept, merged, defaulted, dropped and doubted, and how exact its kernels are."""
     from dyn_service import Robot
 
-    robot = Robot.from_urdf(file, root=root, joints=joints, mimic=mimic)  # type: ignore[arg-type]  # what it may be is said there
+    given = _assigned(arguments)
+    robot = Robot.from_file(file, root=root, joints=joints, mimic=mimic, arguments=given)  # type: ignore[arg-type]  # is said there
     if not dynamics:
         if kernels:
             from dyn_service.server.opening import prepare
@@ -308,6 +315,37 @@ def check(
 
 
 @app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="A robot: URDF, MJCF, SDFormat, xacro.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write: .urdf, .xml, .mjcf or .sdf.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Arguments of a xacro file.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="urdf, mjcf or sdf. (default: as OUT is named)")
+    ] = None,
+    root: Annotated[str, typer.Option(help="How the root link moves: fixed, planar or floating.")] = "fixed",
+    joints: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What its joints do by themselves, a joint file.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Write a robot as another sort of file, and say line by line what is not in it."""
+    from dyn_service.formats.converting import convert as converted
+    from dyn_service.urdf.receipt import table
+
+    notes = converted(source, target, format=to, root=root, joints=joints, arguments=_assigned(arguments), force=force)
+    if json_output:
+        rows = [{"kind": note.kind, "element": note.element, "text": note.text, "line": note.line} for note in notes]
+        typer.echo(json.dumps({"file": str(target), "notes": rows}, indent=2, ensure_ascii=False))
+        return
+    for line in table(notes):
+        typer.echo(line)
+    typer.echo(f"{target} is written{'' if notes else '; nothing is missing in it'}")
+
+
+@app.command()
 def launch(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A launch file.")],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Its arguments.")] = None,
@@ -326,13 +364,7 @@ def launch(
             typer.echo(line)
         return 0
 
-    given: dict[str, str] = {}
-    for text in arguments or []:
-        name, separator, value = text.partition(":=")
-        if not separator or not name:
-            raise InvalidArgumentError(f"an argument must look like name:=value, found '{text}'")
-        given[name] = value
-    return launch_file(file, given, duration_s=duration, report_dir=report, log_format=log_format)
+    return launch_file(file, _assigned(arguments), duration_s=duration, report_dir=report, log_format=log_format)
 
 
 @app.command()
@@ -347,6 +379,17 @@ def bench(
     if not robots:
         raise InvalidArgumentError("name a URDF file to time, such as urdf/panda.urdf")
     return run(robots, batch=batch, json_output=json_output)
+
+
+def _assigned(arguments: list[str] | None) -> dict[str, str]:
+    """Values by the names that they are given to."""
+    given: dict[str, str] = {}
+    for text in arguments or []:
+        name, separator, value = text.partition(":=")
+        if not separator or not name:
+            raise InvalidArgumentError(f"an argument must look like name:=value, found '{text}'")
+        given[name] = value
+    return given
 
 
 def _tell(line: str) -> None:

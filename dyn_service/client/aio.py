@@ -120,7 +120,8 @@ class AsyncClient(Connection, AsyncGaitQueries):
         """Makes the server serve one more robot.
 
         Args:
-            urdf: The text of a URDF file, or the path of one on this side.
+            urdf: The text of a robot's file (URDF, MJCF, SDFormat), or the path of one on this side; one of xacro is
+                expanded on this side, too.
             root: How the root link moves in the world: "fixed", "planar" or "floating".
             mimic: Whether joints that mimic others follow them; False: each moves by itself.
             timeout_s: The time limit of this call; None is the client's.

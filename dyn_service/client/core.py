@@ -51,14 +51,25 @@ _decode_outputs = msgspec.msgpack.Decoder(dict[str, ReplyArray | tuple[str, ...]
 _decode_plain = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
+def is_text(source: object) -> bool:
+    """Whether a robot is given as its text, and not as the path of a file."""
+    return isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
+
+
 def read_description(source: str | os.PathLike[str]) -> str:
-    """The text of a URDF, from a path or as it is.
+    """The text of a robot, from a path or as it is. A xacro file is expanded here: servers run none.
 
     Raises:
         NotFoundError: There is no such file.
+        UnimplementedError: It is of xacro, and that package is not installed.
+        UrdfError: It is of xacro, and not sound.
     """
-    if isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<"):
-        return source
+    if is_text(source):
+        return str(source)
+    if os.fspath(source).endswith(".xacro"):
+        from dyn_service.formats import xacro  # only who needs it
+
+        return xacro.expanded(source, {})
     try:
         with open(source, encoding="utf-8-sig") as file:
             return file.read()

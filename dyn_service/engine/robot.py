@@ -34,6 +34,7 @@ from dyn_service.engine.payload import carrying, inertial_of
 from dyn_service.engine.rows import Rows
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.formats import reading
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
@@ -111,9 +112,49 @@ class Robot(RobotQueries):
         """
         is_text = isinstance(source, str | bytes | os.PathLike)
         description = reader.read(source, limits=limits) if is_text else loaded.read(source)
-        if joints is not None:
-            description = with_joint_file(description, joints)
-        return cls(rooted(description if mimic else unled(description), root))
+        return cls(_completed(description, root, joints, mimic))
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        root: RootType = "fixed",
+        limits: ReadLimits | None = None,
+        joints: str | os.PathLike[str] | None = None,
+        mimic: bool = True,
+        arguments: Mapping[str, str] | None = None,
+    ) -> Robot:
+        """The robot that a file of URDF, MuJoCo's MJCF, SDFormat or xacro describes; which one it is stands in the
+        file.
+
+        Args:
+            path: The file. One named `*.xacro` is a program: it is run, and may read whatever its user may.
+            root: As of `from_urdf`, like `limits`, `joints` and `mimic`.
+            limits: Of all its files together.
+            joints: A YAML file on what its joints do by themselves.
+            mimic: Whether joints that mimic others follow them.
+            arguments: Of a xacro file, by their names.
+
+        Raises:
+            UrdfError: It is malformed, or has what cannot be carried over; names file, line, element and cause.
+            InvalidArgumentError: There is no such kind of root, or arguments for what takes none.
+            ConfigurationError: `joints` is no such file, or does not fit the robot; names file, line and key.
+            NotFoundError: There is no such file.
+            UnimplementedError: It is of xacro, and that package is not installed.
+            ResourceExhaustedError: It is larger than `limits`.
+        """
+        return cls(_completed(reading.read_file(path, limits=limits, arguments=arguments), root, joints, mimic))
+
+    @classmethod
+    def from_text(
+        cls, text: str | bytes, *, root: RootType = "fixed", limits: ReadLimits | None = None, mimic: bool = True
+    ) -> Robot:
+        """The robot that a text of URDF, MJCF or SDFormat describes. No file is opened and nothing is run, so it is
+        the one for text from strangers: one with includes is refused, and xacro is URDF with parts missing. The rest
+        as of `from_file`.
+        """
+        return cls(_completed(reading.read_text(text, limits=limits), root, None, mimic))
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = {name: self.__dict__[name] for name in ("massless_joint",) if name in self.__dict__}
@@ -541,3 +582,11 @@ class Robot(RobotQueries):
                 path=path,
             )
         return index
+
+
+def _completed(
+    description: Description, root: RootType, joints: str | os.PathLike[str] | None, mimic: bool
+) -> Description:
+    """With what a joint file says, each joint by itself unless `mimic`, and its root moving as `root` says."""
+    description = description if joints is None else with_joint_file(description, joints)
+    return rooted(description if mimic else unled(description), root)

@@ -44,11 +44,14 @@ class Inertial:
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """`<link>`. `inertial` is None where the file gives none. `line` is 0 where the source has no lines."""
+    """`<link>`. `inertial` is None where the file gives none. `line` is 0 where the source has no lines. `between`: the
+    file has none; the importer put it between two joints of one body.
+    """
 
     name: str
     inertial: Inertial | None = None
     line: int = 0
+    between: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -55,11 +54,12 @@ REARM_SPEED = 0.3
 class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Parameters of the plant.
 
-    robot: path of the URDF. joints: of a file on what its joints do by themselves, or none. root: how its root link
-    moves in the world. mimic: whether joints that mimic others follow them, as on the server. rate_hz: integration
-    steps per second of wall time. integrator, substeps: how one step is done. state_rate_hz: joint states per second,
-    at most rate_hz; 0 is every step. initial_position: rad | m, by joint (and its part where it has several,
-    `joint.part` or in a map of its own) or in order; empty is the middle of the limits, neutral where there are none.
+    robot: path of its URDF, MJCF, SDFormat or xacro file. joints: of a file on what its joints do by themselves, or
+    none. root: how its root link moves in the world. mimic: whether joints that mimic others follow them, as on the
+    server. rate_hz: integration steps per second of wall time. integrator, substeps: how one step is done.
+    state_rate_hz: joint states per second, at most rate_hz; 0 is every step. initial_position: rad | m, by joint (and
+    its part where it has several, `joint.part` or in a map of its own) or in order; empty is the middle of the limits,
+    neutral where there are none.
 
     missed_cycles: how many control cycles, 1 to 20, may go by without a command before the plant stops.
     control_rate_hz: their rate; 0 is rate_hz. safe_stop: how it stops, see `SafetySettings.stop`. brake_s: how long the
@@ -113,7 +113,7 @@ def main(node: Node[PlantParameters]) -> None:
     if not 0.0 <= p.state_rate_hz <= p.rate_hz or p.rate_hz <= 0.0 or p.substeps < 1:
         raise InvalidArgumentError("rate_hz and substeps must be positive, and state_rate_hz at most rate_hz")
     with node.stop.at_once():
-        robot = Robot.from_urdf(Path(p.robot), root=p.root, joints=p.joints or None, mimic=p.mimic)
+        robot = Robot.from_file(p.robot, root=p.root, joints=p.joints or None, mimic=p.mimic)
         robot.prepare(["forward_dynamics", *(["mass_matrix"] if p.safe_stop == "damping" else [])])
         plant = make_plant(robot, p, session=secrets.randbits(53))
         robot.forward_dynamics(plant.q, plant.v, plant.safety.effort)  # whatever is compiled late is compiled here

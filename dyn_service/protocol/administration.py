@@ -82,7 +82,7 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 slow=True,
                 changes=True,
                 role=Role.LOAD,
-                inputs={"urdf": "the text of a URDF file"},
+                inputs={"urdf": "the text of a robot's file: URDF, MJCF or SDFormat, without includes"},
                 options={
                     "root": "how the root link moves in the world: `fixed`, the default, `planar` or `floating`",
                     "mimic": "whether joints that mimic others follow them: true, the default, or false",

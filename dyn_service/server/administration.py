@@ -102,9 +102,9 @@ class Administrator:
         path = "inputs.urdf"
         text = (request.inputs or {}).get("urdf")
         if type(text) is not str:
-            raise InvalidArgumentError(f"urdf must be the text of a URDF, found {describe_value(text)}", path=path)
+            raise InvalidArgumentError(f"urdf must be the text of a robot, found {describe_value(text)}", path=path)
         if not text.lstrip("\ufeff \t\r\n").startswith("<"):  # nor the path of a file on this side
-            raise InvalidArgumentError("urdf must be the text of a URDF, found no XML", path=path)
+            raise InvalidArgumentError("urdf must be the text of a robot, found no XML", path=path)
         from dyn_service.engine.robot import Robot  # not at the top: it brings the compiler
 
         limits = read_limits(self._limits)
@@ -115,7 +115,7 @@ class Administrator:
                 f"mimic must be true or false, found {describe_value(mimic)}", path="options.mimic"
             )
         try:
-            robot = Robot.from_urdf(text, root=options.get("root", "fixed"), limits=limits, mimic=mimic)
+            robot = Robot.from_text(text, root=options.get("root", "fixed"), limits=limits, mimic=mimic)
         except DynError as error:
             # A fault in the text says its line and element, the same here as where the robot is read in process.
             if not isinstance(error, UrdfError):

@@ -63,7 +63,7 @@ def open_server(settings: ServerSettings, tell: Callable[[str], None], watch: Wa
         audit=Path(settings.audit) if settings.audit else None,
     )
     if not robots and not server.service.allow_load and not by_key:
-        raise InvalidArgumentError("there is nothing to serve: name a URDF file", path="robots")
+        raise InvalidArgumentError("there is nothing to serve: name a robot's file", path="robots")
     for robot in robots if settings.purposes else ():
         tell(prepare(robot, settings.purposes, watch))
     return server
@@ -83,7 +83,7 @@ def _robots(settings: ServerSettings) -> list[Robot]:
         files[name] = file
     robots = []
     for path in settings.robots:
-        read = partial(Robot.from_urdf, Path(path), root=settings.root, mimic=settings.mimic)
+        read = partial(Robot.from_file, path, root=settings.root, mimic=settings.mimic)
         robot = read()
         file_of = files.pop(robot.name, None)
         robots.append(robot if file_of is None else read(joints=file_of))

@@ -33,14 +33,14 @@ NODE = "server"
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of a server.
 
-    robots: URDF files. joints: files on what robots' joints do by themselves, each for the robot that it names. root:
-    how their root links move in the world. mimic: whether joints that mimic others follow them. endpoints: where to
-    listen. allow_load: whether clients may load and unload robots; None: if nothing but this machine can reach the
-    server. prepare: whether kernels are made before the first request, or the purposes and queries for which they are
-    (see `preparation`). workers: how many processes do what is slow; 0 is a thread of the server's own. limits: what
-    clients must keep. realtime: how the process is set apart. keys: whether they are asked for where other machines can
-    reach the server, or `required` even on this one. keys_folder: where `dyn keys` keeps them; empty is its default.
-    audit: the file that says who loaded and unloaded what; empty: only the log does.
+    robots: files of URDF, MJCF, SDFormat or xacro. joints: files on what robots' joints do by themselves, each for the
+    robot that it names. root: how their root links move in the world. mimic: whether joints that mimic others follow
+    them. endpoints: where to listen. allow_load: whether clients may load and unload robots; None: if nothing but this
+    machine can reach the server. prepare: whether kernels are made before the first request, or the purposes and
+    queries for which they are (see `preparation`). workers: how many processes do what is slow; 0 is a thread of the
+    server's own. limits: what clients must keep. realtime: how the process is set apart. keys: whether they are asked
+    for where other machines can reach the server, or `required` even on this one. keys_folder: where `dyn keys` keeps
+    them; empty is its default. audit: the file that says who loaded and unloaded what; empty: only the log does.
     """
 
     robots: list[FilePath] = []

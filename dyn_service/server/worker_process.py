@@ -66,9 +66,9 @@ def nursery(descriptor: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     load_modules(COMPUTATIONS)
     with suppress(ImportError):  # brought once, for all workers
+        import dyn_service.formats.reading
         import dyn_service.kernels.certify
-        import dyn_service.kernels.lower
-        import dyn_service.urdf.reader  # noqa: F401
+        import dyn_service.kernels.lower  # noqa: F401
     gc.collect()
     gc.freeze()
     end = socket.socket(fileno=descriptor)

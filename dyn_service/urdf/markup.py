@@ -51,8 +51,8 @@ LONGEST_TEXT = 200
 
 @dataclass(slots=True)
 class Element:
-    """An XML element: its tag as written (prefix included), attributes, 1-based line, children in order, and the
-    beginning of its text.
+    """An XML element: its tag as written (prefix included), attributes, 1-based line, children in order, the beginning
+    of its text, and the file it stands in.
     """
 
     tag: str
@@ -60,6 +60,7 @@ class Element:
     line: int
     children: list[Element] = field(default_factory=list)
     text: str = ""
+    file: str = ""
 
     def all(self, tag: str) -> list[Element]:
         """The children of that tag."""
@@ -103,22 +104,22 @@ def load(path: str | os.PathLike[str], limits: ReadLimits) -> str:
     try:
         status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):
-            raise InvalidArgumentError(f"{name} is a directory; expected a URDF file")
+            raise InvalidArgumentError(f"{name} is a directory; expected a robot's file")
         # A pipe or device may never end, and opening one may block.
         if not stat.S_ISREG(status.st_mode):
-            raise InvalidArgumentError(f"{name} is not a regular file; expected a URDF file")
+            raise InvalidArgumentError(f"{name} is not a regular file; expected a robot's file")
         _hold_size(status.st_size, name, limits)
         with Path(path).open("rb") as file:
             data = file.read(limits.size + 1)
     except FileNotFoundError:
-        raise NotFoundError(f"the URDF file {name} does not exist") from None
+        raise NotFoundError(f"the file {name} does not exist") from None
     except PermissionError:
-        raise PermissionDeniedError(f"the URDF file {name} may not be read: permission denied") from None
+        raise PermissionDeniedError(f"the file {name} may not be read: permission denied") from None
     except (OSError, ValueError) as fault:
         if isinstance(fault, InvalidArgumentError):
             raise
         reason = fault.strerror if isinstance(fault, OSError) else str(fault)
-        raise InvalidArgumentError(f"the URDF file {name[:200]!r} cannot be opened: {reason}") from None
+        raise InvalidArgumentError(f"the file {name[:200]!r} cannot be opened: {reason}") from None
     return decode(data, name, limits)
 
 
@@ -181,7 +182,7 @@ def parse(text: str, file: str, limits: ReadLimits) -> Document:
         raise Place(file, line=line).fault(f"malformed XML: {cause}, column {column}{still}") from None
     except DefusedXmlException:
         raise Place(file, line=builder.line()).fault(
-            "found a document type declaration (<!DOCTYPE>), expected a URDF without one"
+            "found a document type declaration (<!DOCTYPE>), expected none"
         ) from None
     if builder.root is None:
         raise Place(file).fault("malformed XML: no element found")
@@ -207,7 +208,7 @@ class _Builder(ContentHandler, LexicalHandler):
             raise _too_much(f"{self._file}:{line}", f"elements nested more than {self._limits.depth} deep")
         if len(attrs) > self._limits.attributes:
             raise _too_much(f"{self._file}:{line}", f"an element of more than {self._limits.attributes} attributes")
-        element = Element(name, dict(attrs), line)
+        element = Element(name, dict(attrs), line, file=self._file)
         if self.open:
             self.open[-1].children.append(element)
         else:

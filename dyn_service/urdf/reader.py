@@ -353,7 +353,9 @@ def _says(element: Element) -> tuple[object, ...]:
 def _refuse_other_formats(root: Element, place: Place) -> None:
     if root.tag in OTHER_FORMATS:
         raise Place(place.file, line=root.line).fault(
-            f"the root element is <{root.tag}>: this is {OTHER_FORMATS[root.tag]}, expected URDF with the root <robot>"
+            f"the root element is <{root.tag}>: this is {OTHER_FORMATS[root.tag]}, which Robot.from_file reads; "
+            f"expected URDF with "
+            "the root <robot>"
         )
     if root.tag != "robot":
         raise Place(place.file, line=root.line).fault(f"the root element is {quoted(root.tag)}, expected <robot>")

@@ -136,7 +136,7 @@ class Receipt:
         for kind, meaning in KINDS.items():
             notes = self.of_kind(kind)
             if notes:
-                lines += ["", f"{kind} ({len(notes)}): {meaning}", *_table(notes)]
+                lines += ["", f"{kind} ({len(notes)}): {meaning}", *table(notes)]
         return lines
 
 
@@ -250,8 +250,9 @@ def _printable(line: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
 
 
-def _table(notes: Iterable[Note]) -> list[str]:
+def table(notes: Iterable[Note]) -> list[str]:
+    """One line for each note: the line it is about, the element, what is said of it."""
     rows = [(f"line {note.line}" if note.line else "", note.element, note.text) for note in notes]
-    first, second = (max(len(row[i]) for row in rows) for i in (0, 1))
+    first, second = (max((len(row[i]) for row in rows), default=0) for i in (0, 1))
     margin = f"{{:>{first}}}  " if first else ""
     return [f"  {margin.format(line)}{element:<{second}}  {text}" for line, element, text in rows]

@@ -7,6 +7,7 @@ links called foot, ankle, shank and the like, at the ends of two or more chains 
 
 from __future__ import annotations
 
+import math
 import re
 from itertools import pairwise
 
@@ -30,13 +31,14 @@ def walking_notes(description: Description) -> list[Note]:
     order = outward(description)
     # Of each link the joint that last turned on the way to it, by its child link, and how many have.
     turned: dict[str, str] = {order[0]: ""}
-    turns: dict[str, int] = {order[0]: 0}
+    turns: dict[str, float] = {order[0]: 0}
     feet: dict[str, str] = {}
     for name in order[1:]:
         joint = inboard[name]
         turning = joint.moves.angles == (True,)
         turned[name] = name if turning else turned[joint.parent]
-        turns[name] = turns[joint.parent] + turning
+        lets_go = any(joint.moves.shifts) and not turns[joint.parent]  # the trunk's own joint, in the file
+        turns[name] = -math.inf if lets_go else turns[joint.parent] + turning
         if turns[name] >= FEWEST_TURNS and _is_of_a_leg(name):
             feet.setdefault(turned[name], name)
     # Knee, ankle and foot are of one leg: the outermost of them stands for it.

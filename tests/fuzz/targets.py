@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from time import perf_counter_ns, thread_time
 from typing import Any, Protocol
 
@@ -13,12 +14,17 @@ import numpy as np
 from dyn_service import Robot
 from dyn_service.api.queries import COMPUTATIONS, QUERIES
 from dyn_service.errors import DynError
+from dyn_service.formats.converting import WRITERS
+from dyn_service.formats.reading import read_text
+from dyn_service.model.description import rooted
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.plan import SLOW_BYTES
 from dyn_service.server.service import Service
 from dyn_service.urdf.markup import ReadLimits
 from tests.conftest import URDF
+from tests.oracle.test_mjcf import MODELS
 from tests.service import bad_inputs
+from tests.unit.test_sdf import WAYS
 
 HANG_S = 0.2
 """No input may take longer, beside the first of its kind, which may have to make a kernel."""
@@ -142,7 +148,9 @@ def _changed(value: Any, choose: random.Random) -> Any:
 
 
 class Description:
-    """The text of a URDF: read, made a tree, and described, as for a client that loads it."""
+    """The text of a URDF, MJCF or SDFormat: read, made a tree, described, and written as each of them, as for a client
+    that loads it, and for who converts it.
+    """
 
     longest = 1 << 14
     words = (
@@ -150,6 +158,11 @@ class Description:
         "<inertial", "<inertia", "<visual", "<!--", "-->", "</", "/>", "<?", "<![CDATA[", "<!DOCTYPE", "&#", "&lt;",
         "xyz=", "rpy=", "quat_xyzw=", "name=", "type=", "link=", "value=", "version=", "world", "floating", "planar",
         "spherical", "continuous", "prismatic", "fixed", "drake:joint", "1e999", "nan", "-0", "1_0", "0x1p3",
+        "<mujoco", "<worldbody", "<body", "<geom", "<freejoint", "<default", "<frame", "<compiler", "<equality",
+        "<actuator",
+        "class=", "childclass=", "quat=", "euler=", "fromto=", "size=", "mass=", "ref=", "range=", "armature=", "pos=",
+        "<sdf", "<model", "<pose", "relative_to=", "attached_to=", "expressed_in=", "<axis2", "<include", "::",
+        "__model__",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -159,6 +172,7 @@ class Description:
         yield from (path.read_bytes()[: self.longest] for path in sorted(URDF.glob("*.urdf")))
         for case in bad_inputs.of_descriptions():
             yield msgpack.unpackb(case.payload)["inputs"]["urdf"].encode()
+        yield from (text.encode() for text in (*MODELS.values(), *WAYS.values()))
 
     def try_one(self, data: bytes) -> None:
         held(lambda: self._read(data))
@@ -167,11 +181,15 @@ class Description:
         text = b"<" + data.lstrip(b"<")  # text, not a path
         for root in ("fixed", "floating"):
             try:
-                robot = Robot.from_urdf(text.decode(errors="replace"), root=root, limits=self._limits)  # type: ignore[arg-type]
+                description = rooted(read_text(text.decode(errors="replace"), limits=self._limits), root)  # type: ignore[arg-type]
+                robot = Robot(description)
             except DynError:
                 continue
             assert robot.description.to_dict()
             assert robot.receipt
+            for write in WRITERS.values():
+                with suppress(DynError):
+                    assert write(description)[0]
 
     def mutated(self, data: bytes, seed: int) -> bytes | None:
         """A piece between two brackets or quotes goes, is there twice, or trades places with another."""

@@ -256,7 +256,7 @@ def test_a_node_that_cannot_serve_says_why(tmp_path: Path) -> None:
     try:
         fault = telemetry.decode(launcher.recv())
         assert isinstance(fault, telemetry.Fault)
-        assert fault.message == "there is nothing to serve: name a URDF file"
+        assert fault.message == "there is nothing to serve: name a robot's file"
         assert process.wait(WAIT_S) == 1
     finally:
         process.kill()

@@ -485,6 +485,28 @@ HOSTILE: dict[str, Callable[[], str]] = {
         f"<origin xyz='{'1 ' * (3 << 20)}'/></joint>"
     ),
     "a million comments": lambda: robot_of("<!---->" * 1_000_000),
+    "shapes of one body": lambda: f"<mujoco><worldbody><body>{'<geom/>' * 190_000}</body></worldbody></mujoco>",
+    "bodies inside each other": lambda: f"<mujoco><worldbody>{'<body>' * 100_000}",
+    "classes inside each other": lambda: "<mujoco>" + "<default class='a'>" * 100_000,
+    "a class each": lambda: (
+        "<mujoco><default>"
+        + "".join(f"<default class='c{k}'><joint/></default>" for k in range(20_000))
+        + "</default></mujoco>"
+    ),
+    "megabytes of sizes": lambda: (
+        f"<mujoco><default><geom size='{'1 ' * (3 << 20)}'/></default><worldbody><body><joint/>{'<geom/>' * 40_000}"
+        "</body></worldbody></mujoco>"
+    ),
+    "frames far from each other": lambda: (
+        "<sdf version='1.9'><model name='m'><link name='l0'/><frame name='f30000' attached_to='l0'/>"
+        + "".join(f"<frame name='f{k}' attached_to='f{k + 1}'/>" for k in range(30_000))
+        + "".join(
+            f"<link name='l{k}'><pose relative_to='f{29_999 if k % 2 else 1}'/></link><joint name='j{k}' type='fixed'>"
+            f"<parent>l{k - 1}</parent><child>l{k}</child></joint>"
+            for k in range(1, 400)
+        )
+        + "</model></sdf>"
+    ),
     "names that are nearly read": lambda: robot_of("".join(f"<jont{k} y='1'/>" for k in range(100_000))),
 }
 

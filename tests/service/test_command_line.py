@@ -188,7 +188,7 @@ def test_faults_in_the_file_are_named(tmp_path: Path, text: str, words: list[str
         (["call", "health", "--server", "tcp://127.0.0.1:9", "--timeout", "0.05"], 1, "no server answers at"),
         (["call", "health", "--server", "5755"], 1, "endpoint must look like"),
         (["launch", "x.yaml", "rate=5"], 1, "an argument must look like name:=value, found 'rate=5'"),
-        (["check"], 2, "FILE.urdf"),
+        (["check"], 2, "FILE"),
         (["divine"], 2, "divine"),
         (["serve", "--speed", "9"], 2, "--speed"),
         (["bench", "--batch", "0"], 2, "--batch"),
@@ -376,7 +376,10 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot) -> None:
         (["gravity_forces", "--robot", "pendulum", "q=1,2"], "q has shape (2,)"),
         (["inverse_dynamics", "--robot", "pendulum", "q=[0]", "v=[0]", "a=[0]", 'wrenches={"x": 1}'], "wrenches must"),
         (["health", "q=1"], "health has no 'q'; it takes nothing"),
-        (["load_robot"], "load_robot needs the input 'urdf': the text of a URDF file"),
+        (
+            ["load_robot"],
+            "load_robot needs the input 'urdf': the text of a robot's file: URDF, MJCF or SDFormat, without includes",
+        ),
         (["load_robot", "urdf=x", "name=y"], "load_robot has no 'name'; it takes urdf"),
         (["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1"], "simulate needs the option 'steps': how many"),
         (

@@ -19,6 +19,8 @@ HERE = {
     "bodies",
     "certificates",
     "evaluate",
+    "from_file",
+    "from_text",
     "from_urdf",
     "has_kernel",
     "load_kernel",

@@ -89,13 +89,13 @@ FAULTS: list[tuple[str, str | bytes, int | None, str | None, str]] = [
     ("undeclared entity", robot('<link name="&base;"/>'),
      2, None, "malformed XML: undefined entity, column 1; <robot> of line 1 is still open"),
     ("document type", '<?xml version="1.0"?>\n<!DOCTYPE robot SYSTEM "http://example.org/r.dtd">\n<robot name="r"/>',
-     2, None, "found a document type declaration (<!DOCTYPE>), expected a URDF without one"),
+     2, None, "found a document type declaration (<!DOCTYPE>), expected none"),
     ("document type without anything", '<!DOCTYPE robot>\n<robot name="r"><link name="base"/></robot>',
-     1, None, "found a document type declaration (<!DOCTYPE>), expected a URDF without one"),
+     1, None, "found a document type declaration (<!DOCTYPE>), expected none"),
     ("entity bomb", '<!DOCTYPE r [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>\n<robot name="&b;"/>',
-     1, None, "found a document type declaration (<!DOCTYPE>), expected a URDF without one"),
+     1, None, "found a document type declaration (<!DOCTYPE>), expected none"),
     ("external entity", '\n<!DOCTYPE r [<!ENTITY x SYSTEM "file:///etc/passwd">]>\n<robot name="&x;"/>',
-     2, None, "found a document type declaration (<!DOCTYPE>), expected a URDF without one"),
+     2, None, "found a document type declaration (<!DOCTYPE>), expected none"),
     ("declaration after a blank line counts lines", '\n\n<?xml version="1.0"?>\n<robot>\n<link name="base"/></robot>',
      4, "robot", "the attribute 'name' is missing"),
     ("comment alone", "<!-- a robot -->\n",
@@ -111,9 +111,11 @@ FAULTS: list[tuple[str, str | bytes, int | None, str | None, str]] = [
     ("another root", '<model name="r"/>',
      1, None, "the root element is 'model', expected <robot>"),
     ("SDFormat", '<?xml version="1.0"?>\n<sdf version="1.7"><model name="r"/></sdf>',
-     2, None, "the root element is <sdf>: this is SDFormat, expected URDF with the root <robot>"),
+     2, None, "the root element is <sdf>: this is SDFormat, which Robot.from_file reads; expected URDF "
+     "with the root <robot>"),
     ("MJCF", '<mujoco model="r"/>',
-     1, None, "the root element is <mujoco>: this is MuJoCo's MJCF, expected URDF with the root <robot>"),
+     1, None, "the root element is <mujoco>: this is MuJoCo's MJCF, which Robot.from_file reads; expected URDF "
+     "with the root <robot>"),
     ("xacro file of macros", robot('<xacro:include filename="arm.xacro"/>\n<xacro:arm prefix="left"/>'),
      1, "robot", ("there are no <link> elements, expected at least one; line 2: <xacro:include> element in <robot> is "
                   "not used; what xacro makes of it is missing: run xacro first if it matters")),
@@ -393,12 +395,12 @@ class TestPaths:
         for source in (path, str(path)):
             with pytest.raises(NotFoundError) as caught:
                 read(source)
-            assert str(caught.value) == f"the URDF file {path} does not exist"
+            assert str(caught.value) == f"the file {path} does not exist"
 
     def test_directory(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidArgumentError) as caught:
             read(tmp_path)
-        assert str(caught.value) == f"{tmp_path} is a directory; expected a URDF file"
+        assert str(caught.value) == f"{tmp_path} is a directory; expected a robot's file"
 
     def test_pipe_is_not_opened(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "pipe"
@@ -406,7 +408,7 @@ class TestPaths:
         monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("the pipe was opened"))
         with pytest.raises(InvalidArgumentError) as caught:
             read(path)
-        assert str(caught.value) == f"{path} is not a regular file; expected a URDF file"
+        assert str(caught.value) == f"{path} is not a regular file; expected a robot's file"
 
     def test_empty_file(self, tmp_path: Path) -> None:
         path = tmp_path / "arm.urdf"
@@ -426,13 +428,13 @@ class TestPaths:
         monkeypatch.setattr(Path, "open", refuse)
         with pytest.raises(PermissionDeniedError) as caught:
             read(path)
-        assert str(caught.value) == f"the URDF file {path} may not be read: permission denied"
+        assert str(caught.value) == f"the file {path} may not be read: permission denied"
 
     @pytest.mark.parametrize(
         "path", ["a\0b.urdf", "x" * 5000, "\ud800.urdf"], ids=["zero byte", "too long", "surrogate"]
     )
     def test_impossible_path(self, path: str) -> None:
-        with pytest.raises(InvalidArgumentError, match=r"^the URDF file .* cannot be opened: "):
+        with pytest.raises(InvalidArgumentError, match=r"^the file .* cannot be opened: "):
             read(path)
 
     @pytest.mark.parametrize("source", ["", " \n", "\ufeff"])
@@ -566,7 +568,7 @@ def test_a_path_that_cannot_be_opened_is_told_in_the_words_of_the_system_alone()
     path = "x" * 5000
     with pytest.raises(InvalidArgumentError) as caught:
         read(path)
-    assert str(caught.value) == f"the URDF file '{path[:200]}' cannot be opened: {os.strerror(errno.ENAMETOOLONG)}"
+    assert str(caught.value) == f"the file '{path[:200]}' cannot be opened: {os.strerror(errno.ENAMETOOLONG)}"
 
 
 def test_a_file_that_grows_while_it_is_looked_at_is_not_read_in_part(

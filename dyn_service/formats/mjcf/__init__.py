@@ -1,0 +1,1 @@
+"""MuJoCo's MJCF: https://mujoco.readthedocs.io/en/stable/XMLreference.html."""

@@ -1,0 +1,1 @@
+"""SDFormat, Gazebo's and Drake's: http://sdformat.org/spec."""

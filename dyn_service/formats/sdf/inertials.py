@@ -1,0 +1,95 @@
+"""What links of SDFormat weigh: as written, 1 kg and unit inertia where nothing is, or of their collisions where they
+ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dyn_service.formats.pose import Pose
+from dyn_service.formats.sdf.values import number, numbers, one, pose
+from dyn_service.formats.solids import SOLIDS, Solid
+from dyn_service.model.description import Inertial, Note
+from dyn_service.urdf import quantities
+from dyn_service.urdf.markup import Element
+from dyn_service.urdf.places import Place
+
+MOMENTS = {"ixx": 1.0, "ixy": 0.0, "ixz": 0.0, "iyy": 1.0, "iyz": 0.0, "izz": 1.0}
+"""With what the format says where nobody does, kg m^2."""
+
+MASS = 1.0
+"""kg, likewise."""
+
+WATER = 1000.0
+"""kg/m^3, the density of what asks for its inertia and names none."""
+
+
+def inertial(link: Element, place: Place, notes: list[Note]) -> Inertial:
+    """Of a `<link>`; `notes` gets what was defaulted.
+
+    Raises:
+        UrdfError: The mass is negative, or would be that of a shape which is not read.
+    """
+    element = one(link, "inertial", place)
+    if element is None:
+        notes.append(place.note("defaulted", "no <inertial>: 1 kg and unit inertia are taken, as the format says"))
+        return Inertial(MASS, np.zeros(3), np.eye(3), np.eye(3))
+    place = place.inside("inertial", element.line)
+    if element.attributes.get("auto", "false") in ("true", "1"):
+        return _of_collisions(link, element, place, notes)
+    at = pose(element, place, notes)
+    if not element.all("mass"):
+        notes.append(place.note("defaulted", f"no <mass>: {MASS:g} kg is taken, as the format says"))
+    mass = quantities.mass(number(element, "mass", MASS, place), place)
+    moments = one(element, "inertia", place)
+    missing = [name for name, value in MOMENTS.items() if value and not (moments and moments.all(name))]
+    if missing:
+        text = f"no {', '.join(missing)}: 1 kg m^2 is taken, as the format says"
+        notes.append(place.note("defaulted", text))
+    values = [number(moments, name, default, place.inside("inertia")) for name, default in MOMENTS.items()]
+    return Inertial(mass, at.origin, at.rotation, quantities.inertia_of_moments(values))
+
+
+def _of_collisions(link: Element, element: Element, place: Place, notes: list[Note]) -> Inertial:
+    density = number(element, "density", WATER, place)
+    parts: list[tuple[float, Pose, Solid]] = []
+    for collision in link.all("collision"):
+        inside = place.inside("collision", collision.line)
+        solid = _solid(one(collision, "geometry", inside), inside)
+        mass = number(collision, "density", density, inside) * solid.size
+        parts.append((mass, pose(collision, inside, notes), solid))
+    total = sum(mass for mass, _, _ in parts)
+    if not total > 0.0:
+        raise place.fault("its inertia is to be that of its collisions, and they weigh nothing")
+    text = f"of {len(parts)} collisions, as auto asks: {total:g} kg"
+    notes.append(place.note("defaulted", text))
+    com = np.sum([mass * at.origin for mass, at, _ in parts], axis=0) / total
+    about = np.zeros((3, 3))
+    for mass, at, solid in parts:
+        away = at.origin - com
+        about += mass * (at.rotation @ np.diag(solid.moments) @ at.rotation.T)
+        about += mass * (away @ away * np.eye(3) - np.outer(away, away))
+    return Inertial(total, com, np.eye(3), (about + about.T) / 2.0)
+
+
+def _solid(geometry: Element | None, place: Place) -> Solid:
+    shapes = [] if geometry is None else [child for child in geometry.children if child.tag in SOLIDS]
+    if len(shapes) != 1:
+        known = ", ".join(SOLIDS)
+        raise place.fault(f"its inertia is asked of a shape that is not read, expected one of {known}")
+    (shape,) = shapes
+    sizes = _sizes(shape, place)
+    if not all(size > 0.0 for size in sizes):
+        raise place.fault(f"<{shape.tag}>: expected sizes that are more than 0")
+    return SOLIDS[shape.tag](*sizes)
+
+
+def _sizes(shape: Element, place: Place) -> Sequence[float]:
+    if shape.tag == "box":
+        return [float(side) / 2.0 for side in numbers(shape, "size", (1.0, 1.0, 1.0), place)]
+    if shape.tag == "ellipsoid":
+        return numbers(shape, "radii", (1.0, 1.0, 1.0), place).tolist()  # type: ignore[no-any-return]
+    radius = number(shape, "radius", 1.0, place)
+    return [radius] if shape.tag == "sphere" else [radius, number(shape, "length", 1.0, place) / 2.0]

@@ -1,0 +1,60 @@
+"""XML text and its numbers, which are read back to the last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+
+@dataclass
+class Tag:
+    """An element to be written: its attributes, those that are None left out, its children, or its text."""
+
+    name: str
+    attributes: Mapping[str, str | None] = field(default_factory=dict)
+    children: list[Tag] = field(default_factory=list)
+    text: str = ""
+
+    def add(self, tag: str, /, *children: Tag, text: str = "", **attributes: str | None) -> Tag:
+        """A further child."""
+        self.children.append(Tag(tag, attributes, list(children), text))
+        return self.children[-1]
+
+    def lines(self) -> list[str]:
+        """As text, a line each, indented by two blanks. Depth costs no stack: bodies may stand in each other by
+        hundreds.
+        """
+        found: list[str] = []
+        pending: list[tuple[Tag | str, int]] = [(self, 0)]
+        while pending:
+            tag, level = pending.pop()
+            blanks = "  " * level
+            if isinstance(tag, str):
+                found.append(f"{blanks}</{tag}>")
+                continue
+            said = (f" {key}={quoteattr(value)}" for key, value in tag.attributes.items() if value is not None)
+            head = f"{blanks}<{tag.name}{''.join(said)}"
+            if tag.children:
+                found.append(f"{head}>")
+                pending += [(tag.name, level), *((child, level + 1) for child in reversed(tag.children))]
+            else:
+                found.append(f"{head}>{escape(tag.text)}</{tag.name}>" if tag.text else f"{head}/>")
+        return found
+
+
+def document(root: Tag) -> str:
+    """The whole text."""
+    return "\n".join(['<?xml version="1.0"?>', *root.lines(), ""])
+
+
+def number(value: float) -> str:
+    """A number in as many digits as it takes to read it back."""
+    text = repr(float(value) + 0.0)
+    return text.removesuffix(".0")
+
+
+def numbers(values: Sequence[float] | Any) -> str:
+    """Numbers with blanks between."""
+    return " ".join(number(value) for value in values)

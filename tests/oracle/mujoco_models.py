@@ -1,0 +1,127 @@
+"""A model as MuJoCo itself compiles it, beside our reading of the same file.
+
+Put to rest in MuJoCo is what our receipt says does not act: contacts, limits, equalities, tendons, springs of balls,
+forces of media, compensated gravity, and friction, which is Coulomb's there and smooth here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import mujoco
+import numpy as np
+
+from dyn_service.conventions import from_mujoco, to_mujoco
+from dyn_service.engine.robot import Robot
+from dyn_service.formats.reading import read_file, read_text
+from dyn_service.model.description import Description
+from tests.oracle.interpreting import interpreted_robot
+from tests.oracle.test_pinocchio import relative_errors
+
+mujoco.set_mju_user_warning(lambda message: None)  # else it writes a log into the folder that it runs in
+
+OFF = ("CONTACT", "LIMIT", "EQUALITY", "ACTUATION", "FRICTIONLOSS", "WARMSTART")
+
+
+def frictionless(description: Description) -> Robot:
+    """Ours, its joints without friction, none following another, its kernels interpreted."""
+    joints = tuple(replace(joint, friction=0.0, mimic=None) for joint in description.joints)
+    return interpreted_robot(Robot(replace(description, joints=joints)))
+
+
+def at_rest(model: mujoco.MjModel) -> list[str]:
+    """Puts to rest what does not act here, and says what of it there was."""
+    was = []
+    for flag in OFF:
+        model.opt.disableflags |= int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{flag}"))
+    for flag in ("GRAVITY", "SPRING", "DAMPER"):
+        model.opt.disableflags &= ~int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{flag}"))
+    if list(model.opt.gravity) != [0.0, 0.0, -9.81]:
+        was.append("gravity (")
+    model.opt.gravity[:] = 0.0, 0.0, -9.81
+    for what, array in {
+        "wind": model.opt.wind,
+        "<": model.tendon_stiffness,
+        "</": model.tendon_damping,
+        "<//": model.tendon_armature,
+        "gravcomp": model.body_gravcomp,
+    }.items():
+        if np.asarray(array).any():
+            was.append(what.rstrip("/"))
+        array[:] = 0.0
+    for what in ("density", "viscosity"):
+        if getattr(model.opt, what):
+            was.append(what)
+        setattr(model.opt, what, 0.0)
+    for k, kind in enumerate(model.jnt_type):
+        free = int(kind) == int(mujoco.mjtJoint.mjJNT_FREE)
+        if (free or int(kind) == int(mujoco.mjtJoint.mjJNT_BALL)) and np.any(model.jnt_stiffness[k]):
+            was.append("a spring")
+            model.jnt_stiffness[k] = 0.0
+        six = slice(model.jnt_dofadr[k], model.jnt_dofadr[k] + 6)
+        if free and model.dof_armature[six].any():
+            was.append("armature")
+            model.dof_armature[six] = 0.0
+            mujoco.mj_setConst(model, mujoco.MjData(model))
+    for name in ("dof_dampingpoly", "jnt_stiffnesspoly"):
+        if getattr(model, name).any():
+            was.append("cubic")
+            getattr(model, name)[:] = 0.0
+    return was
+
+
+def joint_name(model: mujoco.MjModel, k: int) -> str:
+    """Ours, of its joint number k."""
+    return model.joint(k).name or f"joint_{k}"
+
+
+def errors(source: Path | str, model: mujoco.MjModel, states: int = 5, seed: int = 0) -> dict[str, float]:
+    """The worst relative error of each query over random states, the model at rest where ours is."""
+    description = read_file(source) if isinstance(source, Path) else read_text(source)
+    robot = frictionless(description)
+    told = [note.text for note in description.notes if note.kind == "reported"]
+    for what in at_rest(model):
+        assert any(what in text for text in told), f"{what} does not act, and the receipt does not say so"
+    assert (robot.nq, robot.nv) == (model.nq, model.nv)
+    data, at = mujoco.MjData(model), robot.configuration
+    numbers = {joint_name(model, k): k for k in range(model.njnt)}
+    ids = [numbers[name] for name in at.names]
+    in_q = np.concatenate([model.jnt_qposadr[k] + np.arange(j.nq) for k, j in zip(ids, at.joints, strict=True)])
+    in_v = np.concatenate([model.jnt_dofadr[k] + np.arange(j.nv) for k, j in zip(ids, at.joints, strict=True)])
+    rng = np.random.default_rng(seed)
+    none = np.full(robot.nq, np.inf)
+    q = np.array([robot.configuration.random(rng, -none, none) for _ in range(states)])
+    v, a = rng.normal(size=(2, states, robot.nv))
+    tau, held, M = np.empty_like(v), np.empty_like(v), np.empty((states, robot.nv, robot.nv))
+    places, turns, full = [], [], np.zeros((model.nv, model.nv))
+    for k in range(states):
+        state = to_mujoco(at, q[k], v[k], a[k])
+        data.qpos[in_q], data.qvel[in_v], data.qacc[in_v] = state.qpos, state.qvel, state.qacc
+        mujoco.mj_inverse(model, data)
+        tau[k] = from_mujoco(at, state.qpos, force=data.qfrc_inverse[in_v]).tau
+        mujoco.mj_fullM(model, data, full)
+        J = _turning(at, state.qpos)
+        M[k] = J.T @ full[np.ix_(in_v, in_v)] @ J
+        places.append(np.array(data.xpos[1:]))
+        turns.append(np.array(data.xmat[1:]).reshape(-1, 3, 3))
+        still = to_mujoco(at, q[k], 0 * v[k], 0 * a[k])
+        data.qvel[in_v], data.qacc[in_v] = still.qvel, still.qacc
+        mujoco.mj_inverse(model, data)
+        held[k] = from_mujoco(at, state.qpos, force=data.qfrc_inverse[in_v]).tau
+    poses = robot.link_poses(q)
+    own = [poses.links.index(model.body(k).name or f"body_{k}") for k in range(1, model.nbody)]
+    return {
+        "inverse_dynamics": float(relative_errors(robot.inverse_dynamics(q, v, a), tau).max()),
+        "mass_matrix": float(relative_errors(robot.mass_matrix(q), M).max()),
+        "gravity_forces": float(relative_errors(robot.gravity_forces(q), held).max()),
+        "link_poses": float(np.abs(poses.position[:, own] - np.array(places)).max()),
+        "link_turns": float(np.abs(poses.rotation[:, own] - np.array(turns)).max()),
+    }
+
+
+def _turning(at: object, qpos: np.ndarray) -> np.ndarray:
+    """MuJoCo's velocities are J times ours."""
+    n = at.nv  # type: ignore[attr-defined]
+    q = from_mujoco(at, qpos).q  # type: ignore[arg-type]
+    return np.array([to_mujoco(at, q, column).qvel for column in np.eye(n)]).T  # type: ignore[arg-type]

@@ -1,0 +1,339 @@
+"""SDFormat: the same robot, said in every way that the format has, is the robot of one URDF."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyn_service.engine.robot import Robot
+from dyn_service.formats.reading import read_file, read_text
+from dyn_service.model.description import Description, rooted
+from tests.oracle.example_robots import path_of
+from tests.oracle.interpreting import interpreted_robot
+from tests.oracle.test_pinocchio import relative_error
+
+URDF = """
+<robot name="arm">
+  <link name="base"><inertial><mass value="3"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0"
+  iyz="0"/></inertial></link> <link name="upper"><inertial><origin xyz="0.1 0.2 0.3" rpy="0.3 0.2 0.1"/><mass
+    value="2"/> <inertia ixx="0.02" iyy="0.03" izz="0.04" ixy="0.001" ixz="-0.002" iyz="0.003"/></inertial></link>
+  <link name="lower"><inertial><origin xyz="0.1 0 0.2"/><mass value="1.5"/>
+    <inertia ixx="0.02" iyy="0.03" izz="0.04" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <joint name="shoulder" type="revolute"><origin xyz="0.1 0.2 0.3" rpy="0.4 -0.3 0.2"/><parent link="base"/>
+    <child link="upper"/><axis xyz="0 0.6 0.8"/><limit lower="-1" upper="2" effort="30" velocity="4"/>
+    <dynamics damping="0.7" friction="0.2"/></joint>
+  <joint name="elbow" type="{elbow}"><origin xyz="-0.1 0.3 0.2" rpy="-0.5 0.1 0.7"/><parent link="upper"/>
+    <child link="lower"/><axis xyz="1 0 0"/></joint>
+</robot>"""
+
+BASE = """<link
+name="base"><inertial><mass>3</mass><inertia><ixx>1</ixx><iyy>1</iyy><izz>1</izz></inertia></inertial>{}</link>"""
+UPPER = """<link name="upper"><inertial><pose>0.1 0.2 0.3 0.3 0.2 0.1</pose><mass>2</mass><inertia><ixx>0.02</ixx>
+  <iyy>0.03</iyy><izz>0.04</izz><ixy>0.001</ixy><ixz>-0.002</ixz><iyz>0.003</iyz></inertia></inertial>{}</link>"""
+LOWER = """<link name="lower"><inertial><pose>0.1 0 0.2 0 0 0</pose><mass>1.5</mass><inertia><ixx>0.02</ixx>
+  <iyy>0.03</iyy><izz>0.04</izz></inertia></inertial>{}</link>"""
+DOES = """<limit><lower>-1</lower><upper>2</upper><effort>30</effort><velocity>4</velocity></limit>
+  <dynamics><damping>0.7</damping><friction>0.2</friction></dynamics>"""
+SHOULDER = (
+    """<joint name="shoulder" type="revolute">{}<parent>base</parent><child>upper</child><axis><xyz{}>0 0.6 0.8</xyz>
+  """
+    + DOES
+    + "</axis></joint>"
+)
+ELBOW = """<joint name="elbow"
+type="{kind}">{pose}<parent>{parent}</parent><child>{child}</child><axis>{axis}</axis></joint>"""
+X = "<xyz>1 0 0</xyz>"
+AT_UPPER, AT_LOWER = "0.1 0.2 0.3 0.4 -0.3 0.2", "-0.1 0.3 0.2 -0.5 0.1 0.7"
+
+
+def elbow(kind: str = "continuous", pose: str = "", parent: str = "upper", child: str = "lower", axis: str = X) -> str:
+    return ELBOW.format(kind=kind, pose=pose, parent=parent, child=child, axis=axis)
+
+
+def model(*parts: str, version: str = "1.11", attributes: str = "") -> str:
+    return f'<sdf version="{version}"><model name="arm" {attributes}>{"".join(parts)}</model></sdf>'
+
+
+def at(pose: str, within: str = "", more: str = "") -> str:
+    return f'<pose {f"""relative_to="{within}" """ if within else ""}{more}>{pose}</pose>'
+
+
+def turned(rpy: tuple[float, float, float]) -> np.ndarray:
+    from dyn_service.urdf.quantities import rotation_of_rpy
+
+    return rotation_of_rpy(np.array(rpy))
+
+
+R_UPPER, R_LOWER = turned((0.4, -0.3, 0.2)), turned((-0.5, 0.1, 0.7))
+
+
+def said(values: object) -> str:
+    return " ".join(repr(float(x)) for x in np.ravel(values))
+
+
+def in_model(pose: tuple[float, ...]) -> str:
+    """Where a frame of the upper link stands in the model's."""
+    from dyn_service.formats.pose import rpy_of
+
+    R = R_UPPER @ turned(pose[3:])  # type: ignore[arg-type]
+    return said([*(np.array([0.1, 0.2, 0.3]) + R_UPPER @ pose[:3]), *rpy_of(R)])
+
+
+LOWER_IN_MODEL = in_model((-0.1, 0.3, 0.2, -0.5, 0.1, 0.7))
+PLAIN = (BASE.format(""), UPPER.format(at(AT_UPPER)), SHOULDER.format("", ""))
+
+IN_DEGREES = said([-0.1, 0.3, 0.2, *np.degrees([-0.5, 0.1, 0.7])])
+
+WAYS = {
+    "in the model": model(*PLAIN, LOWER.format(at(LOWER_IN_MODEL)), elbow()),
+    "in the parent": model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow()),
+    "in the joint": model(
+        BASE.format(""), UPPER.format(at("", "shoulder")), SHOULDER.format(at(AT_UPPER, "base"), ""),
+        LOWER.format(at("", "elbow")), elbow(pose=at(AT_LOWER, "upper")),
+    ),
+    "in a frame": model(
+        *PLAIN, LOWER.format(at("", "there")), elbow(),
+        f'<frame name="there" attached_to="upper">{at(AT_LOWER)}</frame>',
+    ),
+    "in a frame of a joint": model(
+        *PLAIN, LOWER.format(at("", "there")), elbow(),
+        f'<frame name="there" attached_to="shoulder">{at(AT_LOWER)}</frame>',
+    ),
+    "in another frame": model(
+        *PLAIN, LOWER.format(at("", "there")), elbow(),
+        f'<frame name="there" attached_to="upper">{at("0 0 -1 0 0 0", "further")}</frame>'
+        f'<frame name="further" '
+        f'attached_to="base">{at(in_model((*(np.array([-0.1, 0.3, 0.2]) + R_LOWER[:, 2]), -0.5, 0.1, 0.7)))}</frame>',
+    ),
+    "joined to a frame": model(
+        *PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow(parent="there"),
+        '<frame name="there" attached_to="upper"/>',
+    ),
+    "expressed in": model(
+        *PLAIN, LOWER.format(at(AT_LOWER, "upper")),
+        elbow(axis=f'<xyz expressed_in="upper">{said(R_LOWER[:, 0])}</xyz>'),
+    ),
+    "expressed in the model": model(
+        *PLAIN, LOWER.format(at(AT_LOWER, "upper")),
+        elbow(axis=f'<xyz expressed_in="__model__">{said((R_UPPER @ R_LOWER)[:, 0])}</xyz>'),
+    ),
+    "use_parent_model_frame": model(
+        *PLAIN, LOWER.format(at(LOWER_IN_MODEL)),
+        elbow(axis=f"<xyz>{said((R_UPPER @ R_LOWER)[:, 0])}</xyz><use_parent_model_frame>1</use_parent_model_frame>"),
+        version="1.6",
+    ),
+    "axes of old": model(
+        BASE.format(""), UPPER.format(at(AT_UPPER)),
+        SHOULDER.format("", "").replace("0 0.6 0.8", said(R_UPPER @ [0, 0.6, 0.8])),
+        LOWER.format(at(LOWER_IN_MODEL)), elbow(axis=f"<xyz>{said((R_UPPER @ R_LOWER)[:, 0])}</xyz>"), version="1.4",
+    ),
+    "a turned joint": model(
+        *PLAIN, LOWER.format(at(AT_LOWER, "upper")),
+        elbow(pose=at("0 0 0 0 0 1.2"), axis=f"<xyz>{said(turned((0, 0, -1.2))[:, 0])}</xyz>"),
+    ),
+    "degrees": model(
+        *PLAIN, LOWER.format(at(IN_DEGREES, "upper", 'degrees="true"')), elbow(),
+    ),
+    "quaternions": model(
+        *PLAIN, LOWER.format(at("{QUAT}", "upper", 'rotation_format="quat_xyzw"')), elbow(),
+    ),
+    "a model in it": model(
+        *PLAIN,
+        f'<model name="fore">{at(AT_LOWER, "upper")}{LOWER.format("")}</model>',
+        elbow(child="fore::lower"),
+    ).replace("lower</child>", "lower</child>"),
+    "a model placed by a frame of it": model(
+        *PLAIN,
+        f'<model name="fore" '
+        f'placement_frame="lower">{at(AT_LOWER, "upper")}{LOWER.format(at("1 2 3 0.1 0.2 0.3"))}</model>',
+        elbow(child="fore::lower"),
+    ),
+    "a world": model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow())
+    .replace("<model", '<world name="w"><model').replace("</model>", "</model></world>"),
+}  # fmt: skip
+
+
+def numbers_of(description: Description) -> tuple[np.ndarray, np.ndarray]:
+    robot = interpreted_robot(Robot(description))
+    rng = np.random.default_rng(0)
+    q, v, a = rng.normal(size=(3, 4, robot.nv))
+    return robot.inverse_dynamics(q, v, a), robot.mass_matrix(q)
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_ways(name: str) -> None:
+    from dyn_service.formats.pose import quaternion_of
+
+    w, x, y, z = quaternion_of(R_LOWER)
+    text = WAYS[name].replace("{QUAT}", said([-0.1, 0.3, 0.2, x, y, z, w]))
+    description = read_text(text)
+    urdf = read_text(URDF.format(elbow="continuous"))
+    for ours, theirs in zip(numbers_of(description), numbers_of(urdf), strict=True):
+        assert relative_error(ours, theirs) < 1e-13
+    shoulder = description.joints[0]
+    limit = shoulder.limit
+    assert limit is not None
+    assert (shoulder.name, shoulder.damping, shoulder.friction) == ("shoulder", 0.7, 0.2)
+    assert (limit.lower, limit.upper, limit.effort, limit.velocity) == (-1.0, 2.0, 30.0, 4.0)
+
+
+def test_a_joint_beside_its_child() -> None:
+    """It turns about a line that does not meet the link's origin: a link without mass stands between."""
+    text = model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow(pose=at("0.3 -0.2 0.1 0 0 0")))
+    place = np.array([-0.1, 0.3, 0.2]) + R_LOWER @ [0.3, -0.2, 0.1]
+    urdf = (
+        URDF.format(elbow="continuous")
+        .replace('<child link="lower"/>', '<child link="mid"/>')
+        .replace('<origin xyz="-0.1 0.3 0.2" rpy="-0.5 0.1 0.7"/>', f'<origin xyz="{said(place)}" rpy="-0.5 0.1 0.7"/>')
+        .replace("</robot>", '<link name="mid"/><joint name="f" type="fixed"><origin xyz="-0.3 0.2 -0.1"/><parent '
+                 'link="mid"/><child link="lower"/></joint></robot>')
+    )  # fmt: skip
+    for ours, theirs in zip(numbers_of(read_text(text)), numbers_of(read_text(urdf)), strict=True):
+        assert relative_error(ours, theirs) < 1e-13
+    assert not [note for note in read_text(text).notes if "elbow_link" in note.element]
+
+
+@pytest.mark.parametrize("kind", ["universal", "revolute2"])
+def test_two_axes(kind: str) -> None:
+    text = model(
+        *PLAIN, LOWER.format(at(AT_LOWER, "upper")),
+        elbow(kind, axis=X).replace("</joint>", "<axis2><xyz>0 1 "
+                                                "0</xyz><dynamics><damping>2</damping></dynamics></axis2></joint>"),
+    )  # fmt: skip
+    urdf = URDF.format(elbow="continuous").replace('<child link="lower"/>', '<child link="mid"/>').replace(
+        "</robot>", '<link name="mid"/><joint name="elbow_axis2" type="continuous"><parent link="mid"/><child '
+                    'link="lower"/>'
+        '<axis xyz="0 1 0"/><dynamics damping="2"/></joint></robot>'
+    )  # fmt: skip
+    description = read_text(text)
+    assert [joint.name for joint in description.joints] == ["shoulder", "elbow", "elbow_axis2"]
+    for ours, theirs in zip(numbers_of(description), numbers_of(read_text(urdf)), strict=True):
+        assert relative_error(ours, theirs) < 1e-13
+
+
+@pytest.mark.parametrize(("kind", "urdf"), [("prismatic", "prismatic"), ("ball", "spherical"), ("fixed", "fixed")])
+def test_types(kind: str, urdf: str) -> None:
+    text = model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow(kind))
+    one, other = Robot.from_text(text), Robot.from_urdf(URDF.format(elbow=urdf))
+    assert one.joint_names == other.joint_names
+    assert [j.type for j in one.description.joints] == [j.type for j in other.description.joints]
+    q, v, a = other.random_configuration(seed=1), np.ones(other.nv), np.ones(other.nv)
+    assert relative_error(
+        interpreted_robot(one).inverse_dynamics(q, v, a)[None], interpreted_robot(other).inverse_dynamics(q, v, a)[None]
+    ) < 1e-13  # fmt: skip
+
+
+def test_screws() -> None:
+    one = read_text(
+        model(
+            *PLAIN,
+            LOWER.format(""),
+            elbow("screw").replace("</joint>", "<screw_thread_pitch>0.3</screw_thread_pitch></joint>"),
+        )
+    )
+    old = read_text(
+        model(*PLAIN, LOWER.format(""), elbow("screw").replace("</joint>", "<thread_pitch>-4</thread_pitch></joint>"))
+    )
+    assert one.joints[1].pitch == 0.3
+    assert old.joints[1].pitch == pytest.approx(np.pi / 2)
+
+
+def test_defaults_are_those_of_the_format() -> None:
+    description = read_text(model('<link name="a"/><link name="b"><inertial><mass>2</mass></inertial></link>',
+                                  '<joint name="j" '
+                                  'type="revolute"><parent>a</parent><child>b</child><axis/></joint>'))  # fmt: skip
+    first, second = (link.inertial for link in description.links)
+    assert first is not None
+    assert second is not None
+    assert (first.mass, second.mass) == (1.0, 2.0)
+    assert np.array_equal(first.inertia, np.eye(3))
+    assert np.array_equal(second.inertia, np.eye(3))
+    (joint,) = description.joints
+    assert (joint.type, joint.limit) == ("continuous", None)
+    assert joint.axis.tolist() == [0.0, 0.0, 1.0]
+    assert sum(note.kind == "defaulted" for note in description.notes) == 2
+
+
+def test_limits_that_are_none() -> None:
+    axis = X + "<limit><lower>-1e16</lower><upper>inf</upper><effort>-1</effort><velocity>-1</velocity></limit>"
+    joint = read_text(model(*PLAIN, LOWER.format(""), elbow("revolute", axis=axis))).joints[1]
+    assert joint.type == "continuous"
+    assert joint.limit is not None
+    assert (joint.limit.lower, joint.limit.upper, joint.limit.effort, joint.limit.velocity) == (None,) * 4
+
+
+def test_springs_and_mimics() -> None:
+    axis = X + (
+        "<dynamics><spring_stiffness>3</spring_stiffness><spring_reference>0.5</spring_reference></dynamics>"
+        '<mimic joint="shoulder"><multiplier>2</multiplier><offset>0.1</offset><reference>0.3</reference></mimic>'
+    )
+    joint = read_text(model(*PLAIN, LOWER.format(""), elbow(axis=axis))).joints[1]
+    assert (joint.stiffness, joint.rest) == (3.0, 0.5)
+    assert joint.mimic is not None
+    assert (joint.mimic.joint, joint.mimic.multiplier) == ("shoulder", 2.0)
+    assert joint.mimic.offset == pytest.approx(0.1 - 2.0 * 0.3)
+
+
+def test_inertia_of_collisions() -> None:
+    link = """<link name="a"><inertial auto="true"><density>500</density></inertial>
+      <collision name="c"><pose>0.1 0 0 0 0 0.3</pose><geometry><box><size>0.2 0.4
+      0.6</size></box></geometry></collision> <collision
+      name="d"><density>100</density><geometry><cylinder><radius>0.1</radius><length>0.4</length></cylinder>
+      </geometry></collision></link>"""
+    inertial = read_text(model(link)).links[0].inertial
+    assert inertial is not None
+    box, rod = 500 * 0.2 * 0.4 * 0.6, 100 * np.pi * 0.1**2 * 0.4
+    assert inertial.mass == pytest.approx(box + rod)
+    assert inertial.com == pytest.approx([0.1 * box / (box + rod), 0, 0])
+    about_z = box / 12 * (0.2**2 + 0.4**2) + rod / 2 * 0.1**2 + box * rod / (box + rod) * 0.1**2
+    assert inertial.inertia[2, 2] == pytest.approx(about_z)
+
+
+def test_loops_are_cut_and_told() -> None:
+    text = model(*PLAIN, LOWER.format(""), elbow(), elbow().replace("elbow", "again").replace("upper", "base", 1))
+    description = read_text(text)
+    assert [joint.name for joint in description.joints] == ["shoulder", "elbow"]
+    assert [note.element for note in description.notes if "closes a loop" in note.text] == ["joint 'again'"]
+
+
+def test_what_it_stands_on() -> None:
+    free = read_text(model(at("0 0 1 0 0 0"), *PLAIN, LOWER.format(""), elbow()))
+    assert any("floats" in note.text for note in free.notes)
+    assert any("begins" in note.text for note in free.notes)
+    assert not any("floats" in note.text for note in rooted(free, "floating").notes)
+    held = read_text(
+        model(at("0 0 1 0 0 0.5"), *PLAIN, LOWER.format(""), elbow(),
+              '<joint name="w" type="fixed"><parent>world</parent><child>base</child></joint>')
+    )  # fmt: skip
+    assert held.links[0].name == "world"
+    assert held.joints[0].xyz.tolist() == [0.0, 0.0, 1.0]
+    assert not any("floats" in note.text or "begins" in note.text for note in held.notes)
+
+
+def test_files_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "fore.sdf").write_text(
+        f'<sdf version="1.11"><model name="x">{LOWER.format("")}</model></sdf>'
+    )
+    main = model(
+        *PLAIN, f'<include><uri>parts/fore.sdf</uri><name>fore</name>{at(AT_LOWER, "upper")}</include>',
+        elbow(child="fore::lower"),
+    )  # fmt: skip
+    path = tmp_path / "arm.sdf"
+    path.write_text(main)
+    for ours, theirs in zip(
+        numbers_of(read_file(path)), numbers_of(read_text(URDF.format(elbow="continuous"))), strict=True
+    ):
+        assert relative_error(ours, theirs) < 1e-13
+
+
+@pytest.mark.parametrize("name", ["cassie", "cassie_reduced", "cassie_simple", "cassie_v2", "cassie_wo_gearbox_spring"])
+def test_a_real_one(name: str) -> None:
+    path = path_of("panda_description/urdf/panda.urdf").parents[2] / "cassie_description" / "robots" / f"{name}.sdf"
+    robot, text = Robot.from_file(path), path.read_text()
+    assert robot.receipt.after.mass == pytest.approx(robot.receipt.before.mass)
+    told = robot.receipt.of_kind("reported")
+    joined = text.count("<joint ") - sum("loop" in note.text or "gearbox" in note.text for note in told)
+    assert joined == len([joint for joint in robot.all_joint_names if not joint.endswith(("_fixed", "_axis2"))])
