@@ -18,7 +18,7 @@ DEFAULT_GRAVITY = (0.0, 0.0, -9.81)
 """m/s^2, world axes: what `gravity=None` means, here and on the wire."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Wrench:
     """A torque and a force on a link, from outside the robot.
 

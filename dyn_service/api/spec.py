@@ -289,10 +289,11 @@ class Query(Row):
     @cached_property
     def defaults(self) -> tuple[Any, ...]:
         """Of the optional inputs, None, and of the options, in the order in which the method hands them on."""
-        return tuple(self.options[n].default if n in self.options else None for n in self._others)
+        return tuple(self.options[n].default if n in self.options else None for n in self.others)
 
     @cached_property
-    def _others(self) -> tuple[str, ...]:
+    def others(self) -> tuple[str, ...]:
+        """The optional inputs and the options, in the order in which the method hands them on."""
         return tuple(name for name in self.parameters if name not in self.required)
 
     def arguments(self, given: Sequence[Any], others: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -306,7 +307,7 @@ class Query(Row):
         options: dict[str, Any] = {}
         if not self.options and all(value is None for value in others):  # the common call: nothing else was given
             return inputs, options
-        for name, value in zip(self._others, others, strict=True):
+        for name, value in zip(self.others, others, strict=True):
             (options if name in self.options else inputs)[name] = value
         return inputs, options
 
