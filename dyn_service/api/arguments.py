@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import msgspec
 from numpy.typing import ArrayLike
 
 from dyn_service.api.results import Array
@@ -18,8 +19,7 @@ DEFAULT_GRAVITY = (0.0, 0.0, -9.81)
 """m/s^2, world axes: what `gravity=None` means, here and on the wire."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Wrench:
+class Wrench(msgspec.Struct, frozen=True, eq=False):
     """A torque and a force on a link, from outside the robot.
 
     link: the link it acts on. torque: (..., 3) N m. force: (..., 3) N. point: (..., 3) m, where the force acts, in the

@@ -385,8 +385,8 @@ class Robot(RobotQueries):
         others = dict(zip(row.others, row.defaults, strict=True))
         others |= dict.fromkeys(row.of_kind("gravity"), self._gravity)
         at = places(self._tree, self._weld, links=row.links)
-        signatures = self._signatures_of(row, method, wrenches=True)
-        return self._library.pushed_state(*signatures, self._link_index, at, others)
+        kernel, poses = self._signatures_of(row, method, wrenches=True)
+        return self._library.pushed_state(kernel, poses, self._link_index, at, others)
 
     def _compute(self, row: str, **arguments: Any) -> Any:
         entry = COMPUTATIONS[row]

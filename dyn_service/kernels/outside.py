@@ -184,7 +184,7 @@ class Writer:
         return self.b.call(self.word(self.outside, _NAMES.index(name), kind.as_pointer()), values)
 
     def part(self, wrench: Any, name: str) -> Any:
-        """What a `Wrench` has under a name: NULL where it was never set."""
+        """What a `Wrench` has under a name."""
         offset = self.word(self.outside, _NAMES.index(name))
         return self.b.load(at(self.b, wrench, offset), typ=POINTER)
 

@@ -97,7 +97,6 @@ class _Name(Writer):
         nothing = ir.Constant(POINTER, None)
         result, overflow = b.alloca(I64), b.alloca(I32)
         b.store(integer(-2), result)
-        self.go_on_if(b.icmp_unsigned("!=", text, nothing), otherwise=none)
         self.go_on_if(self.is_a(text, "str"), otherwise=none)
         number = self.call("PyDict_GetItem", links, text)
         with b.if_then(b.icmp_unsigned("!=", number, nothing)):
@@ -116,7 +115,6 @@ class _Vector(Writer):
         self.function.linkage = "internal"
         b, (self.value, self.numbers) = self.b, self.function.args
         self.refused = self.function.append_basic_block()
-        self.go_on_if(b.icmp_unsigned("!=", self.value, ir.Constant(POINTER, None)), otherwise=self.refused)
         with b.if_then(self.is_a(self.value, "ndarray")):
             self.take_array()
             b.ret(_TAKEN)

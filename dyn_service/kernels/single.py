@@ -103,14 +103,16 @@ def _plan(signature: Signature, code: LoadedCode, entry: str, pushed: Pushed | N
     """
     operands = (*signature.inputs, *signature.outputs)
     release = code.size >= HELD_BYTES
-    words = [code.address(entry), len(signature.inputs), len(signature.outputs), release, 0, -1, 0, 0, 0]
+    pushes = ctypes.create_string_buffer(b"" if pushed is None else pushed.plan)
+    words = [code.address(entry), len(signature.inputs), len(signature.outputs), release]
     beside: list[int] = []
-    pushes = None if pushed is None else ctypes.create_string_buffer(pushed.plan)
-    if pushed is not None:
+    if pushed is None:
+        words += [0, -1, 0, 0, 0]
+    else:
+        words.append(ctypes.addressof(pushes))
         names, kinds = zip(*((operand.name, operand.kind) for operand in signature.inputs), strict=True)
-        words[_PUSHES:_PUSHED] = [ctypes.addressof(pushes)]  # type: ignore[arg-type]
-        words[_PUSHED:_REQUIRED] = [kinds.index("wrenches"), kinds.index("position")]
-        words[_REQUIRED:] = [len(set(names) - set(pushed.others)), len(pushed.others)]
+        words += [kinds.index("wrenches"), kinds.index("position")]
+        words += [len(set(names) - set(pushed.others)), len(pushed.others)]
         for name, default in pushed.others.items():
             beside += [names.index(name) if name in names else -1, id(default)]
     first_step = len(operands)  # the operands' strides from state to state stand before
@@ -186,7 +188,7 @@ def _method() -> tuple[_MethodDef, LoadedCode]:
     code = LoadedCode(kept)
     outside = addresses()
     filled = ctypes.CFUNCTYPE(ctypes.c_void_p)(code.address(_TABLE))()
-    (ctypes.c_void_p * len(outside)).from_address(filled)[:] = outside
+    (ctypes.c_void_p * len(outside)).from_address(filled)[:] = [*outside]
     doc = b"One state through a kernel; None: ask the gufunc."
     method = _MethodDef(b"single_state", code.address(_ENTRY), _METH_FASTCALL, doc)
     return method, code

@@ -170,10 +170,15 @@ class Plan:
         return robot.verify(q, v, a, gravity=gravity)
 
     def refresh(self) -> None:
-        """Opens the short way, if the kernel is there."""
-        default = next(iter(self._row.kernels), "")
-        if self.state is None and self._state is not None and self._robot.has_kernel(self._row, default):
-            self.state = self._state
+        """Opens the short way, if its kernels are there, those without or with external wrenches."""
+        state, row = self._state, self._row
+        if state is None or (state.plain and (state.pushed or row.wrenches is None)):
+            return
+        default = next(iter(row.kernels), "")
+        state.plain = self._robot.has_kernel(row, default)
+        state.pushed = row.wrenches is not None and self._robot.has_kernel(row, default, wrenches=True)
+        if state.plain or state.pushed:
+            self.state = state
 
     def has_kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
         """Whether the kernel that a request needs is in this process."""

@@ -158,7 +158,7 @@ class Service:
             short = plan.state
             if short is None or request.model not in plan.models:
                 return None
-            values = short.read(request.inputs)
+            values = short.read(request.inputs, self.limits.max_wrenches)
             started = perf_counter_ns()
             waited = started - received_ns
             if values is None or (request.deadline_ms and waited > request.deadline_ms * 1e6):
