@@ -141,9 +141,12 @@ ActingWrenches = Annotated[
 ]
 Load = Annotated[Payload | None, Spec((), "kg, m", "a body that a link carries through the motion", kind="payload")]
 FreePosition = Annotated[
-    ArrayLike, Spec(("nf",), "rad | m", "first positions of the free joints, in the robot's order", name="q")
+    ArrayLike,
+    Spec(("nf",), "rad | m", "first positions of the free joints, in the robot's order", name="q", kind="position"),
 ]
-FreeVelocity = Annotated[ArrayLike, Spec(("nf",), "rad/s | m/s", "first velocities of the free joints", name="v")]
+FreeVelocity = Annotated[
+    ArrayLike, Spec(("nf",), "rad/s | m/s", "first velocities of the free joints", name="v", kind="velocity")
+]
 FreeEfforts = Annotated[
     ArrayLike | EffortFunction | None,
     Spec(
@@ -151,6 +154,7 @@ FreeEfforts = Annotated[
         "N m | N",
         "efforts of the free joints, constant, (.., 1, nf) or (.., steps, nf), each held for one step; none if left "
         "out",
+        kind="effort",
     ),
 ]
 Motions = Annotated[

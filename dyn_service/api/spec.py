@@ -204,6 +204,12 @@ class Row:
         """Labels and outputs."""
         return (*self.labels, *self.outputs)
 
+    @cached_property
+    def ordered(self) -> bool:
+        """Whether it has arrays with the entries of q or v: a request may then say in which order the joints are."""
+        specs = (*self.inputs.values(), *self.outputs.values())
+        return any(symbol in ("nq", "nv") for spec in specs for symbol in spec.shape)
+
     def first(self, kind: Kind) -> str | None:
         """The first input of a kind."""
         return next(iter(self.of_kind(kind)), None)

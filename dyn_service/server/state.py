@@ -21,10 +21,14 @@ from numpy.typing import ArrayLike
 from dyn_service.api.description import Sizes
 from dyn_service.api.queries import Array, Query, Wrench
 from dyn_service.model.configuration import Configuration
+from dyn_service.model.order import NAMES, Order, Orders
 from dyn_service.protocol.arrays import WireArray, may_be_infinite, pack_output
 from dyn_service.server.metrics import Durations
 
 _NO_KEYWORDS: Mapping[str, Any] = {}
+
+_Given = tuple[list[Array], Mapping[str, Any], Order | None]
+"""The required vectors in the row's order, the rest by name, and the request's order of the joints."""
 
 FEW_WRENCHES = 4
 """So many go the short way."""
@@ -59,10 +63,17 @@ class StatePlan:
         sizes: The robot's dimensions.
         durations: Where answers are counted.
         at: The robot's joints.
+        orders: In which others have them.
     """
 
     def __init__(
-        self, row: Query, ask: Callable[..., Any], sizes: Sizes, durations: Durations, at: Configuration
+        self,
+        row: Query,
+        ask: Callable[..., Any],
+        sizes: Sizes,
+        durations: Durations,
+        at: Configuration,
+        orders: Orders,
     ) -> None:
         self.durations = durations
         required = row.required
@@ -70,12 +81,15 @@ class StatePlan:
         numbers = [name for name in required if row.inputs[name].scalar]
         fields: list[Any] = [(name, _vector(row.inputs[name].dims(sizes)[0])) for name in vectors]
         fields += [(name, float) for name in numbers]
-        self._wrenches = row.wrenches or ""
-        if row.wrenches is not None:
-            fields += [(row.wrenches, _WRENCHES | UnsetType, UNSET)]
+        self._wrenches = row.wrenches or "wrenches_"
+        fields += [("wrenches_", _WRENCHES | UnsetType if row.wrenches else UnsetType, UNSET)]
+        fields += [("names_", tuple[str, ...] | UnsetType if row.ordered else UnsetType, UNSET)]
         self.plain = self.pushed = False
-        inputs = msgspec.defstruct("Inputs", fields, forbid_unknown_fields=True, gc=False, frozen=True)
+        self._orders, self._row = orders, row
+        called = {"wrenches_": self._wrenches, "names_": NAMES}
+        inputs = msgspec.defstruct("Inputs", fields, rename=called, forbid_unknown_fields=True, gc=False, frozen=True)
         self._decode = msgspec.msgpack.Decoder(inputs).decode
+        self._specs = [row.inputs[name] for name in vectors]
         self._vectors = _getter([f"{name}.data" for name in vectors])
         self._numbers = _getter(numbers) if numbers else None
         self._spread = _spreader({name: row.inputs[name].dims(sizes)[0] for name in numbers})
@@ -86,9 +100,9 @@ class StatePlan:
         self._at = at
         self._output, self._outputs = row.output, row.answers
 
-    def read(self, inputs: Raw, most_wrenches: int) -> tuple[list[Array], Mapping[str, Any]] | None:
-        """The vectors, in order, and by name the numbers as vectors and the wrenches; None if one may not be finite, or
-        a kernel is missing.
+    def read(self, inputs: Raw, most_wrenches: int) -> _Given | None:
+        """The vectors, and by name the numbers as vectors and the wrenches, and in which order the request has the
+        joints; None if a number may not be finite, or a kernel is missing.
 
         Args:
             inputs: Of the request.
@@ -97,11 +111,11 @@ class StatePlan:
         Raises:
             Exception: The inputs are not of the form that this plan takes.
         """
-        state = self._decode(inputs)
+        state: Any = self._decode(inputs)
         vectors = self._vectors(state)
         if may_be_infinite(b"".join(vectors)):
             return None
-        given = getattr(state, self._wrenches, UNSET)
+        given = state.wrenches_
         if given is UNSET:
             if not self.plain:
                 return None
@@ -114,14 +128,18 @@ class StatePlan:
                 return None
             acting = {self._wrenches: wrenches}
         arrays = [*map(np.frombuffer, vectors)]
+        order = None
+        if state.names_ is not UNSET:
+            order = self._orders.of(state.names_)
+            arrays = [*map(order.inward, self._specs, arrays)]
         for k, name, path in self._positions:
             self._at.check_unit(arrays[k], name, path)
         if self._numbers is None:
-            return arrays, acting
+            return arrays, acting, order
         numbers = self._numbers(state)
-        return (arrays, {**self._spread(*numbers), **acting}) if all(map(isfinite, numbers)) else None
+        return (arrays, {**self._spread(*numbers), **acting}, order) if all(map(isfinite, numbers)) else None
 
-    def answer(self, values: tuple[list[Array], Mapping[str, Any]]) -> dict[str, Any] | None:
+    def answer(self, values: _Given) -> dict[str, Any] | None:
         """The outputs by name, as a message carries them; None if a number may not be finite.
 
         Args:
@@ -130,12 +148,16 @@ class StatePlan:
         Raises:
             DynError: What the robot raises.
         """
-        vectors, keywords = values
+        vectors, keywords, order = values
         result = self._ask(*vectors, **keywords)
-        if self._output is not None:
+        if order is not None:
+            found = {self._output: result} if self._output else {n: getattr(result, n) for n in self._outputs}
+            outputs = {name: pack_output(value) for name, value in order.outward(self._row, found).items()}
+        elif self._output is not None:
             data = result.tobytes()
             return None if may_be_infinite(data) else {self._output: WireArray("<f8", result.shape, data)}
-        outputs = {name: pack_output(getattr(result, name)) for name in self._outputs}
+        else:
+            outputs = {name: pack_output(getattr(result, name)) for name in self._outputs}
         for value in outputs.values():
             if value.__class__ is WireArray and may_be_infinite(bytes(value.data)):
                 return None
