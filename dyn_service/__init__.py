@@ -27,6 +27,7 @@ _HOMES = {
     "QUERIES": "dyn_service.api.queries",
     "RobotQueries": "dyn_service.api.queries",
     "Payload": "dyn_service.api.queries",
+    "Contact": "dyn_service.api.queries",
     "Wrench": "dyn_service.api.queries",
     "ConstraintForces": "dyn_service.api.queries",
     "LinkPoses": "dyn_service.api.queries",
@@ -44,7 +45,7 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
-    from dyn_service.api.queries import QUERIES, ConstraintForces, LinkPoses, Payload, RobotQueries, Wrench
+    from dyn_service.api.queries import QUERIES, ConstraintForces, Contact, LinkPoses, Payload, RobotQueries, Wrench
     from dyn_service.client.aio import AsyncClient, AsyncRemoteRobot
     from dyn_service.client.sync import Client, RemoteRobot
     from dyn_service.connect import connect
@@ -70,6 +71,7 @@ __all__ = [
     "AsyncRemoteRobot",
     "Client",
     "ConstraintForces",
+    "Contact",
     "DeadlineExceededError",
     "DynError",
     "FailedPreconditionError",

@@ -47,6 +47,21 @@ class Payload:
     inertia: ArrayLike = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
 
 
+@dataclass(frozen=True, eq=False)
+class Contact:
+    """A point of a link at which something outside, such as the ground, may push.
+
+    link: the link's name. point: (..., 3) m, in the link's frame. normal: (..., 3), where the ground pushes to, of any
+    length, world axes. friction: the coefficient of friction, which keeps the force in a cone about the normal; None:
+    it may have any direction, and pull.
+    """
+
+    link: str
+    point: ArrayLike = (0.0, 0.0, 0.0)
+    normal: ArrayLike = (0.0, 0.0, 1.0)
+    friction: float | None = None
+
+
 Integrator = Literal["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint", "adaptive", "stick_slip"]
 """How `simulate` steps."""
 
@@ -67,6 +82,10 @@ Gravity = Annotated[
 Wrenches = Annotated[
     Wrench | Sequence[Wrench] | None,
     Spec(("nb", 6), "N m, N", "external wrenches on links, see `Wrench`", kind="wrenches"),
+]
+Contacts = Annotated[
+    Contact | Sequence[Contact],
+    Spec(("nc",), "m, 1", "where something outside may push, see `Contact`", kind="contacts"),
 ]
 PositionGain = Annotated[
     ArrayLike, Spec(("nv",), "1/s^2", "position gain, a number or one per entry of v", scalar=True, kind="gain")
@@ -174,6 +193,9 @@ Passive = Annotated[
     Means("whether what joints do by themselves acts: damping, friction, armature, springs", role="passive"),
 ]
 JointRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; all where left out", role="rows")]
+Undriven = Annotated[
+    Sequence[str] | None, Means("joints that nothing drives, by name; floating and planar ones where left out")
+]
 StepLength = Annotated[float, Means("s, of a step")]
 StepCount = Annotated[int, Means("how many")]
 Every = Annotated[int, Means("record every so many steps")]

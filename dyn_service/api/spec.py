@@ -33,6 +33,7 @@ Kind = Literal[
     "wrenches",
     "duration",
     "payload",
+    "contacts",
     "motions",
     "residuals",
 ]
@@ -46,6 +47,7 @@ Kind = Literal[
     wrenches                   external wrenches on links, `Wrench` in and one six-vector per body to the kernel
     duration                   a length of time
     payload                    a body that a link carries, `Payload`
+    contacts                   points at which something outside may push, `Contact`
     motions                    of joints that move as given, by name: `GivenMotion`
     residuals                  one output for each formulation, by its name
     plain                      none of these

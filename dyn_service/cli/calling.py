@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
-from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Option, Payload, Query, Row, Spec, Wrench
+from dyn_service.api.queries import (
+    COMPUTATIONS,
+    QUERIES,
+    Computation,
+    Contact,
+    Option,
+    Payload,
+    Query,
+    Row,
+    Spec,
+    Wrench,
+)
 from dyn_service.client.core import (
     Ask,
     pack_inputs,
@@ -166,6 +177,8 @@ def _packed(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
             given[name] = _read_wrenches(value, f"inputs.{name}")
         elif row.inputs[name].kind == "payload":
             given[name] = _read_payload(value, f"inputs.{name}")
+        elif row.inputs[name].kind == "contacts":
+            given[name] = _read_contacts(value, f"inputs.{name}")
     names = values.get(NAMES)
     said = {} if names is None else {NAMES: [names] if isinstance(names, str) else names}
     return {**pack_inputs(given, row), **said}
@@ -252,9 +265,18 @@ def _read_payload(value: Any, path: str) -> Payload:
         raise InvalidArgumentError(f"payload must be a map such as {example}", path=path) from None
 
 
+def _read_contacts(value: Any, path: str) -> list[Contact]:
+    entries = value if isinstance(value, list) else [value]
+    try:
+        return [Contact(**entry) for entry in entries]
+    except TypeError:
+        example = '{"link": "left_foot", "point": [0, 0, -0.1]}'
+        raise InvalidArgumentError(f"contacts must be maps such as {example}", path=path) from None
+
+
 def _meaning(declared: Spec | Option | str) -> str:
     """An input or option in words, as far as it is described."""
-    if isinstance(declared, Spec) and declared.kind in ("wrenches", "payload"):
+    if isinstance(declared, Spec) and declared.kind in ("wrenches", "payload", "contacts"):
         return f"map, {declared.text}" if declared.kind == "payload" else f"map or list of maps, {declared.text}"
     if isinstance(declared, Spec):
         core = ", ".join(map(str, declared.shape))

@@ -13,6 +13,7 @@ from dyn_service.api.arguments import (
     AccelerationResult,
     ActingWrenches,
     Axes,
+    Contacts,
     Distal,
     Effort,
     EffortResult,
@@ -60,6 +61,7 @@ from dyn_service.api.arguments import (
     Step,
     StepCount,
     StepLength,
+    Undriven,
     Velocity,
     VelocityGain,
     VelocityResult,
@@ -76,6 +78,7 @@ from dyn_service.api.results import (
     ConstraintForces,
     Energy,
     EquationTerms,
+    GroundReactions,
     Hamiltonian,
     HamiltonianFlow,
     InfluenceOperators,
@@ -542,6 +545,40 @@ class AsyncRobotQueries(Described, ABC):
             wrenches=wrenches,
             passive=passive,
             progress=progress,
+        )
+
+    async def ground_reactions(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        contacts: Contacts,
+        *,
+        least: Literal["forces", "efforts"] = "forces",
+        undriven: Undriven = None,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        passive: Passive = True,
+    ) -> GroundReactions:
+        """Joint efforts and contact forces together, while a robot on its feet moves as given.
+
+            M a + h = tau + J^T f,    tau = 0 at the joints that nothing drives, f within the friction cones
+
+        Where several f do it, the one with the least |f| is taken, or (`least="efforts"`) with the least |tau|; `rank`
+        and `indeterminate` say how many there are. Where none does, f is the one that leaves the least, `residual` says
+        how much that is, and `supported` is 0. Contacts with friction need the extra `contacts`.
+        """
+        return await self._compute(
+            "ground_reactions",
+            q=q,
+            v=v,
+            a=a,
+            contacts=contacts,
+            least=least,
+            undriven=undriven,
+            gravity=gravity,
+            wrenches=wrenches,
+            passive=passive,
         )
 
 
