@@ -17,11 +17,10 @@ from dyn_service.errors import FailedPreconditionError
 RANK = 1e-9
 """As in `ground_reactions`."""
 
-_TOLERANCE = 1e-12
-"""Asked of the solver, of numbers that are about 1."""
-
-_ALMOST = 1e-9
-"""What is taken where rounding lets it come no nearer."""
+_TOLERANCES = ((1e-12, 1e-9), (1e-9, 1e-6))
+"""Asked of the solver, of numbers that are about 1, and taken where rounding lets it come no nearer; and what is tried
+where it comes not even that near.
+"""
 
 _SOFT = 1e-9
 """What forces count beside what is left, where the contacts cannot make the motion."""
@@ -113,18 +112,22 @@ def _solved(
             rows.append(row)
             right.append(np.zeros(len(block)))
             kinds.append(kind)
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.max_threads = 1
-    for name in ("tol_gap_abs", "tol_gap_rel", "tol_feas"):
-        setattr(settings, name, _TOLERANCE)
-        setattr(settings, f"reduced_{name}", _ALMOST)
     upper = sparse.triu(sparse.csc_matrix(P)).tocsc()
     held = sparse.csc_matrix(np.vstack(rows))
-    solution = clarabel.DefaultSolver(upper, linear, held, np.concatenate(right), kinds, settings).solve()
-    status = str(solution.status)
-    f: Array = np.array(solution.x)
-    return f if status in ("Solved", "AlmostSolved") and np.isfinite(f).all() else None
+    for asked, taken in _TOLERANCES:
+        settings = clarabel.DefaultSettings()
+        settings.verbose = False
+        settings.max_threads = 1
+        for name in ("tol_gap_abs", "tol_gap_rel", "tol_feas"):
+            setattr(settings, name, asked)
+            setattr(settings, f"reduced_{name}", taken)
+        solution = clarabel.DefaultSolver(upper, linear, held, np.concatenate(right), kinds, settings).solve()
+        status, f = str(solution.status), np.array(solution.x)
+        if status in ("Solved", "AlmostSolved") and np.isfinite(f).all():
+            return f
+        if "Infeasible" in status:
+            break
+    return None
 
 
 def _solver() -> tuple[Any, Any]:

@@ -255,10 +255,10 @@ def _reactions(tau: Array, forces: Array, needed: Array, left: Array, rank: Arra
     return GroundReactions(
         tau=tau,
         forces=forces,
-        residual=residual,
-        supported=(residual <= SUPPORTED).astype(float),
-        rank=rank,
-        indeterminate=3.0 * forces.shape[-2] - rank,
+        residual=residual[()],
+        supported=np.asarray(residual <= SUPPORTED, dtype=float)[()],
+        rank=rank[()],
+        indeterminate=(3.0 * forces.shape[-2] - rank)[()],
     )
 
 
