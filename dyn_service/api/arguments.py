@@ -193,6 +193,9 @@ Passive = Annotated[
     Means("whether what joints do by themselves acts: damping, friction, armature, springs", role="passive"),
 ]
 JointRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; all where left out", role="rows")]
+Least = Annotated[
+    Literal["forces", "efforts"], Means("what is as small as can be: contact forces, or efforts and then the forces")
+]
 Undriven = Annotated[
     Sequence[str] | None, Means("joints that nothing drives, by name; floating and planar ones where left out")
 ]

@@ -113,6 +113,8 @@ def good_value(spec: Spec, lead: tuple[int, ...] = ()) -> Any:
         return {"link": LINK, "force": array(np.ones((*lead, 3)))}
     if spec.kind == "payload":
         return {"link": LINK, "mass": 1.0}
+    if spec.kind == "contacts":
+        return {"link": LINK, "point": array(np.full((*lead, 3), 0.1))}
     if spec.scalar:
         return 0.5
     value = np.full(lead + spec.dims(_SIZES), 0.5)
@@ -143,7 +145,9 @@ def of_row(row: Row) -> Iterator[Case]:
             about = "inputs" if "leading axes" in what or name == "mass" else f"inputs.{name}"
             yield Case(f"{row.name} {name}: {what}", asked(row, given, options), about)
     batched = [
-        name for name, spec in row.inputs.items() if not spec.scalar and spec.kind not in ("wrenches", "payload")
+        name
+        for name, spec in row.inputs.items()
+        if not spec.scalar and spec.kind not in ("wrenches", "payload", "contacts")
     ]
     for name in batched[1:]:
         first = batched[0]
@@ -187,6 +191,9 @@ def wrong_values(spec: Spec, *, required: bool) -> Iterator[tuple[str, Any]]:
         return
     if spec.kind == "payload":
         yield from wrong_payloads()
+        return
+    if spec.kind == "contacts":
+        yield from wrong_contacts()
         return
     shape = spec.dims(_SIZES)
     yield "a map of nothing", {}
@@ -252,6 +259,28 @@ def wrong_payloads() -> Iterator[tuple[str, Any]]:
     yield "an inertia that is infinite", {**one, "inertia": array(np.full((3, 3), np.inf))}
     yield "a misspelt inertia", {**one, "inertai": [1.0]}
     yield "a list", [one]
+
+
+def wrong_contacts() -> Iterator[tuple[str, Any]]:
+    one = {"link": LINK}
+    yield "a contact without link", {"point": [1.0, 2.0, 3.0]}
+    yield "a link that is no text", {"link": 5}
+    yield "a link that is not there", {"link": "tool9"}
+    yield "a misspelt friction", {**one, "firction": 0.5}
+    yield "two numbers", {**one, "point": [1.0, 2.0]}
+    yield "a number for a vector", {**one, "normal": 1.0}
+    yield "a normal without length", {**one, "normal": [0.0, 0.0, 0.0]}
+    yield "a point that is NaN", {**one, "point": array([np.nan, 0.0, 0.0])}
+    yield "negative friction", {**one, "friction": -1.0}
+    yield "friction that is NaN", {**one, "friction": float("nan")}
+    yield "friction that is infinite", {**one, "friction": float("inf")}
+    yield "friction that is a text", {**one, "friction": "ice"}
+    yield "friction that is a list", {**one, "friction": [0.5]}
+    yield "a list with a number", [one, 5]
+    yield "leading axes that differ", {**one, "point": array(np.ones((2, 3))), "normal": array(np.ones((3, 3)))}
+    yield "leading axes of two contacts that differ", [{**one, "point": array(np.ones((k, 3)))} for k in (2, 3)]
+    yield "too many", [one] * 65
+    yield "an empty vector", {**one, "point": []}
 
 
 def wrong_choices(option: Option) -> Iterator[tuple[str, Any]]:

@@ -332,7 +332,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "from 0 on",
     ),
     "no joint": ({"undriven": ["root_joit"]}, "NOT_FOUND", "undriven[0]", "did you mean 'root_joint'"),
-    "too many": ({"contacts": [Contact("trunk")] * 300}, "INVALID_ARGUMENT", "contacts", "at most 256"),
+    "too many": ({"contacts": [Contact("trunk")] * 300}, "INVALID_ARGUMENT", "contacts", "at most 64"),
 }
 
 
