@@ -1,9 +1,9 @@
 """Names that protect order: arrays of a caller who has the joints in another order, turned into the robot's and back.
 
 A caller names the movable joints in its own order; each stands for all of its entries, which stay together and in their
-own order, in q as in v. All that has the entries of q or v along an axis (nq, nv in the table, nf of the free joints in
-`simulate_rheonomic`) is reordered, inputs and outputs, and the names of such entries with them. What has rows of its
-own, such as links or all URDF joints, comes with the rows' names and stays.
+own order, in q as in v. All that has the entries of q or v, or the movable joints, along an axis (nq, nv, nm in the
+table, nf of the free joints in `simulate_rheonomic`) is reordered, inputs and outputs, and the names of such rows with
+them. What has other rows, such as links or all URDF joints, comes with the rows' names and stays.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Order:
         _check(at, names)
         self._robots = at
         self.at, *places = at.chosen(names)
-        self._out = {"nq": np.array(places[0], dtype=np.intp), "nv": np.array(places[1], dtype=np.intp)}
+        places.append([at.names.index(name) for name in names])
+        self._out = {symbol: np.array(k, dtype=np.intp) for symbol, k in zip(("nq", "nv", "nm"), places, strict=True)}
         self._into = {symbol: np.argsort(entries) for symbol, entries in self._out.items()}
 
     @property
@@ -69,15 +70,15 @@ class Order:
         return _taken(value, spec, self._into, None if free is None else free._into)
 
     def outward(self, row: Row, outputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs in the caller's order, and the names of their entries."""
+        """The outputs in the caller's order, and the names of their rows."""
         specs = _specs(row)
         found: dict[str, Any] = {}
         for name, value in outputs.items():
             spec, label = specs.get(name), row.labels.get(name)
             if spec is not None and isinstance(value, np.ndarray):
                 value = _taken(value, spec, self._out, None)
-            elif label is not None and label.dimension == "nv":
-                value = tuple(value[k] for k in self._out["nv"])
+            elif label is not None and label.dimension in self._out:
+                value = tuple(value[k] for k in self._out[label.dimension])
             found[name] = value
         return found
 

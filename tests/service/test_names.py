@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
@@ -11,10 +12,12 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from dyn_service import AsyncClient, Client, InvalidArgumentError, NotFoundError, Robot, Server, Wrench
 from dyn_service.api.queries import COMPUTATIONS, QUERIES
 from dyn_service.api.spec import Row
+from dyn_service.cli.main import app
 from dyn_service.client import core
 from dyn_service.errors import DynError
 from dyn_service.model.order import Order
@@ -42,11 +45,12 @@ def shuffled(robot: Robot, seed: int = 5) -> list[str]:
 
 def places(robot: Robot, names: list[str]) -> dict[str, list[int]]:
     """By dimension, where the entries of these joints stand in the robot's arrays. Not as `Order` finds them."""
-    at, found = robot.configuration, {"nq": [], "nv": []}
+    at, found = robot.configuration, {"nq": [], "nv": [], "nm": []}
     for name in names:
         k = at.names.index(name)
         found["nq"] += range(at.q_slices[k].start, at.q_slices[k].stop)
         found["nv"] += range(at.v_slices[k].start, at.v_slices[k].stop)
+        found["nm"].append(k)
     return found
 
 
@@ -81,7 +85,7 @@ def assert_answers(robot: Robot, row: Row, found: Any, expected: Any, names: lis
             assert np.asarray(one).tobytes() == np.ascontiguousarray(other).tobytes(), name
         else:
             label = row.labels[name]
-            other = tuple(other[k] for k in at["nv"]) if label.dimension == "nv" else other
+            other = tuple(other[k] for k in at[label.dimension]) if label.dimension in at else other
             assert tuple(one) == tuple(other)
 
 
@@ -203,6 +207,23 @@ def test_prescribed_motions(robot: Robot, remote: Any) -> None:
     assert found.q.tobytes() == np.ascontiguousarray(expected.q[:, at["nq"]]).tobytes()
     for name in ("v", "a", "tau"):
         assert getattr(found, name).tobytes() == np.ascontiguousarray(getattr(expected, name)[:, at["nv"]]).tobytes()
+
+
+def test_the_command_line_takes_them(robot: Robot, endpoint: str) -> None:
+    names, at = shuffled(robot), places(robot, shuffled(robot))
+    q = robot.random_configuration(seed=1)
+    there = json.dumps({"q": q[at["nq"]].tolist()})
+    said = ["call", "gravity_forces", "--server", endpoint, "--timeout", "30", "--inputs", there]
+    done = CliRunner().invoke(app, [*said, f"names={','.join(names)}"])
+    assert done.exit_code == 0, done.output
+    assert np.array_equal(json.loads(done.stdout)["forces"], robot.gravity_forces(q)[at["nv"]])
+    done = CliRunner().invoke(app, [*said, f"names={','.join(names[1:])}"])
+    assert done.exit_code != 0
+    moving = json.dumps({"q": q[at["nq"]].tolist(), "v": [0.0] * robot.nv, "dt": 1e-3, "steps": 2, "names": names})
+    done = CliRunner().invoke(app, ["call", "simulate", "--server", endpoint, "--timeout", "30", "--inputs", moving])
+    assert done.exit_code == 0, done.output
+    expected = robot.simulate(q, np.zeros(robot.nv), dt=1e-3, steps=2)
+    assert np.array_equal(json.loads(done.stdout)["q"], expected.q[:, at["nq"]])
 
 
 # What is wrong with names, at the client and on the wire.
