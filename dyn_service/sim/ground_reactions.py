@@ -229,9 +229,8 @@ def _inside(A: Array) -> Array:
 
 def _least_efforts(A: Array, B: Array, needed: Array, force: Array) -> Array:
     """What to add to forces, inside the robot, so that efforts needed - B f are least; and of these the least."""
-    inside = _inside(A)
-    x, _ = _least(_product(B, inside), needed - _times(B, force))
-    return _times(inside, x)
+    inside, _ = _least(_product(B, _inside(A)), needed - _times(B, force))
+    return inside
 
 
 def _hold_in_cones(
