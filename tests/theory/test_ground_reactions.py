@@ -143,6 +143,7 @@ def test_within_cones_none_is_less(robot: Robot, least: Any, friction: float) ->
     assert (within(free.forces, friction, normal) > 1e-5) == (friction < 0.1 or least == "efforts")
     found = robot.ground_reactions(q, v, a, contacts, least=least)
     assert found.supported
+    assert found.residual < 2e-15  # what the solver leaves of the equations is put right
     J = matrix(robot, q, contacts)
     needed = robot.inverse_dynamics(q, v, a)
 
@@ -165,6 +166,33 @@ def test_within_cones_none_is_less(robot: Robot, least: Any, friction: float) ->
     mine = size(found.forces.ravel())
     assert mine < other.fun * (1 + 1e-5) + 1e-9
     assert mine > other.fun * (1 - 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("friction", "force", "outside"),
+    [
+        (0.5, (0.0, 0.0, 2.0), -1.0),
+        (0.5, (3.0, 4.0, 2.0), 4.0),
+        (0.5, (0.0, 0.0, -2.0), 2.0),
+        (0.0, (0.0, 0.0, 2.0), 0.0),
+        (0.0, (0.0, 0.0, -2.0), 2.0),
+        (2.0, (0.0, 1.0, -1.0), 3.0),
+    ],
+)
+def test_how_far_a_force_is_out_of_its_cone(friction: float, force: Any, outside: float) -> None:
+    found = cone_program.Cone(0, friction).outside(np.array(force), np.array([0.0, 0.0, 1.0]))
+    assert found == pytest.approx(outside, abs=1e-15)
+
+
+def test_feet_without_friction_that_would_have_to_pull(robot: Robot) -> None:
+    """Straight along the normal: the trunk is tipped over by more than its weight holds down."""
+    q, still = robot.neutral(), np.zeros(robot.nv)
+    push = Wrench("trunk", torque=(0.0, 90.0, 0.0))
+    found = robot.ground_reactions(q, still, still, feet(friction=0.0), wrenches=push)
+    assert robot.ground_reactions(q, still, still, feet(), wrenches=push).forces[:, 2].min() < -1.0
+    assert found.forces[:, 2].min() > -1e-6
+    assert np.abs(found.forces[:, :2]).max() < 1e-6
+    assert found.supported == 0.0
 
 
 def test_cones_that_bind_not_change_nothing(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +300,7 @@ def test_never_not_a_number(robot: Robot) -> None:
             found = robot.ground_reactions(q, v, a, feet(friction=friction), least=least)
             for part in found:
                 assert np.isfinite(part).all()
-            if friction:
+            if friction is not None:
                 assert max(within(f, friction) for f in found.forces if np.abs(f).max() > 1e-3) < 1e-6
 
 
