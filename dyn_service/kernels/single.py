@@ -363,7 +363,8 @@ class _Single(Writer):
         loop = self.word(self.plan, _LOOP, LOOP.as_pointer())
 
         def status() -> Any:
-            self.call("PyUFunc_getfperr")
+            with b.if_then(b.icmp_signed("==", self.word(self.plan, _PUSHES), integer(0))):
+                self.call("PyUFunc_getfperr")  # else they are those of the wrenches too
             # Of the dimensions the loop reads the first alone, the number of states.
             b.call(loop, [self.bases, self.one, self.steps, ir.Constant(POINTER, None)])
             return self.call("PyUFunc_getfperr")
