@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import msgspec
 from numpy.typing import ArrayLike
 
 from dyn_service.api.results import Array
@@ -21,9 +22,11 @@ DEFAULT_GRAVITY = (0.0, 0.0, -9.81)
 STOP_DAMPING = 10.0
 """s/rad | s/m, of stops and contacts where nobody says another: who meets one at 1 rad/s or m/s leaves with a tenth."""
 
+DEFAULT_FRICTION = 0.8
+"""Coulomb's coefficient of contacts in motions where nobody says another."""
 
-@dataclass(frozen=True, eq=False)
-class Wrench:
+
+class Wrench(msgspec.Struct, frozen=True, eq=False):
     """A torque and a force on a link, from outside the robot.
 
     link: the link it acts on. torque: (..., 3) N m. force: (..., 3) N. point: (..., 3) m, where the force acts, in the
@@ -60,6 +63,11 @@ class Contact:
     Coulomb's coefficient. stiffness: N/m, of plane and point together. damping: s/m, how much stiffer it is per m/s of
     approach. width: m/s, over which friction is smoothed where it has to be. What is None is chosen for the step and
     the robot, see `dyn_service.sim.supports`. rigid: it is held on its plane, and where it is on it, pulled there too.
+
+    In motions all of it counts, and a friction of None is `DEFAULT_FRICTION`. `contact_dynamics` holds the points
+    whatever friction and what follows it: link, point, radius, plane and normal count. In `ground_reactions` link,
+    point, radius, normal and friction do: the ground pushes at point - radius normal / |normal|, wherever a plane is,
+    within the cone of its friction; None is any direction, pulling too. There alone point and normal may be (..., 3).
     """
 
     link: str
@@ -67,7 +75,7 @@ class Contact:
     radius: float = 0.0
     plane: ArrayLike = (0.0, 0.0, 0.0)
     normal: ArrayLike = (0.0, 0.0, 1.0)
-    friction: float = 0.8
+    friction: float | None = None
     stiffness: float | None = None
     damping: float | None = None
     width: float | None = None
@@ -195,12 +203,15 @@ Contacts = Annotated[
 ]
 ActiveContacts = Annotated[
     Contact | Sequence[Contact],
-    Spec((), "m", "points of links that are held on planes, see `Contact`", name="contacts", kind="contacts"),
+    Spec((), "m, 1", "points of links at which the ground pushes, see `Contact`", name="contacts", kind="contacts"),
 ]
 FreePosition = Annotated[
-    ArrayLike, Spec(("nf",), "rad | m", "first positions of the free joints, in the robot's order", name="q")
+    ArrayLike,
+    Spec(("nf",), "rad | m", "first positions of the free joints, in the robot's order", name="q", kind="position"),
 ]
-FreeVelocity = Annotated[ArrayLike, Spec(("nf",), "rad/s | m/s", "first velocities of the free joints", name="v")]
+FreeVelocity = Annotated[
+    ArrayLike, Spec(("nf",), "rad/s | m/s", "first velocities of the free joints", name="v", kind="velocity")
+]
 FreeEfforts = Annotated[
     ArrayLike | EffortFunction | None,
     Spec(
@@ -208,6 +219,7 @@ FreeEfforts = Annotated[
         "N m | N",
         "efforts of the free joints, constant, (.., 1, nf) or (.., steps, nf), each held for one step; none if left "
         "out",
+        kind="effort",
     ),
 ]
 Motions = Annotated[
@@ -240,6 +252,12 @@ StopDamping = Annotated[
 ]
 SettleTime = Annotated[
     float, Means("s, in which points that are off their planes, or slide, are brought back; 0 is never")
+]
+Least = Annotated[
+    Literal["forces", "efforts"], Means("what is as small as can be: contact forces, or efforts and then the forces")
+]
+Undriven = Annotated[
+    Sequence[str] | None, Means("joints that nothing drives, by name; floating and planar ones where left out")
 ]
 StepLength = Annotated[float, Means("s, of a step")]
 StepCount = Annotated[int, Means("how many")]

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from dyn_service.api.arguments import (
+    DEFAULT_FRICTION,
     DEFAULT_GRAVITY,
     STOP_DAMPING,
     Acceleration,
@@ -55,6 +56,7 @@ from dyn_service.api.arguments import (
     Integrator,
     JointAxes,
     JointRows,
+    Least,
     LinkRows,
     Load,
     MassMatrixResult,
@@ -87,6 +89,7 @@ from dyn_service.api.arguments import (
     StopDamping,
     StopTime,
     Turn,
+    Undriven,
     Velocity,
     VelocityGain,
     VelocityLimits,
@@ -107,6 +110,7 @@ from dyn_service.api.results import (
     Energy,
     EquationTerms,
     ForceTorque,
+    GroundReactions,
     Hamiltonian,
     HamiltonianFlow,
     ImuReading,
@@ -140,6 +144,7 @@ from dyn_service.api.spec import (
 )
 
 __all__ = [
+    "DEFAULT_FRICTION",
     "DEFAULT_GRAVITY",
     "COMPUTATIONS",
     "QUERIES",
@@ -968,6 +973,46 @@ class RobotQueries(Described, ABC):
             wrenches=wrenches,
             passive=passive,
             progress=progress,
+        )
+
+    @computation(
+        equation="U (M a + h) = U J^T f, tau = M a + h - J^T f; see `dyn_service.sim.ground_reactions`",
+        run="sim.ground_reactions.ground_reactions",
+        cost="sim.ground_reactions.cost",
+        asks=("inverse_dynamics", "jacobians", "link_poses"),
+    )
+    def ground_reactions(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        contacts: ActiveContacts,
+        *,
+        least: Least = "forces",
+        undriven: Undriven = None,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        passive: Passive = True,
+    ) -> GroundReactions:
+        """Joint efforts and contact forces together, while a robot on its feet moves as given.
+
+            M a + h = tau + J^T f,    tau = 0 at the joints that nothing drives, f within the friction cones
+
+        Where several f do it, the one with the least |f| is taken, or (`least="efforts"`) with the least |tau|; `rank`
+        and `indeterminate` say how many there are. Where none does, f is the one that leaves the least, `residual` says
+        how much that is, and `supported` is 0. Contacts with friction need the extra `contacts`.
+        """
+        return self._compute(
+            "ground_reactions",
+            q=q,
+            v=v,
+            a=a,
+            contacts=contacts,
+            least=least,
+            undriven=undriven,
+            gravity=gravity,
+            wrenches=wrenches,
+            passive=passive,
         )
 
 

@@ -475,6 +475,24 @@ class RheonomicTrajectory(NamedTuple):
     tau: Annotated[Array, Spec(("K", "nv"), "N m | N", "efforts; of the prescribed joints what makes them move so")]
 
 
+class GroundReactions(NamedTuple):
+    """What acts while a robot moves as given: its joints' efforts, and the forces at its contacts."""
+
+    tau: Annotated[
+        Array, Spec(("nv",), "N m | N", "joint efforts; of joints that nothing drives what is left, 0 but for rounding")
+    ]
+    forces: Annotated[Array, Spec(("nc", 3), "N", "on the robot at each contact, world axes")]
+    residual: Annotated[
+        Array, Spec((), "1", "what is left at the joints that nothing drives, as a share of what they need")
+    ]
+    supported: Annotated[Array, Spec((), "1", "1 where the contacts make this motion, else 0: a residual above 1e-8")]
+    rank: Annotated[Array, Spec((), "1", "the directions of the undriven joints that contacts push in")]
+    indeterminate: Annotated[
+        Array,
+        Spec((), "1", "3 nc - rank: how many forces inside the robot may be added"),
+    ]
+
+
 class SegmentLoads(NamedTuple):
     """What acts on each segment at its proximal joint: the ankle for the foot, the knee for the shank."""
 

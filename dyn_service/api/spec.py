@@ -47,7 +47,7 @@ Kind = Literal[
     wrenches                   external wrenches on links, `Wrench` in and one six-vector per body to the kernel
     duration                   a length of time
     payload                    a body that a link carries, `Payload`
-    contacts                   points of links that meet planes, `Contact`
+    contacts                   points of links at which the ground pushes, `Contact`
     motions                    of joints that move as given, by name: `GivenMotion`
     residuals                  one output for each formulation, by its name
     plain                      none of these
@@ -208,6 +208,12 @@ class Row:
         """Labels and outputs."""
         return (*self.labels, *self.outputs)
 
+    @cached_property
+    def ordered(self) -> bool:
+        """Whether it has arrays with the entries of q or v: a request may then say in which order the joints are."""
+        specs = (*self.inputs.values(), *self.outputs.values())
+        return any(symbol in ("nq", "nv") for spec in specs for symbol in spec.shape)
+
     def first(self, kind: Kind) -> str | None:
         """The first input of a kind."""
         return next(iter(self.of_kind(kind)), None)
@@ -300,10 +306,11 @@ class Query(Row):
     @cached_property
     def defaults(self) -> tuple[Any, ...]:
         """Of the optional inputs, None, and of the options, in the order in which the method hands them on."""
-        return tuple(self.options[n].default if n in self.options else None for n in self._others)
+        return tuple(self.options[n].default if n in self.options else None for n in self.others)
 
     @cached_property
-    def _others(self) -> tuple[str, ...]:
+    def others(self) -> tuple[str, ...]:
+        """The optional inputs and the options, in the order in which the method hands them on."""
         return tuple(name for name in self.parameters if name not in self.required)
 
     def arguments(self, given: Sequence[Any], others: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -317,7 +324,7 @@ class Query(Row):
         options: dict[str, Any] = {}
         if not self.options and all(value is None for value in others):  # the common call: nothing else was given
             return inputs, options
-        for name, value in zip(self._others, others, strict=True):
+        for name, value in zip(self.others, others, strict=True):
             (options if name in self.options else inputs)[name] = value
         return inputs, options
 

@@ -33,14 +33,18 @@ from dyn_service.client.core import (
 from dyn_service.client.patience import OnWait
 from dyn_service.client.sync import Client
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
+from dyn_service.model.order import NAMES
 from dyn_service.protocol.administration import ADMINISTRATION, Administration
 from dyn_service.protocol.contacts import unpack_contacts
 from dyn_service.protocol.keys import KeySource
 from dyn_service.suggestions import did_you_mean
 
+_NAMES_MEAN = "all movable joints, in the order of the arrays"
+
 _LEGEND = """\
 name(input, may_be_left_out?, option=default|other) -> outputs
---robot NAME says which robot. Queries above verify take verify=true too, which adds the formulations' residuals.
+--robot NAME says which robot, names=A,B,.. in which order its joints are in the arrays, those of the answer too.
+Queries above verify take verify=true, which adds the formulations' residuals.
 """
 
 
@@ -141,7 +145,7 @@ def _question(client: Client, row: Query, robot: str | None, values: Mapping[str
     verify = given.pop("verify", False)
     if not isinstance(verify, bool):
         raise InvalidArgumentError(f"verify must be true or false, found {verify!r}", path="options.verify")
-    _check_names(row.name, given, row.inputs, row.options, row.required)
+    _check_names(row.name, given, _inputs(row), row.options, row.required)
     options = pack_options(row, {name: value for name, value in given.items() if name in row.options})
     if verify:
         options = {**(options or {}), "verify": True}
@@ -158,7 +162,7 @@ def _computation(client: Client, row: Computation, robot: str | None, values: Ma
     if not row.robot:
         _refuse_robot(row.name, robot)
     needed = (*row.required, *(option.name for option in row.options.values() if option.required))
-    _check_names(row.name, values, row.inputs, row.options, needed)
+    _check_names(row.name, values, _inputs(row), row.options, needed)
     options = {name: value for name, value in values.items() if name in row.options}
     meant = robot or _only_robot(client) if row.robot else UNSET
     head = client.ask(Ask(row.name, meant, _packed(row, values), options or UNSET))
@@ -175,7 +179,14 @@ def _packed(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
             given[name] = _read_payload(value, f"inputs.{name}")
         elif row.inputs[name].kind == "contacts":
             given[name] = unpack_contacts(value, f"inputs.{name}")
-    return pack_inputs(given, row)
+    names = values.get(NAMES)
+    said = {} if names is None else {NAMES: [names] if isinstance(names, str) else names}
+    return {**pack_inputs(given, row), **said}
+
+
+def _inputs(row: Row) -> dict[str, Spec | str]:
+    """What a row takes, and the names of joints where its arrays may be in their order."""
+    return {**row.inputs, **({NAMES: _NAMES_MEAN} if row.ordered else {})}
 
 
 def _administer(client: Client, entry: Administration, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -93,17 +94,23 @@ class AsyncClient(Connection, AsyncGaitQueries):
                 call.reply.set_exception(UnavailableError("the client was closed"))
         await self._disconnect()
 
-    async def robot(self, name: str, *, timeout_s: float | None = None) -> AsyncRemoteRobot:
+    async def robot(
+        self, name: str, *, timeout_s: float | None = None, names: Sequence[str] | None = None
+    ) -> AsyncRemoteRobot:
         """A robot of the server, with the methods of `Robot` to be awaited.
 
         Args:
             name: The robot's name on the server.
             timeout_s: The time limit of its calls; None is the client's.
+            names: All its movable joints, in the order in which the entries of q, v, tau.. are to stand, in calls and
+                in answers; None is the server's order. Each stands for all of its joint's entries, in their order.
 
         Raises:
-            NotFoundError: The server has no robot of that name.
+            NotFoundError: The server has no robot of that name, or the robot no joint of one of the names.
+            InvalidArgumentError: A joint is named twice or not at all.
         """
-        return AsyncRemoteRobot(self, await self.run(core.describe_robot(name)), timeout_s=timeout_s)
+        description = await self.run(core.describe_robot(name))
+        return AsyncRemoteRobot(self, description, timeout_s=timeout_s, names=names)
 
     async def list_robots(self) -> list[str]:
         """The names of the robots that the server has."""
@@ -344,8 +351,15 @@ class _Call:
 class AsyncRemoteRobot(RemoteDescribed, AsyncRobotQueries):
     """A robot on a server, each method of `Robot` to be awaited. Get one from `AsyncClient.robot`."""
 
-    def __init__(self, client: AsyncClient, description: RobotDescription, *, timeout_s: float | None = None) -> None:
-        super().__init__(description)
+    def __init__(
+        self,
+        client: AsyncClient,
+        description: RobotDescription,
+        *,
+        timeout_s: float | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(description, names)
         self._client = client
         self._timeout_s = None if timeout_s is None else check_timeout(timeout_s)
 
@@ -356,7 +370,7 @@ class AsyncRemoteRobot(RemoteDescribed, AsyncRobotQueries):
 
     def with_timeout(self, timeout_s: float) -> AsyncRemoteRobot:
         """The same robot over the same connection, with its own time limit for each call."""
-        return AsyncRemoteRobot(self._client, self.description, timeout_s=timeout_s)
+        return AsyncRemoteRobot(self._client, self.description, timeout_s=timeout_s, names=self.names)
 
     async def constraint_basis(self, joint: str) -> Array:
         """Directions in which a joint carries load: see `RobotQueries.constraint_basis`."""

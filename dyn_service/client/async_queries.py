@@ -41,6 +41,7 @@ from dyn_service.api.arguments import (
     Integrator,
     JointAxes,
     JointRows,
+    Least,
     LinkRows,
     Load,
     MassMatrixResult,
@@ -72,6 +73,7 @@ from dyn_service.api.arguments import (
     StopDamping,
     StopTime,
     Turn,
+    Undriven,
     Velocity,
     VelocityGain,
     VelocityLimits,
@@ -91,6 +93,7 @@ from dyn_service.api.results import (
     Energy,
     EquationTerms,
     ForceTorque,
+    GroundReactions,
     Hamiltonian,
     HamiltonianFlow,
     ImuReading,
@@ -653,6 +656,40 @@ class AsyncRobotQueries(Described, ABC):
             wrenches=wrenches,
             passive=passive,
             progress=progress,
+        )
+
+    async def ground_reactions(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        contacts: ActiveContacts,
+        *,
+        least: Least = "forces",
+        undriven: Undriven = None,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        passive: Passive = True,
+    ) -> GroundReactions:
+        """Joint efforts and contact forces together, while a robot on its feet moves as given.
+
+            M a + h = tau + J^T f,    tau = 0 at the joints that nothing drives, f within the friction cones
+
+        Where several f do it, the one with the least |f| is taken, or (`least="efforts"`) with the least |tau|; `rank`
+        and `indeterminate` say how many there are. Where none does, f is the one that leaves the least, `residual` says
+        how much that is, and `supported` is 0. Contacts with friction need the extra `contacts`.
+        """
+        return await self._compute(
+            "ground_reactions",
+            q=q,
+            v=v,
+            a=a,
+            contacts=contacts,
+            least=least,
+            undriven=undriven,
+            gravity=gravity,
+            wrenches=wrenches,
+            passive=passive,
         )
 
 

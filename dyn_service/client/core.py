@@ -7,7 +7,7 @@ only carries requests and replies, waiting or awaiting.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -28,6 +28,7 @@ from dyn_service.errors import (
 )
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
+from dyn_service.model.order import NAMES, Order
 from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.protocol.arrays import ReplyArray, WireArray
 from dyn_service.protocol.limits import MAX_MESSAGE_BYTES
@@ -283,9 +284,23 @@ Flow = Generator[Ask, ReplyHead, T]
 
 
 class RemoteDescribed(Described):
-    """A robot's properties, from the answer to `describe_robot`."""
+    """A robot's properties, from the answer to `describe_robot`.
 
-    def __init__(self, description: RobotDescription) -> None:
+    Args:
+        description: That answer.
+        names: The movable joints in another order than the server's, in which all arrays are to be, in and out.
+
+    Raises:
+        NotFoundError: A name is that of no movable joint.
+        InvalidArgumentError: A joint is named twice or not at all.
+    """
+
+    def __init__(self, description: RobotDescription, names: Sequence[str] | None = None) -> None:
+        self.names: list[str] | None = None
+        """The joints in the order of this robot's arrays, where it is not the server's: said with each request."""
+        if names is not None:
+            order = Order(Configuration.of_description(description), names)
+            self.names, description = list(order.names), order.described(description)
         given = description.limits
         limits = Limits(
             lower=_filled(given.lower, -np.inf),
@@ -299,24 +314,28 @@ class RemoteDescribed(Described):
             raise InternalError(f"the server's description of the robot cannot be read: {fault!r}") from None
 
 
-def question(robot: Described, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Ask:
+def question(robot: RemoteDescribed, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Ask:
     """The request for a row of `QUERIES`; the arguments are those of `RobotQueries._ask`."""
     inputs, options = row.arguments(given, others)
-    return Ask(row.name, robot.name, pack_inputs(inputs, row), pack_options(row, options), robot.fingerprint)
+    packed = pack_inputs(inputs, row)
+    if robot.names is not None and row.ordered:
+        packed[NAMES] = robot.names
+    return Ask(row.name, robot.name, packed, pack_options(row, options), robot.fingerprint)
 
 
-def computation(row: Computation, arguments: dict[str, Any], robot: Described | None = None) -> Flow[Any]:
+def computation(row: Computation, arguments: dict[str, Any], robot: RemoteDescribed | None = None) -> Flow[Any]:
     """A row of `COMPUTATIONS`, part by part where it has parts."""
     name, model = (UNSET, UNSET) if robot is None else (robot.name, robot.fingerprint)
+    said = {} if robot is None or robot.names is None else {NAMES: robot.names}
     if row.parts is None or robot is None:
         inputs, options = row.arguments(arguments)
-        head = yield Ask(row.name, name, pack_inputs(inputs, row), pack_options(row, options), model)
+        head = yield Ask(row.name, name, {**pack_inputs(inputs, row), **said}, pack_options(row, options), model)
         return row.result(read_arrays(head))
     parts = row.function("parts")(robot.configuration, **arguments)
     try:
         inputs, options = next(parts)
         while True:
-            head = yield Ask(row.name, name, pack_inputs(inputs, row), options, model)
+            head = yield Ask(row.name, name, {**pack_inputs(inputs, row), **said}, options, model)
             inputs, options = parts.send(read_arrays(head))
     except StopIteration as done:  # may not leave a generator
         whole = done.value

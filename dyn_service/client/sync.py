@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import perf_counter
 from types import TracebackType
@@ -94,17 +94,20 @@ class Client(Connection, GaitQueries):
             self._channel.close()  # of a parent's socket, in the child, pyzmq makes nothing
             self._forks = -1
 
-    def robot(self, name: str, *, timeout_s: float | None = None) -> RemoteRobot:
+    def robot(self, name: str, *, timeout_s: float | None = None, names: Sequence[str] | None = None) -> RemoteRobot:
         """A robot of the server, with the methods of `Robot`.
 
         Args:
             name: The robot's name on the server.
             timeout_s: The time limit of its calls; None is the client's.
+            names: All its movable joints, in the order in which the entries of q, v, tau.. are to stand, in calls and
+                in answers; None is the server's order. Each stands for all of its joint's entries, in their order.
 
         Raises:
-            NotFoundError: The server has no robot of that name.
+            NotFoundError: The server has no robot of that name, or the robot no joint of one of the names.
+            InvalidArgumentError: A joint is named twice or not at all.
         """
-        return RemoteRobot(self, self.run(core.describe_robot(name)), timeout_s=timeout_s)
+        return RemoteRobot(self, self.run(core.describe_robot(name)), timeout_s=timeout_s, names=names)
 
     def list_robots(self) -> list[str]:
         """The names of the robots that the server has."""
@@ -333,8 +336,9 @@ class RemoteRobot(RemoteDescribed, RobotQueries):
         *,
         timeout_s: float | None = None,
         owns_client: bool = False,
+        names: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(description)
+        super().__init__(description, names)
         self._client = client
         self._timeout_s = None if timeout_s is None else check_timeout(timeout_s)
         self._owns_client = owns_client
@@ -347,7 +351,7 @@ class RemoteRobot(RemoteDescribed, RobotQueries):
 
     def with_timeout(self, timeout_s: float) -> RemoteRobot:
         """The same robot over the same connection, with its own time limit for each call."""
-        return RemoteRobot(self._client, self.description, timeout_s=timeout_s)
+        return RemoteRobot(self._client, self.description, timeout_s=timeout_s, names=self.names)
 
     def close(self) -> None:
         """Closes the connection if this robot brought its own, as one from `connect` does."""

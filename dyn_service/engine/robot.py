@@ -28,11 +28,20 @@ from dyn_service.api import preparation
 from dyn_service.api.arrays import broadcast, found, numbers
 from dyn_service.api.description import RobotDescription, Sizes
 from dyn_service.api.inputs import check_names, checked_option, checked_options, needed, row_of
-from dyn_service.api.queries import COMPUTATIONS, DEFAULT_GRAVITY, QUERIES, Array, Payload, Query, RobotQueries, Row
+from dyn_service.api.queries import (
+    COMPUTATIONS,
+    DEFAULT_GRAVITY,
+    QUERIES,
+    Array,
+    Payload,
+    Query,
+    RobotQueries,
+    Row,
+)
 from dyn_service.engine.describing import described
 from dyn_service.engine.payload import carrying, inertial_of
 from dyn_service.engine.rows import Rows
-from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links
+from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links, places
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.formats import reading
 from dyn_service.kernels.certificate import Certificate
@@ -81,6 +90,7 @@ class Robot(RobotQueries):
         self._loaded: dict[tuple[str, float, bytes, bytes], Robot] = {}
         self._loading = threading.Lock()
         self._calls: dict[str, _Call] = {}
+        self._shortened: dict[str, list[bool]] = {}
 
     @classmethod
     def from_urdf(
@@ -277,8 +287,8 @@ class Robot(RobotQueries):
         if not self._acts(row, method, passive):
             bare_one = self.__dict__.get("bare")  # who asks this has no time to make one
             return bare_one is not None and bare_one.has_kernel(row, method, wrenches=wrenches)
-        signature = self.signature(row, method, wrenches=wrenches)
-        return signature.empty or signature in self._library
+        needed = self._signatures_of(row, method, wrenches=wrenches)
+        return all(signature.empty or signature in self._library for signature in needed)
 
     def load_kernel(self, row: Query, method: str = "", *, wrenches: bool = False, passive: bool = True) -> bool:
         """Whether a kernel can be called without a compiler: it is in memory, or is now, from the store on disk.
@@ -300,11 +310,10 @@ class Robot(RobotQueries):
             return True
         if (other := self.acting(row, method, passive)) is not self:
             return other.load_kernel(row, method, wrenches=wrenches)
-        signature = self.signature(row, method, wrenches=wrenches)
-        if not signature.empty:
-            if not self._library.load(signature):
+        for signature in self._signatures_of(row, method, wrenches=wrenches):
+            if not signature.empty and not self._library.load(signature):
                 return False
-            self._shorten(row)
+        self._shorten(row)
         return True
 
     def with_payload(self, payload: Payload) -> Robot:
@@ -356,24 +365,39 @@ class Robot(RobotQueries):
 
     def _shorten(self, row: Query) -> None:
         """Puts the short way of a row in place, where there is one: its kernel is loaded, and always has an answer."""
-        if row.name in self._calls or row.constant:
+        if row.constant:
             return
         method = next(iter(row.kernels))
-        if self.signature(row, method) not in self._library:
-            return
-        if method not in row.inverts or self.massless_joint is None:
-            self._calls[row.name] = self._common_call(row, method)
+        kinds = (False, True) if row.wrenches is not None else (False,)
+        there = [w for w in kinds if all(s in self._library for s in self._signatures_of(row, method, wrenches=w))]
+        if there and there != self._shortened.get(row.name):
+            if method in row.inverts and self.massless_joint is not None:
+                return
+            bare, pushed = (there == [False] or len(there) > 1), True in there
+            self._calls[row.name] = self._common_call(row, method, plain=bare, pushed=pushed)
+            self._shortened[row.name] = there
 
-    def _common_call(self, row: Query, method: str) -> _Call:
-        """The short way for the common call, without external wrenches and special options.
+    def _signatures_of(self, row: Query, method: str, *, wrenches: bool) -> tuple[Signature, ...]:
+        """Of the kernels that an answer takes: with external wrenches also the links' poses, for the axes of frames."""
+        kernel = self.signature(row, method, wrenches=wrenches)
+        return (kernel, self.signature(QUERIES["link_poses"], "")) if wrenches else (kernel,)
+
+    def _common_call(self, row: Query, method: str, *, plain: bool, pushed: bool) -> _Call:
+        """The short way for the common call, without special options.
 
         A control loop asks for one state at a time; there the general way costs more than the kernel. What the kernel
         does not take as it is gets None, and goes the general way.
+
+        Args:
+            row: Of the table.
+            method: Which of its kernels.
+            plain: Whether it answers without external wrenches.
+            pushed: Whether it answers with them.
         """
         signature = self.signature(row, method)
-        kernel, single = self._kernel(signature), self._library.single_state(signature)
-        defaults = row.defaults
-        left_out = [self._left_out(row, name) for name in row.inputs if name in row.optional and name != row.wrenches]
+        kernel, single = (self._kernel(signature), self._library.single_state(signature)) if plain else (None, None)
+        defaults, left_out = row.defaults, [*self._left_out_of(row).values()]
+        push = self._pushed_call(row, method) if pushed else None
         if row.result_type is None:
             named: Callable[[Any], Any] | None = None
         else:
@@ -383,15 +407,32 @@ class Robot(RobotQueries):
         def call(given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
             try:
                 if others != defaults:  # an array among them has no one truth
-                    return None
-                answer = None if single is None else single(*given, *left_out)
-                if answer is None:  # not one state, or not as the kernel takes it: NumPy knows more
-                    answer = kernel(*map(np.asarray, given), *left_out)
+                    if push is None:
+                        return None
+                    answer = push(given, others)
+                    if answer is None:  # lists, perhaps
+                        answer = push((*map(np.asarray, given),), others)
+                        if answer is None:
+                            return None
+                else:
+                    answer = None if single is None else single(*given, *left_out)
+                    if answer is None:  # not one state, or not as the kernel takes it: NumPy knows more
+                        if kernel is None:
+                            return None
+                        answer = kernel(*map(np.asarray, given), *left_out)
             except (TypeError, ValueError):
                 return None
             return answer if named is None else named(answer)
 
         return call
+
+    def _pushed_call(self, row: Query, method: str) -> Callable[..., Any] | None:
+        """The short way for one state with external wrenches, options at their defaults: see `kernels.single`."""
+        others = dict(zip(row.others, row.defaults, strict=True))
+        others |= self._left_out_of(row)
+        at = places(self._tree, self._weld, links=row.links)
+        kernel, poses = self._signatures_of(row, method, wrenches=True)
+        return self._library.pushed_state(kernel, poses, self._link_index, at, others)
 
     def _compute(self, row: str, **arguments: Any) -> Any:
         entry = COMPUTATIONS[row]
@@ -419,6 +460,8 @@ class Robot(RobotQueries):
         arguments = {name: self._argument(row, name, inputs.get(name)) for name in row.inputs if name != pushed}
         pose = arguments[row.pose] if row.pose else self._tree.configuration.neutral
         if pushed is not None and wrenches is not None:
+            if not signature.empty:
+                self._kernel(self.signature(QUERIES["link_poses"], ""))  # the short way needs it, whatever the frame
             acting = link_wrenches(wrenches, self._link, lambda: self._rotations(pose))
             arguments[pushed] = on_links(acting, self._tree) if row.links else on_bodies(acting, self._weld)
         arrays = self._run(signature, arguments)
@@ -509,6 +552,10 @@ class Robot(RobotQueries):
                 f"{what} has no answer for robot '{self.name}': joint '{name}' follows '{led.joint}', and in (19b) the "
                 "joints yield each by itself; it has one for the robot without mimic"
             )
+
+    def _left_out_of(self, row: Query) -> dict[str, Array]:
+        """What the inputs are that may be left out, but for wrenches, in order."""
+        return {name: self._left_out(row, name) for name in row.inputs if name in row.optional - {row.wrenches}}
 
     def _left_out(self, row: Query, name: str) -> Array:
         """What an input is that was left out; never wrenches."""

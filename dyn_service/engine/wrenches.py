@@ -9,6 +9,7 @@ import numpy as np
 from dyn_service.api.arrays import broadcast, found, vector
 from dyn_service.api.queries import Array, Wrench
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.kernels.pushes import Place
 from dyn_service.model.tree import Tree, Weld
 
 
@@ -71,6 +72,15 @@ def on_bodies(wrenches: list[tuple[int, Array, Array]], weld: Weld) -> Array:
             torque = turn(weld.rotation[link], torque) + np.cross(weld.origin[link], force)
             moving.append((weld.body[link], np.concatenate([torque, force], axis=-1)))
     return _summed(moving, len(weld.tree))
+
+
+def places(tree: Tree, weld: Weld, *, links: bool) -> list[Place]:
+    """Of every link, where a wrench on it goes: what `on_links` and `on_bodies` do, for the call of one state."""
+    if links:
+        return [Place(link) for link in range(len(tree))]
+    return [
+        Place(body, R.tolist(), p.tolist()) for body, R, p in zip(weld.body, weld.rotation, weld.origin, strict=True)
+    ]
 
 
 def _summed(wrenches: list[tuple[int, Array]], bodies: int) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from dyn_service.kernels.gufunc import make_gufunc
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host
 from dyn_service.kernels.making import making
 from dyn_service.kernels.provenance import COMPILER, provenance
+from dyn_service.kernels.pushes import Place, Pushed
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.single import SingleStateCall, single_state_call
 from dyn_service.model.tree import Tree
@@ -94,10 +96,33 @@ class KernelLibrary:
 
         None at once where there is no such way: see `kernels.single`. Made anew at each call, so worth keeping.
         """
+        return self._single_state(signature)
+
+    def pushed_state(
+        self,
+        signature: Signature,
+        poses: Signature,
+        links: dict[str, int],
+        places: Sequence[Place],
+        others: Mapping[str, object],
+    ) -> SingleStateCall | None:
+        """As `single_state`, of a kernel with external wrenches: it takes them as they are, and all in two tuples.
+
+        Args:
+            signature: The kernel's.
+            poses: That of `link_poses`.
+            links: As `kernels.pushes.Pushed` has them, like the next two.
+            places: Where each link's wrench goes.
+            others: What may be left out.
+        """
+        code = None if poses.empty or poses.padded else self._get(poses).code
+        return None if code is None else self._single_state(signature, Pushed(code, ENTRY, links, places, others))
+
+    def _single_state(self, signature: Signature, pushed: Pushed | None = None) -> SingleStateCall | None:
         if signature.empty:
             return None
         code = self._get(signature).code
-        return None if code is None else single_state_call(signature, code, ENTRY)
+        return None if code is None else single_state_call(signature, code, ENTRY, pushed)
 
     def _get(self, signature: Signature) -> Made:
         made = self._made.get(signature.name)

@@ -99,11 +99,13 @@ class Joint:
 
     type: its name in URDF. positions, velocities: what the entries of q and v are called. angles: which of the
     positions are angles, in rad, that may turn on and on. adds_up: whether the rate of its positions is its velocity.
-    mujoco: the type of MuJoCo's that moves the same way; None where there is none.
+    driven: whether a motor moves it, where nobody says otherwise. mujoco: the type of MuJoCo's that moves the same way;
+    None where there is none.
     """
 
     type: ClassVar[str] = "fixed"
     adds_up: ClassVar[bool] = True
+    driven: ClassVar[bool] = True
     mujoco: ClassVar[str | None] = ""
     positions: ClassVar[tuple[str, ...]] = ()
     velocities: ClassVar[tuple[str, ...]] = ()
@@ -434,6 +436,7 @@ class Planar(Joint):
 
     type: ClassVar[str] = "planar"
     adds_up: ClassVar[bool] = False
+    driven: ClassVar[bool] = False
     mujoco: ClassVar[str | None] = None
     positions: ClassVar[tuple[str, ...]] = ("x", "y", "theta")
     velocities: ClassVar[tuple[str, ...]] = ("vx", "vy", "omega")
@@ -579,6 +582,7 @@ class Floating(Joint):
 
     type: ClassVar[str] = "floating"
     adds_up: ClassVar[bool] = False
+    driven: ClassVar[bool] = False
     mujoco: ClassVar[str | None] = "free"
     positions: ClassVar[tuple[str, ...]] = ("x", "y", "z", *Spherical.positions)
     velocities: ClassVar[tuple[str, ...]] = ("vx", "vy", "vz", *Spherical.velocities)

@@ -226,6 +226,11 @@ class Tree:
         return tuple(self.joints[i] for i in self.movable)
 
     @cached_property
+    def ways(self) -> tuple[str, ...]:
+        """Names of all joints that move, in that order, each as often as it has ways to move."""
+        return tuple(self.joints[i] for i in self.movable for _ in range(self.inboard[i].nv))
+
+    @cached_property
     def named_joints(self) -> tuple[str, ...]:
         """Names of all joints, fixed ones too, in the order of the bodies they move."""
         return tuple(name for name in self.joints if name)

@@ -16,6 +16,9 @@ from dyn_service.suggestions import did_you_mean
 
 _VECTORS = ("torque", "force", "point")
 _KEYS = ("link", *_VECTORS, "frame")
+_ZEROS = Wrench("").torque
+"""What a vector is that was left out."""
+_PACKED_ZEROS = pack_array(_ZEROS, "")
 
 
 def pack_wrenches(value: Any, path: str) -> list[dict[str, Any]]:
@@ -43,7 +46,9 @@ def pack_wrenches(value: Any, path: str) -> list[dict[str, Any]]:
             if not isinstance(text, str):
                 message = f"wrenches[{index}].{name} must be a name, found {type(text).__name__}"
                 raise InvalidArgumentError(message, path=f"{place}.{name}")
-        fields |= {name: pack_array(getattr(wrench, name), f"{place}.{name}") for name in _VECTORS}
+        for name in _VECTORS:
+            value = getattr(wrench, name)
+            fields[name] = _PACKED_ZEROS if value is _ZEROS else pack_array(value, f"{place}.{name}")
         packed.append(fields)
     return packed
 

@@ -13,12 +13,13 @@ from msgspec import UNSET
 from dyn_service.api.inputs import check_names, checked_options
 from dyn_service.api.queries import Computation
 from dyn_service.errors import DynError, FailedPreconditionError
+from dyn_service.model.order import NAMES, Order
 from dyn_service.protocol.arrays import pack_output
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import Request
 from dyn_service.protocol.values import unpack
 from dyn_service.server.bounds import foretell, meter, refuse_over
-from dyn_service.server.registry import Registry, other_model
+from dyn_service.server.registry import Registry, Served, other_model
 
 _NONE: Mapping[str, int] = {}
 """The sizes of no robot."""
@@ -39,8 +40,10 @@ def compute(
     Raises:
         DynError: The request is refused, or its computation fails.
     """
-    robot = _robot(registry, request) if row.robot else None
-    inputs, options = read_inputs(row, request.inputs or {}), _options(row, request.options or {})
+    served = _served(registry, request) if row.robot else None
+    robot = None if served is None else served.robot
+    inputs, order = read_inputs(row, request.inputs or {}, request.options or {}, served)
+    options = _options(row, request.options or {})
     refuse_over(row, foretell(row, _NONE if robot is None else robot.sizes, inputs, options), limits)
     for name in row.of_kind("position"):
         if robot is not None and name in inputs and inputs[name].shape[-1:] == (robot.nq,):
@@ -55,26 +58,44 @@ def compute(
         raise FailedPreconditionError(
             f"{row.name} has no answer: a matrix of its equations is singular at a state of the request"
         ) from None
-    return {name: pack_output(np.asarray(value)) for name, value in outputs.items()}
+    arrays = {name: np.asarray(value) for name, value in outputs.items()}
+    if order is not None:
+        arrays = order.outward(row, arrays)
+    return {name: pack_output(value) for name, value in arrays.items()}
 
 
-def read_inputs(row: Computation, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs as arrays, wrenches and payloads; what they must be beyond that is for the computation to say.
+def read_inputs(
+    row: Computation, raw: Mapping[str, Any], options: Mapping[str, Any], served: Served | None
+) -> tuple[dict[str, Any], Order | None]:
+    """The inputs as arrays, wrenches and payloads, in the robot's order, and that of the request, where it says one.
+    What they must be beyond that is for the computation to say.
 
     Raises:
         InvalidArgumentError: One is missing, unknown, or not what an input can be.
+        NotFoundError: It names a joint that is none.
     """
+    order = free = None
+    if NAMES in raw and served is not None and row.ordered:
+        raw = dict(raw)
+        names = raw.pop(NAMES)
+        order = None if names is None else served.orders.of(names)
     check_names(row, raw)
-    return {
+    inputs = {
         name: unpack(row.inputs[name].kind, value, f"inputs.{name}") for name, value in raw.items() if value is not None
     }
+    if order is not None:
+        prescribed = options.get("joints")
+        if row.of_kind("motions") and isinstance(prescribed, list):
+            free = order.without(prescribed)
+        inputs = {name: order.inward(row.inputs[name], value, free) for name, value in inputs.items()}
+    return inputs, order
 
 
-def _robot(registry: Registry, request: Request) -> Any:
-    robot = registry.get(request.robot).robot
-    if request.model not in (UNSET, None, robot.fingerprint):
-        raise other_model(robot.name, robot.fingerprint, request.model)
-    return robot
+def _served(registry: Registry, request: Request) -> Served:
+    served = registry.get(request.robot)
+    if request.model not in (UNSET, None, served.robot.fingerprint):
+        raise other_model(served.robot.name, served.robot.fingerprint, request.model)
+    return served
 
 
 def _options(row: Computation, raw: Mapping[str, Any]) -> dict[str, Any]:

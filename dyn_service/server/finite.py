@@ -12,9 +12,10 @@ The rule is applied in this order. The last two are told apart by asking again, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from dyn_service.api.description import Sizes
@@ -164,7 +165,9 @@ class Diagnosis:
         """The input at one state of the batch."""
         if self._row.inputs[name].kind == "wrenches":
             return [
-                replace(w, **{part: _entry(np.asarray(getattr(w, part), float), 1, lead) for part in _WRENCH_PARTS})
+                msgspec.structs.replace(
+                    w, **{part: _entry(np.asarray(getattr(w, part), float), 1, lead) for part in _WRENCH_PARTS}
+                )
                 for w in value
             ]
         return _entry(np.asarray(value), len(self._row.inputs[name].shape), lead)
@@ -182,7 +185,10 @@ class Diagnosis:
     def _cut(self, name: str, value: Any) -> Any:
         """The input with its numbers cut to +-1; angles stay, for they decide where a mass matrix is singular."""
         if self._row.inputs[name].kind == "wrenches":
-            return [replace(w, **{part: np.clip(getattr(w, part), -1.0, 1.0) for part in _WRENCH_PARTS}) for w in value]
+            return [
+                msgspec.structs.replace(w, **{part: np.clip(getattr(w, part), -1.0, 1.0) for part in _WRENCH_PARTS})
+                for w in value
+            ]
         cut: Array = np.clip(value, -1.0, 1.0)
         if self._row.inputs[name].kind == "position" and value.shape == (self._robot.nq,):
             cut = np.where(self._robot.configuration.shifts, cut, value)
@@ -278,7 +284,7 @@ def _dimension_names(robot: Robot) -> dict[str, Sequence[str]]:
     return {
         "nq": at.position_names,
         "nv": at.velocity_names,
-        "nr": [robot.tree.joints[i] for i in robot.tree.movable for _ in range(robot.tree.inboard[i].nv)],
+        "nr": robot.tree.ways,
         "nm": robot.tree.moving_joints,
         "nl": robot.link_names,
         "nj": robot.all_joint_names,

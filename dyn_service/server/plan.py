@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from dyn_service.api.inputs import check_names, checked_options
 from dyn_service.api.queries import Array, Query
 from dyn_service.api.spec import Kind
 from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.model.order import NAMES, Order, Orders
 from dyn_service.protocol.arrays import pack_output
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.values import unpack
@@ -37,14 +39,15 @@ SLOW_WORK_S = 2.5e-4
 class Plan:
     """One row of the table for one robot: reads a request's inputs, foretells the answer's cost, asks the robot."""
 
-    def __init__(self, row: Query, robot: Robot, sizes: Sizes, durations: Durations) -> None:
+    def __init__(self, row: Query, robot: Robot, sizes: Sizes, durations: Durations, orders: Orders) -> None:
         self._row = row
         self._robot = robot
+        self._orders = orders
         self._ask = getattr(robot, row.name)  # the method, not `evaluate`: it has a short way for single states
         self._sizes = sizes
         self._numbers = {name: spec.dims(sizes)[0] for name, spec in row.inputs.items() if spec.scalar}
         small = sizes["nv"] > 0 and len(row.inputs) > 0 and 8 * answer_numbers(row, sizes) <= SLOW_BYTES
-        self._state = StatePlan(row, self._ask, sizes, durations, robot.configuration) if small else None
+        self._state = StatePlan(row, self._ask, sizes, durations, robot.configuration, orders) if small else None
         self.models = (UNSET, robot.fingerprint)
         """What a request may name as `model`."""
         self.state: StatePlan | None = None
@@ -56,22 +59,29 @@ class Plan:
         """The robot's fingerprint."""
         return self._robot.fingerprint
 
-    def read_inputs(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs as arrays and wrenches; which shapes they must have is for the robot to say.
+    def read_inputs(self, raw: Mapping[str, Any]) -> tuple[dict[str, Any], Order | None]:
+        """The inputs as arrays and wrenches, in the robot's order; and that of the request, where it says one. Which
+        shapes they must have is for the robot to say.
 
         Raises:
             InvalidArgumentError: An input is missing, unknown, or not what an input can be.
+            NotFoundError: It names a joint that is none.
         """
-        row = self._row
+        row, order = self._row, None
+        if NAMES in raw and row.ordered:
+            raw = dict(raw)
+            names = raw.pop(NAMES)
+            order = None if names is None else self._orders.of(names)
         check_names(row, raw)
         inputs: dict[str, Any] = {}
         for name, value in raw.items():
             if value is not None:
-                path, kind = f"inputs.{name}", row.inputs[name].kind
-                inputs[name] = unpack(kind, value, path)
-                if kind == "position" and inputs[name].shape[-1:] == (self._sizes["nq"],):
+                path, spec = f"inputs.{name}", row.inputs[name]
+                given = unpack(spec.kind, value, path)
+                inputs[name] = given if order is None else order.inward(spec, given)
+                if spec.kind == "position" and given.shape[-1:] == (self._sizes["nq"],):
                     self._robot.configuration.check_unit(inputs[name], name, path)
-        return inputs
+        return inputs, order
 
     def read_options(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """All options, those that were not given at their defaults.
@@ -95,8 +105,10 @@ class Plan:
         refuse_over(self._row, cost, limits)
         return cost
 
-    def answer(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs by name, as a message carries them.
+    def answer(
+        self, inputs: Mapping[str, Any], options: Mapping[str, Any], order: Order | None = None
+    ) -> dict[str, Any]:
+        """The outputs by name, as a message carries them, in the order of who asks.
 
         Raises:
             DynError: What the robot raises.
@@ -105,12 +117,20 @@ class Plan:
             name: np.full(length, inputs[name]) for name, length in self._numbers.items() if inputs[name].ndim == 0
         }
         result = self._ask(**{**inputs, **vectors}, **options)
-        if self._row.output is not None:
-            return {self._row.output: pack_output(result)}
-        return {name: pack_output(getattr(result, name)) for name in self._row.answers}
+        row = self._row
+        if order is not None:
+            outputs = {row.output: result} if row.output else {name: getattr(result, name) for name in row.answers}
+            return {name: pack_output(value) for name, value in order.outward(row, outputs).items()}
+        if row.output is not None:
+            return {row.output: pack_output(result)}
+        return {name: pack_output(getattr(result, name)) for name in row.answers}
 
-    def why(self, found: NotFinite, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> DynError:
+    def why(
+        self, found: NotFinite, inputs: Mapping[str, Any], options: Mapping[str, Any], order: Order | None = None
+    ) -> DynError:
         """Why an output is not finite."""
+        if order is not None:
+            found = replace(found, index=order.place(self._row, found.output, found.index))
         diagnosis = Diagnosis(self._acting(options), self._row, inputs, options, self._sizes)
         return diagnosis.of_output(found, lambda other: self.answer(other, options))
 
@@ -169,11 +189,22 @@ class Plan:
                 a = robot.forward_dynamics(q, v, efforts, gravity=gravity, wrenches=wrenches)
         return robot.verify(q, v, a, gravity=gravity)
 
-    def refresh(self) -> None:
-        """Opens the short way, if the kernel is there."""
-        default = next(iter(self._row.kernels), "")
-        if self.state is None and self._state is not None and self._robot.has_kernel(self._row, default):
-            self.state = self._state
+    def refresh(self, inputs: Mapping[str, Any] | None = None) -> None:
+        """Opens the short way, if its kernels are there, without or with external wrenches.
+
+        Args:
+            inputs: Of a request that was just answered, as only such ways are looked for; None: of any.
+        """
+        state, row = self._state, self._row
+        if state is None:
+            return
+        default = next(iter(row.kernels), "")
+        if not state.plain:
+            state.plain = self._robot.has_kernel(row, default)
+        if not state.pushed and row.wrenches is not None and (inputs is None or row.wrenches in inputs):
+            state.pushed = self._robot.has_kernel(row, default, wrenches=True)
+        if state.plain or state.pushed:
+            self.state = state
 
     def has_kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
         """Whether the kernel that a request needs is in this process."""

@@ -17,6 +17,7 @@ from dyn_service.errors import (
     NotFoundError,
     ResourceExhaustedError,
 )
+from dyn_service.model.order import Orders
 from dyn_service.protocol.messages import encode
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.plan import Plan
@@ -31,7 +32,10 @@ class Served:
 
     def __init__(self, robot: Robot, metrics: Metrics) -> None:
         self.robot = robot
-        self.plans = {name: Plan(row, robot, robot.sizes, metrics.short(name)) for name, row in QUERIES.items()}
+        self.orders = Orders(robot.configuration, robot.tree.ways)
+        self.plans = {
+            name: Plan(row, robot, robot.sizes, metrics.short(name), self.orders) for name, row in QUERIES.items()
+        }
 
     @cached_property
     def pickled(self) -> bytes:

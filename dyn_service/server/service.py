@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from dyn_service.errors import (
     UnimplementedError,
 )
 from dyn_service.kernels.making import KernelMissingError
+from dyn_service.model.order import Order
 from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.protocol.arrays import describe_value
 from dyn_service.protocol.limits import RequestLimits
@@ -71,7 +73,8 @@ class Job(msgspec.Struct, gc=False):
 
     plan: None for a query about the server itself, and for what takes long by itself. excused_ns: what of the time
     since its receipt does not count against its deadline. slow: it is no work for the thread that serves. caller: who
-    asks; None is a process of this machine that the endpoint knows no more of.
+    asks; None is a process of this machine that the endpoint knows no more of. order: that of the joints in its arrays;
+    None is the robot's.
     """
 
     request: Request
@@ -83,6 +86,7 @@ class Job(msgspec.Struct, gc=False):
     slow: bool = False
     verify: bool = False
     caller: Caller | None = None
+    order: Order | None = None
     not_finite: NotFinite | None = None
     """A number of the answer, once there is one, that may not leave the server."""
 
@@ -158,7 +162,7 @@ class Service:
             short = plan.state
             if short is None or request.model not in plan.models:
                 return None
-            values = short.read(request.inputs)
+            values = short.read(request.inputs, self.limits.max_wrenches)
             started = perf_counter_ns()
             waited = started - received_ns
             if values is None or (request.deadline_ms and waited > request.deadline_ms * 1e6):
@@ -254,7 +258,7 @@ class Service:
         plan = self.registry.get(request.robot).plans[query]
         if request.model not in (*plan.models, None):
             raise other_model(request.robot, plan.fingerprint, request.model)
-        inputs = plan.read_inputs(request.inputs or {})
+        inputs, order = plan.read_inputs(request.inputs or {})
         given = dict(request.options or {})
         verify = given.pop("verify", None) or False
         if type(verify) is not bool:
@@ -264,7 +268,7 @@ class Service:
         options = plan.read_options(given)
         cost = plan.afford(inputs, options, self.limits, verify=verify)
         slow = max(length, cost.reply_bytes) > SLOW_BYTES or cost.work_s > SLOW_WORK_S
-        return Job(request, plan, received_ns, excused_ns, inputs, options, slow or verify, verify)
+        return Job(request, plan, received_ns, excused_ns, inputs, options, slow or verify, verify, order=order)
 
     def _compute(self, job: Job, started: int) -> bytes | None:
         """The reply with the answer; None where a number of it is not finite.
@@ -279,8 +283,8 @@ class Service:
         if plan is None:
             outputs = self._answer_planless(job)
         else:
-            outputs = plan.answer(job.inputs, job.options)
-            plan.refresh()
+            outputs = plan.answer(job.inputs, job.options, job.order)
+            plan.refresh(job.inputs)
         job.not_finite = first_not_finite(outputs)
         if job.not_finite is not None:
             return None
@@ -311,15 +315,19 @@ class Service:
         assert found is not None
         if plan is None:
             return self._explain(job.request, found)
-        return plan.why(found, job.inputs, job.options)
+        return plan.why(found, job.inputs, job.options, job.order)
 
     def _explain(self, request: Request, found: NotFinite) -> DynError:
         """Why a number in the answer of a computation, or about the server itself, is not finite."""
         row = COMPUTATIONS.get(request.query)
         if row is None:
             return defect(request.query, found)
-        robot = self.registry.get(request.robot).robot if row.robot else None
-        return explain_computation(row, found, read_inputs(row, request.inputs or {}), request.options or {}, robot)
+        served = self.registry.get(request.robot) if row.robot else None
+        inputs, order = read_inputs(row, request.inputs or {}, request.options or {}, served)
+        if order is not None:
+            found = replace(found, index=order.place(row, found.output, found.index))
+        robot = None if served is None else served.robot
+        return explain_computation(row, found, inputs, request.options or {}, robot)
 
     def _answer_planless(self, job: Job) -> dict[str, Any]:
         """The outputs of what takes long, or is about the server itself.

@@ -5,8 +5,8 @@
 
 n is the plane's normal and p_0 any point of it; p is the point, s from its link's centre of mass to it, R the link's
 rotation, J_S and J_R the link's Jacobians (Projected Newton-Euler, 5.2). Of a sphere around the point, of radius r,
-touches what lies lowest, p - r n, so that a sphere which rolls has x = 0. Any leading axes. Cost: that of all
-Jacobians, O(N^2), and a product for each point. Checked by tests/theory/test_contact.py.
+touches what lies lowest, p - r n, so that a sphere which rolls has x = 0. Any leading axes, of points and normals too.
+Cost: that of all Jacobians, O(N^2), and a product for each point. Checked by tests/theory/test_contact.py.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dyn_service.api.arrays import found, numbers
-from dyn_service.api.queries import Array, Contact, RobotQueries
+from dyn_service.api.arrays import found, numbers, vector
+from dyn_service.api.queries import DEFAULT_FRICTION, Array, Contact, RobotQueries
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.suggestions import did_you_mean
 
@@ -34,11 +34,18 @@ _ROUNDED = 16 * float(np.finfo(np.float64).eps)
 
 _NUMBERS = ("radius", "friction", "stiffness", "damping", "width")
 _POSITIVE = ("stiffness", "width")
-_CHOSEN = ("stiffness", "damping", "width")
+_CHOSEN = ("friction", "stiffness", "damping", "width")
 
 
-def listed(contacts: Contact | Sequence[Contact] | None) -> tuple[Contact, ...]:
+def listed(
+    contacts: Contact | Sequence[Contact] | None, *, friction: float | None = DEFAULT_FRICTION, batches: bool = False
+) -> tuple[Contact, ...]:
     """The contacts with their vectors as arrays, normals of length 1.
+
+    Args:
+        contacts: One, several or none.
+        friction: Of those that say none.
+        batches: Whether points and normals may have leading axes.
 
     Raises:
         InvalidArgumentError: One is no `Contact`, or a field of it is not what it can be; `path` names it.
@@ -48,7 +55,8 @@ def listed(contacts: Contact | Sequence[Contact] | None) -> tuple[Contact, ...]:
         raise InvalidArgumentError(
             f"contacts must be a Contact or a list of them, found {found(given)}", path="contacts"
         )
-    return tuple(_checked(contact, f"contacts[{k}]") for k, contact in enumerate(given))
+    checked = (_checked(contact, f"contacts[{k}]", batches=batches) for k, contact in enumerate(given))
+    return tuple(replace(each, friction=friction) if each.friction is None else each for each in checked)
 
 
 def check_links(robot: RobotQueries, contacts: Sequence[Contact]) -> None:
@@ -65,7 +73,7 @@ def check_links(robot: RobotQueries, contacts: Sequence[Contact]) -> None:
             )
 
 
-def _checked(contact: Any, path: str) -> Contact:
+def _checked(contact: Any, path: str, *, batches: bool) -> Contact:
     if not isinstance(contact, Contact):
         raise InvalidArgumentError(f"{path} must be a Contact, found {found(contact)}", path=path)
     for name, kind, expected in (("link", str, "a name"), ("rigid", bool, "true or false")):
@@ -73,23 +81,26 @@ def _checked(contact: Any, path: str) -> Contact:
             said = found(getattr(contact, name))
             raise InvalidArgumentError(f"{path}.{name} must be {expected}, found {said}", path=f"{path}.{name}")
     fields: dict[str, Any] = {
-        name: _vector(getattr(contact, name), f"{path}.{name}") for name in ("point", "plane", "normal")
+        name: _vector(getattr(contact, name), f"{path}.{name}", batches=batches and name != "plane")
+        for name in ("point", "plane", "normal")
     }
-    largest = float(np.abs(fields["normal"]).max())
-    if not largest > _LEAST_NORMAL:
+    normal = fields["normal"]
+    largest = np.abs(normal).max(axis=-1, keepdims=True)
+    if not (largest > _LEAST_NORMAL).all():
         raise InvalidArgumentError(
             f"{path}.normal must have a direction, found {found(contact.normal)}", path=f"{path}.normal"
         )
-    direction = fields["normal"] / largest  # any size of number has a square now
-    if abs(float(fields["normal"] @ fields["normal"]) - 1.0) > _ROUNDED:  # once more would change the last bits
-        fields["normal"] = direction / np.linalg.norm(direction)
+    direction = normal / largest  # any size of number has a square now
+    unit = direction / np.linalg.norm(direction, axis=-1, keepdims=True)
+    square = np.sum(np.clip(normal, -2.0, 2.0) ** 2, axis=-1, keepdims=True)
+    fields["normal"] = np.where(np.abs(square - 1.0) > _ROUNDED, unit, normal)  # once more would change the last bits
     fields |= {name: _number(getattr(contact, name), name, f"{path}.{name}") for name in _NUMBERS}
     return replace(contact, **fields)
 
 
-def _vector(value: Any, path: str) -> Array:
-    array = numbers(value)
-    if array is None or array.shape != (3,) or not np.isfinite(array).all():
+def _vector(value: Any, path: str, *, batches: bool) -> Array:
+    array = vector(value, path) if batches else numbers(value)
+    if array is None or (array.shape != (3,) and not batches) or not np.isfinite(array).all():
         raise InvalidArgumentError(f"{path} must be 3 finite numbers, found {found(value)}", path=path)
     return array
 
@@ -115,6 +126,8 @@ class Placed(NamedTuple):
 class Points:
     """The points of some contacts on a robot.
 
+    normal: (..., nc, 3).
+
     Args:
         robot: In this process: the links' centres of mass are read off its tree.
         contacts: As `listed` gives them, their links as `check_links` has found them.
@@ -123,7 +136,7 @@ class Points:
     def __init__(self, robot: RobotQueries, contacts: Sequence[Contact]) -> None:
         self._robot = robot
         tree: Tree = robot.tree  # type: ignore[attr-defined]  # a remote robot's motions are made where its tree is
-        self._links = [robot.link_names.index(contact.link) for contact in contacts]
+        self._links = np.array([robot.link_names.index(contact.link) for contact in contacts], dtype=np.intp)
         self.normal = _rows([contact.normal for contact in contacts])
         self._point = _rows([contact.point for contact in contacts])
         self._lever = self._point - _rows([tree.inertia[i].com for i in self._links])
@@ -165,12 +178,13 @@ class Points:
 
 
 def _rows(vectors: Sequence[Any]) -> Array:
-    return np.array([np.asarray(x, dtype=np.float64) for x in vectors]).reshape(len(vectors), 3)
+    """(..., n, 3), from n of (..., 3)."""
+    return np.stack(np.broadcast_arrays(*vectors), axis=-2) if vectors else np.zeros((0, 3))
 
 
 def _skew(x: Array) -> Array:
-    """(n, 3, 3): what turns y into x cross y."""
-    found = np.zeros((len(x), 3, 3))
+    """(..., 3, 3): what turns y into x cross y."""
+    found = np.zeros((*x.shape, 3))
     for i, j, k, sign in ((0, 1, 2, -1.0), (0, 2, 1, 1.0), (1, 2, 0, -1.0)):
-        found[:, i, j], found[:, j, i] = sign * x[:, k], -sign * x[:, k]
+        found[..., i, j], found[..., j, i] = sign * x[..., k], -sign * x[..., k]
     return found

@@ -8,9 +8,10 @@ all times are those of the whole. Nothing here needs an engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, get_args
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -377,7 +378,7 @@ def _changed(wrenches: list[Wrench], change: Callable[[Any], Array]) -> list[Wre
 
 
 def _with(wrench: Wrench, vectors: Mapping[str, Any]) -> Wrench:
-    return replace(wrench, **vectors)
+    return msgspec.structs.replace(wrench, **vectors)
 
 
 def finite(name: str, array: Array) -> Array:

@@ -265,12 +265,19 @@ def wrong_contacts() -> Iterator[tuple[str, Any]]:
     yield "a link that is not there", {"link": "tool9"}
     yield "a misspelt friction", {**one, "fricton": 0.5}
     yield "two numbers", {**one, "point": [1.0, 2.0]}
-    yield "a point with leading axes", {**one, "point": array(np.ones((2, 3)))}
+    yield "an empty vector", {**one, "point": []}
+    yield "a point that is NaN", {**one, "point": array([np.nan, 0.0, 0.0])}
     yield "a plane that is NaN", {**one, "plane": array([np.nan, 0.0, 0.0])}
+    yield "a plane with leading axes", {**one, "plane": array(np.ones((2, 3)))}
+    yield "leading axes that differ", {**one, "point": array(np.ones((2, 3))), "normal": array(np.ones((3, 3)))}
+    yield "leading axes of two contacts that differ", [{**one, "point": array(np.ones((k, 3)))} for k in (2, 3)]
     yield "a normal of no length", {**one, "normal": [0.0, 0.0, 0.0]}
     yield "a normal that is a number", {**one, "normal": 1.0}
     yield "a friction that pushes", {**one, "friction": -0.5}
     yield "a friction that is NaN", {**one, "friction": float("nan")}
+    yield "a friction that is infinite", {**one, "friction": float("inf")}
+    yield "a friction that is a text", {**one, "friction": "ice"}
+    yield "a friction that is a list", {**one, "friction": [0.5]}
     yield "a stiffness of nothing", {**one, "stiffness": 0.0}
     yield "a stiffness that is a text", {**one, "stiffness": "1"}
     yield "a stiffness that is a list", {**one, "stiffness": [1.0]}

@@ -121,7 +121,7 @@ plant:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "kernels for control, verify, simulate, contact_dynamics, simulate_rheonomic in"),
+        ([], "kernels for control, verify, simulate, contact_dynamics, simulate_rheonomic, ground_reactions in"),
         (["--prepare-for", "simulate", "--prepare-for", "energy"], "kernels for simulate, energy in"),
     ],
     ids=["all", "chosen"],
@@ -267,6 +267,8 @@ def example(robot: Robot, query: str, names: list[str]) -> dict[str, Any]:
             found[name] = str(URDF / "scara.urdf")
         elif name == "joints":
             found[name] = [robot.joint_names[0]]
+        elif name == "contacts":
+            found[name] = [{"link": robot.link_names[-1]}]
         elif query in COMPUTATIONS and name in COMPUTATIONS[query].inputs:
             core = COMPUTATIONS[query].inputs[name].shape
             found[name] = np.full([int(sizes.get(str(part), part)) for part in core], 0.5).tolist()

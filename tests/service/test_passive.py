@@ -49,6 +49,7 @@ def test_every_row_on_a_state_has_the_choice_where_it_matters() -> None:
         "simulate",
         "contact_dynamics",
         "simulate_rheonomic",
+        "ground_reactions",
     ]
 
 

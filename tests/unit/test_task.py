@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dyn_service.api.queries import Wrench
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError

@@ -1,0 +1,239 @@
+"""How a compiled function reads Python's and NumPy's objects, and calls their C functions.
+
+What it takes from outside stands in a table that each process fills in: so its code holds no address of this process,
+and the loader has no names to look for.
+
+The type of an object is read from its head, and an array's fields from the layout that NumPy documents as
+`PyArrayObject_fields`, which C extensions compiled against NumPy read too. All else goes through C functions.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from dyn_service.api.arguments import Wrench
+from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over
+from dyn_service.kernels.gufunc import numpy_function
+
+I32 = ir.IntType(32)
+
+# Offsets into objects: the head of any, and NumPy's PyArrayObject_fields.
+TYPE = 8
+DATA, ND, DIMENSIONS, STRIDES, DESCR, FLAGS = 16, 24, 32, 40, 56, 64
+_ALIGNED = 0x0100  # NPY_ARRAY_ALIGNED
+
+
+def short(value: int) -> Any:
+    """A constant of 32 bits."""
+    return ir.Constant(I32, value)
+
+
+def function(returns: Any, *takes: Any) -> ir.FunctionType:
+    """The type of a function."""
+    return ir.FunctionType(returns, takes)
+
+
+LOOP = function(ir.VoidType(), POINTER, POINTER, POINTER, POINTER)
+"""A kernel's: its operands, how many states, strides, nothing."""
+
+_PYTHON: Mapping[str, ir.FunctionType] = {
+    "PyBytes_AsString": function(POINTER, POINTER),
+    "PyFloat_AsDouble": function(DOUBLE, POINTER),
+    "PyLong_AsLongLongAndOverflow": function(I64, POINTER, POINTER),
+    "PyTuple_New": function(POINTER, I64),
+    "PyTuple_SetItem": function(I32, POINTER, I64, POINTER),
+    "PyTuple_Size": function(I64, POINTER),
+    "PyTuple_GetItem": function(POINTER, POINTER, I64),
+    "PyList_Size": function(I64, POINTER),
+    "PyList_GetItem": function(POINTER, POINTER, I64),
+    "PyDict_GetItem": function(POINTER, POINTER, POINTER),
+    "PyUnicode_Compare": function(I32, POINTER, POINTER),
+    "Py_IncRef": function(ir.VoidType(), POINTER),
+    "Py_DecRef": function(ir.VoidType(), POINTER),
+    "PyEval_SaveThread": function(POINTER),
+    "PyEval_RestoreThread": function(ir.VoidType(), POINTER),
+}
+_NUMPY: Mapping[str, tuple[str, int, ir.FunctionType]] = {
+    "PyArray_New": (
+        "_ARRAY_API",
+        93,
+        function(POINTER, POINTER, I32, POINTER, I32, POINTER, POINTER, I32, I32, POINTER),
+    ),
+    "PyArray_Return": ("_ARRAY_API", 76, function(POINTER, POINTER)),
+    "PyArray_EquivTypes": ("_ARRAY_API", 182, function(ir.IntType(8), POINTER, POINTER)),
+    "PyUFunc_getfperr": ("_UFUNC_API", 28, function(I32)),  # the status flags, which it clears
+}
+"""Where they stand in NumPy's C API tables, part of its stable ABI; and what they take."""
+
+_TYPES: Mapping[str, Any] = {
+    "ndarray": np.ndarray,
+    "number": np.float64,
+    "float": float,
+    "int": int,
+    "str": str,
+    "tuple": tuple,
+    "list": list,
+    "Wrench": Wrench,
+}
+_OBJECTS: Mapping[str, Any] = {
+    **_TYPES,
+    "float64": np.dtype(np.float64),
+    "None": None,
+    "world": "world",
+}
+
+_PARTS = ("link", "torque", "force", "point", "frame")
+"""Of a `Wrench`: how many bytes behind its head each stands."""
+
+_NAMES = (*_PYTHON, *_NUMPY, *_OBJECTS, *_PARTS)
+
+
+def address(called: Any) -> int:
+    """Of a C function that `ctypes` knows."""
+    return int(ctypes.cast(called, ctypes.c_void_p).value or 0)
+
+
+def addresses() -> list[int]:
+    """What this process puts into the table."""
+    return [
+        *(address(getattr(ctypes.pythonapi, name)) for name in _PYTHON),
+        *(numpy_function(table, index) for table, index, _ in _NUMPY.values()),
+        *map(id, _OBJECTS.values()),
+        *(_slots()[part] for part in _PARTS),
+    ]
+
+
+@cache
+def _slots() -> Mapping[str, int]:
+    """Where the parts of a wrench are: found by looking for them."""
+    parts = {part: object() for part in _PARTS}
+    probe = Wrench(**parts)  # type: ignore[arg-type]
+    words = (ctypes.c_void_p * (Wrench.__basicsize__ // 8)).from_address(id(probe))
+    places = {word: 8 * k for k, word in enumerate(words)}
+    return {part: places[id(thing)] for part, thing in parts.items() if id(thing) in places}
+
+
+def table(module: ir.Module) -> Any:
+    """The table in a module, empty."""
+    content = ir.GlobalVariable(module, ir.ArrayType(POINTER, len(_NAMES)), "outside")
+    content.linkage = "internal"
+    content.initializer = ir.Constant(content.value_type, None)
+    return content
+
+
+@cache
+def layout_is_known() -> bool:
+    """Whether objects and arrays of this interpreter are laid out as compiled functions read them."""
+    if (
+        sys.implementation.name != "cpython"
+        or sysconfig.get_config_var("Py_GIL_DISABLED")
+        or hasattr(sys, "getobjects")  # references are traced: every object's head is longer
+        or ctypes.sizeof(ctypes.c_void_p) != 8
+    ):
+        return False
+    probe = np.zeros((5, 3))[::-2, 1:]
+
+    def word(kind: Any, offset: int) -> int:
+        return int(kind.from_address(id(probe) + offset).value)
+
+    def words(offset: int) -> tuple[int, ...]:
+        return tuple((ctypes.c_int64 * probe.ndim).from_address(word(ctypes.c_int64, offset)))
+
+    return (
+        word(ctypes.c_int64, TYPE) == id(np.ndarray)
+        and word(ctypes.c_int64, DATA) == probe.ctypes.data
+        and word(ctypes.c_int32, ND) == probe.ndim
+        and words(DIMENSIONS) == probe.shape
+        and words(STRIDES) == probe.strides
+        and word(ctypes.c_int64, DESCR) == id(np.dtype(np.float64))
+        and word(ctypes.c_int32, FLAGS) == probe.flags.num
+        and len(_slots()) == len(_PARTS)
+    )
+
+
+class Writer:
+    """Writes one function: what every such function is written with.
+
+    Args:
+        module: Where it goes.
+        outside: The module's table.
+        name: Its name.
+        kind: Its type.
+    """
+
+    def __init__(self, module: ir.Module, outside: Any, name: str, kind: ir.FunctionType) -> None:
+        self.function = ir.Function(module, kind, name)
+        self.b = ir.IRBuilder(self.function.append_basic_block())
+        self.outside = outside
+
+    def known(self, name: str) -> Any:
+        """What the table holds under a name."""
+        return self.word(self.outside, _NAMES.index(name), POINTER)
+
+    def call(self, name: str, *values: Any) -> Any:
+        """A call of a C function."""
+        kind = _PYTHON[name] if name in _PYTHON else _NUMPY[name][2]
+        return self.b.call(self.word(self.outside, _NAMES.index(name), kind.as_pointer()), values)
+
+    def part(self, wrench: Any, name: str) -> Any:
+        """What a `Wrench` has under a name."""
+        offset = self.word(self.outside, _NAMES.index(name))
+        return self.b.load(at(self.b, wrench, offset), typ=POINTER)
+
+    def is_a(self, thing: Any, name: str) -> Any:
+        """Whether an object is of that very type."""
+        return self.b.icmp_unsigned("==", self.field(thing, TYPE), self.known(name))
+
+    def word(self, base: Any, index: Any, kind: Any = I64) -> Any:
+        """The entry of a row of words of 64 bits."""
+        return self.b.load(self.word_at(base, index), typ=kind)
+
+    def put(self, base: Any, index: Any, value: Any) -> None:
+        """Sets that entry."""
+        self.b.store(value, self.word_at(base, index))
+
+    def word_at(self, base: Any, index: Any) -> Any:
+        """Where that entry is."""
+        if isinstance(index, int):
+            return at(self.b, base, integer(8 * index))
+        return at(self.b, base, self.b.mul(index, integer(8)))
+
+    def field(self, thing: Any, offset: int, kind: Any = POINTER) -> Any:
+        """A field of an object."""
+        return self.b.load(at(self.b, thing, integer(offset)), typ=kind)
+
+    def go_on_if(self, condition: Any, *, otherwise: ir.Block) -> None:
+        """What is written next runs only if this holds."""
+        following = self.b.append_basic_block()
+        self.b.cbranch(condition, following, otherwise)
+        self.b.position_at_end(following)
+
+    def check_array(self, array: Any, axes: Any, size: Callable[[Any], Any], *, otherwise: ir.Block) -> None:
+        """Goes on where an array holds native aligned doubles and has that shape.
+
+        Args:
+            array: An `ndarray` itself.
+            axes: How many it is to have.
+            size: Of each of them.
+            otherwise: Where to go if not.
+        """
+        b = self.b
+        aligned = b.icmp_signed("!=", b.and_(self.field(array, FLAGS, I32), short(_ALIGNED)), short(0))
+        as_many = b.icmp_signed("==", self.field(array, ND, I32), b.trunc(axes, I32))
+        self.go_on_if(b.and_(aligned, as_many), otherwise=otherwise)
+        kind, double = self.field(array, DESCR), self.known("float64")
+        with b.if_then(b.icmp_unsigned("!=", kind, double)):
+            # Arrays that were pickled have a dtype object of their own, and so has all that is computed from them.
+            alike = self.call("PyArray_EquivTypes", kind, double)
+            self.go_on_if(b.icmp_unsigned("!=", alike, ir.Constant(alike.type, 0)), otherwise=otherwise)
+        shape = self.field(array, DIMENSIONS)
+        with loop_over(b, axes) as axis:
+            self.go_on_if(b.icmp_signed("==", self.word(shape, axis), size(axis)), otherwise=otherwise)

@@ -1,0 +1,270 @@
+"""External wrenches of one state, brought to the bodies of a kernel by compiled code: a part of `kernels.single`.
+
+What `engine.wrenches` does with NumPy for any leading axes, operation by operation, so that not a bit differs: torque
+and force are turned from the axes of their frame into those of their link, by the rotations that the kernel of
+`link_poses` gives; the torque is taken about the link's origin; both go to the body that the link moves with.
+
+It takes a `Wrench` itself, or a list or tuple of them, whose vectors are arrays of 3 doubles, or tuples or lists of 3
+numbers of Python or NumPy. What else a wrench may be, and what is wrong with one, is for the general way: the caller of
+`kernels.single` then gets `None`. So it does where the status flags tell of an overflow or the like.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over
+from dyn_service.kernels.jit import LoadedCode
+from dyn_service.kernels.outside import DATA, I32, LOOP, STRIDES, Writer, function, short
+
+_BODY, _TURNED, _ROTATION, _ORIGIN, PLACE_WORDS = 0, 1, 2, 11, 14
+"""A link's words: the body that it moves with, -1 if none does; whether its axes are other ones than the body's, and
+then R_BL and p_BL.
+"""
+
+_POSES, _LINKS, _COUNT, _PLACES = range(4)
+"""The words of all: the loop of the poses' kernel, the links' numbers by name, how many links, then each link's."""
+
+MOST_LINKS = 1024
+"""Their rotations and positions have room on the stack."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a link's wrench goes: to a body, -1 is none. R_BL and p_BL; None: the link is the body."""
+
+    body: int
+    rotation: Sequence[Sequence[float]] | None = None
+    origin: Sequence[float] | None = None
+
+    @property
+    def words(self) -> bytes:
+        """Packed."""
+        if self.rotation is None or self.origin is None:
+            return struct.pack("=2q12d", self.body, 0, *(0.0,) * 12)
+        return struct.pack("=2q12d", self.body, 1, *(x for row in self.rotation for x in row), *self.origin)
+
+
+@dataclass(frozen=True, eq=False)
+class Pushed:
+    """What it takes to bring wrenches to bodies.
+
+    poses: the code of the kernel of `link_poses`, its loop called `entry`. links: their numbers by name, never changed
+    again. places: by number. others: all that may be left out, in order: of options their defaults, of inputs what
+    stands for None.
+    """
+
+    poses: LoadedCode
+    entry: str
+    links: dict[str, int]
+    places: Sequence[Place]
+    others: Mapping[str, object]
+
+    @property
+    def plan(self) -> bytes:
+        """Packed, with the addresses of what this holds."""
+        head = struct.pack("=3q", self.poses.address(self.entry), id(self.links), len(self.places))
+        return head + b"".join(place.words for place in self.places)
+
+
+def emit_pushes(module: ir.Module, outside: Any) -> Any:
+    """Writes the function into a module: `pushes(plan, wrenches, bodies, count, q, stride)`, with 1 where all is well.
+
+    bodies: (count, 6) doubles that it sets. q: the positions, with their stride in bytes.
+    """
+    named, vector = _Name(module, outside).function, _Vector(module, outside).function
+    return _Pushes(module, outside, named, vector).function
+
+
+_REFUSED, _TAKEN = short(0), short(1)
+
+
+class _Name(Writer):
+    """name(text, links): twice the number of the link of that name, -2 where there is none; and one more where the name
+    is `world`.
+    """
+
+    def __init__(self, module: ir.Module, outside: Any) -> None:
+        super().__init__(module, outside, "name", function(I64, POINTER, POINTER))
+        self.function.linkage = "internal"
+        b, (text, links) = self.b, self.function.args
+        none = self.function.append_basic_block()
+        nothing = ir.Constant(POINTER, None)
+        result, overflow = b.alloca(I64), b.alloca(I32)
+        b.store(integer(-2), result)
+        self.go_on_if(self.is_a(text, "str"), otherwise=none)
+        number = self.call("PyDict_GetItem", links, text)
+        with b.if_then(b.icmp_unsigned("!=", number, nothing)):
+            b.store(b.shl(self.call("PyLong_AsLongLongAndOverflow", number, overflow), integer(1)), result)
+        of_world = b.icmp_signed("==", self.call("PyUnicode_Compare", text, self.known("world")), short(0))
+        b.ret(b.or_(b.load(result, typ=I64), b.zext(of_world, I64)))
+        b.position_at_end(none)
+        b.ret(integer(-2))
+
+
+class _Vector(Writer):
+    """vector(value, numbers): 1, and the three numbers; or 0, if it is nothing that is taken here."""
+
+    def __init__(self, module: ir.Module, outside: Any) -> None:
+        super().__init__(module, outside, "vector", function(I32, POINTER, POINTER))
+        self.function.linkage = "internal"
+        b, (self.value, self.numbers) = self.b, self.function.args
+        self.refused = self.function.append_basic_block()
+        with b.if_then(self.is_a(self.value, "ndarray")):
+            self.take_array()
+            b.ret(_TAKEN)
+        for kind in ("tuple", "list"):
+            with b.if_then(self.is_a(self.value, kind)):
+                self.take_items(f"Py{kind.capitalize()}")
+                b.ret(_TAKEN)
+        b.branch(self.refused)
+        b.position_at_end(self.refused)
+        b.ret(_REFUSED)
+
+    def take_array(self) -> None:
+        b = self.b
+        self.check_array(self.value, integer(1), lambda _: integer(3), otherwise=self.refused)
+        data, stride = self.field(self.value, DATA), self.word(self.field(self.value, STRIDES), 0)
+        for k in range(3):
+            self.put(self.numbers, k, b.load(at(b, data, b.mul(stride, integer(k))), typ=DOUBLE))
+
+    def take_items(self, kind: str) -> None:
+        b = self.b
+        size = self.call(f"{kind}_Size", self.value)
+        self.go_on_if(b.icmp_signed("==", size, integer(3)), otherwise=self.refused)
+        overflow = b.alloca(I32)
+        with loop_over(b, integer(3)) as k:
+            item = self.call(f"{kind}_GetItem", self.value, k)
+            with b.if_else(self.is_a(item, "int")) as (whole, other):
+                with whole:  # NumPy takes those of 64 bits for numbers
+                    number = self.call("PyLong_AsLongLongAndOverflow", item, overflow)
+                    fits = b.icmp_signed("==", b.load(overflow, typ=I32), short(0))
+                    self.go_on_if(fits, otherwise=self.refused)
+                    self.put(self.numbers, k, b.sitofp(number, DOUBLE))
+                with other:
+                    real = b.or_(self.is_a(item, "float"), self.is_a(item, "number"))
+                    self.go_on_if(real, otherwise=self.refused)
+                    self.put(self.numbers, k, self.call("PyFloat_AsDouble", item))
+
+
+class _Pushes(Writer):
+    def __init__(self, module: ir.Module, outside: Any, named: Any, vector: Any) -> None:
+        kind = function(I32, POINTER, POINTER, POINTER, I64, POINTER, I64)
+        super().__init__(module, outside, "pushes", kind)
+        self.function.linkage = "internal"
+        b = self.b
+        self.plan, self.wrenches, self.bodies, count, self.q, self.stride = self.function.args
+        self.named, self.vector = named, vector
+        self.refused = self.function.append_basic_block()
+        links = self.word(self.plan, _COUNT)
+        self.rotations = b.alloca(DOUBLE, size=b.mul(links, integer(9)))
+        self.origins = b.alloca(DOUBLE, size=b.mul(links, integer(3)))
+        self.torque, self.force, self.point = (b.alloca(DOUBLE, size=integer(3)) for _ in range(3))
+        self.bases, self.steps = b.alloca(POINTER, size=integer(3)), b.alloca(I64, size=integer(9))
+        self.posed = b.alloca(I64)
+        b.store(integer(0), self.posed)
+        with loop_over(b, b.mul(count, integer(6))) as k:
+            self.put(self.bodies, k, ir.Constant(DOUBLE, 0.0))
+        self.call("PyUFunc_getfperr")  # cleared here; read when the kernel has run too
+        one, listed = (self.is_a(self.wrenches, kind) for kind in ("Wrench", "list"))
+        known = b.or_(b.or_(one, listed), self.is_a(self.wrenches, "tuple"))
+        self.go_on_if(known, otherwise=self.refused)
+        size, wrench = b.alloca(I64), b.alloca(POINTER)
+        with b.if_else(one) as (alone, several):
+            with alone:
+                b.store(integer(1), size)
+                b.store(self.wrenches, wrench)
+            with several, b.if_else(listed) as (in_list, in_tuple):
+                with in_list:
+                    b.store(self.call("PyList_Size", self.wrenches), size)
+                with in_tuple:
+                    b.store(self.call("PyTuple_Size", self.wrenches), size)
+        with loop_over(b, b.load(size, typ=I64)) as k:
+            with b.if_then(b.not_(one)), b.if_else(listed) as (in_list, in_tuple):
+                with in_list:
+                    b.store(self.call("PyList_GetItem", self.wrenches, k), wrench)
+                with in_tuple:
+                    b.store(self.call("PyTuple_GetItem", self.wrenches, k), wrench)
+            self.push(b.load(wrench, typ=POINTER))
+        b.ret(_TAKEN)
+        b.position_at_end(self.refused)
+        b.ret(_REFUSED)
+
+    def push(self, wrench: Any) -> None:
+        b = self.b
+        self.go_on_if(self.is_a(wrench, "Wrench"), otherwise=self.refused)
+        names = self.word(self.plan, _LINKS, POINTER)
+        link, frame = (b.call(self.named, (self.part(wrench, name), names)) for name in ("link", "frame"))
+        of_world = b.trunc(frame, ir.IntType(1))
+        link, frame = b.ashr(link, integer(1)), b.ashr(frame, integer(1))
+        self.go_on_if(b.icmp_signed(">=", link, integer(0)), otherwise=self.refused)
+        for part, place in (("torque", self.torque), ("force", self.force), ("point", self.point)):
+            taken = b.call(self.vector, (self.part(wrench, part), place))
+            self.go_on_if(b.icmp_signed("!=", taken, short(0)), otherwise=self.refused)
+        with b.if_then(b.icmp_signed("!=", frame, link)):
+            self.go_on_if(b.or_(of_world, b.icmp_signed(">=", frame, integer(0))), otherwise=self.refused)
+            with b.if_then(b.icmp_signed("==", b.load(self.posed, typ=I64), integer(0))):
+                self.ask_poses()
+            with b.if_then(b.not_(of_world)):
+                self.turn(self.rotation(frame), self.torque)
+                self.turn(self.rotation(frame), self.force)
+            self.turn(self.rotation(link), self.torque, back=True)
+            self.turn(self.rotation(link), self.force, back=True)
+        self.add_cross(self.torque, self.point, self.force)
+        words = b.add(integer(_PLACES), b.mul(link, integer(PLACE_WORDS)))
+        place = self.word_at(self.plan, words)
+        body = self.word(place, _BODY)
+        with b.if_then(b.icmp_signed(">=", body, integer(0))):
+            with b.if_then(b.icmp_signed("!=", self.word(place, _TURNED), integer(0))):
+                R, p = self.word_at(place, _ROTATION), self.word_at(place, _ORIGIN)
+                self.turn(R, self.force)
+                self.turn(R, self.torque)
+                self.add_cross(self.torque, p, self.force)
+            total = self.word_at(self.bodies, b.mul(body, integer(6)))
+            for k in range(3):
+                self.add(total, k, self.number(self.torque, k))
+                self.add(total, 3 + k, self.number(self.force, k))
+
+    def ask_poses(self) -> None:
+        """Runs the poses' kernel for the state."""
+        b = self.b
+        b.store(integer(1), self.posed)
+        for k, base in enumerate((self.q, self.rotations, self.origins)):
+            self.put(self.bases, k, base)
+        steps = [0, 0, 0, self.stride, 72, 24, 8, 24, 8]  # from state to state: there is one; then the operands' own
+        for k, step in enumerate(steps):
+            self.put(self.steps, k, integer(step) if isinstance(step, int) else step)
+        one = b.alloca(I64)
+        b.store(integer(1), one)
+        loop = self.word(self.plan, _POSES, LOOP.as_pointer())
+        b.call(loop, [self.bases, one, self.steps, ir.Constant(POINTER, None)])
+
+    def rotation(self, link: Any) -> Any:
+        return self.word_at(self.rotations, self.b.mul(link, integer(9)))
+
+    def turn(self, R: Any, x: Any, *, back: bool = False) -> None:
+        """x becomes R x, or R^T x: `engine.wrenches.turn`."""
+        b = self.b
+        old = [self.number(x, k) for k in range(3)]
+        for i in range(3):
+            row = [self.number(R, 3 * k + i if back else 3 * i + k) for k in range(3)]
+            parts = [b.fmul(r, y) for r, y in zip(row, old, strict=True)]
+            self.put(x, i, b.fadd(b.fadd(parts[0], parts[1]), parts[2]))
+
+    def add_cross(self, torque: Any, point: Any, force: Any) -> None:
+        """Adds point x force, as `numpy.cross` computes it."""
+        b = self.b
+        p, f = ([self.number(x, k) for k in range(3)] for x in (point, force))
+        for i, (j, k) in enumerate(((1, 2), (2, 0), (0, 1))):
+            self.add(torque, i, b.fsub(b.fmul(p[j], f[k]), b.fmul(p[k], f[j])))
+
+    def add(self, to: Any, k: int, number: Any) -> None:
+        self.put(to, k, self.b.fadd(self.number(to, k), number))
+
+    def number(self, base: Any, k: int) -> Any:
+        return self.word(base, k, DOUBLE)

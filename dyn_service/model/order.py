@@ -1,0 +1,201 @@
+"""Names that protect order: arrays of a caller who has the joints in another order, turned into the robot's and back.
+
+A caller names the movable joints in its own order; each stands for all of its entries, which stay together and in their
+own order, in q as in v. All that has the entries of q or v, or the joints that move, along an axis (nq, nv, nm, nr in
+the table, nf of the free joints in `simulate_rheonomic`) is reordered, inputs and outputs, and the names of such rows
+with them. Joints that follow others have no entries and are not named: their rows come last, in the robot's order.
+What has other rows, such as links or all URDF joints, comes with the rows' names and stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from dyn_service.api.description import LimitsDescription, RobotDescription
+from dyn_service.api.spec import Computation, Row, Spec
+from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.model.configuration import Configuration
+from dyn_service.suggestions import did_you_mean
+
+NAMES = "names"
+"""The input that carries them, of every row that is `ordered`."""
+
+PATH = f"inputs.{NAMES}"
+
+_KEPT = 64
+
+_OF_Q = frozenset({"position"})
+"""The kinds of input and output that have the entries of q where their axis may be of either."""
+
+
+class Order:
+    """One caller's order of a robot's movable joints.
+
+    Args:
+        at: The joints in the robot's order.
+        names: All of them, in the caller's.
+        ways: Whose each way to move is, as `Tree.ways`: those of joints that follow others too; None: there are none.
+
+    Raises:
+        NotFoundError: There is no movable joint of a name; `path` says which one.
+        InvalidArgumentError: They are no list of names, or a joint is named twice or not at all.
+    """
+
+    def __init__(self, at: Configuration, names: Any, ways: Sequence[str] | None = None) -> None:
+        _check(at, names)
+        self._robots = at
+        self.at, in_q, in_v = at.chosen(names)
+        of_joint: dict[str, list[int]] = {}
+        for k, name in enumerate(at.velocity_joints if ways is None else ways):
+            of_joint.setdefault(name, []).append(k)
+        row = {name: k for k, name in enumerate(of_joint)}
+        moving = dict.fromkeys((*names, *row))  # those that follow come last
+        places = {
+            "nq": in_q,
+            "nv": in_v,
+            "nm": [row[name] for name in moving],
+            "nr": [k for name in moving for k in of_joint[name]],
+        }
+        self._out = {symbol: np.array(entries, dtype=np.intp) for symbol, entries in places.items()}
+        self._into = {symbol: np.argsort(entries) for symbol, entries in self._out.items()}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The joints in the caller's order."""
+        return self.at.names
+
+    def inward(self, spec: Spec, value: Any, free: Order | None = None) -> Any:
+        """An input in the robot's order. What is no array, or has another shape, stays: the robot says what is wrong.
+
+        Args:
+            spec: The row's of it.
+            value: In the caller's order.
+            free: The order of the free joints, where others are prescribed.
+        """
+        if not isinstance(value, np.ndarray):
+            return value
+        return _taken(value, spec, self._into, None if free is None else free._into)
+
+    def outward(self, row: Row, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs in the caller's order, and the names of their rows."""
+        specs = _specs(row)
+        found: dict[str, Any] = {}
+        for name, value in outputs.items():
+            spec, label = specs.get(name), row.labels.get(name)
+            if spec is not None and isinstance(value, np.ndarray):
+                value = _taken(value, spec, self._out, None)
+            elif label is not None and label.dimension in self._out:
+                value = tuple(value[k] for k in self._out[label.dimension])
+            found[name] = value
+        return found
+
+    def place(self, row: Row, output: str, index: tuple[int, ...]) -> tuple[int, ...]:
+        """Where a number of an output stands in the robot's order, from its place in the caller's."""
+        spec = _specs(row).get(output)
+        core = () if spec is None else spec.shape
+        moved = list(index)
+        for axis, symbol in enumerate(core, start=len(index) - len(core)):
+            if symbol in self._out:
+                moved[axis] = int(self._out[symbol][index[axis]])
+        return tuple(moved)
+
+    def described(self, description: RobotDescription) -> RobotDescription:
+        """What is known of the robot, its joints and their limits in the caller's order."""
+        limits = description.limits
+        types = dict(zip(description.joint_names, description.joint_types, strict=True))
+        q, v = (self._out[symbol].tolist() for symbol in ("nq", "nv"))
+        return msgspec.structs.replace(
+            description,
+            joint_names=self.names,
+            joint_types=tuple(types[name] for name in self.names),
+            limits=LimitsDescription(
+                lower=[limits.lower[k] for k in q],
+                upper=[limits.upper[k] for k in q],
+                velocity=[limits.velocity[k] for k in v],
+                effort=[limits.effort[k] for k in v],
+            ),
+        )
+
+    def without(self, prescribed: Sequence[str]) -> Order:
+        """The order of the joints that no motion is prescribed for."""
+        free, *_ = self._robots.chosen([name for name in self._robots.names if name not in prescribed])
+        return Order(free, [name for name in self.names if name not in prescribed])
+
+
+class Orders:
+    """The orders of those who ask for one robot: the last ones are kept.
+
+    Args:
+        at: Its joints.
+        ways: As of `Order`.
+    """
+
+    def __init__(self, at: Configuration, ways: Sequence[str]) -> None:
+        self._at = at
+        self._made = lru_cache(maxsize=_KEPT)(lambda names: Order(at, names, ways))
+
+    def of(self, names: Any) -> Order:
+        """The order in which these names are.
+
+        Raises:
+            NotFoundError: As from `Order`.
+            InvalidArgumentError: As from `Order`.
+        """
+        if not isinstance(names, list | tuple) or not all(type(name) is str for name in names):
+            return Order(self._at, names)  # which says what is wrong
+        return self._made(tuple(names))
+
+
+def _taken(array: Any, spec: Spec, entries: Mapping[str, Any], free: Mapping[str, Any] | None) -> Any:
+    """An array with the entries of q and v along its axes in another order."""
+    for axis, symbol in enumerate(spec.shape, start=-len(spec.shape)):
+        places = entries.get(symbol)  # type: ignore[arg-type]
+        if symbol == "nf" and free is not None:
+            places = free["nq" if spec.kind in _OF_Q else "nv"]
+        if places is not None and array.ndim >= -axis and array.shape[axis] == len(places):
+            array = np.take(array, places, axis=axis)
+    return array
+
+
+def _specs(row: Row) -> Mapping[str, Spec]:
+    """Of all outputs, those of parts too."""
+    return {**row.outputs, **row.between} if isinstance(row, Computation) else row.outputs
+
+
+def _check(at: Configuration, names: Any) -> None:
+    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise InvalidArgumentError(
+            f"{NAMES} must be a list of the movable joints' names, which are {', '.join(at.names)}", path=PATH
+        )
+    known, seen = frozenset(at.names), dict[str, int]()
+    parts = frozenset((*at.position_names, *at.velocity_names)) - known
+    for k, name in enumerate(names):
+        if name in parts:
+            joint = name.rpartition(".")[0]
+            raise InvalidArgumentError(
+                f"{NAMES}[{k}] is '{name}', a part of joint '{joint}': the entries of a joint stay together, so name "
+                "the joint",
+                path=f"{PATH}[{k}]",
+            )
+        if name not in known:
+            raise NotFoundError(
+                f"{NAMES}[{k}] is '{name}', and the robot has no such movable joint; they are {', '.join(at.names)}"
+                f"{did_you_mean(name, at.names)}",
+                path=f"{PATH}[{k}]",
+            )
+        if name in seen:
+            raise InvalidArgumentError(
+                f"{NAMES} must have each movable joint once, found '{name}' at {seen[name]} and at {k}",
+                path=f"{PATH}[{k}]",
+            )
+        seen[name] = k
+    missing = [name for name in at.names if name not in seen]
+    if missing:
+        raise InvalidArgumentError(
+            f"{NAMES} must have all {len(known)} movable joints, found no {', '.join(map(repr, missing))}", path=PATH
+        )

@@ -1,0 +1,363 @@
+"""One state with external wrenches through one compiled call: the bits of the general way, at hardly more than a call
+without. What the call does not take goes the general way, and nobody may see which way it was.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from dyn_service import DynError, Robot, Wrench
+from dyn_service.api.queries import QUERIES, Query
+from dyn_service.kernels import single
+from tests.conftest import URDF
+
+ROWS = [row for row in QUERIES.values() if row.wrenches is not None]
+ID = QUERIES["inverse_dynamics"]
+_ROBOTS: dict[tuple[str, str], Robot] = {}
+
+
+def robot_of(name: str, root: Any = "fixed") -> Robot:
+    """Robots are shared: their kernels take time to make."""
+    if (name, root) not in _ROBOTS:
+        _ROBOTS[name, root] = Robot.from_urdf(URDF / f"{name}.urdf", root=root)
+    return _ROBOTS[name, root]
+
+
+def state(robot: Robot, row: Query, seed: int = 0) -> tuple[np.ndarray, ...]:
+    """The required inputs of one state."""
+    rng = np.random.default_rng(seed)
+    inputs = []
+    for name in row.required:
+        spec = row.inputs[name]
+        there = robot.random_configuration(seed=seed) if spec.kind == "position" else None
+        inputs.append(rng.normal(size=spec.dims(robot.sizes)) if there is None else there)
+    return tuple(inputs)
+
+
+def wrenches_of(robot: Robot, count: int, seed: int = 0) -> list[Wrench]:
+    """Anywhere, in any axes."""
+    rng = np.random.default_rng(seed)
+    frames = ("world", *robot.link_names)
+    found = []
+    for _ in range(count):
+        link = str(rng.choice(robot.link_names))
+        torque, force, point = (tuple(x) for x in rng.normal(size=(3, 3)).tolist())
+        frame = str(rng.choice([*frames, link, "world"]))
+        found.append(Wrench(link, torque, force, point, frame))
+    return found
+
+
+def general(robot: Robot, row: Query, given: tuple[Any, ...], wrenches: Any, **others: Any) -> bytes:
+    """The general way's answer, in bytes."""
+    inputs = {**dict(zip(row.required, given, strict=True)), row.wrenches or "": wrenches, **others}
+    outputs = robot.evaluate(row.name, inputs)
+    return b"".join(np.asarray(outputs[name]).tobytes() for name in row.outputs)
+
+
+def bits(row: Query, answer: Any) -> bytes:
+    """An answer as the method gives it, in bytes."""
+    parts = [answer] if row.result_type is None else [getattr(answer, name) for name in row.outputs]
+    return b"".join(np.asarray(part).tobytes() for part in parts)
+
+
+class Counted:
+    """How often a robot answered the general way."""
+
+    def __init__(self, robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.general = 0
+        ask = robot._answer
+
+        def answer(row: Query, *arguments: Any) -> Any:
+            self.general += not row.constant
+            return ask(row, *arguments)
+
+        monkeypatch.setattr(robot, "_answer", answer)
+
+
+@pytest.fixture
+def panda() -> Robot:
+    robot = robot_of("panda")
+    robot.inverse_dynamics(*state(robot, ID), wrenches=[])  # from here on there is a short way
+    return robot
+
+
+@pytest.fixture
+def counted(panda: Robot, monkeypatch: pytest.MonkeyPatch) -> Counted:
+    return Counted(panda, monkeypatch)
+
+
+# What it takes.
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize(("name", "root"), [("panda", "fixed"), ("scara", "floating")])
+def test_every_row_has_the_general_ways_bits(name: str, root: str, row: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    robot = robot_of(name, root)
+    ask = getattr(robot, row.name)
+    ask(**dict(zip(row.required, state(robot, row), strict=True)), wrenches=wrenches_of(robot, 1))  # makes the kernels
+    counted = Counted(robot, monkeypatch)
+    for seed in range(6):
+        given, wrenches = state(robot, row, seed), wrenches_of(robot, seed % 5, seed)
+        named = dict(zip(row.required, given, strict=True))
+        assert bits(row, ask(**named, wrenches=wrenches)) == general(robot, row, given, wrenches)
+    assert counted.general == 0
+
+
+@pytest.mark.parametrize("name", ["ur5e", "upper_body", "cart_pendulum", "double_pendulum"])
+def test_every_link_and_frame(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links that never move too, whose load the world carries."""
+    robot = robot_of(name)
+    given = state(robot, ID, 3)
+    robot.inverse_dynamics(*given, wrenches=[])
+    counted = Counted(robot, monkeypatch)
+    felt = set()
+    for link in robot.link_names:
+        for frame in ("world", link, robot.link_names[-1], robot.link_names[0]):
+            push = Wrench(link, (0.3, -0.2, 0.7), (4.0, 5.0, -6.0), (0.1, 0.2, -0.3), frame)
+            answer = robot.inverse_dynamics(*given, wrenches=push)
+            assert answer.tobytes() == general(robot, ID, given, push), (link, frame)
+            felt.add(answer.tobytes())
+    assert len(felt) > 2
+    assert counted.general == 0
+
+
+FORMS: dict[str, Callable[[tuple[float, ...]], Any]] = {
+    "tuple": lambda x: x,
+    "list": list,
+    "array": np.array,
+    "every other": lambda x: np.repeat(np.array(x), 2)[::2],
+    "backwards": lambda x: np.array(x[::-1])[::-1],
+    "read-only": lambda x: np.broadcast_to(np.array(x), (3,)),
+    "NumPy's numbers": lambda x: tuple(np.array(x)),
+    "whole numbers": lambda x: tuple(round(10 * y) for y in x),
+    "large whole numbers": lambda x: [2**62 + 1, -(2**53) - 1, 0],
+    "some whole numbers": lambda x: [x[0], 3, x[2]],
+    "pickled": lambda x: pickle.loads(pickle.dumps(np.array(x))),
+    "negative zeros": lambda x: (-0.0, -0.0, -0.0),
+    "not a number": lambda x: (float("nan"), 1.0, 2.0),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("part", ["torque", "force", "point"])
+def test_every_form_of_vector(panda: Robot, counted: Counted, form: Any, part: str) -> None:
+    given = state(panda, ID)
+    push = Wrench("panda_hand", (0.1, 0.2, 0.3), (1.0, 2.0, 3.0), (0.4, 0.5, 0.6))
+    push = replace(push, **{part: form((0.25, -1.5, 0.125))})
+    for wrenches in (push, [push], (push,), [push, push]):
+        assert panda.inverse_dynamics(*given, wrenches=wrenches).tobytes() == general(panda, ID, given, wrenches)
+    assert counted.general == 0
+
+
+def test_lists_for_the_state(panda: Robot, counted: Counted) -> None:
+    given = state(panda, ID)
+    push = wrenches_of(panda, 1)
+    expected = general(panda, ID, given, push)
+    assert panda.inverse_dynamics(*(x.tolist() for x in given), wrenches=push).tobytes() == expected
+    strided = tuple(np.repeat(x, 3)[::3] for x in given)
+    assert panda.inverse_dynamics(*strided, wrenches=push).tobytes() == expected
+    assert counted.general == 0
+
+
+@pytest.mark.parametrize("weak", [np.array([0.1, 0.2, -1.6]), (0.1, 0.2, -1.6)], ids=["array", "tuple"])
+def test_gravity_beside_them(panda: Robot, weak: Any) -> None:
+    given, push = state(panda, ID), wrenches_of(panda, 2)
+    expected = general(panda, ID, given, push, gravity=weak)
+    assert panda.inverse_dynamics(*given, wrenches=push, gravity=weak).tobytes() == expected
+    assert expected != general(panda, ID, given, push)
+
+
+def test_a_link_that_is_called_world() -> None:
+    """A frame of that name is the world's axes, but on that very link, whose own they are."""
+    urdf = (URDF / "double_pendulum.urdf").read_text().replace("lower_bar", "world")
+    robot = Robot.from_urdf(urdf)
+    assert "world" in robot.link_names
+    given = state(robot, ID)
+    for link in robot.link_names:
+        push = Wrench(link, (1.0, 2.0, 3.0), (4.0, 5.0, 6.0), (0.1, 0.2, 0.3), "world")
+        expected = general(robot, ID, given, push)
+        assert [robot.inverse_dynamics(*given, wrenches=push).tobytes() for _ in range(3)] == [expected] * 3
+
+
+def test_what_is_far_or_huge_is_what_it_was(panda: Robot) -> None:
+    """Angles without digits, and products that overflow, whose flags are NumPy's to speak of."""
+    q, v, a = state(panda, ID)
+    far = q.copy()
+    far[0] = 1e14
+    push = Wrench("panda_hand", force=(1.0, 2.0, 3.0))
+    assert np.isnan(panda.inverse_dynamics(far, v, a, wrenches=push)).any()
+    huge = Wrench("panda_hand", force=(1e308, 1e308, 1e308), point=(1e308, 1.0, 1.0))
+    with np.errstate(all="ignore"):
+        found = panda.inverse_dynamics(q, v, a, wrenches=huge)
+        assert found.tobytes() == general(panda, ID, (q, v, a), huge)
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        panda.inverse_dynamics(q, v, a, wrenches=huge)
+
+
+# What it does not take.
+
+
+class Own(Wrench):
+    """Somebody's own."""
+
+
+NOT_TAKEN: dict[str, Any] = {
+    "several states": [Wrench("panda_hand", force=np.ones((2, 3)))],
+    "a holder": Wrench("panda_hand", force=np.ones(3).astype(np.float32)),
+    "truth values": Wrench("panda_hand", force=(True, False, True)),
+    "an own kind of wrench": Own("panda_hand", force=(1.0, 2.0, 3.0)),
+    "whole numbers in an array": Wrench("panda_hand", force=np.array([1, 2, 3])),
+}
+
+
+@pytest.mark.parametrize("wrenches", NOT_TAKEN.values(), ids=NOT_TAKEN)
+def test_other_forms_go_the_general_way(panda: Robot, counted: Counted, wrenches: Any) -> None:
+    given = state(panda, ID)
+    for _ in range(2):
+        assert panda.inverse_dynamics(*given, wrenches=wrenches).tobytes() == general(panda, ID, given, wrenches)
+    assert counted.general == 2
+
+
+WRONG: dict[str, tuple[Any, str, str]] = {
+    "no such link": (Wrench("panda_hnad"), "inputs.wrenches[0].link", "did you mean 'panda_hand'"),
+    "no such frame": (Wrench("panda_hand", frame="wrold"), "inputs.wrenches[0].frame", "no link 'wrold'"),
+    "a link that is no text": (Wrench(3), "inputs.wrenches[0].link", "no link '3'"),  # type: ignore[arg-type]
+    "two numbers": (Wrench("panda_hand", force=(1.0, 2.0)), "inputs.wrenches[0].force", "shape"),
+    "four numbers": (Wrench("panda_hand", point=[1.0, 2.0, 3.0, 4.0]), "inputs.wrenches[0].point", "shape"),
+    "texts": (Wrench("panda_hand", torque=("1", "2", "3")), "inputs.wrenches[0].torque", "numbers"),
+    "no numbers": (Wrench("panda_hand", torque=None), "inputs.wrenches[0].torque", "numbers"),  # type: ignore[arg-type]
+    "too large a number": (Wrench("panda_hand", force=(2**64, 0, 0)), "inputs.wrenches[0].force", "numbers"),
+    "the second": ([Wrench("panda_hand"), Wrench("x")], "inputs.wrenches[1].link", "no link 'x'"),
+    "no wrench": (["panda_hand"], "inputs.wrenches[0]", "must be a Wrench"),
+    "a text": ("panda_hand", "inputs.wrenches", "must be a Wrench or a list"),
+    "a map": ({"link": "panda_hand"}, "inputs.wrenches", "must be a Wrench or a list"),
+}
+
+
+@pytest.mark.parametrize(("wrenches", "path", "words"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_said_every_time(panda: Robot, wrenches: Any, path: str, words: str) -> None:
+    given = state(panda, ID)
+    for _ in range(2):
+        with pytest.raises(DynError, match=words) as caught:
+            panda.inverse_dynamics(*given, wrenches=wrenches)
+        assert caught.value.path == path
+        panda.inverse_dynamics(*given, wrenches=[])
+
+
+def test_without_a_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On interpreters whose objects are laid out otherwise."""
+    monkeypatch.setattr(single, "layout_is_known", lambda: False)
+    robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    given, push = state(robot, ID), wrenches_of(robot, 2)
+    expected = general(robot, ID, given, push)
+    for _ in range(3):
+        assert robot.inverse_dynamics(*given, wrenches=push).tobytes() == expected
+
+
+# What it costs.
+
+
+def calls_of(ask: Callable[[], object]) -> int:
+    """How many functions, of Python and of C, a call calls."""
+    count = 0
+
+    def seen(_: Any, event: str, __: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(seen)
+    try:
+        ask()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics", "constraint_forces", "computed_torque"])
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_wrench_costs_no_further_call(query: str, count: int) -> None:
+    """Whatever the number of wrenches: the same calls as without any, one of which is the kernel's."""
+    robot, row = robot_of("panda"), QUERIES[query]
+    ask, given = getattr(robot, query), state(robot, row)
+    named = dict(zip(row.required, given, strict=True))
+    push = wrenches_of(robot, count)
+    for _ in range(2):
+        ask(**named), ask(**named, wrenches=push)
+    assert calls_of(lambda: ask(**named, wrenches=push)) == calls_of(lambda: ask(**named))
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_nothing_is_leaked_or_lost(panda: Robot) -> None:
+    """Taken or refused: as many references and blocks of memory afterwards as before."""
+    given = state(panda, ID)
+    force, torque, bad = np.ones(3), [0.1, 0.2, 0.3], [1.0, 2.0]
+    cases = [
+        [Wrench("panda_hand", torque, force), Wrench("panda_link3", torque, force, frame="panda_hand")],
+        [Wrench("panda_hand", torque, force), Wrench("panda_hand", bad, force)],
+        [Wrench("panda_hand", torque, force), Wrench("none")],
+    ]
+    call = panda._library.pushed_state(
+        *panda._signatures_of(ID, "", wrenches=True),
+        panda._link_index,
+        [*_places(panda)],
+        {"gravity": panda._gravity, "wrenches": None, "passive": True},
+    )
+    assert call is not None
+    held = (force, torque, bad, *given, panda._gravity, "panda_hand", Wrench)
+    for wrenches in cases:
+        others = (None, wrenches, True)
+        call(given, others)
+        references = [sys.getrefcount(thing) for thing in held]
+        blocks = sys.getallocatedblocks()
+        for _ in range(1000):
+            call(given, others)
+        assert sys.getallocatedblocks() - blocks < 20
+        assert [sys.getrefcount(thing) for thing in held] == references
+
+
+def _places(robot: Robot) -> Any:
+    from dyn_service.engine.wrenches import places
+
+    return places(robot.tree, robot.bodies, links=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), (((),),), ((), ()), ([], (None, [], True)), (None, None), ("state", (None, [])), ("state", [None, [], True])],
+    ids=str,
+)
+def test_other_arguments_are_refused(panda: Robot, arguments: tuple[Any, ...]) -> None:
+    signatures = panda._signatures_of(ID, "", wrenches=True)
+    others = {"gravity": panda._gravity, "wrenches": None, "passive": True}
+    call = panda._library.pushed_state(*signatures, panda._link_index, _places(panda), others)
+    assert call is not None
+    given = tuple(state(panda, ID) if x == "state" else x for x in arguments)
+    assert call(*given) is None
+    assert call(state(panda, ID), (None, None, True)) is None  # no wrenches: the kernel without answers
+    assert call(state(panda, ID), (None, [], False)) is None
+    assert call(state(panda, ID), (None, [], True)) is not None
+
+
+def test_wrenches_are_still_plain_data() -> None:
+    push = Wrench("hand", force=(1.0, 2.0, 3.0))
+    again = pickle.loads(pickle.dumps(push))
+    assert (again.link, again.force, again.frame) == ("hand", (1.0, 2.0, 3.0), "world")
+    assert replace(push, frame="hand").force == push.force
+    with pytest.raises(AttributeError):
+        push.link = "other"  # type: ignore[misc]
