@@ -19,10 +19,12 @@ from dyn_service.api.queries import COMPUTATIONS, QUERIES
 from dyn_service.api.spec import Row
 from dyn_service.cli.main import app
 from dyn_service.client import core
-from dyn_service.errors import DynError
+from dyn_service.errors import DynError, FailedPreconditionError
 from dyn_service.model.order import Order
 from dyn_service.server.service import Service
+from dyn_service.urdf.reader import read
 from tests.conftest import URDF
+from tests.mimics import drawn
 from tests.service.conftest import array, sample, variants
 
 ORDERED = [name for name, row in QUERIES.items() if row.ordered]
@@ -30,8 +32,11 @@ _ROBOTS: dict[str, Robot] = {}
 
 
 def robot_of(root: Any) -> Robot:
+    """The one with that root; "following": two of its four joints follow others, the first and the third."""
     if root not in _ROBOTS:
-        _ROBOTS[root] = Robot.from_urdf(URDF / "scara.urdf", root=root)
+        follows = root == "following"
+        path = URDF / "scara.urdf"
+        _ROBOTS[root] = Robot(drawn(read(path), 5, share=0.5)) if follows else Robot.from_urdf(path, root=root)
     return _ROBOTS[root]
 
 
@@ -45,12 +50,17 @@ def shuffled(robot: Robot, seed: int = 5) -> list[str]:
 
 def places(robot: Robot, names: list[str]) -> dict[str, list[int]]:
     """By dimension, where the entries of these joints stand in the robot's arrays. Not as `Order` finds them."""
-    at, found = robot.configuration, {"nq": [], "nv": [], "nm": []}
+    at, found = robot.configuration, {"nq": [], "nv": [], "nm": [], "nr": []}
     for name in names:
         k = at.names.index(name)
         found["nq"] += range(at.q_slices[k].start, at.q_slices[k].stop)
         found["nv"] += range(at.v_slices[k].start, at.v_slices[k].stop)
-        found["nm"].append(k)
+    moving = [joint for joint in robot.description.joints if joint.type != "fixed"]
+    ways = {name: part.stop - part.start for name, part in zip(at.names, at.v_slices, strict=True)}
+    of_joint = [joint.name for joint in moving for _ in range(ways.get(joint.name, 1))]
+    for name in (*names, *(joint.name for joint in moving if joint.mimic is not None)):
+        found["nm"].append([joint.name for joint in moving].index(name))
+        found["nr"] += [k for k, other in enumerate(of_joint) if other == name]
     return found
 
 
@@ -89,7 +99,7 @@ def assert_answers(robot: Robot, row: Row, found: Any, expected: Any, names: lis
             assert tuple(one) == tuple(other)
 
 
-@pytest.fixture(params=["fixed", "floating"], scope="module")
+@pytest.fixture(params=["fixed", "floating", "following"], scope="module")
 def robot(request: pytest.FixtureRequest) -> Robot:
     return robot_of(request.param)
 
@@ -121,10 +131,44 @@ def test_every_row_in_and_out(robot: Robot, remote: Any, query: str) -> None:
     for lead in ((), (3,)) if not row.constant else ((),):
         values = at_random(robot, query, lead)
         for more in variants(robot, query, lead):
+            asked = theirs(robot, row, {**values, **more}, names)
+            if row.alone and robot.tree.coupled and more.get(str(row.selector), "") in row.alone:
+                with pytest.raises(FailedPreconditionError, match="follows"):
+                    getattr(remote, query)(**asked)
+                continue
             expected = getattr(robot, query)(**values, **more)
             for _ in range(2):  # by the short way too
-                found = getattr(remote, query)(**theirs(robot, row, {**values, **more}, names))
+                found = getattr(remote, query)(**asked)
                 assert_answers(robot, row, found, expected, names)
+
+
+@pytest.mark.parametrize("order", ["reversed", "shuffled", "as they are"])
+def test_rows_of_the_pandas_fingers(order: str) -> None:
+    """The joint that follows is not named. Its row comes last, with its name; each number stands beside its joint's."""
+    panda = Robot.from_urdf(URDF / "panda.urdf")
+    names = list(panda.joint_names)
+    names = {"reversed": names[::-1], "shuffled": shuffled(panda), "as they are": names}[order]
+    follower = "panda_finger_joint2"
+    assert follower not in names
+    values = at_random(panda, "newton_euler_blocks", ())
+    rows = ("newton_euler_blocks", "mass_matrix_steps", "influence_operators")
+    with Server([panda], endpoints=["inproc://fingers"]), Client("inproc://fingers", timeout_s=60.0) as client:
+        remote = client.robot(panda.name, names=names)
+        for query in rows:
+            row = QUERIES[query]
+            given = {name: value for name, value in values.items() if name in row.inputs}
+            expected = getattr(panda, query)(**given)
+            for _ in range(2):
+                found = getattr(remote, query)(**theirs(panda, row, given, names))
+                assert found.joints == (*names, follower)
+                assert_answers(panda, row, found, expected, names)
+            of_nm = next(name for name, spec in row.outputs.items() if spec.shape[:1] == ("nm",))
+            for name in panda.tree.moving_joints:  # by name, whoever reads it
+                one, other = (getattr(x, of_nm)[x.joints.index(name)] for x in (found, expected))
+                columns = {"nv": places(panda, names)["nv"]}
+                assert np.array_equal(one, reordered(other, row.outputs[of_nm].shape[1:], columns))
+        with pytest.raises(NotFoundError, match=follower):
+            client.robot(panda.name, names=[*names[:-1], follower])
 
 
 def test_rows_without_joints_know_no_names() -> None:

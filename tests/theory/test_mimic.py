@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service.api.queries import QUERIES, Wrench
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Contact, Wrench
 from dyn_service.api.spec import EVERY_PART
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
@@ -55,6 +55,7 @@ class Asked:
         self.on = {"gravity": GRAVITY}
         link = next(name for name in tied.relations)  # the one of a follower, whose load reaches its leader
         child = next(joint.child for joint in led.description.joints if joint.name == link)
+        self.child, self.leader = child, tied.of(link)[0]
         push = Wrench(child, force=(3.0, -2.0, 1.0), torque=(0.5, 0.2, -0.1), frame="world")
         self.pushed = {**self.on, "wrenches": push}
         self.all = (tied.positions(self.q), tied.rates(self.v), tied.rates(self.a))
@@ -89,6 +90,8 @@ def rows(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
     scale = np.array([led.tree.inboard[i].ratio for i in led.tree.movable for _ in range(led.tree.inboard[i].nv)])
     passive = dict.fromkeys(("damping", "friction", "springs"), onto)
 
+    placed = {"xyz": (0.1, -0.2, 0.3), "rpy": (0.4, 0.5, -0.6)}
+
     def stepped() -> list[tuple[Any, Any]]:
         h = 1e-3
         found = led.step(q, v, s.tau, [h], integrator="explicit_euler", **s.pushed)
@@ -103,6 +106,10 @@ def rows(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
         "constraint_forces": lambda: s.fields(
             led.constraint_forces(q, v, s.tau, **s.pushed), free.constraint_forces(Q, V, s.tau_all, **s.pushed)
         ),
+        "force_torque": lambda: s.fields(
+            led.force_torque(q, v, a, **placed, **s.pushed), free.force_torque(Q, V, A, **placed, **s.pushed)
+        ),
+        "imu": lambda: s.fields(led.imu(q, v, a, **placed, **s.on), free.imu(Q, V, A, **placed, **s.on)),
         "constraint_bases": lambda: s.fields(led.constraint_bases(), free.constraint_bases()),
         "computed_torque": lambda: [
             (led.computed_torque(q, v, q, v - 0.1, a + 0.1 * kd, kp=kp, kd=kd, **s.pushed), s.tau)
@@ -165,6 +172,48 @@ def rows(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
     }
 
 
+def computed(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
+    """By computation: what the robot answers, beside what the other one's queries say of that answer."""
+    led, free, S = s.tied.led, s.tied.free, s.tied.S
+    q, v, a, (Q, V, A) = s.q, s.v, s.a, s.all
+    point = (0.1, -0.2, 0.3)
+    R = free.link_poses(Q).rotation[free.link_names.index(s.child)]
+    entry = led.configuration.velocity_joints.index(s.leader)
+    none = {"gravity": np.zeros(3), "passive": False}
+    unit = [Wrench(s.child, force=force, point=point) for force in np.eye(3)]
+    J = np.array([-free.inverse_dynamics(Q, 0 * V, 0 * V, wrenches=one, **none) @ S for one in unit])
+
+    def pushed_at(forces: np.ndarray) -> dict[str, Any]:
+        return {**s.on, "wrenches": [s.pushed["wrenches"], Wrench(s.child, force=forces[0], point=point)]}
+
+    def held() -> list[tuple[Any, Any]]:
+        """The point is held as well as its joints can (of the drawn one in two directions), by the least force."""
+        found = led.contact_dynamics(q, v, s.tau, Contact(s.child, point), **s.pushed)
+        assert found.rank == np.linalg.matrix_rank(J)
+        moved = s.tied.rates(found.a)
+        still = free.imu(Q, V, moved, links=[s.child], xyz=point, **s.on).specific_force[0]
+        needed = free.inverse_dynamics(Q, V, moved, **pushed_at(found.forces))
+        left = J.T @ (R @ still + GRAVITY)
+        return [
+            (1.0 + left, np.ones(led.nv)),
+            (found.forces[0], J @ np.linalg.pinv(J) @ found.forces[0]),
+            (s.tied.onto(needed), s.tau),
+        ]
+
+    def reactions() -> list[tuple[Any, Any]]:
+        """What nothing drives is a leader; its efforts are its followers' too."""
+        found = led.ground_reactions(q, v, a, Contact(s.child, point), undriven=[s.leader], **s.pushed)
+        least = np.linalg.pinv(J[:, [entry]].T) @ s.tau[[entry]]
+        needed = free.inverse_dynamics(Q, V, A, **pushed_at(found.forces))
+        assert found.supported
+        return [(found.forces[0], least), (found.tau, s.tied.onto(needed)), (1.0 + found.tau[entry], 1.0)]
+
+    return {"contact_dynamics": held, "ground_reactions": reactions}
+
+
+ELSEWHERE = {"verify", "simulate", "simulate_rheonomic"}
+"""Computations that have tests of their own, below."""
+
 REFUSED = ("branch_inertias",)
 """What (19b) is made of, where each joint yields by itself."""
 
@@ -190,8 +239,17 @@ def test_every_row(name: str, row: str) -> None:
         assert np.abs(ours - theirs).max(initial=0.0) <= 1e-9 * max(np.abs(theirs).max(initial=0.0), 1e-3)
 
 
+@pytest.mark.parametrize("row", ["contact_dynamics", "ground_reactions"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_every_computation(name: str, row: str) -> None:
+    for ours, theirs in computed(asked(name))[row]():
+        assert np.shape(ours) == np.shape(theirs)
+        assert np.abs(ours - theirs).max() <= 1e-9 * max(np.abs(theirs).max(), 1e-3)
+
+
 def test_no_row_is_left_out() -> None:
     assert set(rows(asked("panda"))) | set(REFUSED) == set(QUERIES)
+    assert set(computed(asked("panda"))) | ELSEWHERE == {name for name, row in COMPUTATIONS.items() if row.robot}
 
 
 @pytest.mark.parametrize("name", PAIRS)
