@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dyn_service import AsyncClient, Client, InvalidArgumentError, NotFoundError, Robot, Server, Wrench
+from dyn_service import AsyncClient, Client, Contact, InvalidArgumentError, NotFoundError, Robot, Server, Wrench
 from dyn_service.api.queries import COMPUTATIONS, QUERIES
 from dyn_service.api.spec import Row
 from dyn_service.cli.main import app
@@ -233,6 +233,34 @@ def test_motions_in_parts(robot: Robot, remote: Any, integrator: Any) -> None:
         assert found.v.tobytes() == np.ascontiguousarray(expected.v[:, at["nv"]]).tobytes()
     residuals = remote.verify(q[at["nq"]], v[at["nv"]], tau[at["nv"]])
     assert residuals == robot.verify(q, v, tau)
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "stick_slip"])
+def test_limits_and_contacts(robot: Robot, remote: Any, integrator: Any) -> None:
+    """In the caller's order too: stops, brakes, efforts that are cut, points that are held and pushed."""
+    names, at = shuffled(robot), places(robot, shuffled(robot))
+    q, v = robot.configuration.neutral, np.linspace(-3.0, 4.0, robot.nv)
+    tau = np.linspace(200.0, -300.0, robot.nv)
+    foot = Contact(robot.link_names[-1], plane=robot.link_poses(q).position[-1] + [0.0, 0.0, 0.01])
+    more: dict[str, Any] = {"position_limits": True, "effort_limits": True, "velocity_limits": True, "contacts": foot}
+    more |= {"dt": 1e-3, "steps": 12, "every": 3, "integrator": integrator}
+    expected = robot.simulate(q, v, tau, **more)
+    found = remote.simulate(q[at["nq"]], v[at["nv"]], tau[at["nv"]], **more)
+    row = COMPUTATIONS["simulate"]
+    for name, spec in row.outputs.items():
+        one, other = getattr(found, name), getattr(expected, name)
+        assert (one is None) == (other is None)
+        if other is not None:
+            other = reordered(other, spec.shape, at)
+            close = name in ("t", "work", "dissipated")  # sums of parts round once more
+            assert np.allclose(one, other, rtol=1e-12, atol=1e-15) if close else np.array_equal(one, other), name
+    held = Contact(robot.link_names[-1], (0.1, 0.0, 0.0))
+    expected = robot.contact_dynamics(q, v, tau, held)
+    found = remote.contact_dynamics(q[at["nq"]], v[at["nv"]], tau[at["nv"]], held)
+    assert_answers(robot, COMPUTATIONS["contact_dynamics"], found, expected, names)
+    expected = robot.ground_reactions(q, v, tau, held)
+    found = remote.ground_reactions(q[at["nq"]], v[at["nv"]], tau[at["nv"]], held)
+    assert_answers(robot, COMPUTATIONS["ground_reactions"], found, expected, names)
 
 
 def test_prescribed_motions(robot: Robot, remote: Any) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dyn_service import Contact, Robot
+from dyn_service.api.queries import DEFAULT_FRICTION
 from dyn_service.api.results import Trajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.sim.contact import Points, listed
@@ -515,6 +516,31 @@ def test_a_motion_goes_on_from_a_record_as_if_it_had_not_ended(brick: Robot) -> 
     assert np.array_equal(second.contact_forces[1:], whole.contact_forces[61:])
 
 
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_friction_where_nobody_says_one(brick: Robot, integrator: Any) -> None:
+    asked: dict[str, Any] = {"dt": 1e-3, "steps": 30, "integrator": integrator}
+    slides = np.array([2.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    found = [
+        brick.simulate(standing(0.05), slides, contacts=[Contact("body", p, friction=mu) for p in CORNERS], **asked)
+        for mu in (None, DEFAULT_FRICTION, 0.7)
+    ]
+    assert found[0].q.tobytes() == found[1].q.tobytes()
+    assert np.abs(found[0].q - found[2].q).max() > 1e-5
+
+
+@pytest.mark.parametrize("length", [1e-8, 1.0, 3.0, 1e200])
+def test_normals_have_length_1_and_stay_as_they_are(length: float) -> None:
+    """One by one and several; twice is once, to the last bit; a motion in parts is listed in each of them."""
+    several = length * np.random.default_rng(0).uniform(-1.0, 1.0, (5, 3))
+    (together,) = listed(Contact("body", normal=several), batches=True)
+    assert np.allclose(np.linalg.norm(together.normal, axis=-1), 1.0, rtol=1e-15)
+    assert np.allclose(np.cross(together.normal, several / length), 0.0, atol=1e-15)
+    for one, other in zip(several, np.asarray(together.normal), strict=True):
+        (alone,) = listed(Contact("body", normal=one))
+        (again,) = listed(alone)
+        assert np.asarray(alone.normal).tobytes() == np.asarray(again.normal).tobytes() == other.tobytes()
+
+
 REFUSED: list[tuple[str, dict[str, Any], type[Exception]]] = [
     ("contacts", {"contacts": 3}, InvalidArgumentError),
     ("contacts[0]", {"contacts": ["body"]}, InvalidArgumentError),
@@ -522,6 +548,8 @@ REFUSED: list[tuple[str, dict[str, Any], type[Exception]]] = [
     ("contacts[1].link", {"contacts": [Contact("body"), Contact("foot", rigid=True)]}, NotFoundError),
     ("contacts[0].normal", {"contacts": Contact("body", normal=(0, 0, 0))}, InvalidArgumentError),
     ("contacts[0].point", {"contacts": Contact("body", (0, 0))}, InvalidArgumentError),
+    ("contacts[0].point", {"contacts": Contact("body", np.ones((2, 3)))}, InvalidArgumentError),
+    ("contacts[0].normal", {"contacts": Contact("body", normal=np.ones((2, 3)))}, InvalidArgumentError),
     ("contacts[0].plane", {"contacts": Contact("body", plane=(0, 0, np.nan))}, InvalidArgumentError),
     ("contacts[0].friction", {"contacts": Contact("body", friction=-0.1)}, InvalidArgumentError),
     ("contacts[0].stiffness", {"contacts": Contact("body", stiffness=0.0)}, InvalidArgumentError),
