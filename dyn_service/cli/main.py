@@ -135,7 +135,7 @@ def serve(
         typer.Option(
             metavar="NAME",
             help="Make only these: a purpose, or the name of a query; may be given often. "
-            "(default: control, verify, simulate, simulate_rheonomic and ground_reactions)",
+            "(default: control, verify, simulate, contact_dynamics, simulate_rheonomic and ground_reactions)",
         ),
     ] = None,
     log_format: Annotated[Literal["text", "json"], typer.Option(help="How log lines are written.")] = "text",
