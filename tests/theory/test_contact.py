@@ -531,7 +531,7 @@ def test_friction_where_nobody_says_one(brick: Robot, integrator: Any) -> None:
 @pytest.mark.parametrize("length", [1e-8, 1.0, 3.0, 1e200])
 def test_normals_have_length_1_and_stay_as_they_are(length: float) -> None:
     """One by one and several; twice is once, to the last bit; a motion in parts is listed in each of them."""
-    several = length * np.random.default_rng(0).uniform(-1.0, 1.0, (5, 3))
+    several = length * np.random.default_rng(0).uniform(-1.0, 1.0, (50, 3))
     (together,) = listed(Contact("body", normal=several), batches=True)
     assert np.allclose(np.linalg.norm(together.normal, axis=-1), 1.0, rtol=1e-15)
     assert np.allclose(np.cross(together.normal, several / length), 0.0, atol=1e-15)
