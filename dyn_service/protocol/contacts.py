@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import Any
 
+import numpy as np
+
 from dyn_service.api.queries import Contact
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.protocol.arrays import describe_value, pack_array, show_value, unpack_array
@@ -43,8 +45,13 @@ def pack_contacts(value: Any, path: str) -> list[dict[str, Any]]:
             raise InvalidArgumentError(message, path=place)
         entry = {name: getattr(contact, name) for name in _KEYS}
         said = {name: x for name, x in entry.items() if x is not _DEFAULTS.get(name, MISSING)}
-        packed.append({n: pack_array(x, f"{place}.{n}") if n in _VECTORS else x for n, x in said.items()})
+        packed.append({n: pack_array(x, f"{place}.{n}") if n in _VECTORS else _plain(x) for n, x in said.items()})
     return packed
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's. What else it may be is for the server to refuse."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def unpack_contacts(value: Any, path: str) -> list[Contact]:

@@ -104,6 +104,7 @@ def test_a_contact_comes_back_as_it_went() -> None:
     given = [
         Contact("a"),
         Contact("b", (1.0, 2.0, 3.0), 0.1, (4.0, 5.0, 6.0), (0.0, 1.0, 0.0), 0.3, 1e4, 2.0, 0.01, rigid=True),
+        Contact("c", np.ones((2, 3)), np.array(0.5), friction=np.float64(0.3), stiffness=np.float32(0.5), damping=1),  # type: ignore[arg-type]
     ]
     packed = pack("contacts", given, "inputs.contacts")
     assert packed[0] == {"link": "a"}  # a server that knows no more than it is told
