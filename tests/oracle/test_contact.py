@@ -24,7 +24,9 @@ COMPARED: dict[str, int] = {}
 
 def floating(name: str) -> tuple[pin.Model, Robot]:
     path = path_of(name)
-    return pin.buildModelFromUrdf(str(path), pin.JointModelFreeFlyer()), interpreting(path, root="floating").bare
+    return pin.buildModelFromUrdf(str(path), pin.JointModelFreeFlyer()), interpreting(
+        path, root="floating", mimic=False
+    ).bare
 
 
 def in_pinocchio(model: pin.Model, robot: Robot, q: np.ndarray) -> np.ndarray:

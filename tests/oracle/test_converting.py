@@ -112,9 +112,7 @@ def test_in_the_hands_of_mujoco(name: str) -> None:
         Robot(replace(description, joints=tuple(replace(j, friction=0.0) for j in description.joints)))
     )
     other = interpreted_robot(
-        Robot(
-            replace(read_text(text), joints=tuple(replace(j, friction=0.0, mimic=None) for j in read_text(text).joints))
-        )
+        Robot(replace(read_text(text), joints=tuple(replace(j, friction=0.0) for j in read_text(text).joints)))
     )
     q, v, a = sized(robot)
     assert relative_error(other.inverse_dynamics(q, v, a), robot.inverse_dynamics(q, v, a)) < TOLERANCE

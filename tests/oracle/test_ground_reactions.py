@@ -85,7 +85,7 @@ FLYING = [name for name in SUPPORTED if '"floating"' not in path_of(name).read_t
 
 
 def made(name: str) -> tuple[Robot, Flying]:
-    robot = interpreted_robot(Robot.from_urdf(path_of(name), root="floating"))
+    robot = interpreted_robot(Robot.from_urdf(path_of(name), root="floating", mimic=False))
     return robot.bare, Flying(path_of(name))
 
 

@@ -94,7 +94,7 @@ def against_mujoco(robot: Robot, model: mujoco.MjModel) -> tuple[float, float]:
 @pytest.mark.parametrize("root", ROOTS)
 @pytest.mark.parametrize("name", SUPPORTED)
 def test_mujocos_sensors(name: str, root: RootType) -> None:
-    robot = interpreting(path_of(name), root=root).bare
+    robot = interpreting(path_of(name), root=root, mimic=False).bare
     model = modelled(robot)
     if model is None:
         pytest.skip("nothing moves, or MuJoCo does not take its inertias")
@@ -139,7 +139,7 @@ def against_pinocchio(robot: Robot, seed: int = 5) -> tuple[float, float]:
 @pytest.mark.parametrize("root", ROOTS)
 @pytest.mark.parametrize("name", SUPPORTED)
 def test_pinocchio(name: str, root: RootType) -> None:
-    robot = interpreting(path_of(name), root=root).bare
+    robot = interpreting(path_of(name), root=root, mimic=False).bare
     if not robot.nv:
         pytest.skip("nothing moves")
     assert max(against_pinocchio(robot)) < TOLERANCE
@@ -153,11 +153,14 @@ def test_joints_of_every_type(seed: int) -> None:
 
 def test_machine_code() -> None:
     for name in WALKING[:2]:
-        robot = Robot.from_urdf(path_of(name), root="floating").bare
+        robot = Robot.from_urdf(path_of(name), root="floating", mimic=False).bare
         assert max(against_pinocchio(robot)) < TOLERANCE
 
 
 def test_on_enough_robots() -> None:
     """The promise is twenty, standing and flying, against both."""
     for root in ROOTS:
-        assert sum(modelled(Robot.from_urdf(path_of(name), root=root).bare) is not None for name in SUPPORTED) >= 20
+        assert (
+            sum(modelled(Robot.from_urdf(path_of(name), root=root, mimic=False).bare) is not None for name in SUPPORTED)
+            >= 20
+        )
