@@ -42,6 +42,10 @@ class PipeClosedError(Exception):
     """The other end has gone: the pipe is of no more use."""
 
 
+class UnreadError(PipeClosedError):
+    """The other end has gone before it read what was sent last."""
+
+
 class BytesLostError(PipeClosedError):
     """What the other end said cannot be had, as where no open file is left for it: nor is the pipe of use then."""
 
@@ -94,7 +98,7 @@ class Pipe(Generic[Said]):
         """Sends what was kept.
 
         Raises:
-            PipeClosedError: The other end has gone.
+            UnreadError: The other end has gone.
         """
         while self._out:
             packet, body = self._out[0]
@@ -107,13 +111,14 @@ class Pipe(Generic[Said]):
             except BlockingIOError:
                 return
             except OSError as fault:
-                raise PipeClosedError(str(fault)) from None
+                raise UnreadError(str(fault)) from None
             self._out.popleft()
 
     def read(self) -> Iterator[tuple[Said, memoryview]]:
         """The next message, or where this end does not wait, all that are there.
 
         Raises:
+            UnreadError: The other end has gone, and what was sent last lies there still.
             PipeClosedError: The other end has gone.
             BytesLostError: A message has come without its bytes.
         """
@@ -122,6 +127,8 @@ class Pipe(Generic[Said]):
                 packet, descriptors, _, _ = socket.recv_fds(self._end, _PACKET_BYTES, 1)
             except BlockingIOError:
                 return
+            except ConnectionResetError as fault:  # how the kernel says it (unix(7)); the end alone is an empty packet
+                raise UnreadError(str(fault)) from None
             except OSError as fault:
                 raise PipeClosedError(str(fault)) from None
             if not packet:

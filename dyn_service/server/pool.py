@@ -28,7 +28,7 @@ from dyn_service.server.audit import AUDIT, tell_refused
 from dyn_service.server.deadlines import DueTimes, due_ns, given_up, not_begun, stopped
 from dyn_service.server.loader import Load, Loader
 from dyn_service.server.nursery import Nursery
-from dyn_service.server.pipes import BytesLostError, PipeClosedError
+from dyn_service.server.pipes import BytesLostError, PipeClosedError, UnreadError
 from dyn_service.server.refusals import Refusals
 from dyn_service.server.schedule import Schedule
 from dyn_service.server.service import Service, is_query
@@ -55,6 +55,9 @@ _LOOK_NS = 50_000_000
 
 _TRIES = 2
 """So many workers may be lost to one request."""
+
+_UNREAD = 8
+"""And so many before they read it: it had no part in that, but the robots that were sent before it may have."""
 
 _START_S = 60.0
 """How long the first worker may take to come."""
@@ -243,10 +246,9 @@ class Pool:
         worker.excused_ns = self._clock.within_ns(task.received_ns, now)
         try:
             worker.hand(task, self._registry.served)
-        except PipeClosedError:  # it was gone already: no fault of the task
-            self._waiting.put_back(task)
-            self._watch_deadline(task)
-            self._lost(worker, "it was gone already")
+        except PipeClosedError:
+            worker.task = task
+            self._lost_unread(worker)
             return
         except OSError as fault:  # no fault of the worker's
             self._refuse(task, ResourceExhaustedError(f"{task.size} bytes cannot be handed to a worker now: {fault}"))
@@ -290,6 +292,14 @@ class Pool:
         else:
             self._lose([worker], why)
 
+    def _lost_unread(self, worker: WorkerHandle) -> None:
+        """A worker has ended, and had not read what it was handed."""
+        task, worker.task = worker.task, None
+        if task is not None:
+            task.unread += 1
+            self._wait_again(task, task.unread, _UNREAD, f"lost before they were at {task.head.query}")
+        self._lost(worker, "it was gone already")
+
     def _lose_all(self, why: str) -> None:
         """Ends the nursery, if it has not ended, and with it all workers."""
         _LOG.error("all workers are made anew: %s", why)
@@ -315,17 +325,20 @@ class Pool:
 
     def _try_again(self, task: Task, why: str) -> None:
         """Has a task wait again that a worker was lost to; where others were before, its asker is told."""
-        self._metrics.traffic.workers_lost += 1
-        _LOG.error("a worker was lost while it was at %s: %s", task.head.query, why)
         task.tries += 1
+        self._wait_again(task, task.tries, _TRIES, f"lost while at {task.head.query}: {why}")
+
+    def _wait_again(self, task: Task, lost: int, most: int, how: str) -> None:
+        """Has a task wait again, unless so many workers were lost."""
+        self._metrics.traffic.workers_lost += 1
+        _LOG.error("a worker was %s", how)
         if task.given_up:
             self._refuse(task, given_up())
-        elif task.tries < _TRIES and not self._ending:
+        elif lost < most and not self._ending:
             self._waiting.put_back(task)
             self._watch_deadline(task)
         else:
-            found = f"{task.tries} workers were lost while they were at {task.head.query}"
-            self._refuse(task, ResourceExhaustedError(f"{found}: {why}"))
+            self._refuse(task, ResourceExhaustedError(f"{lost} workers were {how}"))
 
     # what they say
 
@@ -347,6 +360,8 @@ class Pool:
                     self._take(worker, said, body)
         except BytesLostError as fault:
             self._lost(worker, f"of what the last one said {fault}")
+        except UnreadError:
+            self._lost_unread(worker)
         except PipeClosedError:
             self._lost(worker, "it takes too much memory, or they were killed")
 

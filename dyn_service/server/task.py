@@ -23,8 +23,8 @@ class Task:
     request, read and checked; None where reading it takes too long for the thread that serves. long: it may take
     seconds: it computes at length, or needs a kernel that is not there. caller: as `Job.caller`. kernel: which one it
     needs, where that is known. next_notice_ns: no earlier is it told again that it waits. tries: how many workers were
-    lost to it. waits_for_kernel: whether it may be a kernel in the making that it waits for. given_up: nobody waits for
-    it any more.
+    lost to it. unread: and how many before they read it. waits_for_kernel: whether it may be a kernel in the making
+    that it waits for. given_up: nobody waits for it any more.
     """
 
     envelope: Envelope
@@ -37,6 +37,7 @@ class Task:
     kernel: tuple[str, bool] | None = None
     next_notice_ns: int = 0
     tries: int = 0
+    unread: int = 0
     waits_for_kernel: bool = True
     given_up: bool = False
 

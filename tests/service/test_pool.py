@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import signal
+import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +20,7 @@ from dyn_service import QUERIES, Client, Robot, Server, Wrench
 from dyn_service.errors import FailedPreconditionError, PermissionDeniedError, UnavailableError
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.pool import Pool
+from dyn_service.server.worker_handle import WorkerHandle
 from tests.conftest import URDF
 from tests.service.conftest import WAIT_MS, Bare, array, request
 
@@ -161,12 +167,31 @@ def test_work_stops_when_its_asker_leaves(bare: Any) -> None:
         eventually(lambda: workers_of(server) != [before])
 
 
-def kill_the_one_at_work(server: Server) -> None:
-    """Kills the worker that is at a request, from outside the pool."""
+def unread(worker: WorkerHandle) -> int:
+    """How many bytes that were sent to a worker it has not read (unix(7), SIOCOUTQ)."""
+    return int.from_bytes(fcntl.ioctl(worker.end, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+
+
+def stop_workers(server: Server) -> None:
+    """Has all workers stand still, once they are there."""
+    pool = server._worker
+    assert isinstance(pool, Pool)
+    eventually(lambda: len(pool._workers) == 2 and all(worker.is_idle for worker in pool._workers))
+    for worker in workers_of(server):
+        os.kill(worker, signal.SIGSTOP)
+
+
+def kill_the_one_at_work(server: Server, *, has_read: bool = True) -> None:
+    """Kills the worker that is at a request, from outside the pool, once it has read it."""
     pool = server._worker
     assert isinstance(pool, Pool)
     at_work: list[int] = []
-    eventually(lambda: at_work.extend(h.number for h in pool._workers if h.task is not None and h.has_come) or at_work)
+    eventually(
+        lambda: (
+            at_work.extend(h.number for h in pool._workers if h.task is not None and has_read is not bool(unread(h)))
+            or at_work
+        )
+    )
     pool._nursery.kill(at_work[0])
 
 
@@ -188,8 +213,37 @@ def test_a_request_that_two_workers_die_of_is_not_tried_again(pooled: Server, ba
         eventually(lambda count=count: pooled.service.metrics.traffic.workers_lost == count)
     error = peer.receive()["error"]
     assert error["code"] == "RESOURCE_EXHAUSTED"
-    assert error["message"].startswith("2 workers were lost while they were at simulate")
+    assert error["message"].startswith("2 workers were lost while at simulate")
     assert peer.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]
+
+
+def test_workers_that_had_not_read_a_request_are_no_loss_to_it(pooled: Server, bare: Any) -> None:
+    """Killed while idle, as the system sees it: the request came to them, and they were gone."""
+    peer: Bare = bare(pooled.endpoints[0])
+    batch = request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))})
+    assert peer.ask(batch)["ok"]
+    stop_workers(pooled)
+    peer.send(batch)
+    for count in (1, 2):
+        kill_the_one_at_work(pooled, has_read=False)
+        eventually(lambda count=count: pooled.service.metrics.traffic.workers_lost == count)
+    assert peer.receive()["ok"]
+
+
+def test_workers_that_read_no_request_are_not_made_without_end(
+    pooled: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a robot that is sent before it is too much for them."""
+    monkeypatch.setattr("dyn_service.server.pool._UNREAD", 2)
+    peer: Bare = bare(pooled.endpoints[0])
+    stop_workers(pooled)
+    peer.send(simulate(1))
+    for count in (1, 2):
+        kill_the_one_at_work(pooled, has_read=False)
+        eventually(lambda count=count: pooled.service.metrics.traffic.workers_lost == count)
+    error = peer.receive()["error"]
+    assert error["code"] == "RESOURCE_EXHAUSTED"
+    assert error["message"] == "2 workers were lost before they were at simulate"
 
 
 def test_memory_of_a_worker_is_bounded(bare: Any) -> None:

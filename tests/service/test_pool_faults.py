@@ -230,9 +230,7 @@ def test_a_reply_whose_bytes_cannot_be_had_is_asked_for_again(bare: Any, monkeyp
         failures = 2
         error = peer.ask(BATCH)["error"]
         assert error["code"] == "RESOURCE_EXHAUSTED"
-        assert error["message"].startswith(
-            "2 workers were lost while they were at mass_matrix: of what the last one said "
-        )
+        assert error["message"].startswith("2 workers were lost while at mass_matrix: of what the last one said ")
         assert error["message"].endswith("bytes cannot be had: [Errno 24] Too many open files")
         assert peer.ask(BATCH)["outputs"] == expected
 
