@@ -15,6 +15,7 @@ import numpy as np
 import zmq
 
 from dyn_service import Client
+from dyn_service.config.realtime import Realtime, apply
 from dyn_service.errors import DynError
 from tests.conftest import URDF
 
@@ -23,6 +24,8 @@ TOGETHER = multiprocessing.get_context("spawn")
 
 OTHERS = ("batches", "simulate", "verify", "loading")
 """What may keep the server busy beside a control loop."""
+
+ORDINARY = Realtime()
 
 
 @dataclass
@@ -42,7 +45,7 @@ class Loop:
         )
 
 
-def control(endpoint: str, rate_hz: float, duration_s: float, seed: int, found: Any) -> None:
+def control(endpoint: str, rate_hz: float, duration_s: float, seed: int, realtime: Realtime, found: Any) -> None:
     """Asks for inverse dynamics at a rate; each answer is held against that of the robot in this process."""
     from dyn_service import Robot
 
@@ -54,6 +57,7 @@ def control(endpoint: str, rate_hz: float, duration_s: float, seed: int, found: 
         robot = client.robot(ROBOT)
         for state in states:
             robot.inverse_dynamics(*state)
+        apply(realtime, print, polls=False)
         due = time.perf_counter()
         end = due + duration_s
         while (begun := time.perf_counter()) < end:
@@ -72,19 +76,21 @@ def control(endpoint: str, rate_hz: float, duration_s: float, seed: int, found: 
     found.put(loop)
 
 
-def echo_server(endpoint: Any) -> None:
+def echo_server(realtime: Realtime, endpoint: Any) -> None:
     """A bare ROUTER that sends back what comes: what the machine and the transport take by themselves."""
     router = zmq.Context.instance().socket(zmq.ROUTER)
+    apply(realtime, print, polls=False)
     endpoint.put(f"tcp://127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}")
     while True:
         router.send_multipart(router.recv_multipart(copy=False), copy=False)
 
 
-def echo(endpoint: str, rate_hz: float, duration_s: float, found: Any) -> None:
+def echo(endpoint: str, rate_hz: float, duration_s: float, realtime: Realtime, found: Any) -> None:
     """Sends as many bytes as a control loop's request at a rate."""
     dealer = zmq.Context.instance().socket(zmq.DEALER)
     dealer.connect(endpoint)
     payload, us = bytes(330), []
+    apply(realtime, print, polls=False)
     due = time.perf_counter()
     end = due + duration_s
     while (begun := time.perf_counter()) < end:
@@ -147,11 +153,11 @@ def beside(endpoint: str, kind: str | None) -> Iterator[None]:
         other.join()
 
 
-def loops(endpoint: str, count: int, rate_hz: float, duration_s: float) -> list[Loop]:
+def loops(endpoint: str, count: int, rate_hz: float, duration_s: float, realtime: Realtime = ORDINARY) -> list[Loop]:
     """What so many control loops see, at once."""
     found: Any = TOGETHER.Queue()
     processes = [
-        TOGETHER.Process(target=control, args=(endpoint, rate_hz, duration_s, seed, found), daemon=True)
+        TOGETHER.Process(target=control, args=(endpoint, rate_hz, duration_s, seed, realtime, found), daemon=True)
         for seed in range(count)
     ]
     for process in processes:
@@ -163,10 +169,10 @@ def loops(endpoint: str, count: int, rate_hz: float, duration_s: float) -> list[
 
 
 @contextmanager
-def echoing() -> Iterator[str]:
+def echoing(realtime: Realtime = ORDINARY) -> Iterator[str]:
     """A bare echo's endpoint."""
     endpoint: Any = TOGETHER.Queue()
-    server = TOGETHER.Process(target=echo_server, args=(endpoint,), daemon=True)
+    server = TOGETHER.Process(target=echo_server, args=(realtime, endpoint), daemon=True)
     server.start()
     try:
         yield endpoint.get(timeout=60.0)
@@ -175,10 +181,10 @@ def echoing() -> Iterator[str]:
         server.join()
 
 
-def echoed(endpoint: str, rate_hz: float, duration_s: float) -> Loop:
+def echoed(endpoint: str, rate_hz: float, duration_s: float, realtime: Realtime = ORDINARY) -> Loop:
     """What a bare echo takes."""
     found: Any = TOGETHER.Queue()
-    process = TOGETHER.Process(target=echo, args=(endpoint, rate_hz, duration_s, found), daemon=True)
+    process = TOGETHER.Process(target=echo, args=(endpoint, rate_hz, duration_s, realtime, found), daemon=True)
     process.start()
     seen: Loop = found.get(timeout=duration_s + 120.0)
     process.join()
