@@ -21,7 +21,7 @@ from dyn_service.server.nursery import Nursery
 from dyn_service.server.pipes import ORDER, pair
 from tests.conftest import ROOT
 from tests.service.conftest import WAIT_MS, Bare, array, request
-from tests.service.test_pool import eventually, serving, simulate, workers_of
+from tests.service.test_pool import eventually, serving, simulate, unread, workers_of
 from tests.service.test_pool_faults import pool_of
 
 S = 1_000_000_000
@@ -44,7 +44,8 @@ def is_gone(pid: int) -> bool:
 
 
 def at_work(server: Server) -> int:
-    return sum(worker.task is not None for worker in pool_of(server)._workers)
+    """How many workers have read a request that they have not answered."""
+    return sum(worker.task is not None and not unread(worker) for worker in pool_of(server)._workers)
 
 
 # killed

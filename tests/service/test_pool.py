@@ -358,9 +358,14 @@ def test_robots_come_and_go_without_a_question_between(pooled: Server) -> None:
             client.unload_robot("scara")
             client.load_robot(each)
             client.unload_robot("scara")
-        for number in range(70):  # more than the server may have at a time
-            client.load_robot(text.replace('<robot name="scara"', f'<robot name="scara{number}"'))
-            client.unload_robot(f"scara{number}")
+
+
+def test_as_many_robots_as_there_may_be_come_and_go_again_and_again() -> None:
+    text = (URDF / "pendulum.urdf").read_text()
+    with serving(RequestLimits(max_robots=2)) as server, Client(server.endpoints[0], timeout_s=WAIT_S) as client:
+        for number in range(6):
+            client.load_robot(text.replace('<robot name="pendulum"', f'<robot name="another{number}"'))
+            client.unload_robot(f"another{number}")
 
 
 def test_the_next_request_does_not_inherit_a_fate(bare: Any) -> None:
