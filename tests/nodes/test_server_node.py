@@ -35,7 +35,6 @@ EVERYTHING = """
 server:
   ros__parameters:
     robots: [robots/pendulum.urdf]
-    joints: [joints.yaml]
     root: planar
     endpoints: ["tcp://127.0.0.1:0", "ipc://$(env WHERE)"]
     allow_load: false
@@ -77,7 +76,6 @@ def test_one_file_both_ways(tmp_path: Path, substitutions: bool) -> None:
     process = planned(tmp_path, f"{{from: {file}{allowed}}}")
     expected = ServerSettings(
         robots=[str(tmp_path / "config" / "robots" / "pendulum.urdf")],
-        joints=[str(tmp_path / "config" / "joints.yaml")],
         root="planar",
         endpoints=["tcp://127.0.0.1:0", f"ipc://{tmp_path}/socket"],
         allow_load=False,
