@@ -31,9 +31,8 @@ import numpy as np
 import zmq
 from msgspec import UNSET
 
-from dyn_service import Client, RemoteRobot
+from dyn_service import QUERIES, Client, RemoteRobot
 from dyn_service.client.core import pack_inputs, pack_request
-from dyn_service.client.sockets import prepare
 
 URDF = Path(__file__).parents[1] / "urdf" / "panda.urdf"
 BLOCK = 50
@@ -105,7 +104,7 @@ def questions(nv: int) -> dict[str, dict]:
 
 def exchange(endpoint: str, panda: RemoteRobot, query: str, inputs: dict) -> tuple[bytes, bytes]:
     """A request and its reply, in bytes."""
-    request = pack_request(2**63, query, panda.name, pack_inputs(inputs), UNSET, panda.fingerprint, 1e4)
+    request = pack_request(2**63, query, panda.name, pack_inputs(inputs, QUERIES[query]), UNSET, panda.fingerprint, 1e4)
     with bare(endpoint, request) as ask:
         ask()
         return request, ask()
@@ -114,7 +113,8 @@ def exchange(endpoint: str, panda: RemoteRobot, query: str, inputs: dict) -> tup
 @contextmanager
 def bare(endpoint: str, request: bytes) -> Iterator[Callable[[], bytes]]:
     """Round trips of a bare socket."""
-    with prepare(zmq.Context.instance().socket(zmq.DEALER)) as socket:
+    with zmq.Context.instance().socket(zmq.DEALER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVTIMEO, 10_000)
         socket.setsockopt(zmq.SNDTIMEO, 10_000)
         socket.connect(endpoint)

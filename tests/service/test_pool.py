@@ -172,6 +172,11 @@ def unread(worker: WorkerHandle) -> int:
     return int.from_bytes(fcntl.ioctl(worker.end, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
+def state_of(process: int) -> str:
+    """What a process is at: proc_pid_stat(5)."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def stop_workers(server: Server) -> None:
     """Has all workers stand still, once they are there."""
     pool = server._worker
@@ -179,6 +184,7 @@ def stop_workers(server: Server) -> None:
     eventually(lambda: len(pool._workers) == 2 and all(worker.is_idle for worker in pool._workers))
     for worker in workers_of(server):
         os.kill(worker, signal.SIGSTOP)
+        eventually(lambda number=worker: state_of(number) == "T")  # else it may read what comes, and then stop
 
 
 def kill_the_one_at_work(server: Server, *, has_read: bool = True) -> None:

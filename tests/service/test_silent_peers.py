@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 import threading
@@ -46,19 +47,24 @@ class Peer:
         self.accepted = 0
         self.received = b""
         self._open: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
+        self._readers: list[threading.Thread] = []
+        self._accepting = threading.Thread(target=self._accept)
+        self._accepting.start()
 
     def __enter__(self) -> Peer:
         return self
 
     def __exit__(self, *args: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()  # the last one accepted stands in the list after it, and not before
         self._listener.close()
-        for each in self._open:
-            each.close()
-        for thread in self._threads:
-            thread.join()
+        for peer in self._open:
+            with contextlib.suppress(OSError):  # not connected: the other end has gone already
+                peer.shutdown(socket.SHUT_RDWR)
+        for reader in self._readers:
+            reader.join()
+        for peer in self._open:
+            peer.close()
 
     def _accept(self) -> None:
         while True:
@@ -70,7 +76,7 @@ class Peer:
             self._open.append(peer)
             peer.settimeout(0.05)
             reader = threading.Thread(target=self._read, args=(peer,))
-            self._threads.append(reader)
+            self._readers.append(reader)
             reader.start()
 
     def _read(self, peer: socket.socket) -> None:
