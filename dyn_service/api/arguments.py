@@ -6,7 +6,7 @@ An annotation carries the core shape, unit and kind that the table reads; the ty
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import msgspec
@@ -44,14 +44,61 @@ class Wrench(msgspec.Struct, frozen=True, eq=False):
 class Payload:
     """A body that a link carries, as if it were welded to it.
 
-    link: the link's name. mass: kg, more than 0. com: (3,) m, its centre of mass in the link's frame. inertia: (3, 3)
-    kg m^2, about its centre of mass in the link's axes; zeros are a point mass.
+    link: the link's name. mass: (...,) kg, more than 0. com: (..., 3) m, its centre of mass in the link's frame.
+    inertia: (..., 3, 3) kg m^2, about its centre of mass in the link's axes; zeros are a point mass.
     """
 
     link: str
-    mass: float
+    mass: ArrayLike
     com: ArrayLike = (0.0, 0.0, 0.0)
     inertia: ArrayLike = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Inertial:
+    """The inertia of a link, in place of its own; what is None stays.
+
+    mass: (...,) kg, more than 0. com: (..., 3) m, its centre of mass in the link's frame. inertia: (..., 3, 3) kg m^2,
+    about its centre of mass in the link's axes.
+    """
+
+    mass: ArrayLike | None = None
+    com: ArrayLike | None = None
+    inertia: ArrayLike | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class JointNumbers:
+    """What a joint does by itself, in place of what it did; what is None stays. Each (...,), for all ways in which the
+    joint can move.
+
+    damping: N m s/rad | N s/m. friction: N m | N, Coulomb's. friction_width: rad/s | m/s, over which it is smoothed,
+    more than 0. armature: kg m^2 | kg. stiffness: N m/rad | N/m, of a spring. rest: rad | m, where it pulls to.
+    """
+
+    damping: ArrayLike | None = None
+    friction: ArrayLike | None = None
+    friction_width: ArrayLike | None = None
+    armature: ArrayLike | None = None
+    stiffness: ArrayLike | None = None
+    rest: ArrayLike | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Overlay:
+    """What of a robot is otherwise than it was loaded. Nothing is compiled for its numbers, and their leading axes
+    broadcast like those of any input: one call may ask for thousands of different robots.
+
+    payloads: bodies that links carry. links: by name, their inertia. joints: by name, what they do by themselves.
+    locked: names of joints that stand still where they are, and with them all that follow. gravity: (..., 3) m/s^2,
+    world axes.
+    """
+
+    payloads: Payload | Sequence[Payload] = ()
+    links: Mapping[str, Inertial] = field(default_factory=dict)
+    joints: Mapping[str, JointNumbers] = field(default_factory=dict)
+    locked: Sequence[str] = ()
+    gravity: ArrayLike | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,6 +242,10 @@ ActingWrenches = Annotated[
         "axes of `frame`",
         kind="wrenches",
     ),
+]
+Altered = Annotated[
+    Overlay | None,
+    Spec((), "kg, m, ..", "what of the robot is otherwise than it was loaded, see `Overlay`", kind="overlay"),
 ]
 Load = Annotated[Payload | None, Spec((), "kg, m", "a body that a link carries through the motion", kind="payload")]
 Contacts = Annotated[

@@ -26,6 +26,7 @@ from dyn_service.api.arguments import (
     AccelerationResult,
     ActingWrenches,
     ActiveContacts,
+    Altered,
     Axes,
     Contact,
     Contacts,
@@ -53,8 +54,10 @@ from dyn_service.api.arguments import (
     Gravity,
     GroundForce,
     GroundMoment,
+    Inertial,
     Integrator,
     JointAxes,
+    JointNumbers,
     JointRows,
     Least,
     LinkRows,
@@ -66,6 +69,7 @@ from dyn_service.api.arguments import (
     MomentumResult,
     Motions,
     Offset,
+    Overlay,
     Passive,
     Payload,
     Position,
@@ -156,10 +160,13 @@ __all__ = [
     "EffortFunction",
     "GaitQueries",
     "GivenMotion",
+    "Inertial",
+    "JointNumbers",
     "LinkPoses",
     "Integrator",
     "Method",
     "Option",
+    "Overlay",
     "Payload",
     "Query",
     "RobotQueries",
@@ -216,6 +223,7 @@ class RobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> EffortResult:
         """Joint efforts that produce the acceleration `a` at the state `q`, `v`.
@@ -226,7 +234,7 @@ class RobotQueries(Described, ABC):
         and `dyn_service.dynamics.passive`. As in every query that has the option, `passive=False` asks for the bare
         tree, as if they did nothing.
         """
-        return self._ask("inverse_dynamics", (q, v, a), (gravity, wrenches, passive))
+        return self._ask("inverse_dynamics", (q, v, a), (gravity, wrenches, overlay, passive))
 
     @query(
         equation="Newton-Euler (19b); with method='mass_matrix' (19a)",
@@ -244,6 +252,7 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         method: Method = "articulated",
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> AccelerationResult:
         """Joint accelerations that the efforts `tau` produce at the state `q`, `v`.
@@ -253,12 +262,12 @@ class RobotQueries(Described, ABC):
         `method`: "articulated" is O(N), (19b); "mass_matrix" assembles and factors M, (19a). Where joints follow others
         (`dyn_service.model.mimic`) both are (19a).
         """
-        return self._ask("forward_dynamics", (q, v, tau), (gravity, wrenches, method, passive))
+        return self._ask("forward_dynamics", (q, v, tau), (gravity, wrenches, method, overlay, passive))
 
     @query(equation="Newton-Euler (16), (18c)", kernel="mass_matrix.mass_matrix", passive=("armature",))
-    def mass_matrix(self, q: Position, *, passive: Passive = True) -> MassMatrixResult:
+    def mass_matrix(self, q: Position, *, overlay: Altered = None, passive: Passive = True) -> MassMatrixResult:
         """Mass matrix M(q) of the system: kinetic energy is v^T M v / 2."""
-        return self._ask("mass_matrix", (q,), (passive,))
+        return self._ask("mass_matrix", (q,), (overlay, passive))
 
     @query(
         equation="Newton-Euler (17), (18b), without external wrenches",
@@ -266,19 +275,21 @@ class RobotQueries(Described, ABC):
         passive=("damping", "friction", "springs"),
     )
     def bias_forces(
-        self, q: Position, v: Velocity, *, gravity: Gravity = None, passive: Passive = True
+        self, q: Position, v: Velocity, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
     ) -> ForcesResult:
         """Joint efforts that hold zero acceleration at the state `q`, `v`: C(q, v) v + g(q) + p(q, v)."""
-        return self._ask("bias_forces", (q, v), (gravity, passive))
+        return self._ask("bias_forces", (q, v), (gravity, overlay, passive))
 
     @query(
         equation="Newton-Euler (18b) at rest, without external wrenches",
         kernel="newton_euler.gravity_forces",
         passive=("springs",),
     )
-    def gravity_forces(self, q: Position, *, gravity: Gravity = None, passive: Passive = True) -> ForcesResult:
+    def gravity_forces(
+        self, q: Position, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
+    ) -> ForcesResult:
         """Joint efforts that hold the robot still at `q`: g(q), and against the springs of its joints."""
-        return self._ask("gravity_forces", (q,), (gravity, passive))
+        return self._ask("gravity_forces", (q,), (gravity, overlay, passive))
 
     @query(
         equation="Newton-Euler (15), (18a), (20)",
@@ -297,6 +308,7 @@ class RobotQueries(Described, ABC):
         frame: JointAxes = "joint",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> ConstraintForces:
         """Wrench that the parent exerts on the child at each joint's origin, while the efforts `tau` act.
@@ -305,7 +317,7 @@ class RobotQueries(Described, ABC):
         the wrenches: "joint" (the child link's axes, which in URDF are the joint's) or "world". Of the efforts the
         joints' armature, damping, friction and springs take their part: what passes is the rest.
         """
-        return self._ask("constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches, passive))
+        return self._ask("constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches, overlay, passive))
 
     @query(
         equation="Newton-Euler (13), about the sensor's origin and in its axes",
@@ -325,13 +337,14 @@ class RobotQueries(Described, ABC):
         direction: Direction = "parent_on_child",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
     ) -> ForceTorque:
         """What an ideal force/torque sensor in each joint reads, fixed joints too, while the robot moves with `a`.
 
         The sensor stands at `xyz`, `rpy` in the child link's frame, which in URDF is the joint's. It carries the child
         link and all that hangs on it: their weight, their inertia, and the wrenches on them.
         """
-        return self._ask("force_torque", (q, v, a), (joints, xyz, rpy, direction, gravity, wrenches))
+        return self._ask("force_torque", (q, v, a), (joints, xyz, rpy, direction, gravity, wrenches, overlay))
 
     @query(
         equation="Newton-Euler (4)-(7), of the sensor's origin, less gravity",
@@ -381,10 +394,11 @@ class RobotQueries(Described, ABC):
         kd: VelocityGain,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> EffortResult:
         """Joint efforts that make the tracking error obey e-ddot + kd e-dot + kp e = 0."""
-        return self._ask("computed_torque", (q, v, q_ref, v_ref, a_ref, kp, kd), (gravity, wrenches, passive))
+        return self._ask("computed_torque", (q, v, q_ref, v_ref, a_ref, kp, kd), (gravity, wrenches, overlay, passive))
 
     @query(
         equation="forward kinematics: R_WL and p_WL from parent to child",
@@ -407,12 +421,13 @@ class RobotQueries(Described, ABC):
         frame: Axes = "body",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
     ) -> LinkMotion:
         """Velocity, acceleration and inboard load of every link.
 
         `frame` is the axes: "body" (the link's own, which in URDF are its inboard joint's) or "world".
         """
-        return self._ask("link_motion", (q, v, a), (frame, gravity, wrenches))
+        return self._ask("link_motion", (q, v, a), (frame, gravity, wrenches, overlay))
 
     @query(
         equation="Newton-Euler (19b)",
@@ -423,12 +438,12 @@ class RobotQueries(Described, ABC):
         alone=True,
         passive=("armature",),
     )
-    def branch_inertias(self, q: Position, *, passive: Passive = True) -> BranchInertias:
+    def branch_inertias(self, q: Position, *, overlay: Altered = None, passive: Passive = True) -> BranchInertias:
         """What the O(N) solution (19b) is made of: J_i, R_i, K_i, beta_i at every movable joint.
 
         There the joints yield each by itself: it has no answer where one follows another.
         """
-        return self._ask("branch_inertias", (q,), (passive,))
+        return self._ask("branch_inertias", (q,), (overlay, passive))
 
     @query(equation="Newton-Euler Def. 1, 2, Figs. 2, 3", kernel="topology.topology", control=False)
     def topology(self, *, bodies: Literal["moving", "links"] = "moving") -> Topology:
@@ -449,7 +464,13 @@ class RobotQueries(Described, ABC):
         passive={"D": (), "beta": ("armature",)},
     )
     def influence_operators(
-        self, q: Position, *, operator: Literal["D", "beta"] = "D", frame: Axes = "body", passive: Passive = True
+        self,
+        q: Position,
+        *,
+        operator: Literal["D", "beta"] = "D",
+        frame: Axes = "body",
+        overlay: Altered = None,
+        passive: Passive = True,
     ) -> InfluenceOperators:
         """Phi_A and Psi_A = (e - Phi_A)^-1 as 6x6 blocks with their places.
 
@@ -457,7 +478,7 @@ class RobotQueries(Described, ABC):
         (19b), where no joint follows another. `frame` is the axes: "body" (each body's own: a block takes its column's
         axes to its row's) or "world".
         """
-        return self._ask("influence_operators", (q,), (operator, frame, passive))
+        return self._ask("influence_operators", (q,), (operator, frame, overlay, passive))
 
     @query(
         equation="Newton-Euler (1)-(17): D, G, S, A, A-bar, M, M-bar, B, B-bar",
@@ -465,9 +486,11 @@ class RobotQueries(Described, ABC):
         bodies="moving",
         control=False,
     )
-    def newton_euler_blocks(self, q: Position, v: Velocity, *, frame: Axes = "body") -> NewtonEulerBlocks:
+    def newton_euler_blocks(
+        self, q: Position, v: Velocity, *, frame: Axes = "body", overlay: Altered = None
+    ) -> NewtonEulerBlocks:
         """The blocks of which the equations of motion are made, one per moving body."""
-        return self._ask("newton_euler_blocks", (q, v), (frame,))
+        return self._ask("newton_euler_blocks", (q, v), (frame, overlay))
 
     @query(
         equation="Newton-Euler (18c) by 'Computing System Mass Matrix', steps 1 to 3",
@@ -476,25 +499,27 @@ class RobotQueries(Described, ABC):
         control=False,
         passive=("armature",),
     )
-    def mass_matrix_steps(self, q: Position, *, frame: Axes = "body", passive: Passive = True) -> MassMatrixSteps:
+    def mass_matrix_steps(
+        self, q: Position, *, frame: Axes = "body", overlay: Altered = None, passive: Passive = True
+    ) -> MassMatrixSteps:
         """The mass matrix with what it is made of on the way: J = Psi_D G, Q = M J, then J^T Q."""
-        return self._ask("mass_matrix_steps", (q,), (frame, passive))
+        return self._ask("mass_matrix_steps", (q,), (frame, overlay, passive))
 
     @query(
         equation="Newton-Euler, 'spring or damper in f': p(q, v), see `dyn_service.dynamics.passive`",
         kernel="passive.passive_forces",
         control=False,
     )
-    def passive_forces(self, q: Position, v: Velocity) -> PassiveForces:
+    def passive_forces(self, q: Position, v: Velocity, *, overlay: Altered = None) -> PassiveForces:
         """What joints do by themselves, part by part, in efforts that actuators add; and its energy and power."""
-        return self._ask("passive_forces", (q, v))
+        return self._ask("passive_forces", (q, v), (overlay,))
 
     @query(
         equation="Hamilton (9), (P.2), (P.3a), (P.4)", kernel="hamilton.momentum", control=False, passive=("armature",)
     )
-    def momentum(self, q: Position, v: Velocity, *, passive: Passive = True) -> MomentumResult:
+    def momentum(self, q: Position, v: Velocity, *, overlay: Altered = None, passive: Passive = True) -> MomentumResult:
         """Generalised momenta p = M(q) v."""
-        return self._ask("momentum", (q, v), (passive,))
+        return self._ask("momentum", (q, v), (overlay, passive))
 
     @query(
         equation="Hamilton (10), (P.5b); with method='mass_matrix' (P.5a)",
@@ -508,13 +533,19 @@ class RobotQueries(Described, ABC):
         passive=("armature",),
     )
     def velocity_from_momentum(
-        self, q: Position, p: Momentum, *, method: Method = "articulated", passive: Passive = True
+        self,
+        q: Position,
+        p: Momentum,
+        *,
+        method: Method = "articulated",
+        overlay: Altered = None,
+        passive: Passive = True,
     ) -> VelocityResult:
         """Joint velocities v = M(q)^-1 p. `method`: "articulated" is O(N), (P.5b); "mass_matrix" factors M, (P.5a).
 
         Where joints follow others both are (P.5a).
         """
-        return self._ask("velocity_from_momentum", (q, p), (method, passive))
+        return self._ask("velocity_from_momentum", (q, p), (method, overlay, passive))
 
     @query(
         equation="Hamilton (2), (P.1e)-(P.1g), (P.3b)",
@@ -531,15 +562,18 @@ class RobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> MomentumRateResult:
         """Rates of the generalised momenta under the efforts `tau`."""
-        return self._ask("momentum_rate", (q, p, tau), (gravity, wrenches, passive))
+        return self._ask("momentum_rate", (q, p, tau), (gravity, wrenches, overlay, passive))
 
     @query(equation="Hamilton (P.1a)-(P.1c), (P.2)", kernel="hamilton.system_momentum", bodies="links", control=False)
-    def system_momentum(self, q: Position, v: Velocity, *, frame: Axes = "body") -> SystemMomentum:
+    def system_momentum(
+        self, q: Position, v: Velocity, *, frame: Axes = "body", overlay: Altered = None
+    ) -> SystemMomentum:
         """Momentum, mass and centre of mass of every branch: a link and all that hangs on it."""
-        return self._ask("system_momentum", (q, v), (frame,))
+        return self._ask("system_momentum", (q, v), (frame, overlay))
 
     @query(equation="Hamilton (P.1d)-(P.1g)", kernel="hamilton.system_momentum_rate", bodies="links", control=False)
     def system_momentum_rate(
@@ -551,9 +585,10 @@ class RobotQueries(Described, ABC):
         frame: Axes = "body",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
     ) -> SystemMomentumRate:
         """How every branch's momentum and centre of mass change, and the loads that make them change."""
-        return self._ask("system_momentum_rate", (q, v, a), (frame, gravity, wrenches))
+        return self._ask("system_momentum_rate", (q, v, a), (frame, gravity, wrenches, overlay))
 
     @query(
         equation="Hamilton (4), (6), (7)",
@@ -562,9 +597,11 @@ class RobotQueries(Described, ABC):
         control=False,
         passive=("armature", "springs"),
     )
-    def energy(self, q: Position, v: Velocity, *, gravity: Gravity = None, passive: Passive = True) -> Energy:
+    def energy(
+        self, q: Position, v: Velocity, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
+    ) -> Energy:
         """Kinetic and potential energy, and their sum."""
-        return self._ask("energy", (q, v), (gravity, passive))
+        return self._ask("energy", (q, v), (gravity, overlay, passive))
 
     @query(
         equation="Hamilton (3), (11)",
@@ -574,9 +611,11 @@ class RobotQueries(Described, ABC):
         inverts=True,
         passive=("armature", "springs"),
     )
-    def hamiltonian(self, q: Position, p: Momentum, *, gravity: Gravity = None, passive: Passive = True) -> Hamiltonian:
+    def hamiltonian(
+        self, q: Position, p: Momentum, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
+    ) -> Hamiltonian:
         """The Hamiltonian H(q, p) and its kinetic and potential parts."""
-        return self._ask("hamiltonian", (q, p), (gravity, passive))
+        return self._ask("hamiltonian", (q, p), (gravity, overlay, passive))
 
     @query(
         equation="Projected Newton-Euler 5.4-5.6; matrix formalism M q-ddot = C + G + Q + E",
@@ -593,20 +632,21 @@ class RobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> EquationTerms:
         """The equation of motion term by term, M a = C + G + Q + E, summed over bodies by their Jacobians."""
-        return self._ask("equation_terms", (q, v, tau), (gravity, wrenches, passive))
+        return self._ask("equation_terms", (q, v, tau), (gravity, wrenches, overlay, passive))
 
     @query(equation="Projected Newton-Euler 5.2, 5.6", kernel="projected.jacobians", bodies="links", control=False)
-    def jacobians(self, q: Position) -> Jacobians:
+    def jacobians(self, q: Position, *, overlay: Altered = None) -> Jacobians:
         """Jacobians of every link: of its centre of mass, J_S, and of its rotation, J_R, in link axes."""
-        return self._ask("jacobians", (q,))
+        return self._ask("jacobians", (q,), (overlay,))
 
     @query(equation="Projected Newton-Euler 5.6", kernel="projected.bias_accelerations", bodies="links", control=False)
-    def bias_accelerations(self, q: Position, v: Velocity) -> BiasAccelerations:
+    def bias_accelerations(self, q: Position, v: Velocity, *, overlay: Altered = None) -> BiasAccelerations:
         """What is left of every link's accelerations at zero joint accelerations, in link axes."""
-        return self._ask("bias_accelerations", (q, v))
+        return self._ask("bias_accelerations", (q, v), (overlay,))
 
     @query(
         equation="Newton/Euler recursion: omega, omega-dot, v-dot outward; f, eta inward",
@@ -623,10 +663,11 @@ class RobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> BodyRecursion:
         """Inverse dynamics in body frames with its intermediate results, link by link."""
-        return self._ask("body_recursion", (q, v, a), (gravity, wrenches, passive))
+        return self._ask("body_recursion", (q, v, a), (gravity, wrenches, overlay, passive))
 
     @query(
         equation="Hamilton (1), (2): (P.5b) and (P.3b) together; with method='mass_matrix' (P.5a)",
@@ -645,10 +686,11 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         method: Method = "articulated",
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> HamiltonianFlow:
         """Hamilton's equations: the rates of q and p. `method` says how v is found from p."""
-        return self._ask("hamiltonian_flow", (q, p, tau), (gravity, wrenches, method, passive))
+        return self._ask("hamiltonian_flow", (q, p, tau), (gravity, wrenches, method, overlay, passive))
 
     @query(
         equation="d/dt of Hamilton (P.4), by differentiation",
@@ -657,10 +699,10 @@ class RobotQueries(Described, ABC):
         passive=("armature",),
     )
     def momentum_derivative(
-        self, q: Position, v: Velocity, a: Acceleration, *, passive: Passive = True
+        self, q: Position, v: Velocity, a: Acceleration, *, overlay: Altered = None, passive: Passive = True
     ) -> MomentumRateResult:
         """d/dt (M(q) v) along the motion: M a + M-dot v."""
-        return self._ask("momentum_derivative", (q, v, a), (passive,))
+        return self._ask("momentum_derivative", (q, v, a), (overlay, passive))
 
     @query(
         equation="q-dot = N(q) v, integrated: each joint's exponential map",
@@ -714,10 +756,11 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4",
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> State:
         """The state one step later, the efforts held through it, and the wrenches in the axes of their links."""
-        return self._ask("step", (q, v, tau, dt), (gravity, wrenches, integrator, passive))
+        return self._ask("step", (q, v, tau, dt), (gravity, wrenches, integrator, overlay, passive))
 
     @computation(
         equation="fourteen formulations of the documents, see `dyn_service.reference.verification`",

@@ -19,7 +19,7 @@ from functools import cached_property
 from importlib import import_module
 from numbers import Integral, Real
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 Kind = Literal[
     "plain",
@@ -33,6 +33,7 @@ Kind = Literal[
     "wrenches",
     "duration",
     "payload",
+    "overlay",
     "contacts",
     "motions",
     "residuals",
@@ -47,6 +48,7 @@ Kind = Literal[
     wrenches                   external wrenches on links, `Wrench` in and one six-vector per body to the kernel
     duration                   a length of time
     payload                    a body that a link carries, `Payload`
+    overlay                    what of the robot is otherwise than loaded, `Overlay` in and its numbers to the kernel
     contacts                   points of links at which the ground pushes, `Contact`
     motions                    of joints that move as given, by name: `GivenMotion`
     residuals                  one output for each formulation, by its name
@@ -67,6 +69,25 @@ EVERY_PART: tuple[PassivePart, ...] = typing.get_args(PassivePart)
 """All of it."""
 
 
+class Variant(NamedTuple):
+    """Of a row's kernel, what it takes beside what the row requires.
+
+    wrenches: external wrenches on the bodies. overlay: the numbers of its bodies and joints, which else are constants.
+    """
+
+    wrenches: bool = False
+    overlay: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What of it there is."""
+        return tuple(name for name, there in zip(self._fields, self, strict=True) if there)
+
+
+PLAIN, PUSHED = Variant(), Variant(wrenches=True)
+"""The kernel that takes nothing else, and that with external wrenches."""
+
+
 class Dimensions(Protocol):
     """Sizes by dimension symbol."""
 
@@ -78,10 +99,10 @@ class Dimensions(Protocol):
 class Spec:
     """An input or output: its core shape in dimension symbols, unit, a line of text, and its kind.
 
-    `default` is what an input that may be left out is then, beside gravity and wrenches, whose kinds say it. `scalar`
-    marks inputs for which one number stands for a vector of equal numbers; `turned` marks outputs made of
-    vectors in link axes, which the `axes` option turns. True: its last axis holds vectors in the axes of the
-    row's link. Else it says of each axis after the first whose axes these are: `row`, `column`, `parent`, "" for none.
+    `default` is what an input that may be left out is then, but for kinds that say it themselves, such as gravity.
+    `scalar` marks inputs for which one number stands for a vector of equal numbers; `turned` marks outputs made of
+    vectors in link axes, which the `axes` option turns. True: its last axis holds vectors in the axes of the row's
+    link. Else it says of each axis after the first whose axes these are: `row`, `column`, `parent`, "" for none.
     """
 
     shape: tuple[str | int, ...]
@@ -298,6 +319,11 @@ class Query(Row):
         """The input of external wrenches."""
         return self.first("wrenches")
 
+    @cached_property
+    def overlay(self) -> str | None:
+        """The input that says what of the robot is otherwise."""
+        return self.first("overlay")
+
     @property
     def constant(self) -> bool:
         """Whether the answer is the robot's alone, the same at every state: then there is nothing to compile."""
@@ -433,6 +459,10 @@ def query(
     return declare
 
 
+_LEFT_TO_KINDS: frozenset[Kind] = frozenset({"gravity", "wrenches", "overlay"})
+"""The kinds of input that say themselves what is meant where one is left out."""
+
+
 def _with_role(option: Option, kernels: Mapping[str, str]) -> Option:
     """The option whose choices are the kernels chooses among them."""
     return replace(option, role="kernel") if option.choices and set(option.choices) == set(kernels) else option
@@ -456,7 +486,7 @@ def _check(row: Query) -> None:
     required = [name for name in row.inputs if name not in row.optional]
     require(list(row.inputs)[: len(required)] == required, "what may be left out stands after what may not")
     undefined = {row.inputs[name].kind for name in row.optional if row.inputs[name].default is None}
-    require(undefined <= {"gravity", "wrenches"}, "what may be left out has a default, but for gravity and wrenches")
+    require(undefined <= _LEFT_TO_KINDS, f"what may be left out has a default, but for {', '.join(_LEFT_TO_KINDS)}")
     plain = [option.name for option in row.options.values() if option.role == "plain"]
     require(row.grows.keys() == row.kernels.keys(), "every kernel's work grows in a way of its own")
     require(row.passive.keys() == row.kernels.keys(), "every kernel says what of joints' own parts it depends on")

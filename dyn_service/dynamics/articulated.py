@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import casadi as ca
+import numpy as np
 
 from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.kinematics import influences, joint_values, joint_vector, motion_subspaces
@@ -43,6 +44,7 @@ from dyn_service.dynamics.spatial import (
     RigidTransform,
     _Transposed,
     column_by_column,
+    constant,
     inverse,
     pivots,
     row_by_row,
@@ -90,14 +92,15 @@ def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInert
     assert not tree.coupled
     R_inverse: list[Mat] = [ca.DM(0, 0)] * len(tree)
     K: list[Mat] = [ca.DM(6, 0)] * len(tree)
-    A = passive.armatures(tree)
+    A, free = passive.armatures(tree), _free(tree)
 
     def eliminate(i: int, J: Inertia) -> Inertia:
         """J^_i; notes K_i and R_i on the way."""
         if not tree.inboard[i].nv:
             return J
         U = J @ G[i]
-        R_inverse[i] = inverse(G[i].T @ U + A[i])
+        R = G[i].T @ U + A[i]
+        R_inverse[i] = inverse(R) if tree.free is None else free[i] * inverse(_held(R, free[i]))
         K[i] = U @ R_inverse[i]
         return J.minus_outer(K[i], U)
 
@@ -107,6 +110,17 @@ def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInert
             eliminate(i, J[i])
     beta = PerBody(ArticulatedTransform(D[i], G[i], K[i]) for i in range(len(tree)))
     return ArticulatedInertias(J, PerBody(R_inverse), PerBody(K), beta)
+
+
+def _free(tree: Tree) -> list[Mat]:
+    """Per body, whether its joint is not locked, a number for all its ways to move."""
+    free = constant(np.ones(tree.nv) if tree.free is None else tree.free)
+    return [free[part.start] if part.stop > part.start else ca.DM(0) for part in tree.in_v]
+
+
+def _held(R: Mat, free: Mat) -> Mat:
+    """R of a joint that is free; the identity of one that is locked, whatever it meets."""
+    return free * R + (1 - free) * ca.DM.eye(R.shape[0])
 
 
 def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
@@ -170,9 +184,13 @@ def joint_inertias(tree: Tree, q: Any) -> tuple[list[float], list[float]]:
         left = {entry: float(L[k, k]) for k, entry in enumerate(tree.entries_outward)}
         return [left[k] for k in range(tree.nv)], [float(entries[k, k]) for k in range(tree.nv)]
     D, G, M = influences(tree, ca.DM(q)), motion_subspaces(tree), inertias(tree)
-    A = passive.armatures(tree)
+    A, free = passive.armatures(tree), _free(tree)
     yielding = branches(tree, D, G, M).J
     holding = gather(tree, M, lambda i, J: D[i].congruence(J))
-    R = [float(pivot) for i in tree.movable for pivot in pivots(G[i].T @ (yielding[i] @ G[i]) + A[i])[1]]
-    C = [G[i].T @ (holding[i] @ G[i]) + A[i] for i in tree.movable]
+
+    def met(J: list[Inertia], i: int) -> Mat:
+        return _held(G[i].T @ (J[i] @ G[i]) + A[i], free[i])
+
+    R = [float(pivot) for i in tree.movable for pivot in pivots(met(yielding, i))[1]]
+    C = [met(holding, i) for i in tree.movable]
     return R, [float(block[k, k]) for block in C for k in range(block.shape[0])]

@@ -24,7 +24,7 @@ import casadi as ca
 
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import joint_vector, placements
-from dyn_service.dynamics.spatial import Mat, constant, cross
+from dyn_service.dynamics.spatial import Mat, constant, cross, dense
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.tree import Tree
 
@@ -61,7 +61,7 @@ def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBod
     f: list[Mat] = []
     eta: list[Mat] = []
     for i, body in enumerate(tree.inertia):
-        p_cm, I = ca.DM(body.com), constant(body.about_com)
+        p_cm, I = dense(body.com), constant(body.about_com)
         at_centre = v_dot[i] + cross(omega_dot[i], p_cm) + cross(omega[i], cross(omega[i], p_cm))
         F = body.mass * (at_centre - weight[i])
         N = I @ omega_dot[i] + cross(omega[i], I @ omega[i])

@@ -18,6 +18,8 @@ that moves, (P.1g). Cost: O(N). Source: Hamilton document.
 
 from __future__ import annotations
 
+from typing import Any
+
 import casadi as ca
 
 from dyn_service.dynamics import passive
@@ -27,12 +29,13 @@ from dyn_service.dynamics.kinematics import (
     joint_values,
     joint_vector,
     motion_subspaces,
+    moving,
     placements,
     position_rates,
 )
 from dyn_service.dynamics.mass_matrix import entries, solve
 from dyn_service.dynamics.newton_euler import inertias, joint_loads, velocities, world_acceleration
-from dyn_service.dynamics.spatial import Mat, angular, cross, join, linear
+from dyn_service.dynamics.spatial import Mat, angular, cross, dense, join, linear
 from dyn_service.dynamics.sweeps import PerBody, gather, inward, outward
 from dyn_service.model.tree import Tree
 
@@ -44,18 +47,28 @@ def system_momentum(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
     masses, centres = _centres(tree, D, M)
     return {
         "momentum": ca.vertcat(*map(ca.densify, K)),
-        "mass": ca.DM(masses),
+        "mass": ca.vertcat(*masses),
         "centre": ca.vertcat(*map(ca.densify, centres)),
     }
 
 
-def _centres(tree: Tree, D: PerBody, M: PerBody) -> tuple[list[float], list[Mat]]:
+def _centres(tree: Tree, D: PerBody, M: PerBody) -> tuple[list[Any], list[Mat]]:
     """Mass and c_i of each branch, (P.1c); c_i is 0 where there is no mass."""
     composite = gather(tree, M, lambda i, C: D[i].congruence(C))
     masses = [sum(tree.inertia[k].mass for k in tree.branch(i)) for i in range(len(tree))]
     # H = m c~: its entries (3, 2), (1, 3), (2, 1) are m c.
     moments = [ca.vertcat(C.H[2, 1], C.H[0, 2], C.H[1, 0]) for C in composite]
-    return masses, [h / m if m else ca.DM(3, 1) for h, m in zip(moments, masses, strict=True)]
+    return masses, [_where_mass(m, _per_mass(h, m)) for h, m in zip(moments, masses, strict=True)]
+
+
+def _per_mass(x: Mat, m: Any) -> Mat:
+    """x / m of a branch; x itself where it has no mass."""
+    return x / (m + ca.logic_not(m)) if isinstance(m, ca.SX) else x / (m or 1.0)
+
+
+def _where_mass(m: Any, x: Mat) -> Mat:
+    """x of a branch of mass m, (3, 1); 0 where it has none."""
+    return ca.if_else(m, x, ca.DM(3, 1)) if isinstance(m, ca.SX) else x if m else ca.DM(3, 1)
 
 
 def system_momentum_rate(
@@ -81,7 +94,7 @@ def system_momentum_rate(
     for V_i, K_i, W, m, c in zip(V, K, F + E, masses, centres, strict=True):
         eta_dot, P = linear(V_i), linear(K_i)
         found["rate"].append(W - join(cross(eta_dot, P), none))
-        found["centre_rate"].append(P / m - eta_dot if m else none)
+        found["centre_rate"].append(_where_mass(m, _per_mass(P, m) - eta_dot))
         found["central_momentum"].append(angular(K_i) - cross(c, P))
         found["central_rate"].append(angular(W) - cross(c, linear(W)))
     return {name: ca.vertcat(*map(ca.densify, rows)) for name, rows in {**found, "load": F, "external": E}.items()}
@@ -110,7 +123,7 @@ def velocity_from_momentum(tree: Tree, q: Mat, p: Mat) -> Mat:
 
 def velocity_through_mass_matrix(tree: Tree, q: Mat, p: Mat) -> Mat:
     """v, (P.5a), O(N^3)."""
-    return solve(tree, entries(tree, q), p)
+    return solve(tree, entries(tree, q), moving(tree, p))
 
 
 def flow(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
@@ -137,7 +150,7 @@ def _flow(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody 
         )
         for V_i, K_i in zip(V, K, strict=True)
     )
-    driving = tau - passive.efforts(tree, q, v)
+    driving = moving(tree, tau - passive.efforts(tree, q, v))
     return {"v": v, "p_dot": driving + joint_vector(tree, G.T @ (inward(tree, D, load) - turning))}
 
 
@@ -187,5 +200,5 @@ def potential_energy(tree: Tree, q: Mat, gravity: Mat) -> Mat:
             R_WP, p_WP = poses[tree.parent[i]]
             R, x = R_WP @ R, p_WP + R_WP @ x
         poses.append((R, x))
-        weighed = weighed + tree.inertia[i].mass * x + R @ ca.DM(tree.inertia[i].moment)
+        weighed = weighed + tree.inertia[i].mass * x + R @ dense(tree.inertia[i].moment)
     return passive.spring_energy(tree, q) - ca.dot(gravity, weighed)

@@ -26,8 +26,25 @@ def joint_values(tree: Tree, x: Mat) -> PerBody:
 
 
 def joint_vector(tree: Tree, x: PerBody) -> Mat:
-    """The vector over the velocities from one column per body: of bodies whose joints move together, their sum."""
-    return ca.vertcat(*(_sum([x[i] for i in bodies]) for bodies in tree.together))
+    """The vector over the velocities from one column per body: of bodies whose joints move together, their sum; 0 where
+    a joint is locked.
+    """
+    return moving(tree, ca.vertcat(*(_sum([x[i] for i in bodies]) for bodies in tree.together)))
+
+
+def moving(tree: Tree, x: Mat) -> Mat:
+    """A vector over the velocities, 0 where a joint is locked."""
+    return x if tree.free is None else constant(tree.free) * x
+
+
+def ways(tree: Tree) -> Mat:
+    """The ways in which the velocities move the robot, (nv, nv): a column for each, 0 where a joint is locked."""
+    return ca.DM.eye(tree.nv) if tree.free is None else ca.diag(constant(tree.free))
+
+
+def held(tree: Tree) -> Mat:
+    """What a mass matrix has on its diagonal for locked joints, (nv, nv)."""
+    return ca.DM(tree.nv, tree.nv) if tree.free is None else ca.DM.eye(tree.nv) - ways(tree)
 
 
 def _sum(columns: list[Mat]) -> Mat:

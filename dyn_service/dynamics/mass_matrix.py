@@ -16,9 +16,9 @@ from __future__ import annotations
 import casadi as ca
 
 from dyn_service.dynamics import passive
-from dyn_service.dynamics.kinematics import influences, motion_subspaces
+from dyn_service.dynamics.kinematics import influences, motion_subspaces, moving
 from dyn_service.dynamics.newton_euler import inertias, inverse_dynamics
-from dyn_service.dynamics.spatial import Mat
+from dyn_service.dynamics.spatial import Mat, constant
 from dyn_service.dynamics.sweeps import PerBody, gather
 from dyn_service.model.tree import Tree
 
@@ -42,7 +42,15 @@ def entries(tree: Tree, q: Mat) -> Entries:
                         _add(found, row, column, 2 * block[n, k] if j != i and row == column else block[n, k])
             if tree.parent[j] >= 0:
                 F = D[j].T @ F
-    return found
+    return found if tree.free is None else _of_free(found, constant(tree.free))
+
+
+def _of_free(entries: Entries, free: Mat) -> Entries:
+    """Those of the joints that are not locked; of the others those of the identity, so that all has an inverse."""
+    return {
+        (i, j): free[i] * value + (1 - free[i]) if i == j else free[i] * free[j] * value
+        for (i, j), value in entries.items()
+    }
 
 
 def _add(entries: Entries, row: int, column: int, value: Mat) -> None:
@@ -68,7 +76,7 @@ def mass_matrix(tree: Tree, q: Mat) -> Mat:
 def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
     """a, (19a)."""
     C = inverse_dynamics(tree, q, v, ca.DM(tree.nv, 1), gravity, wrenches)
-    return solve(tree, entries(tree, q), tau - C)
+    return solve(tree, entries(tree, q), moving(tree, tau) - C)
 
 
 def solve(tree: Tree, M: Entries, x: Mat) -> Mat:

@@ -20,7 +20,14 @@ from __future__ import annotations
 import casadi as ca
 
 from dyn_service.dynamics import passive
-from dyn_service.dynamics.kinematics import difference, influences, joint_values, joint_vector, motion_subspaces
+from dyn_service.dynamics.kinematics import (
+    difference,
+    influences,
+    joint_values,
+    joint_vector,
+    motion_subspaces,
+    moving,
+)
 from dyn_service.dynamics.spatial import Inertia, Mat, angular, cross, join, linear
 from dyn_service.dynamics.sweeps import PerBody, inward, outward
 from dyn_service.model.tree import Tree
@@ -126,7 +133,7 @@ def computed_torque(
 
     Of joints whose positions do not subtract, q_ref - q is the velocity that leads there in 1 s.
     """
-    a = a_ref + kd * (v_ref - v) + kp * difference(tree, q, q_ref)
+    a = moving(tree, a_ref + kd * (v_ref - v) + kp * difference(tree, q, q_ref))
     return inverse_dynamics(tree, q, v, a, gravity, wrenches)
 
 

@@ -16,15 +16,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import casadi as ca
-import numpy as np
 
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.articulated import branches
-from dyn_service.dynamics.kinematics import influences, motion_subspaces
+from dyn_service.dynamics.kinematics import held, influences, motion_subspaces, ways
 from dyn_service.dynamics.newton_euler import inertias, velocities, velocity_loads, velocity_products
-from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join
+from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join, skew
 from dyn_service.dynamics.sweeps import PerBody, outward
-from dyn_service.model.inertia import skew
 from dyn_service.model.tree import Tree
 
 _SIX = ca.DM.eye(6)
@@ -56,13 +54,13 @@ def mass_matrix_steps(tree: Tree, q: Mat) -> dict[str, Mat]:
     product is the bodies' part of M; with the joints' armature it is M.
     """
     D, M = influences(tree, q), inertias(tree)
-    columns = ca.DM.eye(tree.nv)
+    columns = ways(tree)
     G = [
         of @ columns[part, :] for of, part in zip(motion_subspaces(tree), tree.in_v, strict=True)
     ]  # rows of blocks, (6, nv)
     J = outward(tree, D, G)  # 1
     Q = M @ J  # 2
-    product = ca.SX(ca.diag(passive.armature(tree)))
+    product = ca.SX(ca.diag(passive.armature(tree)) + held(tree))
     for J_i, Q_i in zip(J, Q, strict=True):  # 3
         product = product + J_i.T @ Q_i
     return {"jacobian": _stacked(J), "momenta": _stacked(Q), "mass_matrix": ca.densify(product)}
@@ -80,7 +78,8 @@ def newton_euler_blocks(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
         "influence": PerBody(ca.DM(6, 6) if p < 0 else D[i] @ _SIX for i, p in enumerate(tree.parent)),
         "free_axis": [G_i.T for G_i in G],  # of a follower as v meets it, its multiplier times as long
         "centre_lever": PerBody(
-            constant(np.block([[np.eye(3), np.zeros((3, 3))], [-skew(body.com), np.eye(3)]])) for body in tree.inertia
+            ca.blockcat([[ca.DM.eye(3), ca.DM(3, 3)], [-skew(constant(body.com)), ca.DM.eye(3)]])
+            for body in tree.inertia
         ),
         "velocity_products": velocity_products(tree, D, G, V, v),
         "centre_velocity_products": PerBody(

@@ -23,24 +23,25 @@ Cost: O(N). Source: Newton-Euler document, 'spring or damper in f'.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import casadi as ca
 import numpy as np
 
-from dyn_service.dynamics.spatial import Mat, constant
+from dyn_service.dynamics.spatial import Mat, constant, dense
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.tree import Tree
 
 
 def damping(tree: Tree, v: Mat) -> Mat:
     """d v, (nv,)."""
-    return constant(tree.felt(tree.passive.damping)) * v
+    return _felt(tree, tree.passive.damping) * v
 
 
 def friction(tree: Tree, v: Mat) -> Mat:
     """f tanh(v / w), (nv,)."""
     rates, back = _rates(tree, v)
-    return back(constant(tree.passive.friction) * ca.tanh(rates / ca.DM(tree.passive.width)))
+    return back(constant(tree.passive.friction) * ca.tanh(rates / dense(tree.passive.width)))
 
 
 def springs(tree: Tree, q: Mat) -> Mat:
@@ -56,7 +57,7 @@ def efforts(tree: Tree, q: Mat, v: Mat) -> Mat:
 
 def armature(tree: Tree) -> Mat:
     """The diagonal of A, (nv,)."""
-    return constant(tree.felt(tree.passive.armature))
+    return _felt(tree, tree.passive.armature)
 
 
 def armatures(tree: Tree) -> PerBody:
@@ -94,10 +95,17 @@ def _from_rest(tree: Tree, q: Mat) -> Mat:
     """q - q_0 of each joint that moves, (nr,), where it has a spring; else 0."""
     stiffness, rest = tree.passive.stiffness, tree.passive.rest
     turned = [
-        joint.ratio * q[at] - rest[part] if stiffness[part].any() else ca.DM(joint.nv, 1)
+        joint.ratio * q[at] - rest[part] if constant(stiffness[part]).nnz() else ca.DM(joint.nv, 1)
         for joint, at, part in zip(tree.inboard, tree.in_q, tree.in_rates, strict=True)
     ]
     return ca.vertcat(*turned) if turned else ca.DM(0, 1)
+
+
+def _felt(tree: Tree, x: Any) -> Mat:
+    """What v meets, (nv,), of what each joint's own rate does, (nr,), in proportion: `Tree.felt`."""
+    if isinstance(x, ca.SX):
+        return constant(tree.spread.T**2) @ x if tree.coupled else x
+    return constant(tree.felt(x))
 
 
 def _rates(tree: Tree, v: Mat) -> tuple[Mat, Callable[[Mat], Mat]]:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import casadi as ca
 
 from dyn_service.dynamics import passive
-from dyn_service.dynamics.kinematics import placements
-from dyn_service.dynamics.spatial import Mat, constant, cross, row_by_row, skew
+from dyn_service.dynamics.kinematics import held, moving, placements, ways
+from dyn_service.dynamics.spatial import Mat, constant, cross, dense, row_by_row, skew
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.tree import Tree
 
@@ -40,6 +40,7 @@ class BodyMotion:
 def body_motions(tree: Tree, q: Mat, v: Mat) -> list[BodyMotion]:
     """The recursion from parent to child, for joints of any type."""
     motions: list[BodyMotion] = []
+    columns = ways(tree)
     still = ca.DM(3, 1)
     ground = BodyMotion(ca.DM(3, tree.nv), ca.DM(3, tree.nv), still, still, still, ca.DM.eye(3))
     for i, (R_PC, p_PC) in enumerate(placements(tree, q)):
@@ -50,7 +51,7 @@ def body_motions(tree: Tree, q: Mat, v: Mat) -> list[BodyMotion]:
         omega, sigma_R, sigma_O = turn @ parent.omega, turn @ parent.sigma_R, turn @ carried
         joint, part = tree.inboard[i], tree.in_v[i]
         if joint.nv:
-            own = ca.DM.eye(tree.nv)[part, :]
+            own = columns[part, :]
             turning, shifting = constant(joint.subspace[:3]), constant(joint.subspace[3:])
             w, u = turning @ v[part], shifting @ v[part]
             sigma_R, sigma_O = sigma_R + cross(omega, w), sigma_O + 2 * cross(omega, u) + cross(w, u)
@@ -63,7 +64,7 @@ def body_motions(tree: Tree, q: Mat, v: Mat) -> list[BodyMotion]:
 def jacobians(tree: Tree, q: Mat) -> dict[str, Mat]:
     """J_S and J_R of every link, (N, 3, nv) each, in link axes; J_S at the link's centre of mass."""
     motions = body_motions(tree, q, ca.DM(tree.nv, 1))
-    centres = [ca.DM(body.com) for body in tree.inertia]
+    centres = [dense(body.com) for body in tree.inertia]
     return {
         "translation": ca.vertcat(
             *(row_by_row(m.J_O - skew(s) @ m.J_R) for m, s in zip(motions, centres, strict=True))
@@ -77,7 +78,7 @@ def bias_accelerations(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
     motions = body_motions(tree, q, v)
     return {
         "translation": ca.vertcat(
-            *(ca.densify(_centre_bias(m, ca.DM(body.com))) for m, body in zip(motions, tree.inertia, strict=True))
+            *(ca.densify(_centre_bias(m, dense(body.com))) for m, body in zip(motions, tree.inertia, strict=True))
         ),
         "rotation": ca.vertcat(*(ca.densify(m.sigma_R) for m in motions)),
     }
@@ -92,12 +93,12 @@ def terms(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody 
 
     These are M, C, G, Q, E of the Matrix Formalism document, M q-ddot = C + G + Q + E, and P beside them.
     """
-    M = ca.diag(passive.armature(tree))
+    M = ca.diag(passive.armature(tree)) + held(tree)
     f = g = E = ca.DM(tree.nv, 1)
     for i, m in enumerate(body_motions(tree, q, v)):
         body = tree.inertia[i]
         # With h = m s the formulas hold for lumped inertia too, which has moments but no mass.
-        h, about_origin = ca.DM(body.moment), constant(body.about_origin)
+        h, about_origin = dense(body.moment), constant(body.about_origin)
         turning = cross(m.omega, about_origin @ m.omega)
         bias = m.sigma_O * body.mass + cross(m.sigma_R, h) + cross(m.omega, cross(m.omega, h))
         weight = m.rotation.T @ gravity
@@ -111,7 +112,7 @@ def terms(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody 
         "mass_matrix": M,
         "velocity_forces": f,
         "gravity_forces": g,
-        "efforts": tau,
+        "efforts": moving(tree, tau),
         "external_forces": E,
         "passive_forces": -passive.efforts(tree, q, v),
     }

@@ -29,8 +29,15 @@ Mat = Any
 
 
 def constant(array: Any) -> Mat:
-    """A sparse DM: exact zeros become structural ones."""
-    return ca.sparsify(ca.DM(np.asarray(array, dtype=float)))
+    """A sparse DM: exact zeros become structural ones. Symbols in place of numbers stay as they are."""
+    if isinstance(array, ca.SX):
+        return array
+    return ca.sparsify(array if isinstance(array, ca.DM) else ca.DM(np.asarray(array, dtype=float)))
+
+
+def dense(array: Any) -> Mat:
+    """A DM with all its entries, zeros too; symbols stay as they are."""
+    return array if isinstance(array, ca.SX) else ca.DM(array)
 
 
 def cross(a: Mat, b: Mat) -> Mat:
@@ -187,8 +194,8 @@ class Inertia:
         """M_i, (16)."""
         return cls(
             constant(body.about_origin),
-            constant(np.asarray(ca.skew(body.moment))),
-            constant(body.mass * np.eye(3)),
+            constant(ca.skew(body.moment)),
+            constant(body.mass * ca.DM.eye(3)),
         )
 
     @column_by_column

@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib
 import math
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -33,13 +32,15 @@ from dyn_service.api.queries import (
     DEFAULT_GRAVITY,
     QUERIES,
     Array,
+    Overlay,
     Payload,
     Query,
     RobotQueries,
     Row,
 )
+from dyn_service.api.spec import PLAIN, PUSHED, Variant
 from dyn_service.engine.describing import described
-from dyn_service.engine.payload import carrying, inertial_of
+from dyn_service.engine.overlay import Altered, altered, carrying
 from dyn_service.engine.rows import Rows
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links, places
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
@@ -58,15 +59,12 @@ from dyn_service.urdf.markup import ReadLimits
 from dyn_service.urdf.places import counted
 from dyn_service.urdf.receipt import MassSummary, Receipt, build_receipt
 
-_SINGULAR = 1e-13
+SINGULAR = 1e-13
 """A joint whose branch inertia is below this share of its rigid one has none: rounding of the subtraction is 1e-15."""
 
 
 _Call = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
 """A row's required arguments and its others -> the answer, or None where the general way is to be taken."""
-
-_KEPT_PAYLOADS = 8
-"""Robots with a payload that are kept: each holds the kernels that were made for it."""
 
 
 class Robot(RobotQueries):
@@ -86,11 +84,9 @@ class Robot(RobotQueries):
         self._gravity = np.array(DEFAULT_GRAVITY)
         self._defaults: dict[tuple[float, ...], Array] = {}
         self._link_index = {name: i for i, name in enumerate(self._tree.links)}
-        self._signatures: dict[tuple[str, str, bool], Signature] = {}
-        self._loaded: dict[tuple[str, float, bytes, bytes], Robot] = {}
-        self._loading = threading.Lock()
+        self._signatures: dict[tuple[str, str, Variant], Signature] = {}
         self._calls: dict[str, _Call] = {}
-        self._shortened: dict[str, list[bool]] = {}
+        self._shortened: dict[str, list[Variant]] = {}
 
     @classmethod
     def from_urdf(
@@ -273,24 +269,24 @@ class Robot(RobotQueries):
         preparation.load_modules(names)
         _ = self.massless_joint  # it may take the tracer to know
 
-    def has_kernel(self, row: Query, method: str = "", *, wrenches: bool = False, passive: bool = True) -> bool:
+    def has_kernel(self, row: Query, method: str = "", variant: Variant = PLAIN, *, passive: bool = True) -> bool:
         """Whether a kernel is in this process, so that it takes neither a compiler nor the store to answer.
 
         Args:
             row: As for `load_kernel`, like the others.
             method: Which of the row's kernels.
-            wrenches: The one with external wrenches.
+            variant: What it takes beside.
             passive: The one in which what joints do by themselves acts.
         """
         if row.constant or self._is_refused(row, method):
             return True
-        if not self._acts(row, method, passive):
+        if not (variant.overlay or self._acts(row, method, passive)):
             bare_one = self.__dict__.get("bare")  # who asks this has no time to make one
-            return bare_one is not None and bare_one.has_kernel(row, method, wrenches=wrenches)
-        needed = self._signatures_of(row, method, wrenches=wrenches)
+            return bare_one is not None and bare_one.has_kernel(row, method, variant)
+        needed = self._signatures_of(row, method, variant)
         return all(signature.empty or signature in self._library for signature in needed)
 
-    def load_kernel(self, row: Query, method: str = "", *, wrenches: bool = False, passive: bool = True) -> bool:
+    def load_kernel(self, row: Query, method: str = "", variant: Variant = PLAIN, *, passive: bool = True) -> bool:
         """Whether a kernel can be called without a compiler: it is in memory, or is now, from the store on disk.
 
         Never compiles, and does not wait for a thread that does; some milliseconds, beside calls of any kind. The
@@ -300,41 +296,54 @@ class Robot(RobotQueries):
         Args:
             row: Of the table.
             method: Which of the row's kernels: the choice of the option that selects it, "" where there is none.
-            wrenches: The one with external wrenches.
-            passive: The one in which what joints do by themselves acts.
+            variant: What it takes beside.
+            passive: The one in which what joints do by themselves acts; with an overlay it is one for both.
 
         Raises:
             ResourceExhaustedError: It was refused, here or in another process: it takes too many operations.
         """
         if row.constant or self._is_refused(row, method):
             return True
-        if (other := self.acting(row, method, passive)) is not self:
-            return other.load_kernel(row, method, wrenches=wrenches)
-        for signature in self._signatures_of(row, method, wrenches=wrenches):
+        if not variant.overlay and (other := self.acting(row, method, passive)) is not self:
+            return other.load_kernel(row, method, variant)
+        for signature in self._signatures_of(row, method, variant):
             if not signature.empty and not self._library.load(signature):
                 return False
         self._shorten(row)
         return True
 
-    def with_payload(self, payload: Payload) -> Robot:
-        """This robot with one more body, welded to a link; the last few of them are kept with their kernels.
+    def overlaid(self, overlay: Overlay, *, name: str | None = None) -> Robot:
+        """This robot otherwise: it answers all that this one does, with the numbers of the overlay in place of its own.
 
-        Its joints are this robot's, in the same order; its links are this robot's and the payload.
+        Nothing is compiled for the numbers: one kernel of each row takes them as inputs. Those with leading axes are
+        those of as many robots, and what is asked broadcasts against them. Who asks many times with one overlay had
+        better hold such a robot than hand on the overlay each time.
+
+        Args:
+            overlay: What is otherwise.
+            name: Of the robot; None is this one's.
+
+        Raises:
+            InvalidArgumentError: A number is of the wrong type, shape or size, or contradicts another; `path` says
+                which.
+            NotFoundError: There is no link or joint of a name.
+        """
+        return self._with_numbers(altered(self._tree, self._weld, overlay, "overlay"), name)
+
+    def with_payload(self, payload: Payload) -> Robot:
+        """This robot with one more body, welded to a link: `overlaid` with that alone.
 
         Raises:
             NotFoundError: There is no link of that name.
             InvalidArgumentError: The mass is not positive, or the inertia is none that a body can have.
         """
-        inertial = inertial_of(payload)
-        key = (payload.link, inertial.mass, inertial.com.tobytes(), inertial.inertia.tobytes())
-        with self._loading:
-            loaded_robot = self._loaded.pop(key, None) or type(self)(
-                carrying(self._description, payload.link, inertial)
-            )
-            self._loaded[key] = loaded_robot  # the last one used is the last to go
-            if len(self._loaded) > _KEPT_PAYLOADS:
-                del self._loaded[next(iter(self._loaded))]
-        return loaded_robot
+        return self._with_numbers(carrying(self._tree, self._weld, payload, "payload"))
+
+    def _with_numbers(self, altered: Altered, name: str | None = None) -> Robot:
+        """`engine.overlaid.Overlaid`, which is a robot itself."""
+        module = importlib.import_module("dyn_service.engine.overlaid")
+        made: Robot = module.Overlaid(self, altered, name)
+        return made
 
     def evaluate(
         self, query: str, inputs: Mapping[str, Any], options: Mapping[str, Any] | None = None
@@ -368,19 +377,18 @@ class Robot(RobotQueries):
         if row.constant:
             return
         method = next(iter(row.kernels))
-        kinds = (False, True) if row.wrenches is not None else (False,)
-        there = [w for w in kinds if all(s in self._library for s in self._signatures_of(row, method, wrenches=w))]
+        kinds = (PLAIN, PUSHED) if row.wrenches is not None else (PLAIN,)
+        there = [each for each in kinds if all(s in self._library for s in self._signatures_of(row, method, each))]
         if there and there != self._shortened.get(row.name):
             if method in row.inverts and self.massless_joint is not None:
                 return
-            bare, pushed = (there == [False] or len(there) > 1), True in there
-            self._calls[row.name] = self._common_call(row, method, plain=bare, pushed=pushed)
+            self._calls[row.name] = self._common_call(row, method, plain=PLAIN in there, pushed=PUSHED in there)
             self._shortened[row.name] = there
 
-    def _signatures_of(self, row: Query, method: str, *, wrenches: bool) -> tuple[Signature, ...]:
+    def _signatures_of(self, row: Query, method: str, variant: Variant) -> tuple[Signature, ...]:
         """Of the kernels that an answer takes: with external wrenches also the links' poses, for the axes of frames."""
-        kernel = self.signature(row, method, wrenches=wrenches)
-        return (kernel, self.signature(QUERIES["link_poses"], "")) if wrenches else (kernel,)
+        kernel = self.signature(row, method, variant)
+        return (kernel, self.signature(QUERIES["link_poses"], "")) if variant.wrenches else (kernel,)
 
     def _common_call(self, row: Query, method: str, *, plain: bool, pushed: bool) -> _Call:
         """The short way for the common call, without special options.
@@ -431,7 +439,7 @@ class Robot(RobotQueries):
         others = dict(zip(row.others, row.defaults, strict=True))
         others |= self._left_out_of(row)
         at = places(self._tree, self._weld, links=row.links)
-        kernel, poses = self._signatures_of(row, method, wrenches=True)
+        kernel, poses = self._signatures_of(row, method, PUSHED)
         return self._library.pushed_state(kernel, poses, self._link_index, at, others)
 
     def _compute(self, row: str, **arguments: Any) -> Any:
@@ -449,15 +457,23 @@ class Robot(RobotQueries):
         chosen = checked_options(row, options)
         if row.constant:
             return self._constant(row, chosen)
+        if row.overlay is not None and inputs.get(row.overlay) is not None:
+            return self._otherwise(row, inputs, chosen)
         pushed = row.wrenches
         wrenches = None if pushed is None else inputs.get(pushed)
         method = chosen[row.selector] if row.selector else ""
         if row.leaves_out is not None and (other := self.acting(row, method, chosen[row.leaves_out])) is not self:
             return other._evaluate(row, inputs, {**chosen, row.leaves_out: True})
-        signature = self.signature(row, method, wrenches=wrenches is not None)
+        signature = self.signature(row, method, PLAIN if wrenches is None else PUSHED)
         self._refuse_led(row, method)
         self._refuse_massless(row, method)
-        arguments = {name: self._argument(row, name, inputs.get(name)) for name in row.inputs if name != pushed}
+        arguments = {
+            name: self._argument(row, name, inputs.get(name))
+            for name in row.inputs
+            if name not in (pushed, row.overlay)
+        }
+        arguments |= self._parameters(row)
+        self._check_still(row, arguments)
         pose = arguments[row.pose] if row.pose else self._tree.configuration.neutral
         if pushed is not None and wrenches is not None:
             if not signature.empty:
@@ -471,6 +487,31 @@ class Robot(RobotQueries):
         outputs.update(self._rows.labels(row))
         self._select_rows(outputs, row, chosen)
         return outputs
+
+    def _otherwise(self, row: Query, inputs: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a request with an overlay: that of the robot as the overlay has it."""
+        name = row.overlay or ""
+        path, overlay = f"inputs.{name}", inputs[name]
+        view = self._with_numbers(altered(self._tree, self._weld, overlay, path))
+        gravity = row.first("gravity")
+        if overlay.gravity is not None and gravity is not None and inputs.get(gravity) is not None:
+            raise InvalidArgumentError(
+                f"{gravity} is said twice, as an input and in the {name}", path=f"{path}.gravity"
+            )
+        if overlay.joints and not chosen.get(row.leaves_out or "", True):
+            raise InvalidArgumentError(
+                f"{name}.joints says what joints do by themselves, and {row.leaves_out}=False that they do nothing",
+                path=f"{path}.joints",
+            )
+        rest = {other: value for other, value in inputs.items() if other != name}
+        return view._evaluate(row, rest, chosen)
+
+    def _parameters(self, row: Query) -> dict[str, Array]:
+        """The numbers of the robot as inputs of a kernel that takes them, by operand."""
+        return {}
+
+    def _check_still(self, row: Query, arguments: Mapping[str, Array]) -> None:
+        """Refuses motions of joints that are locked."""
 
     def _constant(self, row: Query, chosen: Mapping[str, Any]) -> dict[str, Any]:
         """What does not depend on a state is asked of the tree itself, once per call."""
@@ -499,12 +540,14 @@ class Robot(RobotQueries):
     def _kernel(self, signature: Signature) -> np.ufunc:
         return self._library.kernel(signature)
 
-    def signature(self, row: Query, method: str, *, wrenches: bool = False) -> Signature:
-        """Function and operand shapes of one kernel of this robot: a row of the table, a method, wrenches or none."""
-        key = (row.name, method, wrenches)
+    def signature(self, row: Query, method: str, variant: Variant = PLAIN) -> Signature:
+        """Function and operand shapes of one kernel of this robot: a row of the table, a method, what it takes
+        beside.
+        """
+        key = (row.name, method, variant)
         known = self._signatures.get(key)
         if known is None:
-            known = self._signatures[key] = signature_of(row, method, self._sizes(links=row.links), wrenches=wrenches)
+            known = self._signatures[key] = signature_of(row, method, self._sizes(links=row.links), variant)
         return known
 
     def _sizes(self, *, links: bool) -> Sizes:
@@ -554,8 +597,9 @@ class Robot(RobotQueries):
             )
 
     def _left_out_of(self, row: Query) -> dict[str, Array]:
-        """What the inputs are that may be left out, but for wrenches, in order."""
-        return {name: self._left_out(row, name) for name in row.inputs if name in row.optional - {row.wrenches}}
+        """What the inputs are that may be left out, but for wrenches and overlays, in order."""
+        left_out = row.optional - {row.wrenches, row.overlay}
+        return {name: self._left_out(row, name) for name in row.inputs if name in left_out} | self._parameters(row)
 
     def _left_out(self, row: Query, name: str) -> Array:
         """What an input is that was left out; never wrenches."""
@@ -573,11 +617,15 @@ class Robot(RobotQueries):
     def massless_joint(self) -> str | None:
         """The movable joint nearest the leaves whose branch has no inertia along it, in any configuration."""
         moving = self._weld.tree
-        if all(body.mass > 0.0 and np.linalg.eigvalsh(body.about_com)[0] > 0.0 for body in moving.inertia):
+        if all(body.is_definite.all() for body in moving.inertia):
             return None  # every body's inertia is positive definite, hence every branch's
-        # Branch inertias are analytic in q: zero at an arbitrary configuration means zero at all.
+        return self.singular_joint(self._somewhere)
+
+    @property
+    def _somewhere(self) -> Array:
+        """An arbitrary configuration. Branch inertias are analytic in q: zero there means zero at all."""
         moved = np.random.default_rng(0).uniform(-1.0, 1.0, self.nv)
-        return self.singular_joint(self.configuration.integrate(self.configuration.neutral, moved))
+        return np.asarray(self.configuration.integrate(self.configuration.neutral, moved))
 
     def singular_joint(self, q: ArrayLike) -> str | None:
         """The movable joint nearest the leaves whose branch has no inertia along it at `q`; None: M(q) is regular.
@@ -590,7 +638,7 @@ class Robot(RobotQueries):
         moving = self._weld.tree
         articulated, rigid = joint_inertias(moving, np.asarray(q, dtype=np.float64))
         bare = [
-            k for k in range(self.nv) if math.isfinite(rigid[k]) and not abs(articulated[k]) > _SINGULAR * abs(rigid[k])
+            k for k in range(self.nv) if math.isfinite(rigid[k]) and not abs(articulated[k]) > SINGULAR * abs(rigid[k])
         ]
         return moving.configuration.velocity_joints[max(bare)] if bare else None
 

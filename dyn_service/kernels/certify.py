@@ -21,7 +21,8 @@ rounding is Monte Carlo arithmetic (D. S. Parker, 1997).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -34,6 +35,9 @@ from dyn_service.kernels import frames
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.model.inertia import BodyInertia
+from dyn_service.model.parameters import parameters_of
+from dyn_service.model.passive import Passive
 from dyn_service.model.tree import Tree
 
 Array = NDArray[np.float64]
@@ -76,6 +80,8 @@ def certified(links: Tree, signature: Signature, build: Callable[[Graph], Kernel
         signature: Which kernel.
         build: Makes a kernel from a graph: arrays (states, ...) in, an array or a tuple of arrays (states, ...) out.
     """
+    if signature.parametric:
+        return _parametric(links, signature, build)
     if signature.bodies != "chosen":
         given = trace(frames.kernel_tree(links, signature.bodies), signature)
         kernel = build(given)
@@ -88,6 +94,65 @@ def certified(links: Tree, signature: Signature, build: Callable[[Graph], Kernel
         return kernel, Certificate(signature.name, "chosen frames", fast, states), given
     kernel = build(trace(tree, signature))
     return kernel, Certificate(signature.name, "link frames", *difference(kernel, given, links), refused=fast), given
+
+
+def _parametric(
+    links: Tree, signature: Signature, build: Callable[[Graph], Kernel]
+) -> tuple[Kernel, Certificate, Graph]:
+    """The kernel that takes a tree's numbers, held at several of such, each against the function on a tree that has
+    them; and that of the robot's own.
+    """
+    kernel = build(trace(frames.kernel_tree(links, signature.bodies), signature))
+    found: list[tuple[float, int]] = []
+    graphs: list[Graph] = []
+    for tree in drawn_numbers(links):
+        model = frames.kernel_tree(tree, signature.bodies)
+        given = trace(model, signature.of_numbers, shared=False)
+        numbers = iter(parameters_of(model.tree).values())
+        constant = {o.name: _padded(next(numbers), o) for o in signature.inputs if o.kind == "overlay"}
+
+        def asked(*inputs: Array, constant: Mapping[str, Array] = constant) -> Any:
+            drawn = iter(inputs)
+            return kernel(*(constant[o.name] if o.name in constant else next(drawn) for o in signature.inputs))
+
+        found.append(difference(asked, given, tree))
+        graphs.append(given)
+    worst, states = max(share for share, _ in found), min(count for _, count in found)
+    return kernel, Certificate(signature.name, "link frames", worst, states), graphs[0]
+
+
+def _padded(numbers: Array, operand: Operand) -> Array:
+    return numbers if numbers.size else np.zeros(operand.shape)
+
+
+def drawn_numbers(links: Tree) -> Iterator[Tree]:
+    """The robots at which a parametric kernel is held: the one it is made for; with every number larger or smaller, and
+    all that joints can do; and bare, with every third joint locked.
+    """
+    yield links
+    rng = np.random.default_rng(2)
+
+    def other(body: BodyInertia) -> BodyInertia:
+        mass, com, about = body.mass, body.com, body.about_com
+        size = rng.uniform(0.5, 2.0)
+        return BodyInertia.of_centre(mass * size, com * rng.uniform(0.5, 2.0, 3), about * size)
+
+    inertia = tuple(map(other, links.inertia))
+    own = links.passive
+    one_way = [joint.nv == 1 for joint in links.inboard for _ in range(joint.nv)]
+    drawn = {
+        each.name: np.where(x > 0.0, x, size) * rng.uniform(0.5, 2.0, x.shape)
+        for each, x, size in zip(fields(own), own.arrays, _DRAWN, strict=True)
+    }
+    drawn["stiffness"] *= one_way
+    passive = Passive(**{**drawn, "rest": own.rest + rng.uniform(-1.0, 1.0, own.rest.shape)})
+    yield replace(links, inertia=inertia, passive=passive)
+    names = links.movable_joints
+    yield links.bare.locked(names[1::3] or names)
+
+
+_DRAWN = (0.1, 0.1, 0.1, 0.01, 1.0, 0.0)
+"""Damping, friction, width, armature, stiffness and rest of joints that have none."""
 
 
 @lru_cache(maxsize=4)
@@ -135,6 +200,8 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
                 array[-AT_REST:] = DEFAULT_GRAVITY
             if operand.kind == "position" and tree.nv:
                 array = tree.configuration.normalised(array)
+            if operand.kind in ("velocity", "acceleration") and tree.free is not None:
+                array *= tree.free
         drawn.append(array)
     return tuple(drawn), M
 

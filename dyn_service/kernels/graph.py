@@ -15,6 +15,7 @@ import casadi as ca
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.kernels.frames import KernelTree
 from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.kernels.symbols import in_symbols
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +46,8 @@ def trace(model: KernelTree, signature: Signature, *, shared: bool = True) -> Gr
     symbols = {operand.name: ca.SX.sym(operand.name, operand.size) for operand in signature.inputs}
     given = {operand.name: _entered(model, operand, symbols[operand.name]) for operand in signature.inputs}
     given |= {name: ca.DM(0, 1) for name in signature.padded}
-    answer = function(model.tree, **given)
+    numbers = [given.pop(operand.name) for operand in signature.inputs if operand.kind == "overlay"]
+    answer = function(in_symbols(model.tree, *numbers) if numbers else model.tree, **given)
     outputs = answer if isinstance(answer, dict) else {signature.outputs[0].name: answer}
     flat = [ca.densify(ca.vec(ca.SX(outputs[operand.name]).T)) for operand in signature.outputs]
     return Graph(ca.Function("kernel", list(symbols.values()), ca.cse(flat) if shared else flat), signature)

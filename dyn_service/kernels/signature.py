@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dyn_service.api.queries import Query
-from dyn_service.api.spec import Bodies, Dimensions, Kind
+from dyn_service.api.spec import PLAIN, Bodies, Dimensions, Kind, Variant
+from dyn_service.model.parameters import BODIES, FREE, JOINTS, OF_BODY, OF_RATE
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,19 @@ class Signature:
     padded: Mapping[str, int]
 
     @property
+    def parametric(self) -> bool:
+        """Whether it takes the numbers of its tree as inputs."""
+        return any(operand.kind == "overlay" for operand in self.inputs)
+
+    @property
+    def of_numbers(self) -> Signature:
+        """The kernel of the same function on a tree with numbers."""
+        inputs = tuple(operand for operand in self.inputs if operand.kind != "overlay")
+        names = {operand.name for operand in inputs}
+        padded = {name: axes for name, axes in self.padded.items() if name in names}
+        return replace(self, inputs=inputs, padded=padded)
+
+    @property
     def pose(self) -> Operand | None:
         """The input that says where the robot stands: the first of its positions."""
         return next((operand for operand in self.inputs if operand.kind == "position"), None)
@@ -64,20 +78,38 @@ class Signature:
         return f"{side(self.inputs)}->{side(self.outputs)}"
 
 
-def signature_of(query: Query, method: str, sizes: Dimensions, *, wrenches: bool) -> Signature:
-    """The kernel's signature for one row of the table, one method, with or without external wrenches."""
-    inputs = [
-        Operand(name, spec.dims(sizes), spec.kind, spec.scalar, spec.shape)
-        for name, spec in query.inputs.items()
-        if wrenches or spec.kind != "wrenches"
-    ]
+def signature_of(query: Query, method: str, sizes: Dimensions, variant: Variant = PLAIN) -> Signature:
+    """The kernel's signature for one row of the table, one method, one variant. The parametric one stands on link
+    frames: others are chosen by the numbers that it does not know.
+    """
+    inputs: list[Operand] = []
+    for name, spec in query.inputs.items():
+        if spec.kind == "overlay":
+            inputs += parameters(name, sizes) if variant.overlay else []
+        elif variant.wrenches or spec.kind != "wrenches":
+            inputs.append(Operand(name, spec.dims(sizes), spec.kind, spec.scalar, spec.shape))
     outputs = tuple(Operand(name, spec.dims(sizes), spec.kind, dims=spec.shape) for name, spec in query.outputs.items())
-    name = "-".join(part for part in (query.name, method, "wrenches" if wrenches else "") if part)
+    bodies: Bodies = "moving" if variant.overlay and query.bodies == "chosen" else query.bodies
+    name = "-".join(part for part in (query.name, method, *variant.names) if part)
     return Signature(
         name,
         query.kernels[method],
-        query.bodies,
+        bodies,
         inputs=tuple(operand if operand.size else replace(operand, shape=(1,)) for operand in inputs),
         outputs=outputs,
         padded={operand.name: len(operand.shape) for operand in inputs if not operand.size},
     )
+
+
+def parameters(overlay: str, sizes: Dimensions) -> list[Operand]:
+    """The inputs that take the numbers of a tree in place of an overlay, by its name."""
+    dims: dict[str, tuple[str | int, ...]] = {BODIES: ("nb", OF_BODY), JOINTS: ("nr", OF_RATE), FREE: ("nv",)}
+    return [
+        Operand(
+            f"{overlay}.{name}",
+            tuple(size if isinstance(size, int) else sizes[size] for size in shape),
+            "overlay",
+            dims=shape,
+        )
+        for name, shape in dims.items()
+    ]

@@ -8,12 +8,15 @@ They are the entries of M_i, (16) of the Newton-Euler document,
 and for bodies that move as one, seen from one frame, they add. Seen from a frame in which the body stands at R, p:
 
     m,   R h + m p,   R J R^T - p~ (R h)~ - (R h)~ p~ - m p~ p~
+
+Leading axes of the numbers are those of many robots: all here broadcasts over them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,67 +25,81 @@ from dyn_service.model.arrays import Matrix, Vector
 
 @dataclass(frozen=True, eq=False)
 class BodyInertia:
-    """mass: kg. moment: (3,) kg m. about_origin: (3, 3) kg m^2. Both at the body's origin, in its axes.
+    """mass: kg. moment: (..., 3) kg m. about_origin: (..., 3, 3) kg m^2. Both at the body's origin, in its axes.
 
-    centre: centre of mass (3,) m, axes (3, 3) in which the inertia was given, and inertia about the centre in them
-    (3, 3) kg m^2, where the body was given so; None of differences. What is small there has lost digits about a far
-    origin.
+    centre: centre of mass (..., 3) m, axes (3, 3) in which the inertia was given, and inertia about the centre in them
+    (..., 3, 3) kg m^2, where the body was given so; None of differences. What is small there has lost digits about a
+    far origin.
     """
 
-    mass: float
+    mass: Any
     moment: Vector
     about_origin: Matrix
     centre: tuple[Vector, Matrix, Matrix] | None = None
 
     @classmethod
-    def of_centre(cls, mass: float, com: Vector, inertia: Matrix, rotation: Matrix | None = None) -> BodyInertia:
-        """From the centre of mass (3,) m, and the inertia (3, 3) kg m^2 about it, in axes that stand at `rotation` in
-        the body's; None is the body's own.
+    def of_centre(cls, mass: Any, com: Vector, inertia: Matrix, rotation: Matrix | None = None) -> BodyInertia:
+        """From the centre of mass (..., 3) m, and the inertia (..., 3, 3) kg m^2 about it, in axes that stand at
+        `rotation` in the body's; None is the body's own.
         """
         axes = np.eye(3, dtype=inertia.dtype) if rotation is None else rotation
         about_com = axes @ inertia @ axes.T
-        return cls(mass, mass * com, about_com - mass * skew(com) @ skew(com), (com, axes, inertia))
+        about_origin = about_com - _on(mass, 2) * skew(com) @ skew(com)
+        return cls(mass, _on(mass, 1) * com, about_origin, (com, axes, inertia))
 
     @property
     def com(self) -> Vector:
-        """Centre of mass, (3,) m; the origin where there is no mass."""
+        """Centre of mass, (..., 3) m; the origin where there is no mass."""
         if self.centre is not None:
             return self.centre[0]
-        return self.moment / self.mass if self.mass else 0 * self.moment
+        return _per_mass(self.moment, self.mass)
 
     @property
     def about_com(self) -> Matrix:
-        """Inertia about the centre of mass, (3, 3) kg m^2."""
+        """Inertia about the centre of mass, (..., 3, 3) kg m^2."""
         if self.centre is not None:
             _, axes, inertia = self.centre
             return axes @ inertia @ axes.T
-        return self.about_origin + self.mass * skew(self.com) @ skew(self.com)
+        s = skew(self.com)
+        return np.asarray(self.about_origin + _on(self.mass, 2) * s @ s)
 
     @property
     def matrix(self) -> Matrix:
-        """M, (6, 6), the module's docstring."""
-        h = skew(self.moment)
-        return np.block([[self.about_origin, h], [h.T, self.mass * np.eye(3)]])
+        """M, (..., 6, 6), the module's docstring."""
+        blocks = (self.about_origin, skew(self.moment), _on(self.mass, 2) * np.eye(3))
+        about, h, m = np.broadcast_arrays(*blocks)
+        return np.block([[about, h], [h.mT, m]])
+
+    @property
+    def is_definite(self) -> Any:
+        """Whether there is mass, and inertia about every axis, (...,)."""
+        return np.asarray(self.mass > 0.0) & above(self.about_com, 0.0)
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The leading axes of its numbers."""
+        return np.broadcast_shapes(np.shape(self.mass), self.moment.shape[:-1], self.about_origin.shape[:-2])
 
     def placed(self, rotation: Matrix, origin: Vector) -> BodyInertia:
         """The same inertia seen from a frame A in which the body's frame B stands at R_AB, p_AB."""
-        moment, p = rotation @ self.moment, skew(origin)
+        moment, p = _turned(rotation, self.moment), skew(origin)
         cross = p @ skew(moment)
-        about = rotation @ self.about_origin @ rotation.T - cross - cross.T - self.mass * p @ p
+        about = rotation @ self.about_origin @ rotation.T - cross - cross.mT - _on(self.mass, 2) * p @ p
         centre = None
         if self.centre is not None:
             com, axes, inertia = self.centre
-            centre = (rotation @ com + origin, rotation @ axes, inertia)
-        return BodyInertia(self.mass, moment + self.mass * origin, about, centre)
+            centre = (_turned(rotation, com) + origin, rotation @ axes, inertia)
+        return BodyInertia(self.mass, moment + _on(self.mass, 1) * origin, about, centre)
 
     def __add__(self, other: BodyInertia) -> BodyInertia:
         mass, moment = self.mass + other.mass, self.moment + other.moment
         centre = None
         if self.centre is not None and other.centre is not None:
             # About the common centre, not by way of the origin: there a small inertia keeps its digits.
-            com = (self.mass * self.com + other.mass * other.com) / mass if mass else 0 * self.com
+            com = _per_mass(_on(self.mass, 1) * self.com + _on(other.mass, 1) * other.com, mass)
             about = sum(
-                part.about_com - part.mass * skew(part.com - com) @ skew(part.com - com) for part in (self, other)
+                part.about_com - _on(part.mass, 2) * skew(part.com - com) @ skew(part.com - com)
+                for part in (self, other)
             )
             centre = (com, np.eye(3), np.asarray(about))
         return BodyInertia(mass, moment, self.about_origin + other.about_origin, centre)
@@ -92,8 +109,29 @@ class BodyInertia:
 
 
 def skew(a: Vector) -> Matrix:
-    """(3, 3) matrix a~ with a~ b = a x b."""
-    return np.array([[0, -a[2], a[1]], [a[2], 0, -a[0]], [-a[1], a[0], 0]])
+    """(..., 3, 3) matrix a~ with a~ b = a x b."""
+    found = np.zeros((*a.shape, 3), dtype=a.dtype)
+    found[..., 0, 1], found[..., 0, 2], found[..., 1, 2] = -a[..., 2], a[..., 1], -a[..., 0]
+    found[..., 1, 0], found[..., 2, 0], found[..., 2, 1] = a[..., 2], -a[..., 1], a[..., 0]
+    return found
+
+
+def _on(mass: Any, axes: int) -> Any:
+    """A mass of each robot as a factor of arrays with so many axes of their own."""
+    return mass[(..., *(None,) * axes)] if isinstance(mass, np.ndarray) else mass
+
+
+def _turned(rotation: Matrix, x: Vector) -> Vector:
+    """R x, of vectors (..., 3)."""
+    return np.asarray((rotation @ x[..., None])[..., 0])
+
+
+def _per_mass(moment: Vector, mass: Any) -> Vector:
+    """moment / mass; 0 where there is none."""
+    if not isinstance(mass, np.ndarray):
+        return moment / mass if mass else 0 * moment
+    none = mass == 0.0
+    return np.where(none[..., None], 0.0, moment / np.where(none, 1.0, mass)[..., None])
 
 
 NOTHING = BodyInertia.of_centre(0.0, np.zeros(3), np.zeros((3, 3)))
@@ -106,5 +144,19 @@ def combine(parts: Iterable[BodyInertia]) -> BodyInertia:
 
 
 def principal_moments(about_com: Matrix) -> Vector:
-    """(3,) kg m^2, ascending."""
-    return np.asarray(np.linalg.eigvalsh(0.5 * (about_com + about_com.T)))
+    """(..., 3) kg m^2, ascending."""
+    return np.asarray(np.linalg.eigvalsh(0.5 * (about_com + about_com.mT)))
+
+
+def above(matrix: Matrix, least: Any) -> Any:
+    """Whether symmetric matrices (..., 3, 3) have no eigenvalue at or below `least`, (...,): by their pivots, which
+    takes a hundredth of what the eigenvalues of thousands do.
+    """
+    A = matrix - np.asarray(least)[..., None, None] * np.eye(3)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        first = A[..., 0, 0]
+        share = A[..., 0, 1:] / first[..., None]
+        B = A[..., 1:, 1:] - share[..., :, None] * A[..., 0, None, 1:]
+        second = B[..., 0, 0]
+        third = B[..., 1, 1] - B[..., 0, 1] / second * B[..., 0, 1]
+    return (first > 0.0) & (second > 0.0) & (third > 0.0)

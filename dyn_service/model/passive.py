@@ -33,7 +33,7 @@ class Passive:
     damping: N m s/rad | N s/m. friction: N m | N, of a joint that moves much faster than `width`, rad/s | m/s, which is
     more than 0. armature: kg m^2 | kg, the inertia along the joint of what turns with it behind its gear: rotor inertia
     times gear ratio squared. stiffness: N m/rad | N/m, of a spring that pulls to `rest`, rad | m; only of joints with
-    one way to move.
+    one way to move. Leading axes are those of many robots.
     """
 
     damping: Vector
@@ -79,9 +79,22 @@ class Passive:
                 yield part.encode()
                 yield from ((array + 0.0).astype("<f8").tobytes() for array in numbers)
 
+    def without(self, entries: Sequence[int]) -> Passive:
+        """Those whose entries of v are named do nothing."""
+        still = np.ones(self.damping.shape[-1])
+        still[list(entries)] = 0.0
+        return Passive(
+            self.damping * still,
+            self.friction * still,
+            self.width,
+            self.armature * still,
+            self.stiffness * still,
+            self.rest,
+        )
+
     def first(self, nv: int) -> Passive:
         """Those of the first entries of v."""
-        return Passive(*(array[:nv] for array in self.arrays))
+        return Passive(*(array[..., :nv] for array in self.arrays))
 
 
 def widths(joint: Joint) -> Sequence[float]:

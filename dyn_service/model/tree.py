@@ -26,7 +26,7 @@ and a sweep over the bodies does all three, where bodies that share an entry of 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -62,7 +62,13 @@ class Tree:
 
     limits: of the joints that have entries in q and v, which keep those of their followers too. Of each joint that
     moves, in the order of their bodies: passive, what it does by itself, in its own rate; mimic, whom it follows, in
-    the end, and None where it has entries of its own.
+    the end, and None where it has entries of its own. free: (nv,), 0 where a joint is locked, else 1; None: all move.
+
+    What locking means: the joint stands still, whatever acts on it. Its v and a are 0, its effort counts for nothing
+    and is 0 where it is asked for, its column of Jacobians is 0, and its row of M is the identity's; what its lock
+    carries is in the loads at the joints. So all else is as if it were fixed where it is, and M a + C = tau holds.
+
+    Inertia and passive may have leading axes, those of many robots that are one but for these numbers.
     """
 
     name: str
@@ -76,6 +82,7 @@ class Tree:
     limits: Limits
     passive: Passive
     mimic: tuple[Mimic | None, ...]
+    free: Vector | None = None
 
     def __post_init__(self) -> None:
         """Makes the arrays read-only: kernels are compiled from them, and must not be outlived by what they say."""
@@ -88,8 +95,10 @@ class Tree:
             *bodies,
             *limits,
             *self.passive.arrays,
+            self.free,
         ):
-            array.flags.writeable = False
+            if isinstance(array, np.ndarray):  # and no symbol in place of a number
+                array.flags.writeable = False
 
     @classmethod
     def from_description(cls, description: Description) -> Tree:
@@ -192,6 +201,26 @@ class Tree:
         """The same bodies, their joints doing nothing by themselves."""
         return replace(self, passive=Passive.none(self.nr)) if self.passive.acts else self
 
+    def locked(self, joints: Iterable[str]) -> Tree:
+        """The same bodies, those joints locked, and with them all that follow; they do nothing by themselves.
+
+        Args:
+            joints: Names of joints that have entries in v.
+        """
+        chosen = frozenset(joints)
+        if not chosen:
+            return self
+        free = np.array([float(name not in chosen) for name in self.configuration.velocity_joints])
+        still = [self.joints[self.leader[i]] in chosen for i in self.movable for _ in range(self.inboard[i].nv)]
+        held = free if self.free is None else free * self.free
+        return replace(self, free=held, passive=self.passive.without(np.flatnonzero(still).tolist()))
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The leading axes of its numbers: () of one robot."""
+        of_joints = (array.shape[:-1] for array in self.passive.arrays)
+        return np.broadcast_shapes(*(body.lead for body in self.inertia), *of_joints)
+
     @cached_property
     def unled(self) -> Tree:
         """The same bodies, each joint moving by itself, its position that of its own less what its offset made of it.
@@ -265,8 +294,10 @@ class Tree:
         return S
 
     def felt(self, x: Vector) -> Vector:
-        """Of what each joint's own rate meets, (nr,), in proportion: what v meets, (nv,), the diagonal of S^T x S."""
-        return (self.spread**2).T @ x if self.coupled else x
+        """Of what each joint's own rate meets, (..., nr), in proportion: what v meets, (..., nv), the diagonal of
+        S^T x S.
+        """
+        return x @ self.spread**2 if self.coupled else x
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
@@ -316,7 +347,7 @@ class Tree:
         """M(q), (..., nv, nv) at q (..., nq), in plain numbers, by composite bodies: Newton-Euler document, (18c); with
         the armature of the joints.
         """
-        M = np.zeros((*q.shape[:-1], self.nv, self.nv))
+        M = np.zeros((*np.broadcast_shapes(q.shape[:-1], self.lead), self.nv, self.nv))
         D = [self._influence(i, q) for i in range(len(self))]
         C: list[Matrix] = [body.matrix for body in self.inertia]
         for i in range(len(self) - 1, -1, -1):
@@ -332,7 +363,7 @@ class Tree:
                             M[..., self.in_v[i], self.in_v[j]] += felt.mT
                     F = D[j].mT @ F
         M[..., range(self.nv), range(self.nv)] += self.felt(self.passive.armature)
-        return M
+        return M if self.free is None else M * np.outer(self.free, self.free) + np.diag(1.0 - self.free)
 
     def _influence(self, i: int, q: Vector) -> Matrix:
         """D_i, (..., 6, 6): Newton-Euler document, (4), in body axes."""
@@ -355,13 +386,15 @@ class Tree:
         for joint in self.inboard:
             numbers += [*joint.numbers, *([] if joint.ratio == 1.0 else [np.array([joint.ratio])])]
         for body in self.inertia:
-            numbers += [np.array([body.mass]), body.moment, body.about_origin, *(body.centre or ())]
+            numbers += [np.atleast_1d(body.mass), body.moment, body.about_origin, *(body.centre or ())]
         numbers += [self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort]
         for array in numbers:
             # Adding zero turns -0.0 into 0.0: the same robot must not have two fingerprints.
             digest.update((np.asarray(array, dtype="<f8") + 0.0).tobytes())
         for part in self.passive.identity:
             digest.update(part)
+        if self.free is not None:
+            digest.update(b"locked" + self.free.astype("<f8").tobytes())
         return digest.hexdigest()[:32]
 
 
@@ -378,6 +411,29 @@ class Weld:
     rotation: tuple[Matrix, ...]
     origin: tuple[Vector, ...]
 
+    def carrying(self, full: Tree, changed: Collection[int]) -> Weld:
+        """The same with the numbers of another tree of these links.
+
+        Args:
+            full: One body per link, in the same places.
+            changed: The links whose inertia is another one.
+        """
+        bodies = frozenset(self.body[i] for i in changed)
+        inertia = tuple(
+            _welded_inertia(full, b, self.body, self.rotation, self.origin) if b in bodies else own
+            for b, own in enumerate(self.tree.inertia)
+        )
+        tree = replace(self.tree, name=full.name, inertia=inertia, passive=full.passive, free=full.free)
+        return replace(self, tree=tree)
+
+
+def _welded_inertia(
+    full: Tree, body: int, bodies: Sequence[int], rotation: Sequence[Matrix], origin: Sequence[Vector]
+) -> BodyInertia:
+    """Of the links that move with a body, in its frame: bodies, rotation and origin are those of `Weld`."""
+    links = [i for i, of in enumerate(bodies) if of == body]
+    return combine(full.inertia[i].placed(rotation[i], origin[i]) for i in links)
+
 
 def weld(full: Tree) -> Weld:
     """Joins every link behind a fixed joint to the body it moves with. Inertia on unmoving links is the world's.
@@ -389,7 +445,6 @@ def weld(full: Tree) -> Weld:
     body: list[int] = []
     rotation: list[Matrix] = []
     origin: list[Vector] = []
-    parts: list[list[BodyInertia]] = []
     moving: list[int] = []
     placement: list[tuple[int, Matrix, Vector]] = []
     for i, parent in enumerate(full.parent):
@@ -399,12 +454,9 @@ def weld(full: Tree) -> Weld:
             placement.append((carrier, R_BL, p_BL))
             carrier, R_BL, p_BL = len(moving), unturned, nowhere
             moving.append(i)
-            parts.append([])
         body.append(carrier)
         rotation.append(R_BL)
         origin.append(p_BL)
-        if carrier >= 0:
-            parts[carrier].append(full.inertia[i].placed(R_BL, p_BL))
     tree = Tree(
         name=full.name,
         links=tuple(full.links[i] for i in moving),
@@ -413,10 +465,11 @@ def weld(full: Tree) -> Weld:
         inboard=tuple(full.inboard[i] for i in moving),
         rotation=tuple(R for _, R, _ in placement),
         origin=tuple(p for _, _, p in placement),
-        inertia=tuple(combine(inertias) for inertias in parts),
+        inertia=tuple(_welded_inertia(full, b, body, rotation, origin) for b in range(len(moving))),
         limits=full.limits,
         passive=full.passive,
         mimic=full.mimic,
+        free=full.free,
     )
     return Weld(tree, tuple(body), tuple(rotation), tuple(origin))
 

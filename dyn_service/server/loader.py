@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from dyn_service.api.queries import QUERIES
+from dyn_service.api.spec import PLAIN
 from dyn_service.errors import DynError, InternalError, ResourceExhaustedError
 from dyn_service.server.administration import CERTIFIED
 from dyn_service.server.registry import Registry
@@ -73,7 +74,7 @@ class Loader:
         served = self._registry.served.get(kernel.robot)
         row = QUERIES[kernel.query]
         if served is not None and not served.robot.has_kernel(
-            row, kernel.method, wrenches=kernel.wrenches, passive=kernel.passive
+            row, kernel.method, kernel.variant, passive=kernel.passive
         ):
             self._asked.put(kernel)
 
@@ -112,7 +113,7 @@ class Loader:
             return
         _ = served.pickled  # takes milliseconds, which later a control loop would wait
         for name in CERTIFIED:
-            self._bring(Kernel(robot.name, name, next(iter(QUERIES[name].kernels)), wrenches=False, passive=True))
+            self._bring(Kernel(robot.name, name, next(iter(QUERIES[name].kernels)), PLAIN, passive=True))
         served.refresh()
 
     def _bring(self, kernel: Kernel) -> None:
@@ -123,7 +124,7 @@ class Loader:
         try:
             with suppress(ResourceExhaustedError):  # it is known to take too much: whoever asks is told
                 row = QUERIES[kernel.query]
-                if served.robot.load_kernel(row, kernel.method, wrenches=kernel.wrenches, passive=kernel.passive):
+                if served.robot.load_kernel(row, kernel.method, kernel.variant, passive=kernel.passive):
                     served.plans[kernel.query].refresh()
         except Exception:  # noqa: BLE001  # a defect
             _LOG.exception("a kernel could not be fetched")

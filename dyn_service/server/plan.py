@@ -14,7 +14,7 @@ from dyn_service.api.cost import Cost, answer_numbers
 from dyn_service.api.description import Sizes
 from dyn_service.api.inputs import check_names, checked_options
 from dyn_service.api.queries import Array, Query
-from dyn_service.api.spec import Kind
+from dyn_service.api.spec import PUSHED, Kind, Variant
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.model.order import NAMES, Order, Orders
 from dyn_service.protocol.arrays import pack_output
@@ -202,21 +202,22 @@ class Plan:
         if not state.plain:
             state.plain = self._robot.has_kernel(row, default)
         if not state.pushed and row.wrenches is not None and (inputs is None or row.wrenches in inputs):
-            state.pushed = self._robot.has_kernel(row, default, wrenches=True)
+            state.pushed = self._robot.has_kernel(row, default, PUSHED)
         if state.plain or state.pushed:
             self.state = state
 
     def has_kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
         """Whether the kernel that a request needs is in this process."""
-        method, wrenches, passive = self.kernel(inputs, options)
-        return self._robot.has_kernel(self._row, method, wrenches=wrenches, passive=passive)
+        method, variant, passive = self.kernel(inputs, options)
+        return self._robot.has_kernel(self._row, method, variant, passive=passive)
 
-    def kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str, bool, bool]:
-        """Which of the row's kernels a request needs: its method, whether it takes wrenches, and whether what joints do
-        by themselves acts in it.
+    def kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str, Variant, bool]:
+        """Which of the row's kernels a request needs: its method, what it takes beside, and whether what joints do by
+        themselves acts in it.
         """
         row = self._row
-        return self._method(options), (row.wrenches or "") in inputs, options.get(row.leaves_out or "", True)
+        variant = Variant((row.wrenches or "") in inputs, (row.overlay or "") in inputs)
+        return self._method(options), variant, options.get(row.leaves_out or "", True)
 
     def _method(self, options: Mapping[str, Any]) -> str:
         selector = self._row.selector

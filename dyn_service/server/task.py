@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dyn_service.protocol.messages import Head
 
 if TYPE_CHECKING:
+    from dyn_service.api.spec import Variant
     from dyn_service.server.access import Caller
     from dyn_service.server.service import Job
 
@@ -34,7 +35,7 @@ class Task:
     job: Job | None = None
     long: bool = False
     caller: Caller | None = None
-    kernel: tuple[str, bool, bool] | None = None
+    kernel: tuple[str, Variant, bool] | None = None
     next_notice_ns: int = 0
     tries: int = 0
     unread: int = 0

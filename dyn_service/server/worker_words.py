@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from dyn_service.api.spec import Variant
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.access import Caller
 
@@ -66,14 +67,14 @@ class Loaded(msgspec.Struct, tag="loaded"):
 
 
 class Kernel(msgspec.Struct, frozen=True):
-    """Which kernel answered: a row of the table for a robot, its method, whether it takes wrenches, and whether what
-    joints do by themselves acts in it.
+    """Which kernel answered: a row of the table for a robot, its method, what it takes beside, and whether what joints
+    do by themselves acts in it.
     """
 
     robot: str
     query: str
     method: str
-    wrenches: bool
+    variant: Variant
     passive: bool
 
 

@@ -1,0 +1,167 @@
+"""A robot otherwise than it was loaded: the kernels of the robot that it was, and other numbers for them.
+
+It is a `Robot` in all, so computations and servers need not know of overlays. Its kernels are the parametric ones of
+the robot below it (`kernels/symbols.py`), which all that is laid over that robot shares. Where numbers have leading
+axes, it is as many robots, and so are its `tree` and `bodies`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from dyn_service.api.description import RobotDescription
+from dyn_service.api.queries import Array, Query
+from dyn_service.api.spec import EVERY_PART, PLAIN, Variant
+from dyn_service.engine.overlay import Altered
+from dyn_service.engine.robot import SINGULAR, Robot
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.kernels.certificate import Certificate
+from dyn_service.kernels.signature import Signature, parameters
+from dyn_service.model.parameters import parameters_of
+from dyn_service.urdf.receipt import Receipt
+
+_STILL = ("velocity", "acceleration")
+"""Kinds of input that are 0 at joints that are locked."""
+
+
+class Overlaid(Robot):
+    """A robot with other numbers. base: the robot whose kernels answer.
+
+    Args:
+        robot: The robot, or one that is overlaid already.
+        altered: Its trees with the numbers.
+        name: What it is called; None: as the robot.
+    """
+
+    base: Robot
+
+    def __init__(self, robot: Robot, altered: Altered, name: str | None = None) -> None:
+        self.base = base = robot.base if isinstance(robot, Overlaid) else robot
+        self._about = robot._about if name is None else msgspec.structs.replace(robot._about, name=name)
+        self._configuration, self._limits = robot._configuration, robot._limits
+        self._description, self._rows, self._library = base._description, base._rows, base._library
+        self._link_index, self._defaults = base._link_index, base._defaults
+        self._tree, self._weld = altered.tree, altered.weld
+        self._gravity = robot._gravity if altered.gravity is None else altered.gravity
+        self._signatures, self._calls, self._shortened = {}, {}, {}
+        self._operands: dict[bool, dict[str, Array]] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        altered = Altered(self._tree, self._weld, self._gravity)
+        return type(self), (self.base, altered, self.name)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits; a robot with any number changed has others."""
+        digest = hashlib.sha256(f"{self.base.fingerprint} {self.name} {self._tree.fingerprint}".encode())
+        digest.update(str(self._tree.lead).encode() + (self._gravity + 0.0).tobytes())
+        return digest.hexdigest()[:32]
+
+    @property
+    def description(self) -> RobotDescription:
+        """What a client needs to know of the robot; gravity is the default where each state has its own."""
+        gravity = self._gravity if self._gravity.ndim == 1 else np.array(self._about.gravity)
+        return msgspec.structs.replace(
+            super().description,
+            fingerprint=self.fingerprint,
+            gravity=tuple(gravity.tolist()),
+            passive=tuple(part for part in EVERY_PART if part in self._tree.passive.acts),
+        )
+
+    @property
+    def certificates(self) -> Mapping[str, Certificate]:
+        """Those of the robot below: the kernels are its own."""
+        return self.base.certificates
+
+    @cached_property
+    def _import_receipt(self) -> Receipt:
+        return self.base._import_receipt
+
+    @cached_property
+    def bare(self) -> Robot:
+        """The same robot, its joints doing nothing by themselves; by the same kernels."""
+        if not self._tree.passive.acts:
+            return self
+        tree = self._tree.bare
+        return type(self)(self, Altered(tree, self._weld.carrying(tree, ()), None))
+
+    @cached_property
+    def massless_joint(self) -> str | None:
+        """The movable joint nearest the leaves whose branch has no inertia along it, in any configuration; of many
+        robots in any of them.
+        """
+        moving = self._weld.tree
+        if all(body.is_definite.all() for body in moving.inertia):
+            return None
+        pivots = self._pivots(self._somewhere)
+        bare = np.flatnonzero(~(pivots > SINGULAR).reshape(-1, self.nv).all(axis=0))
+        return moving.configuration.velocity_joints[bare.max()] if bare.size else None
+
+    def _pivots(self, q: Array) -> Array:
+        """(..., nv): what is left of the inertia along each joint when the joints outward of it yield, as a share of
+        what it is while they hold.
+        """
+        order = list(self._weld.tree.entries_outward)
+        M = self._weld.tree.mass_matrix(q)[..., order, :][..., order]
+        held = np.diagonal(M, axis1=-2, axis2=-1)
+        left = np.array(M)
+        found = np.ones(held.shape)
+        for k in range(self.nv - 1, -1, -1):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                pivot = left[..., k, k]
+                found[..., order[k]] = np.abs(pivot) / np.abs(held[..., k])
+                share = np.where(found[..., order[k], None] > SINGULAR, left[..., k, :k] / pivot[..., None], 0.0)
+            left[..., :k, :k] -= share[..., :, None] * left[..., k, None, :k]
+        return found
+
+    def has_kernel(self, row: Query, method: str = "", variant: Variant = PLAIN, *, passive: bool = True) -> bool:
+        """Whether a kernel is in this process: what joints do by themselves is among the numbers."""
+        return super().has_kernel(row, method, variant._replace(overlay=row.overlay is not None))
+
+    def load_kernel(self, row: Query, method: str = "", variant: Variant = PLAIN, *, passive: bool = True) -> bool:
+        """Whether a kernel can be called without a compiler, as `has_kernel`."""
+        return super().load_kernel(row, method, variant._replace(overlay=row.overlay is not None))
+
+    def signature(self, row: Query, method: str, variant: Variant = PLAIN) -> Signature:
+        """Of the kernels that take the robot's numbers, of the rows that depend on any."""
+        return super().signature(row, method, variant._replace(overlay=row.overlay is not None))
+
+    def _parameters(self, row: Query) -> dict[str, Array]:
+        if row.overlay is None:
+            return {}
+        known = self._operands.get(row.links)
+        if known is None:
+            tree = self._tree if row.links else self._weld.tree
+            values = zip(
+                parameters(row.overlay, self._sizes(links=row.links)), parameters_of(tree).values(), strict=True
+            )
+            known = self._operands[row.links] = {operand.name: array for operand, array in values}
+        return known
+
+    def _check_still(self, row: Query, arguments: Mapping[str, Array]) -> None:
+        free = self._tree.free
+        if free is None:
+            return
+        for name, spec in row.inputs.items():
+            if spec.kind in _STILL and name in arguments and spec.shape == ("nv",):
+                moves = np.argwhere(arguments[name] * (1.0 - free))
+                if len(moves):
+                    joint = self._tree.configuration.velocity_names[moves[0][-1]]
+                    raise InvalidArgumentError(
+                        f"{name} of joint '{joint}', which is locked, must be 0, found "
+                        f"{arguments[name][tuple(moves[0])]:g}",
+                        path=f"inputs.{name}",
+                    )
+
+    def _shorten(self, row: Query) -> None:
+        if self._tree.free is None and row.overlay is not None:  # whether joints that are locked move must be looked at
+            super()._shorten(row)
+
+    def _pushed_call(self, row: Query, method: str) -> None:
+        """None: the call of one state with external wrenches does not know of the robot's numbers."""

@@ -1,0 +1,269 @@
+"""Overlays: what of a robot is otherwise than it was loaded, checked and brought onto its trees.
+
+The numbers of a tree change, and nothing else of it: the trees that come out have the leading axes of the overlay's
+numbers, and hold as many robots. Only bodies whose links are named are added up anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dyn_service.api.arrays import Array, broadcast, found, numbers
+from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
+from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.model.inertia import BodyInertia, above, principal_moments
+from dyn_service.model.passive import Passive
+from dyn_service.model.tree import Tree, Weld
+from dyn_service.suggestions import did_you_mean
+
+MOMENTS = 1e-3
+"""Share of the largest moment by which a moment may be negative, or larger than the others' sum: the importer doubts
+what is further off, since files print three digits.
+"""
+
+_SYMMETRY = 1e-12
+"""Share of the largest moment up to which an inertia is symmetric: what typing and turning one leave."""
+
+_COLUMNS = {
+    "damping": "damping",
+    "friction": "friction",
+    "friction_width": "width",
+    "armature": "armature",
+    "stiffness": "stiffness",
+    "rest": "rest",
+}
+"""Where the numbers of `JointNumbers` go in `Passive`."""
+
+
+class Altered(NamedTuple):
+    """A robot's trees with the numbers of an overlay. gravity: (..., 3) m/s^2; None: the overlay says none."""
+
+    tree: Tree
+    weld: Weld
+    gravity: Array | None
+
+
+def altered(tree: Tree, weld: Weld, overlay: Any, path: str) -> Altered:
+    """The trees of a robot, otherwise as the overlay says.
+
+    Args:
+        tree: One body per link.
+        weld: Its moving bodies.
+        overlay: An `Overlay`.
+        path: Where it stands, for errors.
+
+    Raises:
+        InvalidArgumentError: It is none; a number is of the wrong type, shape or size, or contradicts another.
+        NotFoundError: It names a link or a joint that the robot does not have.
+    """
+    if not isinstance(overlay, Overlay):
+        raise InvalidArgumentError(f"{_last(path)} must be an Overlay, found {found(overlay)}", path=path)
+    reader = _Reader(tree, path)
+    inertia, gravity = reader.inertia(overlay), None
+    passive = reader.passive(overlay)
+    if overlay.gravity is not None:
+        gravity = reader.numbers(overlay.gravity, ".gravity", (3,))
+    locked = reader.locked(overlay)
+    broadcast(reader.leads)
+    of_links = tuple(inertia.get(i, own) for i, own in enumerate(tree.inertia))
+    changed = replace(tree, inertia=of_links, passive=passive).locked(locked)
+    return Altered(changed, weld.carrying(changed, inertia), gravity)
+
+
+def carrying(tree: Tree, weld: Weld, payload: Any, path: str) -> Altered:
+    """The trees of a robot of which a link carries something; the rest as of `altered`.
+
+    Args:
+        tree: One body per link.
+        weld: Its moving bodies.
+        payload: A `Payload`.
+        path: Where it stands, for errors.
+    """
+    reader, inertia = _Reader(tree, path), dict[int, BodyInertia]()
+    reader.carry(payload, inertia)
+    broadcast(reader.leads)
+    changed = replace(tree, inertia=tuple(inertia.get(i, own) for i, own in enumerate(tree.inertia)))
+    return Altered(changed, weld.carrying(changed, inertia), None)
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+class _Reader:
+    """What an overlay says of a robot, checked. leads: the leading axes of its arrays, by where they stand."""
+
+    def __init__(self, tree: Tree, path: str) -> None:
+        self._tree, self._path = tree, path
+        self._links = {name: i for i, name in enumerate(tree.links)}
+        self._joints = {tree.joints[i]: i for i in tree.movable}
+        self.leads: dict[str, tuple[int, ...]] = {}
+
+    def inertia(self, overlay: Overlay) -> dict[int, BodyInertia]:
+        """By link, where another one is said, with what it carries."""
+        made: dict[int, BodyInertia] = {}
+        for name, said in self._entries(overlay.links, "links", Inertial):
+            link = self._link(name, f".links.{name}")
+            made[link] = self._inertial(said, self._tree.inertia[link], f".links.{name}")
+        payloads = [overlay.payloads] if isinstance(overlay.payloads, Payload) else overlay.payloads
+        if isinstance(payloads, str) or not isinstance(payloads, Sequence):
+            raise self._wrong(".payloads", "must be a Payload or a list of them", payloads)
+        for k, payload in enumerate(payloads):
+            place = f".payloads[{k}]" if len(payloads) > 1 or isinstance(overlay.payloads, Sequence) else ".payloads"
+            self.carry(payload, made, place)
+        return made
+
+    def carry(self, payload: Any, made: dict[int, BodyInertia], place: str = "") -> None:
+        """Adds what a link carries to its inertia."""
+        if not isinstance(payload, Payload):
+            raise self._wrong(place, "must be a Payload", payload)
+        link = self._link(payload.link, f"{place}.link")
+        made[link] = made.get(link, self._tree.inertia[link]) + self._carried(payload, place)
+
+    def passive(self, overlay: Overlay) -> Passive:
+        """What the joints do by themselves."""
+        tree, own = self._tree, self._tree.passive
+        changed: dict[str, Array] = {}
+        for name, said in self._entries(overlay.joints, "joints", JointNumbers):
+            joint = self._joint(name, f".joints.{name}")
+            part = tree.in_rates[joint]
+            for each in fields(said):
+                value = getattr(said, each.name)
+                if value is None:
+                    continue
+                place, column = f".joints.{name}.{each.name}", _COLUMNS[each.name]
+                array = self._size(value, place, any_sign=each.name == "rest", zero=each.name != "friction_width")
+                ways = tree.inboard[joint].nv
+                if each.name in ("stiffness", "rest") and ways != 1:
+                    what = f"of type {tree.inboard[joint].type}, which has {ways} ways to move: a spring acts along one"
+                    raise self._refused(place, f"joint '{name}' is {what}")
+                if each.name == "rest":
+                    mimic = tree.mimic[tree.movable.index(joint)]
+                    array = array - (mimic.offset if mimic is not None else 0.0)
+                if column not in changed:
+                    changed[column] = np.array(getattr(own, column))
+                changed[column] = _with(changed[column], part, array)
+        return replace(own, **changed) if changed else own
+
+    def locked(self, overlay: Overlay) -> list[str]:
+        """The joints that are to stand still."""
+        tree, names = self._tree, overlay.locked
+        if isinstance(names, str) or not isinstance(names, Sequence):
+            raise self._wrong(".locked", "must be a list of joints' names", names)
+        for k, name in enumerate(names):
+            place = f".locked[{k}]"
+            joint = self._joint(name, place)
+            leader = tree.joints[tree.leader[joint]]
+            if leader != name:
+                raise self._refused(place, f"joint '{name}' follows '{leader}', and is locked where that is: name it")
+        for name in overlay.joints:
+            leader = tree.joints[tree.leader[self._joints[name]]]
+            if leader in names:
+                what = f"joint '{name}' is locked" if leader == name else f"joint '{name}' follows '{leader}', locked"
+                raise self._refused(f".joints.{name}", f"{what}, and does nothing by itself: leave one of the two out")
+        return list(names)
+
+    def numbers(self, value: Any, place: str, core: tuple[int, ...]) -> Array:
+        """An array of finite numbers with that core."""
+        array = numbers(value) if not isinstance(value, bool) else None
+        if array is None or array.shape[max(array.ndim - len(core), 0) :] != core or not np.isfinite(array).all():
+            shape = f"of shape (..., {', '.join(map(str, core))})" if core else "a number, or an array of such"
+            raise self._wrong(place, f"must be finite numbers {shape}" if core else f"must be {shape}", value)
+        self.leads[f"{_last(self._path)}{place}"] = array.shape[: array.ndim - len(core)]
+        return array
+
+    def _size(self, value: Any, place: str, *, any_sign: bool = False, zero: bool = True) -> Array:
+        array = self.numbers(value, place, ())
+        if not any_sign and not (array >= 0.0 if zero else array > 0.0).all():
+            raise self._refused(place, f"must be {'at least' if zero else 'more than'} 0, found {array.min():g}")
+        return array
+
+    def _mass(self, value: Any, place: str) -> Any:
+        array = self.numbers(value, place, ())
+        if not (array > 0.0).all():
+            raise self._refused(place, f"must be a positive mass in kg, found {array.min():g}")
+        return float(array) if not array.ndim else array
+
+    def _matrix(self, value: Any, place: str) -> Array:
+        """An inertia that a body can have, (..., 3, 3)."""
+        array = self.numbers(value, place, (3, 3))
+        size = np.abs(array).max(axis=(-2, -1), initial=0.0)
+        if (np.abs(array - array.mT).max(axis=(-2, -1), initial=0.0) > _SYMMETRY * size).any():
+            raise self._refused(place, "must be symmetric, found one that is not")
+        # No second moment, tr(I) / 2 - I, is negative; then no moment, the sum of two of them, is either.
+        half = np.trace(array, axis1=-2, axis2=-1)[..., None, None] / 2 * np.eye(3)
+        good = above(half - array, -MOMENTS * size) | (size == 0.0)
+        if not good.all():
+            a, b, c = principal_moments(array[~good][0] if array.ndim > 2 else array).tolist()
+            why = f"one of them is {a:g}" if a < 0.0 else "the largest exceeds the others' sum"
+            raise self._refused(
+                place, f"must be one that a body can have, found principal moments {a:.4g}, {b:.4g}, {c:.4g}: {why}"
+            )
+        return array
+
+    def _inertial(self, said: Inertial, own: BodyInertia, place: str) -> BodyInertia:
+        mass = own.mass if said.mass is None else self._mass(said.mass, f"{place}.mass")
+        if not np.all(mass):
+            raise self._refused(f"{place}.mass", "must be said: the link has none of its own")
+        com = own.com if said.com is None else self.numbers(said.com, f"{place}.com", (3,))
+        if said.inertia is not None:
+            return BodyInertia.of_centre(mass, com, self._matrix(said.inertia, f"{place}.inertia"))
+        _, axes, inertia = own.centre or (com, None, own.about_com)
+        return BodyInertia.of_centre(mass, com, inertia, axes)
+
+    def _carried(self, payload: Payload, place: str) -> BodyInertia:
+        return BodyInertia.of_centre(
+            self._mass(payload.mass, f"{place}.mass"),
+            self.numbers(payload.com, f"{place}.com", (3,)),
+            self._matrix(payload.inertia, f"{place}.inertia"),
+        )
+
+    def _entries(self, given: Any, part: str, kind: type) -> list[tuple[str, Any]]:
+        if not isinstance(given, Mapping):
+            raise self._wrong(f".{part}", f"must be a map from names to {kind.__name__}", given)
+        for name, said in given.items():
+            if not isinstance(said, kind):
+                raise self._wrong(f".{part}.{name}", f"must be {_an(kind.__name__)}", said)
+        return list(given.items())
+
+    def _link(self, name: Any, place: str) -> int:
+        return self._named(name, place, "link", self._links)
+
+    def _joint(self, name: Any, place: str) -> int:
+        return self._named(name, place, "joint", self._joints)
+
+    def _named(self, name: Any, place: str, what: str, known: Mapping[str, int]) -> int:
+        if not isinstance(name, str):
+            raise self._wrong(place, f"must be the name of a {what}", name)
+        if name not in known:
+            moving = " that moves" if what == "joint" else ""
+            raise NotFoundError(
+                f"robot '{self._tree.name}' has no {what} '{name}'{moving}; its {what}s are {', '.join(known)}"
+                f"{did_you_mean(name, known)}",
+                path=f"{self._path}{place}",
+            )
+        return known[name]
+
+    def _wrong(self, place: str, expected: str, value: Any) -> InvalidArgumentError:
+        return self._refused(place, f"{expected}, found {found(value)}")
+
+    def _refused(self, place: str, why: str) -> InvalidArgumentError:
+        between = " " if why.startswith("must") else ": "
+        text = f"{_last(self._path)}{place}{between}{why}"
+        return InvalidArgumentError(text, path=f"{self._path}{place}")
+
+
+def _an(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
+
+
+def _with(column: Array, part: slice, values: Array) -> Array:
+    """A column (..., nr) with other entries, in all ways of one joint."""
+    lead = np.broadcast_shapes(column.shape[:-1], values.shape)
+    found = np.array(np.broadcast_to(column, (*lead, column.shape[-1])))
+    found[..., part] = values[..., None]
+    return found

@@ -1,0 +1,47 @@
+"""The numbers of a tree that a parametric kernel takes as inputs, as arrays that broadcast like any other.
+
+    bodies   (..., nb, 10)   of each body its mass, kg; its centre of mass, m; its inertia about it, kg m^2: xx, xy, xz,
+                             yy, yz, zz in the body's axes
+    joints   (..., nr, 6)    of each rate of the joints that move damping, friction, width, armature, stiffness, rest
+    free     (..., nv)       0 where a joint is locked, else 1
+
+All else, where joints stand and how they move, is what such robots have in common. Inertia is about the centre of mass:
+about a far origin a small one has lost digits before a kernel sees it, and bodies without mass have none to divide by.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.model.tree import Tree
+
+BODIES, JOINTS, FREE = "bodies", "joints", "free"
+
+OF_BODY, OF_RATE = 10, 6
+
+ROWS, COLUMNS = (0, 0, 0, 1, 1, 2), (0, 1, 2, 1, 2, 2)
+"""Of the entries of an inertia that stand behind mass and centre of mass."""
+
+
+def parameters_of(tree: Tree) -> dict[str, NDArray[np.float64]]:
+    """Of a tree, by name; each with the leading axes that its own numbers have."""
+    bodies = [_of_body(body.mass, body.com, body.about_com) for body in tree.inertia]
+    joints = np.broadcast_arrays(*tree.passive.arrays)
+    return {
+        BODIES: np.stack(np.broadcast_arrays(*bodies), axis=-2) if bodies else np.zeros((0, OF_BODY)),
+        JOINTS: np.stack(joints, axis=-1),
+        FREE: np.ones(tree.nv) if tree.free is None else np.asarray(tree.free),
+    }
+
+
+def _of_body(mass: Any, com: Vector, about_com: Matrix) -> NDArray[np.float64]:
+    lead = np.broadcast_shapes(np.shape(mass), com.shape[:-1], about_com.shape[:-2])
+    found = np.empty((*lead, OF_BODY))
+    found[..., 0] = mass
+    found[..., 1:4] = com
+    found[..., 4:] = about_com[..., ROWS, COLUMNS]
+    return found

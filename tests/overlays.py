@@ -1,0 +1,202 @@
+"""Overlays beside descriptions that were edited: what of a robot is otherwise, said in both ways.
+
+The descriptions are edited with arithmetic of their own, so that nothing of `engine/overlay.py` is held against itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Payload, Query, Wrench
+from dyn_service.dynamics.topology import pairs
+from dyn_service.engine.robot import Robot
+from dyn_service.model import description as described
+from dyn_service.model.description import Description
+
+GRAVITY = np.array([0.7, -1.3, -9.81])
+
+
+def body(rng: np.random.Generator, mass: float) -> np.ndarray:
+    """An inertia that a body of that mass can have, full, (3, 3)."""
+    turn, _ = np.linalg.qr(rng.normal(size=(3, 3)))
+    second = mass * rng.uniform(0.001, 0.02, 3)
+    made = turn @ np.diag(second.sum() - second) @ turn.T
+    return (made + made.T) / 2
+
+
+@dataclass(frozen=True, eq=False)
+class Edit:
+    """The same change of a robot, as an overlay and as another description."""
+
+    overlay: Overlay
+    description: Description
+
+
+def drawn(robot: Robot, seed: int, share: float = 0.6) -> Edit:
+    """Changes at random: inertias of links, payloads on some of them and on others, what joints do by themselves."""
+    rng = np.random.default_rng(seed)
+    links = {link.name: link for link in robot._description.links}
+    joints = {joint.name: joint for joint in robot._description.joints}
+    said: dict[str, Inertial] = {}
+    for name, link in links.items():
+        if rng.random() > share:
+            continue
+        mass = float(rng.uniform(0.2, 4.0))
+        own = link.inertial
+        whole = Inertial(mass, rng.uniform(-0.2, 0.2, 3), body(rng, mass))
+        if own is None or own.mass == 0.0 or rng.random() < 0.6:
+            said[name] = whole
+            links[name] = replace(link, inertial=described.Inertial(mass, whole.com, np.eye(3), whole.inertia))  # type: ignore[arg-type]
+        elif rng.random() < 0.5:
+            said[name] = Inertial(mass=mass)
+            links[name] = replace(link, inertial=replace(own, mass=mass))
+        else:
+            said[name] = Inertial(com=whole.com)
+            links[name] = replace(link, inertial=replace(own, com=np.asarray(whole.com)))
+    payloads = []
+    for name in rng.choice(sorted(links), 2):
+        mass = float(rng.uniform(0.2, 4.0))
+        payload = Payload(str(name), mass, rng.uniform(-0.3, 0.3, 3), body(rng, mass))
+        payloads.append(payload)
+        links[name] = replace(links[name], inertial=joined(links[name].inertial, payload))
+    acting: dict[str, JointNumbers] = {}
+    for name, joint in joints.items():
+        if not joint.moves.nv or rng.random() > share:
+            continue
+        values = rng.uniform(0.1, 2.0, 5)
+        given = dict(zip(("damping", "friction", "friction_width", "armature", "stiffness"), values.tolist(), strict=True))
+        given["rest"] = float(rng.uniform(-1.0, 1.0))
+        given = {key: value for key, value in given.items() if rng.random() < 0.8}
+        if joint.moves.nv != 1:
+            given = {key: value for key, value in given.items() if key not in ("stiffness", "rest")}
+        acting[name] = JointNumbers(**given)
+        joints[name] = replace(joint, **given)
+    changed = replace(robot._description, links=tuple(links.values()), joints=tuple(joints.values()))
+    return Edit(Overlay(payloads, said, acting, gravity=GRAVITY), changed)
+
+
+def joined(own: described.Inertial | None, payload: Payload) -> described.Inertial:
+    """Two bodies as one."""
+    mass, com = float(payload.mass), np.asarray(payload.com)  # type: ignore[arg-type]
+    about = np.asarray(payload.inertia, dtype=float)
+    if own is None or own.mass == 0.0:
+        return described.Inertial(mass, com, np.eye(3), about)
+    total = own.mass + mass
+    centre = (own.mass * own.com + mass * com) / total
+    parts = ((own.mass, own.com, own.rotation @ own.inertia @ own.rotation.T), (mass, com, about))
+    together = sum(I + m * (d @ d * np.eye(3) - np.outer(d, d)) for m, c, I in parts for d in (c - centre,))
+    return described.Inertial(total, centre, np.eye(3), np.asarray(together))
+
+
+def fixed(robot: Robot, q: np.ndarray, names: Sequence[str]) -> Description:
+    """The robot's description with these joints, and those that follow them, fixed where they stand at q."""
+    tree, joints = robot.tree, []
+    for joint in robot._description.joints:
+        body = tree.joints.index(joint.name)
+        if not joint.moves.nv or tree.joints[tree.leader[body]] not in names:
+            joints.append(joint)
+            continue
+        R, p = tree.pose(body, q)
+        joints.append(replace(joint, type="fixed", rotation=R, xyz=p, mimic=None))
+    return replace(robot._description, joints=tuple(joints))
+
+
+ROWS = [row for row in QUERIES.values() if row.overlay is not None]
+CASES = [(row, method) for row in ROWS for method in row.kernels]
+
+
+class State:
+    """A state of a robot: inputs of every row, by their kinds."""
+
+    def __init__(self, robot: Robot, seed: int = 0, locked: Sequence[str] = ()) -> None:
+        rng = np.random.default_rng(seed)
+        self.robot = robot
+        self.free = np.array([name not in locked for name in robot.configuration.velocity_joints])
+        self.q = np.array(robot.random_configuration(seed=seed))
+        at = robot.configuration
+        of_q = [(name, part.stop - part.start) for name, part in zip(at.names, at.q_slices, strict=True)]
+        self.moves = np.array([name not in locked for name, count in of_q for _ in range(count)])
+        self.q_to = np.where(self.moves, at.integrate(self.q, 0.3 * rng.normal(size=robot.nv)), self.q)
+        self._drawn = {
+            kind: rng.normal(size=(2, robot.nv)) * (self.free if kind in ("velocity", "acceleration") else 1.0)
+            for kind in ("velocity", "acceleration", "effort", "momentum")
+        }
+        self.push = Wrench(robot.link_names[-1], force=(3.0, -2.0, 1.0), torque=(0.5, 0.2, -0.1), point=(0, 0.1, 0))
+
+    def inputs(self, row: Query) -> dict[str, Any]:
+        """Of one row, but for the overlay and gravity."""
+        given: dict[str, Any] = {}
+        seen: dict[str, int] = {}
+        for name, spec in row.inputs.items():
+            k = seen[spec.kind] = seen.get(spec.kind, -1) + 1
+            if spec.kind == "position":
+                given[name] = (self.q, self.q_to)[k]
+            elif spec.kind in self._drawn:
+                given[name] = self._drawn[spec.kind][k]
+            elif spec.kind == "wrenches":
+                given[name] = self.push
+            elif spec.kind == "gain":
+                given[name] = np.full(self.robot.nv, 3.0)
+            elif spec.kind == "duration":
+                given[name] = np.array([1e-3])
+            elif spec.kind == "plain":
+                given[name] = np.array([0.1, -0.2, 0.3])
+        return given
+
+
+def options(row: Query, method: str) -> Iterator[dict[str, Any]]:
+    """Those that choose a kernel, and the axes."""
+    chosen = {row.selector: method} if row.selector else {}
+    yield chosen
+    if row.axes is not None:
+        yield {**chosen, row.axes: "world"}
+
+
+def numbers(outputs: dict[str, Any], row: Query) -> dict[str, np.ndarray]:
+    """The arrays among the outputs."""
+    return {name: np.asarray(outputs[name]) for name in row.outputs}
+
+
+def apart(one: Any, other: Any) -> float:
+    """The largest difference over the largest size of either."""
+    one, other = np.asarray(one), np.asarray(other)
+    assert one.shape == other.shape
+    size = max(np.abs(one).max(initial=0.0), np.abs(other).max(initial=0.0))
+    return float(np.abs(one - other).max(initial=0.0) / (size or 1.0))
+
+
+def same_fields(one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The fields of two results."""
+    for each in fields(other):
+        yield each.name, getattr(one, each.name), getattr(other, each.name)
+
+
+def of_free(robot: Robot, reduced: Robot, row: Query, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Of a robot's answers the entries of the joints that a robot with some of them fixed has too."""
+    labels = {
+        "nq": (robot.configuration.position_names, reduced.configuration.position_names),
+        "nv": (robot.configuration.velocity_names, reduced.configuration.velocity_names),
+        "nm": (robot.tree.moving_joints, reduced.tree.moving_joints),
+        "na": (pairs_of(robot), pairs_of(reduced)),
+    }
+    places = {symbol: [whole.index(name) for name in part] for symbol, (whole, part) in labels.items()}
+    ways = [k for k, name in enumerate(robot.tree.ways) if name in reduced.tree.moving_joints]
+    places["nr"] = ways
+    found = {}
+    for name, array in outputs.items():
+        shape = row.outputs[name].shape
+        for axis, symbol in enumerate(shape, start=array.ndim - len(shape)):
+            if symbol in places:
+                array = np.take(array, places[symbol], axis=axis)
+        found[name] = array
+    return found
+
+
+def pairs_of(robot: Robot) -> tuple[tuple[str, str], ...]:
+    """The joints of the blocks of Psi."""
+    moving = robot.bodies.tree
+    return tuple((moving.joints[i], moving.joints[j]) for i, j in pairs(moving))
