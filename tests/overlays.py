@@ -68,7 +68,9 @@ def drawn(robot: Robot, seed: int, share: float = 0.6) -> Edit:
         if not joint.moves.nv or rng.random() > share:
             continue
         values = rng.uniform(0.1, 2.0, 5)
-        given = dict(zip(("damping", "friction", "friction_width", "armature", "stiffness"), values.tolist(), strict=True))
+        given = dict(
+            zip(("damping", "friction", "friction_width", "armature", "stiffness"), values.tolist(), strict=True)
+        )
         given["rest"] = float(rng.uniform(-1.0, 1.0))
         given = {key: value for key, value in given.items() if rng.random() < 0.8}
         if joint.moves.nv != 1:

@@ -54,7 +54,7 @@ def operations(tree: Tree, path: str) -> int:
     name, method = PATHS[path]
     row, n = QUERIES[name], len(tree)
     shape = dict.fromkeys(("nq", "nv", "nl", "nb"), n) | {"nj": n - 1}
-    signature = signature_of(row, method or next(iter(row.kernels)), shape, wrenches=False)
+    signature = signature_of(row, method or next(iter(row.kernels)), shape)
     return trace(simplest(tree), signature).operations
 
 

@@ -49,6 +49,17 @@ def broadcast(leads: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
         ) from None
 
 
+def spread(value: Any, lead: tuple[int, ...]) -> Any:
+    """Vectors with these leading axes beside their own; what is no array of numbers stays as it is."""
+    array = numbers(value)
+    if array is None or not array.ndim:
+        return value
+    try:
+        return np.broadcast_to(array, (*np.broadcast_shapes(lead, array.shape[:-1]), array.shape[-1]))
+    except ValueError:
+        return value  # whoever takes it says what is wrong
+
+
 def found(value: Any) -> str:
     """What a value is, in a few words."""
     shape = getattr(value, "shape", None)

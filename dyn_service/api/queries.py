@@ -784,13 +784,20 @@ class RobotQueries(Described, ABC):
         ),
     )
     def verify(
-        self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None, passive: Passive = True
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        gravity: Gravity = None,
+        overlay: Altered = None,
+        passive: Passive = True,
     ) -> ResidualsResult:
         """How far the formulations are apart at a state: relative residuals by name, (...,) each.
 
         `dyn_service.reference.verification` lists the names and what each compares. Rounding is 1e-16 to 1e-12.
         """
-        return self._compute("verify", q=q, v=v, a=a, gravity=gravity, passive=passive)
+        return self._compute("verify", q=q, v=v, a=a, gravity=gravity, overlay=overlay, passive=passive)
 
     @computation(
         equation="Newton-Euler, O(N) solution of EOM, Steps 1 and 2; Hamilton (1), (2) where momenta are integrated",
@@ -840,6 +847,7 @@ class RobotQueries(Described, ABC):
         velocity_limits: VelocityLimits = False,
         stop_time: StopTime = 0.0,
         stop_damping: StopDamping = STOP_DAMPING,
+        overlay: Altered = None,
         passive: Passive = True,
         progress: Progress = None,
     ) -> Trajectory:
@@ -874,6 +882,7 @@ class RobotQueries(Described, ABC):
             stop_time: s, how quickly stops give way, and contacts without a stiffness; 0 is five steps, or one of
                 "stick_slip".
             stop_damping: s/rad | s/m, how much stiffer they are per unit of the velocity of approach.
+            overlay: What of the robot is otherwise than it was loaded.
             passive: Whether what joints do by themselves acts.
             progress: Called now and then with the share that is done.
 
@@ -908,6 +917,7 @@ class RobotQueries(Described, ABC):
             velocity_limits=velocity_limits,
             stop_time=stop_time,
             stop_damping=stop_damping,
+            overlay=overlay,
             passive=passive,
             progress=progress,
         )
@@ -928,6 +938,7 @@ class RobotQueries(Described, ABC):
         settle: SettleTime = 0.0,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> ContactDynamics:
         """Accelerations under the efforts `tau` while points of links are held on planes, and the forces there.
@@ -944,6 +955,7 @@ class RobotQueries(Described, ABC):
             settle=settle,
             gravity=gravity,
             wrenches=wrenches,
+            overlay=overlay,
             passive=passive,
         )
 
@@ -970,6 +982,7 @@ class RobotQueries(Described, ABC):
         every: Every = 1,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
         progress: Progress = None,
     ) -> RheonomicTrajectory:
@@ -989,6 +1002,7 @@ class RobotQueries(Described, ABC):
             every: Record every so many steps; the first state and these are returned.
             gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches on links, all through the motion.
+            overlay: What of the robot is otherwise than it was loaded.
             passive: Whether what joints do by themselves acts.
             progress: Called now and then with the share that is done.
 
@@ -1014,6 +1028,7 @@ class RobotQueries(Described, ABC):
             every=every,
             gravity=gravity,
             wrenches=wrenches,
+            overlay=overlay,
             passive=passive,
             progress=progress,
         )
@@ -1035,6 +1050,7 @@ class RobotQueries(Described, ABC):
         undriven: Undriven = None,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> GroundReactions:
         """Joint efforts and contact forces together, while a robot on its feet moves as given.
@@ -1055,6 +1071,7 @@ class RobotQueries(Described, ABC):
             undriven=undriven,
             gravity=gravity,
             wrenches=wrenches,
+            overlay=overlay,
             passive=passive,
         )
 

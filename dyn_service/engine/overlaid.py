@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from dyn_service.api.arrays import numbers
 from dyn_service.api.description import RobotDescription
-from dyn_service.api.queries import Array, Query
+from dyn_service.api.queries import Array, Computation, Query
 from dyn_service.api.spec import EVERY_PART, PLAIN, Variant
 from dyn_service.engine.overlay import Altered
 from dyn_service.engine.robot import SINGULAR, Robot
@@ -25,6 +26,16 @@ from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.signature import Signature, parameters
 from dyn_service.model.parameters import parameters_of
 from dyn_service.urdf.receipt import Receipt
+
+
+def _masked(efforts: Any, free: Array) -> Any:
+    """Efforts, constant, samples or a function, without those of joints that are locked."""
+    if callable(efforts):
+        return lambda *state: _masked(efforts(*state), free)
+    array = numbers(efforts)
+    fits = array is not None and array.shape[-1:] == free.shape
+    return array * free if array is not None and fits else efforts
+
 
 _STILL = ("velocity", "acceleration")
 """Kinds of input that are 0 at joints that are locked."""
@@ -145,19 +156,37 @@ class Overlaid(Robot):
         return known
 
     def _check_still(self, row: Query, arguments: Mapping[str, Array]) -> None:
+        if self._tree.free is not None:
+            for name, spec in row.inputs.items():
+                if spec.kind in _STILL:
+                    self._refuse_moving(name, arguments.get(name), f"inputs.{name}")
+
+    def _hold_still(self, row: Computation, arguments: dict[str, Any]) -> None:
         free = self._tree.free
         if free is None:
             return
-        for name, spec in row.inputs.items():
-            if spec.kind in _STILL and name in arguments and spec.shape == ("nv",):
-                moves = np.argwhere(arguments[name] * (1.0 - free))
-                if len(moves):
-                    joint = self._tree.configuration.velocity_names[moves[0][-1]]
-                    raise InvalidArgumentError(
-                        f"{name} of joint '{joint}', which is locked, must be 0, found "
-                        f"{arguments[name][tuple(moves[0])]:g}",
-                        path=f"inputs.{name}",
-                    )
+        if row.of_kind("motions"):
+            raise InvalidArgumentError(
+                f"{row.name} takes no locked joints: prescribe them to stand still", path="overlay.locked"
+            )
+        for name, value in arguments.items():
+            spec = row.inputs.get(row.parameters.get(name) or name)
+            if spec is not None and spec.kind in _STILL:
+                self._refuse_moving(name, value, name)
+            elif spec is not None and spec.kind == "effort" and value is not None:
+                arguments[name] = _masked(value, free)
+
+    def _refuse_moving(self, name: str, value: Any, path: str) -> None:
+        """Refuses velocities or accelerations that are not 0 where a joint is locked; others are not looked at."""
+        array = None if value is None else numbers(value)
+        if array is None or array.shape[-1:] != (self.nv,):
+            return
+        moves = np.argwhere(array * (self._tree.free == 0.0))
+        if len(moves):
+            joint = self._tree.configuration.velocity_names[moves[0][-1]]
+            raise InvalidArgumentError(
+                f"{name} of joint '{joint}', which is locked, must be 0, found {array[tuple(moves[0])]:g}", path=path
+            )
 
     def _shorten(self, row: Query) -> None:
         if self._tree.free is None and row.overlay is not None:  # whether joints that are locked move must be looked at

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api import preparation
-from dyn_service.api.arrays import broadcast, found, numbers
+from dyn_service.api.arrays import broadcast, found, numbers, spread
 from dyn_service.api.description import RobotDescription, Sizes
 from dyn_service.api.inputs import check_names, checked_option, checked_options, needed, row_of
 from dyn_service.api.queries import (
@@ -32,6 +32,7 @@ from dyn_service.api.queries import (
     DEFAULT_GRAVITY,
     QUERIES,
     Array,
+    Computation,
     Overlay,
     Payload,
     Query,
@@ -444,14 +445,39 @@ class Robot(RobotQueries):
 
     def _compute(self, row: str, **arguments: Any) -> Any:
         entry = COMPUTATIONS[row]
-        robot = self
-        for parameter in [p for p, name in entry.parameters.items() if name in entry.of_kind("payload")]:
-            payload = arguments.pop(parameter)
-            robot = robot if payload is None else robot.with_payload(payload)
-        if entry.leaves_out is not None:
-            passive = checked_option(entry.options[entry.leaves_out], arguments.pop(entry.leaves_out))
-            robot = robot.acting(entry, "", passive)
+        robot = self.asked(entry, arguments)
+        for parameter, name in entry.parameters.items():
+            if name in entry.of_kind("position") and robot.tree.lead:
+                arguments[parameter] = spread(arguments[parameter], robot.tree.lead)
         return entry.function("run")(robot, **arguments)
+
+    def asked(self, row: Computation, arguments: dict[str, Any]) -> Robot:
+        """Who answers a computation: this robot, or as the arguments that say so have it. They are taken away.
+
+        Args:
+            row: Of the table.
+            arguments: Inputs and options by their names on the wire, or the method's arguments.
+
+        Raises:
+            InvalidArgumentError: One is none, or contradicts another.
+            NotFoundError: It names a link or a joint that the robot does not have.
+        """
+        robot, passive = self, True
+        if row.leaves_out is not None:
+            passive = checked_option(row.options[row.leaves_out], arguments.pop(row.leaves_out, True))
+        for name in row.of_kind("overlay"):
+            overlay = arguments.pop(name, None)
+            if overlay is not None:
+                robot = robot._with_numbers(altered(robot.tree, robot.bodies, overlay, name))
+                self._check_once(row, overlay, name, arguments, passive)
+        for name in row.of_kind("payload"):
+            payload = arguments.pop(name, None)
+            robot = robot if payload is None else robot.with_payload(payload)
+        robot._hold_still(row, arguments)
+        return robot.acting(row, "", passive)
+
+    def _hold_still(self, row: Computation, arguments: dict[str, Any]) -> None:
+        """Takes the efforts of joints that are locked from the arguments of a computation; refuses their motion."""
 
     def _evaluate(self, row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
         chosen = checked_options(row, options)
@@ -493,18 +519,22 @@ class Robot(RobotQueries):
         name = row.overlay or ""
         path, overlay = f"inputs.{name}", inputs[name]
         view = self._with_numbers(altered(self._tree, self._weld, overlay, path))
+        self._check_once(row, overlay, path, inputs, chosen.get(row.leaves_out or "", True))
+        rest = {other: value for other, value in inputs.items() if other != name}
+        return view._evaluate(row, rest, chosen)
+
+    def _check_once(self, row: Row, overlay: Overlay, path: str, inputs: Mapping[str, Any], passive: bool) -> None:
+        """Refuses an overlay that says what another argument says too, or leaves out."""
         gravity = row.first("gravity")
         if overlay.gravity is not None and gravity is not None and inputs.get(gravity) is not None:
             raise InvalidArgumentError(
-                f"{gravity} is said twice, as an input and in the {name}", path=f"{path}.gravity"
+                f"{gravity} is said twice, by itself and in the overlay: leave one out", path=f"{path}.gravity"
             )
-        if overlay.joints and not chosen.get(row.leaves_out or "", True):
+        if overlay.joints and not passive:
             raise InvalidArgumentError(
-                f"{name}.joints says what joints do by themselves, and {row.leaves_out}=False that they do nothing",
+                f"the overlay says what joints do by themselves, and {row.leaves_out}=False that they do nothing",
                 path=f"{path}.joints",
             )
-        rest = {other: value for other, value in inputs.items() if other != name}
-        return view._evaluate(row, rest, chosen)
 
     def _parameters(self, row: Query) -> dict[str, Array]:
         """The numbers of the robot as inputs of a kernel that takes them, by operand."""

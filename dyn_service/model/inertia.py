@@ -14,7 +14,7 @@ Leading axes of the numbers are those of many robots: all here broadcasts over t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,14 @@ class BodyInertia:
         blocks = (self.about_origin, skew(self.moment), _on(self.mass, 2) * np.eye(3))
         about, h, m = np.broadcast_arrays(*blocks)
         return np.block([[about, h], [h.mT, m]])
+
+    def mapped(self, of: Callable[[Any, int], Any]) -> BodyInertia:
+        """With a function of each of its arrays and the number of its own axes."""
+        centre = None
+        if self.centre is not None:
+            com, axes, inertia = self.centre
+            centre = (of(com, 1), axes, of(inertia, 2))
+        return BodyInertia(float(of(self.mass, 0)), of(self.moment, 1), of(self.about_origin, 2), centre)
 
     @property
     def is_definite(self) -> Any:

@@ -30,6 +30,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -214,6 +215,17 @@ class Tree:
         still = [self.joints[self.leader[i]] in chosen for i in self.movable for _ in range(self.inboard[i].nv)]
         held = free if self.free is None else free * self.free
         return replace(self, free=held, passive=self.passive.without(np.flatnonzero(still).tolist()))
+
+    def one(self, index: tuple[int, ...]) -> Tree:
+        """That of many robots which has this place in their leading axes, or in those that these broadcast to."""
+        if not self.lead:
+            return self
+
+        def at(array: Any, core: int) -> Any:
+            return np.asarray(array)[_places(np.shape(array), core, index)]
+
+        passive = Passive(*(at(array, 1) for array in self.passive.arrays))
+        return replace(self, inertia=tuple(body.mapped(at) for body in self.inertia), passive=passive)
 
     @property
     def lead(self) -> tuple[int, ...]:
@@ -482,6 +494,12 @@ def welding_notes(full: Tree, welded: Weld) -> tuple[Note, ...]:
             to = "the world" if carrier < 0 else f"the body of link '{welded.tree.links[carrier]}'"
             notes.append(Note("merged", f"link '{full.links[i]}'", f"welded by fixed joint '{full.joints[i]}' to {to}"))
     return tuple(notes)
+
+
+def _places(shape: tuple[int, ...], core: int, index: tuple[int, ...]) -> tuple[int, ...]:
+    """Where an array that broadcasts to leading axes has what stands at one place of these."""
+    lead = shape[: len(shape) - core]
+    return tuple(k if size > 1 else 0 for k, size in zip(index[len(index) - len(lead) :], lead, strict=True))
 
 
 def snapped(array: NDArray[np.float64]) -> NDArray[np.float64]:

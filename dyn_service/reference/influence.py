@@ -118,8 +118,13 @@ class WorldEquations:
 
     @cached_property
     def G(self) -> sparse.csr_array:
-        """(6N, nv): times S, which ties the joints that follow to their leaders."""
-        return self.G_all @ sparse.csr_array(self.tree.spread)
+        """(6N, nv): times S, which ties the joints that follow to their leaders; 0 for those that are locked."""
+        return self.G_all @ sparse.csr_array(self.tree.spread * self.free)
+
+    @cached_property
+    def free(self) -> Vector:
+        """(nv,): 0 where a joint is locked, else 1."""
+        return np.ones(self.tree.nv) if self.tree.free is None else np.asarray(self.tree.free)
 
     def _columns(self, blocks: Sequence[Matrix]) -> sparse.csr_array:
         """(6N, nr): of each body its block (6, nv_i) in its joint's columns."""
@@ -236,7 +241,8 @@ class WorldEquations:
     def mass_matrix(self) -> Matrix:
         """(nv, nv), (18c), by the document's three steps: J = Psi_D G, Q = M J, J^T Q."""
         S = self.tree.spread
-        return self._bodies_mass_matrix(self.G) + S.T @ np.diag(self.tree.passive.armature) @ S
+        A = S.T @ np.diag(self.tree.passive.armature) @ S
+        return self._bodies_mass_matrix(self.G) + A + np.diag(1.0 - self.free)
 
     def _bodies_mass_matrix(self, G: sparse.csr_array) -> Matrix:
         J = self.Psi @ G
@@ -254,7 +260,10 @@ class WorldEquations:
         R = np.zeros((self.tree.nr, self.tree.nr))
         for i in range(len(self.tree) - 1, -1, -1):
             G, hat = self.axes[i], J[i]
-            if self.tree.inboard[i].nv:
+            if self.tree.inboard[i].nv and not self.free[self.tree.in_v[i]].any():
+                own = self.tree.in_rates[i]
+                K[i], R[own, own] = np.zeros(K[i].shape), np.eye(self.tree.inboard[i].nv)
+            elif self.tree.inboard[i].nv:
                 own = self.tree.in_rates[i]
                 R_i = R[own, own] = G.T @ J[i] @ G + np.diag(self.tree.passive.armature[own])
                 with suppress(np.linalg.LinAlgError):
@@ -271,7 +280,7 @@ class WorldEquations:
             return self._tied(tau)
         _, R, K_blocks, beta = self.branches
         K, Psi_beta = self._columns(K_blocks), psi(self.tree, beta)
-        f = np.asarray(tau) - self.p - self.C
+        f = self.free * np.asarray(tau) - self.p - self.C
         left = f - self.G.T @ (Psi_beta.T @ (self.Phi.T @ (K @ f)))
         left = np.linalg.solve(R, left)
         return np.asarray(left - K.T @ (self.Phi @ (Psi_beta @ (self.G @ left))))
@@ -279,13 +288,15 @@ class WorldEquations:
     def _tied(self, tau: Vector) -> Vector:
         """(nv,) from the equations of all joints, each by itself, with the efforts l of what ties them as unknowns:
 
-        M_all a + C_all + p_all = tau_all + T^T l,   T a = 0: what followers are off m times their leader
+        M_all a + C_all + p_all = tau_all + T^T l,   T a = 0: what followers are off m times their leader, and
+                                                     what those that are locked move
         """
         tree = self.tree
         led = np.concatenate([np.arange(tree.in_rates[i].start, tree.in_rates[i].stop) for i in tree.leaders])
         following = np.setdiff1d(np.arange(tree.nr), led)
         T = np.eye(tree.nr)[following]
         T[:, led] = -tree.spread[following]
+        T = np.concatenate([T, np.eye(tree.nr)[led[self.free == 0.0]]])
         M = self._bodies_mass_matrix(self.G_all) + np.diag(tree.passive.armature)
         C = np.asarray(self.G_all.T @ self.forces(np.zeros(tree.nv)).ravel())
         driving = -C - self.p_all

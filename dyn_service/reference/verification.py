@@ -123,14 +123,14 @@ def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, 
         names.append("influence_solution")
     found = {name: np.zeros(lead) for name in names}
     for index in np.ndindex(lead):
-        world = WorldEquations(robot.tree, q[index], v[index], g[index])
+        world = WorldEquations(robot.tree.one(index), q[index], v[index], g[index])
         efforts = world.mass_matrix @ a[index] + world.C + world.p
         scale = np.maximum(np.maximum(np.abs(tau[index]), np.abs(world.C)), unit[index])
         found["influence_operators"][index] = _relative(efforts, tau[index], scale)
         inertial = np.einsum("nij,nj->ni", world.M, world.acceleration(a[index])) + world.B - world.applied
         powers = inertial * world.velocity
         # Of the actuators' power the joints take what their rotors, friction, damping and springs take.
-        taken = v[index] * (robot.tree.felt(robot.tree.passive.armature) * a[index] + world.p)
+        taken = v[index] * (world.tree.felt(world.tree.passive.armature) * a[index] + world.p)
         actuation = np.array([v[index] @ tau[index] - taken.sum()])
         sizes = [np.abs(powers).sum(), np.abs(v[index] * tau[index]).sum(), np.abs(taken).sum()]
         found["constraint_power"][index] = _relative(np.array([powers.sum()]), actuation, np.array(sizes))
@@ -151,7 +151,8 @@ def _along(robot: Robot, loads: ConstraintForces) -> Array:
         for k, joint in enumerate(joints)
     ]
     along = np.concatenate([loads.actuation[..., :0], *parts], axis=-1)
-    return np.asarray((tree.spread.T @ along[..., None])[..., 0]) if tree.coupled else along
+    along = np.asarray((tree.spread.T @ along[..., None])[..., 0]) if tree.coupled else along
+    return along if tree.free is None else along * tree.free  # what locks carry is no effort
 
 
 def _spread(arrays: Mapping[str, Array]) -> list[Array]:

@@ -232,7 +232,8 @@ class _Run:
             watch.look(k + 1, q, p)
             if not (k + 1) % task.every:
                 q_all[..., (k + 1) // task.every, :], p_all[..., (k + 1) // task.every, :] = q, p
-        v_all = velocity(q_all, p_all)
+        records = (np.moveaxis(x, -2, 0) for x in (q_all, p_all))  # in front of what of the robot has leading axes
+        v_all = np.moveaxis(velocity(*records), 0, -2)
         v_all[..., 0, :] = task.v if task.p is None else v_all[..., 0, :]
         return Trajectory(task.times(), q_all, v_all, p_all)
 

@@ -46,7 +46,7 @@ class Equation(NamedTuple):
 
 
 class Sticking:
-    """The steps of one motion. damping, friction: (nv,) d and f."""
+    """The steps of one motion. damping, friction: (..., nv) d and f."""
 
     def __init__(self, robot: RobotQueries, task: Task) -> None:
         self._robot, self._task = robot, task
@@ -62,7 +62,7 @@ class Sticking:
         braked = np.where(self.damping > 0.0, own.damping, 0.0) + np.where(self.friction > 0.0, own.friction, 0.0)
         M = robot.mass_matrix(q)
         r = np.einsum("...ij,...j->...i", M, v) + task.dt * (tau - held + braked)
-        return Equation(M, M + task.dt * np.diag(self.damping), r)
+        return Equation(M, M + task.dt * (self.damping[..., None] * np.eye(task.at.nv)), r)
 
     def step(self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
         """The state after step k of this part.
@@ -124,16 +124,17 @@ def velocities(M: Array, r: Array, limit: Array) -> Array | None:
     Args:
         M: (..., n, n), symmetric, positive definite: with h d, where joints are damped.
         r: (..., n) N m s | N s. Where it or M is not finite, as of a motion that diverges, v' is NaN.
-        limit: (n,) h f, at least 0.
+        limit: (..., n) h f, at least 0.
 
     Raises:
         np.linalg.LinAlgError: M is singular where joints move.
     """
     lead = np.broadcast_shapes(M.shape[:-2], r.shape[:-1])
     M, r = np.broadcast_to(M, (*lead, *M.shape[-2:])), np.broadcast_to(r, (*lead, r.shape[-1]))
+    limit = np.broadcast_to(limit, r.shape)
     found = np.empty(r.shape)
     for index in np.ndindex(lead):
-        one = _of_one(M[index], r[index], limit)
+        one = _of_one(M[index], r[index], limit[index])
         if one is None:
             return None
         found[index] = one

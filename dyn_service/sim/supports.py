@@ -116,8 +116,8 @@ class Supports:
         self.normal = self.points.normal
         self.tangents = np.array([_tangents(n) for n in self.normal]).reshape(len(soft), 2, 3)
         of_joints, of_points = self._inertias(task)
-        for contact, inertia in zip(soft, of_points, strict=True):
-            if not np.isfinite(inertia):
+        for k, contact in enumerate(soft):
+            if not np.isfinite(of_points[..., k]).all():
                 raise InvalidArgumentError(
                     f"contacts[{task.contacts.index(contact)}]: no joint moves link '{contact.link}'",
                     path=f"contacts[{task.contacts.index(contact)}].link",
@@ -132,9 +132,9 @@ class Supports:
         self._lower, self._upper = limits.lower[self._in_q], limits.upper[self._in_q]
         self._braked = np.flatnonzero(np.isfinite(limits.speeds)).tolist() if task.velocity_limits else []
         self._speeds = limits.speeds[self._braked]
-        self._brake = of_joints[self._braked] / self.time
+        self._brake = of_joints[..., self._braked] / self.time
         self.joints = len(bounded) + len(self._braked)
-        inertia = np.concatenate([of_joints[self._in_v], of_points])
+        inertia = np.concatenate([of_joints[..., self._in_v], of_points], axis=-1)
         self._follows = inertia / self._least_damping_time
         given = [task.stop_damping if c.damping is None else c.damping for c in soft]
         self._damping = np.array([task.stop_damping] * len(bounded) + given)
@@ -146,21 +146,22 @@ class Supports:
         self._widening = self._least_damping_time / of_points
 
     def _inertias(self, task: Task) -> tuple[Array, Array]:
-        """m of the joints, (nv,), and of the points, (nc,)."""
+        """m of the joints, (..., nv), and of the points, (..., nc): of many robots each its own."""
         robot = self._robot
         drawn = [robot.random_configuration(seed=seed) for seed in _SEEDS]
         q = np.stack([task.at.neutral, *drawn])
+        q = q.reshape(len(q), *(1,) * (robot.mass_matrix(task.at.neutral).ndim - 2), task.at.nq)
         try:
             inverse = np.linalg.inv(robot.mass_matrix(q))
         except np.linalg.LinAlgError:
             raise FailedPreconditionError(
                 "stops and contacts need a mass matrix that is regular: a massless branch moves"
             ) from None
-        of_joints = 1.0 / np.einsum("kii->ki", inverse).max(axis=0, initial=0.0) if self._nv else np.zeros(0)
+        of_joints = 1.0 / np.einsum("k...ii->k...i", inverse).max(axis=0, initial=0.0) if self._nv else np.zeros(0)
         if not len(self.points):
-            return of_joints, np.zeros(0)
+            return of_joints, np.zeros((*of_joints.shape[:-1], 0))
         J = self.points.at(q).J
-        felt = np.einsum("kain,knm,kbjm->kabij", J, inverse, J)
+        felt = np.einsum("k...ain,k...nm,k...bjm->k...abij", J, inverse, J)
         with np.errstate(divide="ignore"):
             return of_joints, 1.0 / np.linalg.norm(felt, ord=2, axis=(-2, -1)).sum(axis=-1).max(axis=0)
 
@@ -191,7 +192,7 @@ class Supports:
                 -self._brake * self._speeds,
                 (self._stiffness * depth)[..., stops:],
             ),
-            _joined(lead, self._stiffness[:stops], none, self._stiffness[stops:]),
+            _joined(lead, self._stiffness[..., :stops], none, self._stiffness[..., stops:]),
             _joined(lead, damping[..., :stops], self._brake, damping[..., stops:]),
             _joined(lead, depth[..., :stops], none, depth[..., stops:]),
         )

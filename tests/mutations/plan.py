@@ -18,7 +18,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "frames": ("kernels/frames.py",),
     "urdf": ("urdf",),
     "reference": ("reference",),
-    "payload": ("engine/payload.py",),
+    "overlays": ("engine/overlay.py", "engine/overlaid.py", "model/parameters.py", "kernels/symbols.py"),
     "sensors": ("sensors",),
     "plant": ("control/plant_core.py", "control/safety.py"),
 }
@@ -125,7 +125,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "urdf/reader.py": (*_READING, "tests/unit/test_urdf_doubts.py", "tests/property/test_urdf_mutilated.py"),
     "control/plant_core.py": ("tests/nodes/test_plant_core.py",),
     "control/safety.py": ("tests/nodes/test_safety.py", "tests/nodes/test_plant_core.py"),
-    "engine/payload.py": ("tests/theory/test_simulate_loads.py",),
+    "engine/overlay.py": ("tests/theory/test_overlays.py",),
+    "engine/overlaid.py": ("tests/theory/test_overlays.py",),
     "urdf/structure.py": (*_READING, "tests/unit/test_loaded_objects.py"),
     "urdf/scales.py": ("tests/unit/test_urdf_units.py",),
     "urdf/unread.py": (

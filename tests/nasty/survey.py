@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dyn_service.api.queries import QUERIES
+from dyn_service.api.spec import Variant
 from dyn_service.engine.robot import Robot
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links
 from dyn_service.kernels.certify import certified, rounded_at_random
@@ -98,7 +99,7 @@ def _of_graphs(at: Case, query: str, wrenches: bool) -> Iterator[Finding]:
     row = QUERIES[query]
     expected = at.acted if wrenches else at.expected
     for method in row.kernels:
-        signature = at.robot.signature(row, method, wrenches=wrenches)
+        signature = at.robot.signature(row, method, Variant(wrenches))
         if row.bodies != "chosen":  # one form, and its graph is the function as given
             as_given = trace(kernel_tree(at.robot.tree, row.bodies), signature)
             kernel, refused = interpreted(as_given), None
@@ -148,7 +149,7 @@ def of_kernels(xml: str, seed: int, asked: Iterable[Asked]) -> dict[tuple[str, s
                 error = expected.error(query, method, answers)
                 found[query, method, wrenches] = max(error, found.get((query, method, wrenches), 0.0))
         for method in row.kernels:
-            certificate = at.robot.certificates[at.robot.signature(row, method, wrenches=wrenches).name]
+            certificate = at.robot.certificates[at.robot.signature(row, method, Variant(wrenches)).name]
             assert certificate.holds or row.bodies != "chosen", (seed, certificate)
     return found
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from dyn_service import QUERIES, Client, Robot, Server, Wrench
+from dyn_service.api.spec import PUSHED
 from dyn_service.errors import FailedPreconditionError, PermissionDeniedError, UnavailableError
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.pool import Pool
@@ -393,7 +394,7 @@ def test_single_states_with_wrenches_come_to_the_serving_process() -> None:
         served = server.service.registry.served["pendulum"].robot
         push = Wrench(robot.link_names[-1], force=(0.0, 0.0, 1.0))
         robot.inverse_dynamics([0.5], [0.0], [0.0], wrenches=push)
-        eventually(lambda: served.has_kernel(QUERIES["inverse_dynamics"], wrenches=True))
+        eventually(lambda: served.has_kernel(QUERIES["inverse_dynamics"], "", PUSHED))
 
 
 def test_a_loaded_robots_first_question_waits_for_nobody(bare: Any) -> None:

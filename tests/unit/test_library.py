@@ -13,6 +13,7 @@ import pytest
 
 from dyn_service import ResourceExhaustedError
 from dyn_service.api.queries import QUERIES
+from dyn_service.api.spec import PUSHED, Variant
 from dyn_service.engine.robot import Robot
 from dyn_service.kernels import budget, certify, frames, graph, library, lower, store
 from tests.conftest import URDF
@@ -48,7 +49,7 @@ def pendulum() -> Robot:
 def test_what_nobody_has_made_is_not_loaded(own_store: Path) -> None:
     robot = pendulum()
     assert not robot.load_kernel(INVERSE_DYNAMICS)
-    assert not robot.load_kernel(INVERSE_DYNAMICS, wrenches=True)
+    assert not robot.load_kernel(INVERSE_DYNAMICS, "", PUSHED)
     assert not robot.certificates
     assert not own_store.exists()
 
@@ -63,7 +64,7 @@ def test_what_another_process_made_is_loaded(own_store: Path, monkeypatch: pytes
     monkeypatch.setattr(library, "compile_ir", None)
     assert here.load_kernel(FORWARD_DYNAMICS, "articulated")
     assert here.load_kernel(FORWARD_DYNAMICS, "mass_matrix")
-    assert not here.load_kernel(FORWARD_DYNAMICS, "articulated", wrenches=True)
+    assert not here.load_kernel(FORWARD_DYNAMICS, "articulated", PUSHED)
     assert here.certificates == elsewhere.certificates
     assert here.forward_dynamics([0.3], [0.2], [0.1]) == expected
 
@@ -231,7 +232,7 @@ def test_wrenches_and_floating_roots_are_foretold_too() -> None:
     for row in QUERIES.values():
         for method in row.kernels if not row.constant else ():
             for wrenches in (False, True) if row.wrenches else (False,):
-                signature = robot.signature(row, method, wrenches=wrenches)
+                signature = robot.signature(row, method, Variant(wrenches))
                 model = frames.kernel_tree(robot.tree, signature.bodies)
                 assert 0 < budget._operations(model, signature, 8) <= budget._operations(model, signature, 16)
 

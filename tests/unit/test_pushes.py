@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from dyn_service import DynError, Robot, Wrench
 from dyn_service.api.queries import QUERIES, Query
+from dyn_service.api.spec import PUSHED
 from dyn_service.kernels import single
 from tests.conftest import URDF
 
@@ -313,7 +314,7 @@ def test_nothing_is_leaked_or_lost(panda: Robot) -> None:
         [Wrench("panda_hand", torque, force), Wrench("none")],
     ]
     call = panda._library.pushed_state(
-        *panda._signatures_of(ID, "", wrenches=True),
+        *panda._signatures_of(ID, "", PUSHED),
         panda._link_index,
         [*_places(panda)],
         {"gravity": panda._gravity, "wrenches": None, "passive": True},
@@ -343,7 +344,7 @@ def _places(robot: Robot) -> Any:
     ids=str,
 )
 def test_other_arguments_are_refused(panda: Robot, arguments: tuple[Any, ...]) -> None:
-    signatures = panda._signatures_of(ID, "", wrenches=True)
+    signatures = panda._signatures_of(ID, "", PUSHED)
     others = {"gravity": panda._gravity, "wrenches": None, "passive": True}
     call = panda._library.pushed_state(*signatures, panda._link_index, _places(panda), others)
     assert call is not None

@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dyn_service.api.queries import QUERIES, Query
+from dyn_service.api.spec import Variant
 from dyn_service.engine.robot import Robot
 from dyn_service.kernels import outside, single
 from dyn_service.kernels.library import KernelLibrary
@@ -57,7 +58,7 @@ def pair(robot: str, row: Query, method: str | None = None, *, wrenches: bool = 
             made = Robot.from_urdf(URDF / f"{robot}.urdf", mimic=False)  # then every row has an answer
             _LIBRARIES[robot] = made, KernelLibrary(made.tree)
         made, library = _LIBRARIES[robot]
-        _PAIRS[key] = Pair(library, made.signature(row, method, wrenches=wrenches))
+        _PAIRS[key] = Pair(library, made.signature(row, method, Variant(wrenches)))
     return _PAIRS[key]
 
 
@@ -408,7 +409,7 @@ def test_robot_without_joints_has_none() -> None:
     library = KernelLibrary(robot.tree)
     for row in ROWS:
         for method in row.kernels:
-            assert library.single_state(signature_of(row, method, robot.sizes, wrenches=False)) is None
+            assert library.single_state(signature_of(row, method, robot.sizes)) is None
 
 
 # Memory, threads, processes.
