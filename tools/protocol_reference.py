@@ -53,7 +53,9 @@ def _row(row: Row) -> list[str]:
     lines += ["| input | shape | unit | |", "|---|---|---|---|"] if row.inputs else ["It takes no inputs."]
     for name, spec in row.inputs.items():
         text = spec.text + ("; may be left out" if name in row.optional else "")
-        shape = {"wrenches": _LISTED, "contacts": _LISTED, "payload": "map"}.get(spec.kind) or _shape(spec)
+        shape = {"wrenches": _LISTED, "contacts": _LISTED, "payload": "map", "overlay": "map"}.get(spec.kind) or _shape(
+            spec
+        )
         lines.append(f"| `{name}` | {shape} | {_cell(spec.unit)} | {_cell(text)} |")
     if row.options:
         lines += ["", "| option | values | default | |", "|---|---|---|---|"]

@@ -6,8 +6,8 @@ An annotation carries the core shape, unit and kind that the table reads; the ty
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, Literal
 
 import msgspec
 from numpy.typing import ArrayLike
@@ -99,6 +99,29 @@ class Overlay:
     joints: Mapping[str, JointNumbers] = field(default_factory=dict)
     locked: Sequence[str] = ()
     gravity: ArrayLike | None = None
+
+
+_OWN_AXES = {"com": 1, "inertia": 2, "gravity": 1}
+
+
+def mapped(overlay: Overlay, of: Callable[[ArrayLike, int, str], ArrayLike]) -> Overlay:
+    """An overlay with a function of each of its arrays: of what it is, how many axes are its own, and its place."""
+
+    def entry(said: Any, place: str) -> Any:
+        given = {each.name: getattr(said, each.name) for each in fields(said) if each.name != "link"}
+        changed = {
+            key: of(value, _OWN_AXES.get(key, 0), f"{place}.{key}") for key, value in given.items() if value is not None
+        }
+        return replace(said, **changed)
+
+    payloads = [overlay.payloads] if isinstance(overlay.payloads, Payload) else overlay.payloads
+    return Overlay(
+        [entry(payload, f"payloads[{k}]") for k, payload in enumerate(payloads)],
+        {name: entry(said, f"links.{name}") for name, said in overlay.links.items()},
+        {name: entry(said, f"joints.{name}") for name, said in overlay.joints.items()},
+        overlay.locked,
+        None if overlay.gravity is None else of(overlay.gravity, 1, "gravity"),
+    )
 
 
 @dataclass(frozen=True, eq=False)

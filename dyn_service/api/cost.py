@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dyn_service.api.arguments import Wrench
+from dyn_service.api.arguments import Overlay, Wrench, mapped
 from dyn_service.api.spec import Dimensions, Query, Spec
 
 BODY_S = 5e-9
@@ -31,6 +31,11 @@ CALL_S = 3e-5
 
 WRENCH_S, WRENCH_STATE_S = 5e-5, 2e-7
 """An external wrench brought into the axes of its link, and that of each state."""
+
+OVERLAY_S, OVERLAY_BODY_S, OVERLAY_WORK, OVERLAY_BYTES = 5e-4, 1e-6, 1.0, 1024
+"""Reading an overlay; of each robot that it speaks of a link's inertia, and the memory that takes; and how much more a
+kernel does that takes numbers as inputs, as a share of one that has them.
+"""
 
 TURN_S, TURN_NUMBER_S = 2e-4, 3e-8
 """Turning an answer into world axes, and each of its numbers."""
@@ -95,13 +100,15 @@ def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: 
         options: All of the row's.
     """
     pushed, numbers = row.wrenches, answer_numbers(row, sizes, options)
-    shapes = [value.shape[:-1] for name, value in inputs.items() if name != pushed]
+    shapes = [value.shape[:-1] for name, value in inputs.items() if name not in (pushed, row.overlay)]
     acting = inputs.get(pushed, ()) if pushed is not None else ()
     per_state = numbers
     if acting:
         shapes += wrench_shapes(acting, 1)
         per_state = max(per_state, 6 * sizes["nl"])  # the wrenches on all links are an array of their own
-    lead = leading(shapes)
+    laid = inputs.get(row.overlay or "")
+    of_robots = overlay_lead(laid)
+    robots, lead = count(of_robots), leading([*shapes, of_robots])
     states, n = count(lead), sizes["nl"]
     method = options[row.selector] if row.selector is not None else ""
     # Where joints follow others what needs the inverse of M factors it.
@@ -111,9 +118,26 @@ def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: 
     turned = row.axes is not None and options[row.axes] == "world"
     if turned:
         work += TURN_S + states * numbers * TURN_NUMBER_S
+    if laid is not None:
+        work += OVERLAY_S + OVERLAY_WORK * states * n * BODY_S + robots * n * OVERLAY_BODY_S
     reply = 8 * states * per_state
     memory = COPIES * reply + _given_bytes(inputs.values()) + (8 * states * 24 * n if turned or acting else 0)
+    memory += robots * n * OVERLAY_BYTES if laid is not None else 0
     return Cost(work, memory, reply, lead, wrenches=len(acting))
+
+
+def overlay_lead(overlay: Overlay | None) -> Lead:
+    """The leading axes of an overlay's numbers: of how many robots it speaks."""
+    if overlay is None:
+        return ()
+    shapes: list[Lead] = []
+
+    def note(value: Any, axes: int, _: str) -> Any:
+        shapes.append(given_shape(value, axes))
+        return value
+
+    mapped(overlay, note)
+    return leading(shapes)
 
 
 def answer_numbers(row: Query, sizes: Dimensions, options: Mapping[str, Any] | None = None) -> int:

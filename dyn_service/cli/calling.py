@@ -37,6 +37,7 @@ from dyn_service.model.order import NAMES
 from dyn_service.protocol.administration import ADMINISTRATION, Administration
 from dyn_service.protocol.contacts import unpack_contacts
 from dyn_service.protocol.keys import KeySource
+from dyn_service.protocol.overlays import unpack_overlay
 from dyn_service.suggestions import did_you_mean
 
 _NAMES_MEAN = "all movable joints, in the order of the arrays"
@@ -179,6 +180,8 @@ def _packed(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
             given[name] = _read_payload(value, f"inputs.{name}")
         elif row.inputs[name].kind == "contacts":
             given[name] = unpack_contacts(value, f"inputs.{name}")
+        elif row.inputs[name].kind == "overlay":
+            given[name] = unpack_overlay(value, f"inputs.{name}")
     names = values.get(NAMES)
     said = {} if names is None else {NAMES: [names] if isinstance(names, str) else names}
     return {**pack_inputs(given, row), **said}
@@ -267,8 +270,10 @@ def _read_payload(value: Any, path: str) -> Payload:
 
 def _meaning(declared: Spec | Option | str) -> str:
     """An input or option in words, as far as it is described."""
-    if isinstance(declared, Spec) and declared.kind in ("wrenches", "payload", "contacts"):
-        return f"map, {declared.text}" if declared.kind == "payload" else f"map or list of maps, {declared.text}"
+    if isinstance(declared, Spec) and declared.kind in ("payload", "overlay"):
+        return f"map, {declared.text}"
+    if isinstance(declared, Spec) and declared.kind in ("wrenches", "contacts"):
+        return f"map or list of maps, {declared.text}"
     if isinstance(declared, Spec):
         core = ", ".join(map(str, declared.shape))
         return f"array (.., {core}), {declared.unit}, {declared.text}"

@@ -4,114 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import (
-    Any,
-    Literal,
+    Any, Literal,
 )
 
 from dyn_service.api.arguments import (
-    STOP_DAMPING,
-    Acceleration,
-    AccelerationResult,
-    ActingWrenches,
-    ActiveContacts,
-    Axes,
-    Contacts,
-    Direction,
-    Distal,
-    Effort,
-    EffortLimits,
-    EffortResult,
-    Efforts,
-    Every,
-    ExternalForce,
-    ExternalMoment,
-    ExternalPoint,
-    FirstMomentum,
-    FirstPosition,
-    FirstStep,
-    FirstTime,
-    FirstVelocity,
-    ForcesResult,
-    FreeEfforts,
-    FreePosition,
-    FreeVelocity,
-    Gravity,
-    GroundForce,
-    GroundMoment,
-    Integrator,
-    JointAxes,
-    JointRows,
-    Least,
-    LinkRows,
-    Load,
-    MassMatrixResult,
-    Method,
-    Momentum,
-    MomentumRateResult,
-    MomentumResult,
-    Motions,
-    Offset,
-    Passive,
-    Position,
-    PositionGain,
-    PositionLimits,
-    PositionResult,
-    Progress,
-    Proximal,
-    ResidualsResult,
-    SegmentAcceleration,
-    SegmentGravity,
-    SegmentInertia,
-    SegmentMass,
-    SegmentOmega,
-    SegmentOmegaDot,
-    SegmentRotation,
-    SettleTime,
-    Step,
-    StepCount,
-    StepLength,
-    StopDamping,
-    StopTime,
-    Turn,
-    Undriven,
-    Velocity,
-    VelocityGain,
-    VelocityLimits,
-    VelocityResult,
-    Wrenches,
+    STOP_DAMPING, Acceleration, AccelerationResult, ActingWrenches, ActiveContacts, Altered, Axes, Contacts, Direction, Distal, Effort, EffortLimits, EffortResult, Efforts, Every, ExternalForce, ExternalMoment, ExternalPoint, FirstMomentum, FirstPosition, FirstStep, FirstTime, FirstVelocity, ForcesResult, FreeEfforts, FreePosition, FreeVelocity, Gravity, GroundForce, GroundMoment, Integrator, JointAxes, JointRows, Least, LinkRows, Load, MassMatrixResult, Method, Momentum, MomentumRateResult, MomentumResult, Motions, Offset, Passive, Position, PositionGain, PositionLimits, PositionResult, Progress, Proximal, ResidualsResult, SegmentAcceleration, SegmentGravity, SegmentInertia, SegmentMass, SegmentOmega, SegmentOmegaDot, SegmentRotation, SettleTime, Step, StepCount, StepLength, StopDamping, StopTime, Turn, Undriven, Velocity, VelocityGain, VelocityLimits, VelocityResult, Wrenches,
 )
 from dyn_service.api.described import (
     Described,
 )
 from dyn_service.api.results import (
-    BiasAccelerations,
-    BodyRecursion,
-    BranchInertias,
-    ConstraintBases,
-    ConstraintForces,
-    ContactDynamics,
-    Energy,
-    EquationTerms,
-    ForceTorque,
-    GroundReactions,
-    Hamiltonian,
-    HamiltonianFlow,
-    ImuReading,
-    InfluenceOperators,
-    Jacobians,
-    LinkMotion,
-    LinkPoses,
-    MassMatrixSteps,
-    NewtonEulerBlocks,
-    PassiveForces,
-    RheonomicTrajectory,
-    SegmentLoads,
-    SegmentMatrices,
-    State,
-    SystemMomentum,
-    SystemMomentumRate,
-    Topology,
-    Trajectory,
+    BiasAccelerations, BodyRecursion, BranchInertias, ConstraintBases, ConstraintForces, ContactDynamics, Energy, EquationTerms, ForceTorque, GroundReactions, Hamiltonian, HamiltonianFlow, ImuReading, InfluenceOperators, Jacobians, LinkMotion, LinkPoses, MassMatrixSteps, NewtonEulerBlocks, PassiveForces, RheonomicTrajectory, SegmentLoads, SegmentMatrices, State, SystemMomentum, SystemMomentumRate, Topology, Trajectory,
 )
 
 
@@ -134,6 +37,7 @@ class AsyncRobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> EffortResult:
         """Joint efforts that produce the acceleration `a` at the state `q`, `v`.
@@ -144,7 +48,7 @@ class AsyncRobotQueries(Described, ABC):
         and `dyn_service.dynamics.passive`. As in every query that has the option, `passive=False` asks for the bare
         tree, as if they did nothing.
         """
-        return await self._ask("inverse_dynamics", (q, v, a), (gravity, wrenches, passive))
+        return await self._ask("inverse_dynamics", (q, v, a), (gravity, wrenches, overlay, passive))
 
     async def forward_dynamics(
         self,
@@ -155,6 +59,7 @@ class AsyncRobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         method: Method = "articulated",
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> AccelerationResult:
         """Joint accelerations that the efforts `tau` produce at the state `q`, `v`.
@@ -164,21 +69,23 @@ class AsyncRobotQueries(Described, ABC):
         `method`: "articulated" is O(N), (19b); "mass_matrix" assembles and factors M, (19a). Where joints follow others
         (`dyn_service.model.mimic`) both are (19a).
         """
-        return await self._ask("forward_dynamics", (q, v, tau), (gravity, wrenches, method, passive))
+        return await self._ask("forward_dynamics", (q, v, tau), (gravity, wrenches, method, overlay, passive))
 
-    async def mass_matrix(self, q: Position, *, passive: Passive = True) -> MassMatrixResult:
+    async def mass_matrix(self, q: Position, *, overlay: Altered = None, passive: Passive = True) -> MassMatrixResult:
         """Mass matrix M(q) of the system: kinetic energy is v^T M v / 2."""
-        return await self._ask("mass_matrix", (q,), (passive,))
+        return await self._ask("mass_matrix", (q,), (overlay, passive))
 
     async def bias_forces(
-        self, q: Position, v: Velocity, *, gravity: Gravity = None, passive: Passive = True
+        self, q: Position, v: Velocity, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
     ) -> ForcesResult:
         """Joint efforts that hold zero acceleration at the state `q`, `v`: C(q, v) v + g(q) + p(q, v)."""
-        return await self._ask("bias_forces", (q, v), (gravity, passive))
+        return await self._ask("bias_forces", (q, v), (gravity, overlay, passive))
 
-    async def gravity_forces(self, q: Position, *, gravity: Gravity = None, passive: Passive = True) -> ForcesResult:
+    async def gravity_forces(
+        self, q: Position, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
+    ) -> ForcesResult:
         """Joint efforts that hold the robot still at `q`: g(q), and against the springs of its joints."""
-        return await self._ask("gravity_forces", (q,), (gravity, passive))
+        return await self._ask("gravity_forces", (q,), (gravity, overlay, passive))
 
     async def constraint_forces(
         self,
@@ -190,6 +97,7 @@ class AsyncRobotQueries(Described, ABC):
         frame: JointAxes = "joint",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> ConstraintForces:
         """Wrench that the parent exerts on the child at each joint's origin, while the efforts `tau` act.
@@ -198,7 +106,7 @@ class AsyncRobotQueries(Described, ABC):
         the wrenches: "joint" (the child link's axes, which in URDF are the joint's) or "world". Of the efforts the
         joints' armature, damping, friction and springs take their part: what passes is the rest.
         """
-        return await self._ask("constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches, passive))
+        return await self._ask("constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches, overlay, passive))
 
     async def force_torque(
         self,
@@ -212,13 +120,14 @@ class AsyncRobotQueries(Described, ABC):
         direction: Direction = "parent_on_child",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
     ) -> ForceTorque:
         """What an ideal force/torque sensor in each joint reads, fixed joints too, while the robot moves with `a`.
 
         The sensor stands at `xyz`, `rpy` in the child link's frame, which in URDF is the joint's. It carries the child
         link and all that hangs on it: their weight, their inertia, and the wrenches on them.
         """
-        return await self._ask("force_torque", (q, v, a), (joints, xyz, rpy, direction, gravity, wrenches))
+        return await self._ask("force_torque", (q, v, a), (joints, xyz, rpy, direction, gravity, wrenches, overlay))
 
     async def imu(
         self,
@@ -256,10 +165,11 @@ class AsyncRobotQueries(Described, ABC):
         kd: VelocityGain,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> EffortResult:
         """Joint efforts that make the tracking error obey e-ddot + kd e-dot + kp e = 0."""
-        return await self._ask("computed_torque", (q, v, q_ref, v_ref, a_ref, kp, kd), (gravity, wrenches, passive))
+        return await self._ask("computed_torque", (q, v, q_ref, v_ref, a_ref, kp, kd), (gravity, wrenches, overlay, passive))
 
     async def link_poses(self, q: Position) -> LinkPoses:
         """Orientation and position of every link in the world."""
@@ -274,19 +184,20 @@ class AsyncRobotQueries(Described, ABC):
         frame: Axes = "body",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
     ) -> LinkMotion:
         """Velocity, acceleration and inboard load of every link.
 
         `frame` is the axes: "body" (the link's own, which in URDF are its inboard joint's) or "world".
         """
-        return await self._ask("link_motion", (q, v, a), (frame, gravity, wrenches))
+        return await self._ask("link_motion", (q, v, a), (frame, gravity, wrenches, overlay))
 
-    async def branch_inertias(self, q: Position, *, passive: Passive = True) -> BranchInertias:
+    async def branch_inertias(self, q: Position, *, overlay: Altered = None, passive: Passive = True) -> BranchInertias:
         """What the O(N) solution (19b) is made of: J_i, R_i, K_i, beta_i at every movable joint.
 
         There the joints yield each by itself: it has no answer where one follows another.
         """
-        return await self._ask("branch_inertias", (q,), (passive,))
+        return await self._ask("branch_inertias", (q,), (overlay, passive))
 
     async def topology(self, *, bodies: Literal["moving", "links"] = "moving") -> Topology:
         """Parents, ancestors, children and branches of the bodies, and the nilpotency of Phi.
@@ -297,7 +208,13 @@ class AsyncRobotQueries(Described, ABC):
         return await self._ask("topology", (), (bodies,))
 
     async def influence_operators(
-        self, q: Position, *, operator: Literal["D", "beta"] = "D", frame: Axes = "body", passive: Passive = True
+        self,
+        q: Position,
+        *,
+        operator: Literal["D", "beta"] = "D",
+        frame: Axes = "body",
+        overlay: Altered = None,
+        passive: Passive = True,
     ) -> InfluenceOperators:
         """Phi_A and Psi_A = (e - Phi_A)^-1 as 6x6 blocks with their places.
 
@@ -305,32 +222,42 @@ class AsyncRobotQueries(Described, ABC):
         (19b), where no joint follows another. `frame` is the axes: "body" (each body's own: a block takes its column's
         axes to its row's) or "world".
         """
-        return await self._ask("influence_operators", (q,), (operator, frame, passive))
+        return await self._ask("influence_operators", (q,), (operator, frame, overlay, passive))
 
-    async def newton_euler_blocks(self, q: Position, v: Velocity, *, frame: Axes = "body") -> NewtonEulerBlocks:
+    async def newton_euler_blocks(
+        self, q: Position, v: Velocity, *, frame: Axes = "body", overlay: Altered = None
+    ) -> NewtonEulerBlocks:
         """The blocks of which the equations of motion are made, one per moving body."""
-        return await self._ask("newton_euler_blocks", (q, v), (frame,))
+        return await self._ask("newton_euler_blocks", (q, v), (frame, overlay))
 
-    async def mass_matrix_steps(self, q: Position, *, frame: Axes = "body", passive: Passive = True) -> MassMatrixSteps:
+    async def mass_matrix_steps(
+        self, q: Position, *, frame: Axes = "body", overlay: Altered = None, passive: Passive = True
+    ) -> MassMatrixSteps:
         """The mass matrix with what it is made of on the way: J = Psi_D G, Q = M J, then J^T Q."""
-        return await self._ask("mass_matrix_steps", (q,), (frame, passive))
+        return await self._ask("mass_matrix_steps", (q,), (frame, overlay, passive))
 
-    async def passive_forces(self, q: Position, v: Velocity) -> PassiveForces:
+    async def passive_forces(self, q: Position, v: Velocity, *, overlay: Altered = None) -> PassiveForces:
         """What joints do by themselves, part by part, in efforts that actuators add; and its energy and power."""
-        return await self._ask("passive_forces", (q, v))
+        return await self._ask("passive_forces", (q, v), (overlay,))
 
-    async def momentum(self, q: Position, v: Velocity, *, passive: Passive = True) -> MomentumResult:
+    async def momentum(self, q: Position, v: Velocity, *, overlay: Altered = None, passive: Passive = True) -> MomentumResult:
         """Generalised momenta p = M(q) v."""
-        return await self._ask("momentum", (q, v), (passive,))
+        return await self._ask("momentum", (q, v), (overlay, passive))
 
     async def velocity_from_momentum(
-        self, q: Position, p: Momentum, *, method: Method = "articulated", passive: Passive = True
+        self,
+        q: Position,
+        p: Momentum,
+        *,
+        method: Method = "articulated",
+        overlay: Altered = None,
+        passive: Passive = True,
     ) -> VelocityResult:
         """Joint velocities v = M(q)^-1 p. `method`: "articulated" is O(N), (P.5b); "mass_matrix" factors M, (P.5a).
 
         Where joints follow others both are (P.5a).
         """
-        return await self._ask("velocity_from_momentum", (q, p), (method, passive))
+        return await self._ask("velocity_from_momentum", (q, p), (method, overlay, passive))
 
     async def momentum_rate(
         self,
@@ -340,14 +267,17 @@ class AsyncRobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> MomentumRateResult:
         """Rates of the generalised momenta under the efforts `tau`."""
-        return await self._ask("momentum_rate", (q, p, tau), (gravity, wrenches, passive))
+        return await self._ask("momentum_rate", (q, p, tau), (gravity, wrenches, overlay, passive))
 
-    async def system_momentum(self, q: Position, v: Velocity, *, frame: Axes = "body") -> SystemMomentum:
+    async def system_momentum(
+        self, q: Position, v: Velocity, *, frame: Axes = "body", overlay: Altered = None
+    ) -> SystemMomentum:
         """Momentum, mass and centre of mass of every branch: a link and all that hangs on it."""
-        return await self._ask("system_momentum", (q, v), (frame,))
+        return await self._ask("system_momentum", (q, v), (frame, overlay))
 
     async def system_momentum_rate(
         self,
@@ -358,19 +288,22 @@ class AsyncRobotQueries(Described, ABC):
         frame: Axes = "body",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
     ) -> SystemMomentumRate:
         """How every branch's momentum and centre of mass change, and the loads that make them change."""
-        return await self._ask("system_momentum_rate", (q, v, a), (frame, gravity, wrenches))
+        return await self._ask("system_momentum_rate", (q, v, a), (frame, gravity, wrenches, overlay))
 
-    async def energy(self, q: Position, v: Velocity, *, gravity: Gravity = None, passive: Passive = True) -> Energy:
+    async def energy(
+        self, q: Position, v: Velocity, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
+    ) -> Energy:
         """Kinetic and potential energy, and their sum."""
-        return await self._ask("energy", (q, v), (gravity, passive))
+        return await self._ask("energy", (q, v), (gravity, overlay, passive))
 
     async def hamiltonian(
-        self, q: Position, p: Momentum, *, gravity: Gravity = None, passive: Passive = True
+        self, q: Position, p: Momentum, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
     ) -> Hamiltonian:
         """The Hamiltonian H(q, p) and its kinetic and potential parts."""
-        return await self._ask("hamiltonian", (q, p), (gravity, passive))
+        return await self._ask("hamiltonian", (q, p), (gravity, overlay, passive))
 
     async def equation_terms(
         self,
@@ -380,18 +313,19 @@ class AsyncRobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> EquationTerms:
         """The equation of motion term by term, M a = C + G + Q + E, summed over bodies by their Jacobians."""
-        return await self._ask("equation_terms", (q, v, tau), (gravity, wrenches, passive))
+        return await self._ask("equation_terms", (q, v, tau), (gravity, wrenches, overlay, passive))
 
-    async def jacobians(self, q: Position) -> Jacobians:
+    async def jacobians(self, q: Position, *, overlay: Altered = None) -> Jacobians:
         """Jacobians of every link: of its centre of mass, J_S, and of its rotation, J_R, in link axes."""
-        return await self._ask("jacobians", (q,))
+        return await self._ask("jacobians", (q,), (overlay,))
 
-    async def bias_accelerations(self, q: Position, v: Velocity) -> BiasAccelerations:
+    async def bias_accelerations(self, q: Position, v: Velocity, *, overlay: Altered = None) -> BiasAccelerations:
         """What is left of every link's accelerations at zero joint accelerations, in link axes."""
-        return await self._ask("bias_accelerations", (q, v))
+        return await self._ask("bias_accelerations", (q, v), (overlay,))
 
     async def body_recursion(
         self,
@@ -401,10 +335,11 @@ class AsyncRobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> BodyRecursion:
         """Inverse dynamics in body frames with its intermediate results, link by link."""
-        return await self._ask("body_recursion", (q, v, a), (gravity, wrenches, passive))
+        return await self._ask("body_recursion", (q, v, a), (gravity, wrenches, overlay, passive))
 
     async def hamiltonian_flow(
         self,
@@ -415,16 +350,17 @@ class AsyncRobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         method: Method = "articulated",
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> HamiltonianFlow:
         """Hamilton's equations: the rates of q and p. `method` says how v is found from p."""
-        return await self._ask("hamiltonian_flow", (q, p, tau), (gravity, wrenches, method, passive))
+        return await self._ask("hamiltonian_flow", (q, p, tau), (gravity, wrenches, method, overlay, passive))
 
     async def momentum_derivative(
-        self, q: Position, v: Velocity, a: Acceleration, *, passive: Passive = True
+        self, q: Position, v: Velocity, a: Acceleration, *, overlay: Altered = None, passive: Passive = True
     ) -> MomentumRateResult:
         """d/dt (M(q) v) along the motion: M a + M-dot v."""
-        return await self._ask("momentum_derivative", (q, v, a), (passive,))
+        return await self._ask("momentum_derivative", (q, v, a), (overlay, passive))
 
     async def integrate(self, q: Position, v: Velocity, dt: Step) -> PositionResult:
         """The position after moving for `dt` with constant joint velocities: q + dt v where positions add up."""
@@ -459,19 +395,27 @@ class AsyncRobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4",
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> State:
         """The state one step later, the efforts held through it, and the wrenches in the axes of their links."""
-        return await self._ask("step", (q, v, tau, dt), (gravity, wrenches, integrator, passive))
+        return await self._ask("step", (q, v, tau, dt), (gravity, wrenches, integrator, overlay, passive))
 
     async def verify(
-        self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None, passive: Passive = True
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        gravity: Gravity = None,
+        overlay: Altered = None,
+        passive: Passive = True,
     ) -> ResidualsResult:
         """How far the formulations are apart at a state: relative residuals by name, (...,) each.
 
         `dyn_service.reference.verification` lists the names and what each compares. Rounding is 1e-16 to 1e-12.
         """
-        return await self._compute("verify", q=q, v=v, a=a, gravity=gravity, passive=passive)
+        return await self._compute("verify", q=q, v=v, a=a, gravity=gravity, overlay=overlay, passive=passive)
 
     async def simulate(
         self,
@@ -495,6 +439,7 @@ class AsyncRobotQueries(Described, ABC):
         velocity_limits: VelocityLimits = False,
         stop_time: StopTime = 0.0,
         stop_damping: StopDamping = STOP_DAMPING,
+        overlay: Altered = None,
         passive: Passive = True,
         progress: Progress = None,
     ) -> Trajectory:
@@ -529,6 +474,7 @@ class AsyncRobotQueries(Described, ABC):
             stop_time: s, how quickly stops give way, and contacts without a stiffness; 0 is five steps, or one of
                 "stick_slip".
             stop_damping: s/rad | s/m, how much stiffer they are per unit of the velocity of approach.
+            overlay: What of the robot is otherwise than it was loaded.
             passive: Whether what joints do by themselves acts.
             progress: Called now and then with the share that is done.
 
@@ -563,6 +509,7 @@ class AsyncRobotQueries(Described, ABC):
             velocity_limits=velocity_limits,
             stop_time=stop_time,
             stop_damping=stop_damping,
+            overlay=overlay,
             passive=passive,
             progress=progress,
         )
@@ -577,6 +524,7 @@ class AsyncRobotQueries(Described, ABC):
         settle: SettleTime = 0.0,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> ContactDynamics:
         """Accelerations under the efforts `tau` while points of links are held on planes, and the forces there.
@@ -593,6 +541,7 @@ class AsyncRobotQueries(Described, ABC):
             settle=settle,
             gravity=gravity,
             wrenches=wrenches,
+            overlay=overlay,
             passive=passive,
         )
 
@@ -610,6 +559,7 @@ class AsyncRobotQueries(Described, ABC):
         every: Every = 1,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
         progress: Progress = None,
     ) -> RheonomicTrajectory:
@@ -629,6 +579,7 @@ class AsyncRobotQueries(Described, ABC):
             every: Record every so many steps; the first state and these are returned.
             gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches on links, all through the motion.
+            overlay: What of the robot is otherwise than it was loaded.
             passive: Whether what joints do by themselves acts.
             progress: Called now and then with the share that is done.
 
@@ -654,6 +605,7 @@ class AsyncRobotQueries(Described, ABC):
             every=every,
             gravity=gravity,
             wrenches=wrenches,
+            overlay=overlay,
             passive=passive,
             progress=progress,
         )
@@ -669,6 +621,7 @@ class AsyncRobotQueries(Described, ABC):
         undriven: Undriven = None,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
+        overlay: Altered = None,
         passive: Passive = True,
     ) -> GroundReactions:
         """Joint efforts and contact forces together, while a robot on its feet moves as given.
@@ -689,6 +642,7 @@ class AsyncRobotQueries(Described, ABC):
             undriven=undriven,
             gravity=gravity,
             wrenches=wrenches,
+            overlay=overlay,
             passive=passive,
         )
 

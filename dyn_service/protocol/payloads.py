@@ -1,6 +1,6 @@
 """A payload in a message: one map with the fields of `Payload`.
 
-    {"link": text, "mass": number, "com": array?, "inertia": array?}
+    {"link": text, "mass": array, "com": array?, "inertia": array?}
 
 A key that is none of these is refused: ignoring a misspelt `inertia` would change the answer in silence.
 """
@@ -13,8 +13,8 @@ from dyn_service.api.queries import Payload
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.protocol.arrays import describe_value, pack_array, show_value, unpack_array
 
-_ARRAYS = ("com", "inertia")
-_KEYS = ("link", "mass", *_ARRAYS)
+_ARRAYS = ("mass", "com", "inertia")
+_KEYS = ("link", *_ARRAYS)
 
 
 def pack_payload(value: Any, path: str) -> dict[str, Any]:
@@ -28,9 +28,9 @@ def pack_payload(value: Any, path: str) -> dict[str, Any]:
         InvalidArgumentError: Something else than a `Payload`, or a field that is no array of numbers.
     """
     if not isinstance(value, Payload):
-        raise InvalidArgumentError(f"payload must be a Payload, found {type(value).__name__}", path=path)
+        raise InvalidArgumentError(f"{_name(path)} must be a Payload, found {type(value).__name__}", path=path)
     arrays = {name: pack_array(getattr(value, name), f"{path}.{name}") for name in _ARRAYS}
-    return {"link": value.link, "mass": value.mass, **arrays}
+    return {"link": value.link, **arrays}
 
 
 def unpack_payload(value: Any, path: str) -> Payload:
@@ -39,19 +39,23 @@ def unpack_payload(value: Any, path: str) -> Payload:
     Raises:
         InvalidArgumentError: A field that is missing, unknown or of the wrong type, or an array that is not finite.
     """
+    name = _name(path)
     if type(value) is not dict:
-        raise InvalidArgumentError(
-            f"payload must be a map with link and mass, found {describe_value(value)}", path=path
-        )
+        raise InvalidArgumentError(f"{name} must be a map with link and mass, found {describe_value(value)}", path=path)
     for key in value:
         if key not in _KEYS:
-            message = f"payload has no {show_value(key)}; its keys are {', '.join(_KEYS)}"
+            message = f"{name} has no {show_value(key)}; its keys are {', '.join(_KEYS)}"
             raise InvalidArgumentError(message, path=path)
-    for name, kinds, expected in (("link", (str,), "a name"), ("mass", (int, float), "a number")):
-        if type(value.get(name)) not in kinds:
-            message = f"payload.{name} must be {expected}, found {describe_value(value.get(name))}"
-            raise InvalidArgumentError(message, path=f"{path}.{name}")
+    if type(value.get("link")) is not str:
+        message = f"{name}.link must be a name, found {describe_value(value.get('link'))}"
+        raise InvalidArgumentError(message, path=f"{path}.link")
+    if value.get("mass") is None:
+        raise InvalidArgumentError(f"{name}.mass must be numbers, found nil", path=f"{path}.mass")
     arrays: dict[str, Any] = {
-        name: unpack_array(value[name], f"{path}.{name}") for name in _ARRAYS if value.get(name) is not None
+        part: unpack_array(value[part], f"{path}.{part}") for part in _ARRAYS if value.get(part) is not None
     }
-    return Payload(value["link"], value["mass"], **arrays)
+    return Payload(value["link"], **arrays)
+
+
+def _name(path: str) -> str:
+    return path.removeprefix("inputs.")

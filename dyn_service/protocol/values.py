@@ -1,4 +1,4 @@
-"""Inputs in a message, by their kind: arrays, external wrenches, payloads, contacts."""
+"""Inputs in a message, by their kind: arrays, external wrenches, payloads, overlays, contacts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from dyn_service.api.spec import Kind
 from dyn_service.protocol.arrays import pack_array, unpack_array
 from dyn_service.protocol.contacts import pack_contacts, unpack_contacts
+from dyn_service.protocol.overlays import pack_overlay, unpack_overlay
 from dyn_service.protocol.payloads import pack_payload, unpack_payload
 from dyn_service.protocol.wrenches import pack_wrenches, unpack_wrenches
 
@@ -16,6 +17,7 @@ _Codec = Callable[[Any, str], Any]
 _FORMS: Mapping[str, tuple[_Codec, _Codec]] = {
     "wrenches": (pack_wrenches, unpack_wrenches),
     "payload": (pack_payload, unpack_payload),
+    "overlay": (pack_overlay, unpack_overlay),
     "contacts": (pack_contacts, unpack_contacts),
 }
 """How inputs are written and read that are no arrays."""

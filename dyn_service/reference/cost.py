@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dyn_service.api.cost import COPIES, Cost, Lead, count, given_shape, leading
+from dyn_service.api.cost import COPIES, Cost, Lead, count, given_shape, leading, overlay_lead
 from dyn_service.api.spec import Dimensions
 
 STATE_S, BODY_S, CUBE_S = 3e-3, 4e-4, 1e-9
@@ -36,7 +36,8 @@ _VECTORS = (
 
 def verify(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
     """The cost of verification; as `Computation.cost`, like all that follow."""
-    return of_states(sizes, leading(given_shape(inputs.get(name), 1) for name in ("q", "v", "a", "gravity")))
+    given = [given_shape(inputs.get(name), 1) for name in ("q", "v", "a", "gravity")]
+    return of_states(sizes, leading([*given, overlay_lead(inputs.get("overlay"))]))
 
 
 def of_states(sizes: Dimensions, lead: Lead) -> Cost:

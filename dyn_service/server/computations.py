@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
+from dyn_service.api.arrays import spread
 from dyn_service.api.inputs import check_names, checked_options
 from dyn_service.api.queries import Computation
 from dyn_service.errors import DynError, FailedPreconditionError
@@ -118,20 +119,26 @@ def _part(
     row: Computation, robot: Any, inputs: dict[str, Any], options: Mapping[str, Any], look: Callable[[float], None]
 ) -> Mapping[str, Any]:
     """One request of a motion in parts."""
-    for name in row.of_kind("payload"):
-        robot = robot.with_payload(inputs.pop(name)) if name in inputs else robot
-    if row.leaves_out is not None:
-        left = {name: value for name, value in options.items() if name != row.leaves_out}
-        robot, options = robot.acting(row, "", options[row.leaves_out]), left
+    robot, inputs, options = _asked(row, robot, inputs, options)
     outputs: Mapping[str, Any] = row.function("part")(robot, inputs, options, look)
     return outputs
 
 
+def _asked(
+    row: Computation, robot: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Who answers, what is left of inputs and options for the computation, and a state for each robot that it is."""
+    left = {**inputs, **options}
+    robot = robot.asked(row, left)
+    for name in row.of_kind("position"):
+        left[name] = spread(left[name], robot.tree.lead)
+    return robot, *({name: left[name] for name in of if name in left} for of in (inputs, options))
+
+
 def _whole(row: Computation, robot: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
     """A computation whose answer is one reply."""
-    if row.leaves_out is not None:
-        robot = robot.acting(row, "", options[row.leaves_out])
-        options = {name: value for name, value in options.items() if name != row.leaves_out}
+    if robot is not None:
+        robot, inputs, options = _asked(row, robot, inputs, options)
     given = {**inputs, **options}
     arguments = {parameter: given[name] for parameter, name in row.parameters.items() if name in given}
     result = row.function("run")(*([] if robot is None else [robot]), **arguments)

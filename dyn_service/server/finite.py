@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from dyn_service.api.description import Sizes
+from dyn_service.api.arguments import mapped
 from dyn_service.api.queries import Array, Computation, Query, Wrench
 from dyn_service.errors import DynError, FailedPreconditionError, InternalError, InvalidArgumentError
 from dyn_service.protocol.arrays import WireArray, is_finite, not_finite_at
@@ -78,26 +78,24 @@ class Diagnosis:
     """Why one state of a query on a robot has no finite answer.
 
     Args:
-        robot: The robot.
+        acting: Who answers such inputs and options.
         row: The query's row of the table.
         inputs: As they were read from the request.
         options: As they were read from the request.
-        sizes: The robot's dimensions.
     """
 
     def __init__(
         self,
-        robot: Robot,
+        acting: Callable[[Mapping[str, Any], Mapping[str, Any]], Robot],
         row: Query,
         inputs: Mapping[str, Any],
         options: Mapping[str, Any],
-        sizes: Sizes,
     ) -> None:
-        self._robot = robot
+        self._acting = acting
+        self._robot = acting(inputs, options)
         self._row = row
         self._inputs = inputs
         self._options = options
-        self._sizes = sizes
 
     def of_output(self, found: NotFinite, ask: Callable[[Mapping[str, Any]], Any]) -> DynError:
         """The error for an output of the row.
@@ -137,7 +135,7 @@ class Diagnosis:
                 )
         ordinary = {name: self._cut(name, value) for name, value in inputs.items()}
         if inverts and q is not None and q.shape == (self._robot.nq,):
-            joint = self._robot.singular_joint(ordinary[pose or ""])
+            joint = self._acting(inputs, self._options).singular_joint(ordinary[pose or ""])
             if joint is not None:
                 return FailedPreconditionError(
                     f"{text}: the mass matrix is singular at this state, what moves with joint '{joint}' has no "
@@ -170,6 +168,8 @@ class Diagnosis:
                 )
                 for w in value
             ]
+        if self._row.inputs[name].kind == "overlay":
+            return mapped(value, lambda array, axes, _: _entry(np.asarray(array), axes, lead))
         return _entry(np.asarray(value), len(self._row.inputs[name].shape), lead)
 
     def _too_far(self, q: Array) -> str | None:
@@ -183,12 +183,16 @@ class Diagnosis:
         return None
 
     def _cut(self, name: str, value: Any) -> Any:
-        """The input with its numbers cut to +-1; angles stay, for they decide where a mass matrix is singular."""
+        """The input with its numbers cut to +-1; angles stay, for they decide where a mass matrix is singular, and the
+        robot, whatever an overlay says of it.
+        """
         if self._row.inputs[name].kind == "wrenches":
             return [
                 msgspec.structs.replace(w, **{part: np.clip(getattr(w, part), -1.0, 1.0) for part in _WRENCH_PARTS})
                 for w in value
             ]
+        if self._row.inputs[name].kind == "overlay":
+            return value
         cut: Array = np.clip(value, -1.0, 1.0)
         if self._row.inputs[name].kind == "position" and value.shape == (self._robot.nq,):
             cut = np.where(self._robot.configuration.shifts, cut, value)
@@ -199,6 +203,8 @@ class Diagnosis:
         for name, value in inputs.items():
             if self._row.inputs[name].kind == "wrenches":
                 entries += [_largest_of_wrench(k, wrench) for k, wrench in enumerate(value)]
+            elif self._row.inputs[name].kind == "overlay":
+                continue
             elif value.size:
                 index = _largest_index(value)
                 place = self._place(self._row.inputs[name].shape, index)

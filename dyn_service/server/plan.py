@@ -131,7 +131,7 @@ class Plan:
         """Why an output is not finite."""
         if order is not None:
             found = replace(found, index=order.place(self._row, found.output, found.index))
-        diagnosis = Diagnosis(self._acting(options), self._row, inputs, options, self._sizes)
+        diagnosis = Diagnosis(self._acting, self._row, inputs, options)
         return diagnosis.of_output(found, lambda other: self.answer(other, options))
 
     def verification(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,20 +144,23 @@ class Plan:
             found = self.residuals(inputs, options)
             wrong = first_not_finite(found, "residuals")
         except np.linalg.LinAlgError:
-            wrong = NotFinite("residuals", self._most_singular(inputs[self._row.pose or ""], options), math.nan)
+            wrong = NotFinite("residuals", self._most_singular(inputs, options), math.nan)
         if wrong is not None:
-            diagnosis = Diagnosis(self._acting(options), self._row, inputs, options, self._sizes)
+            diagnosis = Diagnosis(self._acting, self._row, inputs, options)
             raise diagnosis.of_residual(wrong, lambda other: self.residuals(other, options))
         return {name: residual.tolist() for name, residual in found.items()}
 
-    def _acting(self, options: Mapping[str, Any]) -> Robot:
-        """Who answers with these options: the robot, or the bare one."""
-        row = self._row
-        return self._robot.acting(row, self._method(options), options.get(row.leaves_out or "", True))
+    def _acting(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Robot:
+        """Who answers these: the robot, otherwise where an overlay says so, or the bare one."""
+        row, robot = self._row, self._robot
+        overlay = inputs.get(row.overlay or "")
+        robot = robot if overlay is None else robot.overlaid(overlay)
+        return robot.acting(row, self._method(options), options.get(row.leaves_out or "", True))
 
-    def _most_singular(self, q: Array, options: Mapping[str, Any]) -> tuple[int, ...]:
+    def _most_singular(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[int, ...]:
         """The state of a batch at which the mass matrix is nearest to having no inverse."""
-        condition = np.asarray(np.linalg.cond(self._acting(options).mass_matrix(q)))
+        M = self._acting(inputs, options).mass_matrix(inputs[self._row.pose or ""])
+        condition = np.asarray(np.linalg.cond(M))
         return tuple(int(k) for k in np.unravel_index(np.argmax(condition), condition.shape))
 
     def residuals(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Array]:
@@ -174,7 +177,7 @@ class Plan:
                 f"{self._row.name} takes no state, so there is nothing to verify", path="options.verify"
             )
         row, still = self._row, np.zeros(self._sizes["nv"])
-        robot = self._acting(options)
+        robot = self._acting(inputs, options)
 
         def given(kind: Kind) -> Any:
             name = row.first(kind)

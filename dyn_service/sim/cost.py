@@ -23,6 +23,7 @@ from dyn_service.api.cost import (
     count,
     given_shape,
     leading,
+    overlay_lead,
     wrench_shapes,
 )
 from dyn_service.api.queries import Integrator
@@ -62,7 +63,7 @@ def simulate(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str,
     """The cost of a part of a motion; as `Computation.cost`, like the next."""
     acting = inputs.get("wrenches") or ()
     samples = [given_shape(inputs.get("tau"), 2), *wrench_shapes(acting, 2)]
-    lead = leading([*_states(inputs, "q", "v", "p", "gravity"), *samples])
+    lead = leading([*_states(inputs, "q", "v", "p", "gravity"), *samples, overlay_lead(inputs.get("overlay"))])
     steps, every = options["steps"], max(options["every"], 1)
     evaluations = EVALUATIONS[options["integrator"]] if steps else 1
     cubes = options["method"] == "mass_matrix"
@@ -92,7 +93,8 @@ def simulate(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str,
 def contact_dynamics(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
     """The cost of accelerations with points held."""
     acting = inputs.get("wrenches") or ()
-    lead = leading([*_states(inputs, "q", "v", "tau", "gravity"), *wrench_shapes(acting, 1)])
+    given = [*wrench_shapes(acting, 1), overlay_lead(inputs.get("overlay"))]
+    lead = leading([*_states(inputs, "q", "v", "tau", "gravity"), *given])
     contacts, n, states = len(inputs["contacts"]), sizes["nv"], count(lead)
     entries = 6 * sizes["nl"] * n + 6 * contacts * n + 9 * contacts**2
     work = 6 * _evaluation_s(sizes, states, 0, cubes=False) + _evaluation_s(sizes, states, len(acting), cubes=False)
@@ -106,7 +108,7 @@ def simulate_rheonomic(sizes: Dimensions, inputs: Mapping[str, Any], options: Ma
     """The cost of a part of a motion with prescribed joints: mass matrix, inverse dynamics and a solution a stage."""
     acting = inputs.get("wrenches") or ()
     given = [given_shape(inputs.get("tau"), 2), given_shape(inputs.get("prescribed"), 3), *wrench_shapes(acting, 1)]
-    lead = leading([*_states(inputs, "q", "v", "gravity"), *given])
+    lead = leading([*_states(inputs, "q", "v", "gravity"), *given, overlay_lead(inputs.get("overlay"))])
     steps, every = options["steps"], max(options["every"], 1)
     n, states = sizes["nv"], count(lead)
     stage = 2 * _evaluation_s(sizes, states, len(acting), cubes=False) + 2 * CALL_S

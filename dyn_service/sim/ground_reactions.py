@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 
 from dyn_service.api.arguments import Contact, Wrench
 from dyn_service.api.arrays import broadcast, vectors
-from dyn_service.api.cost import COPIES, Cost, count, given_shape, leading, wrench_shapes
+from dyn_service.api.cost import COPIES, Cost, count, given_shape, leading, overlay_lead, wrench_shapes
 from dyn_service.api.queries import DEFAULT_GRAVITY, Array
 from dyn_service.api.results import GroundReactions
 from dyn_service.api.spec import Dimensions
@@ -121,7 +121,7 @@ def cost(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any
     contacts, acting = inputs["contacts"], inputs.get("wrenches") or ()
     shapes = [given_shape(inputs.get(name), 1) for name in ("q", "v", "a", "gravity")]
     shapes += [np.shape(part)[:-1] for c in contacts for part in (c.point, c.normal)]
-    lead = leading([*shapes, *wrench_shapes(acting, 1)])
+    lead = leading([*shapes, *wrench_shapes(acting, 1), overlay_lead(inputs.get("overlay"))])
     states, n, nv = count(lead), 3 * len(contacts), sizes["nv"]
     solved = any(contact.friction is not None for contact in contacts)
     work = _STATE_S + len(contacts) * _CONTACT_S + (n + nv) ** 3 * _CUBE_S + sizes["nl"] * nv * _ENTRY_S

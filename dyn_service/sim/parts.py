@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.queries import COMPUTATIONS, EffortFunction, Payload, RobotQueries
+from dyn_service.api.arrays import spread
+from dyn_service.api.cost import overlay_lead
+from dyn_service.api.queries import COMPUTATIONS, EffortFunction, Overlay, Payload, RobotQueries
 from dyn_service.api.results import Array, Trajectory
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
@@ -57,6 +59,7 @@ def simulate(
     tau: ArrayLike | EffortFunction | None,
     *,
     payload: Payload | None = None,
+    overlay: Overlay | None = None,
     passive: bool = True,
     progress: Callable[[float], None] | None = None,
     **arguments: Any,
@@ -69,6 +72,7 @@ def simulate(
         v0: First velocities.
         tau: Efforts.
         payload: Goes with every request.
+        overlay: So does this; there is a state for each of the robots that it speaks of.
         passive: So does this.
         progress: Called after each part with the share that is done.
         **arguments: The others of `Robot.simulate`.
@@ -77,8 +81,8 @@ def simulate(
         InvalidArgumentError: An argument of the wrong shape or value; `path` names it.
         FailedPreconditionError: The motion diverges.
     """
-    task = checked(at, q0, v0, tau, **arguments)
-    always = {"gravity": task.gravity, "payload": payload, "contacts": task.contacts or None}
+    task = checked(at, spread(q0, overlay_lead(overlay)), v0, tau, **arguments)
+    always = {"gravity": task.gravity, "payload": payload, "overlay": overlay, "contacts": task.contacts or None}
     said = {} if passive is True else {"passive": passive}
     told = progress or (lambda share: None)
     if task.integrator == "adaptive" and task.by_function:

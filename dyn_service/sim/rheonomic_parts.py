@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.queries import EffortFunction, GivenMotion, RobotQueries
+from dyn_service.api.arrays import spread
+from dyn_service.api.cost import overlay_lead
+from dyn_service.api.queries import EffortFunction, GivenMotion, Overlay, RobotQueries
 from dyn_service.api.results import Array, RheonomicTrajectory
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.model.configuration import Configuration
@@ -44,6 +46,7 @@ def simulate(
     every: int = 1,
     gravity: ArrayLike | None = None,
     wrenches: Any = None,
+    overlay: Overlay | None = None,
     passive: bool = True,
     progress: Callable[[float], None] | None = None,
 ) -> Generator[Asking, Mapping[str, Array], RheonomicTrajectory]:
@@ -62,6 +65,7 @@ def simulate(
         every: Record every so many steps.
         gravity: m/s^2.
         wrenches: All through the motion.
+        overlay: So is this; there is a state for each of the robots that it speaks of.
         passive: Whether what joints do by themselves acts.
         progress: Called after each part with the share that is done.
 
@@ -72,7 +76,7 @@ def simulate(
     task = checked(
         at,
         prescribed,
-        q0,
+        spread(q0, overlay_lead(overlay)),
         v0,
         tau,
         dt=dt,
@@ -104,6 +108,7 @@ def simulate(
             "prescribed": task.rows[..., 2 * done : 2 * (done + count) + 1, :, :],
             "gravity": task.gravity,
             "wrenches": task.wrenches,
+            "overlay": overlay,
         }
         # The last state of a part is where the next begins: it has to come back, recorded or not.
         stride = every if aligned and not count % every else 1
