@@ -6,7 +6,7 @@ The descriptions are edited with arithmetic of their own, so that nothing of `en
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -129,6 +129,14 @@ class State:
         }
         self.push = Wrench(robot.link_names[-1], force=(3.0, -2.0, 1.0), torque=(0.5, 0.2, -0.1), point=(0, 0.1, 0))
 
+    def without_locked(self, reduced: Robot) -> State:
+        """The same state of the robot whose locked joints are fixed."""
+        made = State.__new__(State)
+        made.robot, made.push = reduced, self.push
+        made.q, made.q_to = self.q[self.moves], self.q_to[self.moves]
+        made._drawn = {kind: x[:, self.free] for kind, x in self._drawn.items()}
+        return made
+
     def inputs(self, row: Query) -> dict[str, Any]:
         """Of one row, but for the overlay and gravity."""
         given: dict[str, Any] = {}
@@ -169,12 +177,6 @@ def apart(one: Any, other: Any) -> float:
     assert one.shape == other.shape
     size = max(np.abs(one).max(initial=0.0), np.abs(other).max(initial=0.0))
     return float(np.abs(one - other).max(initial=0.0) / (size or 1.0))
-
-
-def same_fields(one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
-    """The fields of two results."""
-    for each in fields(other):
-        yield each.name, getattr(one, each.name), getattr(other, each.name)
 
 
 def of_free(robot: Robot, reduced: Robot, row: Query, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

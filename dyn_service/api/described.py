@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dyn_service.api.description import RobotDescription
 
 if TYPE_CHECKING:
@@ -62,6 +65,11 @@ class Described:
     def joint_names(self) -> tuple[str, ...]:
         """Movable joints in the order of `q`: depth first, siblings by joint name, as in Pinocchio."""
         return self._about.joint_names
+
+    @property
+    def free(self) -> NDArray[np.float64]:
+        """(nv,): 0 where a joint is locked by an overlay, else 1."""
+        return np.ones(self.nv)
 
     @property
     def all_joint_names(self) -> tuple[str, ...]:

@@ -86,6 +86,11 @@ class Overlaid(Robot):
         )
 
     @property
+    def free(self) -> Array:
+        """(nv,): 0 where a joint is locked, else 1."""
+        return super().free if self._tree.free is None else np.array(self._tree.free)
+
+    @property
     def certificates(self) -> Mapping[str, Certificate]:
         """Those of the robot below: the kernels are its own."""
         return self.base.certificates

@@ -90,6 +90,80 @@ def carrying(tree: Tree, weld: Weld, payload: Any, path: str) -> Altered:
     return Altered(changed, weld.carrying(changed, inertia), None)
 
 
+def differing(tree: Tree, others: Sequence[Tree]) -> Overlay:
+    """The overlay with which a robot is others of the same links and joints: their numbers, where they are not its own,
+    along a leading axis.
+
+    Args:
+        tree: One body per link.
+        others: Such trees.
+
+    Raises:
+        InvalidArgumentError: One of them has other links, joints or places, or a link without mass where it is not so
+            of this one; says which.
+    """
+    for k, other in enumerate(others):
+        different = _different(tree, other)
+        if different:
+            raise InvalidArgumentError(
+                f"robot '{other.name}' is no overlay of robot '{tree.name}': its {different}", path=f"others[{k}]"
+            )
+    links, joints = {}, {}
+    for i, name in enumerate(tree.links):
+        own, theirs = tree.inertia[i], [other.inertia[i] for other in others]
+        said = {
+            "mass": _stacked(own.mass, [each.mass for each in theirs]),
+            "com": _stacked(own.com, [each.com for each in theirs]),
+            "inertia": _stacked(own.about_com, [each.about_com for each in theirs]),
+        }
+        if any(value is not None for value in said.values()):
+            if any(each.mass == 0.0 for each in theirs):
+                raise InvalidArgumentError(
+                    f"link '{name}' of robot '{tree.name}' has no mass in some and mass in others: an overlay takes "
+                    "none away",
+                    path="others",
+                )
+            links[name] = Inertial(**said)
+    for i in tree.movable:
+        part = tree.in_rates[i].start
+        offset = [0.0 if (led := t.mimic[t.movable.index(i)]) is None else led.offset for t in (tree, *others)]
+        given = {}
+        for key, column in _COLUMNS.items():
+            own_value, *values = (getattr(t.passive, column)[part] for t in (tree, *others))
+            if key == "rest":
+                own_value, *values = (x + o for x, o in zip((own_value, *values), offset, strict=True))
+            given[key] = _stacked(own_value, values)
+        if any(value is not None for value in given.values()):
+            joints[tree.joints[i]] = JointNumbers(**given)
+    return Overlay(links=links, joints=joints)
+
+
+def _stacked(own: Any, theirs: Sequence[Any]) -> Array | None:
+    """Their numbers along a leading axis; None where all are this robot's own."""
+    return None if all(np.array_equal(own, each) for each in theirs) else np.stack(theirs)
+
+
+def _different(tree: Tree, other: Tree) -> str:
+    """What of another tree is otherwise and no number of a body or a joint: the first such thing in words."""
+    names = (("links", tree.links, other.links), ("joints", tree.joints, other.joints))
+    for what, own, theirs in names:
+        if own != theirs:
+            return f"{what} are {', '.join(filter(None, theirs))}, expected {', '.join(filter(None, own))}"
+    for i, joint in enumerate(tree.inboard):
+        told = f"joint '{tree.joints[i] or tree.links[i]}'"
+        twin = other.inboard[i]
+        if (tree.parent[i], joint.type, joint.ratio) != (other.parent[i], twin.type, twin.ratio):
+            return f"{told} is of type {twin.type} on another link, or follows otherwise"
+        pairs = zip(
+            (*joint.numbers, tree.rotation[i], tree.origin[i]),
+            (*twin.numbers, other.rotation[i], other.origin[i]),
+            strict=True,
+        )
+        if not all(np.array_equal(one, two) for one, two in pairs):
+            return f"{told} stands, or moves, otherwise"
+    return ""
+
+
 def _last(path: str) -> str:
     return path.rpartition(".")[2]
 

@@ -14,7 +14,7 @@ import importlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api import preparation
+from dyn_service.api.arguments import mapped
 from dyn_service.api.arrays import broadcast, found, numbers, spread
 from dyn_service.api.description import RobotDescription, Sizes
 from dyn_service.api.inputs import check_names, checked_option, checked_options, needed, row_of
@@ -41,7 +42,7 @@ from dyn_service.api.queries import (
 )
 from dyn_service.api.spec import PLAIN, PUSHED, Variant
 from dyn_service.engine.describing import described
-from dyn_service.engine.overlay import Altered, altered, carrying
+from dyn_service.engine.overlay import Altered, altered, carrying, differing
 from dyn_service.engine.rows import Rows
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links, places
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
@@ -330,6 +331,17 @@ class Robot(RobotQueries):
             NotFoundError: There is no link or joint of a name.
         """
         return self._with_numbers(altered(self._tree, self._weld, overlay, "overlay"), name)
+
+    def overlay_of(self, others: Robot | Sequence[Robot]) -> Overlay:
+        """The overlay with which this robot is another one of the same links and joints, or several along a leading
+        axis: thousands of edited files, say, read with `from_urdf`, to be asked in one call.
+
+        Raises:
+            InvalidArgumentError: One of them has other links, joints or places than this robot; says which.
+        """
+        if isinstance(others, Robot):
+            return mapped(differing(self._tree, [others.tree]), lambda array, axes, place: np.asarray(array)[0])
+        return differing(self._tree, [other.tree for other in others])
 
     def with_payload(self, payload: Payload) -> Robot:
         """This robot with one more body, welded to a link: `overlaid` with that alone.

@@ -102,7 +102,8 @@ def _parametric(
     """The kernel that takes a tree's numbers, held at several of such, each against the function on a tree that has
     them; and that of the robot's own.
     """
-    kernel = build(trace(frames.kernel_tree(links, signature.bodies), signature))
+    model = frames.kernel_tree(links, signature.bodies)
+    kernel, whole = build(trace(model, signature)), trace(model, signature, shared=False)
     found: list[tuple[float, int]] = []
     graphs: list[Graph] = []
     for tree in drawn_numbers(links):
@@ -111,11 +112,17 @@ def _parametric(
         numbers = iter(parameters_of(model.tree).values())
         constant = {o.name: _padded(next(numbers), o) for o in signature.inputs if o.kind == "overlay"}
 
-        def asked(*inputs: Array, constant: Mapping[str, Array] = constant) -> Any:
+        def entered(inputs: Sequence[Array], constant: Mapping[str, Array] = constant) -> list[Array]:
             drawn = iter(inputs)
-            return kernel(*(constant[o.name] if o.name in constant else next(drawn) for o in signature.inputs))
+            return [
+                np.broadcast_to(constant[o.name], (len(POSITIONS), *o.shape)) if o.name in constant else next(drawn)
+                for o in signature.inputs
+            ]
 
-        found.append(difference(asked, given, tree))
+        def rounded(inputs: Sequence[Array], entered: Any = entered) -> list[Array]:
+            return rounded_at_random(whole.function, entered(inputs))
+
+        found.append(difference(lambda *inputs, entered=entered: kernel(*entered(inputs)), given, tree, rounded))
         graphs.append(given)
     worst, states = max(share for share, _ in found), min(count for _, count in found)
     return kernel, Certificate(signature.name, "link frames", worst, states), graphs[0]
@@ -206,15 +213,28 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
     return tuple(drawn), M
 
 
-def difference(kernel: Callable[..., Any], given: Graph, tree: Tree) -> tuple[float, int]:
+def difference(
+    kernel: Callable[..., Any],
+    given: Graph,
+    tree: Tree,
+    rounded: Callable[[Sequence[Array]], list[Array]] | None = None,
+) -> tuple[float, int]:
     """The kernel's largest difference from the function as given, as a share of what rounding explains; and at how
     many states: those at which an answer as given is not finite say nothing of it, and do not count.
+
+    Args:
+        kernel: What is held.
+        given: Against what.
+        tree: The robot that both are of.
+        rounded: Another way to the same answers, as `rounded_at_random` gives them: its rounding explains too.
     """
     with np.errstate(all="ignore"):
         inputs, M = drawn_states(given.signature, tree)
         answers = kernel(*inputs)
         answers = answers if isinstance(answers, tuple) else (answers,)
         runs = rounded_at_random(given.function, inputs)
+        for k, other in enumerate(rounded(inputs) if rounded is not None else ()):
+            runs[k] = np.concatenate([runs[k], runs[k][..., :1] + (other[..., 1:] - other[..., :1])], axis=-1)
         outputs = given.signature.outputs
         shares = [_share(*each, M) for each in zip(outputs, answers, runs, strict=True)]
         return max(shares), min(int(_finite(run).sum()) for run in runs)

@@ -200,7 +200,7 @@ class _Run:
             return robot.velocity_from_momentum(q, p, method=task.method)
 
         # What momenta are measured by where there are none: those of 1 rad/s, 1 m/s in all joints.
-        unit = float(np.abs(robot.momentum(task.at.neutral, np.ones(task.at.nv))).max(initial=0.0))
+        unit = float(np.abs(robot.momentum(task.at.neutral, robot.free)).max(initial=0.0))
         q, v = task.q, task.v
         p = robot.momentum(q, v) if task.p is None else task.p
         q_all, p_all = self._records(q, p)

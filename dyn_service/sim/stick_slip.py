@@ -51,7 +51,7 @@ class Sticking:
     def __init__(self, robot: RobotQueries, task: Task) -> None:
         self._robot, self._task = robot, task
         # From what acts at a velocity of 1 and far beyond any width; where negative, 0: it drives.
-        slow, fast = (robot.passive_forces(task.at.neutral, np.full(task.at.nv, speed)) for speed in (1.0, _FAR))
+        slow, fast = (robot.passive_forces(task.at.neutral, speed * robot.free) for speed in (1.0, _FAR))
         self.damping, self.friction = np.maximum(slow.damping, 0.0), np.maximum(fast.friction, 0.0)
 
     def equation(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> Equation:

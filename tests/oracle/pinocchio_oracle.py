@@ -12,8 +12,18 @@ class Oracle:
     """A robot in Pinocchio. `xml` is URDF text. Positions of continuous joints are angles here, cos and sin there."""
 
     def __init__(self, xml: str) -> None:
-        self.model = pin.buildModelFromXML(xml)
-        self.data = self.model.createData()
+        self._take(pin.buildModelFromXML(xml))
+
+    @classmethod
+    def of_model(cls, model: pin.Model) -> Oracle:
+        """Of a model that is there already."""
+        made = cls.__new__(cls)
+        made._take(model)
+        return made
+
+    def _take(self, model: pin.Model) -> None:
+        self.model = model
+        self.data = model.createData()
 
     @property
     def joint_names(self) -> tuple[str, ...]:
