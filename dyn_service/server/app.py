@@ -345,6 +345,7 @@ class Server:
                     self._take(front, peer, message)
             now = perf_counter_ns()
             self._worker.tick(now)
+            self.service.expire(now)
             for envelope, reply in self._dispatcher.finished():  # what the tick refuses too
                 self._send(envelope, reply)
             if self._dispatcher.waiting:

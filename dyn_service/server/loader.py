@@ -25,7 +25,7 @@ from dyn_service.server.task import Task
 from dyn_service.server.worker_words import Answered, Kernel
 
 if TYPE_CHECKING:
-    from dyn_service.engine.robot import Robot
+    pass
 
 _LOG = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ _LOG = logging.getLogger(__name__)
 class Load:
     """A robot that a worker was told to load, to be served from here on.
 
-    task, answer, reply: the request, and what the worker says to it. robot: as bytes. audit: what the log of changes is
-    to say. error: why it is not served.
+    task, answer, reply: the request, and what the worker says to it. robot: it and when it expires, as bytes. audit:
+    what the log of changes is to say. error: why it is not served.
     """
 
     task: Task
@@ -106,8 +106,8 @@ class Loader:
 
     def _add(self, load: Load) -> None:
         """Serves the robot, with the kernels that the worker made."""
-        robot: Robot = pickle.loads(load.robot)  # from a worker, not from a client
-        self._registry.add(robot)
+        robot, expires_s = pickle.loads(load.robot)  # from a worker, not from a client
+        self._registry.add(robot, expires_s)
         served = self._registry.served.get(robot.name)
         if served is None:  # unloaded meanwhile
             return

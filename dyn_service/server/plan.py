@@ -55,6 +55,11 @@ class Plan:
         self.refresh()
 
     @property
+    def used_ns(self) -> int:
+        """When the short way was last gone."""
+        return 0 if self._state is None else self._state.used_ns
+
+    @property
     def fingerprint(self) -> str:
         """The robot's fingerprint."""
         return self._robot.fingerprint

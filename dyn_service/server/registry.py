@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -27,11 +28,18 @@ if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
 
-class Served:
-    """A robot, and its plans by query."""
+_REMEMBERED = 1000
+"""Robots that have expired, to tell who asks for them."""
 
-    def __init__(self, robot: Robot, metrics: Metrics) -> None:
+
+class Served:
+    """A robot, and its plans by query. expires_s: unused for so long it goes; None: it stays. used_ns: when it was last
+    used, but for the short ways.
+    """
+
+    def __init__(self, robot: Robot, metrics: Metrics, expires_s: float | None = None, used_ns: int = 0) -> None:
         self.robot = robot
+        self.expires_s, self.used_ns = expires_s, used_ns
         self.orders = Orders(robot.configuration, robot.tree.ways)
         self.plans = {
             name: Plan(row, robot, robot.sizes, metrics.short(name), self.orders) for name, row in QUERIES.items()
@@ -53,6 +61,13 @@ class Served:
         found = self.robot.description.to_dict()
         del found["certificates"]
         return {key: each if isinstance(each, str | int) else msgspec.Raw(encode(each)) for key, each in found.items()}
+
+    def is_over(self, now_ns: int) -> bool:
+        """Whether it was unused for too long."""
+        if self.expires_s is None:
+            return False
+        used_ns = max(self.used_ns, *(plan.used_ns for plan in self.plans.values()))
+        return now_ns - used_ns > self.expires_s * 1e9
 
     def refresh(self) -> None:
         """Opens the short way for the kernels that were made meanwhile."""
@@ -76,9 +91,15 @@ class Registry:
         robots: The first robots.
         limit: How many there may be.
         metrics: Where their answers are counted.
+        clock: ns, of when they are used.
     """
 
-    def __init__(self, robots: Iterable[Robot], limit: int, metrics: Metrics) -> None:
+    def __init__(
+        self, robots: Iterable[Robot], limit: int, metrics: Metrics, clock: Callable[[], int] = perf_counter_ns
+    ) -> None:
+        self._clock = clock
+        self._gone: dict[str, float] = {}
+        self._expiring: list[Served] = []
         self.served: dict[str, Served] = {}
         self.plans: dict[tuple[str, str], Plan] = {}
         self._limit = limit
@@ -98,13 +119,32 @@ class Registry:
             raise InvalidArgumentError("robot must be the name of a robot, found nothing", path="robot")
         served = self.served.get(name)
         if served is None:
+            if name in self._gone:
+                raise NotFoundError(
+                    f"robot '{name}' has expired: it was unused for {self._gone[name]:g} s; overlay the robot anew",
+                    path="robot",
+                )
             known = ", ".join(sorted(self.served)) or "none"
             near = did_you_mean(name, self.served)
             raise NotFoundError(f"there is no robot '{name}'; the robots are {known}{near}", path="robot")
+        if served.expires_s is not None:
+            served.used_ns = self._clock()
         return served
 
-    def add(self, robot: Robot) -> None:
-        """Serves one more robot; the one that is served already changes nothing.
+    def expire(self, now_ns: int) -> list[Served]:
+        """Stops serving the robots that were unused for too long; says which."""
+        over = [served for served in self._expiring if served.is_over(now_ns)]
+        if over:
+            with self._change:
+                gone = {served.robot.name: served.expires_s or 0.0 for served in over}
+                self._gone |= gone
+                while len(self._gone) > _REMEMBERED:
+                    del self._gone[next(iter(self._gone))]
+                self._replace({name: served for name, served in self.served.items() if name not in gone})
+        return over
+
+    def add(self, robot: Robot, expires_s: float | None = None) -> None:
+        """Serves one more robot; the one that is served already changes nothing, but when it expires.
 
         Raises:
             FailedPreconditionError: Another robot has its name.
@@ -114,6 +154,8 @@ class Registry:
             known = self.served.get(robot.name)
             if known is not None:
                 if known.robot.fingerprint == robot.fingerprint:
+                    known.expires_s, known.used_ns = expires_s, self._clock()
+                    self._replace(self.served)
                     return
                 raise FailedPreconditionError(
                     f"robot '{robot.name}' is served with fingerprint {known.robot.fingerprint}, this one has "
@@ -121,7 +163,10 @@ class Registry:
                 )
             if len(self.served) >= self._limit:
                 raise ResourceExhaustedError(f"{len(self.served)} robots are served, which is the limit")
-            self._replace({**self.served, robot.name: Served(robot, self._metrics)})
+            robot.share(served.robot for served in self.served.values())
+            self._gone.pop(robot.name, None)
+            served = Served(robot, self._metrics, expires_s, self._clock())
+            self._replace({**self.served, robot.name: served})
 
     def remove(self, name: Any) -> Served:
         """Stops serving a robot; answers on their way still arrive. Says which one it was.
@@ -136,4 +181,5 @@ class Registry:
 
     def _replace(self, served: dict[str, Served]) -> None:
         self.served = served
+        self._expiring = [each for each in served.values() if each.expires_s is not None]
         self.plans = {(name, query): plan for name, robot in served.items() for query, plan in robot.plans.items()}

@@ -27,7 +27,7 @@ from dyn_service.errors import (
 )
 from dyn_service.kernels.making import KernelMissingError
 from dyn_service.model.order import Order
-from dyn_service.protocol.administration import ADMINISTRATION
+from dyn_service.protocol.administration import ADMINISTRATION, Role
 from dyn_service.protocol.arrays import describe_value
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import (
@@ -45,6 +45,7 @@ from dyn_service.protocol.messages import (
 )
 from dyn_service.server.access import AccessList, Caller
 from dyn_service.server.administration import Administrator
+from dyn_service.server.audit import tell_done
 from dyn_service.server.compiling import CompileClock
 from dyn_service.server.computations import compute, read_inputs
 from dyn_service.server.deadlines import due_ns, given_up, not_begun
@@ -61,6 +62,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _NOTHING: Mapping[str, Any] = {}
+
+
+_ITSELF = Caller("the server, for it was unused", Role.LOAD)
+"""Who unloads robots that expire."""
 
 
 def is_query(name: str) -> bool:
@@ -125,6 +130,11 @@ class Service:
         """Has `health` say how the list of keys is."""
         self._administrator.allowed = allowed
 
+    def expire(self, now_ns: int) -> None:
+        """Unloads the robots that were unused for too long."""
+        for served in self.registry.expire(now_ns):
+            tell_done(_ITSELF, "unload_robot", served.robot.name, served.robot.fingerprint)
+
     @property
     def robots(self) -> dict[str, Robot]:
         """What is served now, by name."""
@@ -181,6 +191,7 @@ class Service:
             _LOG.exception("the short way failed")
             return None
         short.durations.add(took)
+        short.used_ns = finished
         return reply if len(reply) <= self.limits.max_reply_bytes else None
 
     def accept(

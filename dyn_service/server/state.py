@@ -55,7 +55,8 @@ decode_state_request = msgspec.msgpack.Decoder(StateRequest).decode
 class StatePlan:
     """One row of the table for one robot and one state.
 
-    plain, pushed: whether the kernel without external wrenches is there, and what those with them take.
+    plain, pushed: whether the kernel without external wrenches is there, and what those with them take. used_ns: when
+    it last answered.
 
     Args:
         row: The row of the table.
@@ -85,6 +86,7 @@ class StatePlan:
         fields += [("wrenches_", _WRENCHES | UnsetType if row.wrenches else UnsetType, UNSET)]
         fields += [("names_", tuple[str, ...] | UnsetType if row.ordered else UnsetType, UNSET)]
         self.plain = self.pushed = False
+        self.used_ns = 0
         self._orders, self._row = orders, row
         called = {"wrenches_": self._wrenches, "names_": NAMES}
         inputs = msgspec.defstruct("Inputs", fields, rename=called, forbid_unknown_fields=True, gc=False, frozen=True)

@@ -219,7 +219,8 @@ class ProcessWorker:
         reply = job if isinstance(job, bytes) else service.answer(job)
         for name in set(service.registry.served) - known:
             robot = service.registry.served[name].robot
-            self._pipe.send(Loaded(name, robot.fingerprint), pickle.dumps(robot))
+            expires_s = service.registry.served[name].expires_s
+            self._pipe.send(Loaded(name, robot.fingerprint), pickle.dumps((robot, expires_s)))
         head = decode_reply_head(reply)
         code = None if head.ok else (head.error or {}).get("code")
         last = resident_bytes() > self._most_resident

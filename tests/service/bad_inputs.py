@@ -34,7 +34,7 @@ ROBOT = "scara"
 LIMITS = RequestLimits(max_reply_bytes=1 << 20, max_work_s=2.0, max_memory_bytes=64 << 20)
 SEGMENTS, FRAMES, STEPS = 2, 3, 4
 LINK = "tool0"
-MAPS = ("wrenches", "payload", "contacts")
+MAPS = ("wrenches", "payload", "overlay", "contacts")
 
 
 SHARE = 8
@@ -114,6 +114,8 @@ def good_value(spec: Spec, lead: tuple[int, ...] = ()) -> Any:
         return {"link": LINK, "force": array(np.ones((*lead, 3)))}
     if spec.kind == "payload":
         return {"link": LINK, "mass": 1.0}
+    if spec.kind == "overlay":
+        return {"payloads": [{"link": LINK, "mass": 1.0}]}
     if spec.kind == "contacts":
         return {"link": LINK}
     if spec.scalar:
@@ -189,6 +191,9 @@ def wrong_values(spec: Spec, *, required: bool) -> Iterator[tuple[str, Any]]:
     if spec.kind == "payload":
         yield from wrong_payloads()
         return
+    if spec.kind == "overlay":
+        yield from wrong_overlays()
+        return
     if spec.kind == "contacts":
         yield from wrong_contacts()
         return
@@ -248,7 +253,7 @@ def wrong_payloads() -> Iterator[tuple[str, Any]]:
     yield "a mass of nothing", {**one, "mass": 0.0}
     yield "a mass that is NaN", {**one, "mass": float("nan")}
     yield "a mass that is a text", {**one, "mass": "1"}
-    yield "a mass that is a list", {**one, "mass": [1.0]}
+    yield "a mass that is a map", {**one, "mass": {"kg": 1.0}}
     yield "a centre of two numbers", {**one, "com": [0.0, 1.0]}
     yield "an inertia of three numbers", {**one, "inertia": [1.0, 1.0, 1.0]}
     yield "an inertia that is not symmetric", {**one, "inertia": [[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]}
@@ -256,6 +261,39 @@ def wrong_payloads() -> Iterator[tuple[str, Any]]:
     yield "an inertia that is infinite", {**one, "inertia": array(np.full((3, 3), np.inf))}
     yield "a misspelt inertia", {**one, "inertai": [1.0]}
     yield "a list", [one]
+
+
+def wrong_overlays() -> Iterator[tuple[str, Any]]:
+    joint = Robot.from_urdf(URDF / f"{ROBOT}.urdf").joint_names[0]
+    yield "a misspelt part", {"payload": []}
+    yield "a list", [{}]
+    yield "payloads that are a number", {"payloads": 1.0}
+    for what, value in wrong_payloads():
+        if what != "a list":
+            yield f"a payload: {what}", {"payloads": [value]}
+    yield "links in a list", {"links": [LINK]}
+    yield "a link that is not there", {"links": {"tool9": {"mass": 1.0}}}
+    yield "a link that is a number", {"links": {1: {"mass": 1.0}}}
+    yield "a link's number", {"links": {LINK: 1.0}}
+    yield "a link's misspelt mass", {"links": {LINK: {"mas": 1.0}}}
+    yield "a link's mass of nothing", {"links": {LINK: {"mass": [1.0, 0.0]}}}
+    yield "a link's mass that is NaN", {"links": {LINK: {"mass": float("nan")}}}
+    yield "a link's centre of two numbers", {"links": {LINK: {"mass": 1.0, "com": [0.0, 1.0]}}}
+    yield "a link's impossible inertia", {"links": {LINK: {"mass": 1.0, "inertia": np.diag([1.0, 1.0, 3.0]).tolist()}}}
+    yield (
+        "masses that do not broadcast",
+        {"payloads": [{"link": LINK, "mass": [1.0, 2.0]}, {"link": LINK, "mass": [1.0, 2.0, 3.0]}]},
+    )
+    yield "a joint that is not there", {"joints": {"elbow9": {"damping": 1.0}}}
+    yield "a joint's negative damping", {"joints": {joint: {"damping": -1.0}}}
+    yield "a joint's width of nothing", {"joints": {joint: {"friction_width": 0.0}}}
+    yield "a joint's damping as a text", {"joints": {joint: {"damping": "1"}}}
+    yield "a joint that is locked and damped", {"joints": {joint: {"damping": 1.0}}, "locked": [joint]}
+    yield "a locked joint that is not there", {"locked": ["elbow9"]}
+    yield "a locked joint that is a number", {"locked": [1]}
+    yield "locked as a text", {"locked": joint}
+    yield "gravity of two numbers", {"gravity": [0.0, 1.0]}
+    yield "gravity that is infinite", {"gravity": array(np.full(3, np.inf))}
 
 
 def wrong_contacts() -> Iterator[tuple[str, Any]]:

@@ -291,25 +291,19 @@ def test_payload_is_a_welded_link(arm: Robot, integrator: Any) -> None:
     loaded = arm.simulate(*start(arm), TAU[0], payload=BRICK, **options)
     written = Robot.from_urdf(text).simulate(*start(arm), TAU[0], **options)
     bare = arm.simulate(*start(arm), TAU[0], **options)
-    np.testing.assert_array_equal(loaded.q, written.q)
-    np.testing.assert_array_equal(loaded.v, written.v)
+    # By another kernel, which takes the numbers that are constants in the other.
+    np.testing.assert_allclose(loaded.q, written.q, rtol=0, atol=1e-9 if integrator == "adaptive" else 1e-13)
+    np.testing.assert_allclose(loaded.v, written.v, rtol=0, atol=1e-7 if integrator == "adaptive" else 1e-11)
     assert np.abs(loaded.v[-1] - bare.v[-1]).max() > 1e-2
 
 
-def test_robots_with_a_payload_are_kept(arm: Robot) -> None:
-    first = arm.with_payload(BRICK)
-    assert arm.with_payload(Payload(LINK, 2.5, BRICK.com, np.array(BRICK.inertia))) is first
-    assert arm.with_payload(Payload(arm.link_names[1], 2.5, BRICK.com, BRICK.inertia)) is not first, "on another link"
-    assert (first.joint_names, first.nv) == (arm.joint_names, arm.nv)
-    assert set(first.link_names) == {*arm.link_names, "payload"}
-    assert first.with_payload(BRICK).link_names[-2:] != arm.link_names[-2:]  # one more, by another name
-    for mass in range(1, 9):
-        arm.with_payload(Payload(LINK, mass))
-        assert arm.with_payload(BRICK) is first, "used between, it is not the one to go"
-    for mass in range(1, 9):
-        arm.with_payload(Payload(LINK, mass))
-    assert arm.with_payload(BRICK) is not first
-    assert len(arm._loaded) <= 8
+def test_what_is_carried_belongs_to_its_link(arm: Robot) -> None:
+    loaded = arm.with_payload(BRICK)
+    assert (loaded.joint_names, loaded.link_names) == (arm.joint_names, arm.link_names)
+    link = arm.link_names.index(LINK)
+    assert loaded.tree.inertia[link].mass == arm.tree.inertia[link].mass + 2.5
+    twice = loaded.with_payload(BRICK).tree.inertia[link].mass
+    assert twice == pytest.approx(arm.tree.inertia[link].mass + 5.0, rel=1e-15)
 
 
 FAULTS: list[tuple[str, dict[str, Any], str]] = [
@@ -347,11 +341,11 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
         {"payload": Payload([LINK], 1.0)},  # type: ignore[arg-type]
         "payload.link must be the name of a link, found list ['quill']",
     ),
-    ("payload.mass", {"payload": Payload(LINK, 0.0)}, "payload.mass must be a positive mass in kg, found 0.0"),
+    ("payload.mass", {"payload": Payload(LINK, 0.0)}, "payload.mass must be a positive mass in kg, found 0"),
     (
         "payload.com",
         {"payload": Payload(LINK, 1.0, com=(1, 2))},
-        "payload.com must be finite numbers of shape (3,), found tuple (1, 2)",
+        "payload.com must be finite numbers of shape (..., 3), found tuple (1, 2)",
     ),
     (
         "payload.inertia",
@@ -361,7 +355,7 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     (
         "payload.inertia",
         {"payload": Payload(LINK, 1.0, inertia=np.diag([1.0, 1.0, -0.5]))},
-        "payload.inertia must have no negative moment, found one of -0.5 kg m^2",
+        "payload.inertia must be one that a body can have, found principal moments -0.5, 1, 1: one of them is -0.5",
     ),
 ]
 

@@ -18,7 +18,7 @@ import pytest
 
 from dyn_service import Payload
 from dyn_service.api.queries import QUERIES
-from dyn_service.engine.robot import _KEPT_PAYLOADS, Robot
+from dyn_service.engine.robot import Robot
 from dyn_service.kernels import gufunc, jit, single
 from dyn_service.kernels.frames import simplest
 from dyn_service.kernels.graph import trace
@@ -187,16 +187,21 @@ def test_nobody_waits_for_a_compiler_to_free_code() -> None:
     assert not jit._DROPPED
 
 
-def test_robots_with_a_payload_go_too() -> None:
+def test_robots_with_a_payload_share_their_kernels() -> None:
+    """One kernel for all payloads, which goes with the last who can call it."""
     robot = loaded()
-    gone = []
-    for k in range(_KEPT_PAYLOADS + 3):
+    codes = []
+    for k in range(3):
         carrying = robot.with_payload(Payload(link=robot.link_names[-1], mass=1.0 + k))
         carrying.prepare(["inverse_dynamics"])
-        gone.append(codes_of(carrying)[0])
-        del carrying
+        codes.append(codes_of(carrying))
+    assert [code() for code in codes[0]] == [code() for code in codes[2]]
+    del robot
     gc.collect()
-    assert [code() is None for code in gone] == [True] * 3 + [False] * _KEPT_PAYLOADS
+    assert all(code() is not None for code in codes[0])
+    del carrying
+    gc.collect()
+    assert all(code() is None for code in codes[0])
 
 
 @on_linux

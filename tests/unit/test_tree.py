@@ -246,7 +246,7 @@ def test_fingerprint_changes_with_every_number_and_name() -> None:
     tree = Tree.from_description(read_text(random_urdf(3).replace("</robot>", "".join(more) + "</robot>")))
     mimic = (Mimic("joint_1", 2.0, 0.1), *[None] * (len(tree.movable) - 1))
     passive = Passive(*(np.arange(tree.nv) / 4 + k for k in range(1, 7)))
-    tree = dataclasses.replace(tree, passive=passive, mimic=mimic)
+    tree = dataclasses.replace(tree, passive=passive, mimic=mimic, free=np.linspace(0.1, 1.0, tree.nv))
     assert tree.nv > 3
     assert {joint.type for joint in tree.inboard} == set(JOINT_TYPES) - {"ball"}
     seen = {tree.fingerprint: "as it is"}
