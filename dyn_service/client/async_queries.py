@@ -4,17 +4,115 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import (
-    Any, Literal,
+    Any,
+    Literal,
 )
 
 from dyn_service.api.arguments import (
-    STOP_DAMPING, Acceleration, AccelerationResult, ActingWrenches, ActiveContacts, Altered, Axes, Contacts, Direction, Distal, Effort, EffortLimits, EffortResult, Efforts, Every, ExternalForce, ExternalMoment, ExternalPoint, FirstMomentum, FirstPosition, FirstStep, FirstTime, FirstVelocity, ForcesResult, FreeEfforts, FreePosition, FreeVelocity, Gravity, GroundForce, GroundMoment, Integrator, JointAxes, JointRows, Least, LinkRows, Load, MassMatrixResult, Method, Momentum, MomentumRateResult, MomentumResult, Motions, Offset, Passive, Position, PositionGain, PositionLimits, PositionResult, Progress, Proximal, ResidualsResult, SegmentAcceleration, SegmentGravity, SegmentInertia, SegmentMass, SegmentOmega, SegmentOmegaDot, SegmentRotation, SettleTime, Step, StepCount, StepLength, StopDamping, StopTime, Turn, Undriven, Velocity, VelocityGain, VelocityLimits, VelocityResult, Wrenches,
+    STOP_DAMPING,
+    Acceleration,
+    AccelerationResult,
+    ActingWrenches,
+    ActiveContacts,
+    Altered,
+    Axes,
+    Contacts,
+    Direction,
+    Distal,
+    Effort,
+    EffortLimits,
+    EffortResult,
+    Efforts,
+    Every,
+    ExternalForce,
+    ExternalMoment,
+    ExternalPoint,
+    FirstMomentum,
+    FirstPosition,
+    FirstStep,
+    FirstTime,
+    FirstVelocity,
+    ForcesResult,
+    FreeEfforts,
+    FreePosition,
+    FreeVelocity,
+    Gravity,
+    GroundForce,
+    GroundMoment,
+    Integrator,
+    JointAxes,
+    JointRows,
+    Least,
+    LinkRows,
+    Load,
+    MassMatrixResult,
+    Method,
+    Momentum,
+    MomentumRateResult,
+    MomentumResult,
+    Motions,
+    Offset,
+    Passive,
+    Position,
+    PositionGain,
+    PositionLimits,
+    PositionResult,
+    Progress,
+    Proximal,
+    ResidualsResult,
+    SegmentAcceleration,
+    SegmentGravity,
+    SegmentInertia,
+    SegmentMass,
+    SegmentOmega,
+    SegmentOmegaDot,
+    SegmentRotation,
+    SettleTime,
+    Step,
+    StepCount,
+    StepLength,
+    StopDamping,
+    StopTime,
+    Turn,
+    Undriven,
+    Velocity,
+    VelocityGain,
+    VelocityLimits,
+    VelocityResult,
+    Wrenches,
 )
 from dyn_service.api.described import (
     Described,
 )
 from dyn_service.api.results import (
-    BiasAccelerations, BodyRecursion, BranchInertias, ConstraintBases, ConstraintForces, ContactDynamics, Energy, EquationTerms, ForceTorque, GroundReactions, Hamiltonian, HamiltonianFlow, ImuReading, InfluenceOperators, Jacobians, LinkMotion, LinkPoses, MassMatrixSteps, NewtonEulerBlocks, PassiveForces, RheonomicTrajectory, SegmentLoads, SegmentMatrices, State, SystemMomentum, SystemMomentumRate, Topology, Trajectory,
+    BiasAccelerations,
+    BodyRecursion,
+    BranchInertias,
+    ConstraintBases,
+    ConstraintForces,
+    ContactDynamics,
+    Energy,
+    EquationTerms,
+    ForceTorque,
+    GroundReactions,
+    Hamiltonian,
+    HamiltonianFlow,
+    ImuReading,
+    InfluenceOperators,
+    Jacobians,
+    LinkMotion,
+    LinkPoses,
+    MassMatrixSteps,
+    NewtonEulerBlocks,
+    PassiveForces,
+    RheonomicTrajectory,
+    SegmentLoads,
+    SegmentMatrices,
+    State,
+    SystemMomentum,
+    SystemMomentumRate,
+    Topology,
+    Trajectory,
 )
 
 
@@ -169,7 +267,9 @@ class AsyncRobotQueries(Described, ABC):
         passive: Passive = True,
     ) -> EffortResult:
         """Joint efforts that make the tracking error obey e-ddot + kd e-dot + kp e = 0."""
-        return await self._ask("computed_torque", (q, v, q_ref, v_ref, a_ref, kp, kd), (gravity, wrenches, overlay, passive))
+        return await self._ask(
+            "computed_torque", (q, v, q_ref, v_ref, a_ref, kp, kd), (gravity, wrenches, overlay, passive)
+        )
 
     async def link_poses(self, q: Position) -> LinkPoses:
         """Orientation and position of every link in the world."""
@@ -240,7 +340,9 @@ class AsyncRobotQueries(Described, ABC):
         """What joints do by themselves, part by part, in efforts that actuators add; and its energy and power."""
         return await self._ask("passive_forces", (q, v), (overlay,))
 
-    async def momentum(self, q: Position, v: Velocity, *, overlay: Altered = None, passive: Passive = True) -> MomentumResult:
+    async def momentum(
+        self, q: Position, v: Velocity, *, overlay: Altered = None, passive: Passive = True
+    ) -> MomentumResult:
         """Generalised momenta p = M(q) v."""
         return await self._ask("momentum", (q, v), (overlay, passive))
 

@@ -17,7 +17,7 @@ from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.model.inertia import BodyInertia, above, principal_moments
 from dyn_service.model.passive import Passive
-from dyn_service.model.tree import Tree, Weld
+from dyn_service.model.tree import HUGE, Tree, Weld
 from dyn_service.suggestions import did_you_mean
 
 MOMENTS = 1e-3
@@ -182,7 +182,9 @@ class _Reader:
         made: dict[int, BodyInertia] = {}
         for name, said in self._entries(overlay.links, "links", Inertial):
             link = self._link(name, f".links.{name}")
-            made[link] = self._inertial(said, self._tree.inertia[link], f".links.{name}")
+            made[link] = self._bounded(
+                self._inertial(said, self._tree.inertia[link], f".links.{name}"), f".links.{name}"
+            )
         payloads = [overlay.payloads] if isinstance(overlay.payloads, Payload) else overlay.payloads
         if isinstance(payloads, str) or not isinstance(payloads, Sequence):
             raise self._wrong(".payloads", "must be a Payload or a list of them", payloads)
@@ -196,7 +198,9 @@ class _Reader:
         if not isinstance(payload, Payload):
             raise self._wrong(place, "must be a Payload", payload)
         link = self._link(payload.link, f"{place}.link")
-        made[link] = made.get(link, self._tree.inertia[link]) + self._carried(payload, place)
+        own = made.get(link, self._tree.inertia[link])
+        with np.errstate(over="ignore", invalid="ignore"):
+            made[link] = self._bounded(own + self._carried(payload, place), place)
 
     def passive(self, overlay: Overlay) -> Passive:
         """What the joints do by themselves."""
@@ -266,13 +270,15 @@ class _Reader:
         """An inertia that a body can have, (..., 3, 3)."""
         array = self.numbers(value, place, (3, 3))
         size = np.abs(array).max(axis=(-2, -1), initial=0.0)
-        if (np.abs(array - array.mT).max(axis=(-2, -1), initial=0.0) > _SYMMETRY * size).any():
+        one = array / np.where(size == 0.0, 1.0, size)[..., None, None]  # so that nothing leaves the range of doubles
+        if (np.abs(one - one.mT) > _SYMMETRY).any():
             raise self._refused(place, "must be symmetric, found one that is not")
         # No second moment, tr(I) / 2 - I, is negative; then no moment, the sum of two of them, is either.
-        half = np.trace(array, axis1=-2, axis2=-1)[..., None, None] / 2 * np.eye(3)
-        good = above(half - array, -MOMENTS * size) | (size == 0.0)
+        half = np.trace(one, axis1=-2, axis2=-1)[..., None, None] / 2 * np.eye(3)
+        good = above(half - one, -MOMENTS) | (size == 0.0)
         if not good.all():
-            a, b, c = principal_moments(array[~good][0] if array.ndim > 2 else array).tolist()
+            worst, scale = (one[~good][0], size[~good][0]) if array.ndim > 2 else (one, size)
+            a, b, c = (principal_moments(worst) * float(scale)).tolist()
             why = f"one of them is {a:g}" if a < 0.0 else "the largest exceeds the others' sum"
             raise self._refused(
                 place, f"must be one that a body can have, found principal moments {a:.4g}, {b:.4g}, {c:.4g}: {why}"
@@ -284,10 +290,20 @@ class _Reader:
         if not np.all(mass):
             raise self._refused(f"{place}.mass", "must be said: the link has none of its own")
         com = own.com if said.com is None else self.numbers(said.com, f"{place}.com", (3,))
-        if said.inertia is not None:
-            return BodyInertia.of_centre(mass, com, self._matrix(said.inertia, f"{place}.inertia"))
         _, axes, inertia = own.centre or (com, None, own.about_com)
-        return BodyInertia.of_centre(mass, com, inertia, axes)
+        if said.inertia is not None:
+            axes, inertia = None, self._matrix(said.inertia, f"{place}.inertia")
+        with np.errstate(over="ignore", invalid="ignore"):
+            return BodyInertia.of_centre(mass, com, inertia, axes)
+
+    def _bounded(self, body: BodyInertia, place: str) -> BodyInertia:
+        """A body, as large as one that the importer takes."""
+        size = float(np.abs(body.about_origin).max(initial=0.0))
+        if not size < HUGE:
+            raise self._refused(
+                place, f"the inertia about the link's origin is {size:g} kg m^2, expected less than {HUGE:g}"
+            )
+        return body
 
     def _carried(self, payload: Payload, place: str) -> BodyInertia:
         return BodyInertia.of_centre(

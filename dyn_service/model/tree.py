@@ -49,7 +49,7 @@ SNAP = 1e-15
 """Entries of rotations, and of places in m, this near to 0 or +-1 are roundings of `rpy` in multiples of pi/2."""
 
 
-_HUGE = 1e100
+HUGE = 1e100
 """kg m^2; beyond it products of inertias and lengths leave the range of doubles."""
 
 
@@ -571,9 +571,9 @@ def _inertia(link: Link) -> BodyInertia:
         body = BodyInertia.of_centre(link.inertial.mass, link.inertial.com, link.inertial.inertia, R)
     for what, array, unit in (("inertia", body.about_origin, "kg m^2"), ("first moment", body.moment, "kg m")):
         size = np.abs(array).max()
-        if not size < _HUGE:
+        if not size < HUGE:
             raise UrdfError(
-                f"the {what} about the link's origin is {size:g} {unit}, expected less than {_HUGE:g}",
+                f"the {what} about the link's origin is {size:g} {unit}, expected less than {HUGE:g}",
                 line=link.line or None,
                 element=f"link '{link.name}' inertial",
             )

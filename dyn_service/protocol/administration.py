@@ -92,8 +92,8 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
             ),
             Administration(
                 "overlay_robot",
-                "Serves a robot once more, otherwise than it was loaded, under a name of its own. Its kernels are those "
-                "that all overlays of a robot share. Refused as `load_robot` is; doing it again changes nothing.",
+                "Serves a robot once more, otherwise than it was loaded, under a name of its own. Its kernels are "
+                "those that all overlays of a robot share. Refused as `load_robot` is; doing it again changes nothing.",
                 names_robot=True,
                 slow=True,
                 changes=True,
