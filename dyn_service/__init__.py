@@ -27,6 +27,9 @@ _HOMES = {
     "QUERIES": "dyn_service.api.queries",
     "RobotQueries": "dyn_service.api.queries",
     "Contact": "dyn_service.api.queries",
+    "Inertial": "dyn_service.api.queries",
+    "JointNumbers": "dyn_service.api.queries",
+    "Overlay": "dyn_service.api.queries",
     "Payload": "dyn_service.api.queries",
     "Wrench": "dyn_service.api.queries",
     "ConstraintForces": "dyn_service.api.queries",
@@ -45,7 +48,18 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
-    from dyn_service.api.queries import QUERIES, ConstraintForces, Contact, LinkPoses, Payload, RobotQueries, Wrench
+    from dyn_service.api.queries import (
+        QUERIES,
+        ConstraintForces,
+        Contact,
+        Inertial,
+        JointNumbers,
+        LinkPoses,
+        Overlay,
+        Payload,
+        RobotQueries,
+        Wrench,
+    )
     from dyn_service.client.aio import AsyncClient, AsyncRemoteRobot
     from dyn_service.client.sync import Client, RemoteRobot
     from dyn_service.connect import connect
@@ -75,10 +89,13 @@ __all__ = [
     "DeadlineExceededError",
     "DynError",
     "FailedPreconditionError",
+    "Inertial",
     "InternalError",
     "InvalidArgumentError",
+    "JointNumbers",
     "LinkPoses",
     "NotFoundError",
+    "Overlay",
     "Payload",
     "PermissionDeniedError",
     "RemoteRobot",

@@ -129,6 +129,14 @@ class State:
         }
         self.push = Wrench(robot.link_names[-1], force=(3.0, -2.0, 1.0), torque=(0.5, 0.2, -0.1), point=(0, 0.1, 0))
 
+    @property
+    def v(self) -> np.ndarray:
+        return self._drawn["velocity"][0]
+
+    @property
+    def a(self) -> np.ndarray:
+        return self._drawn["acceleration"][0]
+
     def without_locked(self, reduced: Robot) -> State:
         """The same state of the robot whose locked joints are fixed."""
         made = State.__new__(State)

@@ -68,7 +68,6 @@ def altered(tree: Tree, weld: Weld, overlay: Any, path: str) -> Altered:
     if overlay.gravity is not None:
         gravity = reader.numbers(overlay.gravity, ".gravity", (3,))
     locked = reader.locked(overlay)
-    broadcast(reader.leads)
     of_links = tuple(inertia.get(i, own) for i, own in enumerate(tree.inertia))
     changed = replace(tree, inertia=of_links, passive=passive).locked(locked)
     return Altered(changed, weld.carrying(changed, inertia), gravity)
@@ -85,7 +84,6 @@ def carrying(tree: Tree, weld: Weld, payload: Any, path: str) -> Altered:
     """
     reader, inertia = _Reader(tree, path), dict[int, BodyInertia]()
     reader.carry(payload, inertia)
-    broadcast(reader.leads)
     changed = replace(tree, inertia=tuple(inertia.get(i, own) for i, own in enumerate(tree.inertia)))
     return Altered(changed, weld.carrying(changed, inertia), None)
 
@@ -169,13 +167,13 @@ def _last(path: str) -> str:
 
 
 class _Reader:
-    """What an overlay says of a robot, checked. leads: the leading axes of its arrays, by where they stand."""
+    """What an overlay says of a robot, checked. Its arrays' leading axes have to go together."""
 
     def __init__(self, tree: Tree, path: str) -> None:
         self._tree, self._path = tree, path
         self._links = {name: i for i, name in enumerate(tree.links)}
         self._joints = {tree.joints[i]: i for i in tree.movable}
-        self.leads: dict[str, tuple[int, ...]] = {}
+        self._leads: dict[str, tuple[int, ...]] = {}
 
     def inertia(self, overlay: Overlay) -> dict[int, BodyInertia]:
         """By link, where another one is said, with what it carries."""
@@ -251,7 +249,10 @@ class _Reader:
         if array is None or array.shape[max(array.ndim - len(core), 0) :] != core or not np.isfinite(array).all():
             shape = f"of shape (..., {', '.join(map(str, core))})" if core else "a number, or an array of such"
             raise self._wrong(place, f"must be finite numbers {shape}" if core else f"must be {shape}", value)
-        self.leads[f"{_last(self._path)}{place}"] = array.shape[: array.ndim - len(core)]
+        lead = array.shape[: array.ndim - len(core)]
+        if lead:
+            self._leads[f"{_last(self._path)}{place}"] = lead
+            broadcast(self._leads)
         return array
 
     def _size(self, value: Any, place: str, *, any_sign: bool = False, zero: bool = True) -> Array:

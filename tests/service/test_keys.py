@@ -324,7 +324,11 @@ def test_a_client_command_refuses_a_loose_key(
 
 def test_every_query_has_its_role() -> None:
     roles = {name: required_role(name) for name in ADMINISTRATION}
-    assert {name for name, role in roles.items() if role is Role.LOAD} == {"load_robot", "unload_robot"}
+    assert {name for name, role in roles.items() if role is Role.LOAD} == {
+        "load_robot",
+        "overlay_robot",
+        "unload_robot",
+    }
     assert {name for name, role in roles.items() if role is Role.ADMIN} == {"stats"}
     assert required_role("inverse_dynamics") is required_role("no such query") is Role.QUERY
     assert Role.QUERY < Role.LOAD < Role.ADMIN
