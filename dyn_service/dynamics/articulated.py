@@ -119,8 +119,8 @@ def _free(tree: Tree) -> list[Mat]:
 
 
 def _held(R: Mat, free: Mat) -> Mat:
-    """R of a joint that is free; the identity of one that is locked, whatever it meets."""
-    return free * R + (1 - free) * ca.DM.eye(R.shape[0])
+    """R of a joint that is free; of one that is locked something with an inverse, whatever it meets."""
+    return R + (1 - free) * ca.DM.eye(R.shape[0])
 
 
 def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:

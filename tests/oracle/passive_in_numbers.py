@@ -6,7 +6,7 @@ move; and another one, some of whose joints follow others, in chains too, beside
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -31,13 +31,17 @@ class State:
     What has `all` in its name is of all joints by themselves, the rest tied by S: where none follows another, the same.
     """
 
-    def __init__(self, tied: Pair) -> None:
-        self.tree, free = tied.led.tree, tied.free.tree
-        tree, onto = self.tree, tied.onto
+    def __init__(self, tied: Pair, locked: Sequence[str] = ()) -> None:
+        self.tree, free = tied.led.tree.locked(locked), tied.free.tree
+        tree = self.tree
+        moves = np.array([float(name not in locked) for name in tree.configuration.velocity_joints])
+        moves_all = np.array([float(not row[moves == 0.0].any()) for row in tied.S])
+        onto = lambda x: moves * tied.onto(x)
         rng = np.random.default_rng(0)
         self.q = tree.configuration.random(rng, tree.limits.lower, tree.limits.upper)
         self.v, self.a = rng.uniform(-1.5, 1.5, (2, tree.nv))
         self.v[::3] *= 0.1  # within the width of friction, and far beyond it
+        self.v, self.a = moves * self.v, moves * self.a
         self.q_all, v_all, a_all = tied.positions(self.q), tied.rates(self.v), tied.rates(self.a)
         oracle = ManyTypes(free)
         oracle.model.gravity.linear = GRAVITY
@@ -50,20 +54,22 @@ class State:
                 friction[k] = own.friction[k] * (2 / (1 + np.exp(-x)) - 1)
             if free.inboard[i].nv == 1:
                 turned = self.q_all[free.in_q[i]][0] - own.rest[k]
-                springs[k] = own.stiffness[k] * turned
-                self.stored += own.stiffness[k] * turned**2 / 2
+                springs[k] = moves_all[k] * own.stiffness[k] * turned
+                self.stored += springs[k] * turned / 2
         self.damping, self.friction, self.springs = onto(damping), onto(friction), onto(springs)
         self.own = self.damping + self.friction + self.springs
         self.dissipated = float((damping + friction) @ v_all)
         rotors = tied.S.T @ np.diag(own.armature) @ tied.S
-        self.M = tied.S.T @ oracle.mass_matrix(self.q_all) @ tied.S + rotors
+        M = tied.S.T @ oracle.mass_matrix(self.q_all) @ tied.S + rotors
+        self.M = np.outer(moves, moves) * M + np.diag(1.0 - moves)
         self.p = self.M @ self.v
         still = np.zeros(free.nv)
         self.bias = onto(oracle.inverse_dynamics(self.q_all, v_all, still)) + self.own
         self.rest = onto(oracle.inverse_dynamics(self.q_all, still, still)) + self.springs
         self.driven_all = oracle.inverse_dynamics(self.q_all, v_all, a_all)
-        self.tau = onto(self.driven_all) + rotors @ self.a + self.own
-        self.momentum_derivative = onto(oracle.momentum_rate(self.q_all, v_all, a_all)) + rotors @ self.a
+        self.tau = onto(self.driven_all) + moves * (rotors @ self.a) + self.own
+        self.momentum_derivative = onto(oracle.momentum_rate(self.q_all, v_all, a_all)) + moves * (rotors @ self.a)
+        self.idle = 3.0 * (1.0 - moves)  # what is given at joints that are locked, and must not count
         self.kinetic = float(self.v @ self.M @ self.v) / 2
         self.free, self.rotors = free, rotors
 
@@ -78,6 +84,24 @@ def led() -> State:
     return State(pair(restless(drawn(read_text(LED), 1, share=0.7), 5)._description))
 
 
+@cache
+def locked() -> tuple[State, State]:
+    """Every third joint locked, with all that follow: of those that move by themselves, and of those that follow."""
+    first, other = each_by_itself().tree.movable_joints, led().tree.movable_joints
+    return (
+        State(pair(restless(XML, 5)._description), first[1::3]),
+        State(pair(restless(drawn(read_text(LED), 1, share=0.7), 5)._description), other[::3]),
+    )
+
+
+def locked_cases(made: Mapping[str, Any]) -> dict[str, Case]:
+    """The same where joints are locked."""
+    found = {}
+    for what, state in zip(("by itself", "following"), locked(), strict=True):
+        found |= {f"{name}, {what}": case for name, case in _cases(made, state).items()}
+    return found
+
+
 def cases(made: Mapping[str, Any]) -> dict[str, Case]:
     """Ours and theirs, by name. made: the modules of `dynamics/` by name."""
     return _cases(made, each_by_itself())
@@ -90,11 +114,11 @@ def led_cases(made: Mapping[str, Any]) -> dict[str, Case]:
 
 def _cases(made: Mapping[str, Any], s: State) -> dict[str, Case]:
     tree: Tree = s.tree
-    q, v, a, tau, p, g = (ca.DM(x) for x in (s.q, s.v, s.a, s.tau, s.p, GRAVITY))
+    q, v, a, tau, p, g = (ca.DM(x) for x in (s.q, s.v, s.a, s.tau + s.idle, s.p + s.idle, GRAVITY))
     NE, H, A = made["newton_euler"], made["hamilton"], made["articulated"]
     kp, kd = 3.0, 0.5
     gains = (ca.DM([kp] * tree.nv), ca.DM([kd] * tree.nv))
-    asked = a - kd * (ca.DM([0.1] * tree.nv) - v)  # with these as reference, a itself is asked for
+    asked = a - kd * (ca.DM([0.1] * tree.nv) - v) + ca.DM(s.idle)  # with these as reference, a itself is asked for
     terms = cache(lambda: made["projected"].terms(tree, q, v, tau, g))
     own = cache(lambda: made["passive"].passive_forces(tree, q, v))
     energy = cache(lambda: H.energy(tree, q, v, g))
@@ -126,6 +150,7 @@ def _cases(made: Mapping[str, Any], s: State) -> dict[str, Case]:
         "body_recursion": (lambda: made["body_frame"].recursion(tree, q, v, a, g)["tau"], lambda: s.tau),
         "projected": (lambda: made["projected"].inverse_dynamics(tree, q, v, a, g), lambda: s.tau),
         "equation_terms, M": (lambda: terms()["mass_matrix"], lambda: s.M),
+        "equation_terms, Q": (lambda: terms()["efforts"], lambda: s.tau),
         "equation_terms, P": (lambda: terms()["passive_forces"], lambda: -s.own),
         "momentum": (lambda: H.momentum(tree, q, v), lambda: s.p),
         "velocity_from_momentum": (lambda: H.velocity_from_momentum(tree, q, p), lambda: s.v),
@@ -144,7 +169,7 @@ def _cases(made: Mapping[str, Any], s: State) -> dict[str, Case]:
         ),
         "mass_matrix_steps": (lambda: made["operators"].mass_matrix_steps(tree, q)["mass_matrix"], lambda: s.M),
     }
-    if not tree.coupled:
+    if not tree.coupled and tree.free is None:
         found["branch_inertias, det R = det M"] = (branches, lambda: np.array([np.linalg.slogdet(s.M)[1]]))
     for part in ("damping", "friction", "springs"):
         found[f"passive_forces, {part}"] = (lambda part=part: own()[part], lambda part=part: getattr(s, part))

@@ -28,6 +28,7 @@ def one_way(made: Mapping[str, ModuleType]) -> dict[str, Case]:
 SEVERAL_WAYS = many_in_numbers.cases
 PASSIVE = passive_in_numbers.cases
 LED = passive_in_numbers.led_cases
+LOCKED = passive_in_numbers.locked_cases
 
 Terms = dict[str, dict[str, tuple[str, str, str]]]
 """By module, by name: function, expression, what becomes of it."""
@@ -135,12 +136,12 @@ TERMS: Terms = {
             "D[i].congruence(C_i).turned(ca.DM.eye(3)).moved(D[i].offset)",
         ),
         "NE (18c): load carried to ancestors": ("entries", "D[j].T @ F", "F"),
-        "NE (19a): C": ("forward_dynamics", "tau - C", "tau"),
+        "NE (19a): C": ("forward_dynamics", "moving(tree, tau) - C", "moving(tree, tau)"),
         "L^T D L: fill-in of the tree": ("factored", "L.get((i, j), 0) - share * L[k, j]", "L.get((i, j), 0)"),
         "L^T D L: back substitution": ("solve", "y[k] - L[k, i] * y[i]", "y[k]"),
     },
     "dynamics.articulated": {
-        "NE (19b): R_i": ("branches", "inverse(G[i].T @ U + A[i])", "0.99 * inverse(G[i].T @ U + A[i])"),
+        "NE (19b): R_i": ("branches", "G[i].T @ U + A[i]", "0.99 * (G[i].T @ U + A[i])"),
         "NE (19b): beta yields": ("ArticulatedTransform.__matmul__", "moved - self.G @ (self.K.T @ moved)", "moved"),
         "NE (19b): beta^T yields": (
             "ArticulatedTransform.transposed_matmul",
@@ -287,9 +288,9 @@ TERMS_OF_SEVERAL_WAYS: Terms = {
 
 PASSIVE_TERMS: Terms = {
     "dynamics.passive": {
-        "damping": ("damping", "constant(tree.felt(tree.passive.damping)) * v", "ca.DM(tree.nv, 1)"),
+        "damping": ("damping", "_felt(tree, tree.passive.damping) * v", "ca.DM(tree.nv, 1)"),
         "friction": ("friction", "constant(tree.passive.friction)", "ca.DM(tree.nv, 1)"),
-        "friction: its width": ("friction", "rates / ca.DM(tree.passive.width)", "rates"),
+        "friction: its width": ("friction", "rates / dense(tree.passive.width)", "rates"),
         "springs: their rest": ("_from_rest", "joint.ratio * q[at] - rest[part]", "joint.ratio * q[at]"),
         "p: damping": ("efforts", "damping(tree, v) + friction(tree, v)", "friction(tree, v)"),
         "p: friction": ("efforts", "damping(tree, v) + friction(tree, v)", "damping(tree, v)"),
@@ -301,7 +302,7 @@ PASSIVE_TERMS: Terms = {
         "dissipated: damping": ("passive_forces", "damping(tree, v) + friction(tree, v)", "friction(tree, v)"),
         "dissipated: friction": ("passive_forces", "damping(tree, v) + friction(tree, v)", "damping(tree, v)"),
         "armature, by bodies": ("armatures", "tree.passive.armature[part]", "0 * tree.passive.armature[part]"),
-        "armature, by velocities": ("armature", "tree.felt(tree.passive.armature)", "0 * tree.passive.armature"),
+        "armature, by velocities": ("armature", "_felt(tree, tree.passive.armature)", "ca.DM(tree.nv, 1)"),
         "half A v^2": ("kinetic_energy", "ca.dot(v, armature(tree) * v) / 2", "ca.dot(v, armature(tree) * v)"),
         "half k x^2": (
             "spring_energy",
@@ -319,7 +320,7 @@ PASSIVE_TERMS: Terms = {
     },
     "dynamics.mass_matrix": {"M: A": ("entries", "block + A[i] if j == i else block", "block")},
     "dynamics.articulated": {
-        "R_i: A_i": ("branches", "inverse(G[i].T @ U + A[i])", "inverse(G[i].T @ U)"),
+        "R_i: A_i": ("branches", "G[i].T @ U + A[i]", "G[i].T @ U"),
         "tau - p": ("forward_dynamics", "tau - passive.efforts(tree, q, v)", "tau"),
         "R_i: A_i, shown": (
             "branch_inertias",
@@ -350,7 +351,7 @@ PASSIVE_TERMS: Terms = {
         "tau: p": ("recursion", "passive.efforts(tree, q, v)", "0"),
     },
     "dynamics.operators": {
-        "step 3: A": ("mass_matrix_steps", "ca.SX(ca.diag(passive.armature(tree)))", "ca.SX(tree.nv, tree.nv)"),
+        "step 3: A": ("mass_matrix_steps", "ca.diag(passive.armature(tree))", "ca.SX(tree.nv, tree.nv)"),
     },
 }
 
@@ -371,17 +372,65 @@ TERMS_OF_FOLLOWERS: Terms = {
         "L^T D L: whose entry is whose": ("solve", "found[k]", "y[k]"),
     },
     "dynamics.passive": {
-        "m^2 d": ("damping", "tree.felt(tree.passive.damping)", "abs(tree.spread).T @ tree.passive.damping"),
+        "m^2 d": (
+            "damping",
+            "_felt(tree, tree.passive.damping)",
+            "constant(abs(tree.spread).T @ tree.passive.damping)",
+        ),
         "m f tanh(m v / w)": ("_rates", "np.abs(tree.spread)", "np.sign(np.abs(tree.spread))"),
         "m k": ("springs", "constant(tree.spread.T) @ pulled", "constant(np.sign(tree.spread.T)) @ pulled"),
         "m q - q_0": ("_from_rest", "joint.ratio * q[at] - rest[part]", "q[at] - rest[part]"),
-        "m^2 A": ("armature", "tree.felt(tree.passive.armature)", "abs(tree.spread).T @ tree.passive.armature"),
+        "m^2 A": (
+            "armature",
+            "_felt(tree, tree.passive.armature)",
+            "constant(abs(tree.spread).T @ tree.passive.armature)",
+        ),
         "m^2 A, by bodies": ("armatures", "joint.ratio**2", "joint.ratio"),
     },
     "dynamics.articulated": {"(19b) is not of them": ("forward_dynamics", "tree.coupled", "False")},
     "dynamics.hamilton": {"(P.5b) is not of them": ("velocity_from_momentum", "tree.coupled", "False")},
     "dynamics.constraint": {
         "(18a): along a follower's own axis": ("constraint_forces", ALONG, ALONG.replace(".alone", "")),
+    },
+}
+
+
+TERMS_OF_LOCKS: Terms = {
+    "dynamics.kinematics": {
+        "tau of what is locked": ("moving", "constant(tree.free) * x", "x"),
+        "columns of what is locked": ("ways", "ca.diag(constant(tree.free))", "ca.DM.eye(tree.nv)"),
+        "M of what is locked": ("held", "ca.DM.eye(tree.nv) - ways(tree)", "ca.DM(tree.nv, tree.nv)"),
+    },
+    "dynamics.mass_matrix": {
+        "M: the diagonal of what is locked": ("_of_free", "free[i] * value + (1 - free[i])", "free[i] * value"),
+        "M: what is locked on it": ("_of_free", "free[i] * value + (1 - free[i])", "value"),
+        "M: beside what is locked": ("_of_free", "free[i] * free[j] * value", "value"),
+        "M: below what is locked": ("_of_free", "free[i] * free[j] * value", "free[j] * value"),
+        "(19a): efforts of locks": ("forward_dynamics", "moving(tree, tau)", "tau"),
+    },
+    "dynamics.articulated": {
+        "(19b): R^-1": ("branches", "free[i] * inverse(_held(R, free[i]))", "inverse(R)"),
+        "(19b): R^-1 is 0": ("branches", "free[i] * inverse(_held(R, free[i]))", "inverse(_held(R, free[i]))"),
+    },
+    "dynamics.newton_euler": {
+        "computed torque": (
+            "computed_torque",
+            "moving(tree, a_ref + kd * (v_ref - v) + kp * difference(tree, q, q_ref))",
+            "a_ref + kd * (v_ref - v) + kp * difference(tree, q, q_ref)",
+        ),
+    },
+    "dynamics.hamilton": {
+        "(P.5a)": ("velocity_through_mass_matrix", "moving(tree, p)", "p"),
+        "p-dot": ("_flow", "moving(tree, tau - passive.efforts(tree, q, v))", "tau - passive.efforts(tree, q, v)"),
+    },
+    "dynamics.projected": {
+        "Jacobians": ("body_motions", "ways(tree)", "ca.DM.eye(tree.nv)"),
+        "M": ("terms", "held(tree)", "ca.DM(tree.nv, tree.nv)"),
+        "Q": ("terms", "moving(tree, tau)", "tau"),
+    },
+    "dynamics.operators": {
+        "J = Psi G": ("mass_matrix_steps", "ways(tree)", "ca.DM.eye(tree.nv)"),
+        "step 3": ("mass_matrix_steps", "held(tree)", "ca.DM(tree.nv, tree.nv)"),
     },
 }
 
@@ -393,13 +442,14 @@ EDITS = [
         ("", TERMS_OF_SEVERAL_WAYS, SEVERAL_WAYS),
         ("joints' own, ", PASSIVE_TERMS, PASSIVE),
         ("followers, ", TERMS_OF_FOLLOWERS, LED),
+        ("locks, ", TERMS_OF_LOCKS, LOCKED),
     )
     for module, of_module in terms.items()
     for name, edit in of_module.items()
 ]
 
 
-CASES = {"one way": one_way, "several ways": SEVERAL_WAYS, "passive": PASSIVE, "followers": LED}
+CASES = {"one way": one_way, "several ways": SEVERAL_WAYS, "passive": PASSIVE, "followers": LED, "locks": LOCKED}
 
 
 @pytest.mark.parametrize("cases", CASES.values(), ids=CASES)

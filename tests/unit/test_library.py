@@ -13,7 +13,7 @@ import pytest
 
 from dyn_service import ResourceExhaustedError
 from dyn_service.api.queries import QUERIES
-from dyn_service.api.spec import PUSHED, Variant
+from dyn_service.api.spec import PLAIN, PUSHED, Variant
 from dyn_service.engine.robot import Robot
 from dyn_service.kernels import budget, certify, frames, graph, library, lower, store
 from tests.conftest import URDF
@@ -227,12 +227,12 @@ def test_the_first_bodies_take_no_more_operations_than_all(query: str) -> None:
 
 
 @pytest.mark.usefixtures("own_store")
-def test_wrenches_and_floating_roots_are_foretold_too() -> None:
+def test_all_variants_and_floating_roots_are_foretold_too() -> None:
     robot = restless(random_urdf(3, movable=20, bushy=0.3), root="floating")  # of one that does nothing, no forces
     for row in QUERIES.values():
         for method in row.kernels if not row.constant else ():
-            for wrenches in (False, True) if row.wrenches else (False,):
-                signature = robot.signature(row, method, Variant(wrenches))
+            for variant in (PLAIN, PUSHED, Variant(overlay=True)):
+                signature = robot.signature(row, method, variant)
                 model = frames.kernel_tree(robot.tree, signature.bodies)
                 assert 0 < budget._operations(model, signature, 8) <= budget._operations(model, signature, 16)
 
