@@ -281,7 +281,7 @@ def wrong_overlays() -> Iterator[tuple[str, Any]]:
     yield "a link's centre of two numbers", {"links": {LINK: {"mass": 1.0, "com": [0.0, 1.0]}}}
     yield "a link's impossible inertia", {"links": {LINK: {"mass": 1.0, "inertia": np.diag([1.0, 1.0, 3.0]).tolist()}}}
     yield (
-        "masses that do not broadcast",
+        "masses whose leading axes do not broadcast",
         {"payloads": [{"link": LINK, "mass": [1.0, 2.0]}, {"link": LINK, "mass": [1.0, 2.0, 3.0]}]},
     )
     yield "a joint that is not there", {"joints": {"elbow9": {"damping": 1.0}}}

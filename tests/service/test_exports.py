@@ -107,7 +107,8 @@ except ModuleNotFoundError as error:
 
 
 def test_table_is_what_clients_offer() -> None:
-    administration = {name for name, entry in ADMINISTRATION.items() if not entry.names_robot} | {"unload_robot"}
+    administration = {name for name, entry in ADMINISTRATION.items() if not entry.names_robot}
+    administration |= {"unload_robot", "overlay_robot"}
     for client in (Client, AsyncClient):
         offered = {n for n in vars(client) if not n.startswith("_") and callable(getattr(client, n))}
         assert offered - {"exchange"} == {"ask", "run", "close", "robot", *administration}
