@@ -265,6 +265,10 @@ def example(robot: Robot, query: str, names: list[str]) -> dict[str, Any]:
     for name in names:
         if name == "urdf":
             found[name] = str(URDF / "scara.urdf")
+        elif name == "overlay":
+            found[name] = {"payloads": [{"link": robot.link_names[-1], "mass": 0.5}]}
+        elif name == "name":
+            found[name] = "loaded"
         elif name == "joints":
             found[name] = [robot.joint_names[0]]
         elif name == "contacts":

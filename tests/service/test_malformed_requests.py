@@ -205,7 +205,7 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         7,
         INVALID,
         "inputs.qdd",
-        "gravity_forces has no input 'qdd'; its inputs are q, gravity",
+        "gravity_forces has no input 'qdd'; its inputs are q, gravity, overlay",
     ),
     "wrong shape": (
         q(array([0.5, 0.5])),

@@ -171,7 +171,7 @@ ERRORS: list[tuple[str, Callable[[Robot], Any], type[DynError], str, str | None]
         "unknown input",
         lambda r: r.evaluate("mass_matrix", {"q": Q, "v": Q}),
         InvalidArgumentError,
-        "mass_matrix has no input 'v'; its inputs are q",
+        "mass_matrix has no input 'v'; its inputs are q, overlay",
         "inputs.v",
     ),
     (

@@ -30,7 +30,7 @@ class Springs:
     """M a = tau - k q of each joint; what was asked of it, by method."""
 
     def __init__(self, k: Any = (4.0, 9.0), M: Any = ((2.0, 0.5), (0.5, 1.0)), at: Configuration = TWO) -> None:
-        self.configuration = at
+        self.configuration, self.free = at, np.ones(at.nv)
         self.k, self.M = np.asarray(k), np.asarray(M)
         self.asked: list[tuple[str, str]] = []
 
