@@ -19,6 +19,7 @@ def connect(
     *,
     root: RootType | None = None,
     mimic: bool | None = None,
+    joints: str | os.PathLike[str] | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     keys: KeySource | None = None,
     server_key: str | None = None,
@@ -33,6 +34,7 @@ def connect(
             its own, and is refused where another one is asked for.
         mimic: Whether joints that mimic others follow them: of a URDF they do, where nothing is said. A robot of a
             server whose joints follow others is refused where False is asked for.
+        joints: A YAML file on what the joints of a robot in this process do by themselves; one of a server has its own.
         timeout_s: The time limit of each call to a server.
         keys: The key file, for a server that asks for keys.
         server_key: The server's public key; None: it stands in the key file.
@@ -41,7 +43,8 @@ def connect(
         A `Robot`, or a `RemoteRobot` with a connection of its own, which its `close()` closes.
 
     Raises:
-        InvalidArgumentError: The target names no robot.
+        InvalidArgumentError: The target names no robot, or joints are said for one of a server.
+        ConfigurationError: `joints` is no such file, or does not fit the robot; names file, line and key.
         NotFoundError: There is no such file, or no such robot on the server.
         PermissionDeniedError: The server does not let this key in, or others can read the key file.
         UnavailableError: No server answers there.
@@ -54,8 +57,10 @@ def connect(
         from dyn_service import Robot  # the engine is only needed here
 
         if is_text(target):
-            return Robot.from_text(text, root=root or "fixed", mimic=mimic is not False)
-        return Robot.from_file(target, root=root or "fixed", mimic=mimic is not False)
+            return Robot.from_text(text, root=root or "fixed", joints=joints, mimic=mimic is not False)
+        return Robot.from_file(target, root=root or "fixed", joints=joints, mimic=mimic is not False)
+    if joints is not None:
+        raise InvalidArgumentError(f"joints go with a file, found the robot of a server, '{text}'", path="joints")
     endpoint, name = _split(text)
     if not name:
         raise _unnamed(endpoint, timeout_s, keys, server_key)

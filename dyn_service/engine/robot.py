@@ -156,13 +156,19 @@ class Robot(RobotQueries):
 
     @classmethod
     def from_text(
-        cls, text: str | bytes, *, root: RootType = "fixed", limits: ReadLimits | None = None, mimic: bool = True
+        cls,
+        text: str | bytes,
+        *,
+        root: RootType = "fixed",
+        limits: ReadLimits | None = None,
+        joints: str | os.PathLike[str] | None = None,
+        mimic: bool = True,
     ) -> Robot:
-        """The robot that a text of URDF, MJCF or SDFormat describes. No file is opened and nothing is run, so it is
+        """The robot that a text of URDF, MJCF or SDFormat describes. No file is opened but `joints`, and nothing is run, so it is
         the one for text from strangers: one with includes is refused, and xacro is URDF with parts missing. The rest
         as of `from_file`.
         """
-        return cls(_completed(reading.read_text(text, limits=limits), root, None, mimic))
+        return cls(_completed(reading.read_text(text, limits=limits), root, joints, mimic))
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = {name: self.__dict__[name] for name in ("massless_joint",) if name in self.__dict__}

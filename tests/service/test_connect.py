@@ -26,6 +26,20 @@ def test_a_description_is_a_robot_in_this_process(target: Any, pendulum: Robot) 
     robot.close()
 
 
+@pytest.mark.parametrize("target", [URDF / "panda.urdf", (URDF / "panda.urdf").read_text()])
+def test_a_joint_file_goes_with_a_description(target: Any) -> None:
+    joints = URDF.parent / "config" / "panda_joints.yaml"
+    robot = connect(target, joints=joints)
+    assert robot.fingerprint == Robot.from_urdf(URDF / "panda.urdf", joints=joints).fingerprint
+    assert robot.fingerprint != connect(target).fingerprint
+
+
+def test_a_joint_file_is_none_of_a_servers_robot(server: Server) -> None:
+    with pytest.raises(InvalidArgumentError, match="joints go with a file") as caught:
+        connect(f"{server.endpoints[0]}/pendulum", joints="joints.yaml")
+    assert caught.value.path == "joints"
+
+
 def test_an_endpoint_is_a_robot_of_a_server(server: Server, pendulum: Robot) -> None:
     robot = connect(f"{server.endpoints[0]}/pendulum", timeout_s=20.0)
     assert isinstance(robot, RemoteRobot)

@@ -298,7 +298,9 @@ def test_short_ways_give_the_same_bits() -> None:
         one = mine.overlaid(Overlay(Payload(mine.link_names[-1], k + 1.0)))
         assert (one.inverse_dynamics(q[k], v[k], a[k]) == many.inverse_dynamics(q, v, a)[k]).all()
     locked = mine.overlaid(Overlay(locked=[mine.joint_names[0]]))
+    still = np.zeros(2)
     for _ in range(2):
+        assert locked.inverse_dynamics(q[0], still, still)[0] == 0.0
         with pytest.raises(InvalidArgumentError, match="which is locked, must be 0"):
             locked.inverse_dynamics(q[0], v[0], a[0])
 
