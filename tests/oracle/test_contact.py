@@ -14,7 +14,7 @@ from dyn_service.conventions import to_mujoco
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
 from tests.conftest import URDF
-from tests.oracle.example_robots import SUPPORTED, path_of
+from tests.oracle.example_robots import EACH, path_of
 from tests.oracle.interpreting import interpreting
 from tests.oracle.test_many_types import mjcf
 
@@ -52,7 +52,7 @@ def held_points(model: pin.Model, contacts: list[Contact]) -> pin.StdVec_RigidCo
     return made
 
 
-@pytest.mark.parametrize("name", SUPPORTED)
+@pytest.mark.parametrize("name", EACH)
 def test_held_points_against_pinocchio(name: str) -> None:
     """Up to four points on different bodies."""
     model, robot = floating(name)

@@ -20,7 +20,7 @@ from dyn_service.model.description import RootType
 from dyn_service.urdf.reader import read
 from tests.conftest import URDF
 from tests.mimics import Pair, drawn, pair
-from tests.oracle.example_robots import SUPPORTED, path_of
+from tests.oracle.example_robots import FIRST, path_of
 from tests.oracle.interpreting import interpreted_robot
 from tests.oracle.many_types import ManyTypes
 from tests.oracle.test_many_types import mjcf
@@ -41,8 +41,7 @@ OWN = (
 )
 """Robots whose files have joints that follow others."""
 
-FAMILIES = {name.split("/")[0]: name for name in reversed(SUPPORTED)}
-DRAWN = sorted(set(FAMILIES.values()) - set(OWN))
+DRAWN = sorted(set(FIRST) - set(OWN))
 """The first of each other family: relations are drawn for its joints."""
 
 
