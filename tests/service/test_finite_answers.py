@@ -356,6 +356,7 @@ def test_a_defect_is_called_one() -> None:
     assert "stats gives uptime_s = nan: a defect of the server" in str(error)
 
 
+@pytest.mark.wide
 def test_states_of_every_size() -> None:
     """Of a robot whose joints do everything and follow one another; a million states: `python -m tests.soak.finite`."""
     robot = restless(drawn(read(random_urdf(5, movable=2)), 2), 1)

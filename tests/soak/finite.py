@@ -2,8 +2,8 @@
 
 Robots with everything that joints can be and do are asked every row of the table, with every method, with and without
 wrenches and what joints do by themselves, by the way that requests take. States are drawn sane, at right angles where
-arms are stretched and axes coincide, and wild, of sizes from 1e-300 to 1e300. Each reply is an answer of finite numbers,
-or a refusal that says why. One line for each robot; a status other than zero where a reply was neither.
+arms are stretched and axes coincide, and wild, of sizes from 1e-300 to 1e300. Each reply is an answer of finite
+numbers, or a refusal that says why. One line for each robot; a status other than zero where a reply was neither.
 """
 
 from __future__ import annotations
