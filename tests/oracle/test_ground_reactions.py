@@ -12,7 +12,7 @@ import pytest
 
 from dyn_service import Contact
 from dyn_service.engine.robot import Robot
-from tests.oracle.example_robots import FIRST, SUPPORTED, path_of
+from tests.oracle.example_robots import SOME, SUPPORTED, path_of
 from tests.oracle.interpreting import interpreted_robot
 from tests.wide import wide
 
@@ -93,7 +93,7 @@ def made(name: str) -> tuple[Robot, Flying]:
 _SEEN: dict[str, tuple[float, float, float]] = {}
 
 
-@pytest.mark.parametrize("name", wide(FLYING, FIRST.__contains__))
+@pytest.mark.parametrize("name", wide(FLYING, SOME.__contains__))
 def test_example_robot(name: str) -> None:
     robot, theirs = made(name)
     feet = feet_of(robot)

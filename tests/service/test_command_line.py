@@ -277,6 +277,18 @@ def example(robot: Robot, query: str, names: list[str]) -> dict[str, Any]:
     return found
 
 
+def called(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, str, str]:
+    """Status, output and errors of `dyn call`, in this process."""
+    monkeypatch.setattr(sys, "argv", ["dyn", "call", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    status = end.value.code
+    assert isinstance(status, int)
+    return status, *capsys.readouterr()
+
+
 def test_call_asks_what_it_lists(
     tcp_server: Server, pendulum: Robot, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -292,12 +304,7 @@ def test_call_asks_what_it_lists(
             else (query in QUERIES or ADMINISTRATION[query].names_robot)
         )
         where += ["--robot", robot] if about_one else []
-        monkeypatch.setattr(sys, "argv", ["dyn", "call", query, *words, *where])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        status = end.value.code
-        assert isinstance(status, int)
-        return status, *capsys.readouterr()
+        return called(monkeypatch, capsys, query, *words, *where)
 
     for query, (taken, outputs) in listed().items():
         required = [word for word in taken if not word.endswith("?") and "=" not in word]
@@ -405,12 +412,20 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot) -> None:
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else None,
 )
-def test_call_says_what_is_wrong(tcp_server: Server, arguments: list[str], words: str) -> None:
-    done = dyn("call", *arguments, "--server", tcp_server.endpoints[0], "--timeout", WAIT_S)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    assert words in done.stderr
+def test_call_says_what_is_wrong(
+    tcp_server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    words: str,
+) -> None:
+    status, out, err = called(
+        monkeypatch, capsys, *arguments, "--server", tcp_server.endpoints[0], "--timeout", str(WAIT_S)
+    )
+    assert (status, out) == (1, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert words in err
 
 
 def test_interrupt_is_quiet(tcp_server: Server) -> None:
