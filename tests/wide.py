@@ -10,7 +10,11 @@ import pytest
 
 def wide(cases: Iterable[Any], kept: Callable[[Any], bool]) -> list[Any]:
     """The cases as `parametrize` takes them: those that are kept stand in the suite."""
-    return [case if kept(case) else pytest.param(case, marks=pytest.mark.wide) for case in cases]
+
+    def marked(case: Any) -> Any:
+        return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.wide)
+
+    return [case if kept(case) else marked(case) for case in cases]
 
 
 def one_in(share: int) -> Callable[[int], bool]:
