@@ -24,7 +24,7 @@ from tests.wide import one_in, wide
 
 TREES = 200
 STATES = 100
-COMPILED_TREES = 40
+COMPILED_TREES = 80
 """One tree in so many is compiled; all of our robots are."""
 
 COMPILED_ROBOTS = ("a1_description/urdf/a1.urdf", "panda_description/urdf/panda.urdf", "z1_description/urdf/z1.urdf")
@@ -101,7 +101,8 @@ def worst_errors(xml: str, make: Maker, states: int = STATES, seed: int = 0) -> 
 
 
 def assert_agrees(xml: str, make: Maker, seed: int = 0) -> None:
-    wrong = {name: share for name, share in worst_errors(xml, make, seed=seed).items() if not share <= 1.0}
+    """At some states; `python -m tests.oracle` takes all."""
+    wrong = {name: share for name, share in worst_errors(xml, make, STATES // 4, seed).items() if not share <= 1.0}
     assert not wrong
 
 
