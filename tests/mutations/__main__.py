@@ -33,6 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
     every = {plan: mutants(plan.path.read_text(), plan.module) for plan in chosen}
     tried = {plan: _sample(found, options) for plan, found in every.items()}
     work = [(plan, mutant) for plan, found in tried.items() for mutant in found]
+    if not work:
+        print("error: there is no such mutant", file=sys.stderr)
+        return 2
     if options.list:
         for _, mutant in work:
             print(mutant)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib.metadata import files
 from pathlib import Path
 
+from tests.wide import wide
+
 _ROBOTS = "share/example-robot-data/robots/"
 
 REFUSED = {
@@ -24,6 +26,12 @@ def _found() -> dict[str, Path]:
 
 _PATHS = _found()
 SUPPORTED = sorted(set(_PATHS) - set(REFUSED))
+FIRST = tuple({name.split("/")[0]: name for name in reversed(SUPPORTED)}.values())
+"""Of robots that come in several variants, the first."""
+
+SOME = FIRST[::2]
+EACH = wide(SUPPORTED, SOME.__contains__)
+"""All of them, as cases of a test: the suite has every other first."""
 
 
 def path_of(name: str) -> Path:

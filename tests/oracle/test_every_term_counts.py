@@ -458,14 +458,23 @@ def test_as_written_all_agree(cases: Cases) -> None:
         assert {name: difference(case) for name, case in cases(made).items() if not difference(case) < 1e-10} == {}
 
 
+_TOLD: dict[str, list[str]] = {}
+"""By module, the cases that told of an edit there, the last one first: they are asked first of the next."""
+
+
 @pytest.mark.parametrize(("edit", "cases"), EDITS)
 def test_without_the_term_they_do_not(edit: Edit, cases: Cases) -> None:
+    told = _TOLD.setdefault(edit.module, [])
     with edited(edit) as made:
+        asked = cases(made)
         try:
-            wrong = next((name for name, case in cases(made).items() if not difference(case) < 1e-6), None)
+            for name in dict.fromkeys([*(name for name in told if name in asked), *asked]):
+                if not difference(asked[name]) < 1e-6:
+                    told.insert(0, name)
+                    return
         except (RuntimeError, ZeroDivisionError, KeyError, AssertionError):
             return  # CasADi refuses the shapes, an entry is missing, or it is asked of what it is not: red enough
-        assert wrong is not None
+    pytest.fail("no case tells of it")
 
 
 SOURCE = """

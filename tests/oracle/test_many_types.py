@@ -23,6 +23,7 @@ from tests.oracle.many_types import ManyTypes
 from tests.oracle.test_pinocchio import ROUNDING_OF_A_SOLUTION, TOLERANCE, relative_error
 from tests.passive import restless
 from tests.random_robots import MANY_TYPES, random_urdf
+from tests.wide import one_in, wide
 
 TREES = 100
 STATES = 10
@@ -99,15 +100,18 @@ def many_types_urdf(seed: int) -> str:
     return random_urdf(seed, movable=1 + seed % 7, types=MANY_TYPES)
 
 
-@pytest.mark.parametrize("seed", range(0, TREES, 2))
+@pytest.mark.parametrize("seed", wide(range(0, TREES, 2), one_in(5)))
 def test_random_trees(seed: int) -> None:
     """Some are compiled, the others interpreted; `python -m tests.oracle` compiles all hundred."""
-    make = interpreting if seed % 20 else Robot.from_urdf
+    make = interpreting if seed % 80 else Robot.from_urdf
     robot = make(many_types_urdf(seed))
     assert_agrees(robot, ManyTypes(robot.tree), seed)
 
 
-@pytest.mark.parametrize(("name", "root"), [*((name, "floating") for name in WALKING), (WALKING[0], "planar")])
+FLYING = [*((name, "floating") for name in WALKING), (WALKING[0], "planar")]
+
+
+@pytest.mark.parametrize(("name", "root"), wide(FLYING, FLYING[2::3].__contains__))
 def test_walking_robots(name: str, root: str) -> None:
     robot = interpreting(path_of(name), root=root, mimic=False).bare
     assert robot.joint_names[0] == "root_joint"

@@ -20,13 +20,14 @@ from dyn_service.model.description import RootType
 from dyn_service.urdf.reader import read
 from tests.conftest import URDF
 from tests.mimics import Pair, drawn, pair
-from tests.oracle.example_robots import SUPPORTED, path_of
+from tests.oracle.example_robots import FIRST, path_of
 from tests.oracle.interpreting import interpreted_robot
 from tests.oracle.many_types import ManyTypes
 from tests.oracle.test_many_types import mjcf
 from tests.oracle.test_pinocchio import ROUNDING_OF_A_SOLUTION, TOLERANCE, relative_errors
 from tests.passive import restless
 from tests.random_robots import MANY_TYPES, random_urdf
+from tests.wide import one_in, wide
 
 STATES = 10
 
@@ -41,8 +42,7 @@ OWN = (
 )
 """Robots whose files have joints that follow others."""
 
-FAMILIES = {name.split("/")[0]: name for name in reversed(SUPPORTED)}
-DRAWN = sorted(set(FAMILIES.values()) - set(OWN))
+DRAWN = sorted(set(FIRST) - set(OWN))
 """The first of each other family: relations are drawn for its joints."""
 
 
@@ -106,14 +106,14 @@ def of_file(name: str, tied: Pair, root: RootType) -> Model:
 
 
 @pytest.mark.parametrize("root", ["fixed", "floating"])
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", wide(OWN, OWN[::3].__contains__))
 def test_robots_that_mimic(name: str, root: RootType) -> None:
     tied = pair(read(path_of(name)), root)
     assert tied.led.nv < tied.free.nv
     assert_agrees(tied, of_file(name, tied, root), 1)
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", wide(DRAWN, DRAWN[::3].__contains__))
 def test_drawn_relations(name: str) -> None:
     root: RootType = "floating" if DRAWN.index(name) % 2 else "fixed"
     tied = pair(drawn(read(path_of(name)), DRAWN.index(name)), root)
@@ -127,7 +127,7 @@ def test_on_enough_robots() -> None:
     assert len(OWN) + len(DRAWN) >= 20
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", wide(range(20), one_in(3)))
 def test_trees_with_joints_of_every_type(seed: int) -> None:
     """Balls and joints of six ways among those that lead and follow."""
     text = random_urdf(seed + 100, movable=8, types=MANY_TYPES)

@@ -9,6 +9,7 @@ import pytest
 from tests.oracle.interpreting import interpreting
 from tests.oracle.test_pinocchio import STATES, TOLERANCE, TREES, relative_error
 from tests.random_robots import random_urdf
+from tests.wide import one_in, wide
 
 
 def mujoco_model(xml: str) -> mujoco.MjModel:
@@ -20,7 +21,7 @@ def mujoco_model(xml: str) -> mujoco.MjModel:
     return mujoco.MjModel.from_xml_string(xml.replace("</robot>", extension + "</robot>"))
 
 
-@pytest.mark.parametrize("seed", range(0, TREES, 3))
+@pytest.mark.parametrize("seed", wide(range(0, TREES, 3), one_in(4)))
 def test_random_tree(seed: int) -> None:
     xml = random_urdf(seed)
     robot, model = interpreting(xml), mujoco_model(xml)

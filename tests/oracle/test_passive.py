@@ -15,7 +15,7 @@ from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.description import Description
 from dyn_service.model.mimic import unled
 from dyn_service.urdf.reader import read
-from tests.oracle.example_robots import SUPPORTED, path_of
+from tests.oracle.example_robots import EACH, FIRST, path_of
 from tests.oracle.interpreting import interpreted_robot
 from tests.oracle.test_many_types import PARTS, mjcf
 from tests.oracle.test_pinocchio import ROUNDING_OF_A_SOLUTION, TOLERANCE, relative_errors
@@ -39,7 +39,7 @@ def modelled(robot: Robot) -> mujoco.MjModel | None:
         return None
 
 
-@pytest.mark.parametrize("name", SUPPORTED)
+@pytest.mark.parametrize("name", EACH)
 def test_example_robot(name: str) -> None:
     robot = interpreted_robot(restless(free(name), 1, PARTS))
     model = modelled(robot) if robot.nv else None
@@ -95,5 +95,5 @@ def test_example_robot(name: str) -> None:
 
 def test_on_enough_robots() -> None:
     """How many of them MuJoCo takes: the promise is twenty."""
-    robots = [restless(free(name), 1, PARTS) for name in SUPPORTED]
-    assert sum(robot.nv > 0 and modelled(robot) is not None for robot in robots) >= 40
+    robots = [restless(free(name), 1, PARTS) for name in FIRST]
+    assert sum(robot.nv > 0 and modelled(robot) is not None for robot in robots) >= 20

@@ -15,7 +15,7 @@ from dyn_service.conventions import to_mujoco
 from dyn_service.engine.robot import Robot
 from dyn_service.model.description import RootType
 from dyn_service.model.tree import Tree
-from tests.oracle.example_robots import SUPPORTED, path_of
+from tests.oracle.example_robots import EACH, FIRST, path_of
 from tests.oracle.interpreting import interpreting
 from tests.oracle.many_types import ManyTypes
 from tests.oracle.test_many_types import WALKING, mjcf, states
@@ -92,7 +92,7 @@ def against_mujoco(robot: Robot, model: mujoco.MjModel) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("root", ROOTS)
-@pytest.mark.parametrize("name", SUPPORTED)
+@pytest.mark.parametrize("name", EACH)
 def test_mujocos_sensors(name: str, root: RootType) -> None:
     robot = interpreting(path_of(name), root=root, mimic=False).bare
     model = modelled(robot)
@@ -137,7 +137,7 @@ def against_pinocchio(robot: Robot, seed: int = 5) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("root", ROOTS)
-@pytest.mark.parametrize("name", SUPPORTED)
+@pytest.mark.parametrize("name", EACH)
 def test_pinocchio(name: str, root: RootType) -> None:
     robot = interpreting(path_of(name), root=root, mimic=False).bare
     if not robot.nv:
@@ -161,6 +161,6 @@ def test_on_enough_robots() -> None:
     """The promise is twenty, standing and flying, against both."""
     for root in ROOTS:
         assert (
-            sum(modelled(Robot.from_urdf(path_of(name), root=root, mimic=False).bare) is not None for name in SUPPORTED)
+            sum(modelled(Robot.from_urdf(path_of(name), root=root, mimic=False).bare) is not None for name in FIRST)
             >= 20
         )

@@ -14,7 +14,12 @@ import pytest
 from dyn_service import QUERIES, Client, FailedPreconditionError, InvalidArgumentError, Robot, Server
 from dyn_service.server.finite import NotFinite, defect, first_not_finite
 from dyn_service.server.service import Service
+from dyn_service.urdf.reader import read
+from tests.mimics import drawn
+from tests.passive import restless
+from tests.random_robots import random_urdf
 from tests.service.conftest import array, request, sample
+from tests.soak.finite import survey
 
 GIMBAL = """<robot name="gimbal">
   <link name="base"/><link name="outer"/><link name="inner"/>
@@ -349,3 +354,14 @@ def test_a_defect_is_called_one() -> None:
     error = defect("stats", NotFinite("uptime_s", (), float("nan")))
     assert error.code == "INTERNAL"
     assert "stats gives uptime_s = nan: a defect of the server" in str(error)
+
+
+@pytest.mark.wide
+def test_states_of_every_size() -> None:
+    """Of a robot whose joints do everything and follow one another; a million states: `python -m tests.soak.finite`."""
+    robot = restless(drawn(read(random_urdf(5, movable=2)), 2), 1)
+    assert robot.tree.coupled
+    answered, refused, wrong = survey(robot, 1)
+    assert not wrong
+    assert answered > 10_000
+    assert refused

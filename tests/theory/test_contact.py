@@ -19,6 +19,7 @@ from tests.conftest import URDF
 from tests.oracle.interpreting import interpreted_robot
 from tests.passive import restless
 from tests.random_robots import MANY_TYPES, random_urdf
+from tests.wide import one_in, wide
 
 INTEGRATORS = ("rk4", "semi_implicit_euler", "explicit_euler", "stick_slip")
 G = 9.81
@@ -363,7 +364,7 @@ def test_joints_are_braked_beyond_their_velocity_limit(rise: Robot, integrator: 
 # Energy
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", wide(range(6), one_in(3)))
 def test_stops_and_brakes_only_take_energy(seed: int) -> None:
     """Random trees thrown at their stops, without weight: what they have and what the stops keep never grows."""
     robot = Robot.from_urdf(random_urdf(seed, movable=4)).bare

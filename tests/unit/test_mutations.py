@@ -135,31 +135,31 @@ def command(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[st
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each mutant is tried in a fork")
 def test_command_catches_a_fault_and_touches_no_source(tmp_path: Path) -> None:
-    """A lower limit kept on a continuous joint, among others: the test that holds it turns red, the file stays."""
-    source = (PACKAGE / "model" / "tree.py").read_bytes()
+    """A range kept on a continuous joint, among others: the test that holds it turns red, the file stays."""
+    source = (PACKAGE / "model" / "mimic.py").read_bytes()
     page, tests = tmp_path / "page.md", "tests/unit/test_tree.py"
-    chosen = ("--part", "model/tree.py", "--function", "column", "--containing", "joint.ranged or not of")
+    chosen = ("--part", "model/mimic.py", "--function", "bounds", "--containing", "said if joint.moves.ranged")
     done = command(*chosen, "--tests", tests, "--page", str(page), "--verbose", "--jobs", "2")
     assert done.returncode == 0, done.stdout + done.stderr
-    fault = "->  joint.nv == 1 and described.limit is not None  ["
+    fault = "->  said  ["
     (kept,) = (line for line in done.stdout.splitlines() if fault in line)
     assert kept.startswith("caught")
     assert f"{tests}::test_limits_are_those_of_the_file" in kept
-    assert "| `model/tree.py` | " in page.read_text()
-    assert (PACKAGE / "model" / "tree.py").read_bytes() == source
+    assert "| `model/mimic.py` | " in page.read_text()
+    assert (PACKAGE / "model" / "mimic.py").read_bytes() == source
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each mutant is tried in a fork")
 def test_command_tells_of_a_survivor(tmp_path: Path) -> None:
     """Tests that do not look at limits let the same fault live."""
-    chosen = ("--part", "model/tree.py", "--function", "column", "--containing", "->  (removed)")
+    chosen = ("--part", "model/mimic.py", "--function", "bounds", "--containing", "->  said")
     done = command(*chosen, "--tests", "tests/unit/test_mutations_idle.py")
     assert done.returncode == 2
     assert "is red before anything is mutated" in done.stderr
     done = command(*chosen, "--tests", "tests/unit/test_urdf_doubts.py", "--page", str(tmp_path / "page.md"))
     assert done.returncode == 1, done.stdout + done.stderr
     assert done.stdout.startswith("survived")
-    fault = "  - found += [absent if value is None else value] * entries\n  + (removed)\n"
+    fault = "  - said if joint.moves.ranged else said._replace(lower=-math.inf, upper=math.inf)\n  + said\n"
     assert fault in (tmp_path / "page.md").read_text()
 
 
@@ -180,6 +180,8 @@ def test_an_endless_loop_ends() -> None:
 
 
 def test_command_refuses_what_is_not_there() -> None:
+    done = command("--part", "model/mimic.py", "--containing", "wings")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "error: there is no such mutant\n")
     done = command("--part", "wings")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: there is no part or module 'wings'; the parts are dynamics, ")

@@ -1,0 +1,22 @@
+"""Cases of which the suite has some, so that it stays short: the others run by `python -m pytest -n auto -m wide`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+
+def wide(cases: Iterable[Any], kept: Callable[[Any], bool]) -> list[Any]:
+    """The cases as `parametrize` takes them: those that are kept stand in the suite."""
+
+    def marked(case: Any) -> Any:
+        return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.wide)
+
+    return [case if kept(case) else marked(case) for case in cases]
+
+
+def one_in(share: int) -> Callable[[int], bool]:
+    """Of numbered cases every so manieth is kept."""
+    return lambda number: number % share == 0
