@@ -1,9 +1,9 @@
 """Never NaN or infinity in an answer: `python -m tests.soak.finite --states 1000000`.
 
 Robots with everything that joints can be and do are asked every row of the table, with every method, with and without
-wrenches and what joints do by themselves, by the way that requests take. States are drawn sane, at right angles where
-arms are stretched and axes coincide, and wild, of sizes from 1e-300 to 1e300. Each reply is an answer of finite
-numbers, or a refusal that says why. One line for each robot; a status other than zero where a reply was neither.
+wrenches, overlays and what joints do by themselves, by the way that requests take. States are drawn sane, at right
+angles where arms are stretched and axes coincide, and wild, of sizes from 1e-300 to 1e300. Each reply is an answer of
+finite numbers, or a refusal that says why. One line for each robot; a status other than zero where a reply was neither.
 """
 
 from __future__ import annotations
@@ -71,10 +71,26 @@ def _asked(
                 if rng.integers(2):
                     parts = {part: [*rng.normal(size=3) * _size(kind, rng)] for part in ("torque", "force", "point")}
                     inputs[name] = {"link": str(rng.choice(robot.link_names)), **parts}
+            elif spec.kind == "overlay":
+                if not rng.integers(3):
+                    inputs[name] = _overlay(robot, kind, rng)
             elif name in row.required or rng.integers(2):
                 inputs[name] = _array(_drawn(robot, spec, kind, lead, rng))
         message = {"v": 1, "id": 1, "query": row.name, "robot": robot.name, "inputs": inputs, "options": options}
         yield message, int(np.prod(lead, dtype=int))
+
+
+def _overlay(robot: Robot, kind: str, rng: np.random.Generator) -> dict[str, Any]:
+    """A body on a link, and a joint that does something by itself; no contradiction."""
+    found: dict[str, Any] = {}
+    if rng.integers(2):
+        link, size = str(rng.choice(robot.link_names)), _size(kind, rng)
+        found["payloads"] = {"link": link, "mass": size * float(rng.uniform(0.1, 5.0)), "com": [*rng.normal(size=3)]}
+    if rng.integers(2):
+        parts = ("damping", "friction", "armature")
+        numbers = {part: _size(kind, rng) * float(rng.uniform(0.0, 2.0)) for part in parts}
+        found["joints"] = {str(rng.choice(robot.joint_names)): numbers}
+    return found
 
 
 def _size(kind: str, rng: np.random.Generator) -> float:
