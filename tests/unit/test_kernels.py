@@ -134,9 +134,6 @@ OPERATIONS = {
     "step-rk4": 7302,
     "step-semi_implicit_euler": 1810,
     "step-explicit_euler": 1810,
-    "force_torque-parent_on_child": 1655,
-    "force_torque-child_on_parent": 1721,
-    "imu": 936,
 }
 """Operations per state on the Panda. They do not depend on the machine; a change that adds any must say so here."""
 
