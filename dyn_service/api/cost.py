@@ -106,9 +106,14 @@ def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: 
     if acting:
         shapes += wrench_shapes(acting, 1)
         per_state = max(per_state, 6 * sizes["nl"])  # the wrenches on all links are an array of their own
-    laid = inputs.get(row.overlay or "")
-    of_robots = overlay_lead(laid)
-    robots, lead = count(of_robots), leading([*shapes, of_robots])
+    laid: Any = None
+    robots = 1
+    if row.overlay in inputs:
+        laid = inputs[row.overlay]
+    if laid is not None:
+        shapes.append(overlay_lead(laid))
+        robots = count(shapes[-1])
+    lead = leading(shapes)
     states, n = count(lead), sizes["nl"]
     method = options[row.selector] if row.selector is not None else ""
     # Where joints follow others what needs the inverse of M factors it.

@@ -18,8 +18,8 @@ from tests.oracle.interpreting import interpreted_robot, interpreting
 from tests.oracle.pinocchio_oracle import Oracle
 from tests.overlays import apart, body
 from tests.theory.test_passive import REAL
+from tests.wide import wide
 
-ROBOTS = 4096
 READ = 12
 LINKS = (*(f"panda_link{k}" for k in range(1, 8)), "panda_hand")
 JOINTS = tuple(f"panda_joint{k}" for k in range(1, 8))
@@ -37,13 +37,13 @@ REDUCED = (
 
 
 @cache
-def edited() -> tuple[list[str], Overlay]:
+def edited(count: int) -> tuple[list[str], Overlay]:
     """A Panda whose masses, centres, inertias and dampings are drawn anew, as texts and as one overlay."""
     rng = np.random.default_rng(0)
-    mass = rng.uniform(0.3, 6.0, (len(LINKS), ROBOTS))
-    com = rng.uniform(-0.1, 0.1, (len(LINKS), ROBOTS, 3))
+    mass = rng.uniform(0.3, 6.0, (len(LINKS), count))
+    com = rng.uniform(-0.1, 0.1, (len(LINKS), count, 3))
     inertia = np.array([[body(rng, m) for m in of_link] for of_link in mass])
-    damping = rng.uniform(0.0, 2.0, (len(JOINTS), ROBOTS))
+    damping = rng.uniform(0.0, 2.0, (len(JOINTS), count))
     tree = ElementTree.parse(URDF / "panda.urdf")
     root = tree.getroot()
     for link in root.findall("link"):
@@ -56,7 +56,7 @@ def edited() -> tuple[list[str], Overlay]:
         dynamics.append(joint.makeelement("dynamics", {}))
         joint.append(dynamics[-1])
     texts = []
-    for k in range(ROBOTS):
+    for k in range(count):
         for i, inertial in enumerate(bodies):
             inertial.find("origin").set("xyz", " ".join(map(repr, com[i, k].tolist())))
             inertial.find("mass").set("value", repr(float(mass[i, k])))
@@ -77,19 +77,20 @@ def edited() -> tuple[list[str], Overlay]:
     return texts, Overlay(links=links, joints=joints)
 
 
-def states(robot: Robot) -> np.ndarray:
-    return np.random.default_rng(1).uniform(-1.5, 1.5, (3, ROBOTS, robot.nv))
+def states(robot: Robot, count: int) -> np.ndarray:
+    return np.random.default_rng(1).uniform(-1.5, 1.5, (3, count, robot.nv))
 
 
-def test_thousands_of_edited_files_are_one_call() -> None:
+@pytest.mark.parametrize("count", wide([256, 4096], (256).__eq__))
+def test_thousands_of_edited_files_are_one_call(count: int) -> None:
     """Robot by robot the answers of Pinocchio on the very texts; what damping takes, which it leaves out, is d v."""
-    texts, overlay = edited()
+    texts, overlay = edited(count)
     robot = Robot.from_urdf(URDF / "panda.urdf", mimic=False)
-    q, v, a = states(robot)
+    q, v, a = states(robot, count)
     tau = robot.inverse_dynamics(q, v, a, overlay=overlay)
     forward = robot.forward_dynamics(q, v, a, overlay=overlay)
     M = robot.mass_matrix(q, overlay=overlay)
-    damping = np.array([np.zeros(ROBOTS)] * robot.nv)
+    damping = np.array([np.zeros(count)] * robot.nv)
     for name, said in overlay.joints.items():
         damping[robot.joint_names.index(name)] = said.damping
     taken = damping.T * v
@@ -108,11 +109,11 @@ def test_thousands_of_edited_files_are_one_call() -> None:
 
 def test_some_of_them_read_by_ourselves() -> None:
     """The numbers to the last bits, and the answers; fingers that close as one, too."""
-    texts, overlay = edited()
+    texts, overlay = edited(READ)
     panda = interpreted_robot(Robot.from_urdf(URDF / "panda.urdf"))
     many = panda.overlaid(overlay)
     given = parameters_of(many.bodies.tree)
-    q, v, a = states(panda)
+    q, v, a = states(panda, READ)
     for k in range(READ):
         one = interpreted_robot(Robot.from_urdf(texts[k]))
         own = parameters_of(one.bodies.tree)
@@ -121,12 +122,12 @@ def test_some_of_them_read_by_ourselves() -> None:
             np.testing.assert_allclose(numbers, own[name], rtol=1e-15, atol=1e-17)
         with_all = panda.inverse_dynamics(q[k], v[k], a[k], overlay=overlay)[k]
         assert apart(with_all, one.inverse_dynamics(q[k], v[k], a[k])) < 1e-13
-    read = [Robot.from_urdf(text) for text in texts[:READ]]
+    read = [Robot.from_urdf(text) for text in texts]
     said = panda.overlay_of(read)
     assert set(said.links) == set(LINKS)
     assert set(said.joints) == set(JOINTS)
-    again = panda.inverse_dynamics(q[:READ], v[:READ], a[:READ], overlay=said)
-    expected = panda.inverse_dynamics(q, v, a, overlay=overlay)[:READ]
+    again = panda.inverse_dynamics(q, v, a, overlay=said)
+    expected = panda.inverse_dynamics(q, v, a, overlay=overlay)
     assert apart(again, expected) < 1e-15
 
 

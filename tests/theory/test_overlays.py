@@ -35,6 +35,7 @@ from tests.oracle.interpreting import interpreted, interpreted_robot
 from tests.overlays import CASES, GRAVITY, ROWS, State, apart, drawn, fixed, numbers, of_free, options
 from tests.passive import restless
 from tests.random_robots import MANY_TYPES, random_urdf
+from tests.wide import wide
 
 PANDA_JOINTS = URDF.parent / "config" / "panda_joints.yaml"
 
@@ -57,7 +58,7 @@ def panda() -> Robot:
     return robot("panda")
 
 
-@pytest.mark.parametrize("name", ROBOTS)
+@pytest.mark.parametrize("name", wide(ROBOTS, {"fixed", "floating", "following"}.__contains__))
 def test_every_row_is_that_of_the_edited_robot(name: str) -> None:
     """In every method, in body and world axes, with a wrench; of a robot whose joints follow others too."""
     mine = robot(name)
@@ -596,7 +597,7 @@ def test_every_computation_on_a_robot_takes_overlays() -> None:
     }  # where things stand and how they move does not depend on numbers; gravity the first of these takes itself
 
 
-@pytest.mark.parametrize("name", ROBOTS)
+@pytest.mark.parametrize("name", wide(ROBOTS, {"floating", "following"}.__contains__))
 def test_certificates_hold_at_drawn_numbers(name: str) -> None:
     mine = robot(name)
     for query in ("inverse_dynamics", "forward_dynamics", "body_recursion", "equation_terms"):
