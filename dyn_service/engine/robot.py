@@ -164,9 +164,9 @@ class Robot(RobotQueries):
         joints: str | os.PathLike[str] | None = None,
         mimic: bool = True,
     ) -> Robot:
-        """The robot that a text of URDF, MJCF or SDFormat describes. No file is opened, but for `joints`, and nothing is
-        run, so it is the one for text from strangers: one with includes is refused, and xacro is URDF with parts
-        missing. The rest as of `from_file`.
+        """The robot that a text of URDF, MJCF or SDFormat describes. No file but `joints` is opened, nothing is run: it
+        is the one for text from strangers. One with includes is refused, and xacro is URDF with parts missing. The rest
+        as of `from_file`.
         """
         return cls(_completed(reading.read_text(text, limits=limits), root, joints, mimic))
 
