@@ -106,12 +106,9 @@ def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: 
     if acting:
         shapes += wrench_shapes(acting, 1)
         per_state = max(per_state, 6 * sizes["nl"])  # the wrenches on all links are an array of their own
-    laid: Any = None
-    robots = 1
-    if row.overlay in inputs:
-        laid = inputs[row.overlay]
-    if laid is not None:
-        shapes.append(overlay_lead(laid))
+    robots, laid = 1, row.overlay is not None and row.overlay in inputs
+    if laid:
+        shapes.append(overlay_lead(inputs[row.overlay or ""]))
         robots = count(shapes[-1])
     lead = leading(shapes)
     states, n = count(lead), sizes["nl"]
@@ -123,11 +120,11 @@ def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: 
     turned = row.axes is not None and options[row.axes] == "world"
     if turned:
         work += TURN_S + states * numbers * TURN_NUMBER_S
-    if laid is not None:
+    if laid:
         work += OVERLAY_S + OVERLAY_WORK * states * n * BODY_S + robots * n * OVERLAY_BODY_S
     reply = 8 * states * per_state
     memory = COPIES * reply + _given_bytes(inputs.values()) + (8 * states * 24 * n if turned or acting else 0)
-    memory += robots * n * OVERLAY_BYTES if laid is not None else 0
+    memory += robots * n * OVERLAY_BYTES if laid else 0
     return Cost(work, memory, reply, lead, wrenches=len(acting))
 
 

@@ -95,8 +95,8 @@ def test_a_robot_that_is_unloaded_while_it_is_added_was_loaded(bare: Any, monkey
         registry = server.service.registry
         add = registry.add
 
-        def add_and_remove(robot: Robot) -> None:
-            add(robot)
+        def add_and_remove(robot: Robot, expires_s: float | None) -> None:
+            add(robot, expires_s)
             registry.remove(robot.name)
 
         monkeypatch.setattr(registry, "add", add_and_remove)
@@ -112,10 +112,10 @@ def test_a_load_keeps_its_deadline_and_is_answered_once(bare: Any, monkeypatch: 
         registry = server.service.registry
         add = registry.add
 
-        def add_later(robot: Robot) -> None:
+        def add_later(robot: Robot, expires_s: float | None) -> None:
             entered.set()
             assert gate.wait(WAIT_S)
-            add(robot)
+            add(robot, expires_s)
 
         monkeypatch.setattr(registry, "add", add_later)
         peer: Bare = bare(server.endpoints[0])
