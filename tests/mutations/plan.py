@@ -28,6 +28,7 @@ SHAPING = ("dynamics/", "kernels/", "model/tree.py", "model/inertia.py", "model/
 """Mutants of these make other kernels, of the same robots: each starts from an empty kernel cache of its own."""
 
 _NUMBERS = "tests/oracle/test_in_numbers.py"
+_OVERLAYS = ("tests/theory/test_overlays.py", "tests/oracle/test_overlays.py", "tests/service/test_overlays.py")
 _READING = (
     "tests/unit/test_urdf_reading.py",
     "tests/unit/test_urdf_faults.py",
@@ -68,6 +69,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "reference/segments.py": ("tests/theory/test_matrix_formalism.py",),
     "dynamics/symbolic.py": ("tests/theory/test_symbolic.py",),
     "dynamics/topology.py": ("tests/theory/test_operators.py",),
+    "kernels/symbols.py": _OVERLAYS,
+    "model/parameters.py": _OVERLAYS,
     "kernels/frames.py": (
         "tests/nasty/test_frames.py",
         "tests/unit/test_kernels.py",
@@ -125,8 +128,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "urdf/reader.py": (*_READING, "tests/unit/test_urdf_doubts.py", "tests/property/test_urdf_mutilated.py"),
     "control/plant_core.py": ("tests/nodes/test_plant_core.py",),
     "control/safety.py": ("tests/nodes/test_safety.py", "tests/nodes/test_plant_core.py"),
-    "engine/overlay.py": ("tests/theory/test_overlays.py",),
-    "engine/overlaid.py": ("tests/theory/test_overlays.py",),
+    "engine/overlay.py": _OVERLAYS,
+    "engine/overlaid.py": _OVERLAYS,
     "urdf/structure.py": (*_READING, "tests/unit/test_loaded_objects.py"),
     "urdf/scales.py": ("tests/unit/test_urdf_units.py",),
     "urdf/unread.py": (

@@ -143,7 +143,7 @@ def of_kernels(xml: str, seed: int, asked: Iterable[Asked]) -> dict[tuple[str, s
     for query, wrenches in asked:
         row = QUERIES[query]
         for state, expected in zip(at.given, at.acted if wrenches else at.expected, strict=True):
-            inputs = {name: state[name] for name in row.inputs if wrenches or name != "wrenches"}
+            inputs = {name: state[name] for name in row.inputs if name in state and (wrenches or name != "wrenches")}
             for method in row.kernels:
                 answers = at.robot.evaluate(query, inputs, {row.selector: method} if row.selector else {})
                 error = expected.error(query, method, answers)

@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service.api.queries import QUERIES, Wrench
+from dyn_service.api.arguments import mapped
+from dyn_service.api.queries import QUERIES, JointNumbers, Overlay, Payload, Wrench
 from dyn_service.engine.robot import Robot
 from tests.conftest import URDF
 from tests.random_robots import random_urdf
+
+WAYS = ("wrenches", "overlay")
+"""Inputs with kernels of their own."""
 
 COUNT = 37
 """Not a multiple of any vector width, so the last block is a short one."""
@@ -25,13 +29,17 @@ def robot(request: pytest.FixtureRequest) -> Robot:
 
 
 def inputs_of(robot: Robot, query: str, rng: np.random.Generator) -> dict[str, Any]:
-    """A batch of COUNT states for any row of the table, gravity and wrenches included."""
+    """A batch of COUNT states for any row of the table, gravity, wrenches and as many different robots included."""
     inputs: dict[str, Any] = {}
     for name in QUERIES[query].inputs:
         if name == "gravity":
             inputs[name] = rng.normal(size=(COUNT, 3))
         elif name == "wrenches":
             inputs[name] = Wrench(robot.link_names[-1], *rng.normal(size=(3, COUNT, 3)), frame="world")
+        elif name == "overlay":
+            payload = Payload(robot.link_names[-1], rng.uniform(0.1, 5.0, COUNT), rng.normal(size=(COUNT, 3)))
+            joints = {robot.joint_names[0]: JointNumbers(damping=rng.uniform(0.0, 5.0, COUNT))}
+            inputs[name] = Overlay(payload, joints=joints)
         else:
             inputs[name] = rng.normal(size=(COUNT, *QUERIES[query].inputs[name].dims({"nq": robot.nq, "nv": robot.nv})))
     return inputs
@@ -39,10 +47,12 @@ def inputs_of(robot: Robot, query: str, rng: np.random.Generator) -> dict[str, A
 
 def taken(inputs: dict[str, Any], index: Any) -> dict[str, Any]:
     """The inputs of some of the states."""
-    chosen = {name: value[index] for name, value in inputs.items() if name != "wrenches"}
+    chosen = {name: value[index] for name, value in inputs.items() if name not in WAYS}
     if "wrenches" in inputs:
         w = inputs["wrenches"]
         chosen["wrenches"] = Wrench(w.link, w.torque[index], w.force[index], w.point[index], w.frame)
+    if "overlay" in inputs:
+        chosen["overlay"] = mapped(inputs["overlay"], lambda array, own, place: np.asarray(array)[index])
     return chosen
 
 
@@ -54,15 +64,15 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any], index: Any) -> 
             assert found[name] == value
 
 
-FREE = [(query, False) for query, row in QUERIES.items() if not row.constant]
-PUSHED = [(query, True) for query, row in QUERIES.items() if "wrenches" in row.inputs]
+FREE = [(query, "") for query, row in QUERIES.items() if not row.constant]
+MORE = [(query, way) for query, row in QUERIES.items() for way in WAYS if way in row.inputs]
 
 
-@pytest.mark.parametrize(("query", "wrenches"), FREE + PUSHED)
-def test_alone_and_in_batches(robot: Robot, query: str, wrenches: bool) -> None:
+@pytest.mark.parametrize(("query", "way"), FREE + MORE)
+def test_alone_and_in_batches(robot: Robot, query: str, way: str) -> None:
     inputs = inputs_of(robot, query, np.random.default_rng(1))
-    if not wrenches:
-        inputs.pop("wrenches", None)
+    for other in {*WAYS} - {way}:
+        inputs.pop(other, None)
     whole = robot.evaluate(query, inputs)
     for index in (0, 7, 8, COUNT - 1):
         assert_same(robot.evaluate(query, taken(inputs, index)), whole, index)
@@ -74,8 +84,8 @@ def test_alone_and_in_batches(robot: Robot, query: str, wrenches: bool) -> None:
 def test_methods_and_evaluate_agree(robot: Robot, query: str) -> None:
     """The shortcut of the common call and the general path are one answer."""
     inputs = inputs_of(robot, query, np.random.default_rng(2))
-    inputs.pop("wrenches", None)
-    inputs.pop("gravity", None)
+    for name in (*WAYS, "gravity"):
+        inputs.pop(name, None)
     result = getattr(robot, query)(**inputs)
     outputs = robot.evaluate(query, inputs)
     if QUERIES[query].result_type is None:
