@@ -213,7 +213,8 @@ def outside(tmp_path: Path):
     path = tmp_path / "outside.launch.yaml"
     body = "launch:\n"
     for name in ("one", "two"):
-        body += action(name, f"sh -c 'echo $$ > {tmp_path}/{name}; echo $DYN_RUNTIME_DIR > {tmp_path}/dir; sleep 60'")
+        written = f"echo $DYN_RUNTIME_DIR > {tmp_path}/{name}.dir; echo $$ > {tmp_path}/{name}"  # the id last
+        body += action(name, f"sh -c '{written}; sleep 60'")
     path.write_text(body, encoding="utf-8")
     code = f"from dyn_service.launching import launch_file; raise SystemExit(launch_file({str(path)!r}))"
     process = subprocess.Popen(
@@ -222,7 +223,7 @@ def outside(tmp_path: Path):
     try:
         ids = [tmp_path / "one", tmp_path / "two"]
         wait_for(lambda: all(p.exists() and p.read_text().endswith("\n") for p in ids), "the processes did not start")
-        yield process, [int(p.read_text()) for p in ids], Path((tmp_path / "dir").read_text().strip())
+        yield process, [int(p.read_text()) for p in ids], Path((tmp_path / "one.dir").read_text().strip())
     finally:
         process.kill()
         process.communicate()
