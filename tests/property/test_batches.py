@@ -52,7 +52,9 @@ def taken(inputs: dict[str, Any], index: Any) -> dict[str, Any]:
         w = inputs["wrenches"]
         chosen["wrenches"] = Wrench(w.link, w.torque[index], w.force[index], w.point[index], w.frame)
     if "overlay" in inputs:
-        chosen["overlay"] = mapped(inputs["overlay"], lambda array, own, place: np.asarray(array)[index])
+        chosen["overlay"] = mapped(
+            inputs["overlay"], lambda array, own, place: array if np.ndim(array) == own else np.asarray(array)[index]
+        )
     return chosen
 
 
