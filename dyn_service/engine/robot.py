@@ -373,8 +373,7 @@ class Robot(RobotQueries):
         if there and there != self._shortened.get(row.name):
             if method in row.inverts and self.massless_joint is not None:
                 return
-            bare, pushed = (there == [False] or len(there) > 1), True in there
-            self._calls[row.name] = self._common_call(row, method, plain=bare, pushed=pushed)
+            self._calls[row.name] = self._common_call(row, method, plain=False in there, pushed=True in there)
             self._shortened[row.name] = there
 
     def _signatures_of(self, row: Query, method: str, *, wrenches: bool) -> tuple[Signature, ...]:
