@@ -14,7 +14,7 @@ from dyn_service.conventions import to_mujoco
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
 from tests.conftest import URDF
-from tests.oracle.example_robots import EACH, SUPPORTED, path_of
+from tests.oracle.example_robots import EACH, path_of
 from tests.oracle.interpreting import interpreting
 from tests.oracle.test_many_types import mjcf
 from tests.wide import wide
@@ -90,7 +90,7 @@ def test_held_points_against_pinocchio(name: str) -> None:
 
 def test_on_enough_robots() -> None:
     """The promise is twenty: of all of them 34."""
-    least = 30 if len(COMPARED) == len(SUPPORTED) else len(COMPARED) // 3
+    least = 30 if len(COMPARED) >= 60 else len(COMPARED) // 3  # all, or the few of the suite
     if len(COMPARED) < 10:
         pytest.skip("the test above did not run on all of them")
     assert sum(count > 0 for count in COMPARED.values()) >= least
