@@ -150,6 +150,19 @@ class Orders:
             return Order(self._at, names)  # which says what is wrong
         return self._made(tuple(names))
 
+    def split(self, row: Row, raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], Order | None]:
+        """The inputs of a request that has names, without these, and their order, where there is one.
+
+        Raises:
+            NotFoundError: As from `Order`.
+            InvalidArgumentError: As from `Order`.
+        """
+        if not row.ordered:
+            return raw, None
+        names = raw[NAMES]
+        inputs = {name: value for name, value in raw.items() if name != NAMES}
+        return inputs, None if names is None else self.of(names)
+
 
 def _taken(array: Any, spec: Spec, entries: Mapping[str, Any], free: Mapping[str, Any] | None) -> Any:
     """An array with the entries of q and v along its axes in another order."""

@@ -76,10 +76,8 @@ def read_inputs(
         NotFoundError: It names a joint that is none.
     """
     order = free = None
-    if NAMES in raw and served is not None and row.ordered:
-        raw = dict(raw)
-        names = raw.pop(NAMES)
-        order = None if names is None else served.orders.of(names)
+    if NAMES in raw and served is not None:
+        raw, order = served.orders.split(row, raw)
     check_names(row, raw)
     inputs = {
         name: unpack(row.inputs[name].kind, value, f"inputs.{name}") for name, value in raw.items() if value is not None

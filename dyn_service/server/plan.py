@@ -73,10 +73,8 @@ class Plan:
             NotFoundError: It names a joint that is none.
         """
         row, order = self._row, None
-        if NAMES in raw and row.ordered:
-            raw = dict(raw)
-            names = raw.pop(NAMES)
-            order = None if names is None else self._orders.of(names)
+        if NAMES in raw:
+            raw, order = self._orders.split(row, raw)
         check_names(row, raw)
         inputs: dict[str, Any] = {}
         for name, value in raw.items():

@@ -90,9 +90,10 @@ def test_held_points_against_pinocchio(name: str) -> None:
 
 def test_on_enough_robots() -> None:
     """The promise is twenty: of all of them 34."""
+    least = 30 if len(COMPARED) >= 60 else len(COMPARED) // 3  # all, or the few of the suite
     if len(COMPARED) < 10:
         pytest.skip("the test above did not run on all of them")
-    assert sum(count > 0 for count in COMPARED.values()) >= len(COMPARED) // 3
+    assert sum(count > 0 for count in COMPARED.values()) >= least
 
 
 def resting(name: str, **geom: Any) -> tuple[Robot, mujoco.MjSpec]:

@@ -6,6 +6,8 @@ Numbers are drawn for every joint beside what the files say, so that none of the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import mujoco
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.description import Description
 from dyn_service.model.mimic import unled
 from dyn_service.urdf.reader import read
-from tests.oracle.example_robots import EACH, FIRST, path_of
+from tests.oracle.example_robots import EACH, FIRST, SUPPORTED, path_of
 from tests.oracle.interpreting import interpreted_robot
 from tests.oracle.test_many_types import PARTS, mjcf
 from tests.oracle.test_pinocchio import ROUNDING_OF_A_SOLUTION, TOLERANCE, relative_errors
@@ -93,7 +95,8 @@ def test_example_robot(name: str) -> None:
         assert np.all(relative_errors(solved, accelerations) <= allowed)
 
 
-def test_on_enough_robots() -> None:
+@pytest.mark.parametrize(("names", "least"), [(FIRST, 20), pytest.param(SUPPORTED, 40, marks=pytest.mark.wide)])
+def test_on_enough_robots(names: Sequence[str], least: int) -> None:
     """How many of them MuJoCo takes: the promise is twenty."""
-    robots = [restless(free(name), 1, PARTS) for name in FIRST]
-    assert sum(robot.nv > 0 and modelled(robot) is not None for robot in robots) >= 20
+    robots = [restless(free(name), 1, PARTS) for name in names]
+    assert sum(robot.nv > 0 and modelled(robot) is not None for robot in robots) >= least

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any
@@ -24,6 +23,7 @@ from dyn_service.model.order import Order
 from dyn_service.server.service import Service
 from dyn_service.urdf.reader import read
 from tests.conftest import URDF
+from tests.counting import calls_of
 from tests.mimics import drawn
 from tests.service.conftest import array, sample, variants
 from tests.wide import wide
@@ -395,21 +395,6 @@ def test_one_state_goes_the_short_way() -> None:
         short = service.answer_single_state(payload, perf_counter_ns())
         assert short is not None
         assert msgpack.unpackb(short)["outputs"] == expected["outputs"]
-
-
-def calls_of(ask: Callable[[], object]) -> int:
-    count = 0
-
-    def seen(_: Any, event: str, __: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(seen)
-    try:
-        ask()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def test_without_names_nothing_is_added() -> None:

@@ -19,6 +19,7 @@ from dyn_service.api.queries import QUERIES, Query
 from dyn_service.api.spec import PUSHED
 from dyn_service.kernels import single
 from tests.conftest import URDF
+from tests.counting import calls_of
 
 ROWS = [row for row in QUERIES.values() if row.wrenches is not None]
 ID = QUERIES["inverse_dynamics"]
@@ -264,22 +265,6 @@ def test_without_a_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # What it costs.
-
-
-def calls_of(ask: Callable[[], object]) -> int:
-    """How many functions, of Python and of C, a call calls."""
-    count = 0
-
-    def seen(_: Any, event: str, __: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(seen)
-    try:
-        ask()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 @pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics", "constraint_forces", "computed_torque"])
