@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from dyn_service.api.queries import RobotQueries
 from dyn_service.client.core import is_text
@@ -20,6 +21,7 @@ def connect(
     root: RootType | None = None,
     mimic: bool | None = None,
     joints: str | os.PathLike[str] | None = None,
+    names: Sequence[str] | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     keys: KeySource | None = None,
     server_key: str | None = None,
@@ -35,6 +37,8 @@ def connect(
         mimic: Whether joints that mimic others follow them: of a URDF they do, where nothing is said. A robot of a
             server whose joints follow others is refused where False is asked for.
         joints: A YAML file on what the joints of a robot in this process do by themselves; one of a server has its own.
+        names: All movable joints of a server's robot in the order in which arrays are to have them, as of
+            `Client.robot`; one in this process has its own order.
         timeout_s: The time limit of each call to a server.
         keys: The key file, for a server that asks for keys.
         server_key: The server's public key; None: it stands in the key file.
@@ -43,9 +47,11 @@ def connect(
         A `Robot`, or a `RemoteRobot` with a connection of its own, which its `close()` closes.
 
     Raises:
-        InvalidArgumentError: The target names no robot, or joints are said for one of a server.
+        InvalidArgumentError: The target names no robot, joints are said for one of a server or names for one in this
+            process, or a joint is named twice or not at all.
         ConfigurationError: `joints` is no such file, or does not fit the robot; names file, line and key.
-        NotFoundError: There is no such file, or no such robot on the server.
+        NotFoundError: There is no such file, no such robot on the server, or the robot has no joint of one of the
+            names.
         PermissionDeniedError: The server does not let this key in, or others can read the key file.
         UnavailableError: No server answers there.
     """
@@ -54,6 +60,8 @@ def connect(
         if "://" in text.partition("<")[0]:
             schemes = ", ".join(SCHEMES)
             raise InvalidArgumentError(f"target must be a URDF or start with {schemes}, found '{text}'", path="target")
+        if names is not None:
+            raise InvalidArgumentError("names go with the robot of a server, found a robot's file", path="names")
         from dyn_service import Robot  # the engine is only needed here
 
         if is_text(target):
@@ -66,7 +74,7 @@ def connect(
         raise _unnamed(endpoint, timeout_s, keys, server_key)
     client = Client(endpoint, timeout_s=timeout_s, keys=keys, server_key=server_key)
     try:
-        robot = RemoteRobot(client, client.robot(name).description, owns_client=True)
+        robot = RemoteRobot(client, client.robot(name).description, owns_client=True, names=names)
         _check_root(robot, root)
         _check_mimic(robot, mimic)
         return robot

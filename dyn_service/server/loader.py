@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 from dyn_service.api.queries import QUERIES
 from dyn_service.api.spec import PLAIN
@@ -23,9 +22,6 @@ from dyn_service.server.administration import CERTIFIED
 from dyn_service.server.registry import Registry
 from dyn_service.server.task import Task
 from dyn_service.server.worker_words import Answered, Kernel
-
-if TYPE_CHECKING:
-    pass
 
 _LOG = logging.getLogger(__name__)
 

@@ -40,6 +40,22 @@ def test_a_joint_file_is_none_of_a_servers_robot(server: Server) -> None:
     assert caught.value.path == "joints"
 
 
+def test_names_order_the_arrays_of_a_servers_robot(server: Server, panda: Robot) -> None:
+    target, names = f"{server.endpoints[0]}/panda", [*reversed(panda.joint_names)]
+    q = np.linspace(0.1, 0.4, panda.nv)
+    with connect(target, names=names, timeout_s=20.0) as robot:  # type: ignore[attr-defined]
+        assert robot.joint_names == tuple(names)
+        assert_same(robot.gravity_forces(q[::-1]), panda.gravity_forces(q)[::-1])
+    with pytest.raises(NotFoundError, match="panda_joint8"):
+        connect(target, names=["panda_joint8", *names[1:]], timeout_s=20.0)
+
+
+def test_names_are_none_of_a_robot_in_this_process() -> None:
+    with pytest.raises(InvalidArgumentError, match="names go with the robot of a server") as caught:
+        connect(URDF / "pendulum.urdf", names=["joint"])
+    assert caught.value.path == "names"
+
+
 def test_an_endpoint_is_a_robot_of_a_server(server: Server, pendulum: Robot) -> None:
     robot = connect(f"{server.endpoints[0]}/pendulum", timeout_s=20.0)
     assert isinstance(robot, RemoteRobot)
