@@ -106,7 +106,7 @@ def assert_agrees(xml: str, make: Maker, seed: int = 0) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("seed", wide(range(TREES), one_in(8)))
+@pytest.mark.parametrize("seed", wide(range(TREES), one_in(16)))
 def test_random_tree(seed: int) -> None:
     assert_agrees(random_urdf(seed), interpreting if seed % COMPILED_TREES else Robot.from_urdf, seed)
 

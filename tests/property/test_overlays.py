@@ -16,7 +16,7 @@ from tests.overlays import GRAVITY, State, apart, drawn, fixed
 from tests.random_robots import MANY_TYPES, random_urdf
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10)
 @given(seed=st.integers(0, 10**6), root=st.sampled_from(["fixed", "floating", "planar"]), follow=st.booleans())
 def test_random_robots(seed: int, root: RootType, follow: bool) -> None:
     described = read(random_urdf(seed, movable=2 + seed % 6, types=MANY_TYPES))
@@ -37,7 +37,7 @@ def test_random_robots(seed: int, root: RootType, follow: bool) -> None:
             assert np.abs(M @ (found - a)).max() < 1e-9 * max(np.abs(tau).max(), np.abs(M).max())
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10)
 @given(seed=st.integers(0, 10**6), follow=st.booleans())
 def test_random_locks(seed: int, follow: bool) -> None:
     described = read(random_urdf(seed, movable=3 + seed % 6, types=MANY_TYPES))

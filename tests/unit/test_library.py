@@ -228,13 +228,13 @@ def test_the_first_bodies_take_no_more_operations_than_all(query: str) -> None:
 
 @pytest.mark.usefixtures("own_store")
 def test_all_variants_and_floating_roots_are_foretold_too() -> None:
-    robot = restless(random_urdf(3, movable=20, bushy=0.3), root="floating")  # of one that does nothing, no forces
+    robot = restless(random_urdf(3, movable=10, bushy=0.3), root="floating")  # of one that does nothing, no forces
     for row in QUERIES.values():
         for method in row.kernels if not row.constant else ():
             for variant in (PLAIN, PUSHED, Variant(overlay=True)):
                 signature = robot.signature(row, method, variant)
                 model = frames.kernel_tree(robot.tree, signature.bodies)
-                assert 0 < budget._operations(model, signature, 8) <= budget._operations(model, signature, 16)
+                assert 0 < budget._operations(model, signature, 4) <= budget._operations(model, signature, 8)
 
 
 def test_a_refusal_is_kept(own_store: Path, small_budget: None, monkeypatch: pytest.MonkeyPatch) -> None:
