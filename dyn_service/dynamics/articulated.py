@@ -46,7 +46,6 @@ from dyn_service.dynamics.spatial import (
     column_by_column,
     constant,
     inverse,
-    pivots,
     row_by_row,
 )
 from dyn_service.dynamics.sweeps import PerBody, from_children, gather, inward, outward
@@ -171,26 +170,3 @@ def branch_inertias(tree: Tree, q: Mat) -> dict[str, Mat]:
         "gain": ca.vertcat(*(row_by_row(branch.K[i].T) for i in tree.movable)),
         "influence": ca.vertcat(*(row_by_row(block) for block in beta)),
     }
-
-
-def joint_inertias(tree: Tree, q: Any) -> tuple[list[float], list[float]]:
-    """At a configuration in numbers, per entry of v: what is left of R_i, the inertia that joint i meets while the
-    joints outward of it yield, once its earlier entries yield too (its pivot); and the entry of G_i^T C_i G_i + A_i,
-    what it meets while they hold. NaN where R is lost because one outward of it is 0.
-    """
-    if tree.coupled:
-        entries = mass_matrix.entries(tree, ca.DM(q))
-        L, _, _ = mass_matrix.factored(tree, entries)
-        left = {entry: float(L[k, k]) for k, entry in enumerate(tree.entries_outward)}
-        return [left[k] for k in range(tree.nv)], [float(entries[k, k]) for k in range(tree.nv)]
-    D, G, M = influences(tree, ca.DM(q)), motion_subspaces(tree), inertias(tree)
-    A, free = passive.armatures(tree), _free(tree)
-    yielding = branches(tree, D, G, M).J
-    holding = gather(tree, M, lambda i, J: D[i].congruence(J))
-
-    def met(J: list[Inertia], i: int) -> Mat:
-        return _held(G[i].T @ (J[i] @ G[i]) + A[i], free[i])
-
-    R = [float(pivot) for i in tree.movable for pivot in pivots(met(yielding, i))[1]]
-    C = [met(holding, i) for i in tree.movable]
-    return R, [float(block[k, k]) for block in C for k in range(block.shape[0])]

@@ -20,7 +20,7 @@ from dyn_service.api.description import RobotDescription
 from dyn_service.api.queries import Array, Computation, Query
 from dyn_service.api.spec import EVERY_PART, PLAIN, Variant
 from dyn_service.engine.overlay import Altered
-from dyn_service.engine.robot import SINGULAR, Robot
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.signature import Signature, parameters
@@ -114,35 +114,6 @@ class Overlaid(Robot):
             return self
         tree = self._tree.bare
         return type(self)(self, Altered(tree, self._weld.carrying(tree, ()), None))
-
-    @cached_property
-    def massless_joint(self) -> str | None:
-        """The movable joint nearest the leaves whose branch has no inertia along it, in any configuration; of many
-        robots in any of them.
-        """
-        moving = self._weld.tree
-        if all(body.is_definite.all() for body in moving.inertia):
-            return None
-        pivots = self._pivots(self._somewhere)
-        bare = np.flatnonzero(~(pivots > SINGULAR).reshape(-1, self.nv).all(axis=0))
-        return moving.configuration.velocity_joints[bare.max()] if bare.size else None
-
-    def _pivots(self, q: Array) -> Array:
-        """(..., nv): what is left of the inertia along each joint when the joints outward of it yield, as a share of
-        what it is while they hold.
-        """
-        order = list(self._weld.tree.entries_outward)
-        M = self._weld.tree.mass_matrix(q)[..., order, :][..., order]
-        held = np.diagonal(M, axis1=-2, axis2=-1)
-        left = np.array(M)
-        found = np.ones(held.shape)
-        for k in range(self.nv - 1, -1, -1):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                pivot = left[..., k, k]
-                found[..., order[k]] = np.abs(pivot) / np.abs(held[..., k])
-                share = np.where(found[..., order[k], None] > SINGULAR, left[..., k, :k] / pivot[..., None], 0.0)
-            left[..., :k, :k] -= share[..., :, None] * left[..., k, None, :k]
-        return found
 
     def has_kernel(self, row: Query, method: str = "", variant: Variant = PLAIN, *, passive: bool = True) -> bool:
         """Whether a kernel is in this process: what joints do by themselves is among the numbers."""

@@ -11,7 +11,6 @@ data come from outside, on the wire, with an error that says why.
 from __future__ import annotations
 
 import importlib
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,6 +40,7 @@ from dyn_service.api.queries import (
     Row,
 )
 from dyn_service.api.spec import PLAIN, PUSHED, Variant
+from dyn_service.engine import solvable
 from dyn_service.engine.describing import described
 from dyn_service.engine.overlay import Altered, altered, carrying, differing
 from dyn_service.engine.rows import Rows
@@ -60,10 +60,6 @@ from dyn_service.urdf.joint_files import with_joint_file
 from dyn_service.urdf.markup import ReadLimits
 from dyn_service.urdf.places import counted
 from dyn_service.urdf.receipt import MassSummary, Receipt, build_receipt
-
-SINGULAR = 1e-13
-"""A joint whose branch inertia is below this share of its rigid one has none: rounding of the subtraction is 1e-15."""
-
 
 _Call = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
 """A row's required arguments and its others -> the answer, or None where the general way is to be taken."""
@@ -172,7 +168,12 @@ class Robot(RobotQueries):
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = {name: self.__dict__[name] for name in ("massless_joint",) if name in self.__dict__}
-        return type(self), (self._description,), known  # what may take the tracer to know goes along
+        return type(self), (self._description,), known  # what takes a while to know goes along
+
+    @property
+    def gravity(self) -> Array:
+        """(3,) m/s^2, world axes: what acts where a call says none. Of many robots it may have leading axes."""
+        return self._gravity
 
     @property
     def tree(self) -> Tree:
@@ -278,7 +279,7 @@ class Robot(RobotQueries):
             if progress is not None:
                 progress(signature.name, time.perf_counter() - begun)
         preparation.load_modules(names)
-        _ = self.massless_joint  # it may take the tracer to know
+        _ = self.massless_joint  # it takes a while to know
 
     def has_kernel(self, row: Query, method: str = "", variant: Variant = PLAIN, *, passive: bool = True) -> bool:
         """Whether a kernel is in this process, so that it takes neither a compiler nor the store to answer.
@@ -667,16 +668,7 @@ class Robot(RobotQueries):
     @cached_property
     def massless_joint(self) -> str | None:
         """The movable joint nearest the leaves whose branch has no inertia along it, in any configuration."""
-        moving = self._weld.tree
-        if all(body.is_definite.all() for body in moving.inertia):
-            return None  # every body's inertia is positive definite, hence every branch's
-        return self.singular_joint(self._somewhere)
-
-    @property
-    def _somewhere(self) -> Array:
-        """An arbitrary configuration. Branch inertias are analytic in q: zero there means zero at all."""
-        moved = np.random.default_rng(0).uniform(-1.0, 1.0, self.nv)
-        return np.asarray(self.configuration.integrate(self.configuration.neutral, moved))
+        return solvable.massless_joint(self._weld.tree)
 
     def singular_joint(self, q: ArrayLike) -> str | None:
         """The movable joint nearest the leaves whose branch has no inertia along it at `q`; None: M(q) is regular.
@@ -684,14 +676,7 @@ class Robot(RobotQueries):
         Args:
             q: (nq,) positions, of a size at which nothing overflows.
         """
-        from dyn_service.dynamics.articulated import joint_inertias
-
-        moving = self._weld.tree
-        articulated, rigid = joint_inertias(moving, np.asarray(q, dtype=np.float64))
-        bare = [
-            k for k in range(self.nv) if math.isfinite(rigid[k]) and not abs(articulated[k]) > SINGULAR * abs(rigid[k])
-        ]
-        return moving.configuration.velocity_joints[max(bare)] if bare else None
+        return solvable.singular_joint(self._weld.tree, np.asarray(q, dtype=np.float64))
 
     def _rotations(self, q: Array) -> Array:
         """R_WL of every link, (..., nl, 3, 3)."""

@@ -23,6 +23,7 @@ HERE = {
     "from_file",
     "from_text",
     "from_urdf",
+    "gravity",
     "has_kernel",
     "load_kernel",
     "overlaid",
