@@ -73,8 +73,7 @@ def drawn(robot: Robot, seed: int, share: float = 0.6) -> Edit:
         )
         given["rest"] = float(rng.uniform(-1.0, 1.0))
         given = {key: value for key, value in given.items() if rng.random() < 0.8}
-        if joint.moves.nv != 1:
-            given = {key: value for key, value in given.items() if key not in ("stiffness", "rest")}
+        given = {key: value for key, value in given.items() if joint.moves.refused(key) is None}
         acting[name] = JointNumbers(**given)
         joints[name] = replace(joint, **given)
     changed = replace(robot._description, links=tuple(links.values()), joints=tuple(joints.values()))

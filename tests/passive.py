@@ -23,7 +23,8 @@ def restless(
     root: RootType = "fixed",
 ) -> Robot:
     """The robot with those parts at each of its joints, of sizes like what the joint moves; and nothing else that they
-    do by themselves, whatever the file says. Springs only of joints with one way to move, and none at the root.
+    do by themselves, whatever the file says. Springs only of joints with one way to move, armatures of those that turn
+    or shift, and none at the root.
     """
     described = bare(source if isinstance(source, Description) else read(source))
     tree = Tree.from_description(unled(described))
@@ -40,7 +41,7 @@ def restless(
             made = replace(made, damping=float(damping))
         if "friction" in parts:
             made = replace(made, friction=float(friction))
-        if "armature" in parts:
+        if "armature" in parts and joint.moves.refused("armature") is None:
             made = replace(made, armature=float(armature))
         if "springs" in parts and joint.moves.nv == 1:
             made = replace(made, stiffness=float(stiffness))

@@ -213,10 +213,8 @@ class _Reader:
                     continue
                 place, column = f".joints.{name}.{each.name}", _COLUMNS[each.name]
                 array = self._size(value, place, any_sign=each.name == "rest", zero=each.name != "friction_width")
-                ways = tree.inboard[joint].nv
-                if each.name in ("stiffness", "rest") and ways != 1:
-                    what = f"of type {tree.inboard[joint].type}, which has {ways} ways to move: a spring acts along one"
-                    raise self._refused(place, f"joint '{name}' is {what}")
+                if (why := tree.inboard[joint].refused(each.name)) is not None:
+                    raise self._refused(place, why)
                 if each.name == "rest":
                     mimic = tree.mimic[tree.movable.index(joint)]
                     array = array - (mimic.offset if mimic is not None else 0.0)

@@ -156,6 +156,18 @@ class Joint:
         """Whether limits of its position mean anything."""
         return self.nv == 1
 
+    def refused(self, part: str) -> str | None:
+        """Why a part of what joints do by themselves, `stiffness`, `rest` or `armature`, means nothing here; else None.
+
+        An armature is the same for all ways to move. Where they turn and shift the body's axes, v^T A v / 2 is the
+        kinetic energy of nothing: momentum would not be kept.
+        """
+        if part in ("stiffness", "rest") and self.nv != 1:
+            return f"a spring acts along one way to move, and a joint of type {self.type} has {self.nv}"
+        if part == "armature" and self.nv > 1 and any(self.shifts):
+            return f"an armature is felt along one way to move or in turning, and a joint of type {self.type} does more"
+        return None
+
     @property
     def numbers(self) -> tuple[Array, ...]:
         """What it is made of, for fingerprints."""

@@ -539,12 +539,10 @@ def _passive(movable: list[tuple[DescribedJoint, Joint]], led: Mapping[str, Mimi
     own does, counted from where it stands with its leader at zero.
     """
     for described, joint in movable:
-        if described.stiffness and joint.nv != 1:
-            raise UrdfError(
-                f"a spring acts along one way to move, and a joint of type {described.type} has {joint.nv}",
-                line=described.line or None,
-                element=f"joint '{described.name}'",
-            )
+        for part in ("stiffness", "armature"):
+            why = joint.refused(part) if getattr(described, part) else None
+            if why is not None:
+                raise UrdfError(why, line=described.line or None, element=f"joint '{described.name}'")
     spread = [joint.nv for _, joint in movable]
 
     def column(name: str) -> Vector:

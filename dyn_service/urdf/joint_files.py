@@ -109,9 +109,10 @@ def _changed(joints: dict[str, Joint], name: str, entry: JointEntry, given: Sequ
             raise document.fault(f"expected {least}, found {value:g}", (*place, field))
     if entry.friction_width == 0.0:
         raise document.fault("expected a width that is more than 0, found 0", (*place, "friction_width"))
-    if entry.stiffness and joint.moves.nv != 1:
-        message = f"a spring acts along one way to move, and joint '{name}' of type {joint.type} has {joint.moves.nv}"
-        raise document.fault(message, (*place, "stiffness"))
+    for field, part in (("stiffness", "stiffness"), ("armature", "armature"), ("rotor_inertia", "armature")):
+        why = joint.moves.refused(part) if getattr(entry, field) else None
+        if why is not None:
+            raise document.fault(why, (*place, field))
     joint = replace(joint, **{field: getattr(entry, field) for field in given if field in _PLAIN})
     ratio = joint.reduction if entry.gear_ratio is None else entry.gear_ratio
     if entry.rotor_inertia is None:

@@ -90,7 +90,7 @@ FAULTS = [
     ("no width", "  hinge: {friction_width: 0}", 3, "joints.hinge.friction_width",
      "expected a width that is more than 0, found 0"),
     ("a spring in a ball", "  ball:\n    stiffness: 2", 4, "joints.ball.stiffness",
-     "a spring acts along one way to move, and joint 'ball' of type spherical has 3"),
+     "a spring acts along one way to move, and a joint of type spherical has 3"),
     ("a gear alone", "  hinge: {gear_ratio: 5}", 3, "joints.hinge.gear_ratio",
      "expected a rotor_inertia with the gear_ratio, found none"),
     ("a rotor alone", "  hinge: {rotor_inertia: 5}", 3, "joints.hinge.rotor_inertia",

@@ -100,13 +100,13 @@ class Joints:
 
     def _sprung(self, joint: Joint, values: Values, place: Place) -> Joint:
         """Without what does not act here, with a note on each."""
-        if joint.stiffness and joint.moves.nv != 1:
+        if joint.stiffness and joint.moves.refused("stiffness"):
             text = (
                 f"a spring of {joint.stiffness:g} N m/rad does not act: here springs are of joints with one way to move"
             )
             self._notes.append(place.note("reported", text))
             joint = replace(joint, stiffness=0.0)
-        if joint.armature and joint.type == "floating":
+        if joint.armature and joint.moves.refused("armature"):
             # There it resists accelerations in the world's axes, and is no mass: nothing here does the same.
             self._notes.append(place.note("reported", f"armature {joint.armature:g} of a free joint does not act"))
             joint = replace(joint, armature=0.0)
