@@ -8,7 +8,7 @@
         friction_width: 0.4     # rad/s | m/s, over which it is smoothed
         armature: 0.6           # kg m^2 | kg; or the rotor's inertia and the turns of the motor for one of the joint:
         # rotor_inertia: 6.0e-5 # kg m^2
-        # gear_ratio: 100       # left out: the reduction of the joint's <transmission>
+        # gear_ratio: 100       # rad/rad | rad/m; left out: the reduction of the joint's <transmission>
         stiffness: 3.0          # N m/rad | N/m, of a spring
         rest: 0.5               # rad | m, where it pulls to
 

@@ -197,12 +197,16 @@ def _acting(description: Description) -> Iterator[Note]:
         moves = joint.moves
         if not moves.nv:
             continue
-        force, length = ("N", "m") if all(moves.shifts) else ("N m", "rad")
+        units = (("N m", "rad") if column[:3].any() else ("N", "m") for column in moves.subspace.T)
+        ways = dict(zip(units, widths(moves), strict=True))  # of one that turns and shifts two, with the same numbers
+        (force, length), own = next(iter(ways)), joint.friction_width
         inertia = "kg" if force == "N" else "kg m^2"
-        width = widths(moves)[0] if joint.friction_width is None else joint.friction_width
+        damped = " and ".join(f"{f} s/{x}" for f, x in ways)
+        rubbed = " and ".join(f for f, _ in ways)
+        smoothed = " and ".join(f"{width if own is None else own:g} {x}/s" for (_, x), width in ways.items())
         parts = (
-            (joint.damping, f"damping {joint.damping:g} {force} s/{length}"),
-            (joint.friction, f"friction {joint.friction:g} {force}, smoothed over {width:g} {length}/s"),
+            (joint.damping, f"damping {joint.damping:g} {damped}"),
+            (joint.friction, f"friction {joint.friction:g} {rubbed}, smoothed over {smoothed}"),
             (joint.armature, f"armature {joint.armature:g} {inertia}"),
             (joint.stiffness, f"a spring of {joint.stiffness:g} {force}/{length} to {joint.rest:g} {length}"),
         )

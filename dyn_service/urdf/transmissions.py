@@ -58,9 +58,16 @@ def with_transmissions(root: Element, joints: Sequence[Joint], robot: Place) -> 
             cause = f"it drives {', '.join(map(quoted, driven)) or 'nothing'}, expected one joint that moves"
             notes.append(place.note("doubted", f"{cause}, by one actuator: its rotor inertia is not used"))
             continue
-        made[k] = joint = replace(made[k], reduction=reduction)
+        joint = made[k]
+        if reduction is not None:
+            if joint.reduction not in (None, reduction):
+                text = f"a gear of {reduction:g} at joint '{joint.name}', which has one of {joint.reduction:g} already"
+                notes.append(place.note("doubted", f"{text}: the last is remembered"))
+            made[k] = joint = replace(joint, reduction=reduction)
         if rotor is None:
             idle.append(element)
+        elif (why := joint.moves.refused("armature")) is not None:
+            notes.append(place.note("doubted", f"{why}: its rotor inertia is not used"))
         else:
             ratio = 1.0 if reduction is None else reduction
             armature = reflected(rotor, ratio)

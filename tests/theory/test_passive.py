@@ -255,6 +255,24 @@ def test_springs_and_rotors_keep_energy() -> None:
     assert np.ptp(energy.total) < 1e-5 * np.ptp(energy.potential)
 
 
+@pytest.mark.parametrize("types", [("revolute", "prismatic"), MANY_TYPES])
+def test_nothing_outside_keeps_the_momentum_of_all(types: Any) -> None:
+    """Linear and angular, in the world, of a robot that flies: springs and rotors act between its bodies only."""
+    robot = interpreted_robot(
+        restless(random_urdf(5, movable=6, types=types), 1, {"springs", "armature"}, root="floating")
+    )
+    assert np.count_nonzero(robot.tree.passive.armature) >= 3
+    start = robot.random_configuration(seed=2), 0.5 * np.random.default_rng(3).normal(size=robot.nv)
+    motion = robot.simulate(*start, dt=1e-3, steps=300, every=50, gravity=(0.0, 0.0, 0.0))
+    base = robot.link_poses(motion.q).rotation[:, 0]
+    linear, angular = np.moveaxis(robot.momentum(motion.q, motion.v)[:, :6].reshape(-1, 2, 3), 1, 0)
+    linear, angular = (np.einsum("sij,sj->si", base, p) for p in (linear, angular))
+    angular += np.cross(motion.q[:, :3], linear)
+    assert np.abs(motion.v[-1] - motion.v[0]).max() > 0.1
+    for kept in (linear, angular):  # RK4's own error at these rates is 1e-10
+        assert np.ptp(kept, axis=0).max() < 1e-7 * np.abs(kept).max()
+
+
 @pytest.mark.parametrize(
     "integrator", ["rk4", "semi_implicit_euler", "explicit_euler", "adaptive", "implicit_midpoint"]
 )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dyn_service.api.queries import JointNumbers, Overlay
 from dyn_service.config.documents import ConfigurationError
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import NotFoundError, UrdfError
+from dyn_service.errors import InvalidArgumentError, NotFoundError, UrdfError
 from dyn_service.model.description import Note
 from dyn_service.model.passive import SHIFTING_WIDTH, TURNING_WIDTH
 from dyn_service.model.tree import Tree
@@ -148,7 +150,6 @@ def test_the_example_fits_its_robot() -> None:
 
 
 def test_springs_of_balls_are_refused_without_a_file() -> None:
-    from dataclasses import replace
 
     described = read_text(ARM.format(more=""))
     joints = tuple(replace(joint, stiffness=1.0) if joint.name == "ball" else joint for joint in described.joints)
@@ -186,6 +187,39 @@ def test_rotors_of_transmissions(more: str, armature: float) -> None:
         "transmission 't'"
     ] * more.count("<transmission")
     assert "armature" in robot.receipt.of_kind("acting")[0].text
+
+
+def test_a_transmission_without_a_gear_takes_away_none() -> None:
+    gear = actuated("<mechanicalReduction>10</mechanicalReduction>")
+    (joint,) = (each for each in read_text(ARM.format(more=gear + actuated(""))).joints if each.name == "hinge")
+    assert joint.reduction == 10.0
+    robot = Robot.from_urdf(ARM.format(more=gear + actuated("<mechanicalReduction>-3</mechanicalReduction>")))
+    (note,) = [note for note in robot.receipt.of_kind("doubted") if note.element == "transmission 't'"]
+    assert note.text == "a gear of -3 at joint 'hinge', which has one of 10 already: the last is remembered"
+
+
+def test_the_receipt_says_both_units_of_what_turns_and_shifts(tmp_path: Path) -> None:
+    said = file(tmp_path, "robot: plate\njoints:\n  slide: {damping: 1, friction: 2}")
+    (note,) = Robot.from_urdf(PLATE.format(more=""), joints=said).receipt.of_kind("acting")
+    assert note.text == "damping 1 N s/m and N m s/rad; friction 2 N and N m, smoothed over 0.01 m/s and 0.1 rad/s"
+
+
+PLATE = """<robot name="plate"><link name="a"/><link name="b"><inertial><mass value="1"/>
+<inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<joint name="slide" type="planar"><parent link="a"/><child link="b"/></joint>{more}</robot>"""
+
+
+def test_what_turns_and_shifts_has_no_armature(tmp_path: Path) -> None:
+    """In no file, and no overlay; with one, p = M v would not be kept where nothing acts."""
+    why = "an armature is felt along one way to move or in turning, and a joint of type planar does more"
+    gear = actuated(ROTOR, '<joint name="slide"/>')
+    robot = Robot.from_urdf(PLATE.format(more=gear))
+    assert f"{why}: its rotor inertia is not used" in [note.text for note in robot.receipt.of_kind("doubted")]
+    with pytest.raises(ConfigurationError, match=why):
+        Robot.from_urdf(PLATE.format(more=""), joints=file(tmp_path, "robot: plate\njoints:\n  slide: {armature: 1}"))
+    with pytest.raises(InvalidArgumentError, match=why) as caught:
+        robot.mass_matrix(np.zeros(3), overlay=Overlay(joints={"slide": JointNumbers(armature=1.0)}))
+    assert caught.value.path == "inputs.overlay.joints.slide.armature"
 
 
 NO_ROTOR = "1 <transmission> element in <robot> is not used: no rotor inertia in them"
