@@ -165,7 +165,7 @@ class Overlaid(Robot):
         array = None if value is None else numbers(value)
         if array is None or array.shape[-1:] != (self.nv,):
             return
-        moves = np.argwhere(array * (self._tree.free == 0.0))
+        moves = np.argwhere((array != 0.0) & (self._tree.free == 0.0))
         if len(moves):
             joint = self._tree.configuration.velocity_names[moves[0][-1]]
             raise InvalidArgumentError(

@@ -88,52 +88,67 @@ def carrying(tree: Tree, weld: Weld, payload: Any, path: str) -> Altered:
     return Altered(changed, weld.carrying(changed, inertia), None)
 
 
-def differing(tree: Tree, others: Sequence[Tree]) -> Overlay:
+def differing(own: Altered, others: Sequence[Altered]) -> Overlay:
     """The overlay with which a robot is others of the same links and joints: their numbers, where they are not its own,
-    along a leading axis.
+    along a leading axis. Limits are no numbers of an overlay, and stay its own.
 
     Args:
-        tree: One body per link.
-        others: Such trees.
+        own: Of the robot.
+        others: Of such robots.
 
     Raises:
-        InvalidArgumentError: One of them has other links, joints or places, or a link without mass where it is not so
-            of this one; says which.
+        InvalidArgumentError: One of them has other links, joints, places or locks, is many robots itself, or has a link
+            without mass where it is not so of this one; says which.
     """
-    for k, other in enumerate(others):
-        different = _different(tree, other)
+    tree = own.tree
+    for k, (other, _, _) in enumerate(others):
+        different = _different(tree, other) or (_differently_locked(others[0].tree, other) if k else "")
         if different:
             raise InvalidArgumentError(
                 f"robot '{other.name}' is no overlay of robot '{tree.name}': its {different}", path=f"others[{k}]"
             )
     links, joints = {}, {}
     for i, name in enumerate(tree.links):
-        own, theirs = tree.inertia[i], [other.inertia[i] for other in others]
+        body, bodies = tree.inertia[i], [other.tree.inertia[i] for other in others]
         said = {
-            "mass": _stacked(own.mass, [each.mass for each in theirs]),
-            "com": _stacked(own.com, [each.com for each in theirs]),
-            "inertia": _stacked(own.about_com, [each.about_com for each in theirs]),
+            "mass": _stacked(body.mass, [each.mass for each in bodies]),
+            "com": _stacked(body.com, [each.com for each in bodies]),
+            "inertia": _stacked(body.about_com, [each.about_com for each in bodies]),
         }
         if any(value is not None for value in said.values()):
-            if any(each.mass == 0.0 for each in theirs):
+            if any(each.mass == 0.0 for each in bodies):
                 raise InvalidArgumentError(
                     f"link '{name}' of robot '{tree.name}' has no mass in some and mass in others: an overlay takes "
                     "none away",
                     path="others",
                 )
             links[name] = Inertial(**said)
+    locked = others[0].tree.locked_joints if others else frozenset()
     for i in tree.movable:
-        part = tree.in_rates[i].start
-        offset = [0.0 if (led := t.mimic[t.movable.index(i)]) is None else led.offset for t in (tree, *others)]
+        if tree.joints[tree.leader[i]] in locked:  # and does nothing by itself
+            continue
+        part = tree.in_rates[i]
+        trees = (tree, *(other.tree for other in others))
+        offset = [0.0 if (led := t.mimic[t.movable.index(i)]) is None else led.offset for t in trees]
         given = {}
         for key, column in _COLUMNS.items():
-            own_value, *values = (getattr(t.passive, column)[part] for t in (tree, *others))
+            mine, *theirs = (getattr(t.passive, column)[..., part] for t in trees)
             if key == "rest":
-                own_value, *values = (x + o for x, o in zip((own_value, *values), offset, strict=True))
-            given[key] = _stacked(own_value, values)
+                mine, *theirs = (x + o for x, o in zip((mine, *theirs), offset, strict=True))
+            values = _stacked(mine, theirs)
+            if values is not None and (values != values[..., :1]).any():
+                raise InvalidArgumentError(
+                    f"joint '{tree.joints[i]}' has a {key} for each of its ways to move in some of the others, and an "
+                    "overlay says one for all of them",
+                    path="others",
+                )
+            given[key] = None if values is None else values[..., 0]
         if any(value is not None for value in given.values()):
             joints[tree.joints[i]] = JointNumbers(**given)
-    return Overlay(links=links, joints=joints)
+    names = [name for name in tree.movable_joints if name in locked - tree.locked_joints]
+    return Overlay(
+        links=links, joints=joints, locked=names, gravity=_stacked(own.gravity, [other.gravity for other in others])
+    )
 
 
 def _stacked(own: Any, theirs: Sequence[Any]) -> Array | None:
@@ -143,6 +158,8 @@ def _stacked(own: Any, theirs: Sequence[Any]) -> Array | None:
 
 def _different(tree: Tree, other: Tree) -> str:
     """What of another tree is otherwise and no number of a body or a joint: the first such thing in words."""
+    if other.lead:
+        return f"numbers have leading axes {other.lead}: it is many robots, and one is expected"
     names = (("links", tree.links, other.links), ("joints", tree.joints, other.joints))
     for what, own, theirs in names:
         if own != theirs:
@@ -159,7 +176,17 @@ def _different(tree: Tree, other: Tree) -> str:
         )
         if not all(np.array_equal(one, two) for one, two in pairs):
             return f"{told} stands, or moves, otherwise"
-    return ""
+    lost = tree.locked_joints - other.locked_joints
+    return f"joint '{min(lost)}' is not locked" if lost else ""
+
+
+def _differently_locked(first: Tree, other: Tree) -> str:
+    """Which joint another tree locks and the first does not, or the other way round, in words."""
+    apart = first.locked_joints ^ other.locked_joints
+    if not apart:
+        return ""
+    verb = "is" if min(apart) in other.locked_joints else "is not"
+    return f"joint '{min(apart)}' {verb} locked, unlike that of '{first.name}'"
 
 
 def _last(path: str) -> str:
@@ -234,11 +261,13 @@ class _Reader:
             leader = tree.joints[tree.leader[joint]]
             if leader != name:
                 raise self._refused(place, f"joint '{name}' follows '{leader}', and is locked where that is: name it")
+        still = {*names, *tree.locked_joints}
         for name in overlay.joints:
             leader = tree.joints[tree.leader[self._joints[name]]]
-            if leader in names:
+            if leader in still:
                 what = f"joint '{name}' is locked" if leader == name else f"joint '{name}' follows '{leader}', locked"
-                raise self._refused(f".joints.{name}", f"{what}, and does nothing by itself: leave one of the two out")
+                out = "one of the two" if leader in names else "its numbers"
+                raise self._refused(f".joints.{name}", f"{what}, and does nothing by itself: leave {out} out")
         return list(names)
 
     def numbers(self, value: Any, place: str, core: tuple[int, ...]) -> Array:
@@ -249,9 +278,11 @@ class _Reader:
             raise self._wrong(place, f"must be finite numbers {shape}" if core else f"must be {shape}", value)
         lead = array.shape[: array.ndim - len(core)]
         if lead:
+            if not self._leads and self._tree.lead:
+                self._leads[f"robot '{self._tree.name}'"] = self._tree.lead
             self._leads[f"{_last(self._path)}{place}"] = lead
             broadcast(self._leads)
-        return array
+        return np.array(array)  # of its own: trees are read-only, and whoever gave it may use the memory again
 
     def _size(self, value: Any, place: str, *, any_sign: bool = False, zero: bool = True) -> Array:
         array = self.numbers(value, place, ())

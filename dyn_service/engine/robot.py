@@ -346,12 +346,24 @@ class Robot(RobotQueries):
         """The overlay with which this robot is another one of the same links and joints, or several along a leading
         axis: thousands of edited files, say, read with `from_urdf`, to be asked in one call.
 
+        Limits are no numbers of an overlay: they stay this robot's.
+
         Raises:
-            InvalidArgumentError: One of them has other links, joints or places than this robot; says which.
+            InvalidArgumentError: One of them has other links, joints, places or locks than this robot or the first of
+                them, or is many robots already; says which.
         """
-        if isinstance(others, Robot):
-            return mapped(differing(self._tree, [others.tree]), lambda array, axes, place: np.asarray(array)[0])
-        return differing(self._tree, [other.tree for other in others])
+        alone = isinstance(others, Robot)
+        robots = [others] if isinstance(others, Robot) else [*others]
+        for k, other in enumerate(robots):
+            if not isinstance(other, Robot):
+                raise InvalidArgumentError(f"others[{k}] must be a Robot, found {found(other)}", path=f"others[{k}]")
+        overlay = differing(self._numbers, [other._numbers for other in robots])
+        return mapped(overlay, lambda array, axes, place: np.asarray(array)[0]) if alone else overlay
+
+    @property
+    def _numbers(self) -> Altered:
+        """Its own, as an overlay would have them."""
+        return Altered(self._tree, self._weld, self._gravity)
 
     def with_payload(self, payload: Payload) -> Robot:
         """This robot with one more body, welded to a link: `overlaid` with that alone.

@@ -216,6 +216,13 @@ class Tree:
         held = free if self.free is None else free * self.free
         return replace(self, free=held, passive=self.passive.without(np.flatnonzero(still).tolist()))
 
+    @property
+    def locked_joints(self) -> frozenset[str]:
+        """Names of the joints that are locked, without those that follow them."""
+        if self.free is None:
+            return frozenset()
+        return frozenset(np.array(self.configuration.velocity_joints)[self.free == 0.0].tolist())
+
     def one(self, index: tuple[int, ...]) -> Tree:
         """That of many robots which has this place in their leading axes, or in those that these broadcast to."""
         if not self.lead:

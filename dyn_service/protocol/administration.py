@@ -100,7 +100,7 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 role=Role.LOAD,
                 inputs={
                     "overlay": "what of the robot is otherwise, as in the inputs of its queries, of one robot",
-                    "name": "what it is called",
+                    "name": "what it is called, in at most 256 characters",
                 },
                 options={"expires_s": "unused for so many seconds it is unloaded; nil, the default: never"},
                 required=("overlay", "name"),

@@ -23,6 +23,7 @@ from dyn_service.server.audit import tell_done, tell_refused
 from dyn_service.server.bounds import read_limits
 from dyn_service.server.metrics import Metrics
 from dyn_service.server.registry import Registry, Served
+from dyn_service.urdf.quantities import LONGEST_NAME
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
@@ -139,6 +140,10 @@ class Administrator:
         if type(name) is not str or not name:
             found = describe_value(name) if name != "" else "none"
             raise InvalidArgumentError(f"name must be what the robot is called, found {found}", path="inputs.name")
+        if len(name) > LONGEST_NAME:
+            raise InvalidArgumentError(
+                f"name has {len(name)} characters, expected at most {LONGEST_NAME}", path="inputs.name"
+            )
         if expires_s is not None and (type(expires_s) not in (int, float) or not 0 < expires_s < math.inf):
             raise InvalidArgumentError(
                 f"expires_s must be seconds, more than 0, found {show_value(expires_s)}", path="options.expires_s"

@@ -345,9 +345,9 @@ class Server:
                     self._take(front, peer, message)
             now = perf_counter_ns()
             self._worker.tick(now)
-            self.service.expire(now)
             for envelope, reply in self._dispatcher.finished():  # what the tick refuses too
                 self._send(envelope, reply)
+            self.service.expire(now, self._dispatcher.at_work)
             if self._dispatcher.waiting:
                 for envelope, notice in self._dispatcher.notices(now):
                     self._send(envelope, notice)

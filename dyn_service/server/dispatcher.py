@@ -212,7 +212,13 @@ class Dispatcher:
         self._worker.offer(task)
         return None
 
+    @property
+    def at_work(self) -> Iterator[Any]:
+        """The robots of the tasks that wait, by what may be their names."""
+        return (task.head.robot for task in self.waiting.values())
+
     def _forget(self, task: Task) -> None:
+        self._service.registry.use(task.head.robot)
         del self.waiting[id(task)]
         self.waiting_bytes -= task.size
         self._by_peer[task.peer] -= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import threading
 from collections.abc import Callable, Iterable
@@ -62,12 +63,12 @@ class Served:
         del found["certificates"]
         return {key: each if isinstance(each, str | int) else msgspec.Raw(encode(each)) for key, each in found.items()}
 
-    def is_over(self, now_ns: int) -> bool:
-        """Whether it was unused for too long."""
+    @property
+    def over_ns(self) -> float:
+        """When it will have been unused for too long, if it is used no more."""
         if self.expires_s is None:
-            return False
-        used_ns = max(self.used_ns, *(plan.used_ns for plan in self.plans.values()))
-        return now_ns - used_ns > self.expires_s * 1e9
+            return math.inf
+        return max(self.used_ns, *(plan.used_ns for plan in self.plans.values())) + self.expires_s * 1e9
 
     def refresh(self) -> None:
         """Opens the short way for the kernels that were made meanwhile."""
@@ -85,7 +86,7 @@ def other_model(robot: Any, fingerprint: str, asked: Any) -> FailedPreconditionE
 class Registry:
     """Robots may come and go while others read: a change replaces the maps as a whole.
 
-    served: by name. plans: by name and query.
+    served: by name. plans: by name and query. added: told of each that is added, served already or not.
 
     Args:
         robots: The first robots.
@@ -100,6 +101,9 @@ class Registry:
         self._clock = clock
         self._gone: dict[str, float] = {}
         self._expiring: list[Served] = []
+        self._looked_at: list[Served] = []
+        self._next_look_ns = 0.0
+        self.added: Callable[[Served], None] = lambda served: None
         self.served: dict[str, Served] = {}
         self.plans: dict[tuple[str, str], Plan] = {}
         self._limit = limit
@@ -131,17 +135,36 @@ class Registry:
             served.used_ns = self._clock()
         return served
 
-    def expire(self, now_ns: int) -> list[Served]:
-        """Stops serving the robots that were unused for too long; says which."""
-        over = [served for served in self._expiring if served.is_over(now_ns)]
-        if over:
+    def expire(self, now_ns: int, at_work: Iterable[Any] = ()) -> list[Served]:
+        """Stops serving the robots that were unused for too long; says which. Costs nothing before one may be.
+
+        Args:
+            now_ns: The time.
+            at_work: Names of robots that requests wait for, or are worked on.
+        """
+        expiring = self._expiring
+        if not expiring or (expiring is self._looked_at and now_ns <= self._next_look_ns):
+            return []
+        for name in at_work:
+            self.use(name)
+        over = []
+        if any(now_ns > served.over_ns for served in expiring):
             with self._change:
-                gone = {served.robot.name: served.expires_s or 0.0 for served in over}
-                self._gone |= gone
+                over = [served for served in self._expiring if now_ns > served.over_ns]
+                self._gone |= {served.robot.name: served.expires_s or 0.0 for served in over}
                 while len(self._gone) > _REMEMBERED:
                     del self._gone[next(iter(self._gone))]
-                self._replace({name: served for name, served in self.served.items() if name not in gone})
+                self._replace({name: served for name, served in self.served.items() if served not in over})
+                expiring = self._expiring
+        self._next_look_ns = min((served.over_ns for served in expiring), default=math.inf)
+        self._looked_at = expiring
         return over
+
+    def use(self, name: Any) -> None:
+        """Notes that a robot is used, if there is one of that name."""
+        served = self.served.get(name) if type(name) is str else None
+        if served is not None:
+            served.used_ns = self._clock()
 
     def add(self, robot: Robot, expires_s: float | None = None) -> None:
         """Serves one more robot; the one that is served already changes nothing, but when it expires.
@@ -156,6 +179,7 @@ class Registry:
                 if known.robot.fingerprint == robot.fingerprint:
                     known.expires_s, known.used_ns = expires_s, self._clock()
                     self._replace(self.served)
+                    self.added(known)
                     return
                 raise FailedPreconditionError(
                     f"robot '{robot.name}' is served with fingerprint {known.robot.fingerprint}, this one has "
@@ -167,6 +191,7 @@ class Registry:
             self._gone.pop(robot.name, None)
             served = Served(robot, self._metrics, expires_s, self._clock())
             self._replace({**self.served, robot.name: served})
+            self.added(served)
 
     def remove(self, name: Any) -> Served:
         """Stops serving a robot; answers on their way still arrive. Says which one it was.

@@ -130,9 +130,9 @@ class Service:
         """Has `health` say how the list of keys is."""
         self._administrator.allowed = allowed
 
-    def expire(self, now_ns: int) -> None:
-        """Unloads the robots that were unused for too long."""
-        for served in self.registry.expire(now_ns):
+    def expire(self, now_ns: int, at_work: Iterable[Any] = ()) -> None:
+        """Unloads the robots that were unused for too long, as `Registry.expire` says."""
+        for served in self.registry.expire(now_ns, at_work):
             tell_done(_ITSELF, "unload_robot", served.robot.name, served.robot.fingerprint)
 
     @property

@@ -60,15 +60,15 @@ class WorkerHandle:
             PipeClosedError: The worker has gone.
             OSError: There is no open file, or no memory, left for it.
         """
+        for gone in self.known.keys() - served.keys():  # first: there may be no more robots than there may be
+            self.pipe.send(DropRobot(gone))
+            del self.known[gone]
         name = task.head.robot
         needed = [served[name]] if name in served else [] if type(name) is str else [*served.values()]
         for each in needed:  # of a request that nobody could read that far, all
             if self.known.get(each.robot.name) != each.robot.fingerprint:
                 self.pipe.send(KnowRobot(), each.pickled)
                 self.known[each.robot.name] = each.robot.fingerprint
-        for gone in self.known.keys() - served.keys():
-            self.pipe.send(DropRobot(gone))
-            del self.known[gone]
         self.pipe.send(Work(task.received_ns, self.excused_ns, task.caller), task.payload)
 
     def look_ahead(self, most_s: float) -> None:

@@ -32,6 +32,7 @@ from dyn_service.protocol.messages import decode_reply_head, peek
 from dyn_service.server.audit import AUDIT
 from dyn_service.server.pipes import ORDER, Pipe, PipeClosedError
 from dyn_service.server.process import resident_bytes
+from dyn_service.server.registry import Served
 from dyn_service.server.service import Job, Service
 from dyn_service.server.worker_words import (
     Answered,
@@ -169,6 +170,8 @@ class ProcessWorker:
         self._bound_memory(begin.limits.max_worker_bytes)
         self._most_resident = begin.limits.max_worker_bytes // 2
         self._service = Service(limits=begin.limits, allow_load=begin.allow_load, epoch=begin.epoch)
+        self._added: list[Served] = []
+        self._service.registry.added = self._added.append
         AUDIT.addHandler(_Telling(self._pipe))
         self._pipe.send(Ready())
         with np.errstate(all="ignore"), listening(self):
@@ -213,14 +216,14 @@ class ProcessWorker:
             self._service.registry.remove(name)
 
     def _work(self, work: Work, body: memoryview) -> None:
-        service, known = self._service, set(self._service.registry.served)
+        service = self._service
+        self._added.clear()
         service.clock.forget()  # what was made before is in `excused_ns`
         job = service.accept(body, work.received_ns, work.excused_ns, work.caller)
         reply = job if isinstance(job, bytes) else service.answer(job)
-        for name in set(service.registry.served) - known:
-            robot = service.registry.served[name].robot
-            expires_s = service.registry.served[name].expires_s
-            self._pipe.send(Loaded(name, robot.fingerprint), pickle.dumps((robot, expires_s)))
+        for served in self._added:  # one that was known already too: it may stay longer than before
+            robot = served.robot
+            self._pipe.send(Loaded(robot.name, robot.fingerprint), pickle.dumps((robot, served.expires_s)))
         head = decode_reply_head(reply)
         code = None if head.ok else (head.error or {}).get("code")
         last = resident_bytes() > self._most_resident

@@ -29,7 +29,11 @@ from dyn_service.errors import (
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.overlays import pack_overlay, unpack_overlay
 from dyn_service.server.access import Caller
+from dyn_service.server.dispatcher import Dispatcher
+from dyn_service.server.metrics import Metrics
+from dyn_service.server.registry import Registry, Served
 from dyn_service.server.service import Service
+from dyn_service.server.worker_thread import ThreadWorker
 from tests.conftest import URDF
 from tests.overlays import State, drawn, numbers
 from tests.service.conftest import request
@@ -287,6 +291,92 @@ def test_who_is_unused_expires(robot: Robot, caplog: pytest.LogCaptureFixture) -
     assert "other" in service.registry.served  # loaded anew, it stays
 
 
+def test_who_expires_is_looked_for_when_one_may() -> None:
+    """A turn of the server costs nothing for robots that may not have expired yet, however many there are."""
+    robot, clock = Robot.from_urdf(URDF / f"{NAME}.urdf"), Clock()
+    registry = Registry([robot], 64, Metrics(), clock)
+    looked: list[str] = []
+
+    class Counted(Served):
+        @property
+        def over_ns(self) -> float:
+            looked.append(self.robot.name)
+            return super().over_ns
+
+    for k, expires_s in enumerate((10.0, 20.0)):
+        registry.add(robot.overlaid(Overlay(), name=str(k)), expires_s)
+        registry.served[str(k)].__class__ = Counted
+    for _ in range(5):
+        clock.s += 1.0
+        assert registry.expire(clock()) == []
+    first = len(looked)
+    assert first <= 4
+    clock.s += 6.0
+    assert [each.robot.name for each in registry.expire(clock())] == ["0"]
+    later = len(looked)
+    for _ in range(5):
+        clock.s += 1.0
+        registry.get("1")
+        assert registry.expire(clock()) == []
+    assert len(looked) == later
+    registry.add(robot.overlaid(Overlay(), name="2"), 1e-3)
+    clock.s += 1.0
+    assert [each.robot.name for each in registry.expire(clock())] == ["2"]
+    clock.s += 25.0
+    assert [each.robot.name for each in registry.expire(clock())] == ["1"]
+
+
+def test_who_is_worked_on_is_used(robot: Robot) -> None:
+    """A motion takes longer than an unused robot stays: it stays through it, and as long again from its end."""
+    service, clock = Service([robot], allow_load=True), Clock()
+    service.registry._clock = clock
+    assert ask(service, overlaying({}, expires_s=10.0))["ok"]
+    worker = ThreadWorker(lambda: None, service)
+    dispatcher = Dispatcher(service, worker)
+    q = np.zeros(robot.nv).tolist()
+    motion = request("simulate", "other", inputs={"q": q, "v": q}, options={"dt": 1e-3, "steps": 1})
+    assert dispatcher.answer(((None, "asker"), False), msgpack.packb(motion), perf_counter_ns()) is None
+    for _ in range(3):
+        clock.s += 9.0
+        service.expire(clock(), dispatcher.at_work)
+    assert "other" in service.registry.served
+    assert worker.work_one()
+    clock.s += 9.0
+    (done,) = dispatcher.finished()
+    assert msgpack.unpackb(done[1])["ok"]
+    clock.s += 9.0
+    service.expire(clock(), dispatcher.at_work)
+    assert "other" in service.registry.served
+    clock.s += 2.0
+    service.expire(clock(), dispatcher.at_work)
+    assert "other" not in service.registry.served
+
+
+def test_a_computation_in_a_worker_is_a_use(server: Server, robot: Robot) -> None:
+    """The serving process has not read it, and notes whose it was."""
+    q, v, _ = state(robot)
+    with Client(server.endpoints[0], timeout_s=120.0) as client:
+        other = client.overlay_robot(NAME, Overlay(), name="moved", expires_s=1e5)
+        served = server.service.registry.served["moved"]
+        for ask_it in (
+            lambda: other.simulate(q, v, dt=1e-3, steps=1),
+            lambda: other.gravity_forces(np.zeros((4096, robot.nv))),
+        ):
+            served.used_ns = before = served.used_ns - 10**9
+            ask_it()
+            assert served.used_ns > before
+        client.unload_robot("moved")
+
+
+def test_asked_for_again_it_stays_as_long_as_was_said_last(server: Server) -> None:
+    """A worker that knows it already says so as one that makes it."""
+    with Client(server.endpoints[0], timeout_s=120.0) as client:
+        for expires_s in (1e5, None, 2e5):
+            client.overlay_robot(NAME, Overlay(), name="again", expires_s=expires_s)
+            assert server.service.registry.served["again"].expires_s == expires_s
+        client.unload_robot("again")
+
+
 def test_the_short_way_is_a_use(robot: Robot) -> None:
     service = Service([robot], allow_load=True)
     assert ask(service, overlaying({}, expires_s=1e3))["ok"]
@@ -308,6 +398,7 @@ def test_the_short_way_is_a_use(robot: Robot) -> None:
         (overlaying({"locked": ["elbow"]}), "NOT_FOUND", "inputs.overlay.locked[0]"),
         (overlaying({}, 3), "INVALID_ARGUMENT", "inputs.name"),
         (overlaying({}, ""), "INVALID_ARGUMENT", "inputs.name"),
+        (overlaying({}, "n" * 257), "INVALID_ARGUMENT", "inputs.name"),
         (overlaying({}, expires_s=0), "INVALID_ARGUMENT", "options.expires_s"),
         (overlaying({}, expires_s="1"), "INVALID_ARGUMENT", "options.expires_s"),
         (overlaying({}, NAME), "FAILED_PRECONDITION", None),

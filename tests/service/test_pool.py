@@ -10,18 +10,25 @@ import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dyn_service import QUERIES, Client, Robot, Server, Wrench
+from dyn_service import QUERIES, Client, Overlay, Robot, Server, Wrench
 from dyn_service.api.spec import PUSHED
 from dyn_service.errors import FailedPreconditionError, PermissionDeniedError, UnavailableError
 from dyn_service.protocol.limits import RequestLimits
+from dyn_service.protocol.messages import Head
+from dyn_service.server.metrics import Metrics
+from dyn_service.server.pipes import Pipe, pair
 from dyn_service.server.pool import Pool
+from dyn_service.server.registry import Registry
+from dyn_service.server.task import Task
 from dyn_service.server.worker_handle import WorkerHandle
+from dyn_service.server.worker_words import DropRobot, KnowRobot, ToWorker, Work
 from tests.conftest import URDF
 from tests.service.conftest import WAIT_MS, Bare, array, request
 
@@ -373,6 +380,22 @@ def test_as_many_robots_as_there_may_be_come_and_go_again_and_again() -> None:
         for number in range(6):
             client.load_robot(text.replace('<robot name="pendulum"', f'<robot name="another{number}"'))
             client.unload_robot(f"another{number}")
+
+
+def test_a_worker_lets_robots_go_before_it_takes_others(pendulum: Robot, panda: Robot) -> None:
+    """There may be two: one that has two is told of a third, which took the place of the second."""
+    registry = Registry([pendulum, panda], 2, Metrics())
+    ours, theirs = pair()
+    worker = WorkerHandle(ours, 0)
+    worker.known = {name: served.robot.fingerprint for name, served in registry.served.items()}
+    registry.remove("panda")
+    registry.add(pendulum.overlaid(Overlay(), name="third"))
+    worker.hand(Task((None, False), b"", 0, Head(robot="third")), registry.served)
+    pipe: Pipe[ToWorker] = Pipe(theirs, ToWorker, waits=True)  # type: ignore[arg-type]  # a union
+    said = [type(words) for words, _ in islice(pipe.read(), 3)]
+    assert said == [DropRobot, KnowRobot, Work]
+    worker.pipe.close()
+    pipe.close()
 
 
 def test_the_next_request_does_not_inherit_a_fate(bare: Any) -> None:

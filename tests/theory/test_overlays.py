@@ -496,6 +496,128 @@ HAND_LEADS = [Payload("panda_hand", [1.0, 2.0]), Payload("panda_link7", [1.0, 2.
 LOCKED = Overlay(locked=["panda_joint3"])
 
 
+def test_what_was_given_stays_its_own() -> None:
+    """A view holds copies: buffers that are filled anew change nothing of it, and stay as writeable as they were."""
+    mine = panda()
+    given = {
+        "mass": np.array([1.0, 2.0]),
+        "com": np.array([0.1, 0.0, 0.0]),
+        "inertia": 0.1 * np.eye(3),
+        "damping": np.array([1.0, 2.0]),
+        "gravity": np.array([0.0, 0.0, -1.6]),
+        "carried": np.array([0.0, 0.2, 0.0]),
+    }
+    overlay = Overlay(
+        Payload("panda_link7", 1.0, given["carried"]),
+        {"panda_hand": Inertial(given["mass"], given["com"], given["inertia"])},
+        {"panda_joint1": JointNumbers(given["damping"])},
+        gravity=given["gravity"],
+    )
+    q, v = mine.random_configuration(seed=1), np.ones(mine.nv)
+    view = mine.overlaid(overlay)
+    before = view.inverse_dynamics(q, v, v), view.tree.mass_matrix(q)
+    for array in given.values():
+        array[...] = 7.0
+    assert np.array_equal(view.inverse_dynamics(q, v, v), before[0])
+    assert np.array_equal(view.tree.mass_matrix(q), before[1])
+
+
+def test_leading_axes_of_a_view_and_of_what_is_laid_over_it() -> None:
+    """They broadcast, or are refused by name: of one link or two, as a payload of a motion too."""
+    mine = panda()
+    three, q = mine.overlaid(Overlay(Payload("panda_hand", [1.0, 2.0, 3.0]))), mine.neutral()
+    for link in ("panda_hand", "panda_link7"):
+        assert three.gravity_forces(q, overlay=Overlay(Payload(link, [[1.0], [2.0]]))).shape == (2, 3, mine.nv)
+        four = Payload(link, np.ones(4))
+        asks: list[tuple[Callable[[], Any], str]] = [
+            (lambda four=four: three.overlaid(Overlay(four)), "overlay.payloads.mass"),
+            (lambda four=four: three.with_payload(four), "payload.mass"),
+            (lambda four=four: three.gravity_forces(q, overlay=Overlay(four)), "overlay.payloads.mass"),
+            (
+                lambda four=four: three.simulate(q, 0 * q, dt=1e-3, steps=1, overlay=Overlay(four)),
+                "overlay.payloads.mass",
+            ),
+            (
+                lambda four=four: mine.simulate(
+                    q, 0 * q, dt=1e-3, steps=1, overlay=Overlay(Payload("panda_hand", [1.0, 2.0, 3.0])), payload=four
+                ),
+                "payload.mass",
+            ),
+        ]
+        for ask, what in asks:
+            with pytest.raises(InvalidArgumentError, match=rf"robot 'panda' \(3,\) and {what} \(4,\) do not broadcast"):
+                ask()
+
+
+def test_what_a_view_has_locked_gets_no_numbers() -> None:
+    """Nor its follower: they would act on a joint that stands still. In one overlay or over another."""
+    mine = panda()
+    view = mine.overlaid(Overlay(locked=["panda_joint3", "panda_finger_joint1"]))
+    for joint, why in (
+        ("panda_joint3", "is locked"),
+        ("panda_finger_joint1", "is locked"),
+        ("panda_finger_joint2", "follows 'panda_finger_joint1', locked"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=f"'{joint}' {why}, and does nothing by itself") as caught:
+            view.overlaid(Overlay(joints={joint: JointNumbers(stiffness=30.0, rest=1.0)}))
+        assert caught.value.path == f"overlay.joints.{joint}"
+    both = view.overlaid(Overlay(locked=["panda_joint1"], joints={"panda_joint2": JointNumbers(1.0)}))
+    assert both.tree.locked_joints == {"panda_joint1", "panda_joint3", "panda_finger_joint1"}
+
+
+def test_numbers_without_end_are_no_motion_of_a_locked_joint() -> None:
+    """NaN in, NaN out, at a joint that moves; at a locked one it is refused."""
+    view = panda().overlaid(LOCKED)
+    still = np.zeros(view.nv)
+    for value in (np.nan, np.inf):
+        v = np.array(still)
+        v[0] = value
+        assert not np.isfinite(view.inverse_dynamics(still, v, still)).all()
+        with pytest.raises(InvalidArgumentError, match="of joint 'panda_joint3', which is locked"):
+            view.inverse_dynamics(still, np.full(view.nv, value), still)
+
+
+def test_the_overlay_of_views_says_all_that_they_are() -> None:
+    """Gravity and locks too; what no overlay can say is refused."""
+    mine = panda()
+    edit = drawn(mine, 6)
+    others = [
+        mine.overlaid(Overlay(edit.overlay.payloads, gravity=(0.0, 0.0, g), locked=["panda_joint3"]))
+        for g in (-9.81, -1.6)
+    ]
+    said = mine.overlay_of(others)
+    assert list(said.locked) == ["panda_joint3"]
+    q, a = mine.random_configuration(seed=1), np.ones(mine.nv) * (np.arange(mine.nv) != 2)
+    found = mine.inverse_dynamics(q, a, a, overlay=said)
+    for k, other in enumerate(others):
+        assert apart(found[k], other.inverse_dynamics(q, a, a)) < 1e-14
+        alone = mine.overlay_of(other)
+        assert apart(mine.overlaid(alone).inverse_dynamics(q, a, a), other.inverse_dynamics(q, a, a)) < 1e-14
+    assert not any((mine.overlay_of([]).links, mine.overlay_of([]).joints, mine.overlay_of([]).locked))
+    many = mine.overlaid(Overlay(Payload("panda_hand", [1.0, 2.0])))
+    cases: list[tuple[Robot, Any, str]] = [
+        (mine, [mine, others[0]], r"joint 'panda_joint3' is locked, unlike that of 'panda'"),
+        (mine, [others[0], mine], r"joint 'panda_joint3' is not locked, unlike"),
+        (others[0], mine, r"joint 'panda_joint3' is not locked"),
+        (mine, many, r"numbers have leading axes \(2,\)"),
+        (mine, "panda", r"others\[0\] must be a Robot, found str 'p'"),
+    ]
+    for robot_, given, why in cases:
+        with pytest.raises(InvalidArgumentError, match=why):
+            robot_.overlay_of(given)
+
+
+def test_the_overlay_of_a_joint_that_moves_in_several_ways() -> None:
+    """A width that its file says is one for shifts and turns; the defaults are not, and no overlay says two."""
+    floating = robot("floating")
+    root = floating.joint_names[0]
+    of_width = floating.overlaid(Overlay(joints={root: JointNumbers(friction=1.0, friction_width=0.1)}))
+    again = floating.overlaid(floating.overlay_of(of_width))
+    assert np.array_equal(again.tree.passive.width, of_width.tree.passive.width)
+    with pytest.raises(InvalidArgumentError, match=f"joint '{root}' has a friction_width for each of its ways to move"):
+        of_width.overlay_of(floating)
+
+
 def test_numbers_that_are_left_out_stay() -> None:
     """Of a link its mass alone; of a joint its damping alone; and both over a view that says others."""
     mine = panda()
