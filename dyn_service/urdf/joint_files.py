@@ -123,4 +123,8 @@ def _changed(joints: dict[str, Joint], name: str, entry: JointEntry, given: Sequ
     if ratio is None:
         message = "expected a gear_ratio beside it, found none, and no <transmission> of the robot's file says one"
         raise document.fault(message, (*place, "rotor_inertia"))
-    return replace(joint, armature=entry.rotor_inertia * ratio**2, reduction=ratio)
+    armature = entry.rotor_inertia * ratio * ratio
+    if not math.isfinite(armature):
+        message = f"expected a finite armature, found {entry.rotor_inertia:g} kg m^2 behind a gear of {ratio:g}"
+        raise document.fault(message, (*place, "rotor_inertia"))
+    return replace(joint, armature=armature, reduction=ratio)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import isfinite
 
 from dyn_service.errors import UrdfError
 from dyn_service.model.description import Joint, Note
@@ -59,11 +60,15 @@ def with_transmissions(root: Element, joints: Sequence[Joint], robot: Place) -> 
         made[k] = joint = replace(made[k], reduction=reduction)
         if rotor is None:
             idle.append(element)
+            continue
+        ratio = 1.0 if reduction is None else reduction
+        more = rotor * ratio * ratio
+        text = f"rotor inertia {rotor:g} kg m^2 behind a gear of {ratio:g}"
+        if isfinite(joint.armature + more):
+            made[k] = replace(joint, armature=joint.armature + more)
+            notes.append(place.note("changed", f"{text}: armature {more:g}"))
         else:
-            ratio = 1.0 if reduction is None else reduction
-            made[k] = replace(joint, armature=joint.armature + rotor * ratio**2)
-            text = f"rotor inertia {rotor:g} kg m^2 behind a gear of {ratio:g}: armature {rotor * ratio**2:g}"
-            notes.append(place.note("changed", text))
+            notes.append(place.note("doubted", f"{text} is out of all measure: not used"))
     if idle:
         first = Place(robot.file, robot.element, idle[0].line)
         notes.append(first.note("dropped", not_used(len(idle))))

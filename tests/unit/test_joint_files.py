@@ -97,6 +97,8 @@ FAULTS = [
      "expected a gear_ratio beside it, found none, and no <transmission> of the robot's file says one"),
     ("both", "  hinge: {rotor_inertia: 5, gear_ratio: 1, armature: 5}", 3, "joints.hinge.rotor_inertia",
      "expected an armature or a rotor_inertia, found both"),
+    ("out of all measure", "  hinge: {rotor_inertia: 5, gear_ratio: 1.0e+160}", 3, "joints.hinge.rotor_inertia",
+     "expected a finite armature, found 5 kg m^2 behind a gear of 1e+160"),
     ("twice", "  hinge: {}\n  hinge: {}", 4, "joints", "key 'hinge' stands twice"),
 ]  # fmt: skip
 
@@ -224,8 +226,14 @@ NO_ROTOR = "1 <transmission> element in <robot> is not used: no rotor inertia in
             ("doubted", "transmission 't'",
              "it drives 'glue', expected one joint that moves, by one actuator: its rotor inertia is not used"),
         ),
+        (
+            actuated('<drake:rotor_inertia value="0.02"/><drake:gear_ratio value="1e160"/>'),
+            ("doubted", "transmission 't'",
+             "rotor inertia 0.02 kg m^2 behind a gear of 1e+160 is out of all measure: not used"),
+        ),
     ],
-    ids=["a gear alone", "no joint", "xacro", "empty", "negative", "a differential", "another joint", "a fixed joint"],
+    ids=["a gear alone", "no joint", "xacro", "empty", "negative", "a differential", "another joint", "a fixed joint",
+         "out of measure"],
 )  # fmt: skip
 def test_what_of_transmissions_is_not_used(more: str, note: tuple[str, str, str]) -> None:
     """None refuses the robot, and none acts."""
