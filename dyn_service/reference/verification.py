@@ -58,6 +58,7 @@ def residuals(
 
     Raises:
         InvalidArgumentError: One of them has the wrong shape, or their leading axes do not broadcast; names it.
+        FailedPreconditionError: The mass matrix is singular at a state, and not at all of them.
     """
     g = robot.gravity if gravity is None else gravity
     given = (("q", q, robot.nq), ("v", v, robot.nv), ("a", a, robot.nv), ("gravity", g, 3))
@@ -135,7 +136,11 @@ def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, 
         sizes = [np.abs(powers).sum(), np.abs(v[index] * tau[index]).sum(), np.abs(taken).sum()]
         found["constraint_power"][index] = _relative(np.array([powers.sum()]), actuation, np.array(sizes))
         if "influence_solution" in found:
-            needed = world.mass_matrix @ world.forward_dynamics(tau[index])
+            try:
+                needed = world.mass_matrix @ world.forward_dynamics(tau[index])
+            except np.linalg.LinAlgError:
+                where = f" of state {list(index)}" if index else ""
+                raise FailedPreconditionError(f"verify has no answer: the mass matrix{where} is singular") from None
             found["influence_solution"][index] = _relative(needed, world.mass_matrix @ a[index], scale)
     return found
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from dyn_service.engine.robot import Robot
+from dyn_service.errors import FailedPreconditionError
 from dyn_service.reference import verification
 from dyn_service.reference.influence import WorldEquations
 from dyn_service.reference.verification import residuals, survey
@@ -386,3 +387,19 @@ def test_massless_mover_leaves_out_what_has_no_answer() -> None:
         '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint></robot>'
     )
     assert set(robot.verify([0.1], [0.2], [0.3])) == ALL - NEED_FORWARD_DYNAMICS
+
+
+def test_a_state_without_an_answer_is_said() -> None:
+    """A wrist whose axes meet, and only whose hand has mass: in line, what turns one turns the other."""
+    inertia = '<inertia ixx="0.01" iyy="0.02" izz="0.03" ixy="0" ixz="0" iyz="0"/>'
+    joints = "".join(
+        f'<joint name="{name}" type="continuous"><parent link="{i}"/><child link="{i + 1}"/>'
+        f'<axis xyz="{axis}"/></joint>'
+        for i, (name, axis) in enumerate({"roll": "0 0 1", "pitch": "0 1 0", "turn": "0 0 1"}.items())
+    )
+    hand = f'<link name="3"><inertial><mass value="1"/>{inertia}</inertial></link>'
+    robot = Robot.from_urdf(f'<robot name="r"><link name="0"/><link name="1"/><link name="2"/>{hand}{joints}</robot>')
+    bent, still = np.array([[0.3, 0.5, 0.2], [0.3, 0.0, 0.2]]), np.ones(3)
+    assert max(robot.verify(bent[0], still, still).values()) < AGREE
+    with pytest.raises(FailedPreconditionError, match=r"the mass matrix of state \[1\] is singular"):
+        robot.verify(bent, still, still)

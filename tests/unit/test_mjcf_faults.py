@@ -146,6 +146,8 @@ TOLD = {
     jointed(tail='<equality><joint joint1="j"/></equality>'): ("equality <joint>", "it holds joint 'j' still"),
     jointed(tail='<equality><joint joint1="j" joint2="j"/></equality>'): ("equality <joint>", "which it is to follow"),
     jointed(tail='<actuator><motor name="a" joint="j" gear="3"/></actuator>'): ("actuator 'a'", "on joint 'j', gear 3"),
+    jointed(tail='<actuator><motor joint="j" armature="3" gear="1e160"/></actuator>'): ("actuator <motor>",
+        "its armature does not act: not one finite number"),
     jointed(tail='<actuator><general site="s" armature="3"/></actuator>'): ("actuator <general>", "its armature "
         "does not act"),
     jointed(tail='<extension><plugin plugin="p"/></extension>'): ("extension", "<plugin>"),

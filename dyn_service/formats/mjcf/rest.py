@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 
 from dyn_service.api.queries import DEFAULT_GRAVITY
 from dyn_service.formats.chains import Roots
@@ -151,13 +152,14 @@ class Rest:
             return
         curved = any(found is not None and found[1:].any() for found in adds.values())
         joint = joints.get(on or "")
-        if joint is None or curved or joint.moves.nv != 1:
+        sums = {part: getattr(joint, part, 0.0) + more for part, more in carried.items()}
+        if joint is None or curved or joint.moves.nv != 1 or not all(map(isfinite, sums.values())):
             told = ", ".join(carried)
             self._notes.append(
-                place.note("reported", f"its {told} does not act: not one number, or not on one joint's way")
+                place.note("reported", f"its {told} does not act: not one finite number, or not on one joint's way")
             )
             return
-        joints[joint.name] = replace(joint, **{part: getattr(joint, part) + more for part, more in carried.items()})
+        joints[joint.name] = replace(joint, **sums)
         told = ", ".join(f"{part} {more:g}" for part, more in carried.items())
         self._notes.append(place.note("changed", f"adds {told} to joint {quoted(joint.name)}, gear ratio squared"))
 
