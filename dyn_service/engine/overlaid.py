@@ -54,13 +54,9 @@ class Overlaid(Robot):
 
     def __init__(self, robot: Robot, altered: Altered, name: str | None = None) -> None:
         self.base = base = robot.base if isinstance(robot, Overlaid) else robot
-        self._about = robot._about if name is None else msgspec.structs.replace(robot._about, name=name)
-        self._configuration, self._limits = robot._configuration, robot._limits
-        self._description, self._rows, self._library = base._description, base._rows, base._library
-        self._link_index, self._defaults = base._link_index, base._defaults
-        self._tree, self._weld = altered.tree, altered.weld
-        self._gravity = robot._gravity if altered.gravity is None else altered.gravity
-        self._signatures, self._calls, self._shortened = {}, {}, {}
+        about = robot._about if name is None else msgspec.structs.replace(robot._about, name=name)
+        gravity = robot._gravity if altered.gravity is None else altered.gravity
+        self._begin(base._shared, about, robot._configuration, altered.tree, altered.weld, gravity)
         self._operands: dict[bool, dict[str, Array]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:

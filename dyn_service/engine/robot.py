@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 
 from dyn_service.api import preparation
 from dyn_service.api.arguments import mapped
-from dyn_service.api.arrays import broadcast, found, numbers, spread
+from dyn_service.api.arrays import found, spread
 from dyn_service.api.description import RobotDescription, Sizes
 from dyn_service.api.inputs import check_names, checked_option, checked_options, needed, row_of
 from dyn_service.api.queries import (
@@ -42,27 +42,34 @@ from dyn_service.api.queries import (
 from dyn_service.api.spec import PLAIN, PUSHED, Variant
 from dyn_service.engine import solvable
 from dyn_service.engine.describing import described
+from dyn_service.engine.importing import completed, import_receipt
+from dyn_service.engine.operands import operand, operands
 from dyn_service.engine.overlay import Altered, altered, carrying, differing
 from dyn_service.engine.rows import Rows
+from dyn_service.engine.short_way import Call, common_call
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links, places
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.formats import reading
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
-from dyn_service.model.description import Description, RootType, bare, rooted
-from dyn_service.model.inertia import combine
-from dyn_service.model.mimic import unled
-from dyn_service.model.tree import Tree, Weld, weld, welding_notes
+from dyn_service.model.configuration import Configuration
+from dyn_service.model.description import Description, RootType, bare
+from dyn_service.model.tree import Tree, Weld, weld
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf import loaded, reader
-from dyn_service.urdf.joint_files import with_joint_file
 from dyn_service.urdf.markup import ReadLimits
-from dyn_service.urdf.places import counted
-from dyn_service.urdf.receipt import MassSummary, Receipt, build_receipt
+from dyn_service.urdf.receipt import Receipt
 
-_Call = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
-"""A row's required arguments and its others -> the answer, or None where the general way is to be taken."""
+
+class Shared(NamedTuple):
+    """What is made of a robot's file once, and shared by all that is laid over it."""
+
+    description: Description
+    rows: Rows
+    library: KernelLibrary
+    link_index: dict[str, int]
+    defaults: dict[tuple[float, ...], Array]
 
 
 class Robot(RobotQueries):
@@ -73,18 +80,26 @@ class Robot(RobotQueries):
     """
 
     def __init__(self, description: Description) -> None:
-        self._description = description
-        self._tree = Tree.from_description(description)
-        self._weld = weld(self._tree)
-        self._rows = Rows(self._tree, self._weld.tree)
-        super().__init__(described(self._tree, self._rows.sizes), self._tree.configuration, self._tree.limits)
-        self._library = KernelLibrary(self._tree)
-        self._gravity = np.array(DEFAULT_GRAVITY)
-        self._defaults: dict[tuple[float, ...], Array] = {}
-        self._link_index = {name: i for i, name in enumerate(self._tree.links)}
+        tree = Tree.from_description(description)
+        bodies = weld(tree)
+        rows = Rows(tree, bodies.tree)
+        shared = Shared(description, rows, KernelLibrary(tree), {name: i for i, name in enumerate(tree.links)}, {})
+        self._begin(shared, described(tree, rows.sizes), tree.configuration, tree, bodies, np.array(DEFAULT_GRAVITY))
+
+    def _begin(
+        self, shared: Shared, about: RobotDescription, at: Configuration, tree: Tree, bodies: Weld, gravity: Array
+    ) -> None:
+        """All that a robot has, whether it is one that was loaded or is laid over one."""
+        super().__init__(about, at, tree.limits)
+        self._tree, self._weld, self._gravity = tree, bodies, gravity
+        self._description, self._rows, self._library, self._link_index, self._defaults = shared
         self._signatures: dict[tuple[str, str, Variant], Signature] = {}
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, Call] = {}
         self._shortened: dict[str, list[Variant]] = {}
+
+    @property
+    def _shared(self) -> Shared:
+        return Shared(self._description, self._rows, self._library, self._link_index, self._defaults)
 
     @classmethod
     def from_urdf(
@@ -116,7 +131,7 @@ class Robot(RobotQueries):
         """
         is_text = isinstance(source, str | bytes | os.PathLike)
         description = reader.read(source, limits=limits) if is_text else loaded.read(source)
-        return cls(_completed(description, root, joints, mimic))
+        return cls(completed(description, root, joints, mimic))
 
     @classmethod
     def from_file(
@@ -148,7 +163,7 @@ class Robot(RobotQueries):
             UnimplementedError: It is of xacro, and that package is not installed.
             ResourceExhaustedError: It is larger than `limits`.
         """
-        return cls(_completed(reading.read_file(path, limits=limits, arguments=arguments), root, joints, mimic))
+        return cls(completed(reading.read_file(path, limits=limits, arguments=arguments), root, joints, mimic))
 
     @classmethod
     def from_text(
@@ -164,7 +179,7 @@ class Robot(RobotQueries):
         run, so it is the one for text from strangers: one with includes is refused, and xacro is URDF with parts
         missing. The rest as of `from_file`.
         """
-        return cls(_completed(reading.read_text(text, limits=limits), root, joints, mimic))
+        return cls(completed(reading.read_text(text, limits=limits), root, joints, mimic))
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = {name: self.__dict__[name] for name in ("massless_joint",) if name in self.__dict__}
@@ -227,22 +242,7 @@ class Robot(RobotQueries):
 
     @cached_property
     def _import_receipt(self) -> Receipt:
-        before = self._tree.total_inertia()
-        still = [i for i, body in enumerate(self._weld.body) if body < 0]
-        poses = self._tree.poses_at_zero()
-        moving = self._weld.tree
-        parts = [self._tree.inertia[i].placed(*poses[i]) for i in still]
-        parts += [body.placed(*pose) for body, pose in zip(moving.inertia, moving.poses_at_zero(), strict=True)]
-        after = combine(parts)
-        return build_receipt(
-            self._description,
-            before=MassSummary(before.mass, before.com),
-            after=MassSummary(after.mass, after.com),
-            movable=self.joint_names,
-            bodies=len(moving),
-            merged=welding_notes(self._tree, self._weld),
-            fingerprint=self.fingerprint,
-        )
+        return import_receipt(self._description, self._tree, self._weld)
 
     @property
     def description(self) -> RobotDescription:
@@ -425,7 +425,7 @@ class Robot(RobotQueries):
         kernel = self.signature(row, method, variant)
         return (kernel, self.signature(QUERIES["link_poses"], "")) if variant.wrenches else (kernel,)
 
-    def _common_call(self, row: Query, method: str, *, plain: bool, pushed: bool) -> _Call:
+    def _common_call(self, row: Query, method: str, *, plain: bool, pushed: bool) -> Call:
         """The short way for the common call, without special options.
 
         A control loop asks for one state at a time; there the general way costs more than the kernel. What the kernel
@@ -439,35 +439,8 @@ class Robot(RobotQueries):
         """
         signature = self.signature(row, method)
         kernel, single = (self._kernel(signature), self._library.single_state(signature)) if plain else (None, None)
-        defaults, left_out = row.defaults, [*self._left_out_of(row).values()]
         push = self._pushed_call(row, method) if pushed else None
-        if row.result_type is None:
-            named: Callable[[Any], Any] | None = None
-        else:
-            labels = self._rows.labels(row)
-            named = lambda arrays: row.result({**labels, **dict(zip(row.outputs, arrays, strict=True))})
-
-        def call(given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
-            try:
-                if others != defaults:  # an array among them has no one truth
-                    if push is None:
-                        return None
-                    answer = push(given, others)
-                    if answer is None:  # lists, perhaps
-                        answer = push((*map(np.asarray, given),), others)
-                        if answer is None:
-                            return None
-                else:
-                    answer = None if single is None else single(*given, *left_out)
-                    if answer is None:  # not one state, or not as the kernel takes it: NumPy knows more
-                        if kernel is None:
-                            return None
-                        answer = kernel(*map(np.asarray, given), *left_out)
-            except (TypeError, ValueError):
-                return None
-            return answer if named is None else named(answer)
-
-        return call
+        return common_call(row, kernel, single, push, [*self._left_out_of(row).values()], self._rows.labels(row))
 
     def _pushed_call(self, row: Query, method: str) -> Callable[..., Any] | None:
         """The short way for one state with external wrenches, options at their defaults: see `kernels.single`."""
@@ -545,7 +518,7 @@ class Robot(RobotQueries):
         if row.axes is not None and chosen[row.axes] == "world":
             self._rows.turn_to_world(outputs, row, self._rotations(pose))
         outputs.update(self._rows.labels(row))
-        self._select_rows(outputs, row, chosen)
+        self._rows.select(outputs, row, chosen, self.name)
         return outputs
 
     def _otherwise(self, row: Query, inputs: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -583,19 +556,11 @@ class Robot(RobotQueries):
         function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
         options = {name: value for name, value in chosen.items() if name != row.rows}
         outputs: dict[str, Any] = {**self._rows.labels(row), **function(self._tree, **options)}
-        self._select_rows(outputs, row, chosen)
+        self._rows.select(outputs, row, chosen, self.name)
         return outputs
 
     def _run(self, signature: Signature, arguments: Mapping[str, Array]) -> tuple[Array, ...]:
-        given = [arguments[operand.name] for operand in signature.inputs]
-        for k, operand in enumerate(signature.inputs):
-            if (axes := signature.padded.get(operand.name)) is not None:
-                given[k] = np.zeros((*given[k].shape[: given[k].ndim - axes], 1))
-        leads = {
-            operand.name: x.shape[: x.ndim - len(operand.shape)]
-            for operand, x in zip(signature.inputs, given, strict=True)
-        }
-        lead = broadcast(leads)
+        given, lead = operands(signature, arguments)
         if signature.empty:
             return tuple(np.zeros(lead + operand.shape) for operand in signature.outputs)
         result = self._kernel(signature)(*given)
@@ -629,23 +594,7 @@ class Robot(RobotQueries):
                 raise needed(row, name)
             return self._left_out(row, name)
         spec = row.inputs[name]
-        core = spec.dims(self._sizes(links=row.links))
-        path = f"inputs.{name}"
-        array = numbers(value)
-        if array is None:
-            raise InvalidArgumentError(
-                f"{name} must be real numbers of shape (..., {', '.join(map(str, core))}), found {found(value)}",
-                path=path,
-            )
-        if spec.scalar and array.ndim == 0:
-            return np.full(core, array[()])
-        if array.ndim < len(core) or array.shape[array.ndim - len(core) :] != core:
-            of = f" ({counted(len(self.joint_names), 'movable joint')})" if spec.shape in (("nq",), ("nv",)) else ""
-            of = of if core == (len(self.joint_names),) else of and f"{of[:-1]}, {spec.shape[0]} = {core[0]})"
-            raise InvalidArgumentError(
-                f"{name} has shape {array.shape}, expected (..., {', '.join(map(str, core))}){of}", path=path
-            )
-        return array
+        return operand(name, spec, value, spec.dims(self._sizes(links=row.links)), len(self.joint_names))
 
     def _is_refused(self, row: Query, method: str) -> bool:
         """Whether there is no answer, and so no kernel, because joints follow others."""
@@ -695,27 +644,6 @@ class Robot(RobotQueries):
         rotations: Array = self._evaluate(QUERIES["link_poses"], {"q": q}, {})["rotation"]
         return rotations
 
-    def _select_rows(self, outputs: dict[str, Any], row: Query, chosen: Mapping[str, Any]) -> None:
-        """Those of the named joints or links, in that order, where some are named."""
-        wanted = None if row.rows is None else chosen[row.rows]
-        if wanted is None:
-            return
-        what, known = ("link", self.link_names) if row.selected == "nl" else ("joint", self.all_joint_names)
-        rows = []
-        for k, name in enumerate(wanted):
-            if name not in known:
-                raise NotFoundError(
-                    f"robot '{self.name}' has no {what} '{name}'; its {what}s are {', '.join(known)}"
-                    f"{did_you_mean(name, known)}",
-                    path=f"options.{row.rows}[{k}]",
-                )
-            rows.append(known.index(name))
-        for name, spec in row.outputs.items():
-            outputs[name] = np.take(outputs[name], rows, axis=-len(spec.shape))
-        for label, names in row.labels.items():
-            if (names.dimension, names.of) == (row.selected, "row"):
-                outputs[label] = tuple(wanted)
-
     def _link(self, name: str, path: str) -> int:
         index = self._link_index.get(name) if isinstance(name, str) else None
         if index is None:
@@ -725,11 +653,3 @@ class Robot(RobotQueries):
                 path=path,
             )
         return index
-
-
-def _completed(
-    description: Description, root: RootType, joints: str | os.PathLike[str] | None, mimic: bool
-) -> Description:
-    """With what a joint file says, each joint by itself unless `mimic`, and its root moving as `root` says."""
-    description = description if joints is None else with_joint_file(description, joints)
-    return rooted(description if mimic else unled(description), root)

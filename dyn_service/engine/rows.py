@@ -6,6 +6,7 @@ it: a block of an influence operator, which takes the axes of its column to thos
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +16,9 @@ from dyn_service.api.description import Sizes
 from dyn_service.api.queries import Array, Query
 from dyn_service.dynamics.topology import pairs
 from dyn_service.engine.wrenches import turn
+from dyn_service.errors import NotFoundError
 from dyn_service.model.tree import Tree
+from dyn_service.suggestions import did_you_mean
 
 
 class Rows:
@@ -88,6 +91,31 @@ class Rows:
                 if of:
                     of_rows = R[..., self._link(str(spec.shape[0]), of), :, :]
                     outputs[name] = _turned(outputs[name], axis, of_rows, core)
+
+    def select(self, outputs: dict[str, Any], row: Query, chosen: Mapping[str, Any], robot: str) -> None:
+        """Leaves those of the links or joints that an option names, in that order, where it names some; in place.
+
+        Raises:
+            NotFoundError: The robot has none of a name; `path` says which one.
+        """
+        wanted = None if row.rows is None else chosen[row.rows]
+        if wanted is None:
+            return
+        what, known = "link" if row.selected == "nl" else "joint", self._names[str(row.selected), "row"]
+        rows = []
+        for k, name in enumerate(wanted):
+            if name not in known:
+                raise NotFoundError(
+                    f"robot '{robot}' has no {what} '{name}'; its {what}s are {', '.join(known)}"
+                    f"{did_you_mean(name, known)}",
+                    path=f"options.{row.rows}[{k}]",
+                )
+            rows.append(known.index(name))
+        for name, spec in row.outputs.items():
+            outputs[name] = np.take(outputs[name], rows, axis=-len(spec.shape))
+        for label, names in row.labels.items():
+            if (names.dimension, names.of) == (row.selected, "row"):
+                outputs[label] = tuple(wanted)
 
 
 def _turned(array: Array, axis: int, R: Array, core: int) -> Array:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
+from typing import Any
 
 from dyn_service.api.queries import DEFAULT_GRAVITY
 from dyn_service.formats.chains import Roots
@@ -152,7 +153,7 @@ class Rest:
             return
         curved = any(found is not None and found[1:].any() for found in adds.values())
         joint = joints.get(on or "")
-        sums = {part: getattr(joint, part, 0.0) + more for part, more in carried.items()}
+        sums: dict[str, Any] = {part: getattr(joint, part, 0.0) + more for part, more in carried.items()}
         if joint is None or curved or joint.moves.nv != 1 or not all(map(isfinite, sums.values())):
             told = ", ".join(carried)
             self._notes.append(

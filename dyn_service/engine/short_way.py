@@ -1,0 +1,64 @@
+"""The short way for the common call, without special options.
+
+A control loop asks for one state at a time; there the general way of `Robot` costs more than the kernel. What the
+kernel does not take as it is gets None, and goes the general way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dyn_service.api.queries import Array, Query
+
+Call = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
+"""A row's required arguments and its others -> the answer, or None where the general way is to be taken."""
+
+
+def common_call(
+    row: Query,
+    kernel: np.ufunc | None,
+    single: Callable[..., Any] | None,
+    push: Callable[..., Any] | None,
+    left_out: Sequence[Array],
+    labels: Mapping[str, tuple[str, ...]],
+) -> Call:
+    """The short way of a row.
+
+    Args:
+        row: Of the table.
+        kernel: Of batches and of all that NumPy makes an array of; None: it is not there, and neither is `single`.
+        single: Of one state, in arrays.
+        push: Of one state with external wrenches; None: it is not there.
+        left_out: What the inputs are that the common call leaves out.
+        labels: Names of the answer's rows.
+    """
+    defaults = row.defaults
+    if row.result_type is None:
+        named: Callable[[Any], Any] | None = None
+    else:
+        named = lambda arrays: row.result({**labels, **dict(zip(row.outputs, arrays, strict=True))})
+
+    def call(given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
+        try:
+            if others != defaults:  # an array among them has no one truth
+                if push is None:
+                    return None
+                answer = push(given, others)
+                if answer is None:  # lists, perhaps
+                    answer = push((*map(np.asarray, given),), others)
+                    if answer is None:
+                        return None
+            else:
+                answer = None if single is None else single(*given, *left_out)
+                if answer is None:  # not one state, or not as the kernel takes it: NumPy knows more
+                    if kernel is None:
+                        return None
+                    answer = kernel(*map(np.asarray, given), *left_out)
+        except (TypeError, ValueError):
+            return None
+        return answer if named is None else named(answer)
+
+    return call
