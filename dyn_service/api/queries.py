@@ -102,6 +102,7 @@ from dyn_service.api.arguments import (
     Wrenches,
     WrenchFunction,
 )
+from dyn_service.api.declaring import COMPUTATIONS, QUERIES, computation, query
 from dyn_service.api.described import Described
 from dyn_service.api.results import (
     Array,
@@ -134,18 +135,7 @@ from dyn_service.api.results import (
     Topology,
     Trajectory,
 )
-from dyn_service.api.spec import (
-    COMPUTATIONS,
-    EVERY_PART,
-    QUERIES,
-    Computation,
-    Option,
-    Query,
-    Row,
-    Spec,
-    computation,
-    query,
-)
+from dyn_service.api.spec import EVERY_PART, Computation, Option, Query, Row, Spec
 
 __all__ = [
     "DEFAULT_FRICTION",

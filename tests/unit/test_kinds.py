@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dyn_service import Client, Server
-from dyn_service.api import queries, spec
+from dyn_service.api import declaring, queries, spec
 from dyn_service.api.arguments import (
     Acceleration,
     EffortResult,
@@ -38,7 +38,7 @@ def other_names(tree: Any, q_goal: Any, rate: Any, speeding_up: Any, weight: Any
 def row(monkeypatch: pytest.MonkeyPatch) -> Iterator[spec.Query]:
     """A row as another author would write it, its position called q_goal."""
     monkeypatch.setattr(newton_euler, "other_names", other_names, raising=False)
-    before = dict(spec._QUERIES)
+    before = dict(declaring._QUERIES)
 
     @queries.query(equation="-", kernel="newton_euler.other_names")
     def under_other_names(
@@ -54,9 +54,9 @@ def row(monkeypatch: pytest.MonkeyPatch) -> Iterator[spec.Query]:
         return self._ask("under_other_names", (q_goal, rate, speeding_up), (weight, pushes))
 
     monkeypatch.setattr(queries.RobotQueries, "under_other_names", under_other_names, raising=False)
-    yield spec.QUERIES["under_other_names"]
-    spec._QUERIES.clear()
-    spec._QUERIES.update(before)
+    yield queries.QUERIES["under_other_names"]
+    declaring._QUERIES.clear()
+    declaring._QUERIES.update(before)
 
 
 def test_answers_are_those_of_the_row_with_the_usual_names(row: spec.Query) -> None:
@@ -77,7 +77,7 @@ def test_certificates_draw_positions_as_positions(row: spec.Query) -> None:
     panda = Robot.from_urdf(URDF / "panda.urdf", root="floating")
     usual, other = (
         drawn_states(signature_of(each, "", panda.sizes, PUSHED), panda.tree)
-        for each in (spec.QUERIES["inverse_dynamics"], row)
+        for each in (queries.QUERIES["inverse_dynamics"], row)
     )
     for one, same in zip(usual[0], other[0], strict=True):
         assert (one == same).all()
@@ -156,5 +156,5 @@ def renamed(self: Any, q0: FirstPosition) -> EffortResult:
 )
 def test_a_row_that_could_not_be_answered_is_refused(method: Any, kernel: Any, rule: str) -> None:
     with pytest.raises(TypeError, match=f"the row {method.__name__}: .*{rule}"):
-        spec.query(equation="-", kernel=kernel)(method)
-    assert method.__name__ not in spec.QUERIES
+        declaring.query(equation="-", kernel=kernel)(method)
+    assert method.__name__ not in queries.QUERIES
