@@ -1,13 +1,11 @@
 """An overlay in a message: one map with the fields of `Overlay`, all of which may be left out.
 
-    {"payloads": payload or list of them, see `payloads.py`,
-     "links": {link: {"mass": array?, "com": array?, "inertia": array?}},
-     "joints": {joint: {"damping": array?, "friction": array?, "friction_width": array?, "armature": array?,
-                        "stiffness": array?, "rest": array?}},
-     "locked": [joint, ..],
-     "gravity": array}
-
-A key that is none of these is refused: ignoring a misspelt `inertia` would change the answer in silence.
+{"payloads": payload or list of them, see `payloads.py`,
+"links": {link: {"mass": array?, "com": array?, "inertia": array?}},
+"joints": {joint: {"damping": array?, "friction": array?, "friction_width": array?, "armature": array?,
+"stiffness": array?, "rest": array?}},
+"locked": [joint, ..],
+"gravity": array}
 """
 
 from __future__ import annotations
@@ -17,10 +15,9 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
-from dyn_service.errors import InvalidArgumentError
 from dyn_service.protocol.arrays import describe_value, pack_array, show_value, unpack_array
+from dyn_service.protocol.maps import each_of, entries, fault, read_map
 from dyn_service.protocol.payloads import pack_payload, unpack_payload
-from dyn_service.suggestions import did_you_mean
 
 _KEYS = tuple(each.name for each in fields(Overlay))
 
@@ -38,26 +35,24 @@ def pack_overlay(value: Any, path: str) -> dict[str, Any]:
         InvalidArgumentError: Something else than an `Overlay`, or a field that no message can carry.
     """
     if not isinstance(value, Overlay):
-        raise InvalidArgumentError(f"{_name(path)} must be an Overlay, found {type(value).__name__}", path=path)
+        raise fault(path, f"must be an Overlay, found {type(value).__name__}")
     packed: dict[str, Any] = {}
-    payloads = [value.payloads] if isinstance(value.payloads, Payload) else value.payloads
-    if isinstance(payloads, str) or not isinstance(payloads, Sequence):
-        raise _fault(f"{path}.payloads", f"must be a Payload or a list of them, found {type(payloads).__name__}")
-    if payloads:
-        packed["payloads"] = [pack_payload(each, f"{path}.payloads[{k}]") for k, each in enumerate(payloads)]
+    carried = [pack_payload(each, place) for each, place in each_of(value.payloads, Payload, f"{path}.payloads")]
+    if carried:
+        packed["payloads"] = carried
     for part, kind in (("links", Inertial), ("joints", JointNumbers)):
-        entries = getattr(value, part)
-        if not isinstance(entries, Mapping):
-            raise _fault(f"{path}.{part}", f"must be a map from names, found {type(entries).__name__}")
-        for name, entry in entries.items():
+        said = getattr(value, part)
+        if not isinstance(said, Mapping):
+            raise fault(f"{path}.{part}", f"must be a map from names, found {type(said).__name__}")
+        for name, entry in said.items():
             if not isinstance(entry, kind):
-                raise _fault(f"{path}.{part}.{name}", f"must be of {kind.__name__}, found {type(entry).__name__}")
+                raise fault(f"{path}.{part}.{name}", f"must be of {kind.__name__}, found {type(entry).__name__}")
             given = {each.name: getattr(entry, each.name) for each in fields(kind)}
             packed.setdefault(part, {})[name] = {
                 key: pack_array(x, f"{path}.{part}.{name}.{key}") for key, x in given.items() if x is not None
             }
     if isinstance(value.locked, str) or not isinstance(value.locked, Sequence):
-        raise _fault(f"{path}.locked", f"must be a list of joints' names, found {type(value.locked).__name__}")
+        raise fault(f"{path}.locked", f"must be a list of joints' names, found {type(value.locked).__name__}")
     if value.locked:
         packed["locked"] = list(value.locked)
     if value.gravity is not None:
@@ -71,15 +66,11 @@ def unpack_overlay(value: Any, path: str) -> Overlay:
     Raises:
         InvalidArgumentError: A field that is unknown or of the wrong type, or an array that is not finite.
     """
-    given = _map(value, path, _KEYS)
-    payloads = given.get("payloads", [])
-    if type(payloads) is list:
-        carried = [unpack_payload(each, f"{path}.payloads[{k}]") for k, each in enumerate(payloads)]
-    else:
-        carried = [unpack_payload(payloads, f"{path}.payloads")]
+    given = read_map(value, path, _KEYS)
+    carried = [unpack_payload(*each) for each in entries(given.get("payloads", []), f"{path}.payloads")]
     locked = given.get("locked", [])
     if type(locked) is not list or not all(type(name) is str for name in locked):
-        raise _fault(f"{path}.locked", f"must be a list of joints' names, found {show_value(locked)}")
+        raise fault(f"{path}.locked", f"must be a list of joints' names, found {show_value(locked)}")
     gravity = given.get("gravity")
     return Overlay(
         carried,
@@ -92,31 +83,12 @@ def unpack_overlay(value: Any, path: str) -> Overlay:
 
 def _entries(value: Any, path: str, kind: type[_E]) -> dict[str, _E]:
     if type(value) is not dict:
-        raise _fault(path, f"must be a map from names, found {describe_value(value)}")
+        raise fault(path, f"must be a map from names, found {describe_value(value)}")
     known = tuple(each.name for each in fields(kind))
     found = {}
     for name, said in value.items():
         if type(name) is not str:
-            raise _fault(path, f"must be a map from names, found {show_value(name)} among its keys")
-        entry = _map(said, f"{path}.{name}", known)
+            raise fault(path, f"must be a map from names, found {show_value(name)} among its keys")
+        entry = read_map(said, f"{path}.{name}", known)
         found[name] = kind(**{key: unpack_array(x, f"{path}.{name}.{key}") for key, x in entry.items()})
     return found
-
-
-def _map(value: Any, path: str, known: Sequence[str]) -> dict[str, Any]:
-    """A map with some of these keys; what is nil was left out."""
-    if type(value) is not dict:
-        raise _fault(path, f"must be a map, found {describe_value(value)}")
-    for key in value:
-        if key not in known:
-            message = f"has no {show_value(key)}; its keys are {', '.join(known)}{did_you_mean(key, known)}"
-            raise _fault(path, message)
-    return {key: each for key, each in value.items() if each is not None}
-
-
-def _fault(path: str, what: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"{_name(path)} {what}", path=path)
-
-
-def _name(path: str) -> str:
-    return path.removeprefix("inputs.")
