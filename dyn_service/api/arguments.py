@@ -23,7 +23,7 @@ STOP_DAMPING = 10.0
 """s/rad | s/m, of stops and contacts where nobody says another: who meets one at 1 rad/s or m/s leaves with a tenth."""
 
 DEFAULT_FRICTION = 0.8
-"""Coulomb's coefficient of contacts in motions where nobody says another."""
+"""Coulomb's coefficient of contacts where nobody says another."""
 
 
 class Wrench(msgspec.Struct, frozen=True, eq=False):
@@ -130,14 +130,15 @@ class Contact:
 
     link: the link's name. point: (3,) m, in the link's frame. radius: m, of the sphere; 0 is the point alone. plane:
     (3,) m, any point of the plane, world axes. normal: (3,) its normal on the robot's side, of any length. friction:
-    Coulomb's coefficient. stiffness: N/m, of plane and point together. damping: s/m, how much stiffer it is per m/s of
-    approach. width: m/s, over which friction is smoothed where it has to be. What is None is chosen for the step and
-    the robot, see `dyn_service.sim.supports`. rigid: it is held on its plane, and where it is on it, pulled there too.
+    Coulomb's coefficient; None is `DEFAULT_FRICTION`. stiffness: N/m, of plane and point together. damping: s/m, how
+    much stiffer it is per m/s of approach. width: m/s, over which friction is smoothed where it has to be. What of
+    these three is None is chosen for the step and the robot, see `dyn_service.sim.supports`. rigid: it is held on its
+    plane, pulled there too, and does not slide, whatever friction and what follows it.
 
-    In motions all of it counts, and a friction of None is `DEFAULT_FRICTION`. `contact_dynamics` holds the points
-    whatever friction and what follows it: link, point, radius, plane and normal count. In `ground_reactions` link,
-    point, radius, normal and friction do: the ground pushes at point - radius normal / |normal|, wherever a plane is,
-    within the cone of its friction; None is any direction, pulling too. There alone point and normal may be (..., 3).
+    In motions all of it counts. `contact_dynamics` holds the points whatever friction and what follows it: link, point,
+    radius, plane and normal count. In `ground_reactions` link, point, radius, normal, friction and rigid do: the ground
+    pushes at point - radius normal / |normal|, wherever a plane is, within the cone of its friction; at a rigid contact
+    in any direction, pulling too. There alone point and normal may be (..., 3).
     """
 
     link: str

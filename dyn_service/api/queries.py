@@ -1049,7 +1049,8 @@ class RobotQueries(Described, ABC):
 
         Where several f do it, the one with the least |f| is taken, or (`least="efforts"`) with the least |tau|; `rank`
         and `indeterminate` say how many there are. Where none does, f is the one that leaves the least, `residual` says
-        how much that is, and `supported` is 0. Contacts with friction need the extra `contacts`.
+        how much that is, and `supported` is 0. Rigid contacts have no cone; where one of another binds, the extra
+        `contacts` is needed.
         """
         return self._compute(
             "ground_reactions",

@@ -54,7 +54,7 @@ def least_in_cones(
         A: (nu, n), of one state, like all that follow.
         b: (nu,).
         normals: (n / 3, 3), of length 1.
-        cones: Of the contacts that have friction.
+        cones: Of the contacts that are not rigid, one at least.
         efforts: B and c, where these are to be least.
 
     Raises:
@@ -136,7 +136,7 @@ def _solver() -> tuple[Any, Any]:
         from scipy import sparse
     except ImportError:
         raise FailedPreconditionError(
-            "contacts with friction need a solver: pip install 'dyn_service[contacts]'; without friction forces may be "
-            "of any direction, and none is needed"
+            "the least forces are out of a contact's friction cone, and those within need a solver: pip install "
+            "'dyn_service[contacts]'; at contacts with rigid=True forces may be of any direction, and none is needed"
         ) from None
     return clarabel, sparse

@@ -37,14 +37,11 @@ _POSITIVE = ("stiffness", "width")
 _CHOSEN = ("friction", "stiffness", "damping", "width")
 
 
-def listed(
-    contacts: Contact | Sequence[Contact] | None, *, friction: float | None = DEFAULT_FRICTION, batches: bool = False
-) -> tuple[Contact, ...]:
-    """The contacts with their vectors as arrays, normals of length 1.
+def listed(contacts: Contact | Sequence[Contact] | None, *, batches: bool = False) -> tuple[Contact, ...]:
+    """The contacts with their vectors as arrays, normals of length 1, and friction.
 
     Args:
         contacts: One, several or none.
-        friction: Of those that say none.
         batches: Whether points and normals may have leading axes.
 
     Raises:
@@ -56,7 +53,7 @@ def listed(
             f"contacts must be a Contact or a list of them, found {found(given)}", path="contacts"
         )
     checked = (_checked(contact, f"contacts[{k}]", batches=batches) for k, contact in enumerate(given))
-    return tuple(replace(each, friction=friction) if each.friction is None else each for each in checked)
+    return tuple(replace(each, friction=DEFAULT_FRICTION) if each.friction is None else each for each in checked)
 
 
 def check_links(robot: RobotQueries, contacts: Sequence[Contact]) -> None:

@@ -5,12 +5,12 @@
     tau = M a + h - J^T f                       the rest, once f is known
 
 With more than two feet, or flat ones, f is not determined: forces inside the robot may be added at will. Of all f that
-make the motion the least one is taken, or the one that needs the least efforts, within friction cones where contacts
-have them:
+make the motion the least one is taken, or the one that needs the least efforts, within the friction cones of contacts
+that are not rigid:
 
     minimise |f|^2          or |tau|^2 and then |f|^2, over the driven joints
     subject to U J^T f = U (M a + h)
-               |f_t| <= mu f_n at each contact with friction
+               |f_t| <= mu f_n at each contact that is not rigid
 
 Without cones that is a pseudo-inverse, U J^T = A: f = A^+ b (by singular values); so it is with cones where this f is
 within them, as mostly when a robot stands. Else a cone program is solved, by Clarabel, an interior-point method with
@@ -75,7 +75,7 @@ def ground_reactions(
         q: (..., nq) positions; all broadcast against each other.
         v: (..., nv) velocities.
         a: (..., nv) accelerations.
-        contacts: Where the ground may push.
+        contacts: Where the ground may push, and at rigid ones pull.
         least: "forces", or "efforts".
         undriven: The joints that nothing drives; None: those that are floating or planar.
         gravity: (..., 3) m/s^2, world axes; None is the robot's.
@@ -84,9 +84,9 @@ def ground_reactions(
     Raises:
         InvalidArgumentError: An argument of the wrong shape, type or value; `path` names it.
         NotFoundError: There is no joint or link of a name.
-        FailedPreconditionError: Numbers overflow on the way; or a contact has friction and its solver is not there.
+        FailedPreconditionError: Numbers overflow on the way; or a cone binds and its solver is not there.
     """
-    pushing = listed(contacts, friction=None, batches=True)
+    pushing = listed(contacts, batches=True)
     check_links(robot, pushing)
     g = robot.gravity if gravity is None else gravity
     given = (("q", q, robot.nq), ("v", v, robot.nv), ("a", a, robot.nv), ("gravity", g, 3))
@@ -107,7 +107,11 @@ def ground_reactions(
     force, rank = _least(A, needed[..., free])
     if least == "efforts":
         force = force + _least_efforts(A, B, needed[..., driven], force)
-    cones = [Cone(k, contact.friction) for k, contact in enumerate(pushing) if contact.friction is not None]
+    cones = [
+        Cone(k, contact.friction)  # type: ignore[arg-type]  # `listed` has chosen where nobody said one
+        for k, contact in enumerate(pushing)
+        if not contact.rigid
+    ]
     if cones:
         normal = np.broadcast_to(points.normal, (*lead, len(pushing), 3))
         _hold_in_cones(A, B, needed, free, driven, force, normal, cones, efforts=least == "efforts")
@@ -123,7 +127,7 @@ def cost(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any
     shapes += [np.shape(part)[:-1] for c in contacts for part in (c.point, c.normal)]
     lead = leading([*shapes, *wrench_shapes(acting, 1), overlay_lead(inputs.get("overlay"))])
     states, n, nv = count(lead), 3 * len(contacts), sizes["nv"]
-    solved = any(contact.friction is not None for contact in contacts)
+    solved = not all(contact.rigid for contact in contacts)
     work = _STATE_S + len(contacts) * _CONTACT_S + (n + nv) ** 3 * _CUBE_S + sizes["nl"] * nv * _ENTRY_S
     work += _SOLVE_S + len(contacts) * _SOLVE_CONTACT_S + n**3 * _SOLVE_CUBE_S if solved else 0.0
     reply = 8 * states * (nv + n + 4)

@@ -101,7 +101,7 @@ def test_example_robot(name: str) -> None:
         pytest.skip("nothing moves, or weighs")
     rng = np.random.default_rng(1)
     feet = feet * 3 if len(feet) == 1 else feet
-    contacts = [Contact(foot, point=rng.uniform(-0.1, 0.1, 3)) for foot in feet]
+    contacts = [Contact(foot, point=rng.uniform(-0.1, 0.1, 3), rigid=True) for foot in feet]
     q = np.stack([robot.random_configuration(seed=k) for k in range(STATES)])
     v, a = rng.uniform(-1.0, 1.0, (2, STATES, robot.nv))
     found = robot.ground_reactions(q, v, a, contacts)
@@ -144,7 +144,7 @@ LEGGED = [name for name in FLYING if any(part in name for part in ("solo12", "an
 def test_under_these_efforts_rigid_contacts_hold_it(name: str) -> None:
     """Standing still: Pinocchio's contact dynamics, of the efforts alone, finds no motion."""
     robot, theirs = made(name)
-    contacts = [Contact(foot) for foot in feet_of(robot)]
+    contacts = [Contact(foot, rigid=True) for foot in feet_of(robot)]
     rng = np.random.default_rng(2)
     q = robot.configuration.integrate(robot.neutral(), 0.3 * rng.normal(size=robot.nv), 1.0)
     still = np.zeros(robot.nv)

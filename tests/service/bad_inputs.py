@@ -117,7 +117,7 @@ def good_value(spec: Spec, lead: tuple[int, ...] = ()) -> Any:
     if spec.kind == "overlay":
         return {"payloads": [{"link": LINK, "mass": 1.0}]}
     if spec.kind == "contacts":
-        return {"link": LINK}
+        return {"link": LINK, "rigid": True}
     if spec.scalar:
         return 0.5
     value = np.full(lead + spec.dims(_SIZES), 0.5)

@@ -255,7 +255,7 @@ def test_limits_and_contacts(robot: Robot, remote: Any, integrator: Any) -> None
             other = reordered(other, spec.shape, at)
             close = name in ("t", "work", "dissipated")  # sums of parts round once more
             assert np.allclose(one, other, rtol=1e-12, atol=1e-15) if close else np.array_equal(one, other), name
-    held = Contact(robot.link_names[-1], (0.1, 0.0, 0.0))
+    held = Contact(robot.link_names[-1], (0.1, 0.0, 0.0), rigid=True)
     expected = robot.contact_dynamics(q, v, tau, held)
     found = remote.contact_dynamics(q[at["nq"]], v[at["nv"]], tau[at["nv"]], held)
     assert_answers(robot, COMPUTATIONS["contact_dynamics"], found, expected, names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from scipy.optimize import minimize
 from typer.testing import CliRunner
 
 from dyn_service import AsyncClient, Client, Contact, DynError, Robot, Server, Wrench
+from dyn_service.api.queries import DEFAULT_FRICTION
 from dyn_service.cli.main import app
 from dyn_service.sim import cone_program, ground_reactions
 from tests.passive import restless
@@ -54,7 +56,9 @@ def standing(robot: Robot, seed: int = 0, speed: float = 0.1) -> tuple[np.ndarra
     return q, v, a
 
 
-def feet(count: int = 4, **more: Any) -> list[Contact]:
+def feet(count: int = 4, friction: float | None = None, **more: Any) -> list[Contact]:
+    """Of this friction; where none is said rigid, pushed and pulled any way."""
+    more = {"rigid": friction is None, "friction": friction, **more}
     return [Contact(f"leg{k}_foot", point=(0.0, 0.0, -0.3), **more) for k in range(count)]
 
 
@@ -144,28 +148,103 @@ def test_within_cones_none_is_less(robot: Robot, least: Any, friction: float) ->
     found = robot.ground_reactions(q, v, a, contacts, least=least)
     assert found.supported
     assert found.residual < 2e-15  # what the solver leaves of the equations is put right
-    J = matrix(robot, q, contacts)
-    needed = robot.inverse_dynamics(q, v, a)
+    as_small_as_another_finds(found, robot.inverse_dynamics(q, v, a), matrix(robot, q, contacts), contacts, least)
+
+
+@pytest.mark.parametrize("least", ["forces", "efforts"])
+def test_one_foot_held_and_the_others_in_cones(robot: Robot, least: Any) -> None:
+    """The trunk is tipped over by more than its weight holds down: the rigid foot pulls, whatever its friction."""
+    q, still = standing(robot)[0], np.zeros(robot.nv)
+    push = Wrench("trunk", torque=(0.0, -90.0, 0.0))
+    contacts = [replace(foot, rigid=k == 0) for k, foot in enumerate(feet(friction=0.3))]
+    found = robot.ground_reactions(q, still, still, contacts, least=least, wrenches=push)
+    assert found.supported
+    assert found.forces[0, 2] < -10.0
+    assert found.forces[1:, 2].max() > 10.0
+    assert within(found.forces[1:], 0.3) < 1e-9
+    assert within(robot.ground_reactions(q, still, still, feet(), least=least, wrenches=push).forces[1:], 0.3) > 1e-2
+    in_cones = robot.ground_reactions(q, still, still, feet(friction=0.3), least=least, wrenches=push)
+    assert not in_cones.supported
+    push = Wrench("trunk", force=(70.0, 0.0, 0.0), point=(0.0, 0.0, -0.5))  # and now it would slide
+    found = robot.ground_reactions(q, still, still, contacts, least=least, wrenches=push)
+    assert found.supported
+    assert within(found.forces[:1], 0.3) > 1e-2
+    assert within(found.forces[1:], 0.3) < 1e-9
+    needed = robot.inverse_dynamics(q, still, still, wrenches=push)
+    as_small_as_another_finds(found, needed, matrix(robot, q, contacts), contacts, least)
+
+
+def as_small_as_another_finds(
+    found: Any, needed: np.ndarray, J: np.ndarray, contacts: list[Contact], least: Any
+) -> None:
+    """Held against SLSQP. needed: the efforts without contacts. J: J^T, (nv, 3 nc). One normal and friction for all."""
+    normal, friction = np.asarray(contacts[0].normal), contacts[0].friction
+    normal = normal / np.linalg.norm(normal)
+    coned = [k for k, contact in enumerate(contacts) if not contact.rigid]
+    assert friction is not None
 
     def size(f: np.ndarray) -> float:
         return float(np.sum((needed[6:] - J[6:] @ f) ** 2) if least == "efforts" else np.sum(f**2)) / 100.0
 
     def cones(f: np.ndarray) -> np.ndarray:
-        each = f.reshape(-1, 3)
+        each = f.reshape(-1, 3)[coned]
         along = each @ normal
         return friction**2 * along**2 - np.sum((each - along[:, None] * normal) ** 2, axis=1)
 
     held = [
         {"type": "eq", "fun": lambda f: J[:6] @ f - needed[:6]},
         {"type": "ineq", "fun": cones},
-        {"type": "ineq", "fun": lambda f: f.reshape(-1, 3) @ normal},
+        {"type": "ineq", "fun": lambda f: f.reshape(-1, 3)[coned] @ normal},
     ]
-    start = np.tile(40.0 * normal, 4)
+    start = np.tile(40.0 * normal, len(contacts))
     other = minimize(size, start, constraints=held, method="SLSQP", options={"maxiter": 500, "ftol": 1e-12})
     assert other.success
     mine = size(found.forces.ravel())
     assert mine < other.fun * (1 + 1e-5) + 1e-9
     assert mine > other.fun * (1 - 1e-3)
+
+
+BRICK = f"""<robot name="brick"><link name="body">{BODY.format(c=0, m=2.0, i=0.01)}</link></robot>"""
+CORNERS = [(x, y, 0.0) for x in (-0.2, 0.2) for y in (-0.1, 0.1)]
+
+
+def test_a_contact_is_what_it_is_in_motions() -> None:
+    """One list: pulled off the ground it lets go, in both; pushed along it, it holds up to the same friction, and
+    slides beyond. Rigid ones hold, in both, by the same forces.
+    """
+    brick = Robot.from_urdf(BRICK, root="floating")
+    q, still, weight = brick.neutral(), np.zeros(6), 2.0 * 9.81
+    loose = [Contact("body", point) for point in CORNERS]
+    rigid = [Contact("body", point, friction=0.1, rigid=True) for point in CORNERS]
+    along = DEFAULT_FRICTION * weight
+    for force, holds in (
+        ((0.0, 0.0, 2.0 * weight), False),
+        ((0.99 * along, 0.0, 0.0), True),
+        ((1.01 * along, 0.0, 0.0), False),
+    ):
+        push = Wrench("body", force=force)
+        found = brick.ground_reactions(q, still, still, loose, wrenches=push)
+        motion = brick.simulate(
+            q, still, dt=1e-3, steps=200, every=200, integrator="stick_slip", contacts=loose, wrenches=push
+        )
+        assert bool(found.supported) == holds
+        assert (float(np.abs(motion.v[-1]).max()) < 1e-3) == holds
+        held = brick.ground_reactions(q, still, still, rigid, wrenches=push)
+        assert held.supported
+        assert np.abs(held.forces.sum(axis=0) + np.array(force) - (0.0, 0.0, weight)).max() < 1e-12
+        of_motion = brick.simulate(q, still, dt=1e-3, steps=1, contacts=rigid, wrenches=push).contact_forces
+        assert of_motion is not None
+        assert np.abs(of_motion[0] - held.forces).max() < 1e-9
+
+
+def test_a_solver_is_foretold_where_one_cone_may_bind(robot: Robot) -> None:
+    q, v, a = standing(robot)
+    mixed = [*feet(3), Contact("leg3_foot")]
+    all_rigid, one, all_loose = (
+        ground_reactions.cost(robot.sizes, {"q": q, "v": v, "a": a, "contacts": contacts}, {}).work_s
+        for contacts in (feet(), mixed, feet(friction=0.5))
+    )
+    assert one == all_loose > 2.0 * all_rigid
 
 
 @pytest.mark.parametrize(
@@ -220,7 +299,7 @@ def test_the_ground_pushes_where_the_sphere_is_lowest(robot: Robot) -> None:
     lowest = []
     for foot in round_feet:
         R = poses.rotation[robot.link_names.index(foot.link)]
-        lowest.append(Contact(foot.link, point=np.array(foot.point) - 0.07 * R.T @ n))
+        lowest.append(Contact(foot.link, point=np.array(foot.point) - 0.07 * R.T @ n, rigid=True))
     found, expected = (robot.ground_reactions(q, v, a, contacts) for contacts in (round_feet, lowest))
     for one, other in zip(found, expected, strict=True):
         assert np.allclose(one, other, rtol=1e-10, atol=1e-10)
@@ -250,7 +329,7 @@ def test_rank_and_what_is_left_open(robot: Robot, count: int, rank: int) -> None
 
 def test_contacts_in_a_row_leave_one_turn(robot: Robot) -> None:
     q, v, a = standing(robot)
-    row = [Contact("trunk", point=(x, 0.1, -0.2)) for x in (-0.2, 0.0, 0.3, 0.5)]
+    row = [Contact("trunk", point=(x, 0.1, -0.2), rigid=True) for x in (-0.2, 0.0, 0.3, 0.5)]
     assert robot.ground_reactions(q, v, a, row).rank == 5
     assert robot.ground_reactions(q, v, a, row).indeterminate == 7
 
@@ -443,7 +522,7 @@ def test_a_solver_that_finds_nothing(robot: Robot, monkeypatch: pytest.MonkeyPat
 
 def test_clients_and_the_command_line_say_the_same(robot: Robot) -> None:
     q, v, a = standing(robot)
-    contacts = [*feet(friction=0.05), Contact("trunk", (0.1, 0.0, -0.1), 0.03, normal=(0.0, 0.1, 1.0))]
+    contacts = [*feet(friction=0.05), Contact("trunk", (0.1, 0.0, -0.1), 0.03, normal=(0.0, 0.1, 1.0), rigid=True)]
     push = Wrench("trunk", force=(1.0, 2.0, 3.0))
     more: dict[str, Any] = {"least": "efforts", "undriven": ["root_joint"], "wrenches": [push], "passive": False}
     expected = robot.ground_reactions(q, v, a, contacts, **more)
@@ -477,7 +556,7 @@ def test_clients_and_the_command_line_say_the_same(robot: Robot) -> None:
                 "a": a.tolist(),
                 "contacts": [
                     {"link": c.link, "point": list(c.point), "radius": c.radius, "normal": list(c.normal)}  # type: ignore[call-overload]
-                    | ({} if c.friction is None else {"friction": c.friction})
+                    | ({"rigid": True} if c.rigid else {"friction": c.friction})
                     for c in contacts
                 ],
                 "wrenches": {"link": "trunk", "force": [1, 2, 3]},

@@ -203,7 +203,7 @@ def computed(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
 
     def reactions() -> list[tuple[Any, Any]]:
         """What nothing drives is a leader; its efforts are its followers' too."""
-        found = led.ground_reactions(q, v, a, Contact(s.child, point), undriven=[s.leader], **s.pushed)
+        found = led.ground_reactions(q, v, a, Contact(s.child, point, rigid=True), undriven=[s.leader], **s.pushed)
         least = np.linalg.pinv(J[:, [entry]].T) @ s.tau[[entry]]
         needed = free.inverse_dynamics(Q, V, A, **pushed_at(found.forces))
         assert found.supported

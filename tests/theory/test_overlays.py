@@ -712,7 +712,7 @@ def test_gravity_of_an_overlay_is_that_of_an_argument() -> None:
     """In all that takes one; views too. Not in `verify`, whose answers are rounding under any."""
     mine, moon = panda(), np.array([0.1, -0.2, -1.6])
     q, v = mine.random_configuration(seed=1), np.full(mine.nv, 0.3)
-    foot, driven = Contact("panda_hand"), mine.joint_names[0]
+    foot, driven = Contact("panda_hand", rigid=True), mine.joint_names[0]
     asked: dict[str, Callable[..., Any]] = {
         "simulate": lambda of, **more: of.simulate(q, v, dt=1e-3, steps=5, **more).q,
         "contact_dynamics": lambda of, **more: of.contact_dynamics(q, v, v, foot, **more).a,
