@@ -50,10 +50,12 @@ from dyn_service.formats import reading
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
+from dyn_service.model import composite
 from dyn_service.model.description import Description, RootType, bare, rooted
 from dyn_service.model.inertia import combine
 from dyn_service.model.mimic import unled
-from dyn_service.model.tree import Tree, Weld, weld, welding_notes
+from dyn_service.model.tree import Tree
+from dyn_service.model.welding import Weld, weld, welding_notes
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf import loaded, reader
 from dyn_service.urdf.joint_files import with_joint_file
@@ -227,12 +229,13 @@ class Robot(RobotQueries):
 
     @cached_property
     def _import_receipt(self) -> Receipt:
-        before = self._tree.total_inertia()
+        before = composite.total_inertia(self._tree)
         still = [i for i, body in enumerate(self._weld.body) if body < 0]
-        poses = self._tree.poses_at_zero()
-        moving = self._weld.tree
+        poses = composite.poses_at_zero(self._tree)
         parts = [self._tree.inertia[i].placed(*poses[i]) for i in still]
-        parts += [body.placed(*pose) for body, pose in zip(moving.inertia, moving.poses_at_zero(), strict=True)]
+        moving = self._weld.tree
+        poses = composite.poses_at_zero(moving)
+        parts += [body.placed(*pose) for body, pose in zip(moving.inertia, poses, strict=True)]
         after = combine(parts)
         return build_receipt(
             self._description,

@@ -12,7 +12,7 @@ at zero:
 G is constant in body axes for every type here, so what velocities alone add to a body's acceleration is one formula for
 all, (5a) with omega_B x v_B: see `dynamics/newton_euler.py`. A joint with one way to move may be led by another: its
 position is then `ratio` times the other's, and its G as many times as long; an offset between the two belongs to where
-its frame stands (`tree.py`), since each of these types moves along a group with one parameter. Conventions are those of
+its frame stands (`building.py`), since each of these types moves along a group with one parameter. Conventions are those of
 Pinocchio and ROS:
 
 | type | q | v |
