@@ -13,7 +13,7 @@ PACKAGE = ROOT / "dyn_service"
 
 PARTS: dict[str, tuple[str, ...]] = {
     "dynamics": ("dynamics",),
-    "model": ("model",),
+    "model": ("model", "model/joints"),
     "sim": ("sim",),
     "frames": ("kernels/frames.py",),
     "urdf": ("urdf",),
@@ -34,7 +34,7 @@ SHAPING = (
     "model/building.py",
     "model/composite.py",
     "model/inertia.py",
-    "model/joints.py",
+    "model/joints/",
     "model/steps.py",
     "model/tree.py",
     "model/welding.py",
@@ -148,7 +148,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/theory/test_rheonomic_samples.py",
         "tests/oracle/test_many_types.py",
     ),
-    "model/joints.py": (
+    "model/joints/": (
         "tests/unit/test_joints.py",
         "tests/nasty/test_frames.py",
         "tests/unit/test_conventions.py",
