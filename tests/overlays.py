@@ -14,6 +14,7 @@ import numpy as np
 from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Payload, Query, Wrench
 from dyn_service.dynamics.topology import pairs
 from dyn_service.engine.robot import Robot
+from dyn_service.model import composite
 from dyn_service.model import description as described
 from dyn_service.model.description import Description
 
@@ -101,7 +102,7 @@ def fixed(robot: Robot, q: np.ndarray, names: Sequence[str]) -> Description:
         if not joint.moves.nv or tree.joints[tree.leader[body]] not in names:
             joints.append(joint)
             continue
-        R, p = tree.pose(body, q)
+        R, p = composite.pose(tree, body, q)
         joints.append(replace(joint, type="fixed", rotation=R, xyz=p, mimic=None))
     return replace(robot._description, joints=tuple(joints))
 

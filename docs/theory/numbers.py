@@ -18,7 +18,8 @@ from dyn_service.engine.robot import Robot
 from dyn_service.kernels.frames import simplest
 from dyn_service.kernels.graph import trace
 from dyn_service.kernels.signature import signature_of
-from dyn_service.model.tree import Tree, weld
+from dyn_service.model.tree import Tree
+from dyn_service.model.welding import weld
 from dyn_service.reference import segments
 from dyn_service.sim import simulate
 from dyn_service.urdf.reader import read_text

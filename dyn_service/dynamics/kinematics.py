@@ -4,7 +4,7 @@
     D_i, G_i                                             influence of the parent and motion subspace of body i, both in
                                                          the axes of body i                       Newton-Euler (4)
 
-What a type of joint does with q stands in `model/joints.py`. The documents write G for revolute joints only: one unit
+What a type of joint does with q stands in `model/joints/`. The documents write G for revolute joints only: one unit
 vector, angular; here it has one column for each way the joint can move. Where a joint follows another, q and v of its
 body are the other's, and G is the multiplier times as long: `model/tree.py`.
 """

@@ -74,7 +74,7 @@ SYMBOLS = Arithmetic(
     ca.copysign,
     lambda a, b, then, otherwise: ca.if_else(a < b, then, otherwise),
 )
-"""How the functions of `model/joints.py` are computed here."""
+"""How the functions of `model/joints/` are computed here."""
 
 
 def summed(terms: Terms, before: Mat | None = None) -> Mat:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from dyn_service.model.tree import Tree, weld
+from dyn_service.model.tree import Tree
+from dyn_service.model.welding import weld
 
 
 def pairs(tree: Tree) -> list[tuple[int, int]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 
+from dyn_service.model import composite
 from dyn_service.model.description import Description, RootType, rooted
 from dyn_service.model.inertia import combine
 from dyn_service.model.mimic import unled
-from dyn_service.model.tree import Tree, Weld, welding_notes
+from dyn_service.model.tree import Tree
+from dyn_service.model.welding import Weld, welding_notes
 from dyn_service.urdf.joint_files import with_joint_file
 from dyn_service.urdf.receipt import MassSummary, Receipt, build_receipt
 
@@ -24,11 +26,12 @@ def import_receipt(description: Description, tree: Tree, weld: Weld) -> Receipt:
     """What the import kept, merged, defaulted, dropped and doubted; with the masses before and after welding, so that
     none is lost.
     """
-    before = tree.total_inertia()
+    before = composite.total_inertia(tree)
     still = [i for i, body in enumerate(weld.body) if body < 0]
-    poses = tree.poses_at_zero()
+    poses = composite.poses_at_zero(tree)
     parts = [tree.inertia[i].placed(*poses[i]) for i in still]
-    parts += [body.placed(*pose) for body, pose in zip(weld.tree.inertia, weld.tree.poses_at_zero(), strict=True)]
+    poses = composite.poses_at_zero(weld.tree)
+    parts += [body.placed(*pose) for body, pose in zip(weld.tree.inertia, poses, strict=True)]
     after = combine(parts)
     return build_receipt(
         description,

@@ -55,7 +55,8 @@ from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.description import Description, RootType, bare
-from dyn_service.model.tree import Tree, Weld, weld
+from dyn_service.model.tree import Tree
+from dyn_service.model.welding import Weld, weld
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf import loaded, reader
 from dyn_service.urdf.markup import ReadLimits

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dyn_service.api.queries import Array
+from dyn_service.model import composite
 from dyn_service.model.tree import Tree
 
 SINGULAR = 1e-13
@@ -43,7 +44,7 @@ def _left(bodies: Tree, q: Array) -> Array:
     it is while they hold; NaN where that is not finite.
     """
     order = list(bodies.entries_outward)
-    M = bodies.mass_matrix(q)[..., order, :][..., order]
+    M = composite.mass_matrix(bodies, q)[..., order, :][..., order]
     held = np.abs(np.diagonal(M, axis1=-2, axis2=-1))
     left, share = np.array(M), np.zeros(held.shape)
     for k in range(bodies.nv - 1, -1, -1):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dyn_service.model.arrays import Matrix, Vector
-from dyn_service.model.tree import snapped
+from dyn_service.model.building import snapped
 from dyn_service.urdf import quantities
 from dyn_service.urdf.places import Place
 

@@ -35,6 +35,7 @@ from dyn_service.kernels import frames
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.model import composite
 from dyn_service.model.inertia import BodyInertia
 from dyn_service.model.parameters import parameters_of
 from dyn_service.model.passive import Passive
@@ -181,7 +182,7 @@ def _placed(tree: Tree) -> tuple[Array, Array]:
     if not at.flat:
         positions = at.normalised(positions)
         positions = np.where(np.isfinite(positions), positions, at.neutral)  # a quaternion of zeros is no rotation
-    return positions, tree.mass_matrix(positions)
+    return positions, composite.mass_matrix(tree, positions)
 
 
 def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], Array]:

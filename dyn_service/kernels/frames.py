@@ -35,7 +35,8 @@ from dyn_service.dynamics.spatial import Mat, RigidTransform, constant
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import Mimic
 from dyn_service.model.inertia import BodyInertia
-from dyn_service.model.tree import Tree, weld
+from dyn_service.model.tree import Tree
+from dyn_service.model.welding import weld
 
 _DIGITS = 50
 """Of the decimals: three times those of doubles, so that no cancellation between two of them shows."""

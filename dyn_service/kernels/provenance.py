@@ -19,6 +19,7 @@ from pathlib import Path
 from types import CodeType
 
 _PACKAGE = "dyn_service"
+_ROOT = Path(__file__).parent.parent
 _SHAPING = ("dynamics", "kernels", "model")
 COMPILER = tuple(f"kernels.{name}" for name in ("budget", "certify", "graph", "jit", "lower"))
 """The modules that make machine code of a traced function, hold it against the tree as given, or refuse to make it."""
@@ -51,18 +52,27 @@ def provenance(*modules: str) -> str:
 @cache
 def _module(name: str) -> tuple[bytes, tuple[str, ...]]:
     """The digest of one module's code, and what it imports that shapes kernels too."""
-    folder = name.split(".")[1]
-    spec = PathFinder.find_spec(name, [str(Path(__file__).parent.parent / folder)])
+    spec = PathFinder.find_spec(name, [str(_place(name).parent)])
     code = spec.loader.get_code(name) if spec is not None and spec.loader is not None else None  # type: ignore[attr-defined]
     if code is None:
         raise ImportError(f"there is no source of {name}")
     digest, names = digest_of(code)
-    imports = [found for found in names if found.startswith(f"{_PACKAGE}.") and found.count(".") == 2]
-    for package in (f"{_PACKAGE}.{folder}" for folder in _SHAPING):
-        if package in names:  # `from dyn_service.kernels import store`: which of the names is a module, its file says
-            place = Path(__file__).parent.parent / package.rpartition(".")[2]
-            imports += [f"{package}.{found}" for found in names if (place / f"{found}.py").is_file()]
-    return digest, tuple(found for found in imports if found.split(".")[1] in _SHAPING)
+    shaping = [found for found in names if found.startswith(f"{_PACKAGE}.") and found.split(".")[1] in _SHAPING]
+    imports = [found for found in shaping if found.count(".") > 1]
+    for package in (found for found in shaping if _place(found).is_dir()):
+        # `from dyn_service.kernels import store`: which of the names is a module, or a package, its file says.
+        modules = (f"{package}.{found}" for found in names if found.isidentifier())
+        imports += [module for module in modules if _is_module(_place(module))]
+    return digest, tuple(imports)
+
+
+def _place(name: str) -> Path:
+    """Where a package stands, or a module but for the end of its file's name."""
+    return _ROOT.joinpath(*name.split(".")[1:])
+
+
+def _is_module(place: Path) -> bool:
+    return place.with_name(f"{place.name}.py").is_file() or (place / "__init__.py").is_file()
 
 
 def digest_of(code: CodeType) -> tuple[bytes, set[str]]:

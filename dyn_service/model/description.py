@@ -1,7 +1,7 @@
 """A robot as its author wrote it: links and joints, nothing computed, nothing merged.
 
-The importers (URDF text, loaded URDF objects) end here; `tree.py` begins here. Units are SI; a pose is `xyz` (m) and a
-rotation matrix of the frame's axes in its parent's axes.
+The importers (URDF text, loaded URDF objects) end here; `building.py` begins here. Units are SI; a pose is `xyz` (m)
+and a rotation matrix of the frame's axes in its parent's axes.
 """
 
 from __future__ import annotations

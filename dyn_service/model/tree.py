@@ -9,8 +9,8 @@ Body i hangs on body parent[i] by its inboard joint; parent[i] < i, and -1 is th
     one body, one joint   body i's pose is joint i's pose: the URDF child link's frame
 
 Two trees describe a robot. `Tree.from_description` has one body per link, fixed joints included (a joint without a free
-axis); there nothing is lost. `weld` makes from it the tree of the bodies that move against each other; it answers
-faster, and `Weld` says where each link went.
+axis); there nothing is lost (`building.py`). `weld` makes from it the tree of the bodies that move against each other;
+it answers faster (`welding.py`). What both say in plain numbers of poses and masses stands in `composite.py`.
 
 Relations are those of the Newton-Euler document: ancestors {j <= i}, branch {j >= i}, children.
 
@@ -26,31 +26,21 @@ and a sweep over the bodies does all three, where bodies that share an entry of 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dyn_service.errors import UrdfError
+from dyn_service.model import building
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.configuration import Configuration, Limits
-from dyn_service.model.description import ROOT_JOINT, Description, Link, Mimic, Note, RootType
-from dyn_service.model.description import Joint as DescribedJoint
-from dyn_service.model.inertia import NOTHING, BodyInertia, combine
-from dyn_service.model.joints import FIXED, JOINT_TYPES, NUMBERS, Joint, summed
-from dyn_service.model.mimic import Bounds, by_leader, followers, kept
-from dyn_service.model.passive import Passive, widths
-
-SNAP = 1e-15
-"""Entries of rotations, and of places in m, this near to 0 or +-1 are roundings of `rpy` in multiples of pi/2."""
-
-
-HUGE = 1e100
-"""kg m^2; beyond it products of inertias and lengths leave the range of doubles."""
+from dyn_service.model.description import Description, Mimic
+from dyn_service.model.inertia import BodyInertia
+from dyn_service.model.joints import Joint
+from dyn_service.model.passive import Passive
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,42 +94,7 @@ class Tree:
     @classmethod
     def from_description(cls, description: Description) -> Tree:
         """One body per link. The description is a tree (the importer has checked it): one root, no loops."""
-        links = {link.name: link for link in description.links}
-        outboard: dict[str, list[DescribedJoint]] = {name: [] for name in links}
-        for joint in description.joints:
-            outboard[joint.parent].append(joint)
-        (root,) = set(links) - {joint.child for joint in description.joints}
-
-        order: list[tuple[Link, DescribedJoint | None, int]] = []
-        stack: list[tuple[str, DescribedJoint | None, int]] = [(root, _root_joint(description.root, root), -1)]
-        while stack:
-            name, inboard, parent = stack.pop()
-            index = len(order)
-            order.append((links[name], inboard, parent))
-            ordered = sorted(outboard[name], key=lambda joint: joint.name, reverse=True)
-            stack += [(joint.child, joint, index) for joint in ordered]
-
-        led = followers(description.joints)
-        inboards = tuple(_inboard(joint, led) for _, joint, _ in order)
-        places = [_place(joint, led) for _, joint, _ in order]
-        movable = [
-            (described, joint)
-            for (_, described, _), joint in zip(order, inboards, strict=True)
-            if described is not None and joint.nv
-        ]
-        return cls(
-            name=description.name,
-            links=tuple(link.name for link, _, _ in order),
-            joints=tuple("" if joint is None else joint.name for _, joint, _ in order),
-            parent=tuple(parent for _, _, parent in order),
-            inboard=inboards,
-            rotation=tuple(R for R, _ in places),
-            origin=tuple(p for _, p in places),
-            inertia=tuple(_inertia(link) for link, _, _ in order),
-            limits=_limits(movable, by_leader(description.joints, led)),
-            passive=_passive(movable, led),
-            mimic=tuple(led.get(joint.name) for joint, _ in movable),
-        )
+        return building.build(cls, description)
 
     def __len__(self) -> int:
         return len(self.links)
@@ -342,56 +297,6 @@ class Tree:
             end += 1
         return tuple(range(i, end))
 
-    def poses_at_zero(self) -> tuple[tuple[Matrix, Vector], ...]:
-        """R_WB, p_WB of every body at q = 0."""
-        poses: list[tuple[Matrix, Vector]] = []
-        for i, parent in enumerate(self.parent):
-            rotation, origin = (np.eye(3), np.zeros(3)) if parent < 0 else poses[parent]
-            poses.append((rotation @ self.rotation[i], origin + rotation @ self.origin[i]))
-        return tuple(poses)
-
-    def total_inertia(self) -> BodyInertia:
-        """The whole robot's inertia at q = 0, seen from the world."""
-        return combine(inertia.placed(*pose) for inertia, pose in zip(self.inertia, self.poses_at_zero(), strict=True))
-
-    def pose(self, i: int, q: Vector) -> tuple[Matrix, Vector]:
-        """R_PB (..., 3, 3) and p_PB (..., 3) of body i at q (..., nq)."""
-        joint, entries = self.inboard[i], [q[..., k] for k in range(self.in_q[i].start, self.in_q[i].stop)]
-        R, p = self.rotation[i], self.origin[i]
-        turned, shifted = joint.rotation(entries, NUMBERS), joint.translation(entries, NUMBERS)
-        moved = p + summed(shifted, 1) @ R.T if shifted else np.broadcast_to(p, (*q.shape[:-1], 3))
-        return (R @ summed(turned, 2) if turned else np.broadcast_to(R, (*q.shape[:-1], 3, 3))), moved
-
-    def mass_matrix(self, q: Vector) -> Matrix:
-        """M(q), (..., nv, nv) at q (..., nq), in plain numbers, by composite bodies: Newton-Euler document, (18c); with
-        the armature of the joints.
-        """
-        M = np.zeros((*np.broadcast_shapes(q.shape[:-1], self.lead), self.nv, self.nv))
-        D = [self._influence(i, q) for i in range(len(self))]
-        C: list[Matrix] = [body.matrix for body in self.inertia]
-        for i in range(len(self) - 1, -1, -1):
-            if self.parent[i] >= 0:
-                C[self.parent[i]] = C[self.parent[i]] + D[i].mT @ C[i] @ D[i]
-            if self.inboard[i].nv:
-                F = C[i] @ self.inboard[i].subspace
-                for j in self.ancestors(i):
-                    if self.inboard[j].nv:
-                        felt = self.inboard[j].subspace.T @ F
-                        M[..., self.in_v[j], self.in_v[i]] += felt
-                        if j != i:
-                            M[..., self.in_v[i], self.in_v[j]] += felt.mT
-                    F = D[j].mT @ F
-        M[..., range(self.nv), range(self.nv)] += self.felt(self.passive.armature)
-        return M if self.free is None else M * np.outer(self.free, self.free) + np.diag(1.0 - self.free)
-
-    def _influence(self, i: int, q: Vector) -> Matrix:
-        """D_i, (..., 6, 6): Newton-Euler document, (4), in body axes."""
-        R, p = self.pose(i, q)
-        D = np.zeros((*q.shape[:-1], 6, 6))
-        D[..., :3, :3] = D[..., 3:, 3:] = R.mT
-        D[..., 3:, :3] = R.mT @ np.cross(np.eye(3), p[..., None, :]).mT  # -R p~
-        return D
-
     @cached_property
     def fingerprint(self) -> str:
         """32 hexadecimal digits over all that answers depend on, names and limits too; not over the file's layout."""
@@ -417,190 +322,7 @@ class Tree:
         return digest.hexdigest()[:32]
 
 
-@dataclass(frozen=True, eq=False)
-class Weld:
-    """The moving bodies of a tree, and where each link of the full tree went.
-
-    tree: one body per movable joint. body: per link of the full tree, the body it moves with, -1 if it never moves.
-    rotation, origin: per link, R_BL and p_BL in that body (in the world for -1).
-    """
-
-    tree: Tree
-    body: tuple[int, ...]
-    rotation: tuple[Matrix, ...]
-    origin: tuple[Vector, ...]
-
-    def carrying(self, full: Tree, changed: Collection[int]) -> Weld:
-        """The same with the numbers of another tree of these links.
-
-        Args:
-            full: One body per link, in the same places.
-            changed: The links whose inertia is another one.
-        """
-        bodies = frozenset(self.body[i] for i in changed)
-        inertia = tuple(
-            _welded_inertia(full, b, self.body, self.rotation, self.origin) if b in bodies else own
-            for b, own in enumerate(self.tree.inertia)
-        )
-        tree = replace(self.tree, name=full.name, inertia=inertia, passive=full.passive, free=full.free)
-        return replace(self, tree=tree)
-
-
-def _welded_inertia(
-    full: Tree, body: int, bodies: Sequence[int], rotation: Sequence[Matrix], origin: Sequence[Vector]
-) -> BodyInertia:
-    """Of the links that move with a body, in its frame: bodies, rotation and origin are those of `Weld`."""
-    links = [i for i, of in enumerate(bodies) if of == body]
-    return combine(full.inertia[i].placed(rotation[i], origin[i]) for i in links)
-
-
-def weld(full: Tree) -> Weld:
-    """Joins every link behind a fixed joint to the body it moves with. Inertia on unmoving links is the world's.
-
-    In the arithmetic of the tree's numbers, be they doubles or decimals.
-    """
-    kind = full.origin[0].dtype
-    unturned, nowhere = np.eye(3, dtype=kind), np.zeros(3, dtype=kind)
-    body: list[int] = []
-    rotation: list[Matrix] = []
-    origin: list[Vector] = []
-    moving: list[int] = []
-    placement: list[tuple[int, Matrix, Vector]] = []
-    for i, parent in enumerate(full.parent):
-        carrier, R, p = (-1, unturned, nowhere) if parent < 0 else (body[parent], rotation[parent], origin[parent])
-        R_BL, p_BL = R @ full.rotation[i], p + R @ full.origin[i]
-        if full.inboard[i].nv:
-            placement.append((carrier, R_BL, p_BL))
-            carrier, R_BL, p_BL = len(moving), unturned, nowhere
-            moving.append(i)
-        body.append(carrier)
-        rotation.append(R_BL)
-        origin.append(p_BL)
-    tree = Tree(
-        name=full.name,
-        links=tuple(full.links[i] for i in moving),
-        joints=tuple(full.joints[i] for i in moving),
-        parent=tuple(carrier for carrier, _, _ in placement),
-        inboard=tuple(full.inboard[i] for i in moving),
-        rotation=tuple(R for _, R, _ in placement),
-        origin=tuple(p for _, _, p in placement),
-        inertia=tuple(_welded_inertia(full, b, body, rotation, origin) for b in range(len(moving))),
-        limits=full.limits,
-        passive=full.passive,
-        mimic=full.mimic,
-        free=full.free,
-    )
-    return Weld(tree, tuple(body), tuple(rotation), tuple(origin))
-
-
-def welding_notes(full: Tree, welded: Weld) -> tuple[Note, ...]:
-    """One note per link that a fixed joint joined to a moving body or to the world."""
-    notes = []
-    for i, carrier in enumerate(welded.body):
-        if full.joints[i] and not full.inboard[i].nv:
-            to = "the world" if carrier < 0 else f"the body of link '{welded.tree.links[carrier]}'"
-            notes.append(Note("merged", f"link '{full.links[i]}'", f"welded by fixed joint '{full.joints[i]}' to {to}"))
-    return tuple(notes)
-
-
 def _places(shape: tuple[int, ...], core: int, index: tuple[int, ...]) -> tuple[int, ...]:
     """Where an array that broadcasts to leading axes has what stands at one place of these."""
     lead = shape[: len(shape) - core]
     return tuple(k if size > 1 else 0 for k, size in zip(index[len(index) - len(lead) :], lead, strict=True))
-
-
-def snapped(array: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Entries within SNAP of 0 or +-1 as exactly that. Zeros fold away in the kernels, so exact ones are speed."""
-    nearest = np.round(array)
-    return np.where((np.abs(array - nearest) < SNAP) & (np.abs(nearest) <= 1.0), nearest, array) + 0.0
-
-
-def _root_joint(kind: RootType, link: str) -> DescribedJoint | None:
-    if kind == "fixed":
-        return None
-    upright = np.array([0.0, 0.0, 1.0])
-    return DescribedJoint(ROOT_JOINT, kind, "", link, np.zeros(3), np.eye(3), upright)
-
-
-def _inboard(joint: DescribedJoint | None, led: Mapping[str, Mimic]) -> Joint:
-    if joint is None:
-        return FIXED
-    made = JOINT_TYPES[joint.type](snapped(joint.axis), joint.pitch)
-    return made.led(led[joint.name].multiplier) if joint.name in led else made
-
-
-def _place(joint: DescribedJoint | None, led: Mapping[str, Mimic]) -> tuple[Matrix, Vector]:
-    """R_PJ and p_PJ: where the body stands with its joint at zero, or, where it follows another, with that at zero."""
-    if joint is None:
-        return np.eye(3), np.zeros(3)
-    R = snapped(joint.rotation)
-    offset = led[joint.name].offset if joint.name in led else 0.0
-    if not offset:
-        return R, joint.xyz
-    turned, shifted = _inboard(joint, {}).pose(np.array([offset]))
-    return snapped(R @ turned), joint.xyz + R @ shifted
-
-
-def _passive(movable: list[tuple[DescribedJoint, Joint]], led: Mapping[str, Mimic]) -> Passive:
-    """What the joints do by themselves, of each the same in all its ways to move. A follower's spring rests where its
-    own does, counted from where it stands with its leader at zero.
-    """
-    for described, joint in movable:
-        for part in ("stiffness", "armature"):
-            why = joint.refused(part) if getattr(described, part) else None
-            if why is not None:
-                raise UrdfError(why, line=described.line or None, element=f"joint '{described.name}'")
-    spread = [joint.nv for _, joint in movable]
-
-    def column(name: str) -> Vector:
-        return np.repeat([getattr(described, name) for described, _ in movable], spread).astype(np.float64)
-
-    given = [(described.friction_width, widths(joint.alone)) for described, joint in movable]
-    width = [default if said is None else said for said, defaults in given for default in defaults]
-    offset = [led[described.name].offset if described.name in led else 0.0 for described, _ in movable]
-    return Passive(
-        column("damping"),
-        column("friction"),
-        np.array(width, dtype=np.float64),
-        column("armature"),
-        column("stiffness"),
-        column("rest") - np.repeat(np.array(offset), spread),
-    )
-
-
-def _inertia(link: Link) -> BodyInertia:
-    if link.inertial is None:
-        return NOTHING
-    R = link.inertial.rotation
-    with np.errstate(over="ignore", invalid="ignore"):
-        body = BodyInertia.of_centre(link.inertial.mass, link.inertial.com, link.inertial.inertia, R)
-    for what, array, unit in (("inertia", body.about_origin, "kg m^2"), ("first moment", body.moment, "kg m")):
-        size = np.abs(array).max()
-        if not size < HUGE:
-            raise UrdfError(
-                f"the {what} about the link's origin is {size:g} {unit}, expected less than {HUGE:g}",
-                line=link.line or None,
-                element=f"link '{link.name}' inertial",
-            )
-    return body
-
-
-def _limits(
-    movable: list[tuple[DescribedJoint, Joint]], following: Mapping[str, list[tuple[DescribedJoint, Mimic]]]
-) -> Limits:
-    """Those of joints with one way to move; the file's one range says nothing of several. Followers have none of their
-    own.
-    """
-    led = {joint.name for group in following.values() for joint, _ in group}
-    found = [
-        (joint, kept(described, following.get(described.name, ())).bounds)
-        for described, joint in movable
-        if described.name not in led
-    ]
-    of_q = [(joint.nq, of) for joint, of in found]
-    of_v = [(joint.nv, of) for joint, of in found]
-
-    def column(entries: list[tuple[int, Bounds]], name: str) -> Vector:
-        return np.array([getattr(of, name) for count, of in entries for _ in range(count)], dtype=np.float64)
-
-    return Limits(column(of_q, "lower"), column(of_q, "upper"), column(of_v, "velocity"), column(of_v, "effort"))

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dyn_service.dynamics.topology import nilpotency
+from dyn_service.model import composite
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.inertia import skew
 from dyn_service.model.tree import Tree
@@ -309,7 +310,7 @@ class WorldEquations:
 def _poses(tree: Tree, q: Vector) -> tuple[Matrix, Matrix]:
     rotations, origins = np.zeros((len(tree), 3, 3)), np.zeros((len(tree), 3))
     for i, parent in enumerate(tree.parent):
-        R, p = tree.pose(i, q)
+        R, p = composite.pose(tree, i, q)
         if parent >= 0:
             R, p = rotations[parent] @ R, origins[parent] + rotations[parent] @ p
         rotations[i], origins[i] = R, p

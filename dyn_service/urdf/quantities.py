@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.model.building import snapped
 from dyn_service.model.description import JointType, Limit, Note
 from dyn_service.model.joints import JOINT_TYPES, Joint
-from dyn_service.model.tree import snapped
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf.places import Place, quoted
 
@@ -177,7 +177,7 @@ def unit_axis(values: Vector, place: Place, notes: list[Note]) -> Vector:
 def rotation_of_rpy(rpy: Vector) -> Matrix:
     """R = Rz(yaw) Ry(pitch) Rx(roll), (3, 3), of rpy (3,) rad.
 
-    Entries within `tree.SNAP` of 0 or +-1 become exactly that. Multiples of pi/2 cannot be written exactly: with 16
+    Entries within `building.SNAP` of 0 or +-1 become exactly that. Multiples of pi/2 cannot be written exactly: with 16
     digits the cosine of pi/2 comes out as 6e-17, which means zero; an exact zero makes the kernels shorter.
     """
     cr, cp, cy = (math.cos(angle) for angle in rpy)

@@ -13,7 +13,7 @@ PACKAGE = ROOT / "dyn_service"
 
 PARTS: dict[str, tuple[str, ...]] = {
     "dynamics": ("dynamics",),
-    "model": ("model",),
+    "model": ("model", "model/joints"),
     "sim": ("sim",),
     "frames": ("kernels/frames.py",),
     "urdf": ("urdf",),
@@ -28,7 +28,17 @@ PARTS: dict[str, tuple[str, ...]] = {
 }
 """The parts of the command line: folders and files of the package."""
 
-SHAPING = ("dynamics/", "kernels/", "model/tree.py", "model/inertia.py", "model/joints.py", "model/steps.py")
+SHAPING = (
+    "dynamics/",
+    "kernels/",
+    "model/building.py",
+    "model/composite.py",
+    "model/inertia.py",
+    "model/joints/",
+    "model/steps.py",
+    "model/tree.py",
+    "model/welding.py",
+)
 """Mutants of these make other kernels, of the same robots: each starts from an empty kernel cache of its own."""
 
 _NUMBERS = "tests/oracle/test_in_numbers.py"
@@ -38,6 +48,14 @@ _READING = (
     "tests/unit/test_urdf_faults.py",
     "tests/unit/test_urdf_habits.py",
     "tests/unit/test_receipt.py",
+)
+
+_TREE = (
+    "tests/unit/test_tree.py",
+    _NUMBERS,
+    *_READING,
+    "tests/unit/test_urdf_doubts.py",
+    "tests/unit/test_robot.py",
 )
 
 _MJCF = ("tests/oracle/test_mjcf.py", "tests/unit/test_mjcf_faults.py")
@@ -130,7 +148,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/theory/test_rheonomic_samples.py",
         "tests/oracle/test_many_types.py",
     ),
-    "model/joints.py": (
+    "model/joints/": (
         "tests/unit/test_joints.py",
         "tests/nasty/test_frames.py",
         "tests/unit/test_conventions.py",
@@ -150,13 +168,15 @@ STAGES: dict[str, tuple[str, ...]] = {
     "urdf/places.py": ("tests/unit/test_places.py", *_READING),
     "urdf/quantities.py": ("tests/unit/test_quantities.py", *_READING, "tests/unit/test_loaded_objects.py"),
     "urdf/receipt.py": ("tests/unit/test_receipt.py",),
-    "model/tree.py": (
+    "model/building.py": _TREE,
+    "model/composite.py": (
         "tests/unit/test_tree.py",
-        _NUMBERS,
-        *_READING,
-        "tests/unit/test_urdf_doubts.py",
+        "tests/unit/test_mimic.py",
+        "tests/unit/test_receipt.py",
         "tests/unit/test_robot.py",
     ),
+    "model/tree.py": _TREE,
+    "model/welding.py": _TREE,
     "urdf/reader.py": (*_READING, "tests/unit/test_urdf_doubts.py", "tests/property/test_urdf_mutilated.py"),
     "control/plant_core.py": ("tests/nodes/test_plant_core.py",),
     "control/safety.py": ("tests/nodes/test_safety.py", "tests/nodes/test_plant_core.py"),

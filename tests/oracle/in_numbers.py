@@ -14,7 +14,8 @@ import casadi as ca
 import numpy as np
 import pinocchio as pin
 
-from dyn_service.model.tree import Tree, weld
+from dyn_service.model.tree import Tree
+from dyn_service.model.welding import weld
 from dyn_service.urdf.reader import read_text
 from tests.oracle.pinocchio_oracle import Oracle, with_fixed_joints_turning
 from tests.random_robots import random_urdf

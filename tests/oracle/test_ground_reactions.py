@@ -12,6 +12,7 @@ import pytest
 
 from dyn_service import Contact
 from dyn_service.engine.robot import Robot
+from dyn_service.model import composite
 from tests.oracle.example_robots import SOME, SUPPORTED, path_of
 from tests.oracle.interpreting import interpreted_robot
 from tests.wide import wide
@@ -97,7 +98,7 @@ _SEEN: dict[str, tuple[float, float, float]] = {}
 def test_example_robot(name: str) -> None:
     robot, theirs = made(name)
     feet = feet_of(robot)
-    if not feet or robot.tree.total_inertia().mass <= 0.0 or theirs.model.nv != robot.nv:
+    if not feet or composite.total_inertia(robot.tree).mass <= 0.0 or theirs.model.nv != robot.nv:
         pytest.skip("nothing moves, or weighs")
     rng = np.random.default_rng(1)
     feet = feet * 3 if len(feet) == 1 else feet

@@ -10,7 +10,8 @@ from scipy import sparse
 from dyn_service.dynamics import articulated, newton_euler
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.model.tree import Tree, weld
+from dyn_service.model.tree import Tree
+from dyn_service.model.welding import weld
 from dyn_service.reference.influence import WorldEquations, nilpotency, phi, psi
 from dyn_service.urdf.reader import read_file, read_text
 from tests.conftest import URDF

@@ -17,9 +17,11 @@ from dyn_service.cli.main import main
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import UrdfError
 from dyn_service.kernels.frames import kernel_tree
+from dyn_service.model import composite
 from dyn_service.model.description import Note
 from dyn_service.model.mimic import Bounds, followers, kept, unled
-from dyn_service.model.tree import Tree, weld
+from dyn_service.model.tree import Tree
+from dyn_service.model.welding import weld
 from dyn_service.urdf.reader import read, read_text
 from tests.conftest import URDF
 from tests.mimics import drawn, pair
@@ -286,17 +288,18 @@ def test_one_rule_for_all_weldings_and_first_bodies() -> None:
 
 
 def test_the_matrix_in_plain_numbers() -> None:
-    """`Tree.mass_matrix`, by which certificates weigh, is S^T M S too."""
+    """`composite.mass_matrix`, by which certificates weigh, is S^T M S too."""
     tied = pair(drawn(read_text(random_urdf(5, movable=9, types=MANY_TYPES)), 5, share=0.7))
     q = np.array([tied.led.random_configuration(seed=k) for k in range(4)])
-    expected = tied.S.T @ tied.free.tree.mass_matrix(tied.positions(q)) @ tied.S
-    assert np.allclose(tied.led.tree.mass_matrix(q), expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
+    expected = tied.S.T @ composite.mass_matrix(tied.free.tree, tied.positions(q)) @ tied.S
+    M = composite.mass_matrix(tied.led.tree, q)
+    assert np.allclose(M, expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
 
 
 def test_rotors_are_in_the_matrix_in_plain_numbers() -> None:
     robot = restless(URDF / "panda.urdf", 1, {"armature"})
     q = robot.neutral()
-    more = robot.tree.mass_matrix(q) - robot.tree.bare.mass_matrix(q)
+    more = composite.mass_matrix(robot.tree, q) - composite.mass_matrix(robot.tree.bare, q)
     assert np.allclose(np.diag(more), robot.tree.felt(robot.tree.passive.armature), rtol=1e-9)
 
 

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from dyn_service.errors import UrdfError
+from dyn_service.model import composite
+from dyn_service.model.building import SNAP, snapped
 from dyn_service.model.description import Mimic, Note
 from dyn_service.model.inertia import BodyInertia, combine, principal_moments
 from dyn_service.model.joints import JOINT_TYPES, Joint
 from dyn_service.model.passive import SHIFTING_WIDTH, TURNING_WIDTH, Passive
-from dyn_service.model.tree import SNAP, Tree, snapped, weld, welding_notes
+from dyn_service.model.tree import Tree
+from dyn_service.model.welding import weld, welding_notes
 from dyn_service.reference.influence import WorldEquations
 from dyn_service.urdf.reader import read_file, read_text
 from tests.conftest import URDF
@@ -71,15 +74,15 @@ def test_invariants(seed: int) -> None:
 def test_welding_keeps_every_link_its_place_and_its_inertia(seed: int) -> None:
     full = Tree.from_description(read_text(random_urdf(seed)))
     welded = weld(full)
-    moving = welded.tree.poses_at_zero()
-    for i, (R_WL, p_WL) in enumerate(full.poses_at_zero()):
+    moving, at_zero = composite.poses_at_zero(welded.tree), composite.poses_at_zero(full)
+    for i, (R_WL, p_WL) in enumerate(at_zero):
         body = welded.body[i]
         R_WB, p_WB = (np.eye(3), np.zeros(3)) if body < 0 else moving[body]
         np.testing.assert_allclose(R_WB @ welded.rotation[i], R_WL, atol=1e-13)
         np.testing.assert_allclose(p_WB + R_WB @ welded.origin[i], p_WL, atol=1e-13)
-    still = [full.inertia[i].placed(*full.poses_at_zero()[i]) for i, body in enumerate(welded.body) if body < 0]
+    still = [full.inertia[i].placed(*at_zero[i]) for i, body in enumerate(welded.body) if body < 0]
     after = combine([*still, *(body.placed(*pose) for body, pose in zip(welded.tree.inertia, moving, strict=True))])
-    before = full.total_inertia()
+    before = composite.total_inertia(full)
     assert after.mass == pytest.approx(before.mass, rel=1e-14)
     np.testing.assert_allclose(after.com, before.com, atol=1e-13)
     np.testing.assert_allclose(after.about_com, before.about_com, rtol=1e-11, atol=1e-11)
@@ -335,17 +338,17 @@ def test_poses_and_mass_matrix_of_a_batch(seed: int) -> None:
     for tree in (full, weld(full).tree):
         free = np.full(tree.nq, np.inf)
         q = np.array([[tree.configuration.random(rng, -free, free) for _ in range(3)] for _ in range(2)])
-        M = tree.mass_matrix(q)
+        M = composite.mass_matrix(tree, q)
         assert M.shape == (2, 3, tree.nv, tree.nv)
         for index in np.ndindex(2, 3):
             expected = WorldEquations(tree, q[index], np.zeros(tree.nv), np.zeros(3)).mass_matrix
             # Roundings of sums over some ten bodies.
             np.testing.assert_allclose(M[index], expected, rtol=0, atol=1e-12 * np.abs(expected).max())
         for i in range(len(tree)):
-            R, p = tree.pose(i, q)
+            R, p = composite.pose(tree, i, q)
             assert (R.shape, p.shape) == ((2, 3, 3, 3), (2, 3, 3))
             for index in np.ndindex(2, 3):
-                one_R, one_p = tree.pose(i, q[index])
+                one_R, one_p = composite.pose(tree, i, q[index])
                 assert (one_R.shape, one_p.shape) == ((3, 3), (3,))
                 np.testing.assert_allclose(R[index], one_R, rtol=0, atol=1e-15)
                 np.testing.assert_allclose(p[index], one_p, rtol=0, atol=1e-15)

@@ -1,0 +1,173 @@
+"""From a description to the tree of its links: bodies in order, their joints, numbers and limits.
+
+Rotations are snapped on the way: entries that are zero but for a rounding become zero, which kernels leave out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyn_service.errors import UrdfError
+from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.model.configuration import Limits
+from dyn_service.model.description import ROOT_JOINT, Description, Link, Mimic, RootType
+from dyn_service.model.description import Joint as DescribedJoint
+from dyn_service.model.inertia import NOTHING, BodyInertia
+from dyn_service.model.joints import FIXED, JOINT_TYPES, Joint
+from dyn_service.model.mimic import Bounds, by_leader, followers, kept
+from dyn_service.model.passive import Passive, widths
+
+if TYPE_CHECKING:
+    from dyn_service.model.tree import Tree
+
+SNAP = 1e-15
+"""Entries of rotations, and of places in m, this near to 0 or +-1 are roundings of `rpy` in multiples of pi/2."""
+
+HUGE = 1e100
+"""kg m^2; beyond it products of inertias and lengths leave the range of doubles."""
+
+
+def build(tree: type[Tree], description: Description) -> Tree:
+    """What `Tree.from_description` says.
+
+    Args:
+        tree: `Tree` itself, which this module does not import, since it imports this one.
+        description: Checked by the importer.
+    """
+    links = {link.name: link for link in description.links}
+    outboard: dict[str, list[DescribedJoint]] = {name: [] for name in links}
+    for joint in description.joints:
+        outboard[joint.parent].append(joint)
+    (root,) = set(links) - {joint.child for joint in description.joints}
+
+    order: list[tuple[Link, DescribedJoint | None, int]] = []
+    stack: list[tuple[str, DescribedJoint | None, int]] = [(root, _root_joint(description.root, root), -1)]
+    while stack:
+        name, inboard, parent = stack.pop()
+        index = len(order)
+        order.append((links[name], inboard, parent))
+        ordered = sorted(outboard[name], key=lambda joint: joint.name, reverse=True)
+        stack += [(joint.child, joint, index) for joint in ordered]
+
+    led = followers(description.joints)
+    inboards = tuple(_inboard(joint, led) for _, joint, _ in order)
+    places = [_place(joint, led) for _, joint, _ in order]
+    movable = [
+        (described, joint)
+        for (_, described, _), joint in zip(order, inboards, strict=True)
+        if described is not None and joint.nv
+    ]
+    return tree(
+        name=description.name,
+        links=tuple(link.name for link, _, _ in order),
+        joints=tuple("" if joint is None else joint.name for _, joint, _ in order),
+        parent=tuple(parent for _, _, parent in order),
+        inboard=inboards,
+        rotation=tuple(R for R, _ in places),
+        origin=tuple(p for _, p in places),
+        inertia=tuple(_inertia(link) for link, _, _ in order),
+        limits=_limits(movable, by_leader(description.joints, led)),
+        passive=_passive(movable, led),
+        mimic=tuple(led.get(joint.name) for joint, _ in movable),
+    )
+
+
+def snapped(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Entries within SNAP of 0 or +-1 as exactly that. Zeros fold away in the kernels, so exact ones are speed."""
+    nearest = np.round(array)
+    return np.where((np.abs(array - nearest) < SNAP) & (np.abs(nearest) <= 1.0), nearest, array) + 0.0
+
+
+def _root_joint(kind: RootType, link: str) -> DescribedJoint | None:
+    if kind == "fixed":
+        return None
+    upright = np.array([0.0, 0.0, 1.0])
+    return DescribedJoint(ROOT_JOINT, kind, "", link, np.zeros(3), np.eye(3), upright)
+
+
+def _inboard(joint: DescribedJoint | None, led: Mapping[str, Mimic]) -> Joint:
+    if joint is None:
+        return FIXED
+    made = JOINT_TYPES[joint.type](snapped(joint.axis), joint.pitch)
+    return made.led(led[joint.name].multiplier) if joint.name in led else made
+
+
+def _place(joint: DescribedJoint | None, led: Mapping[str, Mimic]) -> tuple[Matrix, Vector]:
+    """R_PJ and p_PJ: where the body stands with its joint at zero, or, where it follows another, with that at zero."""
+    if joint is None:
+        return np.eye(3), np.zeros(3)
+    R = snapped(joint.rotation)
+    offset = led[joint.name].offset if joint.name in led else 0.0
+    if not offset:
+        return R, joint.xyz
+    turned, shifted = _inboard(joint, {}).pose(np.array([offset]))
+    return snapped(R @ turned), joint.xyz + R @ shifted
+
+
+def _passive(movable: list[tuple[DescribedJoint, Joint]], led: Mapping[str, Mimic]) -> Passive:
+    """What the joints do by themselves, of each the same in all its ways to move. A follower's spring rests where its
+    own does, counted from where it stands with its leader at zero.
+    """
+    for described, joint in movable:
+        for part in ("stiffness", "armature"):
+            why = joint.refused(part) if getattr(described, part) else None
+            if why is not None:
+                raise UrdfError(why, line=described.line or None, element=f"joint '{described.name}'")
+    spread = [joint.nv for _, joint in movable]
+
+    def column(name: str) -> Vector:
+        return np.repeat([getattr(described, name) for described, _ in movable], spread).astype(np.float64)
+
+    given = [(described.friction_width, widths(joint.alone)) for described, joint in movable]
+    width = [default if said is None else said for said, defaults in given for default in defaults]
+    offset = [led[described.name].offset if described.name in led else 0.0 for described, _ in movable]
+    return Passive(
+        column("damping"),
+        column("friction"),
+        np.array(width, dtype=np.float64),
+        column("armature"),
+        column("stiffness"),
+        column("rest") - np.repeat(np.array(offset), spread),
+    )
+
+
+def _inertia(link: Link) -> BodyInertia:
+    if link.inertial is None:
+        return NOTHING
+    R = link.inertial.rotation
+    with np.errstate(over="ignore", invalid="ignore"):
+        body = BodyInertia.of_centre(link.inertial.mass, link.inertial.com, link.inertial.inertia, R)
+    for what, array, unit in (("inertia", body.about_origin, "kg m^2"), ("first moment", body.moment, "kg m")):
+        size = np.abs(array).max()
+        if not size < HUGE:
+            raise UrdfError(
+                f"the {what} about the link's origin is {size:g} {unit}, expected less than {HUGE:g}",
+                line=link.line or None,
+                element=f"link '{link.name}' inertial",
+            )
+    return body
+
+
+def _limits(
+    movable: list[tuple[DescribedJoint, Joint]], following: Mapping[str, list[tuple[DescribedJoint, Mimic]]]
+) -> Limits:
+    """Those of joints with one way to move; the file's one range says nothing of several. Followers have none of their
+    own.
+    """
+    led = {joint.name for group in following.values() for joint, _ in group}
+    found = [
+        (joint, kept(described, following.get(described.name, ())).bounds)
+        for described, joint in movable
+        if described.name not in led
+    ]
+    of_q = [(joint.nq, of) for joint, of in found]
+    of_v = [(joint.nv, of) for joint, of in found]
+
+    def column(entries: list[tuple[int, Bounds]], name: str) -> Vector:
+        return np.array([getattr(of, name) for count, of in entries for _ in range(count)], dtype=np.float64)
+
+    return Limits(column(of_q, "lower"), column(of_q, "upper"), column(of_v, "velocity"), column(of_v, "effort"))

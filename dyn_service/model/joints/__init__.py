@@ -1,0 +1,69 @@
+"""How a joint lets its body move: one small class per joint type, and all that the rest of the package knows of it.
+
+Each says, in the axes of the joint frame J that stands on the parent and coincides with the body B where the joint is
+at zero:
+
+    R_JB(q), p_JB(q)   the pose, as sums of constant matrices times functions of q
+    G                  (6, nv), the motion subspace: V_JB = G v, [angular; linear] at the body's origin in its axes
+    q-dot = N(q) v     how positions change; v itself where nq == nv
+    integrate          the position after moving with constant v for a time: the exponential map
+    difference         the v that moves one position to another in unit time: its inverse
+
+G is constant in body axes for every type here, so what velocities alone add to a body's acceleration is one formula for
+all, (5a) with omega_B x v_B: see `dynamics/newton_euler.py`. A joint with one way to move may be led by another: its
+position is then `ratio` times the other's, and its G as many times as long; an offset between the two belongs to where
+its frame stands (`building.py`), since each of these types moves along a group with one parameter. Conventions are
+those of Pinocchio and ROS:
+
+| type | q | v |
+|---|---|---|
+| revolute, continuous | angle, rad | rad/s |
+| prismatic | distance, m | m/s |
+| screw | angle, rad | rad/s |
+| planar | x, y in m, theta in rad | vx, vy in m/s, omega in rad/s, body axes |
+| spherical | qx, qy, qz, qw | angular, rad/s, body axes |
+| floating | x, y, z in m, qx, qy, qz, qw | linear m/s, then angular rad/s, body axes |
+
+A quaternion of any length stands for the rotation of the unit one; `integrate` returns unit ones. The functions take
+numbers, arrays of states or symbols alike: an `Arithmetic` says how they are computed with.
+
+The package gives `JOINT_TYPES`, which stands here, and the names listed in `__all__`, which the rest of the service
+takes from here: the types with one axis are in `axial.py`, those with several ways to move in `free.py`, what all have
+and what they are computed with in `base.py`, turns in `rotations.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from dyn_service.model.joints.axial import Continuous, Prismatic, Revolute, Screw
+from dyn_service.model.joints.base import FIXED, NUMBERS, SINGLE, Arithmetic, Array, Joint, Terms, summed
+from dyn_service.model.joints.free import Floating, Planar, Spherical
+
+__all__ = [
+    "FIXED",
+    "JOINT_TYPES",
+    "NUMBERS",
+    "SINGLE",
+    "Arithmetic",
+    "Joint",
+    "Planar",
+    "Terms",
+    "summed",
+]
+
+JOINT_TYPES: Mapping[str, Callable[[Array, float], Joint]] = {
+    "fixed": lambda axis, pitch: FIXED,
+    "revolute": lambda axis, pitch: Revolute(axis),
+    "continuous": lambda axis, pitch: Continuous(axis),
+    "prismatic": lambda axis, pitch: Prismatic(axis),
+    "screw": Screw,
+    "planar": lambda axis, pitch: Planar(axis),
+    "spherical": lambda axis, pitch: Spherical(),
+    "ball": lambda axis, pitch: Spherical(),
+    "floating": lambda axis, pitch: Floating(),
+}
+"""How a joint is made, by its type, from its axis and its pitch in m per turn, which those take that have one.
+
+URDF has neither spherical joints, which Drake calls ball, nor screws; both are read all the same.
+"""
