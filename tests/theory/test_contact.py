@@ -14,6 +14,7 @@ from dyn_service.api.queries import DEFAULT_FRICTION
 from dyn_service.api.results import Trajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.sim.contact import Points, listed
+from dyn_service.sim.rigid import Held, hold
 from dyn_service.urdf.reader import read_text
 from tests.conftest import URDF
 from tests.oracle.interpreting import interpreted_robot
@@ -485,6 +486,40 @@ def test_held_points_off_their_planes_are_brought_back(brick: Robot) -> None:
     found = brick.contact_dynamics(q, v, np.zeros(6), contact, settle=T)
     expected = -points.bias(q, v) - (2 / T) * (J @ v) - gap[:, None] / T**2 * points.normal
     assert J @ found.a == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("wild", [np.nan, np.inf])
+def test_one_state_that_is_not_finite_leaves_the_others_as_they_are(brick: Robot, wild: float) -> None:
+    """To the last bit: in what is given, and in what overflows on the way."""
+    rng = np.random.default_rng(0)
+    M = np.array([A @ A.T for A in rng.normal(size=(4, 6, 6))])
+    free, wanted, J = rng.normal(size=(4, 6)), rng.normal(size=(4, 5)), rng.normal(size=(4, 5, 6))
+    alone = [hold(M[k], free[k], J[k], wanted[k]) for k in range(4)]
+    for place in range(5):
+        given = [M.copy(), free.copy(), J.copy(), wanted.copy()]
+        if place < len(given):
+            given[place][2].flat[1] = wild
+        else:
+            given[2][2] = 1e200  # finite, and J M^-1 J^T is not
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = hold(*given)
+        for name in Held._fields:
+            assert np.isnan(getattr(found, name)[2]).all()
+            for k in (0, 1, 3):
+                assert np.array_equal(getattr(found, name)[k], getattr(alone[k], name)), name
+    q, v = np.array([standing(0.05)] * 3), rng.normal(size=(3, 6))
+    v[1, 3] = np.nan
+    with np.errstate(invalid="ignore"):
+        of_robot = brick.contact_dynamics(q, v, np.zeros(6), Contact("body", CORNERS[0]))
+    assert np.array_equal(np.isnan(of_robot.a).any(axis=-1), [False, True, False])
+
+
+def test_the_first_singular_state_is_named() -> None:
+    M = np.array([[np.eye(2), np.eye(2)], [np.diag([1.0, 0.0]), np.zeros((2, 2))]])
+    with pytest.raises(FailedPreconditionError, match=r"singular at state \[1, 0\] of the batch"):
+        hold(M, np.zeros(2), np.eye(2), np.zeros(2))
+    with pytest.raises(FailedPreconditionError, match="the mass matrix is singular: a massless branch"):
+        hold(M[1, 1], np.zeros(2), np.eye(2), np.zeros(2))
 
 
 # Batches, parts of a motion, refusals
