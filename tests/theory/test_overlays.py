@@ -615,6 +615,24 @@ def test_what_is_locked_stands_still_in_motions(integrator: Any) -> None:
         assert apart(motion.v[:, free], expected.v) < 1e-9
 
 
+@pytest.mark.parametrize("integrator", ["rk4", "stick_slip"])
+def test_what_is_locked_beyond_its_range_meets_no_stop(integrator: Any) -> None:
+    """Its lock holds it, and no stop stores or takes anything; the joint beside it meets its own."""
+    mine = panda()
+    q = mine.neutral()
+    locked, beyond = mine.joint_names.index("panda_joint4"), mine.joint_names.index("panda_joint6")
+    q[locked], q[beyond] = mine.limits.upper[locked] + 0.1, mine.limits.upper[beyond] + 1e-3
+    given: dict[str, Any] = {"dt": 1e-3, "steps": 5, "integrator": integrator}
+    overlay = Overlay(locked=["panda_joint4"])
+    motion = mine.simulate(q, np.zeros(mine.nv), overlay=overlay, position_limits=True, velocity_limits=True, **given)
+    assert (motion.stop_efforts[:, locked] == 0.0).all()
+    assert motion.stop_efforts[0, beyond] < -1.0
+    within = np.array(q)
+    within[locked] = mine.limits.upper[locked] - 0.1
+    other = mine.simulate(within, np.zeros(mine.nv), overlay=overlay, position_limits=True, **given)
+    assert motion.stored[0, 0] == other.stored[0, 0] > 0.0  # of the other's stop alone
+
+
 def test_every_computation_on_a_robot_takes_overlays() -> None:
     for name, row in COMPUTATIONS.items():
         assert bool(row.of_kind("overlay")) == row.robot, name
