@@ -454,9 +454,10 @@ class Robot(RobotQueries):
     def _compute(self, row: str, **arguments: Any) -> Any:
         entry = COMPUTATIONS[row]
         robot = self.asked(entry, arguments)
+        lead = np.broadcast_shapes(robot.tree.lead, robot._gravity.shape[:-1])
         for parameter, name in entry.parameters.items():
-            if name in entry.of_kind("position") and robot.tree.lead:
-                arguments[parameter] = spread(arguments[parameter], robot.tree.lead)
+            if name in entry.of_kind("position") and lead:
+                arguments[parameter] = spread(arguments[parameter], lead)
         return entry.function("run")(robot, **arguments)
 
     def asked(self, row: Computation, arguments: dict[str, Any]) -> Robot:

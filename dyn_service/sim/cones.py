@@ -9,11 +9,12 @@ A pusher's force falls as what it pushes moves away and is never below zero; a r
 tangents, of a joint itself and nothing, is held by at most g. Each is the slope of a convex function of v, so that
 there is exactly one v', found by Newton's method with a search along each step. |X| is rounded below epsilon = R g,
 with R the millionth part of how easily the pair moves: what is held creeps by 1e-6 of the velocity that one step would
-give it alone, nanometres a second, and points that hold each other in more ways than one still have one answer. Each
+give it alone, nanometres a second, and points that hold each other in more ways than one still have one answer. What
+bounds friction, mu times a push, is not known before v' is: `supported_steps.py` asks again until the two agree. Each
 state of a batch by itself.
 
 Cost: O(n^3) an iteration, 2 to 10 a step, in NumPy: some tenths of a millisecond a state. Source: A. M. Castro, F. N.
-Permenter, X. Han, 2022, and with the friction of the step's beginning A. M. Castro et al., 2023, 'lagged'. Checked by
+Permenter, X. Han, 2022, and with friction's bound given A. M. Castro et al., 2023, 'lagged'. Checked by
 tests/theory/test_cones.py.
 """
 

@@ -91,29 +91,45 @@ def hold(M: Array, free: Array, J: Array, wanted: Array) -> Held:
         J: (..., m, nv).
         wanted: (..., m).
 
+    Returns:
+        NaN in states whose numbers are not finite, as of a motion that diverges; the others are what they are alone.
+
     Raises:
-        FailedPreconditionError: M is singular.
+        FailedPreconditionError: M is singular; of a batch, the first such state is named.
     """
     lead = np.broadcast_shapes(M.shape[:-2], free.shape[:-1], J.shape[:-2], wanted.shape[:-1])
-    lost = Held(*(np.full((*lead, *core), np.nan) for core in ((M.shape[-1],), (J.shape[-2],), (), ())))
-    if not all(np.isfinite(x).all() for x in (M, free, J, wanted)):  # a motion that diverges
-        return lost
-    Jt = np.swapaxes(J, -1, -2)
-    try:
-        X = np.linalg.solve(M, np.broadcast_to(Jt, (*M.shape[:-2], *Jt.shape[-2:])))
-    except np.linalg.LinAlgError:
-        raise FailedPreconditionError("the mass matrix is singular: a massless branch moves") from None
+    finite = np.ones(lead, dtype=bool)
+    for x, core in ((M, 2), (free, 1), (J, 2), (wanted, 1)):
+        finite &= np.isfinite(x).all(axis=tuple(range(-core, 0)))
+    M, J = (np.where(finite[..., None, None], x, 0.0) for x in (M, J))
+    free, wanted = (np.where(finite[..., None], x, 0.0) for x in (free, wanted))
+    X = _solved(np.where(finite[..., None, None], M, np.eye(M.shape[-1])), np.swapaxes(J, -1, -2))
     felt = J @ X
-    if not np.isfinite(felt).all():
-        return lost
+    finite &= np.isfinite(felt).all(axis=(-2, -1))
     missing = wanted - _times(J, free)
-    shares, directions = np.linalg.eigh(felt)
+    shares, directions = np.linalg.eigh(np.where(finite[..., None, None], felt, 0.0))
     kept = shares > _DEPENDENT * shares.max(axis=-1, keepdims=True, initial=0.0)
     along = _times(np.swapaxes(directions, -1, -2), missing)
     forces = _times(directions, np.where(kept, along / np.where(kept, shares, 1.0), 0.0))
     a = free + _times(X, forces)
     violation = np.abs(_times(J, a) - wanted).max(axis=-1, initial=0.0)
-    return Held(a, forces, kept.sum(axis=-1).astype(np.float64), violation)
+    a, forces = (np.where(finite[..., None], x, np.nan) for x in (a, forces))
+    return Held(a, forces, *(np.where(finite, x, np.nan) for x in (kept.sum(axis=-1), violation)))
+
+
+def _solved(M: Array, Jt: Array) -> Array:
+    """M^-1 J^T, as of `hold`."""
+    try:
+        return np.asarray(np.linalg.solve(M, Jt))
+    except np.linalg.LinAlgError:
+        where = ""
+        for index in np.ndindex(M.shape[:-2]):
+            try:
+                np.linalg.inv(M[index])
+            except np.linalg.LinAlgError:
+                where = f" at state {list(index)} of the batch" if index else ""
+                break
+        raise FailedPreconditionError(f"the mass matrix is singular{where}: a massless branch moves") from None
 
 
 def _times(A: Any, x: Any) -> Any:

@@ -21,7 +21,7 @@ from dyn_service.sim import cones
 from dyn_service.sim.divergence import diverged
 from dyn_service.sim.integrators import INTEGRATORS
 from dyn_service.sim.stick_slip import Equation, Sticking, moved
-from dyn_service.sim.supports import Supported, Supports
+from dyn_service.sim.supports import Pushing, Supported, Supports
 from dyn_service.sim.task import Task
 
 _WEIGHTS: Mapping[str, tuple[float, ...]] = {
@@ -30,6 +30,11 @@ _WEIGHTS: Mapping[str, tuple[float, ...]] = {
     "explicit_euler": (1.0,),
 }
 """Of each stage in its step."""
+
+_MOST_PASSES, _SAME_PUSH = 10, 1e-3
+"""How often a step of `stick_slip` is solved at most, for friction to be bounded by what the planes push with in it;
+and the share of a push within which it is the same as before.
+"""
 
 
 class Share(NamedTuple):
@@ -193,10 +198,9 @@ class SupportedSteps:
             reached = sticking.solved(k, equation)
         else:
             reached = np.empty(v.shape)
-            bound = dt * supports.bound(on, v)
             for index in np.ndindex(v.shape[:-1]):
                 try:
-                    one = self._least(index, equation, v, on, bound)
+                    one = self._least(index, equation, v, on)
                 except np.linalg.LinAlgError:
                     raise sticking.singular(k) from None
                 if one is None:
@@ -212,10 +216,10 @@ class SupportedSteps:
         of_contacts = of_contacts - np.sum(held * drifting, axis=(-2, -1))
         change = reached - v
         dissipated = [
-            dt * (reached**2 @ sticking.damping + np.abs(reached) @ sticking.friction),
+            dt * np.sum(sticking.damping * reached**2 + sticking.friction * np.abs(reached), axis=-1),
             lost[..., :n].sum(axis=-1),
             of_contacts,
-            np.einsum("...i,...ij,...j->...", change, equation.M, change) / 2.0,
+            np.sum(change * np.einsum("...ij,...j->...i", equation.M, change), axis=-1) / 2.0,
         ]
         share = Share(
             supports.in_order(supports.forces(pushed[..., n:], rubbed) / dt, held / dt),
@@ -225,36 +229,38 @@ class SupportedSteps:
         )
         return *moved(task.at, q, reached, dt), share
 
-    def _least(
-        self, index: tuple[int, ...], equation: Equation, v: Array, on: Supported, bound: Array
-    ) -> cones.Found | None:
-        """The velocities of one state, with those of sticking joints exactly zero; None where they are not found."""
-        dt, pushing, sticking = self._task.dt, on.pushing, self._sticking
+    def _least(self, index: tuple[int, ...], equation: Equation, v: Array, on: Supported) -> cones.Found | None:
+        """The velocities of one state, with those of sticking joints exactly zero; None where they are not found.
+
+        What each contact rubs with at most is what it pushes with, and that is found with the velocities: so they are
+        found again, each time with the pushes of the time before, until these stay.
+        """
+        dt, nv, sticking, supports = self._task.dt, self._task.at.nv, self._sticking, self._supports
         assert sticking is not None
-        rubbing = np.flatnonzero(sticking.friction)
-        pairs = np.zeros((len(rubbing), 2, self._task.at.nv))
+        friction = np.broadcast_to(sticking.friction, v.shape)[index]
+        rubbing = np.flatnonzero(friction)
+        pairs = np.zeros((len(rubbing), 2, nv))
         pairs[np.arange(len(rubbing)), 0, rubbing] = 1.0
-        rigid = len(self._supports.rigid)
-        found = cones.velocities(
-            equation.A[index],
-            equation.r[index],
-            v[index],
-            cones.Pushers(
-                pushing.rows[index],
-                dt * pushing.load[index],
-                dt * (pushing.damping[index] + dt * pushing.stiffness[index]),
-            ),
-            cones.Rubbing(
-                np.concatenate([pairs, on.tangents[index]]),
-                np.concatenate([dt * sticking.friction[rubbing], bound[index]]),
-            ),
-            cones.HeldRows(
-                on.held.J[index].reshape(3 * rigid, self._task.at.nv),
-                np.ravel(-on.held.gap[index][:, None] / self._supports.time * self._supports.rigid.normal),
-            ),
+        rows = np.concatenate([pairs, on.tangents[index]])
+        pushing = Pushing(*(x[index] for x in on.pushing))
+        pushers = cones.Pushers(pushing.rows, dt * pushing.load, dt * (pushing.damping + dt * pushing.stiffness))
+        held = cones.HeldRows(
+            on.held.J[index].reshape(3 * len(supports.rigid), nv),
+            np.ravel(-on.held.gap[index][:, None] / supports.time * supports.rigid.normal),
         )
-        if found is None:
-            return None
-        joints = len(rubbing)
+        joints, start = len(rubbing), v[index]
+        bound = supports.bound(dt * pushing.forces(pushing.rows @ start))
+        for _ in range(_MOST_PASSES):
+            limits = np.concatenate([dt * friction[rubbing], bound])
+            found = cones.velocities(
+                equation.A[index], equation.r[index], start, pushers, cones.Rubbing(rows, limits), held
+            )
+            if found is None:
+                return None
+            before, bound, start = bound, supports.bound(found.pushing), found.v
+            holds = found.sticks[joints:] & (np.sum(found.rubbing[joints:] ** 2, axis=-1) <= bound**2)
+            if np.all(holds | (np.abs(bound - before) <= _SAME_PUSH * bound)):
+                break
+        assert found is not None
         found.v[rubbing[found.sticks[:joints]]] = 0.0
         return found._replace(rubbing=found.rubbing[joints:])

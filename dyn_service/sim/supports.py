@@ -17,8 +17,8 @@ No damper here, whoever asks for it, is stiffer than m / 2h, and friction is smo
 explicit steps would bring in energy beyond. k delta (1 + d u) is the law of K. H. Hunt and F. R. E. Crossley, 1975:
 what meets it at the velocity u leaves with about u (1 - 2/3 d u), for small d u.
 
-`stick_slip` takes the same laws at the step's end (`cones.py`), its friction without a width, bounded by what the
-plane pushes with as the step begins. Rigid contacts are held, `rigid.py`. Checked by tests/theory/test_contact.py.
+`stick_slip` takes the same laws at the step's end (`cones.py`), its friction without a width, bounded by mu times what
+the plane pushes with in that step. Rigid contacts are held, `rigid.py`. Checked by tests/theory/test_contact.py.
 """
 
 from __future__ import annotations
@@ -125,12 +125,14 @@ class Supports:
         bounded = [
             (in_q.start, in_v.start)
             for joint, in_q, in_v in zip(at.joints, at.q_slices, at.v_slices, strict=True)
-            if joint.nq == joint.nv == 1 and np.isfinite([limits.lower[in_q], limits.upper[in_q]]).any()
+            if joint.nq == joint.nv == 1 == robot.free[in_v.start]  # what is locked meets nothing
+            and np.isfinite([limits.lower[in_q], limits.upper[in_q]]).any()
         ]
         bounded = bounded if task.position_limits else []
         self._in_q, self._in_v = [q for q, _ in bounded], [v for _, v in bounded]
         self._lower, self._upper = limits.lower[self._in_q], limits.upper[self._in_q]
-        self._braked = np.flatnonzero(np.isfinite(limits.speeds)).tolist() if task.velocity_limits else []
+        braked = np.isfinite(limits.speeds) & (robot.free == 1.0)
+        self._braked = np.flatnonzero(braked).tolist() if task.velocity_limits else []
         self._speeds = limits.speeds[self._braked]
         self._brake = of_joints[..., self._braked] / self.time
         self.joints = len(bounded) + len(self._braked)
@@ -206,7 +208,7 @@ class Supports:
         x = _times(pushing.rows, v)
         f = pushing.forces(x)
         X = np.einsum("...ckn,...n->...ck", on.tangents, v)
-        bound = self._friction * f[..., n:]
+        bound = self.bound(f)
         width = np.maximum(self._width, bound * self._widening)
         rubbing = -X * (bound / np.sqrt(np.sum(X**2, axis=-1) + width**2))[..., None]
         kept = pushing.stiffness * np.maximum(pushing.depth, 0.0)
@@ -227,10 +229,9 @@ class Supports:
         across: Array = np.einsum("...ck,cki->...ci", rubbing, self.tangents)
         return pushing[..., None] * self.normal + across
 
-    def bound(self, on: Supported, v: Array) -> Array:
-        """(..., nc), the most friction of each contact at this state."""
-        pushing = on.pushing
-        return self._friction * pushing.forces(_times(pushing.rows, v))[..., self.joints :]
+    def bound(self, f: Array) -> Array:
+        """(..., nc), the most friction of each contact where what pushes does so with f (..., n), N or N s."""
+        return np.asarray(self._friction * f[..., self.joints :])
 
     def stored(self, on: Supported) -> Array:
         """(..., 2) J, in stops and in contacts."""

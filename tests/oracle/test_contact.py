@@ -234,6 +234,51 @@ def test_bricks_and_balls_go_down_a_slope_as_in_mujoco(angle: float, friction: f
         assert gained == pytest.approx((theirs[1] - theirs[0]) / 0.5, rel=0.06 if len(np.shape(contacts)) else 6e-3)
 
 
+@pytest.mark.parametrize(("friction", "speed"), [(0.1, 3.0), (0.3, 4.0)])
+@pytest.mark.parametrize("integrator", ["rk4", "stick_slip"])
+def test_a_ball_thrown_on_a_slope_is_braked_and_turned_as_in_mujoco(
+    friction: float, speed: float, integrator: str
+) -> None:
+    """While it slips, what rubs is mu times what pushes: of all bounces together no more and no less, however each
+    plane gives way.
+    """
+    robot, angle, steps = Robot.from_urdf(BRICK, root="floating"), 0.3, 300
+    spec = mujoco.MjSpec.from_string(mjcf(robot.bodies.tree))
+    spec.option.cone, spec.option.timestep = mujoco.mjtCone.mjCONE_ELLIPTIC, 1e-3
+    spec.option.gravity = down(angle)
+    spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], friction=[friction, 0, 0])
+    spec.joint("root_joint").parent.add_geom(
+        type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[0.05, 0, 0], friction=[friction, 0, 0]
+    )
+    model = spec.compile()
+    data = mujoco.MjData(model)
+    data.qpos[:], data.qvel[:3] = [0, 0, 0.0501, 1, 0, 0, 0], [speed, 0.0, -1.0]
+    for _ in range(steps):
+        mujoco.mj_step(model, data)
+    motion = robot.simulate(
+        [0, 0, 0.0501, 0, 0, 0, 1],
+        [speed, 0, -1.0, 0, 0, 0],
+        dt=1e-3,
+        steps=steps,
+        every=steps,
+        integrator=integrator,
+        contacts=Contact("body", radius=0.05, friction=friction),
+        gravity=down(angle),
+    )
+    ours = np.concatenate([robot.link_poses(motion.q[-1]).rotation[0] @ motion.v[-1, :3], motion.v[-1, 3:]])
+    assert ours[0] - 0.05 * ours[4] > 0.2  # it still slips
+    thrown, weighed = np.array([speed, 0.0, -1.0]), 1e-3 * steps * np.array(down(angle))
+    of_each = []
+    for v in (ours, data.qvel):  # MuJoCo's is still hopping by millimetres
+        braked, _, pushed = v[:3] - thrown - weighed
+        of_each.append((braked / pushed, v[4] / pushed))
+    assert of_each[0][0] == pytest.approx(of_each[1][0], rel=3e-3)
+    assert of_each[0][1] == pytest.approx(of_each[1][1], rel=2e-2)  # its lever ends half way into the plane
+    assert of_each[0] == pytest.approx(
+        (-friction, friction * 2.0 * 0.05 / 0.009), rel=2e-2 if integrator == "rk4" else 1e-3
+    )
+
+
 STOPPED = """<robot name="stopped"><link name="a"/><link name="b"><inertial><origin xyz="0.3 0 0"/><mass value="1.5"/>
 <inertia ixx="0.01" ixy="0" ixz="0" iyy="0.02" iyz="0" izz="0.02"/></inertial></link><joint name="j" type="revolute">
 <parent link="a"/><child link="b"/><axis xyz="0 1 0"/>

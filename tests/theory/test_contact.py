@@ -14,6 +14,7 @@ from dyn_service.api.queries import DEFAULT_FRICTION
 from dyn_service.api.results import Trajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.sim.contact import Points, listed
+from dyn_service.sim.rigid import Held, hold
 from dyn_service.urdf.reader import read_text
 from tests.conftest import URDF
 from tests.oracle.interpreting import interpreted_robot
@@ -286,6 +287,74 @@ def test_a_ball_rolls_or_slips_down_a_slope(brick: Robot, integrator: Any, frict
     )
 
 
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+@pytest.mark.parametrize("given", [{}, {"stiffness": 8e4}, {"stiffness": 8e4, "damping": 0.0}], ids=repr)
+def test_what_strikes_a_plane_aslant_is_rubbed_within_the_cone(brick: Robot, integrator: Any, given: Any) -> None:
+    """In every record, with as much as the plane pushes in that step; of a slope, and one that leaves it again."""
+    normal = np.array([0.3, -0.2, 1.0])
+    normal /= np.linalg.norm(normal)
+    along = np.cross(normal, [0.0, 1.0, 0.0])
+    contact = Contact("body", radius=0.08, normal=normal, friction=0.5, **given)
+    start = standing(0.0)
+    start[:3] = 0.0801 * normal
+    v = np.concatenate([5.0 * along - normal, np.zeros(3)])
+    motion = brick.simulate(start, v, dt=1e-3, steps=60, integrator=integrator, contacts=contact, gravity=(0, 0, 0))
+    assert motion.contact_forces is not None
+    f = motion.contact_forces[:, 0]
+    pushed = f @ normal
+    rubbed = np.linalg.norm(f - pushed[:, None] * normal, axis=-1)
+    assert pushed.max() > 100.0
+    assert np.all(rubbed <= 0.5 * pushed * (1 + 1e-3) + 1e-9 * pushed.max())
+    smoothed = integrator != "stick_slip"  # over 2 h mu f_n / m at least
+    assert rubbed.sum() == pytest.approx(0.5 * pushed.sum(), rel=0.05 if smoothed else 1e-3)  # it slides all the time
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "stick_slip"])
+@pytest.mark.parametrize("friction", [0.05, 0.3, 0.8])
+def test_a_ball_that_strikes_a_plane_turns_as_much_as_friction_can(
+    brick: Robot, integrator: Any, friction: float
+) -> None:
+    """The impulse along the plane is mu times that of the plane, or what lets it roll, if that is less."""
+    radius, inertia, speed = 0.08, 0.01, 2.0
+    motion = brick.simulate(
+        standing(radius + 1e-5),
+        [speed, 0.0, -1.5, 0.0, 0.0, 0.0],
+        dt=1e-4,
+        steps=400,
+        every=400,
+        integrator=integrator,
+        contacts=Contact("body", radius=radius, friction=friction, width=1e-4),
+        gravity=(0, 0, 0),
+    )
+    v = np.concatenate([brick.link_poses(motion.q[-1]).rotation[0] @ motion.v[-1, :3], motion.v[-1, 3:]])
+    pushed = MASS * (v[2] + 1.5)
+    rolls = speed / (1 / MASS + radius**2 / inertia)
+    expected, within = min(rolls, friction * pushed), 2e-2 if integrator == "rk4" else 1e-3  # smoothed, and not
+    assert MASS * (speed - v[0]) == pytest.approx(expected, rel=within)
+    assert inertia * v[4] == pytest.approx(radius * expected, rel=within)
+
+
+def test_a_quadruped_that_lands_rubs_within_the_cone() -> None:
+    """Thrown forwards onto its feet, where legs turn what rubs into what pushes: no foot, in no step, but by 1e-3."""
+    robot = Robot.from_urdf(URDF / "solo12.urdf", root="floating")
+    bent = np.tile([0.0, 0.8, -1.6], 4)
+    q, v = np.concatenate([[0, 0, 0.26, 0, 0, 0, 1], bent]), np.zeros(18)
+    v[0] = 1.0
+    motion = robot.simulate(
+        q,
+        v,
+        lambda t, q, v: np.concatenate([np.zeros(6), 8.0 * (bent - q[7:]) - 0.25 * v[6:]]),
+        dt=1e-3,
+        steps=200,
+        integrator="stick_slip",
+        contacts=[Contact(f"{leg}_foot", radius=0.016, friction=0.8) for leg in ("FL", "FR", "HL", "HR")],
+    )
+    assert motion.contact_forces is not None
+    rubbed, pushed = np.linalg.norm(motion.contact_forces[..., :2], axis=-1), motion.contact_forces[..., 2]
+    assert np.count_nonzero(rubbed > 0.79 * pushed) > 50
+    assert np.all(rubbed <= 0.8 * pushed * (1 + 1e-3) + 1e-9 * pushed.max())
+
+
 def test_friction_is_smoothed_no_finer_than_the_step_follows(brick: Robot) -> None:
     """The width asked for would need steps of microseconds: a brick on the plane comes to rest all the same."""
     motion = brick.simulate(
@@ -485,6 +554,40 @@ def test_held_points_off_their_planes_are_brought_back(brick: Robot) -> None:
     found = brick.contact_dynamics(q, v, np.zeros(6), contact, settle=T)
     expected = -points.bias(q, v) - (2 / T) * (J @ v) - gap[:, None] / T**2 * points.normal
     assert J @ found.a == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("wild", [np.nan, np.inf])
+def test_one_state_that_is_not_finite_leaves_the_others_as_they_are(brick: Robot, wild: float) -> None:
+    """To the last bit: in what is given, and in what overflows on the way."""
+    rng = np.random.default_rng(0)
+    M = np.array([A @ A.T for A in rng.normal(size=(4, 6, 6))])
+    free, wanted, J = rng.normal(size=(4, 6)), rng.normal(size=(4, 5)), rng.normal(size=(4, 5, 6))
+    alone = [hold(M[k], free[k], J[k], wanted[k]) for k in range(4)]
+    for place in range(5):
+        given = [M.copy(), free.copy(), J.copy(), wanted.copy()]
+        if place < len(given):
+            given[place][2].flat[1] = wild
+        else:
+            given[2][2] = 1e200  # finite, and J M^-1 J^T is not
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = hold(*given)
+        for name in Held._fields:
+            assert np.isnan(getattr(found, name)[2]).all()
+            for k in (0, 1, 3):
+                assert np.array_equal(getattr(found, name)[k], getattr(alone[k], name)), name
+    q, v = np.array([standing(0.05)] * 3), rng.normal(size=(3, 6))
+    v[1, 3] = np.nan
+    with np.errstate(invalid="ignore"):
+        of_robot = brick.contact_dynamics(q, v, np.zeros(6), Contact("body", CORNERS[0]))
+    assert np.array_equal(np.isnan(of_robot.a).any(axis=-1), [False, True, False])
+
+
+def test_the_first_singular_state_is_named() -> None:
+    M = np.array([[np.eye(2), np.eye(2)], [np.diag([1.0, 0.0]), np.zeros((2, 2))]])
+    with pytest.raises(FailedPreconditionError, match=r"singular at state \[1, 0\] of the batch"):
+        hold(M, np.zeros(2), np.eye(2), np.zeros(2))
+    with pytest.raises(FailedPreconditionError, match="the mass matrix is singular: a massless branch"):
+        hold(M[1, 1], np.zeros(2), np.eye(2), np.zeros(2))
 
 
 # Batches, parts of a motion, refusals
