@@ -180,6 +180,11 @@ class Robot(RobotQueries):
         return self._tree
 
     @property
+    def lead(self) -> tuple[int, ...]:
+        """The leading axes of its numbers, gravity's among them: () of one robot."""
+        return broadcast({"the robot's numbers": self._tree.lead, "its gravity": self._gravity.shape[:-1]})
+
+    @property
     def bodies(self) -> Weld:
         """The bodies that move against each other, and where each link went."""
         return self._weld
@@ -480,8 +485,8 @@ class Robot(RobotQueries):
         entry = COMPUTATIONS[row]
         robot = self.asked(entry, arguments)
         for parameter, name in entry.parameters.items():
-            if name in entry.of_kind("position") and robot.tree.lead:
-                arguments[parameter] = spread(arguments[parameter], robot.tree.lead)
+            if name in entry.of_kind("position") and robot.lead:
+                arguments[parameter] = spread(arguments[parameter], robot.lead)
         return entry.function("run")(robot, **arguments)
 
     def asked(self, row: Computation, arguments: dict[str, Any]) -> Robot:

@@ -125,12 +125,15 @@ class Supports:
         bounded = [
             (in_q.start, in_v.start)
             for joint, in_q, in_v in zip(at.joints, at.q_slices, at.v_slices, strict=True)
-            if joint.nq == joint.nv == 1 and np.isfinite([limits.lower[in_q], limits.upper[in_q]]).any()
+            if joint.nq == joint.nv == 1
+            and robot.free[in_v.start]  # one that is locked is held, wherever it is
+            and np.isfinite([limits.lower[in_q], limits.upper[in_q]]).any()
         ]
         bounded = bounded if task.position_limits else []
         self._in_q, self._in_v = [q for q, _ in bounded], [v for _, v in bounded]
         self._lower, self._upper = limits.lower[self._in_q], limits.upper[self._in_q]
-        self._braked = np.flatnonzero(np.isfinite(limits.speeds)).tolist() if task.velocity_limits else []
+        braked = np.isfinite(limits.speeds) & (robot.free != 0.0)
+        self._braked = np.flatnonzero(braked).tolist() if task.velocity_limits else []
         self._speeds = limits.speeds[self._braked]
         self._brake = of_joints[..., self._braked] / self.time
         self.joints = len(bounded) + len(self._braked)

@@ -708,6 +708,46 @@ def test_what_is_locked_stands_still_in_motions(integrator: Any) -> None:
         assert apart(motion.v[:, free], expected.v) < 1e-9
 
 
+@pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "stick_slip"])
+def test_what_is_locked_meets_no_stop(integrator: Any) -> None:
+    """Beyond its limits too: the lock holds it, so no stop pushes there, and nothing is stored in one."""
+    mine = panda()
+    q, k = (mine.limits.lower + mine.limits.upper) / 2, 2
+    q[k] = 9.0
+    given: dict[str, Any] = {"dt": 1e-4, "steps": 3, "integrator": integrator}
+    limits = {"position_limits": True, "velocity_limits": True, "effort_limits": True}
+    motion = mine.simulate(q, 0 * q, overlay=LOCKED, **given, **limits)
+    assert (motion.q[:, k] == 9.0).all()
+    assert (motion.v[:, k] == 0.0).all()
+    assert motion.stop_efforts is not None
+    assert motion.stored is not None
+    assert (motion.stop_efforts == 0.0).all()
+    assert (motion.stored == 0.0).all()
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "stick_slip", "implicit_midpoint", "adaptive"])
+def test_a_motion_with_a_gravity_for_each(integrator: Any) -> None:
+    """Gravity is the one number of an overlay that is no tree's: it makes as many robots as others do."""
+    mine = panda()
+    gravity = np.array([[[0.0, 0.0, -9.81]], [[1.0, 0.0, -1.6]], [[0.0, 0.0, 0.0]]])
+    start = (mine.random_configuration(seed=1), np.zeros(mine.nv))
+    given: dict[str, Any] = {"dt": 1e-3, "steps": 3, "integrator": integrator}
+    weighed = Overlay(Payload("panda_hand", [1.0, 2.0]), gravity=gravity)
+    many, bound = mine.simulate(*start, overlay=weighed, **given), mine.overlaid(weighed).simulate(*start, **given)
+    assert many.q.shape == (3, 2, 4, mine.nv)
+    assert np.array_equal(bound.q, many.q)
+    for k, mass in np.ndindex(3, 2):
+        alone = Overlay(Payload("panda_hand", mass + 1.0), gravity=gravity[k, 0])
+        tolerance = 1e-9 if integrator == "adaptive" else 1e-13
+        assert apart(many.q[k, mass], mine.simulate(*start, overlay=alone, **given).q) < tolerance
+    only = mine.simulate(*start, overlay=Overlay(gravity=gravity), **given)
+    assert only.q.shape == (3, 1, 4, mine.nv)
+    with pytest.raises(InvalidArgumentError, match=r"numbers \(4, 1\) and its gravity \(3, 1\) do not broadcast"):
+        mine.overlaid(Overlay(gravity=gravity)).simulate(
+            *start, overlay=Overlay(Payload("panda_hand", np.ones((4, 1)))), **given
+        )
+
+
 def test_every_computation_on_a_robot_takes_overlays() -> None:
     for name, row in COMPUTATIONS.items():
         assert bool(row.of_kind("overlay")) == row.robot, name
