@@ -423,6 +423,16 @@ FAULTS: list[tuple[str, Any, str]] = [
         "follows 'panda_finger_joint1', locked",
     ),
     (".gravity", Overlay(gravity=(0.0, 0.0)), "must be finite numbers of shape (..., 3)"),
+    (
+        ".links.panda_hand",
+        Overlay(links={"panda_hand": Inertial([1.0, 1e99], (0.0, 0.0, 10.0))}),
+        "the inertia about the link's origin is 1e+101 kg m^2, expected less than 1e+100",
+    ),
+    (
+        ".payloads",
+        Overlay(Payload("panda_hand", 1e200, (1e-60, 0.0, 0.0))),
+        "the first moment about the link's origin is 1e+140 kg m, expected less than 1e+100",
+    ),
 ]
 
 
