@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pickle
+import sys
+import threading
 from collections.abc import Callable
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -281,6 +284,51 @@ def test_one_kernel_for_all_numbers() -> None:
             mine.overlaid(overlay).inverse_dynamics(q, rate, still, passive=False)
         mine.with_payload(Payload(link, 2.0)).inverse_dynamics(q, v, a)
     assert not later
+
+
+def test_who_asks_for_no_overlay_pays_for_none() -> None:
+    """Of one state, of a batch and by the general way: no line of what overlays are is run."""
+    mine = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    q, v, a = np.random.default_rng(0).normal(size=(3, 2))
+    mine.inverse_dynamics(q, v, a)
+    called: list[str] = []
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        mine.inverse_dynamics(q, v, a)
+        of_one = len(called)
+        mine.inverse_dynamics(np.stack([q] * 5), v, a)
+        mine.evaluate("inverse_dynamics", {"q": q, "v": v, "a": a})
+    finally:
+        sys.setprofile(None)
+    assert of_one <= 6
+    assert not [name for name in called if "overla" in Path(name).name and name != __file__]
+
+
+def test_two_threads_with_an_overlay_each() -> None:
+    """On one robot, of which nothing is compiled yet: each gets what it asked for, to the last bit."""
+    mine = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    q, v, a = np.random.default_rng(0).normal(size=(3, 2))
+    found: list[list[Any]] = [[], [], [], []]
+
+    def ask(k: int) -> None:
+        overlay = Overlay(Payload(mine.link_names[-1], k + 1.0), gravity=(0.0, 0.0, -float(k)))
+        view = mine.overlaid(overlay)
+        for _ in range(100):
+            found[k] += [mine.inverse_dynamics(q, v, a, overlay=overlay), view.inverse_dynamics(q, v, a)]
+
+    threads = [threading.Thread(target=ask, args=(k,)) for k in range(len(found))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {len(each) for each in found} == {200}
+    assert all(np.array_equal(each, answers[0]) for answers in found for each in answers)
+    assert len({float(answers[0][0]) for answers in found}) == 4
 
 
 def test_short_ways_give_the_same_bits() -> None:
@@ -604,6 +652,7 @@ def test_the_overlay_of_views_says_all_that_they_are() -> None:
         alone = mine.overlay_of(other)
         assert apart(mine.overlaid(alone).inverse_dynamics(q, a, a), other.inverse_dynamics(q, a, a)) < 1e-14
     assert not any((mine.overlay_of([]).links, mine.overlay_of([]).joints, mine.overlay_of([]).locked))
+    assert others[0].overlay_of(others[0]).locked == []
     many = mine.overlaid(Overlay(Payload("panda_hand", [1.0, 2.0])))
     cases: list[tuple[Robot, Any, str]] = [
         (mine, [mine, others[0]], r"joint 'panda_joint3' is locked, unlike that of 'panda'"),
