@@ -15,7 +15,7 @@ import numpy as np
 from dyn_service.api.arrays import Array, broadcast, found, numbers
 from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.model.building import HUGE
+from dyn_service.model.building import too_large
 from dyn_service.model.inertia import BodyInertia, above, principal_moments
 from dyn_service.model.passive import Passive
 from dyn_service.model.tree import Tree
@@ -330,11 +330,8 @@ class _Reader:
 
     def _bounded(self, body: BodyInertia, place: str) -> BodyInertia:
         """A body, as large as one that the importer takes."""
-        size = float(np.abs(body.about_origin).max(initial=0.0))
-        if not size < HUGE:
-            raise self._refused(
-                place, f"the inertia about the link's origin is {size:g} kg m^2, expected less than {HUGE:g}"
-            )
+        if large := too_large(body):
+            raise self._refused(place, large)
         return body
 
     def _carried(self, payload: Payload, place: str) -> BodyInertia:

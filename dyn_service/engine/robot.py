@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 
 from dyn_service.api import preparation
 from dyn_service.api.arguments import mapped
-from dyn_service.api.arrays import found, spread
+from dyn_service.api.arrays import broadcast, found, spread
 from dyn_service.api.description import RobotDescription, Sizes
 from dyn_service.api.inputs import check_names, checked_option, checked_options, needed, row_of
 from dyn_service.api.queries import (
@@ -195,6 +195,11 @@ class Robot(RobotQueries):
     def tree(self) -> Tree:
         """The robot as parent-first arrays, one body per link."""
         return self._tree
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The leading axes of its numbers, gravity's among them: () of one robot."""
+        return broadcast({"the robot's numbers": self._tree.lead, "its gravity": self._gravity.shape[:-1]})
 
     @property
     def bodies(self) -> Weld:
@@ -454,10 +459,9 @@ class Robot(RobotQueries):
     def _compute(self, row: str, **arguments: Any) -> Any:
         entry = COMPUTATIONS[row]
         robot = self.asked(entry, arguments)
-        lead = np.broadcast_shapes(robot.tree.lead, robot._gravity.shape[:-1])
         for parameter, name in entry.parameters.items():
-            if name in entry.of_kind("position") and lead:
-                arguments[parameter] = spread(arguments[parameter], lead)
+            if name in entry.of_kind("position") and robot.lead:
+                arguments[parameter] = spread(arguments[parameter], robot.lead)
         return entry.function("run")(robot, **arguments)
 
     def asked(self, row: Computation, arguments: dict[str, Any]) -> Robot:

@@ -141,15 +141,18 @@ def _inertia(link: Link) -> BodyInertia:
     R = link.inertial.rotation
     with np.errstate(over="ignore", invalid="ignore"):
         body = BodyInertia.of_centre(link.inertial.mass, link.inertial.com, link.inertial.inertia, R)
-    for what, array, unit in (("inertia", body.about_origin, "kg m^2"), ("first moment", body.moment, "kg m")):
-        size = np.abs(array).max()
-        if not size < HUGE:
-            raise UrdfError(
-                f"the {what} about the link's origin is {size:g} {unit}, expected less than {HUGE:g}",
-                line=link.line or None,
-                element=f"link '{link.name}' inertial",
-            )
+    if large := too_large(body):
+        raise UrdfError(large, line=link.line or None, element=f"link '{link.name}' inertial")
     return body
+
+
+def too_large(body: BodyInertia) -> str:
+    """What of a link's inertia is beyond what products of it can take, in words; empty where nothing is."""
+    for what, array, unit in (("inertia", body.about_origin, "kg m^2"), ("first moment", body.moment, "kg m")):
+        size = float(np.abs(array).max(initial=0.0))
+        if not size < HUGE:
+            return f"the {what} about the link's origin is {size:g} {unit}, expected less than {HUGE:g}"
+    return ""
 
 
 def _limits(

@@ -129,7 +129,7 @@ def _asked(
     left = {**inputs, **options}
     robot = robot.asked(row, left)
     for name in row.of_kind("position"):
-        left[name] = spread(left[name], robot.tree.lead)
+        left[name] = spread(left[name], robot.lead)
     return robot, *({name: left[name] for name in of if name in left} for of in (inputs, options))
 
 

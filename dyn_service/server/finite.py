@@ -3,9 +3,10 @@
     angle beyond 2^45 rad                         INVALID_ARGUMENT      neighbouring doubles lie too far apart there
     M(q) is singular, and the query inverts it    FAILED_PRECONDITION   no finite effort gives a finite acceleration
     with inputs of ordinary size it is finite     INVALID_ARGUMENT      products of the inputs overflow
+    with such and without the overlay it is       INVALID_ARGUMENT      products of the overlay's numbers overflow
     with inputs of ordinary size it is not        FAILED_PRECONDITION   products of the robot's own numbers overflow
 
-The rule is applied in this order. The last two are told apart by asking again, with every number of the inputs cut to
+The rule is applied in this order. The last three are told apart by asking again, with every number of the inputs cut to
 +-1, at the same angles. This takes milliseconds and may need the tracer: it is work for a worker.
 """
 
@@ -146,6 +147,13 @@ class Diagnosis:
             return InvalidArgumentError(
                 f"{text}: numbers on the way become too large, and the largest input is {entry.name} = {entry.value:g}",
                 path=entry.path,
+            )
+        laid = self._row.overlay
+        if laid is not None and laid in ordinary and _is_answered(ask, {**ordinary, laid: None}):
+            return InvalidArgumentError(
+                f"{text}, and so it does with inputs of ordinary size, but not without the {laid}: its numbers are too "
+                "large or too small for a double",
+                path=f"inputs.{laid}",
             )
         return FailedPreconditionError(
             f"{text}, and so it does with inputs of ordinary size: products of the masses, inertias and lengths of "

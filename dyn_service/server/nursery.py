@@ -17,6 +17,7 @@ from pathlib import Path
 
 import dyn_service
 from dyn_service.server.pipes import ORDER, pair
+from dyn_service.server.process import starved_ns
 
 _FIRST_NS = 60_000_000_000
 """So long may it take until a new nursery does what it is told: it imports the engine and the compiler before."""
@@ -39,6 +40,7 @@ class Nursery:
         self._orders: dict[int, int] = {}  # workers that are to come or to end, by number, since when on `_clock_ns`
         self._clock_ns = 0
         self._looked_ns = 0
+        self._starved_ns = 0
         self._most_ns = _FIRST_NS
 
     def start(self) -> None:
@@ -56,6 +58,12 @@ class Nursery:
                 env=environment,
             )
         self._end = mine
+        self._starved_ns = 0
+
+    @property
+    def starved_ns(self) -> int:
+        """How long the process was ready to run and had no processor: no time in which it could have done anything."""
+        return 0 if self._process is None else starved_ns(self._process.pid)
 
     @property
     def ended(self) -> bool:
@@ -111,8 +119,9 @@ class Nursery:
         """
         if not self._orders:
             return False
-        self._clock_ns += max(0, min(now_ns - self._looked_ns, _GAP_NS))
-        self._looked_ns = now_ns
+        starved_ns = self.starved_ns
+        self._clock_ns += max(0, min(now_ns - self._looked_ns, _GAP_NS) - (starved_ns - self._starved_ns))
+        self._looked_ns, self._starved_ns = now_ns, starved_ns
         return self._clock_ns - min(self._orders.values()) > self._most_ns
 
     def drop(self) -> None:

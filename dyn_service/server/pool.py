@@ -60,7 +60,7 @@ _UNREAD = 8
 """And so many before they read it: it had no part in that, but the robots that were sent before it may have."""
 
 _START_S = 60.0
-"""How long the first worker may take to come."""
+"""How long the first worker may take to come, but for the time in which there was no processor for its nursery."""
 
 _NURSERY_ENDED = "the process that makes workers has ended"
 
@@ -122,8 +122,10 @@ class Pool:
         Raises:
             UnavailableError: No worker will come, or none has come in time.
         """
-        if self._nursery.ended or time.monotonic() > self._start_until_s:
+        if self._nursery.ended:
             raise UnavailableError("the server's worker processes do not start; what they wrote says why")
+        if time.monotonic() > self._start_until_s + self._nursery.starved_ns / 1e9:
+            raise UnavailableError(f"no worker process came within {_START_S:g} s")
 
     # what waits
 

@@ -35,6 +35,13 @@ def resident_bytes() -> int:
     return 0
 
 
+def starved_ns(process: int) -> int:
+    """How long a process was ready to run and had no processor; 0 where the system does not say."""
+    with suppress(OSError, ValueError, IndexError), open(f"/proc/{process}/schedstat") as file:
+        return int(file.read().split()[1])
+    return 0
+
+
 def settle_process() -> None:
     """Takes what is loaded out of the garbage collector's sight, and allows as many connections as the system does."""
     sys.setswitchinterval(_SWITCH_S)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import selectors
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter_ns
@@ -16,9 +18,13 @@ import numpy as np
 import pytest
 
 from dyn_service import Server
+from dyn_service.errors import UnavailableError
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.nursery import Nursery
 from dyn_service.server.pipes import ORDER, pair
+from dyn_service.server.pool import Pool
+from dyn_service.server.process import starved_ns
+from dyn_service.server.service import Service
 from tests.conftest import ROOT
 from tests.service.conftest import WAIT_MS, Bare, array, request
 from tests.service.test_pool import eventually, serving, simulate, unread, workers_of
@@ -147,7 +153,9 @@ def test_a_server_stops_though_its_nursery_is_stopped() -> None:
 
 
 @pytest.fixture
-def nursery() -> Iterator[Nursery]:
+def nursery(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nursery]:
+    """One that never waits for a processor: on a busy machine it does."""
+    monkeypatch.setattr("dyn_service.server.nursery.starved_ns", lambda process: 0)
     nursery = Nursery()
     nursery.start()
     yield nursery
@@ -191,6 +199,47 @@ def test_a_machine_that_slept_kills_nothing(nursery: Nursery) -> None:
     assert looks(nursery, 7200.0, 7202.0) is None
     assert looks(nursery, 72000.0, 72010.0) is not None
     end.close()
+
+
+def test_time_without_a_processor_does_not_count(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had one for a tenth of the time: it gets ten times as much of it. And so for the first worker to come."""
+    starved = [0]
+    monkeypatch.setattr("dyn_service.server.nursery.starved_ns", lambda process: starved[0])
+
+    def look(at_s: float) -> bool:
+        starved[0] = int(0.9 * at_s * S)
+        return nursery.hangs(int(at_s * S))
+
+    end, _ = nursery.make()
+    seen = next(at for at in np.arange(0.0, 1000.0, 0.05) if look(at))
+    assert seen == pytest.approx(600.0, abs=1.1)
+    nursery.drop()
+    nursery.start()  # the next one has waited for none yet
+    assert nursery.starved_ns == starved[0]
+    assert not nursery.hangs(int(seen * S))
+    end.close()
+    pool = Pool(Service(), 1, selector=selectors.DefaultSelector(), ring=lambda: None)
+    pool._nursery = nursery
+    pool._start_until_s = time.monotonic() - 60.0
+    starved[0] = 1000 * S
+    pool.check_coming()
+    starved[0] = 10 * S
+    with pytest.raises(UnavailableError, match="no worker process came within 60 s"):
+        pool.check_coming()
+
+
+def test_what_the_system_says_of_a_process_that_waits() -> None:
+    """Two that want the one processor: each has waited for the other."""
+    script = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+    place = str(min(os.sched_getaffinity(0)))
+    both = [subprocess.Popen([sys.executable, "-c", script, place]) for _ in range(2)]
+    try:
+        eventually(lambda: all(starved_ns(each.pid) > 10_000_000 for each in both))
+    finally:
+        for each in both:
+            each.kill()
+            each.wait()
+    assert starved_ns(both[0].pid) == 0  # it has gone
 
 
 def test_a_nursery_that_hangs_keeps_nobody(nursery: Nursery) -> None:

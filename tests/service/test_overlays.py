@@ -197,6 +197,27 @@ def test_never_a_nan_in_an_answer(robot: Robot) -> None:
                 assert reply["error"]["code"] in ("FAILED_PRECONDITION", "INVALID_ARGUMENT")
 
 
+@pytest.mark.parametrize(
+    ("query", "joint"),
+    [("energy", {"stiffness": 1e308, "rest": 1e308}), ("forward_dynamics", {"stiffness": 1e308, "rest": 1e10})],
+)
+def test_numbers_of_an_overlay_that_overflow_are_said_to_be_its_own(robot: Robot, query: str, joint: Any) -> None:
+    """Not the robot's, which it cannot help; where the robot has no answer without it either, it is the robot."""
+    service = Service([robot])
+    q, v, tau = (x.tolist() for x in state(robot))
+    inputs = {"q": q, "v": v, **({"tau": tau} if query == "forward_dynamics" else {})}
+    laid = {"joints": {robot.joint_names[0]: joint}}
+    with np.errstate(all="ignore"):
+        error = ask(service, msgpack.packb(request(query, NAME, inputs={**inputs, "overlay": laid})))["error"]
+    assert (error["code"], error["path"]) == ("INVALID_ARGUMENT", "inputs.overlay")
+    assert "but not without the overlay: its numbers are too large or too small" in error["message"]
+    heavy = Service([robot.overlaid(Overlay(joints={robot.joint_names[0]: JointNumbers(**joint)}))])
+    light = {"payloads": [{"link": robot.link_names[-1], "mass": 1.0}]}
+    with np.errstate(all="ignore"):
+        error = ask(heavy, msgpack.packb(request(query, NAME, inputs={**inputs, "overlay": light})))["error"]
+    assert (error["code"], error.get("path")) == ("FAILED_PRECONDITION", None)
+
+
 def test_a_robot_is_served_once_more(server: Server, robot: Robot, edit: Overlay) -> None:
     q, v, a = state(robot)
     with Client(server.endpoints[0], timeout_s=120.0) as client:

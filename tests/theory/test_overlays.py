@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pickle
+import sys
+import threading
 from collections.abc import Callable
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -283,6 +286,51 @@ def test_one_kernel_for_all_numbers() -> None:
     assert not later
 
 
+def test_who_asks_for_no_overlay_pays_for_none() -> None:
+    """Of one state, of a batch and by the general way: no line of what overlays are is run."""
+    mine = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    q, v, a = np.random.default_rng(0).normal(size=(3, 2))
+    mine.inverse_dynamics(q, v, a)
+    called: list[str] = []
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        mine.inverse_dynamics(q, v, a)
+        of_one = len(called)
+        mine.inverse_dynamics(np.stack([q] * 5), v, a)
+        mine.evaluate("inverse_dynamics", {"q": q, "v": v, "a": a})
+    finally:
+        sys.setprofile(None)
+    assert of_one <= 6
+    assert not [name for name in called if "overla" in Path(name).name and name != __file__]
+
+
+def test_two_threads_with_an_overlay_each() -> None:
+    """On one robot, of which nothing is compiled yet: each gets what it asked for, to the last bit."""
+    mine = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    q, v, a = np.random.default_rng(0).normal(size=(3, 2))
+    found: list[list[Any]] = [[], [], [], []]
+
+    def ask(k: int) -> None:
+        overlay = Overlay(Payload(mine.link_names[-1], k + 1.0), gravity=(0.0, 0.0, -float(k)))
+        view = mine.overlaid(overlay)
+        for _ in range(100):
+            found[k] += [mine.inverse_dynamics(q, v, a, overlay=overlay), view.inverse_dynamics(q, v, a)]
+
+    threads = [threading.Thread(target=ask, args=(k,)) for k in range(len(found))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {len(each) for each in found} == {200}
+    assert all(np.array_equal(each, answers[0]) for answers in found for each in answers)
+    assert len({float(answers[0][0]) for answers in found}) == 4
+
+
 def test_short_ways_give_the_same_bits() -> None:
     """A single state of a view goes into the kernel at once; a batch, a list, a wrench go around."""
     mine = Robot.from_urdf(URDF / "double_pendulum.urdf")
@@ -423,6 +471,16 @@ FAULTS: list[tuple[str, Any, str]] = [
         "follows 'panda_finger_joint1', locked",
     ),
     (".gravity", Overlay(gravity=(0.0, 0.0)), "must be finite numbers of shape (..., 3)"),
+    (
+        ".links.panda_hand",
+        Overlay(links={"panda_hand": Inertial([1.0, 1e99], (0.0, 0.0, 10.0))}),
+        "the inertia about the link's origin is 1e+101 kg m^2, expected less than 1e+100",
+    ),
+    (
+        ".payloads",
+        Overlay(Payload("panda_hand", 1e200, (1e-60, 0.0, 0.0))),
+        "the first moment about the link's origin is 1e+140 kg m, expected less than 1e+100",
+    ),
 ]
 
 
@@ -594,6 +652,7 @@ def test_the_overlay_of_views_says_all_that_they_are() -> None:
         alone = mine.overlay_of(other)
         assert apart(mine.overlaid(alone).inverse_dynamics(q, a, a), other.inverse_dynamics(q, a, a)) < 1e-14
     assert not any((mine.overlay_of([]).links, mine.overlay_of([]).joints, mine.overlay_of([]).locked))
+    assert others[0].overlay_of(others[0]).locked == []
     many = mine.overlaid(Overlay(Payload("panda_hand", [1.0, 2.0])))
     cases: list[tuple[Robot, Any, str]] = [
         (mine, [mine, others[0]], r"joint 'panda_joint3' is locked, unlike that of 'panda'"),
@@ -775,6 +834,29 @@ def test_what_is_locked_beyond_its_range_meets_no_stop(integrator: Any) -> None:
     within[locked] = mine.limits.upper[locked] - 0.1
     other = mine.simulate(within, np.zeros(mine.nv), overlay=overlay, position_limits=True, **given)
     assert motion.stored[0, 0] == other.stored[0, 0] > 0.0  # of the other's stop alone
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "stick_slip", "implicit_midpoint", "adaptive"])
+def test_a_motion_with_a_gravity_for_each(integrator: Any) -> None:
+    """Gravity is the one number of an overlay that is no tree's: it makes as many robots as others do."""
+    mine = panda()
+    gravity = np.array([[[0.0, 0.0, -9.81]], [[1.0, 0.0, -1.6]], [[0.0, 0.0, 0.0]]])
+    start = (mine.random_configuration(seed=1), np.zeros(mine.nv))
+    given: dict[str, Any] = {"dt": 1e-3, "steps": 3, "integrator": integrator}
+    weighed = Overlay(Payload("panda_hand", [1.0, 2.0]), gravity=gravity)
+    many, bound = mine.simulate(*start, overlay=weighed, **given), mine.overlaid(weighed).simulate(*start, **given)
+    assert many.q.shape == (3, 2, 4, mine.nv)
+    assert np.array_equal(bound.q, many.q)
+    for k, mass in np.ndindex(3, 2):
+        alone = Overlay(Payload("panda_hand", mass + 1.0), gravity=gravity[k, 0])
+        tolerance = 1e-9 if integrator == "adaptive" else 1e-13
+        assert apart(many.q[k, mass], mine.simulate(*start, overlay=alone, **given).q) < tolerance
+    only = mine.simulate(*start, overlay=Overlay(gravity=gravity), **given)
+    assert only.q.shape == (3, 1, 4, mine.nv)
+    with pytest.raises(InvalidArgumentError, match=r"numbers \(4, 1\) and its gravity \(3, 1\) do not broadcast"):
+        mine.overlaid(Overlay(gravity=gravity)).simulate(
+            *start, overlay=Overlay(Payload("panda_hand", np.ones((4, 1)))), **given
+        )
 
 
 def test_every_computation_on_a_robot_takes_overlays() -> None:
