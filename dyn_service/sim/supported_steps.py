@@ -212,7 +212,7 @@ class SupportedSteps:
         of_contacts = of_contacts - np.sum(held * drifting, axis=(-2, -1))
         change = reached - v
         dissipated = [
-            dt * (reached**2 @ sticking.damping + np.abs(reached) @ sticking.friction),
+            dt * np.sum(reached**2 * sticking.damping + np.abs(reached) * sticking.friction, axis=-1),
             lost[..., :n].sum(axis=-1),
             of_contacts,
             np.einsum("...i,...ij,...j->...", change, equation.M, change) / 2.0,
@@ -231,7 +231,8 @@ class SupportedSteps:
         """The velocities of one state, with those of sticking joints exactly zero; None where they are not found."""
         dt, pushing, sticking = self._task.dt, on.pushing, self._sticking
         assert sticking is not None
-        rubbing = np.flatnonzero(sticking.friction)
+        friction = np.broadcast_to(sticking.friction, v.shape)[index]
+        rubbing = np.flatnonzero(friction)
         pairs = np.zeros((len(rubbing), 2, self._task.at.nv))
         pairs[np.arange(len(rubbing)), 0, rubbing] = 1.0
         rigid = len(self._supports.rigid)
@@ -246,7 +247,7 @@ class SupportedSteps:
             ),
             cones.Rubbing(
                 np.concatenate([pairs, on.tangents[index]]),
-                np.concatenate([dt * sticking.friction[rubbing], bound[index]]),
+                np.concatenate([dt * friction[rubbing], bound[index]]),
             ),
             cones.HeldRows(
                 on.held.J[index].reshape(3 * rigid, self._task.at.nv),
