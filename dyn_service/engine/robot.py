@@ -180,6 +180,11 @@ class Robot(RobotQueries):
         return self._tree
 
     @property
+    def gravity(self) -> Array:
+        """(..., 3) m/s^2, world axes: what acts where nobody says another; of many robots each its own."""
+        return self._gravity
+
+    @property
     def bodies(self) -> Weld:
         """The bodies that move against each other, and where each link went."""
         return self._weld
@@ -467,9 +472,12 @@ class Robot(RobotQueries):
     def _compute(self, row: str, **arguments: Any) -> Any:
         entry = COMPUTATIONS[row]
         robot = self.asked(entry, arguments)
+        lead = robot.tree.lead
+        if arguments.get("gravity") is None:  # else the robot's own, which may be many, does not act
+            lead = broadcast({"the robots": lead, "their gravity": robot.gravity.shape[:-1]})
         for parameter, name in entry.parameters.items():
-            if name in entry.of_kind("position") and robot.tree.lead:
-                arguments[parameter] = spread(arguments[parameter], robot.tree.lead)
+            if name in entry.of_kind("position") and lead:
+                arguments[parameter] = spread(arguments[parameter], lead)
         return entry.function("run")(robot, **arguments)
 
     def asked(self, row: Computation, arguments: dict[str, Any]) -> Robot:

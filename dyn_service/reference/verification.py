@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.arrays import broadcast, vectors
-from dyn_service.api.queries import DEFAULT_GRAVITY, Array
+from dyn_service.api.queries import Array
 from dyn_service.api.results import ConstraintForces
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.reference.influence import WorldEquations
@@ -54,13 +54,13 @@ def residuals(
         q: (..., nq) positions; all broadcast against each other.
         v: (..., nv) velocities.
         a: (..., nv) accelerations.
-        gravity: (..., 3) m/s^2, world axes; None is the default.
+        gravity: (..., 3) m/s^2, world axes; None is the robot's.
 
     Raises:
         InvalidArgumentError: One of them has the wrong shape, or their leading axes do not broadcast; names it.
         FailedPreconditionError: The mass matrix is singular at a state, and not at all of them.
     """
-    g = DEFAULT_GRAVITY if gravity is None else gravity
+    g = robot.gravity if gravity is None else gravity
     given = (("q", q, robot.nq), ("v", v, robot.nv), ("a", a, robot.nv), ("gravity", g, 3))
     q, v, a, g = _spread({name: vectors(name, value, length) for name, value, length in given})
     tau = robot.inverse_dynamics(q, v, a, gravity=g)

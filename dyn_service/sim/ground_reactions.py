@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 from dyn_service.api.arguments import Contact, Wrench
 from dyn_service.api.arrays import broadcast, vectors
 from dyn_service.api.cost import COPIES, Cost, count, given_shape, leading, overlay_lead, wrench_shapes
-from dyn_service.api.queries import DEFAULT_GRAVITY, Array
+from dyn_service.api.queries import Array
 from dyn_service.api.results import GroundReactions
 from dyn_service.api.spec import Dimensions
 from dyn_service.errors import FailedPreconditionError, NotFoundError
@@ -78,7 +78,7 @@ def ground_reactions(
         contacts: Where the ground may push.
         least: "forces", or "efforts".
         undriven: The joints that nothing drives; None: those that are floating or planar.
-        gravity: (..., 3) m/s^2, world axes; None is the default.
+        gravity: (..., 3) m/s^2, world axes; None is the robot's.
         wrenches: What else acts from outside.
 
     Raises:
@@ -88,7 +88,7 @@ def ground_reactions(
     """
     pushing = listed(contacts, friction=None, batches=True)
     check_links(robot, pushing)
-    g = DEFAULT_GRAVITY if gravity is None else gravity
+    g = robot.gravity if gravity is None else gravity
     given = (("q", q, robot.nq), ("v", v, robot.nv), ("a", a, robot.nv), ("gravity", g, 3))
     q, v, a, g = (vectors(name, value, length) for name, value, length in given)
     free, driven = _split(robot, undriven)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -604,6 +605,35 @@ def test_what_is_locked_stands_still_in_motions(integrator: Any) -> None:
         assert (motion.v[:, ~free] == 0.0).all()
         assert apart(motion.q[:, free], expected.q) < 1e-12
         assert apart(motion.v[:, free], expected.v) < 1e-9
+
+
+def test_gravity_of_an_overlay_is_that_of_every_computation() -> None:
+    """As said by itself; of many in one call, and each alone."""
+    mine, rng = panda(), np.random.default_rng(0)
+    q, (v, a) = mine.random_configuration(seed=2), 0.1 * rng.normal(size=(2, mine.nv))
+    contact, many = Contact("panda_hand"), [[0.0, 0.0, -9.81], [0.0, 0.0, -1.6], [1.0, 0.0, -9.0]]
+    undriven = ["panda_joint1", "panda_joint2"]
+
+    def moved(**gravity: Any) -> tuple[Any, ...]:
+        motion = mine.simulate(q, v, a, dt=1e-3, steps=2, **gravity)
+        return motion.q, motion.v
+
+    def held(**gravity: Any) -> tuple[Any, ...]:
+        found = mine.contact_dynamics(q, v, a, contact, **gravity)
+        return found.a, found.forces
+
+    def carried(**gravity: Any) -> tuple[Any, ...]:
+        found = mine.ground_reactions(q, v, a, replace(contact, friction=None), undriven=undriven, **gravity)
+        return found.tau, found.forces
+
+    for ask in (moved, held, carried):
+        together = ask(overlay=Overlay(gravity=many))
+        for k, gravity in enumerate(many):
+            alone, laid = ask(gravity=gravity), ask(overlay=Overlay(gravity=gravity))
+            for one, same, of_many in zip(alone, laid, together, strict=True):
+                assert apart(same, one) < 1e-12
+                assert apart(of_many[k], one) < 1e-12
+    assert {x.shape for x in mine.verify(q, v, a, overlay=Overlay(gravity=many)).values()} == {(3,)}
 
 
 def test_every_computation_on_a_robot_takes_overlays() -> None:
