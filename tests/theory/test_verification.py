@@ -311,7 +311,7 @@ def test_power_of_constraints_is_compared_with_what_cancels_in_it(
     for seed in range(12):
         q, v, a = np.random.default_rng(seed).normal(size=(3, robot.nv))
         tau = robot.inverse_dynamics(q, v, a)
-        world = WorldEquations(robot.tree, q, v, np.array(verification.DEFAULT_GRAVITY))
+        world = WorldEquations(robot.tree, q, v, robot.gravity)
         inertial = np.einsum("nij,nj->ni", world.M, world.acceleration(a)) + world.B - world.applied - pushed
         links, joints = np.abs(inertial * world.velocity).sum(), np.abs(v * tau).sum()
         larger.add("links" if links > joints else "joints")
