@@ -459,9 +459,11 @@ class Robot(RobotQueries):
     def _compute(self, row: str, **arguments: Any) -> Any:
         entry = COMPUTATIONS[row]
         robot = self.asked(entry, arguments)
+        # Where a gravity is given, the robot's own, which may be many, does not act.
+        lead = robot.lead if arguments.get("gravity") is None else robot.tree.lead
         for parameter, name in entry.parameters.items():
-            if name in entry.of_kind("position") and robot.lead:
-                arguments[parameter] = spread(arguments[parameter], robot.lead)
+            if name in entry.of_kind("position") and lead:
+                arguments[parameter] = spread(arguments[parameter], lead)
         return entry.function("run")(robot, **arguments)
 
     def asked(self, row: Computation, arguments: dict[str, Any]) -> Robot:

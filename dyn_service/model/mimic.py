@@ -154,7 +154,7 @@ def kept(leader: Joint, led: Iterable[tuple[Joint, Mimic]]) -> Kept:
         if said.lower < said.upper:
             ends = sorted(((said.lower - mimic.offset) / m, (said.upper - mimic.offset) / m))
             narrower = found._replace(lower=max(found.lower, ends[0]), upper=min(found.upper, ends[1]))
-            if found.lower < found.upper and not narrower.lower < narrower.upper:
+            if narrower != found and not narrower.lower < narrower.upper:
                 apart.append(joint.name)
                 narrower = found
         if said.velocity > 0.0:

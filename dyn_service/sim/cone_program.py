@@ -67,9 +67,10 @@ def least_in_cones(
     P, linear = np.eye(n), np.zeros(n)
     if efforts is not None:
         B, c = efforts
-        P = B.T @ B
-        P = P + _TIES * max(float(np.trace(P)), 1e-300) * np.eye(n)
-        linear = -B.T @ c / size
+        felt = B.T @ B
+        if np.trace(felt) > RANK**2 * np.trace(A.T @ A):  # else no effort feels them, and what counts are forces
+            P = felt + _TIES * float(np.trace(felt)) * np.eye(n)
+            linear = -B.T @ c / size
     f = _solved(P, linear, (rows, right), normals, cones)
     if f is not None:  # what the solver leaves of the equations, 1e-12 or so, goes to the forces
         return (f + rows.T @ (right - rows @ f)) * size

@@ -153,13 +153,15 @@ def _split(robot: Robot, undriven: Sequence[str] | None) -> tuple[list[int], lis
     return free, [k for k in range(at.nv) if k not in free]
 
 
-def _least(A: Array, b: Array) -> tuple[Array, Array]:
-    """The least x with A x nearest to b, and the rank of A."""
+def _least(A: Array, b: Array, strongest: Array | None = None) -> tuple[Array, Array]:
+    """The least x with A x nearest to b, and the rank of A. strongest: beside which what is less than `RANK` counts as
+    nothing; None is A's own largest singular value.
+    """
     rows, columns = A.shape[-2:]
     if not rows or not columns:
         return np.zeros((*A.shape[:-2], columns)), np.zeros(A.shape[:-2])
     U, s, Vt = np.linalg.svd(A, full_matrices=False)
-    kept = s > RANK * s[..., :1]
+    kept = s > RANK * (s[..., :1] if strongest is None else strongest[..., None])
     inverse = np.where(kept, 1.0 / np.where(kept, s, 1.0), 0.0)
     x = _times(np.ascontiguousarray(Vt.mT), inverse * _times(np.ascontiguousarray(U.mT), b))
     return x, kept.sum(axis=-1).astype(float)
@@ -177,9 +179,14 @@ def _inside(A: Array) -> Array:
 
 
 def _least_efforts(A: Array, B: Array, needed: Array, force: Array) -> Array:
-    """What to add to forces, inside the robot, so that efforts needed - B f are least; and of these the least."""
-    inside, _ = _least(_product(B, _inside(A)), needed - _times(B, force))
-    return inside
+    """What to add to forces, inside the robot, so that efforts needed - B f are least; and of these the least.
+
+    Of forces inside one link efforts feel nothing: B of them is rounding, beside A and B.
+    """
+    within = _inside(A)
+    strongest = np.maximum(*(np.abs(part).max(axis=(-2, -1), initial=0.0) for part in (A, B)))
+    found, _ = _least(_product(B, within), needed - _times(B, force), strongest)
+    return _times(within, found)
 
 
 def _hold_in_cones(

@@ -134,6 +134,27 @@ def test_least_forces_and_least_efforts(robot: Robot) -> None:
     assert np.linalg.norm(forces.forces) < 0.999 * np.linalg.norm(efforts.forces)
 
 
+def test_forces_that_no_effort_feels_stay_least(robot: Robot) -> None:
+    """Four points of one link push against each other inside it: what efforts feel of that is rounding."""
+    corners = [(x, y, -0.3) for x in (-0.05, 0.05) for y in (-0.03, 0.03)]
+    foot = [Contact("leg0_foot", point=corner) for corner in corners]
+    state = standing(robot)
+    by_forces, by_efforts = (robot.ground_reactions(*state, foot, least=least) for least in ("forces", "efforts"))
+    assert by_efforts.supported == 1.0
+    assert np.allclose(by_efforts.forces, by_forces.forces, rtol=0, atol=1e-9 * np.abs(by_forces.forces).max())
+    assert np.allclose(by_efforts.tau, by_forces.tau, rtol=0, atol=1e-9 * np.abs(by_forces.tau).max())
+    # Within cones that bind, and at the trunk, where efforts feel nothing at all.
+    slipping = np.zeros(robot.nv)
+    slipping[0] = 3.8
+    trunk = [Contact("trunk", point=(5 * x, 5 * y, -0.1), friction=0.4) for x, y, _ in corners]
+    at = robot.neutral(), np.zeros(robot.nv), slipping
+    by_forces, by_efforts = (robot.ground_reactions(*at, trunk, least=least) for least in ("forces", "efforts"))
+    free = robot.ground_reactions(*at, [replace(contact, friction=None) for contact in trunk])
+    assert by_forces.supported == by_efforts.supported == 1.0
+    assert np.abs(by_forces.forces - free.forces).max() > 0.1
+    assert np.allclose(by_efforts.forces, by_forces.forces, rtol=0, atol=1e-6 * np.abs(by_forces.forces).max())
+
+
 @pytest.mark.parametrize("least", ["forces", "efforts"])
 @pytest.mark.parametrize("friction", [0.0275, 0.5])
 def test_within_cones_none_is_less(robot: Robot, least: Any, friction: float) -> None:

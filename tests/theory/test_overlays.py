@@ -732,6 +732,26 @@ def test_a_motion_of_many_robots_is_that_of_each(integrator: Any) -> None:
     assert apart(many.v[0], many.v[2]) > 1e-3
 
 
+def test_contacts_and_stops_of_robots_that_rub_otherwise() -> None:
+    """Each with a friction of its own, the first with none, and a damping: what holds one joint is no other robot's."""
+    mine = panda()
+    start = (mine.random_configuration(seed=1), np.full(mine.nv, 0.2))
+    given: dict[str, Any] = {"dt": 1e-3, "steps": 3, "position_limits": True, "integrator": "stick_slip"}
+    friction, damping = np.array([[0.0, 0.0], [0.1, 40.0], [3.0, 0.0]]), [0.0, 2.0, 1.0]
+
+    def overlay(f: Any, d: Any) -> Overlay:
+        numbers = {"panda_joint2": JointNumbers(friction=f[..., 0], damping=d)}
+        return Overlay(joints={**numbers, "panda_joint5": JointNumbers(friction=f[..., 1])})
+
+    many = mine.simulate(*start, overlay=overlay(friction, damping), **given)
+    for k in range(3):
+        one = mine.simulate(*start, overlay=overlay(friction[k], damping[k]), **given)
+        for name in ("q", "v", "stop_efforts", "work", "stored", "dissipated"):
+            assert apart(getattr(many, name)[k], getattr(one, name)) < 1e-12, name
+    held = mine.joint_names.index("panda_joint5")
+    assert many.v[1, -1, held] == 0.0 != many.v[0, -1, held]
+
+
 SUPPORTS: list[dict[str, Any]] = [
     {"contacts": Contact("panda_hand", plane=(0.0, 0.0, 1.0)), "position_limits": True, "velocity_limits": True},
     {"contacts": Contact("panda_hand", plane=(0.0, 0.0, 1.0), rigid=True)},

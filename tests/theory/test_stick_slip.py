@@ -99,6 +99,21 @@ def test_conditions_hold_for_any_matrix(seed: int) -> None:
         assert energy(moved) >= at - 1e-12 * max(abs(at), abs(energy(moved)))
 
 
+@pytest.mark.parametrize("seed", [33, 138, 175, 187, 309])
+def test_tries_that_would_go_round_end(seed: int) -> None:
+    """Joints so much in each other's way that to change all that are wrong at once returns to where it was."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 7))
+    B = rng.normal(size=(n, int(rng.integers(1, n + 1))))
+    M = B @ B.T + 10.0 ** rng.uniform(-4, -1) * np.eye(n)
+    r, limit = rng.normal(size=n), rng.uniform(0, 1, n)
+    v = velocities(M, r, limit)
+    assert v is not None
+    p = r - M @ v
+    assert (np.abs(p) <= limit + 1e-9).all()
+    assert np.allclose(p[v != 0.0], (limit * np.sign(v))[v != 0.0], rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize("power", [-200, -40, 40, 200])
 @pytest.mark.parametrize("seed", range(10))
 def test_units_do_not_matter(seed: int, power: int) -> None:

@@ -170,6 +170,14 @@ def test_leaders_keep_their_followers_limits(follower: str, relation: str, expec
     assert [x.tolist() for x in (found.lower, found.upper, found.velocity, found.effort)] == [[x] for x in expected]
 
 
+@pytest.mark.parametrize(("own", "follower"), [((0, 0), (0.5, 1)), ((0, 0), (-1, -0.5)), ((0, 0), (-1, 1))])
+def test_a_leader_without_room_keeps_its_range(own: tuple[float, float], follower: tuple[float, float]) -> None:
+    """Were it narrowed to what both have, its lower limit would be above its upper one."""
+    described = read_text(hand(f"a|revolute|{limit(*own)}", f"b|revolute|{limit(*follower)}{mimic('a')}"))
+    found = Tree.from_description(described).limits
+    assert (found.lower.tolist(), found.upper.tolist()) == ([own[0]], [own[1]])
+
+
 def test_a_continuous_leader_gets_a_range_from_its_follower() -> None:
     robot = Robot.from_urdf(hand("a|continuous|", f"b|prismatic|{limit(0, 0.1)}{mimic('a', 0.05)}"))
     assert (robot.limits.lower.tolist(), robot.limits.upper.tolist()) == ([0.0], [2.0])
