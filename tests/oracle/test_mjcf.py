@@ -141,6 +141,11 @@ MODELS = {
         '<body><joint/><inertial pos="0.1 0 0" mass="1" diaginertia="1 1 1"/><geom size="0.2" pos="1 0 0"/></body>',
         '<compiler inertiafromgeom="true"/>',
     ),
+    "inertiafromgeom, of no shape that counts": world(
+        '<body><joint/><inertial pos="0.1 0 0" mass="1" diaginertia="1 1 1"/><geom size="0.2" group="4"/>'
+        '<geom size="0.2" mass="0"/></body>',
+        '<compiler inertiafromgeom="true" inertiagrouprange="0 3"/>',
+    ),
     "boundmass": arm('boundmass="5" boundinertia="0.03"'),
     "balanceinertia": arm('balanceinertia="true"', moments='diaginertia="0.01 0.02 0.09"'),
     "settotalmass": arm('settotalmass="17"'),

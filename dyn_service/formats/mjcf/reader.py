@@ -296,17 +296,17 @@ class _Reader:
         shapes = 0
         for body in self._bodies[1:]:
             place = body.place.inside("inertial")
-            written = None if settings.inertia_from_geoms == "true" else body.inertial
-            if written is not None:
-                place = self._place(written, place.element or "")
-                self._unread.keep(written, (), ("pos", "mass", "diaginertia", "fullinertia", *ORIENTATIONS))
-                inertial: Inertial | None = inertials.written(self._values(written, {}, place), place)
-                notes: list[Note] = []
-            elif settings.inertia_from_geoms == "false":
-                inertial, notes = None, []
-            else:
+            inertial: Inertial | None = None
+            notes: list[Note] = []
+            if settings.inertia_from_geoms == "true" or (
+                settings.inertia_from_geoms == "auto" and body.inertial is None
+            ):
                 inertial, notes = inertials.of_shapes(self._geoms(body), moves=body.moves)
-                shapes += bool(body.geoms)
+                shapes += inertial is not None
+            if inertial is None and body.inertial is not None:  # where no shape counts it holds all the same
+                place = self._place(body.inertial, place.element or "")
+                self._unread.keep(body.inertial, (), ("pos", "mass", "diaginertia", "fullinertia", *ORIENTATIONS))
+                inertial = inertials.written(self._values(body.inertial, {}, place), place)
             inertial, corrections = inertials.corrected(inertial, settings, place)
             self._notes += [*notes, *corrections]
             found[body.name] = inertial
