@@ -246,6 +246,8 @@ def test_a_robot_in_several_files(tmp_path: Path) -> None:
             '"/etc/passwd">]><mujoco/>'},
          "{at}/a.xml:1: found a document type declaration"),
         ({"main.xml": '<mujoco><include file="."/></mujoco>'}, "is a directory; expected a robot's file"),
+        ({"main.xml": '<mujoco>\n<include file="' + 5000 * "a" + '"/></mujoco>'}, "main.xml:2: include: cannot include "
+            "'aaaa"),
         ({"main.xml": '<mujoco><worldbody><include file="a.xml"/></worldbody></mujoco>', "a.xml": '<mujoco>\n\n'
           '<body name="x" quat="0 0 0 0"/></mujoco>'},
          "{at}/a.xml:3: link 'x': attribute 'quat'"),
@@ -257,6 +259,13 @@ def test_faults_across_files(files: dict[str, str], words: str, tmp_path: Path) 
     with pytest.raises(DynError) as caught:
         read_file(tmp_path / "main.xml")
     assert words.replace("{at}", str(tmp_path)) in str(caught.value)
+
+
+def test_a_link_that_leads_to_itself(tmp_path: Path) -> None:
+    (tmp_path / "loop.xml").symlink_to("loop.xml")
+    (tmp_path / "main.xml").write_text('<mujoco>\n<include file="loop.xml"/></mujoco>')
+    with pytest.raises(UrdfError, match=r"main.xml:2: include: cannot include 'loop.xml': .*symbolic links"):
+        read_file(tmp_path / "main.xml")
 
 
 def test_limits_hold_for_all_files_together(tmp_path: Path) -> None:

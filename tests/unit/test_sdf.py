@@ -329,6 +329,23 @@ def test_files_beside_it(tmp_path: Path) -> None:
         assert relative_error(ours, theirs) < 1e-13
 
 
+def test_one_file_twice(tmp_path: Path) -> None:
+    """Two hands are one model, included under two names."""
+    wheel = '<link name="hub"><inertial><mass>3</mass></inertial></link>'
+    (tmp_path / "wheel.sdf").write_text(f'<sdf version="1.11"><model name="wheel">{wheel}</model></sdf>')
+    sides = ("left", "right")
+    twice = "".join(
+        f"<include><uri>wheel.sdf</uri><name>{side}</name></include>"
+        + elbow(child=f"{side}::hub").replace("elbow", f"{side}_axle")
+        for side in sides
+    )
+    path = tmp_path / "cart.sdf"
+    path.write_text(model('<link name="upper"/>', twice))
+    description = read_file(path)
+    assert [link.name for link in description.links] == ["upper", "left::hub", "right::hub"]
+    assert [link.inertial.mass for link in description.links if link.inertial] == [1.0, 3.0, 3.0]
+
+
 @pytest.mark.parametrize("name", ["cassie", "cassie_reduced", "cassie_simple", "cassie_v2", "cassie_wo_gearbox_spring"])
 def test_a_real_one(name: str) -> None:
     path = path_of("panda_description/urdf/panda.urdf").parents[2] / "cassie_description" / "robots" / f"{name}.sdf"

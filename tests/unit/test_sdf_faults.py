@@ -139,7 +139,17 @@ def test_what_does_not_act_is_told(text: str) -> None:
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"main.sdf": made("<include><uri>main.sdf</uri></include>")}, "the file 'main.sdf' is included a second time"),
+        ({"main.sdf": made("<include><uri>main.sdf</uri></include>")}, "the file 'main.sdf' is included in itself"),
+        (
+            {
+                "main.sdf": made("<include><uri>a.sdf</uri></include>"),
+                "a.sdf": made("<include><uri>b.sdf</uri></include>"),
+                "b.sdf": made("<include><uri>a.sdf</uri></include>"),
+            },
+            "b.sdf:2: include: the file 'a.sdf' is included in itself",
+        ),
+        ({"main.sdf": made("<include><uri>a%00</uri></include>")}, ":2: include: cannot include 'a\\x00'"),
+        ({"main.sdf": made("<include><uri>.</uri></include>")}, ":2: include: cannot include"),
         ({"main.sdf": made("<include><uri>no.sdf</uri></include>")}, "there is no file 'no.sdf' to include"),
         ({"main.sdf": made("<include><uri>model://arm</uri></include>")}, "'model://arm' is not looked for"),
         ({"main.sdf": made("<include/>")}, "'' is not looked for"),

@@ -13,6 +13,7 @@ of meshes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -124,7 +125,7 @@ def _include(element: Element, files: Files) -> Element:
     # MuJoCo looks from the main file's folder; nested ones, from their own first.
     folders = dict.fromkeys((Path(element.file).parent, files.main.parent))
     paths = [folder / name for folder in folders]
-    found = files.included(next((path for path in paths if path.is_file()), paths[-1]), place)
+    found = files.included(next(filter(os.path.isfile, paths), paths[-1]), place)
     if found.tag not in ROOTS:
         raise Place(found.file, line=found.line).fault(f"the root element is {quoted(found.tag)}, expected <mujoco>")
     return found

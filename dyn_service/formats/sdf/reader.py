@@ -67,7 +67,7 @@ def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Descr
     Checked by:
         tests/unit/test_sdf.py, tests/unit/test_sdf_faults.py
     """
-    files = Files(file, limits)
+    files = Files(file, limits, repeated=True)
     root = files.root(text, source)
     spliced(root, "include", lambda element: _include(element, files), limits.depth, lambda found: False)
     return _Reader(root, source, limits).robot()
