@@ -199,6 +199,13 @@ def test_one_joint_follows_another() -> None:
     assert (mimic.joint, mimic.multiplier, mimic.offset) == ("k", 3.0, pytest.approx(0.5 + 0.1 - 3 * 0.25))
 
 
+def test_names_like_those_of_what_has_none() -> None:
+    text = made(f'<body name="body_2"><joint name="joint_1"/>{BALL}<body><joint/>{BALL}</body></body>')
+    description = read_text(text)
+    assert [link.name for link in description.links] == ["world", "body_2", "body_2_2"]
+    assert [joint.name for joint in description.joints] == ["joint_1", "joint_1_2"]
+
+
 def test_limits_in_radians() -> None:
     joint = read_text(jointed('range="-90 180" actuatorfrcrange="-7 7"')).joints[0]
     assert joint.limit is not None
