@@ -149,7 +149,8 @@ MODELS = {
     "an inertial in frames": world(
         '<body><joint axis="1 2 3"/><frame pos="1 0 0" euler="10 20 30"><frame pos="0 2 0" euler="40 0 0"><inertial '
         'pos="0.1 0.2 0.3" mass="1" fullinertia="2 2.1 2.2 0.1 -0.2 0.3"/></frame></frame><body><joint/><frame '
-        'euler="30 0 0"><inertial pos="0.1 0.2 0.3" mass="1" diaginertia="1 1.2 1.1" euler="5 6 7"/></frame></body></body>'
+        'euler="30 0 0"><inertial pos="0.1 0.2 0.3" mass="1" diaginertia="1 1.2 1.1" euler="5 6 7"/></frame></body>'
+        "</body>"
     ),
     "a ball that is limited and has no range": world(
         '<body><joint name="b" type="ball" limited="true"/><geom size="0.2" pos="1 0 0"/></body>'

@@ -186,6 +186,8 @@ def test_nothing_goes_without_a_word() -> None:
     ):
         assert any(words in said and kind == "dropped" for kind, said in notes), words
     assert ("doubted", "1 attribute 'dumping' of <joint> is not used; did you mean 'damping'?") in notes
+    misspelt = read_text(made('<Body name="b"><joint name="j"/></Body><body name="c"/>')).notes
+    assert any("1 <Body> element in <worldbody> is not used" in note.text for note in misspelt)
 
 
 def test_one_joint_follows_another() -> None:

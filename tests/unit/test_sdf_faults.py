@@ -125,6 +125,10 @@ TOLD = {
     jointed(more='<plugin name="p"/>'): ("robot 'm'", "1 plugin"),
     jointed().replace('"b"/>', '"b"><gravity>false</gravity></link>'): ("link 'b'", "gravity is off"),
     jointed().replace('"b"/>', '"b"><velocity_decay/></link>'): ("link 'b'", "velocity_decay"),
+    jointed().replace('"b"/>', '"b"><inertial><fluid_added_mass><xx>3</xx></fluid_added_mass></inertial></link>'): (
+        "link 'b' inertial",
+        "<fluid_added_mass>",
+    ),
 }
 
 
@@ -173,6 +177,32 @@ def test_faults_across_files(files: dict[str, str], words: str, tmp_path: Path) 
     with pytest.raises(DynError) as caught:
         read_file(tmp_path / "main.sdf")
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("inside", "words"),
+    [
+        (
+            "<dynamics><dampng>3</dampng></dynamics>",
+            "1 <dampng> element in <dynamics> is not used; did you mean <damping>?",
+        ),
+        ("<limit><lowr>3</lowr></limit>", "1 <lowr> element in <limit> is not used; did you mean <lower>?"),
+        (
+            '<mimic joint="j"><offst>3</offst></mimic>',
+            "1 <offst> element in <mimic> is not used; did you mean <offset>?",
+        ),
+    ],
+)
+def test_what_is_misspelt_is_doubted(inside: str, words: str) -> None:
+    text = jointed().replace("</axis>", f"{inside}</axis>").replace('joint="j"', 'joint="i"')
+    assert inside.replace('"j"', '"i"') in text
+    assert words in [note.text for note in read_text(text).notes if note.kind == "doubted"]
+    weighed = jointed().replace(
+        '"b"/>', '"b"><inertial><mas>3</mas><inertia><ixxx>2</ixxx></inertia></inertial></link>'
+    )
+    said = [note.text for note in read_text(weighed).notes]
+    for tag in ("<mas>", "<ixxx>"):
+        assert any(tag in text for text in said)
 
 
 def test_limits() -> None:

@@ -178,6 +178,7 @@ class _Reader:
         self._bodies = [_Body(WORLD, Place(self._source, "worldbody"), "", Pose(), moves=False)]
         self._names = Names(self._given("body"))
         for section in self._root.all("worldbody"):
+            self._unread.keep(section, _INSIDE, ())
             stack = self._contents(_Pending(section, "", Pose(), None, False), self._bodies[0])[::-1]
             while stack:
                 pending = stack.pop()
