@@ -11,7 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dyn_service.errors import NotFoundError, ResourceExhaustedError
+from dyn_service.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    UrdfError,
+)
 from dyn_service.model.description import Note
 from dyn_service.urdf.markup import Element, ReadLimits, load, parse
 from dyn_service.urdf.places import NoteKind, Place, quoted, shown_path
@@ -44,17 +50,22 @@ class Files:
     Args:
         main: The file that it was asked for by; None where it came as text.
         limits: For all of its files together.
+        repeated: Whether a file may be included several times, as long as it is not by way of itself.
     """
 
-    def __init__(self, main: str | os.PathLike[str] | None, limits: ReadLimits) -> None:
+    def __init__(self, main: str | os.PathLike[str] | None, limits: ReadLimits, *, repeated: bool = False) -> None:
         self.main = None if main is None else Path(main)
-        self.read: list[Path] = []
+        self._repeated = repeated
+        self._paths: dict[str, str] = {}  # of files that were read: which one, by what faults call it
+        self._above: dict[str, set[str]] = {}  # those that one is included by, directly or not
+        self._count = 0
         self._left = replace(limits, elements=min(limits.elements, MOST_ELEMENTS))
 
     def root(self, text: str, name: str) -> Element:
         """The root element of the robot's text, which `name` stands for in faults."""
         if self.main is not None:
-            self.read.append(self.main.resolve())
+            self._paths[name] = os.path.realpath(self.main)
+            self._above[self._paths[name]] = set()
         return self._counted(text, name)
 
     def included(self, path: Path, place: Place) -> Element:
@@ -65,19 +76,31 @@ class Files:
             place: Of what asks for it.
 
         Raises:
-            UrdfError: It is asked for by text, or a second time, or is not there, or is malformed.
+            UrdfError: It is asked for a second time, or is not there, is no file or may not be read, or is malformed.
             ResourceExhaustedError: There are too many, or too much is in them.
         """
-        if path.resolve() in self.read:
-            raise place.fault(f"the file {quoted(path.name)} is included a second time, expected once")
-        if len(self.read) >= MOST_FILES:
-            raise ResourceExhaustedError(f"{place.file}:{place.line}: the robot has more than {MOST_FILES} files")
-        self.read.append(path.resolve())
         try:
+            real = os.path.realpath(path)
             text = load(path, self._left)
         except NotFoundError:
             raise place.fault(f"there is no file {quoted(path.name)} to include") from None
-        return self._counted(text, shown_path(path))
+        except UrdfError:
+            raise  # of what is in it
+        except (InvalidArgumentError, PermissionDeniedError, ValueError) as fault:
+            raise place.fault(f"cannot include {quoted(path.name)}: {fault}") from None
+        by = self._paths[place.file]
+        above = self._above[by] | {by}
+        if real in self._above and not self._repeated:
+            raise place.fault(f"the file {quoted(path.name)} is included a second time, expected once")
+        if real in above:
+            raise place.fault(f"the file {quoted(path.name)} is included in itself, expected in others")
+        self._count += 1
+        if self._count >= MOST_FILES:
+            raise ResourceExhaustedError(f"{place.file}:{place.line}: the robot has more than {MOST_FILES} files")
+        name = shown_path(path)
+        self._paths[name] = real
+        self._above.setdefault(real, set()).update(above)
+        return self._counted(text, name)
 
     def _counted(self, text: str, name: str) -> Element:
         left = self._left

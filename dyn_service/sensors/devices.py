@@ -102,6 +102,11 @@ class Device:
         """How many true values it takes."""
         return len(self._bias)
 
+    @property
+    def outputs(self) -> int:
+        """How many values a reading of it has."""
+        return self.channels
+
     def reset(self, seed: int) -> None:
         """Switches it off and on again, at any time: no samples, no tare, biases drawn anew. The same `seed` gives the
         same bits.
@@ -128,8 +133,20 @@ class Device:
         self._taring, self._to_tare = [], samples
 
     def due(self, t: float) -> bool:
-        """Whether a sample is to be taken at `t`, s."""
-        return self._sampled is None or self._number(t) > self._sampled
+        """Whether a sample is to be taken at `t`, s.
+
+        Raises:
+            InvalidArgumentError: Time went back behind the last one.
+        """
+        k = self._number(t)
+        if self._sampled is None:
+            return True
+        if k < self._sampled:
+            raise InvalidArgumentError(
+                f"sensor '{self.name}' was at {self._sampled / self.rate_hz:g} s, found t = {t:g}: reset it first",
+                path="t",
+            )
+        return k > self._sampled
 
     def offer(self, t: float, truth: ArrayLike) -> None:
         """What is true at `t`, s: (channels,). A sample is taken if one is due, one only however many are.
@@ -142,15 +159,9 @@ class Device:
             raise InvalidArgumentError(
                 f"sensor '{self.name}' takes {self.channels} finite numbers, found {x.tolist()}", path="truth"
             )
+        if not self.due(t):
+            return
         k = self._number(t)
-        if self._sampled is not None:
-            if k < self._sampled:
-                raise InvalidArgumentError(
-                    f"sensor '{self.name}' was at {self._sampled / self.rate_hz:g} s, found t = {t:g}: reset it first",
-                    path="t",
-                )
-            if k == self._sampled:
-                return
         value, clipped = self._measured(x, 1 if self._sampled is None else k - self._sampled)
         self._sampled = k
         self._on_way.append(Reading(k / self.rate_hz, k, value, clipped))
@@ -177,8 +188,8 @@ class Device:
         self.read(math.inf)
         return Record(
             np.array([one.stamp for one in taken]),
-            np.array([one.value for one in taken]).reshape(len(taken), -1),
-            np.array([one.clipped for one in taken], dtype=bool).reshape(len(taken), -1),
+            np.array([one.value for one in taken]).reshape(-1, self.outputs),
+            np.array([one.clipped for one in taken], dtype=bool).reshape(-1, self.outputs),
         )
 
     def _number(self, t: float) -> int:
@@ -216,6 +227,11 @@ class Encoder(Device):
         density = said.noise / math.sqrt(said.rate_hz)
         errors = Errors(bias=said.offset, noise_density=density, step=said.count)
         super().__init__(name, said.rate_hz, said.latency_s, [errors], axes=1, seed=seed)
+
+    @property
+    def outputs(self) -> int:
+        """Two: position, velocity."""
+        return 2
 
     def reset(self, seed: int) -> None:
         """As `Device.reset`; the velocity of its first sample is 0."""

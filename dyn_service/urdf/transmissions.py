@@ -27,7 +27,7 @@ from dyn_service.urdf.places import Place, named, quoted, unused
 
 TAG = "transmission"
 _REDUCTION = "mechanicalReduction"
-_RATIO, _ROTOR = "drake:gear_ratio", "drake:rotor_inertia"
+RATIO, ROTOR = "drake:gear_ratio", "drake:rotor_inertia"
 
 
 def with_transmissions(root: Element, joints: Sequence[Joint], robot: Place) -> tuple[list[Joint], list[Note]]:
@@ -96,8 +96,8 @@ def _gear(element: Element, place: Place) -> tuple[float | None, float | None]:
     """
     actuators = element.all("actuator")
     holders = [*actuators, *element.all("joint"), element]
-    ratios = [*_values(actuators, _RATIO, place), *_texts(holders, _REDUCTION, place)]
-    rotors = list(_values(actuators, _ROTOR, place))
+    ratios = [*_values(actuators, RATIO, place), *_texts(holders, _REDUCTION, place)]
+    rotors = list(_values(actuators, ROTOR, place))
     if any(rotor < 0.0 for rotor in rotors):
         raise place.fault(f"the rotor inertia is {min(rotors):g} kg m^2, expected zero or more")
     return (ratios[0] if ratios else None), (rotors[0] if rotors else None)

@@ -12,7 +12,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import UnimplementedError
 from dyn_service.formats.converting import written
 from dyn_service.formats.reading import read_file, read_text
-from dyn_service.model.description import Description, rooted
+from dyn_service.model.description import Description, Limit, rooted
 from dyn_service.urdf.joint_files import with_joint_file
 from tests.conftest import ROBOTS, URDF
 from tests.oracle.example_robots import path_of
@@ -200,6 +200,20 @@ def test_what_a_format_has_not(way: str, kind: str) -> None:
     with pytest.raises(UnimplementedError, match=r"^joint 'j': "):
         written(robot, way)
     assert "<" in written(robot, "urdf")[0]
+
+
+def test_rotors_stay_in_sdf() -> None:
+    description = described("ur5e")
+    rotors = [0.1 * k if joint.moves.nv else 0.0 for k, joint in enumerate(description.joints)]
+    joints = [replace(joint, armature=rotor) for joint, rotor in zip(description.joints, rotors, strict=True)]
+    text, notes = written(replace(description, joints=tuple(joints)), "sdf")
+    assert [joint.armature for joint in read_text(text).joints if joint.moves.nv] == [
+        joint.armature for joint in joints if joint.moves.nv
+    ]
+    assert not any("armature" in note.text for note in notes)
+    idle = [replace(joint, limit=Limit(effort=0.0)) for joint in joints]
+    _, notes = written(replace(description, joints=tuple(idle)), "sdf")
+    assert sum("its armature" in note.text for note in notes) == sum(map(bool, rotors))
 
 
 def test_screws_and_balls_of_sdf() -> None:

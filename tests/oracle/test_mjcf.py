@@ -141,6 +141,20 @@ MODELS = {
         '<body><joint/><inertial pos="0.1 0 0" mass="1" diaginertia="1 1 1"/><geom size="0.2" pos="1 0 0"/></body>',
         '<compiler inertiafromgeom="true"/>',
     ),
+    "inertiafromgeom, of no shape that counts": world(
+        '<body><joint/><inertial pos="0.1 0 0" mass="1" diaginertia="1 1 1"/><geom size="0.2" group="4"/>'
+        '<geom size="0.2" mass="0"/></body>',
+        '<compiler inertiafromgeom="true" inertiagrouprange="0 3"/>',
+    ),
+    "an inertial in frames": world(
+        '<body><joint axis="1 2 3"/><frame pos="1 0 0" euler="10 20 30"><frame pos="0 2 0" euler="40 0 0"><inertial '
+        'pos="0.1 0.2 0.3" mass="1" fullinertia="2 2.1 2.2 0.1 -0.2 0.3"/></frame></frame><body><joint/><frame '
+        'euler="30 0 0"><inertial pos="0.1 0.2 0.3" mass="1" diaginertia="1 1.2 1.1" euler="5 6 7"/></frame></body>'
+        "</body>"
+    ),
+    "a ball that is limited and has no range": world(
+        '<body><joint name="b" type="ball" limited="true"/><geom size="0.2" pos="1 0 0"/></body>'
+    ),
     "boundmass": arm('boundmass="5" boundinertia="0.03"'),
     "balanceinertia": arm('balanceinertia="true"', moments='diaginertia="0.01 0.02 0.09"'),
     "settotalmass": arm('settotalmass="17"'),

@@ -188,6 +188,8 @@ def test_nothing_goes_without_a_word() -> None:
     ):
         assert any(words in said and kind == "dropped" for kind, said in notes), words
     assert ("doubted", "1 attribute 'dumping' of <joint> is not used; did you mean 'damping'?") in notes
+    misspelt = read_text(made('<Body name="b"><joint name="j"/></Body><body name="c"/>')).notes
+    assert any("1 <Body> element in <worldbody> is not used" in note.text for note in misspelt)
 
 
 def test_one_joint_follows_another() -> None:
@@ -199,6 +201,13 @@ def test_one_joint_follows_another() -> None:
     mimic = next(joint.mimic for joint in read_text(text).joints if joint.name == "j")
     assert mimic is not None
     assert (mimic.joint, mimic.multiplier, mimic.offset) == ("k", 3.0, pytest.approx(0.5 + 0.1 - 3 * 0.25))
+
+
+def test_names_like_those_of_what_has_none() -> None:
+    text = made(f'<body name="body_2"><joint name="joint_1"/>{BALL}<body><joint/>{BALL}</body></body>')
+    description = read_text(text)
+    assert [link.name for link in description.links] == ["world", "body_2", "body_2_2"]
+    assert [joint.name for joint in description.joints] == ["joint_1", "joint_1_2"]
 
 
 def test_limits_in_radians() -> None:
@@ -248,6 +257,8 @@ def test_a_robot_in_several_files(tmp_path: Path) -> None:
             '"/etc/passwd">]><mujoco/>'},
          "{at}/a.xml:1: found a document type declaration"),
         ({"main.xml": '<mujoco><include file="."/></mujoco>'}, "is a directory; expected a robot's file"),
+        ({"main.xml": '<mujoco>\n<include file="' + 5000 * "a" + '"/></mujoco>'}, "main.xml:2: include: cannot include "
+            "'aaaa"),
         ({"main.xml": '<mujoco><worldbody><include file="a.xml"/></worldbody></mujoco>', "a.xml": '<mujoco>\n\n'
           '<body name="x" quat="0 0 0 0"/></mujoco>'},
          "{at}/a.xml:3: link 'x': attribute 'quat'"),
@@ -259,6 +270,13 @@ def test_faults_across_files(files: dict[str, str], words: str, tmp_path: Path) 
     with pytest.raises(DynError) as caught:
         read_file(tmp_path / "main.xml")
     assert words.replace("{at}", str(tmp_path)) in str(caught.value)
+
+
+def test_a_link_that_leads_to_itself(tmp_path: Path) -> None:
+    (tmp_path / "loop.xml").symlink_to("loop.xml")
+    (tmp_path / "main.xml").write_text('<mujoco>\n<include file="loop.xml"/></mujoco>')
+    with pytest.raises(UrdfError, match=r"main.xml:2: include: cannot include 'loop.xml': .*symbolic links"):
+        read_file(tmp_path / "main.xml")
 
 
 def test_limits_hold_for_all_files_together(tmp_path: Path) -> None:

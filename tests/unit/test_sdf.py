@@ -276,6 +276,23 @@ def test_springs_and_mimics() -> None:
     assert joint.mimic.offset == pytest.approx(0.1 - 2.0 * 0.3)
 
 
+@pytest.mark.parametrize(
+    ("axis", "rotor", "armature"),
+    [
+        (X, "<drake:rotor_inertia>0.5</drake:rotor_inertia><drake:gear_ratio>3</drake:gear_ratio>", 4.5),
+        (X, "<drake:rotor_inertia>0.5</drake:rotor_inertia>", 0.5),
+        (X, "<drake:gear_ratio>3</drake:gear_ratio>", 0.0),
+        (X + "<limit><effort>3</effort></limit>", "<drake:rotor_inertia>0.5</drake:rotor_inertia>", 0.5),
+        (X + "<limit><effort>0</effort></limit>", "<drake:rotor_inertia>0.5</drake:rotor_inertia>", 0.0),
+    ],
+)
+def test_rotors_as_drake_has_them(axis: str, rotor: str, armature: float) -> None:
+    """These are Drake's own numbers, by its reflected inertia in the mass matrix."""
+    text = model('<link name="upper"/><link name="lower"/>', elbow(axis=axis).replace("</joint>", f"{rotor}</joint>"))
+    (joint,) = read_text(text.replace("<sdf", '<sdf xmlns:drake="drake.mit.edu"')).joints
+    assert joint.armature == armature
+
+
 def test_inertia_of_collisions() -> None:
     link = """<link name="a"><inertial auto="true"><density>500</density></inertial>
       <collision name="c"><pose>0.1 0 0 0 0 0.3</pose><geometry><box><size>0.2 0.4
@@ -327,6 +344,23 @@ def test_files_beside_it(tmp_path: Path) -> None:
         numbers_of(read_file(path)), numbers_of(read_text(URDF.format(elbow="continuous"))), strict=True
     ):
         assert relative_error(ours, theirs) < 1e-13
+
+
+def test_one_file_twice(tmp_path: Path) -> None:
+    """Two hands are one model, included under two names."""
+    wheel = '<link name="hub"><inertial><mass>3</mass></inertial></link>'
+    (tmp_path / "wheel.sdf").write_text(f'<sdf version="1.11"><model name="wheel">{wheel}</model></sdf>')
+    sides = ("left", "right")
+    twice = "".join(
+        f"<include><uri>wheel.sdf</uri><name>{side}</name></include>"
+        + elbow(child=f"{side}::hub").replace("elbow", f"{side}_axle")
+        for side in sides
+    )
+    path = tmp_path / "cart.sdf"
+    path.write_text(model('<link name="upper"/>', twice))
+    description = read_file(path)
+    assert [link.name for link in description.links] == ["upper", "left::hub", "right::hub"]
+    assert [link.inertial.mass for link in description.links if link.inertial] == [1.0, 3.0, 3.0]
 
 
 @pytest.mark.parametrize("name", ["cassie", "cassie_reduced", "cassie_simple", "cassie_v2", "cassie_wo_gearbox_spring"])

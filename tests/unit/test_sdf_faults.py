@@ -125,6 +125,10 @@ TOLD = {
     jointed(more='<plugin name="p"/>'): ("robot 'm'", "1 plugin"),
     jointed().replace('"b"/>', '"b"><gravity>false</gravity></link>'): ("link 'b'", "gravity is off"),
     jointed().replace('"b"/>', '"b"><velocity_decay/></link>'): ("link 'b'", "velocity_decay"),
+    jointed().replace('"b"/>', '"b"><inertial><fluid_added_mass><xx>3</xx></fluid_added_mass></inertial></link>'): (
+        "link 'b' inertial",
+        "<fluid_added_mass>",
+    ),
 }
 
 
@@ -139,7 +143,17 @@ def test_what_does_not_act_is_told(text: str) -> None:
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"main.sdf": made("<include><uri>main.sdf</uri></include>")}, "the file 'main.sdf' is included a second time"),
+        ({"main.sdf": made("<include><uri>main.sdf</uri></include>")}, "the file 'main.sdf' is included in itself"),
+        (
+            {
+                "main.sdf": made("<include><uri>a.sdf</uri></include>"),
+                "a.sdf": made("<include><uri>b.sdf</uri></include>"),
+                "b.sdf": made("<include><uri>a.sdf</uri></include>"),
+            },
+            "b.sdf:2: include: the file 'a.sdf' is included in itself",
+        ),
+        ({"main.sdf": made("<include><uri>a%00</uri></include>")}, ":2: include: cannot include 'a\\x00'"),
+        ({"main.sdf": made("<include><uri>.</uri></include>")}, ":2: include: cannot include"),
         ({"main.sdf": made("<include><uri>no.sdf</uri></include>")}, "there is no file 'no.sdf' to include"),
         ({"main.sdf": made("<include><uri>model://arm</uri></include>")}, "'model://arm' is not looked for"),
         ({"main.sdf": made("<include/>")}, "'' is not looked for"),
@@ -163,6 +177,32 @@ def test_faults_across_files(files: dict[str, str], words: str, tmp_path: Path) 
     with pytest.raises(DynError) as caught:
         read_file(tmp_path / "main.sdf")
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("inside", "words"),
+    [
+        (
+            "<dynamics><dampng>3</dampng></dynamics>",
+            "1 <dampng> element in <dynamics> is not used; did you mean <damping>?",
+        ),
+        ("<limit><lowr>3</lowr></limit>", "1 <lowr> element in <limit> is not used; did you mean <lower>?"),
+        (
+            '<mimic joint="j"><offst>3</offst></mimic>',
+            "1 <offst> element in <mimic> is not used; did you mean <offset>?",
+        ),
+    ],
+)
+def test_what_is_misspelt_is_doubted(inside: str, words: str) -> None:
+    text = jointed().replace("</axis>", f"{inside}</axis>").replace('joint="j"', 'joint="i"')
+    assert inside.replace('"j"', '"i"') in text
+    assert words in [note.text for note in read_text(text).notes if note.kind == "doubted"]
+    weighed = jointed().replace(
+        '"b"/>', '"b"><inertial><mas>3</mas><inertia><ixxx>2</ixxx></inertia></inertial></link>'
+    )
+    said = [note.text for note in read_text(weighed).notes]
+    for tag in ("<mas>", "<ixxx>"):
+        assert any(tag in text for text in said)
 
 
 def test_limits() -> None:

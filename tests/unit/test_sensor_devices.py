@@ -224,10 +224,27 @@ def test_time_does_not_go_back_but_by_a_reset() -> None:
     assert device.read(1.0005).value.tolist() == [1.0]  # type: ignore[union-attr]
     with pytest.raises(InvalidArgumentError, match=r"sensor 'one' was at 1 s, found t = 0\.5: reset it first"):
         device.offer(0.5, [1.0])
+    with pytest.raises(InvalidArgumentError, match="reset it first"):
+        device.due(0.5)
+    with pytest.raises(InvalidArgumentError, match="reset it first"):
+        device.record([1.5, 0.5], [[1.0], [1.0]])
     device.reset(0)
     assert device.read(2.0) is None
     device.offer(0.5, [3.0])
     assert device.read(0.5).value.tolist() == [3.0]  # type: ignore[union-attr]
+
+
+def test_a_record_may_be_without_samples() -> None:
+    """A motion that is recorded piece by piece may have pieces in which nothing is due."""
+    force, turn = (
+        Device("wrist", 100.0, 0.0, [Errors(), Errors()]),
+        Encoder("j", EncoderSettings(step=1.0, rate_hz=100.0)),
+    )
+    for device, outputs in ((force, 6), (turn, 2)):
+        truth = np.zeros((2, device.channels))
+        assert device.record([0.0, 0.001], truth).value.shape == (1, outputs)
+        for none in (device.record([0.002, 0.003], truth), device.record([], truth[:0])):
+            assert (none.stamp.shape, none.value.shape, none.clipped.shape) == ((0,), (0, outputs), (0, outputs))
 
 
 @pytest.mark.parametrize("truth", [[np.nan], [np.inf], [1.0, 2.0], 1.0])

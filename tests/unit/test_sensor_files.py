@@ -95,6 +95,16 @@ def test_nothing_is_asked_where_nothing_is_due(ur5e: Robot) -> None:
     }
 
 
+def test_time_that_goes_back_is_no_stale_reading(ur5e: Robot) -> None:
+    sensors = Sensors(ur5e, SensorSettings(robot="ur5e", imus={"tool": ImuSettings(link="tool0", rate_hz=100.0)}))
+    still = np.zeros(6)
+    sensors.read(1.0, still, still, still)
+    with pytest.raises(InvalidArgumentError, match="reset it first"):
+        sensors.read(0.0, still, still, still)
+    sensors.reset()
+    assert sensors.read(0.0, still, still, still)["tool"].stamp == 0.0
+
+
 def test_all_force_torque_sensors_are_tared_at_once(ur5e: Robot) -> None:
     sensors = Sensors.from_file(ur5e, EXAMPLE)
     q, still = np.zeros((300, 6)), np.zeros((300, 6))

@@ -29,8 +29,8 @@ _UNKNOWN = ("mesh", "sdf")
 _SHAPES = (*_WEIGHTLESS, *SOLIDS, *_UNKNOWN)
 
 
-def written(values: Values, place: Place) -> Inertial:
-    """Of an `<inertial>` element.
+def written(values: Values, frame: Pose, place: Place) -> Inertial:
+    """Of an `<inertial>` element that stands in a `<frame>`, or in the body itself.
 
     Raises:
         UrdfError: A mass or the moments are missing, or negative; or full moments and an orientation are given.
@@ -38,11 +38,12 @@ def written(values: Values, place: Place) -> Inertial:
     for name in ("pos", "mass"):
         if name not in values.own:
             raise place.fault(f"the attribute '{name}' is missing")
-    pose = values.pose()
+    own = values.pose()
+    pose = frame @ own
     mass = quantities.mass(values.number("mass", 0.0), place)
     full, diagonal = values.numbers("fullinertia", 6), values.numbers("diaginertia", 3)
     if full is not None:
-        if pose.is_turned or diagonal is not None:
+        if own.is_turned or diagonal is not None:
             other = "a diaginertia" if diagonal is not None else "an orientation"
             raise place.fault(f"there are both a fullinertia and {other}, expected one of them")
         xx, yy, zz, xy, xz, yz = full

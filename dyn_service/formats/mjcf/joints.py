@@ -130,11 +130,12 @@ class Joints:
         return values.least(name)
 
     def _limit(self, values: Values, kind: str, place: Place) -> Limit | None:
-        bounds, efforts = values.limited("range", "limited"), values.limited("actuatorfrcrange", "actuatorfrclimited")
-        if kind == "spherical" and bounds is not None:
+        turns = kind == "spherical" and values.choice("limited", ("true", "false", "auto"), "auto") != "false"
+        if turns and values.vector("range", (0.0, 0.0)).any():
             self._notes.append(place.note("reported", "the range of a ball joint's turn"))
         if kind not in ("revolute", "prismatic"):
             return None
+        bounds, efforts = values.limited("range", "limited"), values.limited("actuatorfrcrange", "actuatorfrclimited")
         effort = None
         if efforts is not None:
             effort = float(efforts[1])

@@ -13,6 +13,7 @@ of meshes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -73,7 +74,7 @@ class _Body:
     at: Pose
     moves: bool
     line: int = 0
-    inertial: Element | None = None
+    inertial: tuple[Element, Pose] | None = None
     geoms: list[tuple[Element, str | None, Pose]] = field(default_factory=list)
     joints: list[tuple[Element, str | None, Pose]] = field(default_factory=list)
 
@@ -124,7 +125,7 @@ def _include(element: Element, files: Files) -> Element:
     # MuJoCo looks from the main file's folder; nested ones, from their own first.
     folders = dict.fromkeys((Path(element.file).parent, files.main.parent))
     paths = [folder / name for folder in folders]
-    found = files.included(next((path for path in paths if path.is_file()), paths[-1]), place)
+    found = files.included(next(filter(os.path.isfile, paths), paths[-1]), place)
     if found.tag not in ROOTS:
         raise Place(found.file, line=found.line).fault(f"the root element is {quoted(found.tag)}, expected <mujoco>")
     return found
@@ -140,6 +141,7 @@ class _Reader:
         self._settings = Settings()
         self._classes = Classes([])
         self._bodies: list[_Body] = []
+        self._names = Names(())
 
     def robot(self) -> Description:
         root = self._root
@@ -174,7 +176,9 @@ class _Reader:
     def _gather(self) -> None:
         """Every body with what belongs to it: bodies first to last as MuJoCo counts them, from 1."""
         self._bodies = [_Body(WORLD, Place(self._source, "worldbody"), "", Pose(), moves=False)]
+        self._names = Names(self._given("body"))
         for section in self._root.all("worldbody"):
+            self._unread.keep(section, _INSIDE, ())
             stack = self._contents(_Pending(section, "", Pose(), None, False), self._bodies[0])[::-1]
             while stack:
                 pending = stack.pop()
@@ -193,7 +197,7 @@ class _Reader:
         place = self._place(element, "body")
         self._unread.suspects = []
         self._unread.keep(element, _INSIDE, _BODY)
-        name = quantities.name(element.attributes.get("name", "") or f"body_{number}", place)
+        name = quantities.name(element.attributes.get("name", "") or self._names.new(f"body_{number}"), place)
         place = self._place(element, named("link", name))
         values = self._values(element, {}, place)
         moves = pending.moves or any(child.tag in ("joint", "freejoint") for child in _all_of(element))
@@ -234,8 +238,8 @@ class _Reader:
                 )
             elif child.tag == "inertial" and body.parent:
                 if body.inertial is not None:
-                    raise place.fault(f"a second <inertial>, the first on line {body.inertial.line}, expected one")
-                body.inertial = child
+                    raise place.fault(f"a second <inertial>, the first on line {body.inertial[0].line}, expected one")
+                body.inertial = (child, frame)
             elif child.tag == "geom":
                 body.geoms.append((child, around, frame))
             elif child.tag in ("joint", "freejoint", "inertial"):
@@ -245,6 +249,15 @@ class _Reader:
             elif child.tag == "plugin":
                 self._notes.append(place.note("reported", "what a plugin does to the body is not known here"))
         return inner
+
+    def _given(self, *tags: str) -> Iterator[str]:
+        """The names that the file gives to elements of these tags."""
+        pending = self._root.all("worldbody")
+        while pending:
+            element = pending.pop()
+            if element.tag in tags and "name" in element.attributes:
+                yield element.attributes["name"]
+            pending += element.children
 
     def _childclass(self, element: Element, around: str | None, place: Place) -> str | None:
         name = element.attributes.get("childclass", around)
@@ -258,13 +271,13 @@ class _Reader:
         weights = self._weights(robot)
         links, joints = [Link(WORLD)], []
         link_names = Names(body.name for body in self._bodies)
-        given = [element.attributes.get("name", "") for body in self._bodies for element, _, _ in body.joints]
-        joint_names = Names(given)
+        joint_names = Names(self._given("joint", "freejoint"))
         count = 0
         for body in self._bodies[1:]:
             hinges = []
             for element, around, frame in body.joints:
-                hinges.append(reads.read(element, around, frame, f"joint_{count}", body.name))
+                unnamed = "" if element.attributes.get("name") else joint_names.new(f"joint_{count}")
+                hinges.append(reads.read(element, around, frame, unnamed, body.name))
                 count += 1
             if any(joint.type == "floating" for joint, _, _ in hinges):
                 body.at = self._freed(body, hinges)
@@ -296,17 +309,18 @@ class _Reader:
         shapes = 0
         for body in self._bodies[1:]:
             place = body.place.inside("inertial")
-            written = None if settings.inertia_from_geoms == "true" else body.inertial
-            if written is not None:
-                place = self._place(written, place.element or "")
-                self._unread.keep(written, (), ("pos", "mass", "diaginertia", "fullinertia", *ORIENTATIONS))
-                inertial: Inertial | None = inertials.written(self._values(written, {}, place), place)
-                notes: list[Note] = []
-            elif settings.inertia_from_geoms == "false":
-                inertial, notes = None, []
-            else:
+            inertial: Inertial | None = None
+            notes: list[Note] = []
+            if settings.inertia_from_geoms == "true" or (
+                settings.inertia_from_geoms == "auto" and body.inertial is None
+            ):
                 inertial, notes = inertials.of_shapes(self._geoms(body), moves=body.moves)
-                shapes += bool(body.geoms)
+                shapes += inertial is not None
+            if inertial is None and body.inertial is not None:  # where no shape counts it holds all the same
+                element, frame = body.inertial
+                place = self._place(element, place.element or "")
+                self._unread.keep(element, (), ("pos", "mass", "diaginertia", "fullinertia", *ORIENTATIONS))
+                inertial = inertials.written(self._values(element, {}, place), frame, place)
             inertial, corrections = inertials.corrected(inertial, settings, place)
             self._notes += [*notes, *corrections]
             found[body.name] = inertial

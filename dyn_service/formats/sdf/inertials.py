@@ -15,9 +15,13 @@ from dyn_service.model.description import Inertial, Note
 from dyn_service.urdf import quantities
 from dyn_service.urdf.markup import Element
 from dyn_service.urdf.places import Place
+from dyn_service.urdf.unread import Unread
 
 MOMENTS = {"ixx": 1.0, "ixy": 0.0, "ixz": 0.0, "iyy": 1.0, "iyz": 0.0, "izz": 1.0}
 """With what the format says where nobody does, kg m^2."""
+
+_WATERS = "fluid_added_mass"
+_INERTIAL = ("pose", "mass", "inertia", "density", "auto_inertia_params", _WATERS)
 
 MASS = 1.0
 """kg, likewise."""
@@ -26,8 +30,8 @@ WATER = 1000.0
 """kg/m^3, the density of what asks for its inertia and names none."""
 
 
-def inertial(link: Element, place: Place, notes: list[Note]) -> Inertial:
-    """Of a `<link>`; `notes` gets what was defaulted.
+def inertial(link: Element, place: Place, notes: list[Note], unread: Unread) -> Inertial:
+    """Of a `<link>`; `notes` gets what was defaulted, `unread` what is not read.
 
     Raises:
         UrdfError: The mass is negative, or would be that of a shape which is not read.
@@ -37,6 +41,9 @@ def inertial(link: Element, place: Place, notes: list[Note]) -> Inertial:
         notes.append(place.note("defaulted", "no <inertial>: 1 kg and unit inertia are taken, as the format says"))
         return Inertial(MASS, np.zeros(3), np.eye(3), np.eye(3))
     place = place.inside("inertial", element.line)
+    unread.keep(element, _INERTIAL, ("auto",))
+    if element.all(_WATERS):
+        notes.append(place.note("reported", f"<{_WATERS}>: what moves with it of a fluid does not act here"))
     if element.attributes.get("auto", "false") in ("true", "1"):
         return _of_collisions(link, element, place, notes)
     at = pose(element, place, notes)
@@ -44,6 +51,8 @@ def inertial(link: Element, place: Place, notes: list[Note]) -> Inertial:
         notes.append(place.note("defaulted", f"no <mass>: {MASS:g} kg is taken, as the format says"))
     mass = quantities.mass(number(element, "mass", MASS, place), place)
     moments = one(element, "inertia", place)
+    if moments is not None:
+        unread.keep(moments, tuple(MOMENTS), ())
     missing = [name for name, value in MOMENTS.items() if value and not (moments and moments.all(name))]
     if missing:
         text = f"no {', '.join(missing)}: 1 kg m^2 is taken, as the format says"

@@ -14,6 +14,7 @@ from dyn_service.model.description import Joint, Limit, Mimic, Note
 from dyn_service.urdf import quantities
 from dyn_service.urdf.markup import Element
 from dyn_service.urdf.places import Place
+from dyn_service.urdf.transmissions import RATIO, ROTOR
 from dyn_service.urdf.unread import Unread
 
 AXES_IN_MODEL = (1, 5)
@@ -24,6 +25,9 @@ TYPES = {
     "screw": "screw", "universal": "revolute", "revolute2": "revolute",
 }  # fmt: skip
 _TWO = ("universal", "revolute2")
+_DYNAMICS = ("damping", "friction", "spring_reference", "spring_stiffness")
+_LIMIT = ("lower", "upper", "effort", "velocity", "stiffness", "dissipation")
+_MIMIC = ("multiplier", "offset", "reference")
 _AXIS = ("xyz", "use_parent_model_frame", "initial_position", "limit", "dynamics", "mimic")
 
 
@@ -97,6 +101,8 @@ class Joints:
         if kind == "revolute" and (limit is None or (limit.lower is None and limit.upper is None)):
             kind = "continuous"
         dynamics = one(element, "dynamics", place)
+        if dynamics is not None:
+            self._unread.keep(dynamics, _DYNAMICS, ())
         stiffness = number(dynamics, "spring_stiffness", 0.0, place)
         return replace(
             made,
@@ -105,6 +111,7 @@ class Joints:
             limit=limit,
             damping=number(dynamics, "damping", 0.0, place),
             friction=number(dynamics, "friction", 0.0, place),
+            armature=self._armature(joint, limit) if tag == "axis" else 0.0,
             stiffness=stiffness,
             rest=number(dynamics, "spring_reference", 0.0, place) if stiffness else 0.0,
             mimic=self._mimic(element, joint, place),
@@ -125,6 +132,7 @@ class Joints:
         if element is None:
             return None
         place = place.inside("limit", element.line)
+        self._unread.keep(element, _LIMIT, ())
         efforts = [bound(element, tag, place) for tag in ("effort", "velocity")]
         # A negative one says that there is none.
         effort, velocity = (None if value is not None and value < 0.0 else value for value in efforts)
@@ -135,12 +143,20 @@ class Joints:
         if element is None:
             return None
         place = place.inside("mimic", element.line)
+        self._unread.keep(element, _MIMIC, ("joint", "axis"))
         leader = joint.scope + quantities.name(element.attributes.get("joint", ""), place)
         if element.attributes.get("axis", "axis") == "axis2":
             leader = f"{leader}_axis2"
         multiplier = number(element, "multiplier", 1.0, place)
         offset = number(element, "offset", 0.0, place) - multiplier * number(element, "reference", 0.0, place)
         return Mimic(leader, multiplier, offset)
+
+    def _armature(self, joint: Joined, limit: Limit | None) -> float:
+        """kg m^2 | kg, of a rotor behind a gear as Drake writes it, who has none where no effort is allowed."""
+        rotor, ratio = (number(joint.element, tag, none, joint.place) for tag, none in ((ROTOR, 0.0), (RATIO, 1.0)))
+        if rotor < 0.0:
+            raise joint.place.fault(f"the {ROTOR} is {rotor:g}, expected zero or more")
+        return 0.0 if limit is not None and limit.effort == 0.0 else rotor * ratio * ratio
 
     def _pitch(self, joint: Joined) -> float:
         """m per turn: `screw_thread_pitch`; `thread_pitch` is rad per m, of a left-handed thread."""

@@ -34,6 +34,7 @@ from dyn_service.urdf import quantities
 from dyn_service.urdf.markup import Element, ReadLimits
 from dyn_service.urdf.places import Place, counted, named, quoted
 from dyn_service.urdf.structure import WORLD, assemble
+from dyn_service.urdf.transmissions import RATIO, ROTOR
 from dyn_service.urdf.unread import Unread
 
 ROOTS = ("sdf", "world")
@@ -57,7 +58,7 @@ _LINK = (
 )  # fmt: skip
 _JOINT = (
     "pose", "parent", "child", "axis", "axis2", "thread_pitch", "screw_thread_pitch", "gearbox_ratio",
-    "gearbox_reference_body", "physics", "sensor",
+    "gearbox_reference_body", "physics", "sensor", ROTOR, RATIO,
 )  # fmt: skip
 
 
@@ -67,7 +68,7 @@ def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Descr
     Checked by:
         tests/unit/test_sdf.py, tests/unit/test_sdf_faults.py
     """
-    files = Files(file, limits)
+    files = Files(file, limits, repeated=True)
     root = files.root(text, source)
     spliced(root, "include", lambda element: _include(element, files), limits.depth, lambda found: False)
     return _Reader(root, source, limits).robot()
@@ -274,7 +275,7 @@ class _Reader:
             else:
                 inboard[joint.child] = joint
         bodies = {
-            name: Link(name, inertial(element, place, self._notes), self._line(place))
+            name: Link(name, inertial(element, place, self._notes, self._unread), self._line(place))
             for name, (element, place) in self._links.items()
         }
         if any(joint.parent == WORLD for joint in inboard.values()):

@@ -13,6 +13,7 @@ from dyn_service.formats.writing.text import Tag, document, number, numbers
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import ROOT_JOINT, Description, Inertial, Joint, Link, Note
 from dyn_service.urdf.structure import WORLD
+from dyn_service.urdf.transmissions import RATIO, ROTOR
 
 VERSION = "1.11"
 
@@ -30,7 +31,8 @@ def write(description: Description) -> tuple[str, list[Note]]:
     """
     description, notes = _floating_by_itself(description)
     description = _renamed(description, notes)
-    root = Tag("sdf", {"version": VERSION})
+    drakes = any(map(_rotor, description.joints))
+    root = Tag("sdf", {"version": VERSION, "xmlns:drake": "drake.mit.edu" if drakes else None})
     model = root.add("model", name=description.name)
     inboard = {joint.child: joint for joint in description.joints}
     for link in description.links:
@@ -131,7 +133,16 @@ def _joint(joint: Joint) -> Tag:
         tag.children.append(_axis(joint))
     if joint.moves.threaded:
         tag.add("screw_thread_pitch", text=number(joint.pitch))
+    if rotor := _rotor(joint):
+        tag.add(ROTOR, text=number(rotor))
+        tag.add(RATIO, text="1")
     return tag
+
+
+def _rotor(joint: Joint) -> float:
+    """The armature as Drake writes it, which has rotors where an effort is allowed on an axis."""
+    idle = joint.limit is not None and joint.limit.effort == 0.0
+    return 0.0 if idle or "axis" not in joint.moves.figures else joint.armature
 
 
 def _axis(joint: Joint) -> Tag:
@@ -159,7 +170,7 @@ def _axis(joint: Joint) -> Tag:
 
 def _unsaid(joint: Joint) -> list[Note]:
     said = []
-    if joint.armature:
+    if joint.armature and not _rotor(joint):
         said.append(f"its armature, {joint.armature:g}")
     if joint.friction and joint.friction_width is not None:
         said.append(f"the width of its friction, {joint.friction_width:g}")

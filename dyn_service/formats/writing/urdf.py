@@ -9,6 +9,7 @@ from dyn_service.formats.writing.text import Tag, document, number, numbers
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import Description, Inertial, Joint, Note
 from dyn_service.urdf.reader import PITCH
+from dyn_service.urdf.transmissions import RATIO, ROTOR
 from dyn_service.urdf.transmissions import TAG as TRANSMISSION
 
 _DRAKES = {"spherical": "ball", "ball": "ball", "screw": "screw"}
@@ -75,8 +76,8 @@ def _rotor(joint: Joint) -> Tag:
     tag.add("type", text="transmission_interface/SimpleTransmission")
     tag.add("joint", name=joint.name)
     rotor = tag.add("actuator", name=f"{joint.name}_motor")
-    rotor.children.append(Tag("drake:rotor_inertia", {"value": number(joint.armature)}))
-    rotor.children.append(Tag("drake:gear_ratio", {"value": "1"}))
+    rotor.children.append(Tag(ROTOR, {"value": number(joint.armature)}))
+    rotor.children.append(Tag(RATIO, {"value": "1"}))
     return tag
 
 
