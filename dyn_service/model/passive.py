@@ -97,6 +97,11 @@ class Passive:
         return Passive(*(array[..., :nv] for array in self.arrays))
 
 
+def reflected(rotor: float, ratio: float) -> float:
+    """kg m^2 | kg, the armature that a rotor's inertia makes behind a gear; infinite where no double holds it."""
+    return rotor * (ratio * ratio)  # not **, which raises there
+
+
 def widths(joint: Joint) -> Sequence[float]:
     """Of each of a joint's velocities, the width of its friction where nobody says another."""
     return [TURNING_WIDTH if column[:3].any() else SHIFTING_WIDTH for column in joint.subspace.T]

@@ -28,6 +28,7 @@ import msgspec
 
 from dyn_service.config.documents import Document, read_document
 from dyn_service.model.description import Description, Joint, Note
+from dyn_service.model.passive import reflected
 from dyn_service.suggestions import did_you_mean
 
 
@@ -123,4 +124,8 @@ def _changed(joints: dict[str, Joint], name: str, entry: JointEntry, given: Sequ
     if ratio is None:
         message = "expected a gear_ratio beside it, found none, and no <transmission> of the robot's file says one"
         raise document.fault(message, (*place, "rotor_inertia"))
-    return replace(joint, armature=entry.rotor_inertia * ratio**2, reduction=ratio)
+    armature = reflected(entry.rotor_inertia, ratio)
+    if not math.isfinite(armature):
+        message = f"behind a gear of {ratio:g} it makes an armature of {armature:g}, expected a finite one"
+        raise document.fault(message, (*place, "rotor_inertia"))
+    return replace(joint, armature=armature, reduction=ratio)

@@ -14,11 +14,13 @@ joints is left out and noted: no file is refused for a transmission.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dyn_service.errors import UrdfError
 from dyn_service.model.description import Joint, Note
+from dyn_service.model.passive import reflected
 from dyn_service.urdf import quantities
 from dyn_service.urdf.markup import Element
 from dyn_service.urdf.places import Place, named, quoted, unused
@@ -61,9 +63,13 @@ def with_transmissions(root: Element, joints: Sequence[Joint], robot: Place) -> 
             idle.append(element)
         else:
             ratio = 1.0 if reduction is None else reduction
-            made[k] = replace(joint, armature=joint.armature + rotor * ratio**2)
-            text = f"rotor inertia {rotor:g} kg m^2 behind a gear of {ratio:g}: armature {rotor * ratio**2:g}"
-            notes.append(place.note("changed", text))
+            armature = reflected(rotor, ratio)
+            text = f"rotor inertia {rotor:g} kg m^2 behind a gear of {ratio:g}: armature {armature:g}"
+            if math.isfinite(joint.armature + armature):
+                made[k] = replace(joint, armature=joint.armature + armature)
+                notes.append(place.note("changed", text))
+            else:
+                notes.append(place.note("doubted", f"{text}, expected a finite one: not used"))
     if idle:
         first = Place(robot.file, robot.element, idle[0].line)
         notes.append(first.note("dropped", not_used(len(idle))))

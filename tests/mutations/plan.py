@@ -19,6 +19,10 @@ PARTS: dict[str, tuple[str, ...]] = {
     "urdf": ("urdf",),
     "reference": ("reference",),
     "overlays": ("engine/overlay.py", "engine/overlaid.py", "model/parameters.py", "kernels/symbols.py"),
+    "rows": ("engine/rows.py", "engine/wrenches.py"),
+    "ways": ("kernels/single.py", "kernels/outside.py", "kernels/pushes.py", "kernels/hyperbolic.py"),
+    "formats": ("formats", "formats/mjcf", "formats/sdf", "formats/writing"),
+    "messages": ("protocol/overlays.py", "protocol/wrenches.py", "protocol/contacts.py", "api/arguments.py"),
     "sensors": ("sensors",),
     "plant": ("control/plant_core.py", "control/safety.py"),
 }
@@ -35,6 +39,9 @@ _READING = (
     "tests/unit/test_urdf_habits.py",
     "tests/unit/test_receipt.py",
 )
+
+_MJCF = ("tests/oracle/test_mjcf.py", "tests/unit/test_mjcf_faults.py")
+_SDF = ("tests/unit/test_sdf.py", "tests/unit/test_sdf_faults.py")
 
 STAGES: dict[str, tuple[str, ...]] = {
     "dynamics/": (_NUMBERS, "tests/theory/test_newton_euler.py", "tests/unit/test_robot.py"),
@@ -65,6 +72,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "dynamics/passive.py": (_NUMBERS, "tests/theory/test_passive.py", "tests/theory/test_mimic.py"),
     "dynamics/projected.py": (_NUMBERS, "tests/theory/test_projected.py"),
     "dynamics/sensors.py": (_NUMBERS, "tests/unit/test_sensor_queries.py"),
+    "dynamics/operators.py": (_NUMBERS, "tests/theory/test_operators.py"),
     "sensors/": ("tests/unit/test_sensor_devices.py", "tests/unit/test_sensor_files.py"),
     "reference/segments.py": ("tests/theory/test_matrix_formalism.py",),
     "dynamics/symbolic.py": ("tests/theory/test_symbolic.py",),
@@ -81,6 +89,25 @@ STAGES: dict[str, tuple[str, ...]] = {
     "kernels/single.py": ("tests/unit/test_single.py", "tests/unit/test_pushes.py"),
     "kernels/outside.py": ("tests/unit/test_single.py", "tests/unit/test_pushes.py"),
     "kernels/pushes.py": ("tests/unit/test_pushes.py",),
+    "api/arguments.py": (
+        "tests/unit/test_table.py",
+        "tests/service/test_protocol_page.py",
+        "tests/service/test_contacts.py",
+        "tests/theory/test_overlays.py",
+    ),
+    "formats/": (*_SDF, *_MJCF),
+    "formats/converting.py": ("tests/oracle/test_converting.py", "tests/service/test_files.py"),
+    "formats/mjcf/": (*_MJCF, "tests/unit/test_formats_numbers.py", "tests/unit/test_mimic_in_files.py"),
+    "formats/pose.py": ("tests/unit/test_poses.py", *_SDF, *_MJCF),
+    "formats/reading.py": (*_SDF, *_MJCF, "tests/unit/test_xacro.py", "tests/service/test_files.py"),
+    "formats/sdf/": (*_SDF, "tests/unit/test_formats_numbers.py", "tests/unit/test_mimic_in_files.py"),
+    "formats/writing/": ("tests/oracle/test_converting.py",),
+    "formats/xacro.py": ("tests/unit/test_xacro.py",),
+    "protocol/contacts.py": ("tests/service/test_contacts.py",),
+    "protocol/overlays.py": ("tests/service/test_overlays.py",),
+    "protocol/wrenches.py": ("tests/service/test_wrenches.py", "tests/unit/test_suggestions.py"),
+    "engine/rows.py": ("tests/unit/test_robot.py", "tests/theory/test_operators.py"),
+    "engine/wrenches.py": ("tests/unit/test_pushes.py", "tests/unit/test_robot.py"),
     "model/": (*_READING, "tests/unit/test_tree.py", "tests/unit/test_mimic.py"),
     "urdf/": _READING,
     "model/passive.py": ("tests/unit/test_tree.py", "tests/unit/test_joint_files.py", "tests/theory/test_passive.py"),
@@ -110,6 +137,11 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/unit/test_tree.py",
     ),
     "model/order.py": ("tests/service/test_names.py",),
+    "sim/contact.py": ("tests/theory/test_contact.py", "tests/theory/test_ground_reactions.py"),
+    "sim/cones.py": ("tests/theory/test_cones.py", "tests/theory/test_contact.py"),
+    "sim/rigid.py": ("tests/theory/test_contact.py", "tests/oracle/test_contact.py"),
+    "sim/supports.py": ("tests/theory/test_contact.py", "tests/service/test_contacts.py"),
+    "sim/supported_steps.py": ("tests/theory/test_contact.py", "tests/service/test_contacts.py"),
     "sim/ground_reactions.py": ("tests/theory/test_ground_reactions.py", "tests/service/test_bounds.py"),
     "sim/cone_program.py": ("tests/theory/test_ground_reactions.py",),
     "sim/stick_slip.py": ("tests/theory/test_stick_slip.py",),

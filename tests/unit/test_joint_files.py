@@ -97,6 +97,8 @@ FAULTS = [
      "expected a gear_ratio beside it, found none, and no <transmission> of the robot's file says one"),
     ("both", "  hinge: {rotor_inertia: 5, gear_ratio: 1, armature: 5}", 3, "joints.hinge.rotor_inertia",
      "expected an armature or a rotor_inertia, found both"),
+    ("beyond all", "  hinge: {rotor_inertia: 1, gear_ratio: 1.0e+200}", 3, "joints.hinge.rotor_inertia",
+     "behind a gear of 1e+200 it makes an armature of inf, expected a finite one"),
     ("twice", "  hinge: {}\n  hinge: {}", 4, "joints", "key 'hinge' stands twice"),
 ]  # fmt: skip
 
@@ -209,6 +211,11 @@ NO_ROTOR = "1 <transmission> element in <robot> is not used: no rotor inertia in
             ("doubted", "transmission 't'", "the rotor inertia is -1 kg m^2, expected zero or more: not used"),
         ),
         (
+            actuated(f"{ROTOR}<mechanicalReduction>-1e200</mechanicalReduction>"),
+            ("doubted", "transmission 't'",
+             "rotor inertia 0.02 kg m^2 behind a gear of -1e+200: armature inf, expected a finite one: not used"),
+        ),
+        (
             actuated(ROTOR, '<joint name="hinge"/><joint name="rail"/>'),
             ("doubted", "transmission 't'",
              "it drives 'hinge', 'rail', expected one joint that moves, by one actuator: its rotor inertia "
@@ -225,7 +232,7 @@ NO_ROTOR = "1 <transmission> element in <robot> is not used: no rotor inertia in
              "it drives 'glue', expected one joint that moves, by one actuator: its rotor inertia is not used"),
         ),
     ],
-    ids=["a gear alone", "no joint", "xacro", "empty", "negative", "a differential", "another joint", "a fixed joint"],
+    ids=["a gear alone", "no joint", "xacro", "empty", "negative", "beyond all", "a differential", "another joint", "a fixed joint"],
 )  # fmt: skip
 def test_what_of_transmissions_is_not_used(more: str, note: tuple[str, str, str]) -> None:
     """None refuses the robot, and none acts."""
