@@ -232,7 +232,10 @@ NO_ROTOR = "1 <transmission> element in <robot> is not used: no rotor inertia in
              "it drives 'glue', expected one joint that moves, by one actuator: its rotor inertia is not used"),
         ),
     ],
-    ids=["a gear alone", "no joint", "xacro", "empty", "negative", "beyond all", "a differential", "another joint", "a fixed joint"],
+    ids=[
+        "a gear alone", "no joint", "xacro", "empty", "negative", "beyond all", "a differential", "another joint",
+        "a fixed joint",
+    ],
 )  # fmt: skip
 def test_what_of_transmissions_is_not_used(more: str, note: tuple[str, str, str]) -> None:
     """None refuses the robot, and none acts."""
