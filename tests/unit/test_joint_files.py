@@ -120,6 +120,12 @@ def test_faults_name_file_line_and_joint(tmp_path: Path, text: str, line: int, p
         ("joints: {}\n", "object missing required field `robot`"),
         ("- robot\n", "expected `object`, got `array`"),
         ("robot: [\n", "not YAML"),
+        ("robot: arm\njoints:\n  \0: {}\n", "not YAML: character U\\+0000 is none of it"),
+        ("robot: 2001-06-31\n", "not YAML: no timestamp can be made of it: day is out of range"),
+        ("? 0b_\n: arm\n", "not YAML: no int can be made of it"),
+        ("robot: !!bool maybe\n", "not YAML: no bool can be made of it"),
+        ("robot: !!int ''\n", "not YAML: no int can be made of it"),
+        ("robot: !!timestamp x\n", "not YAML: no timestamp can be made of it"),
     ],
 )
 def test_files_that_are_none(tmp_path: Path, text: str, message: str) -> None:
