@@ -26,6 +26,7 @@ from dyn_service.protocol.limits import RequestLimits
 from dyn_service.sensors import Sensors
 from dyn_service.server.plan import SLOW_BYTES
 from dyn_service.server.service import Service
+from dyn_service.urdf.joint_files import with_joint_file
 from dyn_service.urdf.markup import ReadLimits
 from tests.conftest import URDF
 from tests.oracle.test_mjcf import MODELS
@@ -334,6 +335,7 @@ class Description:
                 continue
             assert robot.description.to_dict()
             assert robot.receipt
+            assert all(np.isfinite(array).all() for array in robot.tree.passive.arrays), robot.tree.passive
             for write in WRITERS.values():
                 with suppress(DynError):
                     assert write(description)[0]
@@ -356,7 +358,8 @@ class Files:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self._robot = Robot.from_urdf(HAND)
+        self._read = read_text(HAND)
+        self._robot = Robot(self._read)
 
     def seeds(self) -> Iterator[bytes]:
         for _, text, *_ in _JOINT_FAULTS:
@@ -378,7 +381,7 @@ class Files:
 
     def _joints(self, path: Path) -> None:
         with suppress(DynError):
-            robot = Robot.from_urdf(HAND, joints=path)
+            robot = Robot(with_joint_file(self._read, path))
             assert robot.receipt
             assert all(np.isfinite(array).all() for array in robot.tree.passive.arrays)
             assert (robot.tree.passive.width > 0.0).all()

@@ -225,6 +225,14 @@ def test_types(kind: str, urdf: str) -> None:
     ) < 1e-13  # fmt: skip
 
 
+def test_a_fixed_joint_is_one_wherever_it_stands() -> None:
+    """Nothing turns about its place or along its axis, so nothing stands between."""
+    description = read_text(model(*PLAIN, LOWER.format(""), elbow("fixed", pose=at("0.3 -0.2 0.1 0 0 0"))))
+    assert [link.name for link in description.links] == ["base", "upper", "lower"]
+    assert [joint.type for joint in description.joints] == ["revolute", "fixed"]
+    assert not [note for note in description.notes if "axis" in note.text]
+
+
 def test_screws() -> None:
     one = read_text(
         model(
@@ -249,6 +257,7 @@ def test_defaults_are_those_of_the_format() -> None:
     assert second is not None
     assert (first.mass, second.mass) == (1.0, 2.0)
     assert np.array_equal(first.inertia, np.eye(3))
+    assert np.array_equal(first.rotation, np.eye(3))
     assert np.array_equal(second.inertia, np.eye(3))
     (joint,) = description.joints
     assert (joint.type, joint.limit) == ("continuous", None)
