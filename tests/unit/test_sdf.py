@@ -321,10 +321,12 @@ def test_what_it_stands_on() -> None:
     assert not any("floats" in note.text or "begins" in note.text for note in held.notes)
 
 
-def test_files_beside_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", ["", "1 2 3 4 5 6"])
+def test_files_beside_it(tmp_path: Path, own: str) -> None:
+    """Where the file says a place too, that of the include counts."""
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "fore.sdf").write_text(
-        f'<sdf version="1.11"><model name="x">{LOWER.format("")}</model></sdf>'
+        f'<sdf version="1.11"><model name="x">{own and at(own)}{LOWER.format("")}</model></sdf>'
     )
     main = model(
         *PLAIN, f'<include><uri>parts/fore.sdf</uri><name>fore</name>{at(AT_LOWER, "upper")}</include>',
