@@ -69,7 +69,12 @@ STAGES: dict[str, tuple[str, ...]] = {
     "reference/lagrangian.py": ("tests/theory/test_problems.py",),
     "dynamics/mass_matrix.py": (_NUMBERS, "tests/unit/test_robot.py", "tests/theory/test_newton_euler.py"),
     "reference/particles.py": ("tests/theory/test_particles.py",),
-    "dynamics/passive.py": (_NUMBERS, "tests/theory/test_passive.py", "tests/theory/test_mimic.py"),
+    "dynamics/passive.py": (
+        _NUMBERS,
+        "tests/unit/test_mimic.py",
+        "tests/theory/test_passive.py",
+        "tests/theory/test_mimic.py",
+    ),
     "dynamics/projected.py": (_NUMBERS, "tests/theory/test_projected.py"),
     "dynamics/sensors.py": (_NUMBERS, "tests/unit/test_sensor_queries.py"),
     "dynamics/operators.py": (_NUMBERS, "tests/theory/test_operators.py"),
