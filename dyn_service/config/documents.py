@@ -109,7 +109,12 @@ def read_document(path: Path) -> Document:
 
 def parse_document(text: str, file: str) -> Document:
     """The YAML text as values; `file` is the name that faults carry."""
-    loader = _Loader(text)
+    try:
+        loader = _Loader(text)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        cause = f"not YAML: character U+{ord(text[error.position]):04X} is none of it"
+        raise ConfigurationError(cause, file=file, line=line) from None
     try:
         root = loader.get_single_node()
         lines: dict[Place, int] = {}
@@ -150,7 +155,7 @@ def _construct(loader: _Loader, node: yaml.Node, place: Place, lines: dict[Place
         loader.flatten_mapping(node)
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = str(loader.construct_object(key_node))
+            key = str(_scalar(loader, key_node, file))
             if key in result:
                 raise ConfigurationError(
                     f"key {key!r} stands twice", path=dotted(place), file=file, line=key_node.start_mark.line + 1
@@ -160,7 +165,15 @@ def _construct(loader: _Loader, node: yaml.Node, place: Place, lines: dict[Place
         return result
     if isinstance(node, yaml.SequenceNode):
         return [_construct(loader, item, (*place, i), lines, file) for i, item in enumerate(node.value)]
-    return loader.construct_object(node)
+    return _scalar(loader, node, file)
+
+
+def _scalar(loader: _Loader, node: yaml.Node, file: str) -> Any:
+    try:
+        return loader.construct_object(node)
+    except (ArithmeticError, AttributeError, LookupError, ValueError) as error:  # a 31st of June, `!!bool maybe`, ..
+        kind, line = node.tag.rpartition(":")[2], node.start_mark.line + 1
+        raise ConfigurationError(f"not YAML: no {kind} can be made of it: {error}", file=file, line=line) from None
 
 
 def _explain(error: msgspec.ValidationError, kind: Any) -> tuple[str, Place]:

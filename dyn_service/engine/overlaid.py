@@ -19,7 +19,7 @@ from dyn_service.api.arrays import numbers
 from dyn_service.api.description import RobotDescription
 from dyn_service.api.queries import Array, Computation, Query
 from dyn_service.api.spec import EVERY_PART, PLAIN, Variant
-from dyn_service.engine.overlay import Altered
+from dyn_service.engine.overlay import AlteredTrees
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.kernels.certificate import Certificate
@@ -52,7 +52,7 @@ class Overlaid(Robot):
 
     base: Robot
 
-    def __init__(self, robot: Robot, altered: Altered, name: str | None = None) -> None:
+    def __init__(self, robot: Robot, altered: AlteredTrees, name: str | None = None) -> None:
         self.base = base = robot.base if isinstance(robot, Overlaid) else robot
         about = robot._about if name is None else msgspec.structs.replace(robot._about, name=name)
         gravity = robot._gravity if altered.gravity is None else altered.gravity
@@ -60,7 +60,7 @@ class Overlaid(Robot):
         self._operands: dict[bool, dict[str, Array]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        altered = Altered(self._tree, self._weld, self._gravity)
+        altered = AlteredTrees(self._tree, self._weld, self._gravity)
         return type(self), (self.base, altered, self.name)
 
     @cached_property
@@ -109,7 +109,7 @@ class Overlaid(Robot):
         if not self._tree.passive.acts:
             return self
         tree = self._tree.bare
-        return type(self)(self, Altered(tree, self._weld.carrying(tree, ()), None))
+        return type(self)(self, AlteredTrees(tree, self._weld.carrying(tree, ()), None))
 
     def has_kernel(self, row: Query, method: str = "", variant: Variant = PLAIN, *, passive: bool = True) -> bool:
         """Whether a kernel is in this process: what joints do by themselves is among the numbers."""

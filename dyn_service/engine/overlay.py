@@ -41,7 +41,7 @@ _COLUMNS = {
 """Where the numbers of `JointNumbers` go in `Passive`."""
 
 
-class Altered(NamedTuple):
+class AlteredTrees(NamedTuple):
     """A robot's trees with the numbers of an overlay. gravity: (..., 3) m/s^2; None: the overlay says none."""
 
     tree: Tree
@@ -49,7 +49,7 @@ class Altered(NamedTuple):
     gravity: Array | None
 
 
-def altered(tree: Tree, weld: Weld, overlay: Any, path: str) -> Altered:
+def altered(tree: Tree, weld: Weld, overlay: Any, path: str) -> AlteredTrees:
     """The trees of a robot, otherwise as the overlay says.
 
     Args:
@@ -72,10 +72,10 @@ def altered(tree: Tree, weld: Weld, overlay: Any, path: str) -> Altered:
     locked = reader.locked(overlay)
     of_links = tuple(inertia.get(i, own) for i, own in enumerate(tree.inertia))
     changed = replace(tree, inertia=of_links, passive=passive).locked(locked)
-    return Altered(changed, weld.carrying(changed, inertia), gravity)
+    return AlteredTrees(changed, weld.carrying(changed, inertia), gravity)
 
 
-def carrying(tree: Tree, weld: Weld, payload: Any, path: str) -> Altered:
+def carrying(tree: Tree, weld: Weld, payload: Any, path: str) -> AlteredTrees:
     """The trees of a robot of which a link carries something; the rest as of `altered`.
 
     Args:
@@ -87,10 +87,10 @@ def carrying(tree: Tree, weld: Weld, payload: Any, path: str) -> Altered:
     reader, inertia = _Reader(tree, path), dict[int, BodyInertia]()
     reader.carry(payload, inertia)
     changed = replace(tree, inertia=tuple(inertia.get(i, own) for i, own in enumerate(tree.inertia)))
-    return Altered(changed, weld.carrying(changed, inertia), None)
+    return AlteredTrees(changed, weld.carrying(changed, inertia), None)
 
 
-def differing(own: Altered, others: Sequence[Altered]) -> Overlay:
+def differing(own: AlteredTrees, others: Sequence[AlteredTrees]) -> Overlay:
     """The overlay with which a robot is others of the same links and joints: their numbers, where they are not its own,
     along a leading axis. Limits are no numbers of an overlay, and stay its own.
 

@@ -44,7 +44,7 @@ from dyn_service.engine import solvable
 from dyn_service.engine.describing import described
 from dyn_service.engine.importing import completed, import_receipt
 from dyn_service.engine.operands import operand, operands
-from dyn_service.engine.overlay import Altered, altered, carrying, differing
+from dyn_service.engine.overlay import AlteredTrees, altered, carrying, differing
 from dyn_service.engine.rows import Rows
 from dyn_service.engine.short_way import Call, common_call
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links, places
@@ -367,9 +367,9 @@ class Robot(RobotQueries):
         return mapped(overlay, lambda array, axes, place: np.asarray(array)[0]) if alone else overlay
 
     @property
-    def _numbers(self) -> Altered:
+    def _numbers(self) -> AlteredTrees:
         """Its own, as an overlay would have them."""
-        return Altered(self._tree, self._weld, self._gravity)
+        return AlteredTrees(self._tree, self._weld, self._gravity)
 
     def with_payload(self, payload: Payload) -> Robot:
         """This robot with one more body, welded to a link: `overlaid` with that alone.
@@ -380,7 +380,7 @@ class Robot(RobotQueries):
         """
         return self._with_numbers(carrying(self._tree, self._weld, payload, "payload"))
 
-    def _with_numbers(self, altered: Altered, name: str | None = None) -> Robot:
+    def _with_numbers(self, altered: AlteredTrees, name: str | None = None) -> Robot:
         """`engine.overlaid.Overlaid`, which is a robot itself."""
         module = importlib.import_module("dyn_service.engine.overlaid")
         made: Robot = module.Overlaid(self, altered, name)

@@ -25,6 +25,9 @@ does, which steps of a millisecond follow on all but the lightest links.
 SHIFTING_WIDTH = 0.01
 """m/s, the same of a sliding joint: what `TURNING_WIDTH` is at a radius of a decimetre."""
 
+LEAST_WIDTH = 1e-300
+"""rad/s | m/s, of friction: kernels multiply by 1 / width, and below that there is none, nor 0 times it at rest."""
+
 
 @dataclass(frozen=True, eq=False)
 class Passive:

@@ -1,1 +1,1 @@
-"""Coverage-guided fuzzing of what reads strangers' bytes: `python -m tests.fuzz decoder --minutes 30`, or `urdf`."""
+"""Coverage-guided fuzzing of what reads strangers' bytes: `python -m tests.fuzz decoder --minutes 30`, or of others."""

@@ -1,4 +1,4 @@
-"""python -m tests.fuzz {decoder,urdf} [--minutes M] [--keep FOLDER] [--again FILE]
+"""python -m tests.fuzz {decoder,files,overlays,urdf} [--minutes M] [--keep FOLDER] [--again FILE]
 
 Runs one target under atheris (libFuzzer) for so long, from the committed inputs on, and says how many inputs it tried.
 It ends with status 1, and the path of the input, at the first that breaks what `targets` promises. --keep: where the

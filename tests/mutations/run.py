@@ -53,6 +53,7 @@ LIBRARIES = (
     "llvmlite.binding",
     "msgpack",
     "msgspec",
+    "mujoco",
     "numpy",
     "pinocchio",
     "pytest",
@@ -147,6 +148,7 @@ class Runner:
 
     def __enter__(self) -> Runner:
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # who is told to end leaves no mutant behind
         for name in LIBRARIES:
             with contextlib.suppress(ImportError):  # a test that needs it says so
                 importlib.import_module(name)
@@ -252,6 +254,7 @@ class Runner:
         try:
             os.setpgid(0, 0)  # Ctrl-C is the parent's
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT)

@@ -83,8 +83,11 @@ def test_joints_alone_are_those_of_the_exact_tries(seed: int) -> None:
 
 def test_what_is_not_finite_stays_so_and_a_singular_matrix_is_told() -> None:
     A, r, push, rub, held = problem(1)
+    assert all(len(part.rows) for part in (push, rub, held))
     found = velocities(A, np.full_like(r, np.nan), r, push, rub, held)
     assert found is not None
-    assert np.isnan(found.v).all()
+    assert [part.shape for part in found] == [part.shape for part in solved(1)]
+    assert all(np.isnan(part).all() for part in found[:-1])
+    assert not found.sticks.any()
     with pytest.raises(np.linalg.LinAlgError):
         velocities(np.zeros_like(A), r, r, push, rub, held)

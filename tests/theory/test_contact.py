@@ -87,6 +87,9 @@ def test_points_move_as_their_jacobians_say(seed: int) -> None:
     where = poses.position + np.einsum("lij,lj->li", poses.rotation, [c.point for c in contacts])
     off = [c.normal @ (where[k] - c.plane) - c.radius for k, c in enumerate(contacts)]
     assert np.allclose(gap, off, rtol=0, atol=1e-12)
+    many = points.at(np.stack([robot.neutral(), q]))
+    assert np.allclose(many.gap[1], gap, rtol=0, atol=1e-12)
+    assert np.allclose(many.J[1], J, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("radius", [0.0, 0.3])
@@ -630,6 +633,11 @@ def test_friction_where_nobody_says_one(brick: Robot, integrator: Any) -> None:
     ]
     assert found[0].q.tobytes() == found[1].q.tobytes()
     assert np.abs(found[0].q - found[2].q).max() > 1e-5
+
+
+def test_friction_that_is_said_stays() -> None:
+    said = listed([Contact("body"), Contact("body", friction=0.0), Contact("body", friction=2.0)])
+    assert [each.friction for each in said] == [DEFAULT_FRICTION, 0.0, 2.0]
 
 
 @pytest.mark.parametrize("length", [1e-8, 1.0, 3.0, 1e200])

@@ -13,7 +13,7 @@ from dyn_service.config.documents import ConfigurationError
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError, UrdfError
 from dyn_service.model.description import Note
-from dyn_service.model.passive import SHIFTING_WIDTH, TURNING_WIDTH
+from dyn_service.model.passive import LEAST_WIDTH, SHIFTING_WIDTH, TURNING_WIDTH
 from dyn_service.model.tree import Tree
 from dyn_service.urdf.joint_files import robot_of, with_joint_file
 from dyn_service.urdf.reader import read_text
@@ -67,6 +67,18 @@ def test_a_rotor_takes_the_reduction_of_the_robots_file(tmp_path: Path) -> None:
     assert tree.passive.armature[0] == 2e-4 * 10**2
 
 
+def test_the_least_width_of_friction_is_a_step() -> None:
+    """At rest nothing rubs, and whatever moves has all of it against it."""
+    described = read_text(ARM.format(more=""))
+    joints = [replace(joint, friction_width=LEAST_WIDTH) for joint in described.joints if joint.name == "hinge"]
+    robot = Robot(replace(described, joints=(*joints, *described.joints[1:])))
+    for rate, rubs in ((0.0, 0.0), (1e-9, 2.0), (-1.0, -2.0)):
+        v = np.zeros(robot.nv)
+        v[robot.configuration.velocity_joints.index("hinge")] = rate
+        felt = robot.passive_forces(robot.neutral(), v).friction
+        assert sorted(felt) == sorted([rubs, *np.zeros(robot.nv - 1)])
+
+
 def test_the_receipt_says_what_acts_and_where_it_is_from(tmp_path: Path) -> None:
     path = file(tmp_path, "robot: arm\njoints:\n  rail: {stiffness: 7, rest: 0.5}\n")
     robot = Robot.from_urdf(ARM.format(more=""), joints=path)
@@ -90,7 +102,9 @@ FAULTS = [
      "expected a finite number, at least 0, found nan"),
     ("endless", "  hinge: {rest: .inf}", 3, "joints.hinge.rest", "expected a finite number, found inf"),
     ("no width", "  hinge: {friction_width: 0}", 3, "joints.hinge.friction_width",
-     "expected a width that is more than 0, found 0"),
+     "expected a width of at least 1e-300, found 0"),
+    ("next to no width", "  hinge: {friction_width: 1.0e-310}", 3, "joints.hinge.friction_width",
+     "expected a width of at least 1e-300, found 1e-310"),
     ("a spring in a ball", "  ball:\n    stiffness: 2", 4, "joints.ball.stiffness",
      "a spring acts along one way to move, and a joint of type spherical has 3"),
     ("a gear alone", "  hinge: {gear_ratio: 5}", 3, "joints.hinge.gear_ratio",
@@ -122,6 +136,12 @@ def test_faults_name_file_line_and_joint(tmp_path: Path, text: str, line: int, p
         ("joints: {}\n", "object missing required field `robot`"),
         ("- robot\n", "expected `object`, got `array`"),
         ("robot: [\n", "not YAML"),
+        ("robot: arm\njoints:\n  \0: {}\n", "not YAML: character U\\+0000 is none of it"),
+        ("robot: 2001-06-31\n", "not YAML: no timestamp can be made of it: day is out of range"),
+        ("? 0b_\n: arm\n", "not YAML: no int can be made of it"),
+        ("robot: !!bool maybe\n", "not YAML: no bool can be made of it"),
+        ("robot: !!int ''\n", "not YAML: no int can be made of it"),
+        ("robot: !!timestamp x\n", "not YAML: no timestamp can be made of it"),
     ],
 )
 def test_files_that_are_none(tmp_path: Path, text: str, message: str) -> None:
@@ -150,7 +170,6 @@ def test_the_example_fits_its_robot() -> None:
 
 
 def test_springs_of_balls_are_refused_without_a_file() -> None:
-
     described = read_text(ARM.format(more=""))
     joints = tuple(replace(joint, stiffness=1.0) if joint.name == "ball" else joint for joint in described.joints)
     with pytest.raises(UrdfError, match="a spring acts along one way to move") as caught:
@@ -266,8 +285,10 @@ NO_ROTOR = "1 <transmission> element in <robot> is not used: no rotor inertia in
              "it drives 'glue', expected one joint that moves, by one actuator: its rotor inertia is not used"),
         ),
     ],
-    ids=["a gear alone", "no joint", "xacro", "empty", "negative", "beyond all", "a differential", "another joint",
-         "a fixed joint"],
+    ids=[
+        "a gear alone", "no joint", "xacro", "empty", "negative", "beyond all", "a differential", "another joint",
+        "a fixed joint",
+    ],
 )  # fmt: skip
 def test_what_of_transmissions_is_not_used(more: str, note: tuple[str, str, str]) -> None:
     """None refuses the robot, and none acts."""

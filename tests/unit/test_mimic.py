@@ -6,13 +6,14 @@ import dataclasses
 import pickle
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dyn_service.api.cost import of_query
 from dyn_service.api.description import MimicDescription, RobotDescription
-from dyn_service.api.queries import QUERIES, Payload
+from dyn_service.api.queries import QUERIES, JointNumbers, Overlay, Payload
 from dyn_service.cli.main import main
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import UrdfError
@@ -262,6 +263,26 @@ def test_what_a_follower_does_by_itself_stands_with_its_own_rate() -> None:
     found = robot.passive_forces([0.4], [0.05])
     assert np.allclose([found.damping, found.friction], [[4 * 3 * 0.05], [2 * 0.5 * np.tanh(0.1 / 0.1)]], rtol=1e-14)
     assert np.isclose(found.dissipated, 3 * 0.1**2 + 0.5 * np.tanh(1.0) * 0.1)
+
+
+@pytest.mark.parametrize("overlaid", [False, True])
+def test_a_followers_spring_damper_and_rotor_by_value(overlaid: bool) -> None:
+    """y = -2 x: an effort on y is -2 times it on x, and what is in proportion to y's rate counts four times."""
+    text = hand("a|revolute|", f'b|revolute|<axis xyz="0 0 1"/>{mimic("a", -2)}')
+    robot = Robot.from_urdf(text)
+    numbers: dict[str, Any] = {"damping": 3.0, "armature": 0.25, "stiffness": 5.0, "rest": 0.3}
+    overlay = Overlay(joints={"b": JointNumbers(**numbers)}) if overlaid else None
+    if not overlaid:
+        description = read_text(text)
+        joints = tuple(
+            dataclasses.replace(joint, **numbers) if joint.name == "b" else joint for joint in description.joints
+        )
+        robot = Robot(dataclasses.replace(description, joints=joints))
+    found = robot.passive_forces([0.4], [0.05], overlay=overlay)
+    assert np.allclose([found.damping, found.springs], [[4 * 3 * 0.05], [-2 * 5 * (-2 * 0.4 - 0.3)]], rtol=1e-14)
+    assert np.allclose([found.stored, found.dissipated], [5 * 1.1**2 / 2, 3 * 0.1**2], rtol=1e-14)
+    more = robot.mass_matrix([0.4], overlay=overlay) - robot.mass_matrix([0.4], passive=False)
+    assert np.allclose(more, 4 * 0.25, rtol=1e-12)
 
 
 def test_payloads_and_bare_trees_keep_the_relations() -> None:

@@ -323,3 +323,18 @@ def test_it_is_a_robot_like_any_other() -> None:
     assert robot.joint_names == ("j",)
     assert robot.receipt.of_kind("acting")[0].text == "damping 3 N m s/rad"
     assert not [note for note in robot.receipt.of_kind("doubted") if "no mass" in note.text]
+
+
+def test_bounds_that_are_kept_change_nothing_and_say_nothing() -> None:
+    text = (
+        '<mujoco><compiler boundmass="2" boundinertia="0.01"/><worldbody><body><joint/>'
+        '<inertial pos="0 0 0" mass="2" diaginertia="0.01 0.02 0.02"/></body></worldbody></mujoco>'
+    )
+    assert not [note for note in read_text(text).notes if "raised" in note.text]
+    raised = [
+        note.text for note in read_text(text.replace('"2" bound', '"2.5" bound').replace("0.01 ", "0.005 ")).notes
+    ]
+    assert [text for text in raised if "raised" in text] == [
+        "mass 2 raised to 2.5 kg by boundmass",
+        "moments of inertia raised to 0.01 kg m^2 by boundinertia",
+    ]

@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,20 @@ def test_an_endless_loop_ends() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("timed out")
     assert "| `model/tree.py` | 1 of " in done.stdout
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_told_to_end_it_leaves_no_mutant_behind() -> None:
+    chosen = ("--part", "model/tree.py", "--function", "branch", "--containing", "end += 1  ->  (removed)")
+    run = [sys.executable, "-m", "tests.mutations", *chosen, "--tests", "tests/unit/test_tree.py", "--jobs", "1"]
+    with subprocess.Popen([*run, "--trust"], stderr=subprocess.PIPE, text=True, cwd=ROOT) as command:
+        children = Path(f"/proc/{command.pid}/task/{command.pid}/children")
+        while not (found := children.read_text().split()):
+            time.sleep(0.05)
+        command.terminate()
+        _, said = command.communicate(timeout=60)
+    assert (command.returncode, said) == (130, "stopped: nothing is written\n")
+    assert not any(Path(f"/proc/{child}").exists() for child in found)
 
 
 def test_command_refuses_what_is_not_there() -> None:

@@ -225,6 +225,14 @@ def test_types(kind: str, urdf: str) -> None:
     ) < 1e-13  # fmt: skip
 
 
+def test_a_fixed_joint_is_one_wherever_it_stands() -> None:
+    """Nothing turns about its place or along its axis, so nothing stands between."""
+    description = read_text(model(*PLAIN, LOWER.format(""), elbow("fixed", pose=at("0.3 -0.2 0.1 0 0 0"))))
+    assert [link.name for link in description.links] == ["base", "upper", "lower"]
+    assert [joint.type for joint in description.joints] == ["revolute", "fixed"]
+    assert not [note for note in description.notes if "axis" in note.text]
+
+
 def test_screws() -> None:
     one = read_text(
         model(
@@ -249,6 +257,7 @@ def test_defaults_are_those_of_the_format() -> None:
     assert second is not None
     assert (first.mass, second.mass) == (1.0, 2.0)
     assert np.array_equal(first.inertia, np.eye(3))
+    assert np.array_equal(first.rotation, np.eye(3))
     assert np.array_equal(second.inertia, np.eye(3))
     (joint,) = description.joints
     assert (joint.type, joint.limit) == ("continuous", None)
@@ -329,10 +338,12 @@ def test_what_it_stands_on() -> None:
     assert not any("floats" in note.text or "begins" in note.text for note in held.notes)
 
 
-def test_files_beside_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", ["", "1 2 3 4 5 6"])
+def test_files_beside_it(tmp_path: Path, own: str) -> None:
+    """Where the file says a place too, that of the include counts."""
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "fore.sdf").write_text(
-        f'<sdf version="1.11"><model name="x">{LOWER.format("")}</model></sdf>'
+        f'<sdf version="1.11"><model name="x">{own and at(own)}{LOWER.format("")}</model></sdf>'
     )
     main = model(
         *PLAIN, f'<include><uri>parts/fore.sdf</uri><name>fore</name>{at(AT_LOWER, "upper")}</include>',

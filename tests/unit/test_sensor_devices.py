@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,6 +50,27 @@ def test_the_same_seed_gives_the_same_bits_and_another_others() -> None:
     again.reset(3)
     assert samples(again, still).tobytes() == before.tobytes()
     assert samples_after.any()
+
+
+def test_sensors_of_every_kind_draw_by_their_seed_and_name_and_come_late() -> None:
+    wrong = Errors(noise_density=0.01)
+    kinds: dict[Callable[..., Device], Any] = {
+        Encoder: EncoderSettings(step=1e-9, noise=0.02, rate_hz=RATE, latency_s=0.25),
+        imu: ImuSettings(link="a", accelerometer=wrong, gyroscope=wrong, rate_hz=RATE, latency_s=0.25),
+        force_torque: ForceTorqueSettings(joint="a", force=wrong, torque=wrong, rate_hz=RATE, latency_s=0.25),
+    }
+    for make, said in kinds.items():
+        read = []
+        for name, seed in (("a", 1), ("a", 1), ("a", 2), ("b", 1)):
+            device = make(name, said, seed=seed)
+            truth = np.zeros(1 if make is Encoder else 6)
+            device.offer(0.0, truth)
+            assert device.read(0.2) is None
+            reading = device.read(0.25)
+            assert reading is not None
+            read.append(reading.value.tobytes())
+        assert read[0] == read[1]
+        assert len(set(read)) == 3, make
 
 
 def test_each_sensor_draws_for_itself() -> None:

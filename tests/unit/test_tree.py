@@ -271,6 +271,19 @@ def test_fingerprint_knows_no_negative_zero() -> None:
     negative = tuple(-origin for origin in zero)
     assert np.signbit(negative[0]).all()
     assert dataclasses.replace(tree, origin=negative).fingerprint == dataclasses.replace(tree, origin=zero).fingerprint
+    own = [np.ones(tree.nv)] * 5
+    springs = [
+        dataclasses.replace(tree, passive=Passive(*own, rest)) for rest in (np.zeros(tree.nv), -np.zeros(tree.nv))
+    ]
+    assert springs[0].fingerprint == springs[1].fingerprint != tree.fingerprint
+
+
+def test_some_joints_do_nothing_and_the_others_stay() -> None:
+    numbers = Passive(*(np.arange(4) + k for k in range(1, 7)))
+    still = numbers.without([1, 3])
+    for part in ("damping", "friction", "armature", "stiffness"):
+        assert getattr(still, part).tolist() == [getattr(numbers, part)[0], 0, getattr(numbers, part)[2], 0]
+    assert (still.width > 0).all()
 
 
 @pytest.mark.parametrize("kind", ["revolute", "prismatic", "continuous"])
