@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,9 @@ from dyn_service.api.queries import (
     QUERIES,
     Computation,
     Option,
-    Payload,
     Query,
     Row,
     Spec,
-    Wrench,
 )
 from dyn_service.client.core import (
     Ask,
@@ -38,7 +36,17 @@ from dyn_service.protocol.administration import ADMINISTRATION, Administration
 from dyn_service.protocol.contacts import unpack_contacts
 from dyn_service.protocol.keys import KeySource
 from dyn_service.protocol.overlays import unpack_overlay
+from dyn_service.protocol.payloads import unpack_payload
+from dyn_service.protocol.wrenches import unpack_wrenches
 from dyn_service.suggestions import did_you_mean
+
+_UNPACKED: Mapping[str, Callable[[Any, str], Any]] = {
+    "wrenches": unpack_wrenches,
+    "payload": unpack_payload,
+    "contacts": unpack_contacts,
+    "overlay": unpack_overlay,
+}
+"""By kind of input: what is written as a map, read as a server reads it."""
 
 _NAMES_MEAN = "all movable joints, in the order of the arrays"
 
@@ -69,7 +77,7 @@ def read_values(text: str | None, words: Sequence[str]) -> dict[str, Any]:
         name, separator, value = word.partition("=")
         if not separator or not name:
             raise InvalidArgumentError(f"an input must look like name=value, found '{word}'")
-        values[name] = _read_value(value)
+        values[name] = _read_value(name, value)
     return values
 
 
@@ -147,7 +155,7 @@ def _question(client: Client, row: Query, robot: str | None, values: Mapping[str
     if not isinstance(verify, bool):
         raise InvalidArgumentError(f"verify must be true or false, found {verify!r}", path="options.verify")
     _check_names(row.name, given, _inputs(row), row.options, row.required)
-    options = pack_options(row, {name: value for name, value in given.items() if name in row.options})
+    options = pack_options(row, _options(row, given))
     if verify:
         options = {**(options or {}), "verify": True}
     meant = client.robot(robot or _only_robot(client))
@@ -164,24 +172,27 @@ def _computation(client: Client, row: Computation, robot: str | None, values: Ma
         _refuse_robot(row.name, robot)
     needed = (*row.required, *(option.name for option in row.options.values() if option.required))
     _check_names(row.name, values, _inputs(row), row.options, needed)
-    options = {name: value for name, value in values.items() if name in row.options}
+    options = _options(row, values)
     meant = robot or _only_robot(client) if row.robot else UNSET
     head = client.ask(Ask(row.name, meant, _packed(row, values), options or UNSET))
     return {name: _plain(value) for name, value in read_arrays(head).items()}
+
+
+def _options(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options among these values; one name stands for a list of it."""
+    given = {name: value for name, value in values.items() if name in row.options}
+    return {n: [x] if row.options[n].type == "names" and isinstance(x, str) else x for n, x in given.items()}
 
 
 def _packed(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs among these values as a message carries them."""
     given = {name: value for name, value in values.items() if name in row.inputs and value is not None}
     for name, value in given.items():
-        if row.inputs[name].kind == "wrenches":
-            given[name] = _read_wrenches(value, f"inputs.{name}")
-        elif row.inputs[name].kind == "payload":
-            given[name] = _read_payload(value, f"inputs.{name}")
-        elif row.inputs[name].kind == "contacts":
-            given[name] = unpack_contacts(value, f"inputs.{name}")
-        elif row.inputs[name].kind == "overlay":
-            given[name] = unpack_overlay(value, f"inputs.{name}")
+        spec = row.inputs[name]
+        if spec.kind in _UNPACKED:
+            given[name] = _UNPACKED[spec.kind](value, f"inputs.{name}")
+        elif isinstance(value, int | float) and spec.shape and not spec.scalar:
+            given[name] = [value]  # of a robot with one joint
     names = values.get(NAMES)
     said = {} if names is None else {NAMES: [names] if isinstance(names, str) else names}
     return {**pack_inputs(given, row), **said}
@@ -240,32 +251,17 @@ def _only_robot(client: Client) -> str:
     return robots[0]
 
 
-def _read_value(text: str) -> Any:
+def _read_value(name: str, text: str) -> Any:
     try:
         return json.loads(text)
+    except ValueError as fault:
+        if text[:1] in ("[", "{"):
+            message = f"{name} begins like JSON and is none: {fault}; a number in it has a digit before its point, 0.5"
+            raise InvalidArgumentError(message, path=name) from None
+    try:
+        return [float(part) for part in text.split(",")] if "," in text else float(text)
     except ValueError:
-        pass
-    try:
-        return [float(part) for part in text.split(",")] if "," in text else text
-    except ValueError:
-        return text.split(",")
-
-
-def _read_wrenches(value: Any, path: str) -> list[Wrench]:
-    entries = value if isinstance(value, list) else [value]
-    try:
-        return [Wrench(**entry) for entry in entries]
-    except TypeError:
-        example = '{"link": "tool0", "force": [0, 0, 1]}'
-        raise InvalidArgumentError(f"wrenches must be maps such as {example}", path=path) from None
-
-
-def _read_payload(value: Any, path: str) -> Payload:
-    try:
-        return Payload(**value)
-    except TypeError:
-        example = '{"link": "tool0", "mass": 2.5}'
-        raise InvalidArgumentError(f"payload must be a map such as {example}", path=path) from None
+        return text.split(",") if "," in text else text
 
 
 def _meaning(declared: Spec | Option | str) -> str:

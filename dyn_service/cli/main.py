@@ -328,6 +328,9 @@ def convert(
     joints: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What its joints do by themselves, a joint file.")
     ] = None,
+    mimic: Annotated[
+        bool, typer.Option("--mimic/--no-mimic", help="Whether joints that mimic others follow them.")
+    ] = True,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -335,7 +338,16 @@ def convert(
     from dyn_service.formats.converting import convert as converted
     from dyn_service.urdf.receipt import table
 
-    notes = converted(source, target, format=to, root=root, joints=joints, arguments=_assigned(arguments), force=force)
+    notes = converted(
+        source,
+        target,
+        format=to,
+        root=root,
+        joints=joints,
+        mimic=mimic,
+        arguments=_assigned(arguments),
+        force=force,
+    )
     if json_output:
         rows = [{"kind": note.kind, "element": note.element, "text": note.text, "line": note.line} for note in notes]
         typer.echo(json.dumps({"file": str(target), "notes": rows}, indent=2, ensure_ascii=False))

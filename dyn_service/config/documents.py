@@ -2,7 +2,7 @@
 
 A fault names the file, the line, the path from the document's root and what was expected:
 
-    config/panda_plant.yaml:7: plant.ros__parameters.rate_hz: expected `float`, got `str`
+    config/panda_plant.yaml:7: plant.ros__parameters.rate_hz: expected a number, found text
 
 Beyond YAML 1.1 as PyYAML reads it, numbers such as `1e-3` are numbers, and a key that stands twice is a fault.
 """
@@ -29,6 +29,17 @@ Place = tuple[str | int, ...]
 MAX_FILE_BYTES = 1 << 20
 MAX_NODES = 100_000
 _PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
+_TYPES = re.compile(r"`([^`]*)`")
+_WORDS = {
+    "object": "a map",
+    "array": "a list",
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+}
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.+)`")
 
 
@@ -188,7 +199,17 @@ def _explain(error: msgspec.ValidationError, kind: Any) -> tuple[str, Place]:
         struct = _struct_at(kind, steps)
         known = [field.encode_name for field in msgspec.structs.fields(struct)] if struct else []
         return f"unknown key {name!r}{suggestion(name, known)}", (*steps, name)
-    return message[:1].lower() + message[1:], tuple(steps)
+    return _in_words(message), tuple(steps)
+
+
+def _in_words(message: str) -> str:
+    """A message of msgspec's without the names that Python and it have for types."""
+    missing = _MISSING_FIELD.fullmatch(message)
+    if missing:
+        return f"missing key {missing.group(1)!r}"
+    named = _TYPES.sub(lambda types: " or ".join(_WORDS.get(t, t) for t in types.group(1).split(" | ")), message)
+    named = named.replace(", got ", ", found ")
+    return named[:1].lower() + named[1:]
 
 
 def _struct_at(kind: Any, steps: list[str | int]) -> type[msgspec.Struct] | None:

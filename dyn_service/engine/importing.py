@@ -1,25 +1,13 @@
-"""From what a file describes to the robot that is asked for, and the receipt that says what became of it."""
+"""The receipt of an import: what became of a file's links and joints on the way to the bodies that move."""
 
 from __future__ import annotations
 
-import os
-
 from dyn_service.model import composite
-from dyn_service.model.description import Description, RootType, rooted
+from dyn_service.model.description import Description
 from dyn_service.model.inertia import combine
-from dyn_service.model.mimic import unled
 from dyn_service.model.tree import Tree
 from dyn_service.model.welding import Weld, welding_notes
-from dyn_service.urdf.joint_files import with_joint_file
 from dyn_service.urdf.receipt import MassSummary, Receipt, build_receipt
-
-
-def completed(
-    description: Description, root: RootType, joints: str | os.PathLike[str] | None, mimic: bool
-) -> Description:
-    """The robot with what a joint file says, each joint by itself unless `mimic`, its root moving as `root` says."""
-    description = description if joints is None else with_joint_file(description, joints)
-    return rooted(description if mimic else unled(description), root)
 
 
 def import_receipt(description: Description, tree: Tree, weld: Weld) -> Receipt:

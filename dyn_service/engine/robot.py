@@ -42,14 +42,14 @@ from dyn_service.api.queries import (
 from dyn_service.api.spec import PLAIN, PUSHED, Variant
 from dyn_service.engine import solvable
 from dyn_service.engine.describing import described
-from dyn_service.engine.importing import completed, import_receipt
+from dyn_service.engine.importing import import_receipt
 from dyn_service.engine.operands import operand, operands
 from dyn_service.engine.overlay import AlteredTrees, altered, carrying, differing
 from dyn_service.engine.rows import Rows
 from dyn_service.engine.short_way import Call, common_call
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links, places
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.formats import reading
+from dyn_service.formats import reading, xacro
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
@@ -125,14 +125,17 @@ class Robot(RobotQueries):
 
         Raises:
             UrdfError: The description is malformed; names file, line, element and cause.
-            InvalidArgumentError: There is no such kind of root.
+            InvalidArgumentError: There is no such kind of root, or the robot's file moves it in the world already; or
+                it is a xacro file, for `from_file`.
             ConfigurationError: `joints` is no such file, or does not fit the robot; names file, line and key.
             NotFoundError: There is no such file.
             ResourceExhaustedError: It is larger than `limits`.
         """
         is_text = isinstance(source, str | bytes | os.PathLike)
+        if is_text and str(source).endswith(xacro.SUFFIX):
+            raise InvalidArgumentError(f"{source} is a xacro file: Robot.from_file runs it", path="source")
         description = reader.read(source, limits=limits) if is_text else loaded.read(source)
-        return cls(completed(description, root, joints, mimic))
+        return cls(reading.completed(description, root, joints, mimic))
 
     @classmethod
     def from_file(
@@ -164,7 +167,7 @@ class Robot(RobotQueries):
             UnimplementedError: It is of xacro, and that package is not installed.
             ResourceExhaustedError: It is larger than `limits`.
         """
-        return cls(completed(reading.read_file(path, limits=limits, arguments=arguments), root, joints, mimic))
+        return cls(reading.completed(reading.read_file(path, limits=limits, arguments=arguments), root, joints, mimic))
 
     @classmethod
     def from_text(
@@ -180,7 +183,7 @@ class Robot(RobotQueries):
         run, so it is the one for text from strangers: one with includes is refused, and xacro is URDF with parts
         missing. The rest as of `from_file`.
         """
-        return cls(completed(reading.read_text(text, limits=limits), root, joints, mimic))
+        return cls(reading.completed(reading.read_text(text, limits=limits), root, joints, mimic))
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = {name: self.__dict__[name] for name in ("massless_joint",) if name in self.__dict__}

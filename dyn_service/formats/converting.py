@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.formats.reading import read_file
+from dyn_service.formats.reading import completed, read_file
 from dyn_service.formats.writing import mjcf, sdf, urdf
-from dyn_service.model.description import Description, Note, rooted
-from dyn_service.urdf.joint_files import with_joint_file
+from dyn_service.model.description import Description, Note
 
 Writer = Callable[[Description], tuple[str, list[Note]]]
 
@@ -46,6 +45,7 @@ def convert(
     format: str | None = None,
     root: str = "fixed",
     joints: str | os.PathLike[str] | None = None,
+    mimic: bool = True,
     arguments: Mapping[str, str] | None = None,
     force: bool = False,
 ) -> list[Note]:
@@ -57,6 +57,7 @@ def convert(
         format: One of `WRITERS`; None: as `target` is named.
         root: How its root link moves.
         joints: A joint file.
+        mimic: Whether joints that mimic others follow them in what is written.
         arguments: Of a xacro file.
         force: Whether a file that is there gives way.
 
@@ -70,10 +71,8 @@ def convert(
     chosen = format_of(target, format)
     if not force and Path(target).exists():
         raise InvalidArgumentError(f"{os.fspath(target)} is there already: --force writes over it", path="target")
-    description = read_file(source, arguments=arguments)
-    if joints is not None:
-        description = with_joint_file(description, joints)
-    description = rooted(description, root)  # type: ignore[arg-type]  # what it may be is said there
+    described = read_file(source, arguments=arguments)
+    description = completed(described, root, joints, mimic)  # type: ignore[arg-type]  # what root may be is said there
     text, missing = written(description, chosen)
     Path(target).write_text(text, encoding="utf-8")
     return [*(note for note in description.notes if note.kind in _MISSING), *missing]

@@ -20,8 +20,10 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.formats import xacro
 from dyn_service.formats.mjcf import reader as mjcf
 from dyn_service.formats.sdf import reader as sdf
-from dyn_service.model.description import Description
+from dyn_service.model.description import Description, RootType, rooted
+from dyn_service.model.mimic import unled
 from dyn_service.urdf import reader as urdf
+from dyn_service.urdf.joint_files import with_joint_file
 from dyn_service.urdf.markup import BEFORE_XML, ReadLimits, decode, load
 from dyn_service.urdf.places import shown_path
 
@@ -95,3 +97,11 @@ def _read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Desc
     if reader is not None:
         return reader(text, source, file, limits)
     return urdf.read_text(text, source=source, limits=limits)
+
+
+def completed(
+    description: Description, root: RootType, joints: str | os.PathLike[str] | None, mimic: bool
+) -> Description:
+    """The robot with what a joint file says, each joint by itself unless `mimic`, its root moving as `root` says."""
+    description = description if joints is None else with_joint_file(description, joints)
+    return rooted(description if mimic else unled(description), root)

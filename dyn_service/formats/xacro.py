@@ -36,7 +36,7 @@ def expanded(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
         UnimplementedError: The package is not installed; says which extra brings it.
         NotFoundError: There is no such file.
         UrdfError: The file is not sound; names it.
-        InvalidArgumentError: It takes no argument of that name.
+        InvalidArgumentError: It takes no argument of that name, or one is no text.
 
     Checked by:
         tests/unit/test_xacro.py
@@ -45,6 +45,11 @@ def expanded(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
     xacro = _package(name)
     if not Path(path).is_file():
         raise NotFoundError(f"the file {name} does not exist")
+    for argument, value in arguments.items():
+        if not isinstance(value, str):
+            raise InvalidArgumentError(
+                f"argument '{argument}' must be text, found {type(value).__name__}", path=f"arguments.{argument}"
+            )
     given = _Given(arguments)
     with _LOCK, _finding(xacro, Path(path)):
         try:

@@ -142,7 +142,7 @@ def rooted(description: Description, root: RootType) -> Description:
     """The same robot, its root link moving in the world as `root` says.
 
     Raises:
-        InvalidArgumentError: There is no such kind of root.
+        InvalidArgumentError: There is no such kind of root, or the robot moves in the world by a joint of its file.
         UrdfError: The robot has a joint with the name that the root's joint takes.
     """
     if root not in get_args(RootType):
@@ -158,6 +158,15 @@ def rooted(description: Description, root: RootType) -> Description:
         )
     if root == "fixed":
         return description
+    (link,) = {link.name for link in description.links} - {joint.child for joint in description.joints}
+    weighs = any(each.name == link and each.inertial is not None for each in description.links)
+    moving = next((j for j in description.joints if j.parent == link and j.type in ("floating", "planar")), None)
+    if moving is not None and not weighs:
+        raise InvalidArgumentError(
+            f"root '{root}' would move the robot twice: its file lets it move by joint '{moving.name}' of type "
+            f"{moving.type} already",
+            path="root",
+        )
     notes = tuple(note for note in description.notes if FIXED_ROOT not in note.text)
     return replace(description, root=root, notes=notes)
 

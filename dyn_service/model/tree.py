@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from dyn_service.errors import UrdfError
 from dyn_service.model import building
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.configuration import Configuration, Limits
@@ -94,7 +95,11 @@ class Tree:
     @classmethod
     def from_description(cls, description: Description) -> Tree:
         """One body per link. The description is a tree (the importer has checked it): one root, no loops."""
-        return building.build(cls, description)
+        try:
+            return building.build(cls, description)
+        except UrdfError as fault:
+            fault.file = fault.file or description.source
+            raise
 
     def __len__(self) -> int:
         return len(self.links)

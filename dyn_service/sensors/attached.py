@@ -153,6 +153,9 @@ def misfit(robot: RobotQueries, settings: SensorSettings) -> tuple[tuple[str, ..
     for place, joint in asked:
         if joint not in robot.all_joint_names:
             return place, f"the robot has no joint '{joint}'{did_you_mean(joint, robot.all_joint_names)}"
+        followed = next((each.mimic for each in robot.description.joints if each.name == joint), None)
+        if place[0] == "encoders" and followed is not None:
+            return place, f"joint '{joint}' follows '{followed.joint}' and has no entry in q: name that one"
         if place[0] == "encoders" and joint not in single:
             return place, f"joint '{joint}' has no encoder, expected one that turns about or slides along one axis"
     for name, unit in settings.imus.items():

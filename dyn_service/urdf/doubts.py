@@ -62,8 +62,10 @@ def _link(description: Description, link: Link) -> Place:
 
 def _inertials(description: Description, *, plausible: bool) -> Iterator[Note]:
     """`plausible`: the robot's units are not in doubt, so that a link that is out of scale is news."""
+    told = {note.line for note in description.notes if note.kind == "defaulted" and note.line}
     for link in description.links:
-        if link.inertial is not None:
+        by_default = link.line in told and link.inertial is not None and is_stand_in(link.inertial)
+        if link.inertial is not None and not by_default:  # which a note of the reader says
             for text in _inertial(link.inertial, plausible=plausible):
                 yield _link(description, link).note("doubted", text)
 
@@ -170,5 +172,5 @@ def _joint(joint: Joint) -> Iterator[str]:
         if value is not None and value < 0.0:
             yield f"{what} limit {value:g} is negative"
     zero = [what for what, value in bounds.items() if value == 0.0]
-    if zero:
+    if zero and joint.mimic is None:  # of one that follows another none counts
         yield f"{' and '.join(zero)} limit 0: taken at its word the joint may not move; exporters write it for none"

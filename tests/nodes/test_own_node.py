@@ -93,7 +93,7 @@ def test_it_is_launched_and_its_panel_shown(documented: Path, tmp_path: Path) ->
     ("parameter", "fault"),
     [
         ("{name: rate_hzz, value: 1.0}", "parameter 'rate_hzz': unknown key 'rate_hzz'; did you mean 'rate_hz'?"),
-        ("{name: rate_hz, value: fast}", "parameter 'rate_hz': expected `float`, got `str`"),
+        ("{name: rate_hz, value: fast}", "parameter 'rate_hz': expected a number, found text"),
     ],
 )
 def test_its_parameters_are_checked_before_anything_starts(

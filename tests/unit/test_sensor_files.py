@@ -130,14 +130,14 @@ def test_one_more_sensor_leaves_the_others_bits(ur5e: Robot) -> None:
 HEAD = "robot: ur5e\n"
 FAULTS = {
     "robot: panda\n": (1, "robot", "the sensors are for robot 'panda', the robot is 'ur5e'"),
-    "seed: 1\n": (1, None, "missing required field `robot`"),
+    "seed: 1\n": (1, None, "missing key 'robot'"),
     HEAD + "imu: {}\n": (2, "imu", "unknown key 'imu'; did you mean 'imus'?"),
-    HEAD + "seed: -1\n": (2, "seed", "expected `int` >= 0"),
-    HEAD + "imus:\n  a:\n    rate_hz: 10\n": (3, "imus.a", "missing required field `link`"),
+    HEAD + "seed: -1\n": (2, "seed", "expected a whole number >= 0"),
+    HEAD + "imus:\n  a:\n    rate_hz: 10\n": (3, "imus.a", "missing key 'link'"),
     HEAD + "imus:\n  a:\n    link: nowhere\n    rate_hz: 10\n": (4, "imus.a.link", "the robot has no link 'nowhere'"),
-    HEAD + "imus:\n  a:\n    link: tool0\n    rate_hz: 0\n": (5, "imus.a.rate_hz", "expected `float` > 0.0"),
-    HEAD + "imus:\n  a:\n    link: tool0\n    rate_hz: .nan\n": (5, "imus.a.rate_hz", "expected `float`"),
-    HEAD + "imus:\n  a:\n    link: tool0\n    rate_hz: .inf\n": (5, "imus.a.rate_hz", "expected `float` <= 1e+300"),
+    HEAD + "imus:\n  a:\n    link: tool0\n    rate_hz: 0\n": (5, "imus.a.rate_hz", "expected a number > 0.0"),
+    HEAD + "imus:\n  a:\n    link: tool0\n    rate_hz: .nan\n": (5, "imus.a.rate_hz", "expected a number"),
+    HEAD + "imus:\n  a:\n    link: tool0\n    rate_hz: .inf\n": (5, "imus.a.rate_hz", "expected a number <= 1e+300"),
     HEAD + "imus:\n  a:\n    link: tool0\n    rate_hz: 10\n    gyroscope:\n      nois: 1\n": (
         7,
         "imus.a.gyroscope.nois",
@@ -151,7 +151,7 @@ FAULTS = {
     HEAD + "imus:\n  a:\n    link: tool0\n    rate_hz: 10\n    xyz: [1, 2]\n": (
         6,
         "imus.a.xyz",
-        "expected `array` of length 3",
+        "expected a list of length 3",
     ),
     HEAD + "force_torque:\n  a: {joint: tool_joint, rate_hz: 10}\n": (
         3,

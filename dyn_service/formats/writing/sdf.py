@@ -171,9 +171,9 @@ def _axis(joint: Joint) -> Tag:
 def _unsaid(joint: Joint) -> list[Note]:
     said = []
     if joint.armature and not _rotor(joint):
-        said.append(f"its armature, {joint.armature:g}")
+        said.append(f"its armature {joint.armature:g}")
     if joint.friction and joint.friction_width is not None:
-        said.append(f"the width of its friction, {joint.friction_width:g}")
+        said.append(f"the width {joint.friction_width:g} of its friction")
     if "axis" not in joint.moves.figures and (joint.damping or joint.friction):
         said.append("damping or friction of a ball")
-    return [Note("dropped", f"joint '{joint.name}'", f"{text}, is not in it: a joint file can say it") for text in said]
+    return [Note("dropped", f"joint '{joint.name}'", f"{text} is not in it: a joint file can say it") for text in said]
