@@ -124,7 +124,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/service/test_contacts.py",
         "tests/theory/test_overlays.py",
     ),
-    "formats/": (*_SDF, *_MJCF),
+    "formats/": (*_SDF, *_MJCF, "tests/unit/test_formats_beyond.py"),
     "formats/converting.py": ("tests/oracle/test_converting.py", "tests/service/test_files.py"),
     "formats/mjcf/": (*_MJCF, "tests/unit/test_formats_numbers.py", "tests/unit/test_mimic_in_files.py"),
     "formats/pose.py": ("tests/unit/test_poses.py", *_SDF, *_MJCF),

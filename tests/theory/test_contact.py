@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service import Contact, Robot
+from dyn_service import Contact, Robot, Wrench
 from dyn_service.api.queries import DEFAULT_FRICTION
 from dyn_service.api.results import Trajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
@@ -456,8 +456,6 @@ def test_stops_and_brakes_only_take_energy(seed: int) -> None:
 
 def test_everything_at_once_is_accounted_for() -> None:
     """Damping, friction, springs, rotors, efforts, wrenches, stops and a plane: RK4 leaves open what it misses."""
-    from dyn_service import Wrench
-
     robot = restless(URDF / "scara.urdf")
     link, q = robot.link_names[-1], np.array([1.7, -2.5, 0.01, 0.0])
     height = float(robot.link_poses(q).position[-1, 2]) - 1e-4  # which the quill sinks onto
@@ -543,6 +541,11 @@ def test_held_points_that_depend_on_each_other_share_the_least_forces(brick: Rob
     assert found.rank == 6
     assert found.violation < 1e-12
     assert found.forces == pytest.approx(np.tile([0, 0, MASS * G / 4], (4, 1)), abs=1e-12)
+    pressed = Wrench("body", force=(0.0, 0.0, -3.0))
+    moon = brick.contact_dynamics(
+        standing(0.05), np.zeros(6), np.zeros(6), corners, settle=1, gravity=(0.0, 0.0, -1.6), wrenches=pressed
+    )
+    assert moon.forces == pytest.approx(np.tile([0, 0, (MASS * 1.6 + 3.0) / 4], (4, 1)), abs=1e-12)
     # Two points of one body that fly apart cannot both be held.
     spinning = brick.contact_dynamics(standing(0.05), [0, 0, 0, 0, 0, 2.0], np.zeros(6), corners)
     assert spinning.violation == pytest.approx(0.1 * 2.0**2, rel=1e-9)
