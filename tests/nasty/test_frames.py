@@ -10,6 +10,7 @@ from scipy.spatial.transform import Rotation
 
 from dyn_service.engine.robot import Robot
 from dyn_service.kernels import frames
+from dyn_service.model import composite
 from tests.conftest import URDF
 from tests.nasty.reference import ExactRobot, double
 from tests.nasty.robots import nasty_urdf, pair_urdf
@@ -43,7 +44,7 @@ def test_frames_and_lumps_change_no_number(seed: int) -> None:
     d = np.sqrt(np.diag(M))
     chosen = frames.simplest(links).tree
     # The angle of the turn as a double, and sums of some ten bodies: thin ones turned out of their axes are the worst.
-    assert np.abs((chosen.mass_matrix(q) - M) / np.outer(d, d)).max() < 1e-9
+    assert np.abs((composite.mass_matrix(chosen, q) - M) / np.outer(d, d)).max() < 1e-9
 
 
 def test_a_frame_stands_level_where_the_common_normal_is_far() -> None:

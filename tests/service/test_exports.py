@@ -24,6 +24,7 @@ HERE = {
     "from_text",
     "from_urdf",
     "gravity",
+    "lead",
     "has_kernel",
     "load_kernel",
     "overlaid",

@@ -137,7 +137,7 @@ def test_least_forces_and_least_efforts(robot: Robot) -> None:
 def test_forces_that_no_effort_feels_stay_least(robot: Robot) -> None:
     """Four points of one link push against each other inside it: what efforts feel of that is rounding."""
     corners = [(x, y, -0.3) for x in (-0.05, 0.05) for y in (-0.03, 0.03)]
-    foot = [Contact("leg0_foot", point=corner) for corner in corners]
+    foot = [Contact("leg0_foot", point=corner, rigid=True) for corner in corners]
     state = standing(robot)
     by_forces, by_efforts = (robot.ground_reactions(*state, foot, least=least) for least in ("forces", "efforts"))
     assert by_efforts.supported == 1.0
@@ -149,7 +149,7 @@ def test_forces_that_no_effort_feels_stay_least(robot: Robot) -> None:
     trunk = [Contact("trunk", point=(5 * x, 5 * y, -0.1), friction=0.4) for x, y, _ in corners]
     at = robot.neutral(), np.zeros(robot.nv), slipping
     by_forces, by_efforts = (robot.ground_reactions(*at, trunk, least=least) for least in ("forces", "efforts"))
-    free = robot.ground_reactions(*at, [replace(contact, friction=None) for contact in trunk])
+    free = robot.ground_reactions(*at, [replace(contact, rigid=True) for contact in trunk])
     assert by_forces.supported == by_efforts.supported == 1.0
     assert np.abs(by_forces.forces - free.forces).max() > 0.1
     assert np.allclose(by_efforts.forces, by_forces.forces, rtol=0, atol=1e-6 * np.abs(by_forces.forces).max())

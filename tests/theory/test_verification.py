@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import FailedPreconditionError
 from dyn_service.reference import verification
 from dyn_service.reference.influence import WorldEquations
 from dyn_service.reference.verification import residuals, survey
@@ -401,5 +400,7 @@ def test_a_state_without_an_answer_is_said() -> None:
     robot = Robot.from_urdf(f'<robot name="r"><link name="0"/><link name="1"/><link name="2"/>{hand}{joints}</robot>')
     bent, still = np.array([[0.3, 0.5, 0.2], [0.3, 0.0, 0.2]]), np.ones(3)
     assert max(robot.verify(bent[0], still, still).values()) < AGREE
-    with pytest.raises(FailedPreconditionError, match=r"the mass matrix of state \[1\] is singular"):
-        robot.verify(bent, still, still)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = robot.verify(bent, still, still)
+    assert max(float(residual[0]) for residual in found.values()) < AGREE
+    assert np.isnan(found["influence_solution"][1])  # its own alone: the others of the batch have theirs
