@@ -20,7 +20,9 @@ DEFAULT_GRAVITY = (0.0, 0.0, -9.81)
 
 
 STOP_DAMPING = 10.0
-"""s/rad | s/m, of stops and contacts where nobody says another: who meets one at 1 rad/s or m/s leaves with a tenth."""
+"""s/rad | s/m, the dissipation of Hunt and Crossley of stops and contacts where nobody says another. What is left of a
+speed also depends on the bound of dampers in `sim/supports.py`; docs/contacts.md has a table.
+"""
 
 DEFAULT_FRICTION = 0.8
 """Coulomb's coefficient of contacts where nobody says another."""

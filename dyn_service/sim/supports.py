@@ -14,8 +14,9 @@ so that what pushes swings with 1/T rad/s, which the step follows. m is the leas
 any direction, shows in eight configurations (neutral, and seven drawn with fixed seeds), shared among points that feel
 each other: it depends on the robot, the contacts and nothing else, so that a motion in parts is the one in one piece.
 No damper here, whoever asks for it, is stiffer than m / 2h, and friction is smoothed over at least 2 h mu f_n / m, m/s:
-explicit steps would bring in energy beyond. k delta (1 + d u) is the law of K. H. Hunt and F. R. E. Crossley, 1975:
-what meets it at the velocity u leaves with about u (1 - 2/3 d u), for small d u.
+explicit steps would bring in energy beyond. Below that bound k delta (1 + d u) is the law of K. H. Hunt and F. R. E.
+Crossley, 1975: what meets it at the velocity u leaves with about u (1 - 2/3 d u), for small d u. With k = m / T^2 and T
+of few steps the bound is reached from some 0.25 m/s on, and what is left is a share of u, as docs/contacts.md says.
 
 `stick_slip` takes the same laws at the step's end (`cones.py`), its friction without a width, bounded by mu times what
 the plane pushes with in that step. Rigid contacts are held, `rigid.py`. Checked by tests/theory/test_contact.py.
