@@ -132,6 +132,12 @@ def test_what_shapes_a_kernel_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shaping <= read
 
 
+def test_a_package_is_followed_however_it_is_imported() -> None:
+    """`description` takes the package by name, `free` modules in it."""
+    assert "dyn_service.model.joints" in provenance._module("dyn_service.model.description")[1]
+    assert "dyn_service.model.joints.rotations" in provenance._module("dyn_service.model.joints.free")[1]
+
+
 @pytest.mark.parametrize("row", [row for row in QUERIES.values() if row.inputs], ids=lambda row: row.name)
 def test_nothing_else_is(row: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     """No other formulation, nothing of the table, the importer, the server: a word there keeps every kernel."""
