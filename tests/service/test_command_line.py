@@ -391,7 +391,10 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot) -> None:
         (["gravity_forces", "--robot", "pendulum", "--inputs", "[]"], "--inputs must be a JSON object, found []"),
         (["gravity_forces", "--robot", "pendulum", "q=x"], "q must be real numbers"),
         (["gravity_forces", "--robot", "pendulum", "q=1,2"], "q has shape (2,)"),
-        (["inverse_dynamics", "--robot", "pendulum", "q=[0]", "v=[0]", "a=[0]", 'wrenches={"x": 1}'], "wrenches must"),
+        (
+            ["inverse_dynamics", "--robot", "pendulum", "q=[0]", "v=[0]", "a=[0]", 'wrenches={"x": 1}'],
+            "wrenches has no 'x'; its keys are",
+        ),
         (["health", "q=1"], "health has no 'q'; it takes nothing"),
         (
             ["load_robot"],

@@ -150,6 +150,7 @@ def test_command_catches_a_fault_and_touches_no_source(tmp_path: Path) -> None:
     assert (PACKAGE / "model" / "mimic.py").read_bytes() == source
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each mutant is tried in a fork")
 def test_command_tells_of_a_survivor(tmp_path: Path) -> None:
     """Tests that do not look at limits let the same fault live."""
@@ -164,6 +165,7 @@ def test_command_tells_of_a_survivor(tmp_path: Path) -> None:
     assert fault in (tmp_path / "page.md").read_text()
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each mutant is tried in a fork")
 def test_an_endless_loop_ends() -> None:
     """`branch` without its step walks for ever; the limit of processor time ends it, and that is red."""
