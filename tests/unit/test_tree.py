@@ -276,6 +276,13 @@ def test_fingerprint_knows_no_negative_zero() -> None:
         dataclasses.replace(tree, passive=Passive(*own, rest)) for rest in (np.zeros(tree.nv), -np.zeros(tree.nv))
     ]
     assert springs[0].fingerprint == springs[1].fingerprint != tree.fingerprint
+    none, other = Passive.none(tree.nv), -np.zeros(tree.nv)
+    assert np.signbit(other).all()
+    for name in ("damping", "friction", "armature", "stiffness", "rest"):
+        signed = dataclasses.replace(none, **{name: other})
+        assert list(signed.identity) == list(none.identity), name
+        acting = dataclasses.replace(none, damping=np.ones(tree.nv), **({} if name == "damping" else {name: other}))
+        assert list(acting.identity) != list(none.identity)
 
 
 def test_some_joints_do_nothing_and_the_others_stay() -> None:
