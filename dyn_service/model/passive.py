@@ -101,7 +101,7 @@ class Passive:
 
 
 def reflected(rotor: float, ratio: float) -> float:
-    """kg m^2 | kg, the armature that a rotor's inertia makes behind a gear; infinite where no double holds it."""
+    """What a rotor's inertia, kg m^2, or its damping is at a joint behind a gear; infinite where no double holds it."""
     return rotor * (ratio * ratio)  # not **, which raises there
 
 

@@ -18,6 +18,7 @@ from dyn_service.formats.chains import Roots
 from dyn_service.formats.includes import place_of
 from dyn_service.formats.mjcf.values import Classes, Settings, Values
 from dyn_service.model.description import Joint, Mimic, Note
+from dyn_service.model.passive import reflected
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf.markup import Element
 from dyn_service.urdf.places import Place, named, quoted, unused
@@ -147,7 +148,7 @@ class Rest:
         self._notes.append(place.note("reported", text))
         adds = {part: values.numbers(part, 1, 3) for part in ("armature", "damping")}
         carried = {
-            part: float(found[0]) * ratio * ratio for part, found in adds.items() if found is not None and found.any()
+            part: reflected(float(found[0]), ratio) for part, found in adds.items() if found is not None and found.any()
         }
         if not carried:
             return

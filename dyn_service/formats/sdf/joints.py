@@ -11,6 +11,7 @@ from dyn_service.formats.sdf.frames import MODEL, Frames
 from dyn_service.formats.sdf.values import bound, flag, number, numbers, one
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import Joint, Limit, Mimic, Note
+from dyn_service.model.passive import reflected
 from dyn_service.urdf import quantities
 from dyn_service.urdf.markup import Element
 from dyn_service.urdf.places import Place
@@ -156,7 +157,7 @@ class Joints:
         rotor, ratio = (number(joint.element, tag, none, joint.place) for tag, none in ((ROTOR, 0.0), (RATIO, 1.0)))
         if rotor < 0.0:
             raise joint.place.fault(f"the {ROTOR} is {rotor:g}, expected zero or more")
-        return 0.0 if limit is not None and limit.effort == 0.0 else rotor * ratio * ratio
+        return 0.0 if limit is not None and limit.effort == 0.0 else reflected(rotor, ratio)
 
     def _pitch(self, joint: Joined) -> float:
         """m per turn: `screw_thread_pitch`; `thread_pitch` is rad per m, of a left-handed thread."""
