@@ -1,0 +1,90 @@
+"""Clients in C++ and JavaScript, written from docs/protocol.md alone, ask a real server.
+
+They are built and run where their toolchains are: g++ with libzmq's and msgpack-cxx's headers (Debian: libzmq3-dev,
+libmsgpack-cxx-dev), and node with npm, which fetches two packages.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyn_service import Robot, Server
+
+CLIENTS = Path(__file__).parents[2] / "examples" / "clients"
+STATE = 0.1
+"""rad | m, of every joint, as both examples ask."""
+
+pytestmark = pytest.mark.slow  # compilers and a package manager, some seconds each
+
+
+@pytest.fixture(scope="module")
+def robot() -> Robot:
+    return Robot.from_urdf(CLIENTS.parents[1] / "urdf" / "panda.urdf")
+
+
+@pytest.fixture(scope="module")
+def endpoint(robot: Robot) -> Iterator[str]:
+    with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
+        yield server.endpoints[0]
+
+
+@pytest.fixture(scope="module")
+def cpp(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    if shutil.which("g++") is None:
+        pytest.skip("no g++")
+    program = tmp_path_factory.mktemp("cpp") / "example"
+    for header in ("zmq.h", "msgpack.hpp"):
+        found = subprocess.run(
+            ["g++", "-x", "c++", "-E", "-"], input=f"#include <{header}>", capture_output=True, text=True
+        )
+        if found.returncode and "No such file" in found.stderr:
+            pytest.skip(f"no {header}: install libzmq3-dev and libmsgpack-cxx-dev")
+    source = str(CLIENTS / "cpp" / "example.cpp")
+    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror"]
+    built = subprocess.run(["g++", *flags, source, "-lzmq", "-o", str(program)], capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return [str(program)]
+
+
+@pytest.fixture(scope="module")
+def javascript(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    if shutil.which("npm") is None:
+        pytest.skip("no npm")
+    folder = tmp_path_factory.mktemp("js") / "client"
+    shutil.copytree(CLIENTS / "js", folder, ignore=shutil.ignore_patterns("node_modules"))
+    fetched = subprocess.run(
+        ["npm", "ci", "--no-audit", "--no-fund", "--prefer-offline"], cwd=folder, capture_output=True, text=True
+    )
+    if fetched.returncode and any(word in fetched.stderr for word in ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED")):
+        pytest.skip("npm reaches no registry")
+    assert fetched.returncode == 0, fetched.stderr
+    return ["node", str(folder / "example.mjs")]
+
+
+@pytest.mark.parametrize("language", ["cpp", "javascript"])
+def test_its_torques_are_ours_and_its_faults_are_told(
+    language: str, robot: Robot, endpoint: str, request: pytest.FixtureRequest
+) -> None:
+    command = request.getfixturevalue(language)
+    ran = subprocess.run([*command, endpoint], capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    tau = robot.inverse_dynamics(np.full(robot.nq, STATE), np.zeros(robot.nv), np.zeros(robot.nv))
+    assert lines[: robot.nv] == [f"{name}: {value:.6f}" for name, value in zip(robot.joint_names, tau, strict=True)]
+    assert "batch of 1000: the same bits" in lines
+    assert lines[-1] == "refused: INVALID_ARGUMENT inputs.q: q must be finite, found nan at [0]"
+
+
+@pytest.mark.parametrize("language", ["cpp", "javascript"])
+def test_no_server_is_one_line(language: str, request: pytest.FixtureRequest) -> None:
+    command = request.getfixturevalue(language)
+    ran = subprocess.run([*command, "tcp://127.0.0.1:1"], capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("error: no server took the request at tcp://127.0.0.1:1")
+    assert len(ran.stderr.splitlines()) == 1
