@@ -61,7 +61,7 @@ def run(page: str, name: str, replaced: Mapping[str, str] | None = None) -> tupl
             code = code.replace(old, new)
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            exec(compile(code, f"{name}, block {k + 1}", "exec"), space)
+            exec(compile(code, f"{name}, block {k + 1}", "exec", dont_inherit=True), space)
         printed.append(out.getvalue())
     return printed, space
 

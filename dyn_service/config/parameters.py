@@ -22,9 +22,9 @@ import msgspec
 from dyn_service.config.documents import (
     ConfigurationError,
     Document,
-    Place,
     parse_document,
 )
+from dyn_service.config.wording import Place
 from dyn_service.suggestions import did_you_mean
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -28,8 +28,8 @@ from dyn_service.api.queries import Array
 from dyn_service.control.safety import ACTIVE
 from dyn_service.control.trajectory import ReferenceTrajectory
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.model.configuration import Configuration
-from dyn_service.protocol.topic_messages import JointState
 
 TrajectoryMaker = Callable[[Array, Array], ReferenceTrajectory]
 """(q0, v0) -> the reference motion from there."""
@@ -103,7 +103,7 @@ class ComputedTorque:
         self._delays: deque[float] = deque(maxlen=31)
         self._order: tuple[list[int], list[int]] | None = None
 
-    def due(self, state: JointState) -> bool:
+    def due(self, state: PlantState) -> bool:
         """Whether this state is the first one in a new control period; periods without a state are counted.
 
         Raises:
@@ -119,7 +119,7 @@ class ComputedTorque:
         self._period = period
         return True
 
-    def question(self, state: JointState) -> Question:
+    def question(self, state: PlantState) -> Question:
         """What to ask about this state; begins the reference anew if the plant was not under command."""
         at = self.configuration
         q, v, _ = self.measured(state)
@@ -153,7 +153,7 @@ class ComputedTorque:
         """Whether the plant follows this controller's reference."""
         return self._engaged
 
-    def measured(self, state: JointState) -> tuple[Array, Array, Array]:
+    def measured(self, state: PlantState) -> tuple[Array, Array, Array]:
         """q (nq,), v and effort (nv,) of a state of this plant, in the order of the server's joints."""
         q, v, effort = np.array(state.position), np.array(state.velocity), np.array(state.effort)
         if self._order is None:
@@ -161,7 +161,7 @@ class ComputedTorque:
         in_q, in_v = self._order
         return q[in_q], v[in_v], effort[in_v]
 
-    def _new_plant(self, state: JointState) -> None:
+    def _new_plant(self, state: PlantState) -> None:
         at = self.configuration
         if state.fingerprint != self.fingerprint:
             raise FailedPreconditionError(

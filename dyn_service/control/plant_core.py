@@ -19,8 +19,8 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.control.safety import STOPPED, SafetySupervisor
+from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration, Limits
-from dyn_service.protocol.topic_messages import JointCommand, JointState
 from dyn_service.sim.divergence import no_longer_finite
 from dyn_service.sim.integrators import ForwardDynamics, advance, held, integrator
 
@@ -105,15 +105,15 @@ class Plant:
                     raise no_longer_finite(self.configuration, step, self.time_s, inner, motion, finite)
             counters.out_of_range_steps += bool(((self.q < self.limits.lower) | (self.q > self.limits.upper)).any())
 
-    def publish(self) -> JointState:
+    def publish(self) -> PlantState:
         """The state, to be sent out now: from here on it can be answered."""
         self.safety.published(self.counters.steps, self.time_s)
         return self.state()
 
-    def state(self) -> JointState:
+    def state(self) -> PlantState:
         """The state as it is published."""
         safety = self.safety
-        return JointState(
+        return PlantState(
             session=safety.session,
             seq=self.counters.steps,
             stamp=self.time_s,

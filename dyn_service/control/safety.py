@@ -33,7 +33,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.protocol.topic_messages import JointCommand
+from dyn_service.messages.dyn_service_msgs import JointCommand
 
 BRAKED, ACTIVE, STOPPED, ARMING = "braked", "active", "stopped", "arming"
 MODES = (BRAKED, ACTIVE, STOPPED, ARMING)

@@ -17,8 +17,9 @@ from typing import Any
 import msgspec
 
 from dyn_service.config.arguments import full_name
-from dyn_service.config.documents import Place, dotted, parse_document, read_document, suggestion
+from dyn_service.config.documents import parse_document, read_document
 from dyn_service.config.parameters import Parameters
+from dyn_service.config.wording import Place, dotted, suggestion
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.launching import schema
 from dyn_service.launching.planned import REPORT_KEYS, LaunchPlan, ProcessPlan

@@ -21,7 +21,8 @@ from typing import Any
 
 import msgspec
 
-from dyn_service.config.documents import Document, Place, read_document, suggestion
+from dyn_service.config.documents import Document, read_document
+from dyn_service.config.wording import Place, suggestion
 
 Text = str | int | float | bool
 """Text that may hold substitutions; YAML's numbers and booleans are taken as they are written."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dyn_service.config.documents import suggestion
+from dyn_service.config.wording import suggestion
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.nodes import topics
 

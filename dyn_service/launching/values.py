@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dyn_service.config.documents import ConfigurationError, Document, Place, parse_document
+from dyn_service.config.documents import ConfigurationError, Document, parse_document
+from dyn_service.config.wording import Place
 from dyn_service.errors import DynError
 from dyn_service.launching.schema import LaunchFile, Text
 from dyn_service.launching.substitutions import Scope, substitute, truth

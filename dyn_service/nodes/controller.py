@@ -40,13 +40,14 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from dyn_service.messages import decode, encode
+from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.nodes import controller_report
 from dyn_service.nodes.kinds import NodeKind
 from dyn_service.nodes.pacing import precise_sleep, readable
 from dyn_service.nodes.runtime import Node
 from dyn_service.nodes.telemetry import Recorder
-from dyn_service.protocol.topic_messages import JointCommand, JointState, decode_state, encode
 
 STATS_PERIOD_S = 0.5
 WAIT_MS = 100
@@ -227,7 +228,7 @@ class _Controller:
         self.states = node.socket(zmq.SUB, p.joint_states, bind=False)
         self.efforts = node.socket(zmq.PUSH, p.joint_commands, bind=False)
         self._armed = (-1, -1)
-        self._last: JointState | None = None
+        self._last: PlantState | None = None
         self.busy_poll_s = node.busy_poll_s()
         self._next_load = -1
         self._announced: object = None
@@ -280,18 +281,18 @@ class _Controller:
                 next_stats = now + STATS_PERIOD_S
                 self._stats(now)
 
-    def _receive(self) -> JointState | None:
+    def _receive(self) -> PlantState | None:
         if not readable(self.states, WAIT_MS, self.busy_poll_s):
             return None
         try:
-            return decode_state(self.states.recv(zmq.NOBLOCK))
+            return decode(PlantState, self.states.recv(zmq.NOBLOCK))
         except zmq.Again:
             return None
         except InvalidArgumentError:
             self.malformed += 1
             return None
 
-    def _control(self, state: JointState) -> None:
+    def _control(self, state: PlantState) -> None:
         arm = state.mode not in RUNNING
         session, epoch = self._armed
         under_us = session == state.session and epoch != state.epoch
@@ -325,7 +326,7 @@ class _Controller:
         return self.robot.computed_torque(x.q, x.v, x.q_ref, x.v_ref, x.a_ref, kp=self.kp, kd=self.kd)
 
     def _command(
-        self, state: JointState, effort: list[float], *, arm: bool = False, release: bool = False
+        self, state: PlantState, effort: list[float], *, arm: bool = False, release: bool = False
     ) -> JointCommand:
         """The answer to a state of this plant."""
         return JointCommand(
@@ -340,7 +341,7 @@ class _Controller:
         except zmq.Again:
             self.command_drops += 1
 
-    def _record_loads(self, state: JointState) -> None:
+    def _record_loads(self, state: PlantState) -> None:
         q, v, tau = self.law.measured(state)
         answer = self.asker.ask(state.stamp, LOADS, lambda: self.robot.constraint_forces(q, v, tau))
         if answer is None or not self.node.parameters.record:
@@ -382,7 +383,7 @@ class _Controller:
             }
         )
 
-    def _announce(self, state: JointState) -> None:
+    def _announce(self, state: PlantState) -> None:
         trajectory = self.law.trajectory
         if trajectory is not None:
             self._announced = trajectory

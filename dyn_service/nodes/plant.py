@@ -31,6 +31,8 @@ from dyn_service.control.safety import (
     StopPolicy,
 )
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.messages import decode, encode
+from dyn_service.messages.dyn_service_msgs import JointCommand
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
 from dyn_service.nodes import plant_report
@@ -39,7 +41,6 @@ from dyn_service.nodes.pacing import Pacer, precise_sleep
 from dyn_service.nodes.runtime import Node
 from dyn_service.nodes.telemetry import Recorder
 from dyn_service.protocol.contacts import unpack_contacts
-from dyn_service.protocol.topic_messages import decode_command, encode
 from dyn_service.sim.integrators import ForwardDynamics
 from dyn_service.suggestions import did_you_mean
 
@@ -323,7 +324,7 @@ class _Loop:
         except zmq.Again:
             return  # no new command: the last one is held, for a while
         try:
-            self.plant.offer(decode_command(frame))
+            self.plant.offer(decode(JointCommand, frame))
         except InvalidArgumentError:
             self.malformed += 1
 

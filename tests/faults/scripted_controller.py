@@ -18,7 +18,8 @@ import numpy as np
 import zmq
 
 from dyn_service.control.safety import RUNNING
-from dyn_service.protocol.topic_messages import JointCommand, decode_state, encode
+from dyn_service.messages import decode, encode
+from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 
 W = 20.0
 """rad/s of the pose's error."""
@@ -54,7 +55,7 @@ def main(states_at: str, commands_at: str, law: str) -> None:
             does = told[-1]
         if not states.poll(50):
             continue
-        state = decode_state(states.recv())
+        state = decode(PlantState, states.recv())
         arm = state.mode not in RUNNING
         if arm and not state.armable:
             continue

@@ -29,10 +29,11 @@ import zmq
 from dyn_service.control.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.messages import decode
+from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.nodes import telemetry
 from dyn_service.nodes.board import Board
 from dyn_service.nodes.plant import PlantParameters, initial_position, safety_settings
-from dyn_service.protocol.topic_messages import JointState, decode_state
 from tests.faults.scripted_controller import WRONG
 
 REPOSITORY = Path(__file__).parents[2]
@@ -85,7 +86,7 @@ class Rig:
         self.states.setsockopt(zmq.SUBSCRIBE, b"")
         self.states.connect(f"ipc://{folder}/joint_states")
         self.controller: subprocess.Popen[str] | None = None
-        self.last: JointState | None = None
+        self.last: PlantState | None = None
         self.beyond: list[str] = []
 
     def close(self) -> None:
@@ -122,11 +123,11 @@ class Rig:
             self.controller.stdin.write(what + "\n")
             self.controller.stdin.flush()
 
-    def state(self) -> JointState:
+    def state(self) -> PlantState:
         """The next state, held against the one before."""
         if not self.states.poll(1e3 * PATIENCE_S):
             raise TimeoutError(f"no state came for {PATIENCE_S:g} s; the plant's status is {self.plant.poll()}")
-        state = decode_state(self.states.recv())
+        state = decode(PlantState, self.states.recv())
         self._check(state)
         self.last = state
         self._listen()
@@ -145,7 +146,7 @@ class Rig:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the plant is {state.mode} ({state.cause}), not under command")
 
-    def _check(self, state: JointState) -> None:
+    def _check(self, state: PlantState) -> None:
         last, effort = self.last, np.array(state.effort)
         numbers = (*state.position, *state.velocity, *state.effort)
         if not np.isfinite(numbers).all() or (np.abs(effort) > self.most).any():

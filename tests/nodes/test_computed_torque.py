@@ -10,9 +10,9 @@ from dyn_service.control.plant_core import Plant
 from dyn_service.control.safety import RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.nodes.controller import ControllerParameters, PointToPointParameters, gains, trajectory_maker
 from dyn_service.nodes.plant import PlantParameters, initial_position, make_plant
-from dyn_service.protocol.topic_messages import JointCommand, JointState
 from tests.conftest import URDF
 from tests.nodes.many_ways import MANY_WAYS
 
@@ -26,7 +26,7 @@ def initial(robot: Robot) -> np.ndarray:
     return initial_position([], robot.configuration, robot.limits)
 
 
-def answer_to(state: JointState, **changes) -> JointCommand:
+def answer_to(state: PlantState, **changes) -> JointCommand:
     """A command of controller 5 in answer to the state."""
     fields = {
         "session": state.session, "state_seq": state.seq, "epoch": state.epoch, "fingerprint": state.fingerprint,
@@ -207,16 +207,16 @@ def test_joints_of_the_plant_in_another_order(many_ways: Robot) -> None:
     for stamp in (0.0, 0.002, 0.004):
         q = at.integrate(q, 0.002 * v)
         end = ("active", "", 0.0, 0, False, -1, 0.001, "f00")
-        state = JointState(1, 0, stamp, at.velocity_names, q.tolist(), v.tolist(), tau.tolist(), *end)
+        state = PlantState(1, 0, stamp, at.velocity_names, q.tolist(), v.tolist(), tau.tolist(), *end)
         turned = [q[in_q].tolist(), v[in_v].tolist(), tau[in_v].tolist()]
-        states = state, JointState(1, 0, stamp, other.velocity_names, *turned, *end)
+        states = state, PlantState(1, 0, stamp, other.velocity_names, *turned, *end)
         assert all(law.due(one) for law, one in zip(laws, states, strict=True))
         plain, found = (law.question(one) for law, one in zip(laws, states, strict=True))
         assert all(np.array_equal(a, b) for a, b in zip(vars(plain).values(), vars(found).values(), strict=True))
         assert all(np.array_equal(a, b) for a, b in zip(laws[1].measured(states[1]), (q, v, tau), strict=True))
     mixed = (*other.velocity_names[1:], other.velocity_names[0])
     with pytest.raises(FailedPreconditionError, match=r"the plant's joints are ball.wy, .*the server's root_joint.vx"):
-        laws[0].due(JointState(2, 0, 0.0, mixed, *turned, *end))
+        laws[0].due(PlantState(2, 0, 0.0, mixed, *turned, *end))
 
 
 @pytest.mark.parametrize("given", [30.0, [30.0] * 14])

@@ -18,7 +18,8 @@ import zmq
 from dyn_service import Client
 from dyn_service.engine.robot import Robot
 from dyn_service.launching import launch_file
-from dyn_service.protocol.topic_messages import JointState, decode_state
+from dyn_service.messages import decode
+from dyn_service.messages.dyn_service_msgs import PlantState
 from tests.conftest import ROOT, URDF
 
 pytestmark = pytest.mark.slow
@@ -72,10 +73,10 @@ class Lab:
         words = [word for parameter in parameters for word in ("-p", parameter)]
         return self.start(f"dyn_service.nodes.{name}", "--ros-args", *words)
 
-    def wait_for(self, what: Callable[[JointState], bool]) -> JointState:
+    def wait_for(self, what: Callable[[PlantState], bool]) -> PlantState:
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            if self.states.poll(200) and what(state := decode_state(self.states.recv())):
+            if self.states.poll(200) and what(state := decode(PlantState, self.states.recv())):
                 return state
         raise AssertionError(f"no such state came; {[process.poll() for process in self.processes]}")
 

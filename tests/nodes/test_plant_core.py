@@ -9,9 +9,10 @@ from dyn_service.control.plant_core import Plant, PlantSettings
 from dyn_service.control.safety import SafetySettings, SafetySupervisor
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
+from dyn_service.messages import decode, encode
+from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Limits
 from dyn_service.nodes.plant import PlantParameters, initial_position, make_plant, safety_settings
-from dyn_service.protocol.topic_messages import JointCommand, decode_command, decode_state, encode
 from tests.conftest import URDF
 from tests.trees import configuration
 
@@ -152,12 +153,12 @@ def test_the_plant_does_the_step_it_was_told(name: str, substeps: int) -> None:
 
 def test_messages_survive_the_wire() -> None:
     one = plant()
-    assert decode_state(encode(one.state())) == one.state()
+    assert decode(PlantState, encode(one.state())) == one.state()
     given = command(one, [0.1, -0.2])
-    assert decode_command(encode(given)) == given
+    assert decode(JointCommand, encode(given)) == given
     for frame in (b"", b"\xc1", encode(given), b"\x81\xa1v\x01"):
-        with pytest.raises(InvalidArgumentError, match="not a joint state"):
-            decode_state(frame)
+        with pytest.raises(InvalidArgumentError, match="not a dyn_service_msgs/msg/PlantState"):
+            decode(PlantState, frame)
 
 
 def test_initial_position() -> None:

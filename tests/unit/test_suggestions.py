@@ -15,7 +15,7 @@ from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.api.results import ConstraintForces
 from dyn_service.cli.calling import ask
 from dyn_service.config.arguments import parse_arguments
-from dyn_service.config.documents import suggestion
+from dyn_service.config.wording import suggestion
 from dyn_service.control.trajectory import from_wire
 from dyn_service.errors import DynError
 from dyn_service.model.configuration import Limits

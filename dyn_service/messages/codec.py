@@ -1,0 +1,119 @@
+"""Messages as frames of topics: one MessagePack map each, whose keys are the names of the fields."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from dyn_service.config.wording import dotted, explain
+from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError
+from dyn_service.messages.fields import Message, ros_type
+
+M = TypeVar("M", bound=Message)
+
+MAX_BYTES = 1 << 20
+"""Of a message: a state of a thousand joints has some fifty thousand, the description of a large robot half of this."""
+_MALFORMED = re.compile(r"MessagePack data is malformed: (.*) \(byte (\d+)\)")
+
+
+def _plain(value: Any) -> Any:
+    """Arrays and numbers of NumPy as lists and numbers."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
+
+
+def encode(message: Message) -> bytes:
+    """The message as one frame; lists may be arrays of NumPy.
+
+    Raises:
+        InvalidArgumentError: A value in it has no place in a message.
+        ResourceExhaustedError: It has more than `MAX_BYTES` bytes.
+    """
+    try:
+        frame = _ENCODER.encode(message)
+    except (TypeError, OverflowError, UnicodeEncodeError, RecursionError):
+        raise InvalidArgumentError(_unfit(message)) from None
+    if len(frame) > MAX_BYTES:
+        raise ResourceExhaustedError(f"a {ros_type(message)} of {len(frame)} bytes: at most {MAX_BYTES} are sent")
+    return frame
+
+
+def decode(kind: type[M], frame: bytes | memoryview) -> M:
+    """The frame as a message of this type.
+
+    Raises:
+        InvalidArgumentError: It is none. The sentence names the field, what was found and what was expected.
+    """
+    if len(frame) > MAX_BYTES:
+        raise _no(kind, f"it has {len(frame)} bytes, at most {MAX_BYTES} are read")
+    try:
+        message: M = _decoder(kind).decode(frame)
+    except msgspec.ValidationError as error:
+        raise _no(kind, _at(error, kind)) from None
+    except msgspec.DecodeError as error:
+        found = _MALFORMED.fullmatch(str(error))
+        cause = f"it is not MessagePack from byte {found[2]} on" if found else "its end is missing"
+        raise _no(kind, cause) from None
+    except (UnicodeDecodeError, RecursionError):
+        raise _no(kind, "a text in it is not UTF-8") from None
+    if kind.VERSION is not None:
+        check_version(message)
+    return message
+
+
+def from_builtins(kind: type[M], values: Any) -> M:
+    """The message that has these values by name, as YAML and JSON have them; what is not named is zero or empty.
+
+    Raises:
+        InvalidArgumentError: It names the field, what was found and what was expected.
+    """
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise _no(kind, _at(error, kind)) from None
+
+
+def check_version(message: Message) -> None:
+    """Refuses a message whose field `v` is not its type's.
+
+    Raises:
+        InvalidArgumentError: It is of another version.
+    """
+    found, expected = getattr(message, "v", None), message.VERSION
+    if found != expected:
+        raise _no(type(message), f"its version is {found}, expected {expected}")
+
+
+@lru_cache(maxsize=256)
+def _decoder(kind: type[M]) -> msgspec.msgpack.Decoder[M]:
+    return msgspec.msgpack.Decoder(kind)
+
+
+def _at(error: msgspec.ValidationError, kind: type[Message]) -> str:
+    message, place = explain(error, kind)
+    return f"{dotted(place)}: {message}" if place else message
+
+
+def _no(kind: type[Message], cause: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"not a {ros_type(kind)}: {cause}")
+
+
+def _unfit(message: Message) -> str:
+    """Which field of the message cannot be written."""
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
+        try:
+            _ENCODER.encode(value)
+        except (TypeError, OverflowError, UnicodeEncodeError, RecursionError):
+            if isinstance(value, Message):
+                return f"{ros_type(message)}.{name}: {_unfit(value)}"
+            return f"{ros_type(message)}: {name} is no value of a message, found {type(value).__name__}"
+    return f"a {ros_type(message)} that cannot be written"

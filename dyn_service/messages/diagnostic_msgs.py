@@ -1,0 +1,37 @@
+"""How parts of a machine are."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from dyn_service.messages.fields import Byte, Message
+from dyn_service.messages.std_msgs import Header
+
+
+class KeyValue(Message, frozen=True):
+    """A value by its name, both texts."""
+
+    key: str = ""
+    value: str = ""
+
+
+class DiagnosticStatus(Message, frozen=True):
+    """How one part is: `level` is one of the constants, `message` one line, `values` what was measured."""
+
+    OK: ClassVar[Byte] = 0
+    WARN: ClassVar[Byte] = 1
+    ERROR: ClassVar[Byte] = 2
+    STALE: ClassVar[Byte] = 3
+
+    level: Byte = 0
+    name: str = ""
+    message: str = ""
+    hardware_id: str = ""
+    values: list[KeyValue] = []
+
+
+class DiagnosticArray(Message, frozen=True):
+    """How several parts are, at the header's time."""
+
+    header: Header = Header()
+    status: list[DiagnosticStatus] = []

@@ -1,0 +1,68 @@
+"""What a plant and its controller say to each other, more than ROS's own messages hold.
+
+The plant sends a `PlantState` to all who listen, a controller a `JointCommand` to the plant. Both carry a version; one
+of another version is none. Unknown keys are ignored, so that a later version may add some.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from dyn_service.messages.fields import Int64, Message, UInt8
+
+SCHEMA = 2
+"""Version of both messages; one of another version is none."""
+
+
+class PlantState(Message, frozen=True, forbid_unknown_fields=False):
+    """State of a plant at the simulated time `stamp` (s since it started).
+
+    session: a number that no other run of the plant has. seq: counts integration steps. name: the movable joints; one
+    with several ways to move has an entry for each, called `joint.part` as in `Configuration.velocity_names`. velocity
+    (rad/s | m/s), effort (N m | N): one number per name; effort is what acts from `stamp` on. position (rad | m): nq
+    numbers, joint after joint in the same order. mode, cause, epoch: see `control.safety`; only under `active` does the
+    robot follow commands. since: the simulated time at which the mode began. armable: whether every joint is slow
+    enough for it to be armed. command_seq: `seq` of the state that the last command taken answered, -1 for none.
+    command_delay: s of simulated time from that state to when its command took effect. fingerprint: the robot's model.
+    """
+
+    VERSION: ClassVar[int | None] = SCHEMA
+
+    session: Int64
+    seq: Int64
+    stamp: float
+    name: tuple[str, ...]
+    position: list[float]
+    velocity: list[float]
+    effort: list[float]
+    mode: str
+    cause: str
+    since: float
+    epoch: Int64
+    armable: bool
+    command_seq: Int64
+    command_delay: float
+    fingerprint: str
+    v: UInt8 = SCHEMA
+
+
+class JointCommand(Message, frozen=True, forbid_unknown_fields=False):
+    """Efforts (N m | N) for the joints `name`, in any order, in answer to the state `state_seq` of that session.
+
+    name: as in `PlantState`. epoch, fingerprint: of the state that is answered. controller: a number that no other run
+    of a controller has. arm: the controller has seen that the robot is stopped, and takes it over.
+    release: the controller ends and hands the robot over: it brakes, whatever the efforts.
+    """
+
+    VERSION: ClassVar[int | None] = SCHEMA
+
+    session: Int64
+    state_seq: Int64
+    epoch: Int64
+    fingerprint: str
+    controller: Int64
+    name: tuple[str, ...]
+    effort: list[float]
+    arm: bool = False
+    release: bool = False
+    v: UInt8 = SCHEMA

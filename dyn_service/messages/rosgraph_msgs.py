@@ -1,0 +1,12 @@
+"""Simulated time."""
+
+from __future__ import annotations
+
+from dyn_service.messages.builtin_interfaces import Time
+from dyn_service.messages.fields import Message
+
+
+class Clock(Message, frozen=True):
+    """The time that all go by who use simulated time, on the topic `/clock`."""
+
+    clock: Time = Time()

@@ -1,0 +1,12 @@
+"""Where frames are."""
+
+from __future__ import annotations
+
+from dyn_service.messages.fields import Message
+from dyn_service.messages.geometry_msgs import TransformStamped
+
+
+class TFMessage(Message, frozen=True):
+    """Frames in their parents, as on the topics `tf` and `tf_static`."""
+
+    transforms: list[TransformStamped] = []

@@ -1,0 +1,25 @@
+"""Motions that joints are to follow."""
+
+from __future__ import annotations
+
+from dyn_service.messages.builtin_interfaces import Duration
+from dyn_service.messages.fields import Message
+from dyn_service.messages.std_msgs import Header
+
+
+class JointTrajectoryPoint(Message, frozen=True):
+    """Where the joints are to be at `time_from_start`; a list is empty where nothing is said, or has one per joint."""
+
+    positions: list[float] = []
+    velocities: list[float] = []
+    accelerations: list[float] = []
+    effort: list[float] = []
+    time_from_start: Duration = Duration()
+
+
+class JointTrajectory(Message, frozen=True):
+    """A motion of the joints `joint_names`; it begins at the header's stamp, at once where that is zero."""
+
+    header: Header = Header()
+    joint_names: list[str] = []
+    points: list[JointTrajectoryPoint] = []
