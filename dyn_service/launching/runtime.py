@@ -15,6 +15,7 @@ from typing import IO
 from dyn_service.errors import DynError, UnavailableError
 from dyn_service.launching import reaper
 from dyn_service.nodes import topics
+from dyn_service.nodes.graph import announce_launch
 
 _ROOM = 48
 """Bytes that a socket's name in the folder may have at least; longer ones are shortened (see `topics`)."""
@@ -25,10 +26,11 @@ _ADDED = len(_PREFIX) + 8
 
 
 class Runtime:
-    """The launcher's private folder, and the reaper that removes it when the launcher is killed."""
+    """The launcher's private folder, which the user's own tools find, and the reaper, should the launcher be killed."""
 
     def __init__(self) -> None:
         self.folder = make_folder()
+        self._link = announce_launch(self.folder)
         self._reaper = subprocess.Popen(
             [sys.executable, "-I", "-S", reaper.__file__],
             stdin=subprocess.PIPE,
@@ -49,6 +51,9 @@ class Runtime:
         with contextlib.suppress(OSError):
             self._pipe.close()
         self._reaper.wait()
+        if self._link is not None:
+            with contextlib.suppress(OSError):
+                self._link.unlink()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _tell(self, line: str) -> None:

@@ -16,14 +16,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import zmq
 
-from dyn_service.api.queries import Array
 from dyn_service.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from dyn_service.api.queries import Array
 
 ENDPOINT = "DYN_LAUNCH_ENDPOINT"
 NODE = "DYN_LAUNCH_NODE"
