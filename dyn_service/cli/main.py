@@ -10,12 +10,11 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
-from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.errors import DynError
 from dyn_service.interrupts import raise_outside_of_imports
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S, DEFAULT_ENDPOINT
 
@@ -26,7 +25,10 @@ except ModuleNotFoundError:
         "error: the command line needs 'typer', which the base install leaves out: pip install 'dyn_service[server]'"
     )
 
-from dyn_service.cli.keys import app as keys_app  # typer is there
+from dyn_service.cli import launch, robots  # typer is there
+from dyn_service.cli.keys import app as keys_app
+from dyn_service.cli.progress import bar
+from dyn_service.cli.usage import ROBOT, UsageError
 
 if TYPE_CHECKING:
     from dyn_service.server.settings import ServerSettings
@@ -59,6 +61,8 @@ def main() -> NoReturn:
         status = app(prog_name="dyn", standalone_mode=False)
     except KeyboardInterrupt:
         sys.exit(130)
+    except UsageError as error:
+        _fail(str(error), 2)
     except DynError as error:
         _fail(str(error))
     except ModuleNotFoundError as error:
@@ -91,9 +95,7 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 @app.command()
 def serve(
-    robots: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE", help="Robots: URDF, MJCF, SDFormat, xacro.")
-    ] = None,
+    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE", help=ROBOT)] = None,
     config: Annotated[Path | None, typer.Option(help="A parameter file, see config/server.yaml.")] = None,
     bind: Annotated[
         list[str] | None,
@@ -169,7 +171,7 @@ def serve(
     try:
         settings = read_settings(config) if config is not None else ServerSettings()
         if prepare is not None and prepare_for:
-            raise InvalidArgumentError("give --prepare, --no-prepare or --prepare-for, not two of them", path="prepare")
+            raise UsageError("give --prepare, --no-prepare or --prepare-for, not two of them", path="prepare")
         given: dict[str, Any] = {
             "root": root,
             "mimic": mimic,
@@ -179,7 +181,7 @@ def serve(
             "endpoints": bind or None,
         }
         given |= {"keys": keys, "keys_folder": str(keys_folder or "") or None, "audit": str(audit or "") or None}
-        given["robots"] = [*settings.robots, *map(str, robots or [])]
+        given["robots"] = [*settings.robots, *map(str, files or [])]
         given["joints"] = [*settings.joints, *map(str, joints or [])]
         given = {name: value for name, value in given.items() if value is not None}
         _serve(msgspec.structs.replace(settings, **given), say)
@@ -196,7 +198,7 @@ def _serve(settings: ServerSettings, say: Callable[[str], None]) -> None:
     from dyn_service.config.realtime import apply
     from dyn_service.server.opening import open_server
 
-    server = open_server(settings, _LOG.info, _bar)
+    server = open_server(settings, _LOG.info, bar)
 
     def announce() -> None:
         for endpoint in server.endpoints:
@@ -237,7 +239,7 @@ def call(
     if list_:
         typer.echo(list_queries())
     elif query is None:
-        raise InvalidArgumentError("name a query; dyn call --list prints them all")
+        raise UsageError("name a query; dyn call --list prints them all")
     else:
         given = read_values(inputs, values or [])
         said: set[str] = set()
@@ -264,162 +266,10 @@ def metrics(
     serve_metrics(server, listen, key, server_key)
 
 
-@app.command()
-def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A robot: URDF, MJCF, SDFormat, xacro.")],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Arguments of a xacro file.")
-    ] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    root: Annotated[str, typer.Option(help="How the root link moves: fixed, planar or floating.")] = "fixed",
-    mimic: Annotated[
-        bool, typer.Option("--mimic/--no-mimic", help="Whether joints that mimic others follow them.")
-    ] = True,
-    joints: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What its joints do by themselves, a joint file.")
-    ] = None,
-    dynamics: Annotated[
-        bool, typer.Option("--dynamics", help="Hold every formulation of the dynamics against the others instead.")
-    ] = False,
-    states: Annotated[int, typer.Option(min=1, metavar="N", help="Random states for --dynamics.")] = 20,
-    bound: Annotated[float, typer.Option(metavar="X", help="Largest relative residual for --dynamics.")] = 1e-9,
-    kernels: Annotated[
-        bool, typer.Option("--kernels/--no-kernels", help="Make the kernels of control loops, for their certificates.")
-    ] = True,
-) -> int:
-    """Read a robot and say what was kept, merged, defaulted, dropped and doubted, and how exact its kernels are."""
-    from dyn_service import Robot
-
-    given = _assigned(arguments)
-    robot = Robot.from_file(file, root=root, joints=joints, mimic=mimic, arguments=given)  # type: ignore[arg-type]  # is said there
-    if not dynamics:
-        if kernels:
-            from dyn_service.server.opening import prepare
-
-            _tell(prepare(robot, ["control"], _bar))
-        receipt = robot.receipt
-        typer.echo(json.dumps(receipt.to_dict(), indent=2, ensure_ascii=False) if json_output else receipt.render())
-        return 0
-    from dyn_service.reference.verification import survey
-
-    found = survey(robot, states=states)
-    if json_output:
-        typer.echo(json.dumps(found, indent=2))
-    else:
-        for name, residual in found["residuals"].items():
-            typer.echo(f"{name:<24}{residual:8.1e}")
-        typer.echo(f"worst {found['worst']:.1e} of {found['states']} states, bound {bound:g}")
-    if not found["worst"] <= bound:
-        _fail(f"{file}: the formulations are {found['worst']:.1e} apart, expected at most {bound:g}")
-    return 0
+for _command in (robots.check, robots.convert, robots.robots, launch.launch, robots.bench):
+    app.command()(_command)
 
 
-@app.command()
-def convert(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="A robot: URDF, MJCF, SDFormat, xacro.")],
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write: .urdf, .xml, .mjcf or .sdf.")],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Arguments of a xacro file.")
-    ] = None,
-    to: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="urdf, mjcf or sdf. (default: as OUT is named)")
-    ] = None,
-    root: Annotated[str, typer.Option(help="How the root link moves: fixed, planar or floating.")] = "fixed",
-    joints: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What its joints do by themselves, a joint file.")
-    ] = None,
-    mimic: Annotated[
-        bool, typer.Option("--mimic/--no-mimic", help="Whether joints that mimic others follow them.")
-    ] = True,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Write a robot as another sort of file, and say line by line what is not in it."""
-    from dyn_service.formats.converting import convert as converted
-    from dyn_service.urdf.receipt import table
-
-    notes = converted(
-        source,
-        target,
-        format=to,
-        root=root,
-        joints=joints,
-        mimic=mimic,
-        arguments=_assigned(arguments),
-        force=force,
-    )
-    if json_output:
-        rows = [{"kind": note.kind, "element": note.element, "text": note.text, "line": note.line} for note in notes]
-        typer.echo(json.dumps({"file": str(target), "notes": rows}, indent=2, ensure_ascii=False))
-        return
-    for line in table(notes):
-        typer.echo(line)
-    typer.echo(f"{target} is written{'' if notes else '; nothing is missing in it'}")
-
-
-@app.command()
-def launch(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A launch file.")],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Its arguments.")] = None,
-    duration: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after so long.")] = None,
-    report: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the report.")] = None,
-    log_format: Annotated[Literal["text", "json"], typer.Option(help="How lines are shown.")] = "text",
-    show_args: Annotated[
-        bool, typer.Option("--show-args", "-s", help="Print the file's arguments, and start nothing.")
-    ] = False,
-) -> int:
-    """Start the processes of a launch file, watch over them, report."""
-    from dyn_service.launching import launch_file, show_arguments
-
-    if show_args:
-        for line in show_arguments(file):
-            typer.echo(line)
-        return 0
-
-    return launch_file(file, _assigned(arguments), duration_s=duration, report_dir=report, log_format=log_format)
-
-
-@app.command()
-def bench(
-    robots: Annotated[list[Path] | None, typer.Argument(metavar="ROBOT.urdf")] = None,
-    batch: Annotated[int, typer.Option(min=1, metavar="STATES", help="States of a batch.")] = 4096,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
-) -> int:
-    """Measure how long the main queries take on this machine, per state, beside Pinocchio where it is installed."""
-    from dyn_service.cli.bench import run
-
-    if not robots:
-        raise InvalidArgumentError("name a URDF file to time, such as urdf/panda.urdf")
-    return run(robots, batch=batch, json_output=json_output)
-
-
-def _assigned(arguments: list[str] | None) -> dict[str, str]:
-    """Values by the names that they are given to."""
-    given: dict[str, str] = {}
-    for text in arguments or []:
-        name, separator, value = text.partition(":=")
-        if not separator or not name:
-            raise InvalidArgumentError(f"an argument must look like name:=value, found '{text}'")
-        given[name] = value
-    return given
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
-@contextmanager
-def _bar(name: str, kernels: int) -> Iterator[Callable[[], None]]:
-    """A progress bar where someone watches."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(f"{name}: kernels", total=kernels)
-        yield lambda: progress.advance(task)
-
-
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, status: int = 1) -> NoReturn:
     print(f"error: {message}", file=sys.stderr)
-    sys.exit(1)
+    sys.exit(status)

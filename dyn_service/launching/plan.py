@@ -166,9 +166,7 @@ class _FilePlanner(FileValues):
         with self.located((*place, "scoped")):
             keep = truth(scoped)
         before = (dict(self.variables), self.namespace)
-        # a group is written as a list, or as a map with its children: the place is what stands in the file
-        inner = (*place, "children") if (*place, "children") in self.document.lines else place
-        self.walk(schema.actions_of(self.document, action.children, inner))
+        self.walk(schema.inner_actions(self.document, action, place))
         if keep:
             self.variables, self.namespace = before
 

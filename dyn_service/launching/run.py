@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,8 +17,9 @@ from dyn_service.launching.logs import Logs
 from dyn_service.launching.plan import make_plan
 from dyn_service.launching.planned import LaunchPlan, ProcessPlan
 from dyn_service.launching.runtime import Runtime, private_runtime
-from dyn_service.launching.schema import Arg, read_launch_file
+from dyn_service.launching.schema import Arg, Group, Include, LaunchFile, inner_actions, read_launch_file
 from dyn_service.launching.screen import showing
+from dyn_service.launching.substitutions import Scope, substitute
 from dyn_service.launching.supervisor import Listener, Outcome, Supervisor
 from dyn_service.launching.values import as_written
 from dyn_service.nodes.board import Board
@@ -119,16 +121,48 @@ def _at_end(plan: LaunchPlan, board: Board) -> list[str]:
 
 
 def show_arguments(path: Path | str) -> list[str]:
-    """A line for each argument that a launch file declares: its name, its default as written, what it is."""
+    """What `--show-args` prints: each argument that a launch file, or a file that it includes, declares, with what it
+    is, its default as written, and the values it may have.
+
+    Raises:
+        NotFoundError: There is no such file.
+        ConfigurationError: The launch file is malformed: file, line, place, cause.
+    """
+    found: dict[str, Arg] = {}
+    unread = _declared(read_launch_file(Path(path)), found, [])
     lines = []
-    for placed in read_launch_file(Path(path)).actions:
-        if isinstance(placed.action, Arg):
-            arg = placed.action
-            default = "must be given" if arg.default is None else f"default {as_written(arg.default)}"
-            choices = ", ".join(as_written(choice.value) for choice in arg.choice)
-            about = f": {as_written(arg.description)}" if arg.description else ""
-            lines.append(f"{arg.name} ({default}{f'; one of {choices}' if choices else ''}){about}")
-    return lines
+    for name, arg in found.items():
+        lines.append(f"{name}: {as_written(arg.description)}" if arg.description else name)
+        lines.append("    must be given" if arg.default is None else f"    default: {as_written(arg.default)}")
+        if arg.choice:
+            lines.append(f"    one of: {', '.join(as_written(choice.value) for choice in arg.choice)}")
+    lines += [f"and what {file} declares, whose place depends on arguments" for file in unread]
+    return lines or ["it declares no arguments"]
+
+
+def _declared(launch: LaunchFile, found: dict[str, Arg], within: list[Path]) -> list[str]:
+    """Adds the arguments that are declared; the included files whose place hangs on more than the file's own."""
+    unread: list[str] = []
+    actions = list(launch.actions)
+    while actions:
+        placed = actions.pop(0)
+        action = placed.action
+        if isinstance(action, Arg):
+            found.setdefault(action.name, action)
+        elif isinstance(action, Group):
+            actions[:0] = inner_actions(launch.document, action, placed.place)
+        elif isinstance(action, Include):
+            try:
+                file = launch.path.parent / substitute(as_written(action.file), Scope(launch.path, {}, os.environ))
+            except InvalidArgumentError:
+                unread.append(as_written(action.file))
+                continue
+            if file not in within:  # one that includes itself, on some condition, declares nothing new
+                inner: dict[str, Arg] = {}
+                unread += _declared(read_launch_file(file), inner, [*within, file])
+                given = {as_written(pair.name) for pair in action.arg}
+                found |= {name: arg for name, arg in inner.items() if name not in given | found.keys()}
+    return unread
 
 
 def _report_writer(folder: Path) -> tuple[_Writer, Callable[[Path], None]]:

@@ -206,6 +206,17 @@ def actions_of(document: Document, values: Any, place: Place) -> tuple[Placed, .
     return tuple(placed)
 
 
+def inner_actions(document: Document, group: Group, place: Place) -> tuple[Placed, ...]:
+    """The actions of the group that stands at `place`.
+
+    Raises:
+        ConfigurationError: As `actions_of`.
+    """
+    # a group is written as a list, or as a map with its children: the place is what stands in the file
+    inner = (*place, "children") if (*place, "children") in document.lines else place
+    return actions_of(document, group.children, inner)
+
+
 def _kind(value: Any) -> str:
     if isinstance(value, dict):
         return f"a map with {len(value)} keys" if len(value) != 1 else "a map"

@@ -13,7 +13,6 @@ ROS 2 offers to run code from a launch file, `$(eval ..)` and `$(command ..)`, i
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from pathlib import Path
 from dyn_service.config.wording import suggestion
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.nodes import topics
+from dyn_service.shipped import package_share
 
 _BLANKS = " \t\n"
 _MAX_DEPTH = 32
@@ -64,28 +64,6 @@ def truth(text: str) -> bool:
     if word in _FALSE:
         return False
     raise InvalidArgumentError(f"{text!r} is not a condition: expected true or false")
-
-
-def package_share(package: str) -> Path:
-    """The folder that holds a package's launch, config and urdf folders.
-
-    That is `share` inside the package where it exists, else, in a source checkout, the folder around the package.
-
-    Raises:
-        InvalidArgumentError: There is no such package, or it has no such folder.
-    """
-    try:
-        spec = importlib.util.find_spec(package)
-    except (ImportError, ValueError):
-        spec = None
-    if spec is None or not spec.submodule_search_locations:
-        raise InvalidArgumentError(f"package {package!r} is not installed")
-    home = Path(next(iter(spec.submodule_search_locations)))
-    if (home / "share").is_dir():
-        return home / "share"
-    if any((home.parent / folder).is_dir() for folder in ("launch", "config", "urdf")):
-        return home.parent
-    raise InvalidArgumentError(f"package {package!r} has no share folder beside or in {str(home)!r}")
 
 
 def _scan(text: str, at: int, scope: Scope, *, depth: int, closing: bool) -> tuple[str, int]:

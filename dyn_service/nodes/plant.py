@@ -41,6 +41,7 @@ from dyn_service.nodes.pacing import Pacer, precise_sleep
 from dyn_service.nodes.runtime import Node
 from dyn_service.nodes.telemetry import Recorder
 from dyn_service.protocol.contacts import unpack_contacts
+from dyn_service.shipped import find_robot
 from dyn_service.sim.integrators import ForwardDynamics
 from dyn_service.suggestions import did_you_mean
 
@@ -114,7 +115,7 @@ def main(node: Node[PlantParameters]) -> None:
     if not 0.0 <= p.state_rate_hz <= p.rate_hz or p.rate_hz <= 0.0 or p.substeps < 1:
         raise InvalidArgumentError("rate_hz and substeps must be positive, and state_rate_hz at most rate_hz")
     with node.stop.at_once():
-        robot = Robot.from_file(p.robot, root=p.root, joints=p.joints or None, mimic=p.mimic)
+        robot = Robot.from_file(find_robot(p.robot), root=p.root, joints=p.joints or None, mimic=p.mimic)
         robot.prepare(["forward_dynamics", *(["mass_matrix"] if p.safe_stop == "damping" else [])])
         plant = make_plant(robot, p, session=secrets.randbits(53))
         robot.forward_dynamics(plant.q, plant.v, plant.safety.effort)  # whatever is compiled late is compiled here

@@ -17,6 +17,7 @@ from dyn_service.server.endpoints import needs_keys
 from dyn_service.server.key_folder import KeyFolder
 from dyn_service.server.keyed import read_folder
 from dyn_service.server.settings import ServerSettings
+from dyn_service.shipped import find_robot
 from dyn_service.urdf.joint_files import robot_of
 
 Watch = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
@@ -47,7 +48,11 @@ def open_server(settings: ServerSettings, tell: Callable[[str], None], watch: Wa
     if by_key:  # what takes long is not begun where its end would be refused
         read_folder(KeyFolder(settings.keys_folder))
     check(settings.realtime, polls=False)
-    robots = _robots(settings)
+    files = [find_robot(path) for path in settings.robots]
+    for path, file in zip(settings.robots, files, strict=True):
+        if path != str(file):
+            tell(f"{path}: {file}")
+    robots = _robots(settings, files)
     for path, robot in zip(settings.robots, robots, strict=True):
         doubted = len(robot.receipt.of_kind("doubted"))
         if doubted:
@@ -69,7 +74,7 @@ def open_server(settings: ServerSettings, tell: Callable[[str], None], watch: Wa
     return server
 
 
-def _robots(settings: ServerSettings) -> list[Robot]:
+def _robots(settings: ServerSettings, robot_files: Sequence[Path]) -> list[Robot]:
     """The robots, each with the joint file that is for it.
 
     Raises:
@@ -82,7 +87,7 @@ def _robots(settings: ServerSettings) -> list[Robot]:
             raise InvalidArgumentError(f"{file} and {files[name]} are both for robot '{name}'", path="joints")
         files[name] = file
     robots = []
-    for path in settings.robots:
+    for path in robot_files:
         read = partial(Robot.from_file, path, root=settings.root, mimic=settings.mimic)
         robot = read()
         file_of = files.pop(robot.name, None)

@@ -268,11 +268,29 @@ launch:
   - executable: {cmd: touch started}
 """
     )
-    assert show_arguments(path) == [
-        "robot (must be given): path of the URDF",
-        "where (default $(endpoint dynamics))",
-        "way (default a; one of a, b): which",
-    ]
+    own = [
+        "robot: path of the URDF", "    must be given",
+        "where", "    default: $(endpoint dynamics)",
+        "way: which", "    default: a", "    one of: a, b",
+    ]  # fmt: skip
+    assert show_arguments(path) == own
+    outer = tmp_path / "outer.launch.yaml"
+    outer.write_text(
+        """
+launch:
+  - arg: {name: extra, default: 1}
+  - group:
+      - include: {file: $(dirname)/a.launch.yaml, arg: [{name: robot, value: r.urdf}]}
+  - include: {file: "$(var extra).yaml"}
+"""
+    )
+    assert show_arguments(outer) == [
+        "extra", "    default: 1", *own[2:],
+        "and what $(var extra).yaml declares, whose place depends on arguments",
+    ]  # fmt: skip
+    outer.write_text("launch: [executable: {cmd: touch started}]")
+    assert show_arguments(outer) == ["it declares no arguments"]
+    assert not (tmp_path / "started").exists()
 
 
 def test_endpoints_are_in_the_launchs_folder_and_the_present_namespace(plan, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.launching.substitutions import Scope, package_share, substitute, truth
+from dyn_service.launching.substitutions import Scope, substitute, truth
 
 SCOPE = Scope(
     Path("/a/b/c.launch.yaml"),
@@ -72,10 +72,6 @@ def test_fault(text: str, message: str) -> None:
 def test_nesting_has_an_end() -> None:
     with pytest.raises(InvalidArgumentError, match="nested more than 32 deep"):
         substitute("$(not " * 100 + "true" + ")" * 100, SCOPE)
-
-
-def test_share_of_this_package() -> None:
-    assert (package_share("dyn_service") / "urdf" / "panda.urdf").is_file()
 
 
 @pytest.mark.parametrize(("text", "value"), [("True", True), (" yes ", True), ("0", False), ("OFF", False)])

@@ -192,13 +192,26 @@ def test_faults_in_the_file_are_named(tmp_path: Path, text: str, words: list[str
         (["serve", "--config", "nowhere.yaml"], 1, "nowhere.yaml"),
         (["serve", "urdf/pendulum.urdf", "--bind", "5755"], 1, "endpoint must look like"),
         (["serve", "urdf/pendulum.urdf", "--prepare-for", "verfy"], 1, "names of queries, found 'verfy'"),
-        (["serve", "--no-prepare", "--prepare-for", "verify"], 1, "give --prepare, --no-prepare or --prepare-for, not"),
+        (["serve", "--no-prepare", "--prepare-for", "verify"], 2, "give --prepare, --no-prepare or --prepare-for, not"),
         (["check", "nowhere.urdf"], 1, "nowhere.urdf"),
-        (["call"], 1, "name a query; dyn call --list prints them all"),
+        (
+            ["serve", "pnda"],
+            1,
+            "there is no robot 'pnda', neither as a file nor among those that come along: cart_pend",
+        ),
+        (["check", "pnda"], 1, "ur5e; did you mean 'panda'?"),
+        (["bench"], 2, "name a robot to time, such as panda; dyn robots lists those that come along"),
+        (["call"], 2, "name a query; dyn call --list prints them all"),
         (["call", "divination"], 1, "there is no query 'divination'"),
         (["call", "health", "--server", "tcp://127.0.0.1:9", "--timeout", "0.05"], 1, "no server answers at"),
         (["call", "health", "--server", "5755"], 1, "endpoint must look like"),
-        (["launch", "x.yaml", "rate=5"], 1, "an argument must look like name:=value, found 'rate=5'"),
+        (["launch"], 2, "name a launch file; with dyn_service come panda_computed_torque, ur5e_computed_torque"),
+        (["launch", "panda_computed_torque", "rate=5"], 2, "must look like name:=value, found 'rate=5'"),
+        (["launch", "x.yaml"], 2, "there is no launch file 'x.yaml'; with dyn_service come panda_computed_torque, ur5"),
+        (["launch", "panda_computed"], 2, "; did you mean 'panda_computed_torque'?"),
+        (["launch", "dyn_service", "panda"], 2, "no launch file 'panda'; package 'dyn_service' has panda_computed_to"),
+        (["launch", "no_such_package", "panda"], 2, "package 'no_such_package' is not installed"),
+        (["launch", "email", "panda"], 2, "package 'email' ships no files: neither it, nor its folder share, nor sha"),
         (["check"], 2, "FILE"),
         (["divine"], 2, "divine"),
         (["serve", "--speed", "9"], 2, "--speed"),
@@ -216,12 +229,12 @@ def test_one_clear_line_and_a_status(
     ended, out, err = here(monkeypatch, capsys, *arguments)
     assert (ended, out) == (status, "")
     assert words in err
-    if status == 1:
+    if status == 1 or "Usage:" not in err:
         assert err.startswith("error: ")
         assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", [[], ["serve"], ["call"], ["check"], ["launch"], ["bench"]], ids=str)
+@pytest.mark.parametrize("command", [[], ["serve"], ["call"], ["check"], ["launch"], ["bench"], ["robots"]], ids=str)
 def test_help(command: list[str]) -> None:
     done = dyn(*command, "--help")
     assert (done.returncode, done.stderr) == (0, "")

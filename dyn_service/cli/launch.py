@@ -1,0 +1,57 @@
+"""`dyn launch`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from dyn_service import shipped
+from dyn_service.cli.progress import tell
+from dyn_service.cli.usage import UsageError, assigned
+from dyn_service.errors import InvalidArgumentError, NotFoundError
+
+
+def launch(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PACKAGE] FILE [NAME:=VALUE]...",
+            help="A launch file, or the name of one that comes along or that PACKAGE has; then its arguments.",
+            show_default=False,
+        ),
+    ] = None,
+    duration: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after so long.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the report.")] = None,
+    log_format: Annotated[Literal["text", "json"], typer.Option(help="How lines are shown.")] = "text",
+    show_args: Annotated[
+        bool, typer.Option("--show-args", "-s", help="Print the file's arguments, and start nothing.")
+    ] = False,
+) -> int:
+    """Start the processes of a launch file, watch over them, report."""
+    from dyn_service.launching import launch_file, show_arguments
+
+    try:
+        file, arguments = _file(words or [])
+        if show_args:
+            for line in show_arguments(file):
+                typer.echo(line)
+            return 0
+        return launch_file(file, arguments, duration_s=duration, report_dir=report, log_format=log_format)
+    except (InvalidArgumentError, NotFoundError) as error:  # of the files and arguments: nothing was started
+        raise UsageError(str(error)) from None
+
+
+def _file(words: list[str]) -> tuple[Path, dict[str, str]]:
+    """The launch file that the words name, and its arguments."""
+    named = [word for word in words[:2] if ":=" not in word]
+    if not named:
+        raise UsageError(f"name a launch file; with {shipped.PACKAGE} come {', '.join(shipped.launch_files())}")
+    # a second word without `:=` is the file of a package, unless the first one is a file: then it is a wrong argument
+    of_package = len(named) == 2 and words[:2] == named and not Path(named[0]).is_file() and "=" not in named[1]
+    file = shipped.find_launch_file(named[of_package], package=named[0] if of_package else None)
+    arguments = assigned(words[2 if of_package else 1 :])
+    if of_package or str(file) != named[0]:
+        tell(f"{' '.join(named) if of_package else named[0]}: {file}")
+    return file, arguments

@@ -1,0 +1,144 @@
+"""`dyn robots`, `dyn check`, `dyn convert`, `dyn bench`: robots' files, and how fast their kernels are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dyn_service import shipped
+from dyn_service.cli.progress import bar, tell
+from dyn_service.cli.usage import ROBOT, UsageError, assigned, taken
+from dyn_service.errors import FailedPreconditionError
+
+
+def robots(json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List the robots that come along: `serve`, `check` and `bench` take their names."""
+    from dyn_service import Robot
+
+    rows: list[dict[str, Any]] = []
+    for name, file in shipped.robots().items():
+        robot = Robot.from_file(file)
+        rows.append(
+            {"name": name, "joints": list(robot.joint_names), "mass": robot.receipt.after.mass, "file": str(file)}
+        )
+    if json_output:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    typer.echo(f"{'robot':<18}{'DoF':>4}{'mass':>11}  joints that have entries in q and v")
+    for row in rows:
+        typer.echo(f"{row['name']:<18}{len(row['joints']):>4}{row['mass']:>8.3g} kg  {_few(row['joints'])}")
+    typer.echo(f"in {shipped.package_share() / 'urdf'}")
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{names[0]}, .., {names[-1]}"
+
+
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help=ROBOT)],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Arguments of a xacro file.")
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    root: Annotated[str, typer.Option(help="How the root link moves: fixed, planar or floating.")] = "fixed",
+    mimic: Annotated[
+        bool, typer.Option("--mimic/--no-mimic", help="Whether joints that mimic others follow them.")
+    ] = True,
+    joints: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What its joints do by themselves, a joint file.")
+    ] = None,
+    dynamics: Annotated[
+        bool, typer.Option("--dynamics", help="Hold every formulation of the dynamics against the others instead.")
+    ] = False,
+    states: Annotated[int, typer.Option(min=1, metavar="N", help="Random states for --dynamics.")] = 20,
+    bound: Annotated[float, typer.Option(metavar="X", help="Largest relative residual for --dynamics.")] = 1e-9,
+    kernels: Annotated[
+        bool, typer.Option("--kernels/--no-kernels", help="Make the kernels of control loops, for their certificates.")
+    ] = True,
+) -> int:
+    """Read a robot and say what was kept, merged, defaulted, dropped and doubted, and how exact its kernels are."""
+    from dyn_service import Robot
+
+    given = assigned(arguments)
+    file = taken(file, tell)
+    robot = Robot.from_file(file, root=root, joints=joints, mimic=mimic, arguments=given)  # type: ignore[arg-type]  # is said there
+    if not dynamics:
+        if kernels:
+            from dyn_service.server.opening import prepare
+
+            tell(prepare(robot, ["control"], bar))
+        receipt = robot.receipt
+        typer.echo(json.dumps(receipt.to_dict(), indent=2, ensure_ascii=False) if json_output else receipt.render())
+        return 0
+    from dyn_service.reference.verification import survey
+
+    found = survey(robot, states=states)
+    if json_output:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        for name, residual in found["residuals"].items():
+            typer.echo(f"{name:<24}{residual:8.1e}")
+        typer.echo(f"worst {found['worst']:.1e} of {found['states']} states, bound {bound:g}")
+    if not found["worst"] <= bound:
+        raise FailedPreconditionError(
+            f"{file}: the formulations are {found['worst']:.1e} apart, expected at most {bound:g}"
+        )
+    return 0
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="IN", help=ROBOT)],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write: .urdf, .xml, .mjcf or .sdf.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Arguments of a xacro file.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="urdf, mjcf or sdf. (default: as OUT is named)")
+    ] = None,
+    root: Annotated[str, typer.Option(help="How the root link moves: fixed, planar or floating.")] = "fixed",
+    joints: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What its joints do by themselves, a joint file.")
+    ] = None,
+    mimic: Annotated[
+        bool, typer.Option("--mimic/--no-mimic", help="Whether joints that mimic others follow them.")
+    ] = True,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Write a robot as another sort of file, and say line by line what is not in it."""
+    from dyn_service.formats.converting import convert as converted
+    from dyn_service.urdf.receipt import table
+
+    notes = converted(
+        taken(source, tell),
+        target,
+        format=to,
+        root=root,
+        joints=joints,
+        mimic=mimic,
+        arguments=assigned(arguments),
+        force=force,
+    )
+    if json_output:
+        rows = [{"kind": note.kind, "element": note.element, "text": note.text, "line": note.line} for note in notes]
+        typer.echo(json.dumps({"file": str(target), "notes": rows}, indent=2, ensure_ascii=False))
+        return
+    for line in table(notes):
+        typer.echo(line)
+    typer.echo(f"{target} is written{'' if notes else '; nothing is missing in it'}")
+
+
+def bench(
+    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE", help=ROBOT)] = None,
+    batch: Annotated[int, typer.Option(min=1, metavar="STATES", help="States of a batch.")] = 4096,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> int:
+    """Measure how long the main queries take on this machine, per state, beside Pinocchio where it is installed."""
+    from dyn_service.cli.bench import run
+
+    if not files:
+        raise UsageError("name a robot to time, such as panda; dyn robots lists those that come along")
+    return run([taken(file, tell) for file in files], batch=batch, json_output=json_output)

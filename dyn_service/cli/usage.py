@@ -1,0 +1,39 @@
+"""What several commands take: `name:=value`, and robots by the names that come along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from dyn_service import shipped
+from dyn_service.errors import InvalidArgumentError
+
+ROBOT = "A robot: URDF, MJCF, SDFormat, xacro; or the name of one that comes along, see `dyn robots`."
+"""The help of an argument that `taken` reads."""
+
+
+class UsageError(InvalidArgumentError):
+    """A command was called wrongly: the status is 2, as for an option that it does not have."""
+
+
+def assigned(arguments: list[str] | None) -> dict[str, str]:
+    """Values by the names that they are given to.
+
+    Raises:
+        UsageError: An argument does not look like `name:=value`.
+    """
+    given: dict[str, str] = {}
+    for text in arguments or []:
+        name, separator, value = text.partition(":=")
+        if not separator or not name:
+            raise UsageError(f"an argument must look like name:=value, found '{text}'")
+        given[name] = value
+    return given
+
+
+def taken(given: Path, tell: Callable[[str], None]) -> Path:
+    """The robot's file, or the one that comes along under that name; `tell` is told which, where it is the latter."""
+    found = shipped.find_robot(given)
+    if found != given:
+        tell(f"{given}: {found}")
+    return found
