@@ -1,0 +1,249 @@
+"""Assertions on a run: what can be measured of it.
+
+    check.tracking("panda_joint3").below(1e-3)
+
+    AssertionError: panda_joint3: tracking error 4.1e-3 rad at 1.37 s, allowed below 1e-3 rad (first exceeded at 0.82 s;
+    12 % of the run)
+
+Every assertion, passed or not, is noted as a `Verdict`, for reports.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dyn_service.control.safety import ACTIVE, RUNNING, STOPPED
+from dyn_service.hil.measures import Numbers, OverTime, Value, Verdict, said, sized
+from dyn_service.hil.signals import Array, Record, Signal
+
+AT_REST = 1e-3
+"""rad/s | m/s: what is slower stands still; the brakes of the simulated plant bring joints to exactly 0."""
+
+
+class Check:
+    """Assertions on one run. Times are the plant's; without a joint they are about all of them."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.verdicts: list[Verdict] = []
+        self._note = self.verdicts.append
+
+    def tracking(self, joint: str | None = None, *, from_s: float | None = None, until_s: float = math.inf) -> OverTime:
+        """The difference from the position to the reference, by default from when the plant was first under command.
+
+        A plant that stops afterwards follows nothing: there is then no number, which does not pass.
+        """
+        begin = self.record.begun_s if from_s is None else from_s
+        signals = [one.between(begin, until_s) for one in self.record.signals("error", joint)]
+        return OverTime(self._note, "tracking error", signals, why_not=self._mode_words)
+
+    def position(self, joint: str | None = None, *, from_s: float = 0.0, until_s: float = math.inf) -> OverTime:
+        """Positions."""
+        return self._bounded("position", joint, from_s, until_s)
+
+    def velocity(self, joint: str | None = None, *, from_s: float = 0.0, until_s: float = math.inf) -> OverTime:
+        """Velocities."""
+        return self._bounded("velocity", joint, from_s, until_s)
+
+    def effort(self, joint: str | None = None, *, from_s: float = 0.0, until_s: float = math.inf) -> OverTime:
+        """The efforts that acted."""
+        return self._bounded("effort", joint, from_s, until_s)
+
+    def power(self, joint: str | None = None, *, total: bool = False) -> OverTime:
+        """The power of the joints' efforts, tau v, in W: of each, or (`total`) of all together."""
+        powers = self._powers(joint)
+        if total:
+            powers = [Signal("", "W", self.record.t, np.sum([one.values for one in powers], axis=0))]
+        return OverTime(self._note, "power", powers)
+
+    def energy(self, joint: str | None = None) -> Numbers:
+        """The integral of |tau v| over the run, in J, of each joint: what motors without recuperation take."""
+        powers = self._powers(joint)
+        values = [float(np.trapezoid(np.abs(one.values), one.t)) if len(one.t) > 1 else math.nan for one in powers]
+        return Numbers(
+            self._note,
+            "energy",
+            [Value(one.name, x, "J") for one, x in zip(powers, values, strict=True)],
+            powers,
+        )
+
+    def settling(
+        self, joint: str | None = None, *, band: float, to: float | None = None, from_s: float = 0.0
+    ) -> Numbers:
+        """The time from `from_s` on after which a joint stays within `band` of `to`, to the end of the run.
+
+        to: rad | m; None is the reference, wherever it goes. One that is outside at the end has not settled: infinite.
+        """
+        values = []
+        signals = self.record.signals("error" if to is None else "position", joint)
+        for signal in (one.between(from_s, math.inf) for one in signals):
+            off = np.abs(signal.values if to is None else signal.values - to)
+            inside = off <= band  # what is no number is outside
+            if not len(off):
+                values.append(Value(signal.name, math.nan, "s", "nothing was recorded"))
+            elif not inside[-1]:
+                detail = f"{sized(off[-1], signal.unit)} off at the end, the band is {said(band)}"
+                values.append(Value(signal.name, math.inf, "s", detail))
+            else:
+                last = len(inside) - 1 - int(np.argmin(inside[::-1])) if not inside.all() else -1
+                values.append(Value(signal.name, float(signal.t[last + 1]) - from_s if last >= 0 else 0.0, "s"))
+        return Numbers(self._note, "settling time", values, signals)
+
+    def overshoot(self, joint: str, *, to: float | None = None, from_s: float = 0.0) -> Numbers:
+        """By how much a joint goes beyond `to` after `from_s`, seen from where it was then; 0 where it does not.
+
+        to: rad | m; None is the reference's last value.
+        """
+        signal = self.record.signal("position", joint).between(from_s, math.inf)
+        if not len(signal.t):
+            return Numbers(self._note, "overshoot", [])
+        target = self.record.signal("reference", joint).values[-1] if to is None else to
+        way = math.copysign(1.0, target - signal.values[0])
+        beyond = way * (signal.values - target)
+        most = int(np.argmax(beyond))  # a NaN counts as largest
+        value = math.nan if math.isnan(target) else float(np.maximum(beyond[most], 0.0))
+        detail = f"at {signal.t[most]:.4g} s, beyond {said(float(target))}"
+        return Numbers(self._note, "overshoot", [Value(joint, value, signal.unit, detail)], [signal])
+
+    def delay(self) -> OverTime:
+        """From the state that a command answers to its effect, s; one value per command that was taken."""
+        return OverTime(self._note, "delay of a command", [_unnamed(self.record.answers)])
+
+    def jitter(self) -> OverTime:
+        """How much the time between two commands that took effect differs from the controller's period, s."""
+        gaps, t = self._gaps()
+        return OverTime(self._note, "jitter of the commands", [Signal("", "s", t, gaps - self.record.control_s)])
+
+    def deadlines(self, deadline_s: float | None = None) -> Numbers:
+        """How often no command took effect in time: one that came later than `deadline_s`, by default the controller's
+        own, after its state, and each period of an armed plant in which none came.
+        """
+        limit = self.record.deadline_s if deadline_s is None else deadline_s
+        answers = self.record.answers
+        if not len(answers.t):
+            return Numbers(self._note, "missed deadlines", [])
+        late = answers.values > limit + 1e-9  # times are sums of steps: their rounding is no delay
+        gaps, t = self._gaps()
+        skipped = np.maximum(np.round(gaps / self.record.control_s) - 1.0, 0.0)
+        count = float(np.count_nonzero(late) + skipped.sum())
+        whens = [*answers.t[late], *t[skipped > 0.0]]
+        detail = f"the first at {min(whens):.4g} s, the deadline is {said(limit)} s" if whens else ""
+        if late.any():
+            detail += f", the latest took {sized(float(answers.values.max()), 's')}"
+        value = math.nan if np.isnan(answers.values).any() else count
+        return Numbers(self._note, "missed deadlines", [Value("", value, "", detail)], [_unnamed(answers)])
+
+    def safe_stop(self, after_s: float, *, at_rest: float = AT_REST) -> Numbers:
+        """The time from `after_s` until the plant is stopped and every joint stands still, to the end of the run.
+
+        Infinite where that does not come about. at_rest: rad/s | m/s, what counts as standing.
+        """
+        speeds = [one.between(after_s, math.inf) for one in self.record.signals("velocity")]
+        t = speeds[0].t
+        if not len(t):
+            return Numbers(self._note, "time to safe stop", [])
+        still = np.all([np.abs(one.values) <= at_rest for one in speeds], axis=0)
+        safe = still & self.record.under(STOPPED)[self.record.t >= after_s]
+        if not safe[-1]:
+            moving = [one for one in speeds if not abs(one.values[-1]) <= at_rest]
+            detail = f"at the end the plant is {self.record.at(float(t[-1])).words}"
+            if moving:
+                detail += f" and {moving[0].name} moves at {sized(float(moving[0].values[-1]), moving[0].unit)}"
+            return Numbers(self._note, "time to safe stop", [Value("", math.inf, "s", detail)], speeds)
+        first = len(safe) - int(np.argmin(safe[::-1])) if not safe.all() else 0
+        words = self.record.at(float(t[first])).words
+        return Numbers(self._note, "time to safe stop", [Value("", float(t[first]) - after_s, "s", words)], speeds)
+
+    def stops(self) -> Numbers:
+        """How often the plant stopped."""
+        if not len(self.record.t):
+            return Numbers(self._note, "safe stops", [])
+        found = [change for change in self.record.changes if change.mode == STOPPED]
+        detail = ", ".join(f"{change.cause} at {change.t:.4g} s" for change in found[:5])
+        return Numbers(self._note, "safe stops", [Value("", float(len(found)), "", detail)])
+
+    def under_command(self) -> Numbers:
+        """The share of the run, from 0 to 1, in which the plant was under command."""
+        if not len(self.record.t):
+            return Numbers(self._note, "share under command", [])
+        active = float(np.mean(self.record.under(ACTIVE)))
+        detail = f"at the end {self.record.changes[-1].words}"
+        return Numbers(self._note, "share under command", [Value("", active, "", detail)])
+
+    def count(self, name: str) -> Numbers:
+        """What the plant or the controller counted, such as `refused`; one that nobody knows does not pass."""
+        known = self.record.counts
+        value = float(known[name]) if name in known else math.nan
+        detail = "" if name in known else f"counted are {', '.join(known) or 'none'}"
+        return Numbers(self._note, f"count of {name}", [Value("", value, "", detail)])
+
+    def frozen(self, joint: str | None = None) -> Numbers:
+        """How far the reference went, at most, while a joint's measured position did not change by one bit, rad | m.
+
+        An encoder that has frozen shows so before the joint itself runs away; one that counts does not, as long as
+        a count is small beside what is allowed.
+        """
+        kind = "measured" if "measured" in self.record.groups else "position"
+        values, signals = [], self.record.signals(kind, joint)
+        for signal in signals:
+            reference = self.record.signal("reference", signal.name).values
+            values.append(_frozen(signal, reference))
+        return Numbers(self._note, "way of the reference while the encoder stood still", values, signals)
+
+    def _bounded(self, kind: str, joint: str | None, from_s: float, until_s: float) -> OverTime:
+        signals = [one.between(from_s, until_s) for one in self.record.signals(kind, joint)]
+        names, bounds = self.record.groups[kind].names, self.record.bounds
+        if kind == "position":
+            lower, upper = bounds.lower, bounds.upper
+        else:
+            upper = bounds.velocity if kind == "velocity" else bounds.effort
+            lower = -upper
+        at = [names.index(one.name) for one in signals]
+        return OverTime(self._note, kind, signals, limits=[(float(lower[k]), float(upper[k])) for k in at])
+
+    def _powers(self, joint: str | None) -> list[Signal]:
+        speeds, efforts = (self.record.signals(kind, joint) for kind in ("velocity", "effort"))
+        pairs = zip(speeds, efforts, strict=True)
+        return [Signal(v.name, "W", v.t, v.values * tau.values) for v, tau in pairs]
+
+    def _gaps(self) -> tuple[Array, Array]:
+        """Times between commands that took effect while the plant stayed armed, and when each ended. A plant that is
+        still armed at the end, but got nothing any more, has a last gap.
+        """
+        gaps: list[float] = []
+        ends: list[float] = []
+        for begin, until in self.record.running if len(self.record.t) else ():
+            at = self.record.answers.between(begin, until).t
+            end = min(until, float(self.record.t[-1]))
+            if len(at) and end - at[-1] > self.record.control_s:
+                at = np.append(at, end)
+            gaps += np.diff(at).tolist()
+            ends += at[1:].tolist()
+        return np.array(gaps), np.array(ends)
+
+    def _mode_words(self, t: float) -> str:
+        change = self.record.at(t)
+        return "" if change.mode in RUNNING else f": the plant is {change.words}"
+
+
+def _unnamed(signal: Signal) -> Signal:
+    return Signal("", signal.unit, signal.t, signal.values)
+
+
+def _frozen(signal: Signal, reference: Array) -> Value:
+    """The longest way of the reference in a stretch of equal values; where there is no reference none counts."""
+    if not len(signal.t) or not np.isfinite(signal.values).all():
+        return Value(signal.name, math.nan, signal.unit, "not all positions are numbers")
+    steps = np.abs(np.diff(reference))
+    known = np.isfinite(steps)
+    if not known.any():
+        return Value(signal.name, math.nan, signal.unit, "there was no reference")
+    stands = known & (np.diff(signal.values) == 0.0)
+    way = np.cumsum(np.where(stands, steps, 0.0))
+    way = way - np.maximum.accumulate(np.where(stands, 0.0, way))  # since it last changed
+    worst = int(np.argmax(way))
+    first = worst + 1 - int(np.argmin(stands[worst::-1])) if not stands[: worst + 1].all() else 0
+    detail = f"from {signal.t[first]:.4g} s to {signal.t[worst + 1]:.4g} s" if way[worst] > 0.0 else ""
+    return Value(signal.name, float(way[worst]), signal.unit, detail)

@@ -1,0 +1,296 @@
+"""What is measured of a run, held against what is allowed, in sentences that say when and by how much.
+
+A measure is either one value per time (`OverTime`) or one per joint or run (`Numbers`); its methods hold it against
+what is allowed. What is not a number fails, and so does what is empty: nothing was seen then, which is no good news.
+
+Every assertion, passed or not, is noted as a `Verdict`, for reports.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.hil.signals import Array, Signal
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """One assertion. subject: the joint that came closest to, or farthest beyond, what is allowed; value: how close, in
+    `unit`. allowed: in words. sentence: what is said of it, passed or failed. signals: what was judged; lower, upper:
+    what is allowed of each, where that is a band over time. broken_s: when it was first left.
+    """
+
+    what: str
+    subject: str
+    value: float
+    unit: str
+    allowed: str
+    passed: bool
+    sentence: str
+    signals: tuple[Signal, ...] = ()
+    lower: float = -math.inf
+    upper: float = math.inf
+    broken_s: float | None = None
+
+
+class _Band(NamedTuple):
+    """What is allowed of a signal: lower <= value <= upper; `strictly` without the ends. words: as one would say it."""
+
+    lower: float
+    upper: float
+    words: str
+    strictly: bool = False
+
+    def holds(self, values: Array) -> NDArray[np.bool_]:
+        """Where it is so; never where there is no number, or an infinite one."""
+        finite = np.isfinite(values)
+        if self.strictly:
+            return finite & (values > self.lower) & (values < self.upper)
+        return finite & (values >= self.lower) & (values <= self.upper)
+
+    def excess(self, values: Array) -> Array:
+        """By how much a value is outside; negative inside, by how far."""
+        with np.errstate(invalid="ignore"):
+            return np.maximum(values - self.upper, self.lower - values)
+
+
+Note = Callable[[Verdict], None]
+"""What keeps a verdict."""
+
+
+class _Noting:
+    """What all measures have: who takes note of verdicts, and what they are of."""
+
+    def __init__(self, note: Note, what: str) -> None:
+        self._note, self._what = note, what
+
+    def _judged(self, verdict: Verdict) -> None:
+        self._note(verdict)
+        if not verdict.passed:
+            raise AssertionError(verdict.sentence)
+
+    def _nothing(self, why: str) -> None:
+        self._judged(Verdict(self._what, "", math.nan, "", "", False, f"{self._what}: {why}"))
+
+
+class OverTime(_Noting):
+    """One or several signals, each value of which is judged."""
+
+    def __init__(
+        self,
+        note: Note,
+        what: str,
+        signals: Sequence[Signal],
+        *,
+        size: bool = True,
+        limits: Sequence[tuple[float, float]] = (),
+        why_not: Callable[[float], str] | None = None,
+    ) -> None:
+        """size: whether values are judged by their magnitude. limits: of each signal, what the robot's file allows.
+        why_not: says of a time why there is no number.
+        """
+        super().__init__(note, what)
+        self.signals = tuple(signals)
+        self._size, self._limits, self._why_not = size, limits, why_not
+
+    def below(self, limit: float) -> None:
+        """Every value is below the limit.
+
+        Raises:
+            AssertionError: One is not, is not a number, or there is none.
+        """
+        self._hold([_Band(-math.inf, limit, f"below {said(limit)}", strictly=True)] * len(self.signals))
+
+    def at_most(self, limit: float) -> None:
+        """No value is above the limit.
+
+        Raises:
+            AssertionError: One is, is not a number, or there is none.
+        """
+        self._hold([_Band(-math.inf, limit, f"at most {said(limit)}")] * len(self.signals))
+
+    def within_limits(self, margin: float = 0.0, *, share: float = 1.0) -> None:
+        """No value is beyond the share of what the robot's file allows, less a margin in the signal's unit.
+
+        Raises:
+            AssertionError: One is, is not a number, or no joint has such a limit.
+        """
+        if not self._limits:
+            raise InvalidArgumentError(f"the robot's file has no limits of {self._what}: say `below` or `at_most`")
+        bands = []
+        for lower, upper in self._limits:
+            middle = 0.5 * (lower + upper) if math.isfinite(lower) and math.isfinite(upper) else 0.0
+            low, high = middle + share * (lower - middle) + margin, middle + share * (upper - middle) - margin
+            bands.append(_Band(low, high, f"{said(low)} to {said(high)}"))
+        limited = [k for k, band in enumerate(bands) if math.isfinite(band.lower) or math.isfinite(band.upper)]
+        if not limited:
+            self._nothing(f"{', '.join(one.name for one in self.signals)}: no limit in the robot's file to judge by")
+        signed = OverTime(self._note, self._what, [self.signals[k] for k in limited], size=False, why_not=self._why_not)
+        signed._hold([bands[k] for k in limited])
+
+    @property
+    def rms(self) -> Numbers:
+        """The root of the mean square over time, of each signal."""
+        return self._folded("rms", lambda x: math.sqrt(float(np.mean(x * x))))
+
+    def percentile(self, q: float) -> Numbers:
+        """The percentile q (0 to 100) over time, of each signal's magnitude."""
+        return self._folded(f"p{q:g}", lambda x: float(np.percentile(np.abs(x), q)))
+
+    @property
+    def rate(self) -> OverTime:
+        """How fast each signal changes."""
+        return OverTime(self._note, f"rate of {self._what}", [one.rate() for one in self.signals])
+
+    def _folded(self, how: str, fold: Callable[[Array], float]) -> Numbers:
+        return Numbers(
+            self._note,
+            f"{how} of {self._what}",
+            [self._number(one, fold) for one in self.signals],
+            self.signals,
+        )
+
+    def _number(self, signal: Signal, fold: Callable[[Array], float]) -> Value:
+        if not len(signal.t):
+            return Value(signal.name, math.nan, signal.unit, "nothing was recorded")
+        bad = np.flatnonzero(~np.isfinite(signal.values))
+        detail = f"not at {signal.t[bad[0]]:.4g} s{self._why(float(signal.t[bad[0]]))}" if len(bad) else ""
+        return Value(signal.name, math.nan if len(bad) else fold(signal.values), signal.unit, detail)
+
+    def _why(self, t: float) -> str:
+        return self._why_not(t) if self._why_not is not None else ""
+
+    def _hold(self, bands: Sequence[_Band]) -> None:
+        seen = [(one, band) for one, band in zip(self.signals, bands, strict=True) if len(one.t)]
+        if len(seen) < len(self.signals) or not seen:
+            self._nothing("nothing was recorded that could be judged")
+        found = [self._one(signal, band) for signal, band in seen]
+        failed = [one for one in found if not one.passed]
+        if not failed:
+            nearest = max(found, key=lambda one: max(one.value - one.upper, one.lower - one.value))
+            self._judged(_with(nearest, [one for each in found for one in each.signals]))
+            return
+        worst = max(failed, key=lambda one: math.inf if math.isnan(one.value) else abs(one.value))
+        others = [one.subject for one in failed if one is not worst]
+        also = f"; so are {', '.join(others)}" if len(others) > 1 else f"; so is {others[0]}" if others else ""
+        self._judged(_with(worst, [one for each in failed for one in each.signals], worst.sentence + also))
+
+    def _one(self, signal: Signal, band: _Band) -> Verdict:
+        values = np.abs(signal.values) if self._size else signal.values
+        holds = band.holds(values)
+        numbers = np.isfinite(values)
+        worst = int(np.argmax(np.where(numbers, band.excess(values), -math.inf)))
+        allowed = f"{band.words} {signal.unit}".rstrip()
+        first = int(np.argmin(holds))
+        who = f"{signal.name}: " if signal.name else ""
+        if holds.all():
+            at = f"{who}{self._what} {sized(values[worst], signal.unit)} at {signal.t[worst]:.4g} s"
+            sentence, value = f"{at}, allowed {allowed}", float(values[worst])
+        elif not numbers.all():
+            when = int(np.argmin(numbers))
+            why = self._why(float(signal.t[when]))
+            count = f"{np.count_nonzero(~numbers)} of {len(values)} samples"
+            sentence = f"{who}{self._what} is no number at {signal.t[when]:.4g} s ({count}){why}, allowed {allowed}"
+            value, first = math.nan, when
+        else:
+            share = 100.0 * float(np.mean(~holds))
+            sentence = (
+                f"{who}{self._what} {sized(values[worst], signal.unit)} at {signal.t[worst]:.4g} s, allowed {allowed} "
+                f"(first exceeded at {signal.t[first]:.4g} s; {share:.2g} % of the run)"
+            )
+            value = float(values[worst])
+        passed = bool(holds.all())
+        lower = -band.upper if self._size else band.lower
+        broken = None if passed else float(signal.t[first])
+        return Verdict(
+            self._what, signal.name, value, signal.unit, allowed, passed, sentence, (signal,), lower, band.upper, broken
+        )
+
+
+class Value(NamedTuple):
+    """One number of a joint, or of the run where `name` is empty. detail: what else is to be said of it."""
+
+    name: str
+    value: float
+    unit: str
+    detail: str = ""
+
+
+class Numbers(_Noting):
+    """One number per joint, or one of the run."""
+
+    def __init__(self, note: Note, what: str, values: Sequence[Value], signals: Sequence[Signal] = ()) -> None:
+        super().__init__(note, what)
+        self.values = tuple(values)
+        self._signals = tuple(signals)
+
+    @property
+    def value(self) -> float:
+        """The largest of them; NaN where one is, or where there is none."""
+        return float(np.max([one.value for one in self.values])) if self.values else math.nan
+
+    def below(self, limit: float) -> None:
+        """Each is below the limit.
+
+        Raises:
+            AssertionError: One is not, is not a number, or there is none.
+        """
+        self._hold(_Band(-math.inf, limit, f"below {said(limit)}", strictly=True))
+
+    def at_most(self, limit: float) -> None:
+        """None is above the limit.
+
+        Raises:
+            AssertionError: One is, is not a number, or there is none.
+        """
+        self._hold(_Band(-math.inf, limit, f"at most {said(limit)}"))
+
+    def at_least(self, limit: float) -> None:
+        """None is below the limit.
+
+        Raises:
+            AssertionError: One is, is not a number, or there is none.
+        """
+        self._hold(_Band(limit, math.inf, f"at least {said(limit)}"))
+
+    def _hold(self, band: _Band) -> None:
+        if not self.values:
+            self._nothing("nothing was recorded that could be judged")
+        holds = [bool(band.holds(np.array(one.value))) for one in self.values]
+        excess = [math.inf if math.isnan(one.value) else float(band.excess(np.array(one.value))) for one in self.values]
+        bad = [k for k, good in enumerate(holds) if not good]
+        k = max(bad or range(len(holds)), key=lambda n: excess[n])
+        one, what = self.values[k], self._what
+        who = f"{one.name}: " if one.name else ""
+        allowed = f"{band.words} {one.unit}".rstrip()
+        found = "is no number" if math.isnan(one.value) else sized(one.value, one.unit)
+        detail = f" ({one.detail})" if one.detail else ""
+        others = [self.values[n].name for n in bad if n != k]
+        also = f"; so are {', '.join(others)}" if len(others) > 1 else f"; so is {others[0]}" if others else ""
+        sentence = f"{who}{what} {found}{detail}, allowed {allowed}{also}"
+        shown = [signal for signal in self._signals if not bad or signal.name in {self.values[n].name for n in bad}]
+        self._judged(Verdict(what, one.name, one.value, one.unit, allowed, not bad, sentence, tuple(shown)))
+
+
+def said(x: float) -> str:
+    """A number as one writes it: 0.25, 1e-3, 4.1e-3."""
+    if x == 0.0 or not math.isfinite(x) or 0.01 <= abs(x) < 1e5:
+        return f"{x:.3g}" if abs(x) < 1000.0 or not math.isfinite(x) else f"{x:.0f}"
+    mantissa, exponent = f"{x:.2e}".split("e")
+    return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+
+
+def sized(x: float, unit: str) -> str:
+    """A number with its unit."""
+    return f"{said(float(x))} {unit}".rstrip()
+
+
+def _with(verdict: Verdict, signals: Sequence[Signal], sentence: str | None = None) -> Verdict:
+    return Verdict(**{**vars(verdict), "signals": tuple(signals), "sentence": sentence or verdict.sentence})

@@ -1,0 +1,248 @@
+"""What a run was, as named signals over time.
+
+A record has groups of signals, one signal per entry of q or v, all of them at the plant's own times:
+
+    position, reference      entries of q, rad | m; quaternions' parts have no unit
+    measured                 entries of q as the controller got them, where that is known
+    velocity, reference_velocity    entries of v, rad/s | m/s
+    effort                   entries of v, N m | N: what acts from that time on
+    error                    entries of v, rad | m: the `difference` from the position to the reference
+
+`reference` and `error` are NaN where the plant follows no reference, so that nobody takes them for good there.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyn_service.control.safety import MODES, RUNNING
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.suggestions import did_you_mean
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Signal:
+    """One quantity over time. name: whose, such as a joint. t: (k,) s, ascending. values: (k,) in `unit`."""
+
+    name: str
+    unit: str
+    t: Array
+    values: Array
+
+    def __post_init__(self) -> None:
+        if self.t.ndim != 1 or self.t.shape != self.values.shape:
+            raise InvalidArgumentError(
+                f"signal {self.name!r} has times of shape {self.t.shape} and values of shape {self.values.shape}: "
+                "expected (k,) of both"
+            )
+
+    def between(self, from_s: float, until_s: float) -> Signal:
+        """The part from `from_s` on and before `until_s`."""
+        chosen = (self.t >= from_s) & (self.t < until_s)
+        return Signal(self.name, self.unit, self.t[chosen], self.values[chosen])
+
+    def rate(self) -> Signal:
+        """How fast it changes: the difference from one value to the next over their time, at the later one's time."""
+        with np.errstate(invalid="ignore"):  # between two infinities is no number
+            return Signal(self.name, f"{self.unit}/s", self.t[1:], np.diff(self.values) / np.diff(self.t))
+
+
+class Group(NamedTuple):
+    """Signals of a kind. names, units: (n,). values: (k, n)."""
+
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    values: Array
+
+
+class Change(NamedTuple):
+    """From the time `t` on the plant is in this mode, for this cause; see `control.safety`."""
+
+    t: float
+    mode: str
+    cause: str
+
+    @property
+    def words(self) -> str:
+        """`stopped (missed)`."""
+        return f"{self.mode} ({self.cause})" if self.cause else self.mode
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """What the robot's file allows. lower, upper: by entry of q. velocity, effort: by entry of v. Infinite: none."""
+
+    lower: Array
+    upper: Array
+    velocity: Array
+    effort: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """A run.
+
+    t: (k,) s of the plant's time. groups: by their kind. changes: of the plant's mode, the first at the first time.
+    answers: one value per command that was taken, s from the state that it answers to its effect, at the time of that.
+    bounds: of the joints. control_s: the controller's period. deadline_s: what an answer may take. counts: what the
+    plant and the controller counted, `refused`, `stops`, .. where they could be asked. title: of the robot.
+    """
+
+    t: Array
+    groups: Mapping[str, Group]
+    changes: tuple[Change, ...]
+    answers: Signal
+    bounds: Bounds
+    control_s: float
+    deadline_s: float
+    counts: Mapping[str, int] = field(default_factory=dict)
+    title: str = ""
+
+    def signals(self, kind: str, joint: str | None = None) -> list[Signal]:
+        """The signals of a kind: of one joint, all its entries, or of all.
+
+        Raises:
+            InvalidArgumentError: There is no such kind or no such joint in it; it says which there are.
+        """
+        if kind not in self.groups:
+            near = did_you_mean(kind, self.groups)
+            raise InvalidArgumentError(f"no signals {kind!r}; the record has {', '.join(self.groups)}{near}")
+        names, units, values = self.groups[kind]
+        chosen = [k for k, name in enumerate(names) if joint is None or name == joint or name.startswith(joint + ".")]
+        if not chosen:
+            near = did_you_mean(joint or "", names)
+            raise InvalidArgumentError(f"no joint {joint!r}; the joints are {', '.join(names)}{near}")
+        return [Signal(names[k], units[k], self.t, values[:, k]) for k in chosen]
+
+    def signal(self, kind: str, joint: str) -> Signal:
+        """The one signal of a joint.
+
+        Raises:
+            InvalidArgumentError: There is no such kind or joint, or the joint has several entries.
+        """
+        found = self.signals(kind, joint)
+        if len(found) > 1:
+            raise InvalidArgumentError(f"joint {joint!r} has several: {', '.join(one.name for one in found)}")
+        return found[0]
+
+    def at(self, t: float) -> Change:
+        """The plant's mode at the time t.
+
+        Raises:
+            InvalidArgumentError: Nothing is known of that time.
+        """
+        before = [change for change in self.changes if change.t <= t]
+        if not before:
+            raise InvalidArgumentError(f"the record begins after {t:g} s")
+        return before[-1]
+
+    def under(self, mode: str) -> NDArray[np.bool_]:
+        """(k,): whether the plant was in this mode at each time."""
+        begins = np.array([change.t for change in self.changes])
+        which = np.searchsorted(begins, self.t, side="right") - 1
+        return np.array([change.mode == mode for change in self.changes])[which]
+
+    @property
+    def begun_s(self) -> float:
+        """When the plant was first under command; infinite where it never was."""
+        return next((change.t for change in self.changes if change.mode == "active"), math.inf)
+
+    @property
+    def running(self) -> list[tuple[float, float]]:
+        """The spans, s, in which the plant was armed: (from, until)."""
+        ends = [*(change.t for change in self.changes[1:]), math.inf]
+        spans: list[tuple[float, float]] = []
+        for change, end in zip(self.changes, ends, strict=True):
+            if change.mode not in RUNNING:
+                continue
+            if spans and spans[-1][1] == change.t:
+                spans[-1] = (spans[-1][0], end)
+            else:
+                spans.append((change.t, end))
+        return spans
+
+    def save(self, path: Path) -> None:
+        """Writes the record as an `.npz` that `load` reads, and NumPy alone."""
+        arrays: dict[str, Any] = {"t": self.t, "answers.t": self.answers.t, "answers.values": self.answers.values}
+        for kind, (names, units, values) in self.groups.items():
+            arrays[kind] = values
+            arrays[f"{kind}.names"], arrays[f"{kind}.units"] = np.array(names), np.array(units)
+        arrays["changes.t"] = np.array([change.t for change in self.changes])
+        arrays["changes.mode"] = np.array([MODES.index(change.mode) for change in self.changes], dtype=np.int64)
+        arrays["changes.cause"] = np.array([change.cause for change in self.changes], dtype=np.str_)
+        for name, value in vars(self.bounds).items():
+            arrays[f"bounds.{name}"] = value
+        arrays["control_s"], arrays["deadline_s"] = np.array(self.control_s), np.array(self.deadline_s)
+        arrays["counts.names"] = np.array(list(self.counts), dtype=np.str_)
+        arrays["counts.values"] = np.array(list(self.counts.values()), dtype=np.int64)
+        arrays["title"] = np.array(self.title)
+        with path.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+
+    @classmethod
+    def load(cls, path: Path) -> Record:
+        """The record that `save` wrote.
+
+        Raises:
+            InvalidArgumentError: The file cannot be read, or is no record.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            kinds = [
+                name.removesuffix(".names") for name in arrays if name.endswith(".names") and name != "counts.names"
+            ]
+            changes = zip(arrays["changes.t"], arrays["changes.mode"], arrays["changes.cause"], strict=True)
+            return cls(
+                t=arrays["t"],
+                groups={
+                    kind: Group(_texts(arrays[f"{kind}.names"]), _texts(arrays[f"{kind}.units"]), arrays[kind])
+                    for kind in kinds
+                },
+                changes=tuple(Change(float(t), MODES[int(mode)], str(cause)) for t, mode, cause in changes),
+                answers=Signal("answers", "s", arrays["answers.t"], arrays["answers.values"]),
+                bounds=Bounds(*(arrays[f"bounds.{name}"] for name in ("lower", "upper", "velocity", "effort"))),
+                control_s=float(arrays["control_s"]),
+                deadline_s=float(arrays["deadline_s"]),
+                counts=dict(zip(_texts(arrays["counts.names"]), map(int, arrays["counts.values"]), strict=True)),
+                title=str(arrays["title"]),
+            )
+        except OSError as error:
+            raise InvalidArgumentError(f"record {str(path)!r} cannot be read: {error.strerror}") from None
+        except (ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile):
+            raise InvalidArgumentError(f"{str(path)!r} is no record of a run: expected a file of `save`") from None
+
+    def same_as(self, other: Record) -> str | None:
+        """The first bit in which another run differs, in words; None where there is none."""
+        if self.t.tobytes() != other.t.tobytes():
+            return f"the times differ: {len(self.t)} of them here, {len(other.t)} there"
+        if list(self.groups) != list(other.groups):
+            return f"the signals differ: {', '.join(self.groups)} here, {', '.join(other.groups)} there"
+        for kind, (names, _, values) in self.groups.items():
+            there = other.groups[kind]
+            if there.names != names or there.values.shape != values.shape:
+                return f"{kind}: the joints differ"
+            bits = (np.ascontiguousarray(one).view(np.uint64) for one in (values, there.values))
+            differs = np.not_equal(*bits)
+            if differs.any():
+                row, column = np.unravel_index(int(np.argmax(differs)), differs.shape)
+                found = f"{float(values[row, column])!r} here and {float(there.values[row, column])!r} there"
+                return f"{names[column]}: {kind} {found} at {self.t[row]:g} s"
+        if self.changes != other.changes:
+            return "the plant's modes differ"
+        answers = [(one.answers.t.tobytes(), one.answers.values.tobytes()) for one in (self, other)]
+        return None if answers[0] == answers[1] else "the commands' times differ"
+
+
+def _texts(array: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(str(one) for one in array)

@@ -1,0 +1,43 @@
+"""Records of runs that never were, for tests that know every number in them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dyn_service.hil.signals import Bounds, Change, Group, Record, Signal
+
+NAMES = ("shoulder", "elbow")
+BEGUN = (Change(0.0, "braked", "start"), Change(0.1, "arming", ""), Change(0.2, "active", ""))
+
+
+def record(
+    *,
+    count: int = 1001,
+    dt: float = 0.001,
+    changes: tuple[Change, ...] = BEGUN,
+    answers: tuple[np.ndarray, np.ndarray] | None = None,
+    counts: dict[str, int] | None = None,
+    **groups: object,
+) -> Record:
+    """A second of two joints that stand still at 0, at 1 kHz; what is given by a group's name stands in its place.
+
+    A group is (count, 2) numbers, or a function of the times that returns one joint's, for `shoulder`.
+    """
+    t = dt * np.arange(count)
+    units = {"velocity": "/s", "reference_velocity": "/s"}
+    kinds = ["position", "velocity", "effort", "reference", "reference_velocity", "error", *groups]
+    made = {}
+    for kind in dict.fromkeys(kinds):
+        values = np.zeros((count, 2))
+        given = groups.get(kind)
+        if callable(given):
+            values[:, 0] = given(t)
+        elif given is not None:
+            values[:] = given
+        unit = "N m" if kind == "effort" else "rad" + units.get(kind, "")
+        made[kind] = Group(NAMES, (unit, unit), values)
+    at, delays = answers if answers is not None else (t[200::2], np.full(len(t[200::2]), 0.001))
+    inf = np.array([np.inf, np.inf])
+    bounds = Bounds(np.array([-2.0, -np.inf]), np.array([3.0, np.inf]), np.array([1.5, np.inf]), inf)
+    signal = Signal("answers", "s", at, delays)
+    return Record(t, made, changes, signal, bounds, 0.002, 0.002, {"refused": 0} if counts is None else counts, "arm")

@@ -1,0 +1,321 @@
+"""Every assertion on signals, held and broken, by value: when, by how much, in which words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.hil.checks import Check
+from dyn_service.hil.measures import said
+from dyn_service.hil.signals import Change, Record, Signal
+from tests.hil.records import BEGUN, record
+
+
+def refused(assertion, *args, **kwargs) -> str:
+    """What the assertion says, which has to fail."""
+    with pytest.raises(AssertionError) as caught:
+        assertion(*args, **kwargs)
+    return str(caught.value)
+
+
+def bump(t: np.ndarray) -> np.ndarray:
+    """A triangle of height 4e-3 at 0.6 s, 0.1 s to each side."""
+    return 4e-3 * np.clip(1.0 - np.abs(t - 0.6) / 0.1, 0.0, None)
+
+
+def test_tracking_says_when_and_by_how_much() -> None:
+    check = Check(record(error=bump))
+    check.tracking().below(4.001e-3)
+    check.tracking("elbow").below(1e-9)
+    assert refused(check.tracking("shoulder").below, 1e-3) == (
+        # a quarter of the height from 0.525 s until 0.675 s: 151 of 801 samples
+        "shoulder: tracking error 4e-3 rad at 0.6 s, allowed below 1e-3 rad "
+        "(first exceeded at 0.525 s; 19 % of the run)"
+    )
+    assert [verdict.passed for verdict in check.verdicts] == [True, True, False]
+    worst = check.verdicts[-1]
+    assert (worst.subject, worst.unit, worst.upper, worst.lower) == ("shoulder", "rad", 1e-3, -1e-3)
+    assert worst.value == pytest.approx(4e-3)
+    assert worst.broken_s == pytest.approx(0.525, abs=1.5e-3)
+
+
+def test_negative_errors_count_as_much() -> None:
+    check = Check(record(error=lambda t: -bump(t)))
+    check.tracking().at_most(4.001e-3)
+    assert "tracking error 4e-3 rad at 0.6 s" in refused(check.tracking().at_most, 1e-3)
+
+
+def test_below_leaves_the_limit_out_and_at_most_takes_it_in() -> None:
+    check = Check(record(effort=lambda t: np.full_like(t, 2.0)))
+    check.effort("shoulder").at_most(2.0)
+    refused(check.effort("shoulder").below, 2.0)
+
+
+def test_windows() -> None:
+    check = Check(record(error=bump))
+    check.tracking(until_s=0.5).below(1e-9)
+    check.tracking(from_s=0.71).below(1e-9)
+    refused(check.tracking(from_s=0.5, until_s=0.61).below, 3.9e-3)
+    assert "nothing was recorded" in refused(check.tracking(from_s=5.0).below, 1.0)
+
+
+def test_all_joints_that_fail_are_named() -> None:
+    both = np.stack([bump(np.arange(1001) * 1e-3), 2.0 * bump(np.arange(1001) * 1e-3)], axis=1)
+    text = refused(Check(record(error=both)).tracking().below, 1e-3)
+    assert text.startswith("elbow: tracking error 8e-3 rad at 0.6 s")
+    assert text.endswith("; so is shoulder")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_never_passes(bad: float) -> None:
+    def one_bad(t: np.ndarray) -> np.ndarray:
+        values = np.zeros_like(t)
+        values[700] = bad
+        return values
+
+    check = Check(record(error=one_bad, position=one_bad, velocity=one_bad, effort=one_bad))
+    assert "tracking error is no number at 0.7 s (1 of 801 samples)" in refused(check.tracking().below, 1e9)
+    refused(check.tracking().rms.below, 1e9)
+    refused(check.tracking().percentile(50.0).below, 1e9)
+    refused(check.position().within_limits)
+    refused(check.velocity().at_most, np.inf)
+    refused(check.effort().rate.below, 1e9)
+    refused(check.power().below, 1e9)
+    refused(check.energy().at_most, 1e9)
+    refused(check.frozen().below, 1e9)
+    refused(check.overshoot("shoulder", to=np.copysign(1.0, bad)).below, 1e9)
+    refused(check.tracking().below, np.nan)
+
+
+def test_what_is_empty_never_passes() -> None:
+    nothing = np.empty((0, 2))
+    kinds = ("position", "velocity", "effort", "reference", "reference_velocity", "error")
+    empty = record(count=0, answers=(np.empty(0), np.empty(0)), **dict.fromkeys(kinds, nothing))
+    check = Check(empty)
+    for measure in (
+        check.tracking(), check.position(), check.velocity(), check.effort(), check.power(), check.delay(),
+        check.jitter(), check.tracking().rms, check.energy(), check.settling(band=1.0), check.overshoot("elbow"),
+        check.deadlines(), check.safe_stop(0.0), check.under_command(), check.stops(), check.frozen(),
+        check.effort().rate, check.delay().percentile(99.0),
+    ):  # fmt: skip
+        refused(measure.at_most, 1e9)
+    assert not any(verdict.passed for verdict in check.verdicts)
+
+
+def test_a_plant_that_stops_tracks_nothing() -> None:
+    def until_it_stops(t: np.ndarray) -> np.ndarray:
+        return np.where((t > 0.2) & (t < 0.6), 0.0, np.nan)
+
+    stopped = (*BEGUN, Change(0.6, "stopped", "missed"))
+    check = Check(record(error=until_it_stops, changes=stopped))
+    text = refused(check.tracking("shoulder", from_s=0.3).below, 1.0)
+    assert text == (
+        "shoulder: tracking error is no number at 0.6 s (401 of 701 samples): the plant is stopped (missed), "
+        "allowed below 1 rad"
+    )
+    assert "not at 0.6 s: the plant is stopped (missed)" in refused(check.tracking("shoulder", from_s=0.3).rms.below, 1)
+    never = Check(record(changes=(Change(0.0, "braked", "start"),)))
+    assert "nothing was recorded" in refused(never.tracking().below, 1.0)
+
+
+def test_rms_and_percentiles() -> None:
+    check = Check(record(error=lambda t: 3.0 * np.sin(20.0 * np.pi * (t - 0.2))))
+    rms = check.tracking("shoulder").rms
+    assert rms.value == pytest.approx(3.0 / np.sqrt(2.0), rel=1e-3)  # eight periods but for the last sample
+    rms.below(2.13)
+    assert refused(rms.below, 2.0) == "shoulder: rms of tracking error 2.12 rad, allowed below 2 rad"
+    delays = np.arange(1.0, 101.0) * 1e-3
+    check = Check(record(answers=(delays + 0.3, delays)))
+    check.delay().percentile(50.0).at_most(0.0506)
+    assert refused(check.delay().percentile(99.0).below, 0.09).startswith("p99 of delay of a command 0.099 s")
+    with pytest.raises(AssertionError, match=r"delay of a command 0\.1 s at 0\.4 s, allowed below 0\.05 s \(first"):
+        check.delay().below(0.05)
+
+
+def test_limits_of_the_robot() -> None:
+    check = Check(record(position=lambda t: 3.0 * t, velocity=lambda t: -1.4 * t, effort=lambda t: t))
+    check.position("shoulder").within_limits()
+    check.position().within_limits()  # the elbow has none
+    assert "position 3 rad at 1 s, allowed -1.9 to 2.9 rad (first exceeded at 0.967 s" in refused(
+        check.position().within_limits, 0.1
+    )
+    check.velocity().within_limits(share=0.95)
+    assert "velocity -1.4 rad/s at 1 s, allowed -1.35 to 1.35 rad/s" in refused(
+        check.velocity().within_limits, share=0.9
+    )
+    assert "elbow: no limit in the robot's file" in refused(check.position("elbow").within_limits)
+    assert "no limit in the robot's file" in refused(check.effort().within_limits)
+    with pytest.raises(InvalidArgumentError, match="no limits of tracking error: say `below` or `at_most`"):
+        check.tracking().within_limits()
+
+
+def test_effort_its_rate_power_and_energy() -> None:
+    check = Check(record(effort=lambda t: 10.0 * t, velocity=lambda t: np.full_like(t, -0.5)))
+    check.effort("shoulder").below(10.1)
+    check.effort("shoulder").rate.at_most(10.001)
+    assert refused(check.effort("shoulder").rate.at_most, 9.0).startswith("shoulder: rate of effort 10 N m/s at ")
+    check.power("shoulder").below(5.01)
+    check.power(total=True).below(5.01)
+    assert refused(check.power(total=True).below, 4.0).startswith("power 5 W at 1 s, allowed below 4 W")
+    energy = check.energy("shoulder")
+    assert energy.value == pytest.approx(2.5)  # 0.5 x 10 t integrated to 1 s
+    energy.below(2.51)
+    assert refused(energy.below, 2.0) == "shoulder: energy 2.5 J, allowed below 2 J"
+
+
+def test_settling() -> None:
+    check = Check(record(position=lambda t: 1.0 - np.exp(-t / 0.1), error=lambda t: np.exp(-t / 0.1)))
+    settling = check.settling("shoulder", to=1.0, band=0.05)
+    assert settling.value == pytest.approx(0.3, abs=1e-3)  # e^-3 = 0.0498
+    assert check.settling("shoulder", band=0.05).value == pytest.approx(0.3, abs=1e-3)
+    assert check.settling("shoulder", to=1.0, band=0.05, from_s=0.2).value == pytest.approx(0.1, abs=1e-3)
+    assert check.settling("elbow", band=0.05).value == 0.0
+    settling.below(0.31)
+    assert refused(settling.below, 0.25) == "shoulder: settling time 0.3 s, allowed below 0.25 s"
+    # it swings out again at the very end
+    late = Check(record(position=lambda t: np.where(t > 0.995, 0.5, 1.0)))
+    assert refused(late.settling("shoulder", to=1.0, band=0.05).below, 5.0) == (
+        "shoulder: settling time inf s (0.5 rad off at the end, the band is 0.05), allowed below 5 s"
+    )
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_overshoot(sign: float) -> None:
+    swing = lambda t: sign * (1.0 - np.exp(-5.0 * t) * np.cos(20.0 * t))
+    check = Check(record(position=swing, reference=lambda t: np.full_like(t, sign)))
+    t = np.linspace(0.0, 1.0, 1001)
+    expected = float((-np.exp(-5.0 * t) * np.cos(20.0 * t)).max())
+    for overshoot in (check.overshoot("shoulder"), check.overshoot("shoulder", to=sign)):
+        assert overshoot.value == pytest.approx(expected)
+        overshoot.below(0.5)
+        assert "shoulder: overshoot 0.47 rad (at 0.145 s, beyond" in refused(overshoot.below, 0.4)
+    check.overshoot("shoulder", to=1.6 * sign).at_most(0.0)
+
+
+def test_deadlines_count_late_and_missing_commands() -> None:
+    at = 0.2 + 0.002 * np.arange(400)
+    delays = np.full(400, 0.001)
+    Check(record(answers=(at, delays))).deadlines().at_most(0)
+    delays[[100, 200]] = 0.005
+    check = Check(record(answers=(at, delays)))
+    check.deadlines().at_most(2)
+    check.deadlines(0.006).at_most(0)
+    assert refused(check.deadlines().at_most, 1) == (
+        "missed deadlines 2 (the first at 0.4 s, the deadline is 2e-3 s, the latest took 5e-3 s), allowed at most 1"
+    )
+    kept = np.r_[0:50, 55:400]  # five of them never came
+    check = Check(record(answers=(at[kept], np.full(395, 0.001))))
+    assert refused(check.deadlines().at_most, 0).startswith("missed deadlines 5 (the first at 0.31 s")
+    silent = Check(record(answers=(at[:300], np.full(300, 0.001))))  # and none comes any more, until 1 s
+    assert refused(silent.deadlines().at_most, 0).startswith("missed deadlines 100 ")
+
+
+def test_jitter() -> None:
+    at = 0.2 + 0.002 * np.arange(400)
+    at[100] += 0.0005
+    check = Check(record(answers=(at, np.full(400, 0.001))))
+    check.jitter().below(6e-4)
+    check.jitter().percentile(99.0).below(1e-9)
+    assert refused(check.jitter().below, 4e-4).startswith("jitter of the commands 5e-4 s at 0.4")
+
+
+def test_safe_stop() -> None:
+    falls = lambda t: np.clip(1.0 - (t - 0.5) / 0.1, 0.0, 1.0)
+    stopped = (*BEGUN, Change(0.52, "stopped", "missed"))
+    check = Check(record(velocity=falls, changes=stopped))
+    time = check.safe_stop(0.5)
+    assert time.value == pytest.approx(0.1, abs=2e-3)  # 1e-3 rad/s is reached 0.1 ms before rest
+    time.below(0.11)
+    assert refused(time.below, 0.05) == "time to safe stop 0.1 s (stopped (missed)), allowed below 0.05 s"
+    assert check.safe_stop(0.7).value == pytest.approx(0.0, abs=1e-12)
+    latched_late = Check(record(velocity=falls, changes=(*BEGUN, Change(0.8, "stopped", "missed"))))
+    assert latched_late.safe_stop(0.5).value == pytest.approx(0.3)
+    never = Check(record(velocity=falls))
+    assert "inf s (at the end the plant is active), allowed" in refused(never.safe_stop(0.5).below, 1e9)
+    moves = Check(record(velocity=lambda t: np.full_like(t, 0.2), changes=stopped))
+    assert "the plant is stopped (missed) and shoulder moves at 0.2 rad/s" in refused(moves.safe_stop(0.5).below, 1e9)
+
+
+def test_stops_and_time_under_command() -> None:
+    stopped = (*BEGUN, Change(0.6, "stopped", "missed"))
+    good, bad = Check(record()), Check(record(changes=stopped))
+    good.stops().at_most(0)
+    assert refused(bad.stops().at_most, 0) == "safe stops 1 (missed at 0.6 s), allowed at most 0"
+    good.under_command().at_least(0.79)
+    assert bad.under_command().value == pytest.approx(0.4, abs=1e-3)
+    assert refused(bad.under_command().at_least, 0.5) == (
+        "share under command 0.4 (at the end stopped (missed)), allowed at least 0.5"
+    )
+
+
+def test_counts() -> None:
+    check = Check(record(counts={"refused": 3}))
+    check.count("refused").at_most(3)
+    assert refused(check.count("refused").at_most, 2) == "count of refused 3, allowed at most 2"
+    assert "is no number (counted are refused)" in refused(check.count("refuse").at_most, 100)
+
+
+def test_a_frozen_encoder() -> None:
+    way = lambda t: np.sin(3.0 * t)
+    held = lambda t: np.where((t > 0.5) & (t < 0.6), np.sin(1.5), np.sin(3.0 * t))
+    still = np.zeros((1001, 2))
+    Check(record(measured=way, reference=way)).frozen("shoulder").below(1e-9)
+    Check(record(measured=still, reference=still)).frozen().below(1e-9)  # a joint that is to stand still may
+    check = Check(record(measured=held, reference=way))
+    expected = float(np.abs(np.diff(way(1e-3 * np.arange(500, 600)))).sum())
+    assert check.frozen("shoulder").value == pytest.approx(expected)
+    assert refused(check.frozen().below, 0.01) == (
+        f"shoulder: way of the reference while the encoder stood still {expected:.3g} rad (from 0.5 s to 0.599 s), "
+        "allowed below 0.01 rad"
+    )
+    whole = Check(record(position=still, reference=way)).frozen("shoulder")  # where nobody knows what was measured
+    assert whole.value == pytest.approx(np.abs(np.diff(way(1e-3 * np.arange(1001)))).sum())
+
+
+def test_names_that_there_are_not() -> None:
+    check = Check(record())
+    with pytest.raises(InvalidArgumentError, match="no joint 'sholder'; the joints are shoulder, elbow; did you mean"):
+        check.tracking("sholder")
+    with pytest.raises(InvalidArgumentError, match="no signals 'measured'; the record has position, velocity"):
+        check.record.signals("measured")
+    with pytest.raises(InvalidArgumentError, match=r"times of shape \(3,\) and values of shape \(2,\)"):
+        Signal("x", "m", np.zeros(3), np.zeros(2))
+
+
+def test_a_record_comes_back_from_its_file(tmp_path) -> None:
+    written = record(error=bump, changes=(*BEGUN, Change(0.6, "stopped", "missed")))
+    written.save(tmp_path / "run.npz")
+    read = Record.load(tmp_path / "run.npz")
+    assert written.same_as(read) is None
+    assert (read.changes, read.counts, read.control_s, read.title) == (
+        written.changes, written.counts, written.control_s, written.title,
+    )  # fmt: skip
+    assert np.array_equal(read.bounds.lower, written.bounds.lower)
+    for bad in ("none.npz", "bad.npz"):
+        (tmp_path / "bad.npz").write_bytes(b"PK no zip")
+        with pytest.raises(InvalidArgumentError, match=f"{bad}' (cannot be read: No such file|is no record of a run)"):
+            Record.load(tmp_path / bad)
+
+
+def test_the_first_bit_that_differs_is_named() -> None:
+    def one_bit(t: np.ndarray) -> np.ndarray:
+        values = np.ones_like(t)
+        values[400:] = np.nextafter(1.0, 2.0)
+        return values
+
+    here, there = record(velocity=lambda t: np.ones_like(t)), record(velocity=one_bit)
+    assert here.same_as(there) == "shoulder: velocity 1.0 here and 1.0000000000000002 there at 0.4 s"
+    assert here.same_as(record(velocity=lambda t: np.ones_like(t))) is None
+    negative = record(velocity=lambda t: -0.0 * t)
+    assert "0.0 here and -0.0 there" in record(velocity=lambda t: 0.0 * t).same_as(negative)
+    assert here.same_as(record(count=500)).startswith("the times differ")
+
+
+@pytest.mark.parametrize(
+    ("x", "text"),
+    [(0.0, "0"), (0.25, "0.25"), (1e-3, "1e-3"), (4.1e-3, "4.1e-3"), (-2.5e-7, "-2.5e-7"), (87.0, "87"),
+     (12345.6, "12346"), (1e6, "1e6"), (np.inf, "inf"), (0.012345, "0.0123")],
+)  # fmt: skip
+def test_numbers_are_written_as_one_writes_them(x: float, text: str) -> None:
+    assert said(x) == text
