@@ -1,4 +1,4 @@
-"""What a report shows of a controller: its requests with their round trips, and the loads it asked for."""
+"""What a report shows of a controller: its law, its updates with their round trips, and the loads it asked for."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dyn_service.api.queries import Array
+from dyn_service.nodes import law_report
+from dyn_service.nodes.asking import LOADS, UPDATE
 from dyn_service.nodes.board import Board, NodeBoard, Recording
 from dyn_service.nodes.kinds import Column, Panel, Section, Stats, number, rate
 from dyn_service.nodes.series import envelope, quantiles, running_time, with_gaps
@@ -62,14 +64,14 @@ def _request_summary(controller: NodeBoard, requests: Recording | None) -> dict[
         "telemetry_dropped",
     )  # fmt: skip
     summary: dict[str, Any] = {
-        **{name: controller.fact(name) for name in ("endpoint", "rate_hz", "deadline_s", "natural_frequency")},
+        **{name: controller.fact(name) for name in ("endpoint", "rate_hz", "deadline_s")},
         **{name: controller.total(name) for name in counters},
         "measured_rate_hz": controller.stats.get("mean_rate_hz"),
     }
     if requests is not None and len(requests.table):
         took, kind = requests.column("round_trip_us"), requests.column("kind")
-        summary["computed_torque_us"] = quantiles(took[kind == 0])
-        summary["constraint_forces_us"] = quantiles(took[kind == 1])
+        summary["update_us"] = quantiles(took[kind == UPDATE])
+        summary["constraint_forces_us"] = quantiles(took[kind == LOADS])
         summary["stride"] = requests.stride
     return summary
 
@@ -89,7 +91,7 @@ def _lines(requests: Mapping[str, Any]) -> list[str]:
         f"requests: {requests['sent']} sent, {requests['answered']} answered, {requests['lost']} lost, "
         f"{requests['deadline_misses']} later than {1e3 * (requests['deadline_s'] or 0.0):g} ms"
     ]
-    trips = requests.get("computed_torque_us")
+    trips = requests.get("update_us")
     if trips and trips["count"]:
         lines.append(
             f"round trips: p50 {trips['p50']:.0f} us, p99 {trips['p99']:.0f} us, "
@@ -132,10 +134,10 @@ def round_trips_plot(recording: Recording, deadline_s: float | None, title: str)
     from dyn_service.nodes import drawing
 
     kind, took, t = (recording.column(name) for name in ("kind", "round_trip_us", "t"))
-    t, took = t[kind == 0], took[kind == 0]
+    t, took = t[kind == UPDATE], took[kind == UPDATE]
     marks = quantiles(took)
     figure = Figure(figsize=(16.0, 10.0), dpi=drawing.DPI, layout="constrained")
-    figure.suptitle(f"{title}: round trips of computed_torque, {took.size} requests", x=0.01, ha="left", fontsize=13.0)
+    figure.suptitle(f"{title}: round trips of the law's updates, {took.size} of them", x=0.01, ha="left", fontsize=13.0)
     upper, lower = figure.subplots(2, 1, gridspec_kw={"height_ratios": [1.6, 1.0]})
     low, high = math.log10(max(took.min(), 1.0)), math.log10(max(took.max(), 10.0))
     upper.hist(took, bins=list(np.logspace(low - 0.02, high + 0.02, 90)), color="#5d8aa8")
@@ -178,7 +180,7 @@ def _error(stats: Stats) -> str:
     return "" if rms is None or worst is None else f"{rms:.1e}/{worst:.1e}"
 
 
-PANELS = (Panel("requests", requests_section), Panel("loads", loads_section))
+PANELS = (Panel("requests", requests_section), *law_report.PANELS, Panel("loads", loads_section))
 COLUMNS = (
     rate(),
     Column("round trip p50/p99", _round_trip),

@@ -21,7 +21,7 @@ from typing import Any
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.nodes import MODULES
 from dyn_service.nodes.board import NodeBoard
-from dyn_service.nodes.kinds import NodeKind
+from dyn_service.nodes.kinds import NodeKind, Panel
 
 GROUP = "dyn_service.nodes"
 PACKAGE = "dyn_service"
@@ -81,12 +81,15 @@ class Registry:
 
 
 def clash(kinds: Iterable[tuple[str, Kind]], taken: Iterable[str]) -> str | None:
-    """Why panels cannot stand in one report, or None. kinds: each with a name for it. taken: the report's own keys."""
-    owners = dict.fromkeys(taken, "the report itself")
+    """Why panels cannot stand in one report, or None. kinds: each with a name for it. taken: the report's own keys.
+
+    A panel that several kinds have, such as those of all controllers, is one.
+    """
+    owners: dict[str, tuple[str, Panel | None]] = dict.fromkeys(taken, ("the report itself", None))
     for name, kind in kinds:
         for panel in kind.panels:
-            owner = owners.setdefault(panel.section, name)
-            if owner != name:
+            owner, theirs = owners.setdefault(panel.section, (name, panel))
+            if owner != name and theirs != panel:
                 return f"section {panel.section!r} of the report is that of {owner}: {name} cannot have it too"
     return None
 

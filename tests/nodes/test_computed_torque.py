@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from dyn_service.control.computed_torque import ComputedTorque
+from dyn_service.control.following import Following, Moment
 from dyn_service.control.plant_core import Plant
 from dyn_service.control.safety import RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
-from dyn_service.nodes.controller import ControllerParameters, PointToPointParameters, gains, trajectory_maker
+from dyn_service.nodes.controller import ControllerParameters, gains
+from dyn_service.nodes.controller_parameters import PointToPointParameters, trajectory_maker
 from dyn_service.nodes.plant import PlantParameters, initial_position, make_plant
 from tests.conftest import URDF
 from tests.nodes.many_ways import MANY_WAYS
@@ -48,7 +50,7 @@ def track(
     rearm_share=0.1,
     push=None,
 ):
-    """Closes the loop at 500 Hz on a plant at 1 kHz; commands act `delay_steps` later. The law and the plant.
+    """Closes the loop at 500 Hz on a plant at 1 kHz; commands act `delay_steps` later. What follows, and the plant.
 
     pause: (from, to) s without commands. push: (at s, difference (nv,) by which the plant is moved at once).
     """
@@ -56,16 +58,15 @@ def track(
     plant = make_plant(robot, settings, session=1)
     parameters = ControllerParameters() if parameters is None else parameters
     make = trajectory_maker(parameters, robot.configuration, robot.limits)
-    law = ComputedTorque(robot.configuration, robot.fingerprint, make, 500.0, compensate)
-    kp, kd = gains(parameters, robot.nv)
+    following = Following(robot.configuration, robot.fingerprint, make, 500.0, compensate)
+    law = ComputedTorque(robot, *gains(parameters, robot.nv))
     under_way: deque[tuple[int, JointCommand]] = deque()
     for step in range(round(1000 * seconds)):
         while under_way and under_way[0][0] <= step:
             plant.offer(under_way.popleft()[1])
         state = plant.publish()
-        if not any(begin <= state.stamp < end for begin, end in pause) and law.due(state):
-            x = law.question(state)
-            tau = robot.computed_torque(x.q, x.v, x.q_ref, x.v_ref, x.a_ref, kp=kp, kd=kd)
+        if not any(begin <= state.stamp < end for begin, end in pause) and following.due(state):
+            tau = following.answer(law, following.moment(state))
             entries = robot.configuration.velocity_names
             names = [entries[k] for k in order] if order else entries
             efforts = tau[order] if order else tau
@@ -74,7 +75,7 @@ def track(
         plant.advance(1)
         if push is not None and step == round(1000 * push[0]):
             plant.q = robot.configuration.integrate(plant.q, push[1])
-    return law, plant
+    return following, plant
 
 
 def stops(plant: Plant) -> int:
@@ -197,11 +198,17 @@ def test_takes_over_a_plant_that_drifts(many_ways: Robot) -> None:
     assert np.abs(many_ways.configuration.difference(plant.q, reference.q)).max() < 1e-4
 
 
+def numbers_of(moment: Moment) -> list:
+    state, before = moment.state, moment.state.measured
+    motion = [*moment.reference, moment.error, moment.dt, moment.horizon_s]
+    return [state.t, state.q, state.v, state.effort, before.t, before.q, before.v, *motion]
+
+
 def test_joints_of_the_plant_in_another_order(many_ways: Robot) -> None:
     """The same questions, whatever order the plant has its joints in."""
     at, parameters = many_ways.configuration, waypoints(many_ways)
     other, in_q, in_v = at.chosen(["ball", "hoist", "root_joint", "rails", "swing"])
-    laws = [ComputedTorque(at, "f00", trajectory_maker(parameters, at, many_ways.limits), 500.0) for _ in range(2)]
+    laws = [Following(at, "f00", trajectory_maker(parameters, at, many_ways.limits), 500.0) for _ in range(2)]
     rng = np.random.default_rng(3)
     q, v, tau = initial(many_ways), rng.normal(size=at.nv), rng.normal(size=at.nv)
     for stamp in (0.0, 0.002, 0.004):
@@ -211,8 +218,8 @@ def test_joints_of_the_plant_in_another_order(many_ways: Robot) -> None:
         turned = [q[in_q].tolist(), v[in_v].tolist(), tau[in_v].tolist()]
         states = state, PlantState(1, 0, stamp, other.velocity_names, *turned, *end)
         assert all(law.due(one) for law, one in zip(laws, states, strict=True))
-        plain, found = (law.question(one) for law, one in zip(laws, states, strict=True))
-        assert all(np.array_equal(a, b) for a, b in zip(vars(plain).values(), vars(found).values(), strict=True))
+        plain, found = (law.moment(one) for law, one in zip(laws, states, strict=True))
+        assert all(np.array_equal(a, b) for a, b in zip(numbers_of(plain), numbers_of(found), strict=True))
         assert all(np.array_equal(a, b) for a, b in zip(laws[1].measured(states[1]), (q, v, tau), strict=True))
     mixed = (*other.velocity_names[1:], other.velocity_names[0])
     with pytest.raises(FailedPreconditionError, match=r"the plant's joints are ball.wy, .*the server's root_joint.vx"):

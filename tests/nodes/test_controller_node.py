@@ -49,10 +49,13 @@ class Lab:
         self.states.connect(f"ipc://{folder}/joint_states")
 
     def start(self, *command: str) -> subprocess.Popen[str]:
+        return self.run("-m", *command)
+
+    def run(self, *command: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", *command],
+            [sys.executable, *command],
             cwd=ROOT,
-            env={**os.environ, "DYN_RUNTIME_DIR": str(self.folder)},
+            env={**os.environ, "DYN_RUNTIME_DIR": str(self.folder), "PYTHONPATH": str(ROOT)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -199,6 +202,42 @@ def test_one_that_is_stopped_in_good_order_releases_the_plant(lab: Lab) -> None:
     lab.wait_for(lambda state: state.mode == "active")
     controller.send_signal(signal.SIGINT)
     assert ended(controller) == (0, "")
+    state = lab.wait_for(lambda state: state.mode != "active")
+    assert (state.mode, state.cause) == ("braked", "released")
+
+
+BROKEN = """
+import numpy as np
+from dyn_service.control.law import Law
+from dyn_service.nodes.control_loop import controller_kind
+from dyn_service.nodes.controller_parameters import LoopParameters
+
+
+class Broken(Law):
+    name = "broken"
+    asked = 0
+
+    def update(self, state, reference, dt):
+        self.asked += 1
+        return np.array([np.nan if self.asked > 150 else 0.0])
+
+
+NODE = controller_kind("broken", LoopParameters, lambda p, model: Broken())
+if __name__ == "__main__":
+    raise SystemExit(NODE.run())
+"""
+
+
+def test_a_law_that_returns_no_number_ends_with_its_name_and_the_plant_is_released(lab: Lab, tmp_path: Path) -> None:
+    lab.serve()
+    lab.plant(PATIENT)
+    file = tmp_path / "broken.py"
+    file.write_text(BROKEN, "utf-8")
+    status, said = ended(lab.run(str(file), "--ros-args", "-p", f"endpoint:={lab.endpoint}"))
+    assert (status, said) == (
+        1,
+        "ERROR /broken: law 'broken' returned nan for joint 'hinge': expected finite efforts\n",
+    )
     state = lab.wait_for(lambda state: state.mode != "active")
     assert (state.mode, state.cause) == ("braked", "released")
 

@@ -74,7 +74,7 @@ def test_report_from_a_recorded_run(board: Board, tmp_path: Path) -> None:
     assert report["duration_s"] == 3.0
     requests = report["requests"]
     assert (requests["sent"], requests["answered"], requests["lost"], requests["deadline_misses"]) == (1002, 1000, 2, 2)
-    trips = requests["computed_torque_us"]
+    trips = requests["update_us"]
     assert (trips["count"], trips["p50"], trips["p99"], trips["max"]) == (1000, 100.0, 200.0, 5000.0)
     assert trips["p99_9"] == pytest.approx(204.8)
     tracking = report["tracking"]

@@ -1,0 +1,215 @@
+"""What a controller has to know of the plant it commands, whatever its law. No sockets, no clock.
+
+A command computed from the state at time t begins to act at t + delay and then acts for one period T. With delay
+compensation the reference, and the state predicted under the reference's acceleration, are taken at the middle of
+that time, t + delay + T/2: the held effort is then right to second order in T instead of to first. The delay is what
+the plant reports of earlier commands, the median of the last ones.
+
+The reference begins at the measured state, whenever the plant was not under this controller's command before: at
+the start, and after a stop. So taking over never jumps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dyn_service.api.queries import Array
+from dyn_service.control.law import Law, RobotState, commanded, restarted
+from dyn_service.control.safety import ACTIVE
+from dyn_service.control.trajectory import PointToPoint, Reference, ReferenceTrajectory
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.messages.dyn_service_msgs import PlantState
+from dyn_service.model.configuration import Configuration
+
+TrajectoryMaker = Callable[[Array, Array], ReferenceTrajectory]
+"""(q0, v0) -> the reference motion from there."""
+HOLD_S = 1.0
+"""A plant that moves when it is taken over comes back to that place in this time, where it is to stay there."""
+
+
+def hold_maker(on: Configuration) -> TrajectoryMaker:
+    """The motion that stays where it began; a plant that moved then comes back there within `HOLD_S`."""
+    return lambda q, v: PointToPoint(q, v, q[None], HOLD_S, 0.0, on)
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """What a law is asked about. state and reference are of the same time, `horizon_s` after the plant's state.
+
+    error: (nv,), the difference from the measured q to the reference at the time of the measurement. dt: s since the
+    last update that was answered.
+    """
+
+    state: RobotState
+    reference: Reference
+    dt: float
+    error: Array
+    horizon_s: float
+
+
+@dataclass
+class Tracking:
+    """Running sums of the tracking error while the plant was under command. Sums of squares, by entry of v."""
+
+    count: int = 0
+    squares: Array = field(default_factory=lambda: np.zeros(0))
+    worst: float = 0.0
+
+    def add(self, error: Array) -> None:
+        """Takes one error (nv,) over."""
+        square = error * error
+        self.squares = square if self.count == 0 else self.squares + square
+        self.count += 1
+        self.worst = max(self.worst, float(square.max()))
+
+    @property
+    def rms(self) -> float:
+        """Root of the mean square over entries and time; rad and m alike."""
+        return math.sqrt(float(self.squares.mean()) / self.count) if self.count else 0.0
+
+    @property
+    def maximum(self) -> float:
+        """Largest magnitude of any entry of the error."""
+        return math.sqrt(self.worst)
+
+
+@dataclass
+class Following:
+    """When a command is due, where the reference began, how late commands act.
+
+    configuration, fingerprint: the joints in the model's order, and the model. make: begins a reference at a state.
+    rate_hz: commands per second.
+    """
+
+    configuration: Configuration
+    fingerprint: str
+    make: TrajectoryMaker
+    rate_hz: float
+    delay_compensation: bool = True
+    tracking: Tracking = field(default_factory=Tracking)
+    skipped: int = 0
+    restarts: int = 0
+
+    def __post_init__(self) -> None:
+        self.trajectory: ReferenceTrajectory | None = None
+        self.begin_s = 0.0
+        self.session = -1
+        self._engaged = False
+        self._period = -1
+        self._delays: deque[float] = deque(maxlen=31)
+        self._order: tuple[list[int], list[int]] | None = None
+        self._fresh = True
+        self._updated_s: float | None = None
+
+    def due(self, state: PlantState) -> bool:
+        """Whether this state is the first one in a new control period; periods without a state are counted.
+
+        Raises:
+            FailedPreconditionError: The plant is another robot than the model.
+        """
+        if state.session != self.session:
+            self._new_plant(state)
+        period = math.floor(state.stamp * self.rate_hz + 1e-6)
+        if period <= self._period:
+            return False
+        if self._period >= 0:
+            self.skipped += period - self._period - 1
+        self._period = period
+        return True
+
+    def moment(self, state: PlantState) -> Moment:
+        """What to ask the law about this state; begins the reference anew if the plant was not under command."""
+        at = self.configuration
+        q, v, effort = self.measured(state)
+        if state.mode != ACTIVE or self.trajectory is None:
+            self.restarts += self._engaged
+            self._engaged = False
+            self._fresh = True
+            self.begin(self.make(q, v), state.stamp)
+        trajectory = self.trajectory
+        assert trajectory is not None  # begun above, or before
+        time = state.stamp - self.begin_s
+        if state.mode == ACTIVE and self._engaged:
+            self._delays.append(state.command_delay)
+        delay = sorted(self._delays)[len(self._delays) // 2] if self._delays else 0.5 / self.rate_hz
+        horizon = delay + 0.5 / self.rate_hz if self.delay_compensation else 0.0
+        reference = trajectory.sample(np.array([time, time + horizon]))
+        error = at.difference(q, reference.q[0])
+        if state.mode == ACTIVE:
+            self._engaged = True
+            self.tracking.add(error)
+        mean = 0.5 * (reference.a[0] + reference.a[1])
+        here = RobotState(state.stamp, q, v, effort)
+        foretold = RobotState(
+            state.stamp + horizon,
+            at.integrate(q, horizon * v + (0.5 * horizon * horizon) * mean),
+            v + horizon * mean,
+            effort,
+            here,
+        )
+        return Moment(
+            state=foretold if self.delay_compensation else here,
+            reference=Reference(reference.q[1], reference.v[1], reference.a[1]),
+            dt=1.0 / self.rate_hz if self._updated_s is None or self._fresh else state.stamp - self._updated_s,
+            error=error,
+            horizon_s=horizon,
+        )
+
+    def answer(self, law: Law, moment: Moment) -> Array:
+        """The law's efforts (nv,) at this moment; the law is reset first where it is taken over anew.
+
+        Raises:
+            LawError: The law failed, or returned what is no command.
+            DynError: What the law or its model raised.
+        """
+        if self._fresh:
+            restarted(law, moment.state.measured)
+        efforts = commanded(law, moment.state, moment.reference, moment.dt, self.configuration.velocity_names)
+        self._fresh = False
+        self._updated_s = moment.state.measured.t
+        return efforts
+
+    def begin(self, trajectory: ReferenceTrajectory, at_s: float) -> None:
+        """Follows this motion from the plant's time `at_s` on."""
+        self.trajectory, self.begin_s = trajectory, at_s
+
+    @property
+    def engaged(self) -> bool:
+        """Whether the plant follows this controller's reference."""
+        return self._engaged
+
+    def measured(self, state: PlantState) -> tuple[Array, Array, Array]:
+        """q (nq,), v and effort (nv,) of a state of this plant, in the order of the model's joints."""
+        q, v, effort = np.array(state.position), np.array(state.velocity), np.array(state.effort)
+        if self._order is None:
+            return q, v, effort
+        in_q, in_v = self._order
+        return q[in_q], v[in_v], effort[in_v]
+
+    def _new_plant(self, state: PlantState) -> None:
+        at = self.configuration
+        if state.fingerprint != self.fingerprint:
+            raise FailedPreconditionError(
+                f"the plant's robot has fingerprint {state.fingerprint}, the server's {self.fingerprint}: both must be "
+                "the same model"
+            )
+        of = dict(zip(at.velocity_names, at.velocity_joints, strict=True))
+        joints = list(dict.fromkeys(of.get(name, "") for name in state.name))  # in the plant's order
+        if sorted(joints) != sorted(at.names) or at.chosen(joints)[0].velocity_names != state.name:
+            raise FailedPreconditionError(
+                f"the plant's joints are {', '.join(state.name)}, the server's {', '.join(at.velocity_names)}"
+            )
+        plant, _, _ = at.chosen(joints)
+        _, in_q, in_v = plant.chosen(at.names)
+        self._order = None if plant.names == at.names else (in_q, in_v)
+        self.session = state.session
+        self.trajectory = None
+        self.restarts += self._engaged
+        self._engaged = False
+        self._period = -1
+        self._delays.clear()

@@ -1,0 +1,136 @@
+"""What a control law is: from a state and a reference to efforts. No process, no socket, no clock.
+
+    class Damper(Law):
+        name = "damper"
+
+        def update(self, state, reference, dt):
+            return -5.0 * state.v
+
+`dyn_service.nodes.control_loop` makes a node of one: it says when a command is due, begins the reference, asks the law,
+and does all else that a controller has to. A law is made once, with the `model`: the robot's queries, whether they go
+to a server or are answered in this process. `reset` comes before the first `update`, and anew whenever the plant was
+not under command.
+"""
+
+from __future__ import annotations
+
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dyn_service.api.queries import Array
+from dyn_service.control.trajectory import Reference
+from dyn_service.errors import DynError, FailedPreconditionError
+
+
+class LawError(FailedPreconditionError):
+    """A law failed, or returned what is no command: names the law, what came back and what was expected."""
+
+
+@dataclass(frozen=True, eq=False)
+class RobotState:
+    """Where the robot is, in the order of the model's joints.
+
+    t: s, the plant's time at which it is there. q: (nq,) rad | m. v: (nv,) rad/s | m/s. effort: (nv,) N m | N, what the
+    motors did when it was measured. foretold_from: the measured state, where this one is foretold for the middle of the
+    time in which the command will act.
+    """
+
+    t: float
+    q: Array
+    v: Array
+    effort: Array
+    foretold_from: RobotState | None = None
+
+    @property
+    def measured(self) -> RobotState:
+        """The state as it was measured: what an observer looks at."""
+        return self.foretold_from or self
+
+
+class Law(ABC):
+    """A control law. name: what errors and reports call it."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
+        """The efforts (nv,) N m | N at this state.
+
+        Args:
+            state: Where the robot is.
+            reference: Where it is to be at that time; without a motion, where it was taken over, at rest.
+            dt: s since the last update that was answered; one period at the first after a reset.
+
+        Raises:
+            DynError: It ends the controller, which releases the plant. What a question to the model raises because a
+                server is late or away costs this one command only.
+        """
+
+    def reset(self, state: RobotState) -> None:  # noqa: B027  a law without a memory has nothing to forget
+        """Forgets what was before: the robot is taken over at this state."""
+
+    def signals(self) -> Mapping[str, Array | float]:
+        """What the law has to show of the last update, for the recording and the report: numbers, or arrays (nv,)."""
+        return {}
+
+
+def commanded(law: Law, state: RobotState, reference: Reference, dt: float, names: Sequence[str]) -> Array:
+    """The law's efforts (nv,), held against what they must be.
+
+    Args:
+        law: The law.
+        state: Where the robot is.
+        reference: Where it is to be.
+        dt: s since the last update.
+        names: Of the entries of v.
+
+    Raises:
+        LawError: The law failed, or returned anything but a finite number per entry of v.
+        DynError: What the law or its model raised.
+    """
+    found = _guarded(law, "update", lambda: law.update(state, reference, dt))
+    try:
+        efforts: Array = np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise LawError(f"law '{law.name}' returned {_shown(found)}: expected {len(names)} efforts") from None
+    if efforts.shape != (len(names),):
+        what = "nothing" if found is None else f"numbers of shape {efforts.shape}"
+        raise LawError(f"law '{law.name}' returned {what}: expected {len(names)} efforts, one per entry of v")
+    bad = np.flatnonzero(~np.isfinite(efforts))
+    if bad.size:
+        k = int(bad[0])
+        raise LawError(f"law '{law.name}' returned {efforts[k]} for joint '{names[k]}': expected finite efforts")
+    return efforts
+
+
+def restarted(law: Law, state: RobotState) -> None:
+    """Resets the law.
+
+    Raises:
+        LawError: The law failed.
+        DynError: What the law or its model raised.
+    """
+    _guarded(law, "reset", lambda: law.reset(state))
+
+
+def _guarded(law: Law, what: str, call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except DynError:
+        raise
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(frame.filename).name}, line {frame.lineno}"
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise LawError(f"law '{law.name}' failed in its {what}: {said} ({where})") from error
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

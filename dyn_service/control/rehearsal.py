@@ -1,0 +1,121 @@
+"""A law at work against a simulated robot, in simulated time: for tests and for the first look at a law of one's own.
+
+The loop is the one of a controller node: the same due times, the same reference, the same prediction, commands that act
+one step of the plant after the state they answer, but for the first, until which brakes would hold the robot. There is
+no process, no socket, no safety and no limit in between: what the law says acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.control.following import Following, TrajectoryMaker, hold_maker
+from dyn_service.control.law import Law
+from dyn_service.control.safety import ACTIVE, ARMING
+from dyn_service.control.trajectory import ReferenceTrajectory
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.messages.dyn_service_msgs import PlantState
+from dyn_service.model.configuration import Configuration
+from dyn_service.sim.integrators import advance, held, integrator
+
+Push = Callable[[float, Array, Array], ArrayLike]
+"""(t, q, v) -> (nv,) N m | N: what acts on the joints beside the motors."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rehearsal:
+    """What happened, a row per state of the plant.
+
+    t: (k,) s. q, reference: (k, nq) rad | m. v, effort, error: (k, nv); error is the `difference` from q to the
+    reference. updated: (u,) the rows of t at which the law was asked. signals: by name, (u, ..), what it showed then.
+    """
+
+    t: Array
+    q: Array
+    v: Array
+    effort: Array
+    reference: Array
+    error: Array
+    updated: Array
+    signals: dict[str, Array]
+
+
+def rehearse(
+    law: Law,
+    model: RobotQueries,
+    seconds: float,
+    *,
+    motion: ReferenceTrajectory | TrajectoryMaker | None = None,
+    plant: RobotQueries | None = None,
+    q: ArrayLike | None = None,
+    v: ArrayLike | None = None,
+    rate_hz: float = 500.0,
+    plant_rate_hz: float = 1000.0,
+    delay_compensation: bool = True,
+    push: Push | None = None,
+) -> Rehearsal:
+    """Closes the loop for a while.
+
+    Args:
+        law: The law.
+        model: What the law was made with.
+        seconds: For how long.
+        motion: The reference, or what begins it at the first state; left out, it is to stay where it begins.
+        plant: The robot that moves; left out, the model itself. It has the same joints.
+        q: (nq,) where it begins; left out, neutral.
+        v: (nv,) how fast; left out, at rest.
+        rate_hz: Updates per second.
+        plant_rate_hz: Steps of the plant per second, by the classical Runge-Kutta method.
+        delay_compensation: As of a controller.
+        push: What acts beside the motors.
+
+    Raises:
+        InvalidArgumentError: A state of another length, or fewer steps than updates.
+        LawError: The law failed, or returned what is no command.
+    """
+    at, body = model.configuration, model if plant is None else plant
+    here = np.array(at.neutral if q is None else q, dtype=np.float64)
+    speed = np.array(np.zeros(at.nv) if v is None else v, dtype=np.float64)
+    if here.shape != (at.nq,) or speed.shape != (at.nv,) or not 0.0 < rate_hz <= plant_rate_hz:
+        raise InvalidArgumentError(
+            f"q needs {at.nq} numbers, v {at.nv}, found {here.shape} and {speed.shape}; rate_hz at most plant_rate_hz"
+        )
+    following = Following(at, model.description.fingerprint, _maker(motion, at), rate_hz, delay_compensation)
+    step, dt = integrator("rk4"), 1.0 / plant_rate_hz
+    effort, coming = np.zeros(at.nv), np.zeros(at.nv)
+    rows: list[tuple[float, Array, Array, Array, Array, Array]] = []
+    shown: list[dict[str, Array]] = []
+    updated: list[int] = []
+    for count in range(round(seconds * plant_rate_hz) + 1):
+        t = count * dt
+        mode = ACTIVE if count else ARMING
+        state = PlantState(
+            1, count, t, at.velocity_names, here.tolist(), speed.tolist(), effort.tolist(), mode, "", 0.0, 0, True,
+            count - 1, dt, following.fingerprint,
+        )  # fmt: skip
+        if following.due(state):
+            coming = following.answer(law, following.moment(state))
+            updated.append(count)
+            shown.append({name: np.array(value, dtype=np.float64) for name, value in law.signals().items()})
+        effort = effort if count else coming  # the brakes hold it until the first command
+        reference = following.trajectory.sample(t - following.begin_s).q if following.trajectory else here
+        rows.append((t, here, speed, effort, reference, at.difference(here, reference)))
+        pushed = effort if push is None else effort + np.asarray(push(t, here, speed))
+        here, speed = advance(step, held(body.forward_dynamics, pushed), here, speed, dt, on=at)
+        effort = coming  # from the next step on
+    t_, q_, v_, effort_, reference_, error_ = (np.array(column) for column in zip(*rows, strict=True))
+    signals = {name: np.array([one[name] for one in shown]) for name in shown[0]}
+    return Rehearsal(t_, q_, v_, effort_, reference_, error_, np.array(updated), signals)
+
+
+def _maker(motion: ReferenceTrajectory | TrajectoryMaker | None, on: Configuration) -> TrajectoryMaker:
+    if motion is None:
+        return hold_maker(on)
+    if isinstance(motion, ReferenceTrajectory):
+        return lambda q, v: motion
+    return motion

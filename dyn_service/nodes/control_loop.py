@@ -1,0 +1,360 @@
+"""The frame of a controller node: whatever its law, it asks, sends, arms, releases, records and reports.
+
+    NODE = controller_kind("damper", DamperParameters, lambda p, model: Damper(p.damping))
+
+For the first joint state in each period: ask the law, which asks the dynamics server, and send the efforts to the
+plant. Now and then, when the command is on its way, ask `constraint_forces` for the loads of all joints, to record
+them.
+
+Deadlines. An update that takes longer than `deadline_s` is counted as a miss; the plant holds its last command until
+then, and the late answer is still sent, for it is newer than what is held. States that come meanwhile are skipped,
+never queued: there is no burst. An answer that has not come after `request_timeout_s` is counted as lost, and the
+next state is asked about; a server that went away and came back is simply asked again. One that came back with another
+model under the robot's name refuses, and so ends the controller: only the plant's model is obeyed.
+
+Taking over. The controller arms a plant that it finds stopped when it starts: to start it is to say so. One that stops
+under its command it arms again only with `rearm`; else it ends with the cause. Without `rearm` one that a launcher has
+started again takes over nothing that was under command before, and ends: a launcher is nobody who could say so.
+Whenever it ends, it releases the plant; so it does where the law fails or returns what is no command.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+import zmq
+
+from dyn_service.api.queries import RobotQueries
+from dyn_service.client.sync import Client
+from dyn_service.control.following import Following, Moment, TrajectoryMaker, hold_maker
+from dyn_service.control.law import Law, RobotState
+from dyn_service.control.safety import ACTIVE, RUNNING, STOPPED
+from dyn_service.control.trajectory import Reference
+from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, InvalidArgumentError
+from dyn_service.messages import decode, encode
+from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
+from dyn_service.model.configuration import Configuration, Limits
+from dyn_service.nodes import controller_report
+from dyn_service.nodes.asking import COLUMNS, LOADS, PASSING, UPDATE, Asker
+from dyn_service.nodes.controller_parameters import (
+    LoopParameters,
+    MotionParameters,
+    own_parameters,
+    trajectory_maker,
+)
+from dyn_service.nodes.kinds import Column, NodeKind, Panel
+from dyn_service.nodes.law_signals import LawSignals
+from dyn_service.nodes.pacing import precise_sleep, readable
+from dyn_service.nodes.runtime import Node
+from dyn_service.nodes.telemetry import Recorder
+
+STATS_PERIOD_S = 0.5
+WAIT_MS = 100
+RELEASE_S = 0.1
+"""How long an ending controller waits for its release to leave: a socket that keeps the newest message alone, closed
+at once, forgets that one too."""
+
+L = TypeVar("L", bound=LoopParameters)
+MakeLaw = Callable[[L, RobotQueries], Law]
+"""(parameters, model) -> the law."""
+MakeMotion = Callable[[L, Configuration, Limits], TrajectoryMaker]
+"""(parameters, joints, limits) -> what begins the reference motion at a state."""
+
+
+@dataclass(frozen=True)
+class Purpose(Generic[L]):
+    """What makes a controller that one. name: of its kind. make_motion: None where the law follows no reference."""
+
+    name: str
+    make_law: MakeLaw[L]
+    make_motion: MakeMotion[L] | None
+
+
+def controller_kind(
+    name: str,
+    parameters: type[L],
+    make_law: MakeLaw[L],
+    *,
+    make_motion: MakeMotion[L] | None = None,
+    panels: Sequence[Panel] = (),
+    columns: Sequence[Column] = (),
+) -> NodeKind[L]:
+    """The node of a control law.
+
+    Args:
+        name: What a launch file calls it, `exec`.
+        parameters: Its parameters: a struct below `LoopParameters`, or below `MotionParameters` for a law that follows
+            a reference motion.
+        make_law: Makes the law from the parameters and the model. It is called once, before the loop begins.
+        make_motion: What begins the reference; left out, that of the parameters `trajectory` where the kind has them,
+            else the law's reference is where it was taken over, and nothing is said of tracking.
+        panels: Parts of the report beside those of every controller.
+        columns: Cells of the live table beside those of every controller.
+
+    Returns:
+        The declaration; in its module, `NODE`.
+    """
+    if make_motion is None and issubclass(parameters, MotionParameters):
+        make_motion = trajectory_maker  # type: ignore[assignment]  # L is below MotionParameters here
+    purpose = Purpose(name, make_law, make_motion)
+    return NodeKind(
+        name,
+        parameters,
+        lambda node: run_controller(node, purpose),
+        panels=(*controller_report.PANELS, *panels),
+        columns=(*controller_report.COLUMNS, *columns),
+        launched={"endpoint": "$(endpoint dynamics)"},
+    )
+
+
+def run_controller(node: Node[L], purpose: Purpose[L]) -> None:
+    """Runs the controller until it is asked to stop.
+
+    Raises:
+        DynError: Of a parameter, the server, the plant, or the law; see `ControlLoop.run`.
+    """
+    p = node.parameters
+    if min(p.rate_hz, p.request_timeout_s, p.state_timeout_s) <= 0.0 or min(p.deadline_s, p.loads_rate_hz) < 0.0:
+        raise InvalidArgumentError("rate_hz and timeouts must be positive, other times and rates not negative")
+    with Client(p.endpoint, timeout_s=p.connect_timeout_s, keys=p.keys or None) as client:
+        with node.stop.at_once():  # a server that is not there is not waited for to the end
+            robot = client.robot(p.robot or only_robot(client.list_robots()))
+        client.timeout_s, client.compile_wait_s = p.request_timeout_s, 0.0  # no control loop waits for a compiler
+        ControlLoop(node, robot, purpose).run()
+
+
+def only_robot(names: list[str]) -> str:
+    """The one robot that the server has.
+
+    Raises:
+        InvalidArgumentError: It has none or several.
+    """
+    if len(names) != 1:
+        raise InvalidArgumentError(f"the server has {len(names)} robots ({', '.join(names)}): name one by 'robot'")
+    return names[0]
+
+
+@dataclass
+class _Counters:
+    commands: int = 0
+    command_drops: int = 0
+    malformed: int = 0
+    first_s: float = 0.0
+    rate_mark: tuple[float, int] = field(default_factory=lambda: (time.monotonic(), 0))
+
+
+class ControlLoop(Generic[L]):
+    """The loop and what it needs."""
+
+    def __init__(self, node: Node[L], robot: RobotQueries, purpose: Purpose[L]) -> None:
+        p, at = node.parameters, robot.configuration
+        self.node, self.robot, self.at, self.purpose = node, robot, at, purpose
+        self.names = at.velocity_names
+        make = hold_maker(at) if purpose.make_motion is None else purpose.make_motion(p, at, robot.limits)
+        self.following = Following(at, robot.description.fingerprint, make, p.rate_hz, p.delay_compensation)
+        self.law = purpose.make_law(p, robot)
+        self.signals = LawSignals(self.law, self.names, node.telemetry if p.record else None)
+        self.number = secrets.randbits(53)
+        self.deadline_s = p.deadline_s or 1.0 / p.rate_hz
+        self.asker = Asker(self.deadline_s, Recorder(node.telemetry, "requests", COLUMNS) if p.record else None)
+        self.loads: Recorder | None = None
+        self.counters = _Counters()
+        self.states = node.socket(zmq.SUB, p.joint_states, bind=False)
+        self.efforts = node.socket(zmq.PUSH, p.joint_commands, bind=False)
+        self.busy_poll_s = node.busy_poll_s()
+        self._armed = (-1, -1)
+        self._last: PlantState | None = None
+        self._next_load = -1
+        self._announced: object = None
+
+    def run(self) -> None:
+        """Runs until the node is asked to stop, and releases the plant however it ends.
+
+        Raises:
+            DeadlineExceededError: No state of the plant came for `state_timeout_s`.
+            FailedPreconditionError: The plant or the server has another model; the plant stopped, and `rearm` is off.
+            LawError: The law failed, or returned what is no command.
+            DynError: What the law raised.
+        """
+        self._facts()
+        with self.node.stop.at_once():
+            self._warm_up()
+        precise_sleep()
+        self.node.freeze_garbage_collector()
+        self.node.telemetry.ready()
+        try:
+            self._loop()
+        finally:
+            last = self._last
+            if last is not None and self._armed == (last.session, last.epoch):
+                self._send(self._command(last, [0.0] * len(self.names), release=True))
+                time.sleep(RELEASE_S)
+            self._stats(time.monotonic())
+            self.asker.flush()
+            self.signals.flush()
+            if self.loads is not None:
+                self.loads.flush()
+
+    def _loop(self) -> None:
+        p = self.node.parameters
+        next_stats = time.monotonic() + STATS_PERIOD_S
+        # waits are counted, not time: one who was himself suspended has not waited
+        silent, patience_s = 0, p.connect_timeout_s
+        while not self.node.stop.requested:
+            self.node.beat(2.0 * p.request_timeout_s)  # it may wait for two answers in a turn
+            state = self._receive()
+            if state is not None:
+                self._last, silent, patience_s = state, 0, p.state_timeout_s
+                if self.following.due(state):
+                    self._control(state)
+            elif not self.states.poll(0, zmq.POLLIN):
+                silent += 1
+                if silent > math.ceil(1e3 * patience_s / WAIT_MS):
+                    raise DeadlineExceededError(f"no joint state came for {patience_s:g} s: is the plant at work?")
+            now = time.monotonic()
+            if now >= next_stats:
+                next_stats = now + STATS_PERIOD_S
+                self._stats(now)
+
+    def _receive(self) -> PlantState | None:
+        if not readable(self.states, WAIT_MS, self.busy_poll_s):
+            return None
+        try:
+            return decode(PlantState, self.states.recv(zmq.NOBLOCK))
+        except zmq.Again:
+            return None
+        except InvalidArgumentError:
+            self.counters.malformed += 1
+            return None
+
+    def _control(self, state: PlantState) -> None:
+        arm = state.mode not in RUNNING
+        session, epoch = self._armed
+        under_us = session == state.session and epoch != state.epoch
+        if state.mode == STOPPED and under_us and not self.node.parameters.rearm:
+            raise FailedPreconditionError(
+                f"the plant stopped ({state.cause}) at {state.since:g} s, and rearm is off: start the controller anew"
+            )
+        anew = self._armed[0] != state.session and state.cause != "start"
+        if arm and anew and self.node.restarted and not self.node.parameters.rearm:
+            raise FailedPreconditionError(
+                f"the plant is {state.mode} ({state.cause}), and rearm is off: a controller that the launcher has "
+                "started again does not take it over"
+            )
+        if not (state.armable if arm else self._armed == (state.session, state.epoch)):
+            return  # still too fast, or another controller's
+        moment = self.following.moment(state)
+        tau = self.asker.ask(state.stamp, UPDATE, lambda: self.following.answer(self.law, moment))
+        if tau is None:
+            return
+        self._send(self._command(state, tau.tolist(), arm=arm))
+        if arm:
+            self._armed = (state.session, state.epoch)
+        if state.mode == ACTIVE:
+            self.signals.take(state.stamp)
+        if self.following.engaged and self._announced is not self.following.trajectory:
+            self._announce(state)
+        rate = self.node.parameters.loads_rate_hz
+        if rate > 0.0 and state.mode == ACTIVE and int(state.stamp * rate) > self._next_load:
+            self._next_load = int(state.stamp * rate)
+            self._record_loads(state)
+
+    def _command(
+        self, state: PlantState, effort: list[float], *, arm: bool = False, release: bool = False
+    ) -> JointCommand:
+        """The answer to a state of this plant."""
+        model = self.following.fingerprint
+        return JointCommand(state.session, state.seq, state.epoch, model, self.number, self.names, effort, arm, release)
+
+    def _send(self, command: JointCommand) -> None:
+        counters = self.counters
+        try:
+            self.efforts.send(encode(command), zmq.NOBLOCK)
+            counters.commands += 1
+            counters.first_s = counters.first_s or time.monotonic()
+        except zmq.Again:
+            counters.command_drops += 1
+
+    def _record_loads(self, state: PlantState) -> None:
+        q, v, tau = self.following.measured(state)
+        answer = self.asker.ask(state.stamp, LOADS, lambda: self.robot.constraint_forces(q, v, tau))
+        if answer is None or not self.node.parameters.record:
+            return
+        if self.loads is None:
+            names = [f"{kind}.{name}" for kind in ("force", "torque") for name in answer.joints]
+            self.loads = Recorder(self.node.telemetry, "loads", ["t", *names], block_rows=16)
+        magnitude = np.linalg.norm(answer.constraint.reshape(-1, 2, 3), axis=-1)
+        row = self.loads.row()
+        row[0] = state.stamp
+        row[1:] = np.concatenate([magnitude[:, 1], magnitude[:, 0]])
+
+    def _warm_up(self) -> None:
+        """Asks each question once, so that what the server makes late is made before the loop begins."""
+        limits, zero, following = self.robot.limits, np.zeros(self.at.nv), self.following
+        bounded = np.isfinite(limits.lower) & np.isfinite(limits.upper)
+        middle = 0.5 * (np.where(bounded, limits.lower, 0.0) + np.where(bounded, limits.upper, 0.0))
+        q = np.where(bounded, middle, self.at.neutral)  # neutral alone may be a stretched arm, beyond a law's sense
+        at_rest = Moment(RobotState(0.0, q, zero, zero), Reference(q, zero, zero), 1.0 / following.rate_hz, zero, 0.0)
+        deadline = time.monotonic() + self.node.parameters.connect_timeout_s
+        while not self.node.stop.requested:
+            try:
+                following.answer(self.law, at_rest)
+                self.robot.constraint_forces(q, zero, zero)
+                return
+            except PASSING:
+                if time.monotonic() > deadline:
+                    raise
+
+    def _facts(self) -> None:
+        p = self.node.parameters
+        self.node.telemetry.facts(
+            {
+                "role": self.purpose.name,
+                "robot": self.robot.description.name,
+                "fingerprint": self.robot.description.fingerprint,
+                "endpoint": p.endpoint,
+                "rate_hz": p.rate_hz,
+                "deadline_s": self.deadline_s,
+                "law": self.law.name,
+                "law_parameters": own_parameters(p),
+            }
+        )
+
+    def _announce(self, state: PlantState) -> None:
+        following = self.following
+        trajectory = self._announced = following.trajectory
+        if trajectory is not None and self.purpose.make_motion is not None:
+            reference = {"session": state.session, "begin_s": following.begin_s, "joints": list(self.at.names)}
+            self.node.telemetry.facts({"reference": {**reference, "motion": trajectory.to_wire()}})
+
+    def _stats(self, now: float) -> None:
+        asker, following, counters = self.asker, self.following, self.counters
+        since, before = counters.rate_mark
+        counters.rate_mark = (now, counters.commands)
+        values: dict[str, float | int | str] = {
+            "rate_hz": (counters.commands - before) / max(now - since, 1e-9),
+            "mean_rate_hz": counters.commands / max(now - counters.first_s, 1e-9) if counters.first_s else 0.0,
+            "sent": asker.sent,
+            "answered": asker.answered,
+            "lost": asker.lost,
+            "deadline_misses": asker.deadline_misses,
+            "skipped": following.skipped,
+            "commands": counters.commands,
+            "command_drops": counters.command_drops,
+            "malformed": counters.malformed,
+            "reference_restarts": following.restarts,
+            "telemetry_dropped": self.node.telemetry.dropped,
+        }
+        if self.purpose.make_motion is not None:
+            values |= {"error_rms": following.tracking.rms, "error_max": following.tracking.maximum}
+        if asker.round_trips_us:
+            p50, p99 = np.percentile(asker.round_trips_us, (50, 99))
+            values |= {"round_trip_p50_us": float(p50), "round_trip_p99_us": float(p99)}
+            asker.round_trips_us.clear()
+        self.node.telemetry.stats(values | self.signals.latest())
