@@ -26,11 +26,14 @@ from dyn_service.launching.planned import REPORT_KEYS, LaunchPlan, ProcessPlan
 from dyn_service.launching.schema import LaunchFile, Placed
 from dyn_service.launching.substitutions import substitute, truth
 from dyn_service.launching.values import FileValues, as_written
+from dyn_service.nodes import topics
 from dyn_service.nodes.registry import PACKAGE, Kind, Registry, clash
 from dyn_service.nodes.runtime import typed
 from dyn_service.suggestions import did_you_mean
 
 _MAX_INCLUDES = 16
+SERVER_ENDPOINT = "DYN_SERVER_ENDPOINT"
+"""The variable that tells a launch file of `$(endpoint dynamics)`, in words that ROS 2 reads too: `$(env NAME ..)`."""
 
 
 def make_plan(
@@ -45,7 +48,7 @@ def make_plan(
     Args:
         launch: The file as written.
         arguments: `name:=value` from the command line.
-        environment: What `$(env ..)` sees; the process's own by default.
+        environment: What `$(env ..)` sees; the process's own by default. `SERVER_ENDPOINT` is set where it is not.
         folder: The launch's own, for sockets (`$(endpoint ..)`) and for parameter files with substitutions in them
             (`allow_substs`).
 
@@ -53,7 +56,10 @@ def make_plan(
         InvalidArgumentError: An argument is unknown or missing; it lists those that are declared.
         ConfigurationError: It names the line, the place in the file and the fault.
     """
-    planner = _Planner(arguments, dict(os.environ if environment is None else environment), folder)
+    seen = dict(os.environ if environment is None else environment)
+    if folder is not None:
+        seen.setdefault(SERVER_ENDPOINT, topics.endpoint("dynamics", "/", {}, folder))
+    planner = _Planner(arguments, seen, folder)
     planner.run(launch, {})
     unknown = sorted(set(arguments) - set(planner.declared))
     if unknown:
