@@ -27,6 +27,7 @@ except ModuleNotFoundError:
 
 from dyn_service.cli import launch, robots  # typer is there
 from dyn_service.cli.keys import app as keys_app
+from dyn_service.cli.new import app as new_app
 from dyn_service.cli.progress import bar
 from dyn_service.cli.usage import ROBOT, UsageError
 
@@ -82,6 +83,7 @@ def main() -> NoReturn:
 
 
 app.add_typer(keys_app, name="keys")
+app.add_typer(new_app, name="new")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,33 @@
+"""`dyn new`: packages to begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dyn_service.cli.usage import UsageError
+from dyn_service.errors import InvalidArgumentError
+
+app = typer.Typer(help="Write a package to begin with.", no_args_is_help=True)
+
+
+@app.command()
+def controller(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The package's name, such as my_controller.")],
+    folder: Annotated[Path, typer.Option(metavar="DIR", help="Where it is to stand.")] = Path(),
+) -> None:
+    """Write the package of a controller that runs: law, parameters, tests, launch file."""
+    from dyn_service.scaffolding import new_package
+
+    try:
+        written = new_package("controller", name, folder)
+    except InvalidArgumentError as error:
+        raise UsageError(str(error)) from None
+    for path in written:
+        typer.echo(path)
+    top = folder / name
+    typer.echo(f"\ntest it    python -m pytest {top}")
+    typer.echo(f"run it     dyn launch {top / name / 'launch' / f'{name}.launch.yaml'} --duration 10 --report report")
+    typer.echo(f"the law    {top / name / 'controller.py'}")

@@ -1,0 +1,73 @@
+"""Packages to begin with: copies of `templates/`, in which names stand where `law_name` and `LawName` did.
+
+The templates are real files: what they hold is checked and run as it stands.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+import re
+import sys
+from pathlib import Path
+
+from dyn_service.errors import InvalidArgumentError
+
+TEMPLATES = Path(__file__).parent / "templates"
+_NAME, _CLASS = "law_name", "LawName"
+_LONGEST = 40
+
+
+def new_package(template: str, name: str, folder: Path) -> list[Path]:
+    """Writes a package of that name below the folder.
+
+    Args:
+        template: One of the folders in `templates/`.
+        name: The package's: small letters, digits and underscores.
+        folder: Where it is to stand; the package gets a folder `name` of its own in it.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        InvalidArgumentError: The name is none, or another module has it; something is there already, or the folder is
+            not there.
+    """
+    check_name(name)
+    if not folder.is_dir():
+        raise InvalidArgumentError(f"folder must be one that is there, found '{folder}'", path="folder")
+    target = folder / name
+    if target.exists():
+        raise InvalidArgumentError(f"'{target}' is there already, and nothing is written over", path="name")
+    source = TEMPLATES / template
+    written = []
+    for file in sorted(path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
+        path = target / _named(str(file.relative_to(source)), name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_named(file.read_text("utf-8"), name), encoding="utf-8")
+        written.append(path)
+    return written
+
+
+def check_name(name: str) -> None:
+    """Refuses what is no name of a package, or is another module's.
+
+    Raises:
+        InvalidArgumentError: It is one of these; the sentence says which.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or len(name) > _LONGEST:
+        raise InvalidArgumentError(
+            f"a package's name has small letters, digits and underscores, begins with a letter and is no longer than "
+            f"{_LONGEST}, found '{name}'",
+            path="name",
+        )
+    if keyword.iskeyword(name) or keyword.issoftkeyword(name):
+        raise InvalidArgumentError(f"'{name}' is a word of Python's and no name for a package", path="name")
+    if name in sys.stdlib_module_names or name == "tests" or importlib.util.find_spec(name) is not None:
+        raise InvalidArgumentError(
+            f"'{name}' is the name of a module that is there already: choose another", path="name"
+        )
+
+
+def _named(text: str, name: str) -> str:
+    return text.replace(_NAME, name).replace(_CLASS, "".join(part.capitalize() for part in name.split("_")))

@@ -1,0 +1,1 @@
+"""The controller law_name, for dyn_service."""

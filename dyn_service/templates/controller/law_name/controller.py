@@ -1,0 +1,58 @@
+"""The law law_name: springs and dampers about a reference, the robot's weight carried by the model.
+
+    tau = g(q) + M(q) (w^2 (q_ref - q) + 2 d w (v_ref - v))
+
+The mass matrix M makes one frequency w fit all joints, those that carry the arm and those of the wrist.
+"""
+
+from __future__ import annotations
+
+from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.control.law import Law, RobotState
+from dyn_service.control.trajectory import Reference
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.nodes.control_loop import controller_kind
+from dyn_service.nodes.controller_parameters import MotionParameters
+
+
+class LawNameParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
+    """Parameters of the law, beside those of every controller and of its reference motion.
+
+    natural_frequency: w, rad/s. damping_ratio: d; 1 is critical.
+    """
+
+    natural_frequency: float = 15.0
+    damping_ratio: float = 1.0
+
+
+class LawName(Law):
+    """Springs and dampers about a reference."""
+
+    name = "law_name"
+
+    def __init__(self, parameters: LawNameParameters, model: RobotQueries) -> None:
+        if not (parameters.natural_frequency > 0.0 and parameters.damping_ratio >= 0.0):
+            raise InvalidArgumentError("natural_frequency must be positive, damping_ratio not negative")
+        self.parameters, self.model = parameters, model
+        self.stretch: Array | None = None
+
+    def reset(self, state: RobotState) -> None:
+        """Forgets what was before: what the law remembers from update to update begins here."""
+        self.stretch = None
+
+    def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
+        """The efforts (nv,) N m | N at this state; `dt` s after the last ones."""
+        w, d = self.parameters.natural_frequency, self.parameters.damping_ratio
+        self.stretch = self.model.configuration.difference(state.q, reference.q)
+        pull = w * w * self.stretch + 2.0 * d * w * (reference.v - state.v)
+        return self.model.gravity_forces(state.q) + self.model.mass_matrix(state.q) @ pull
+
+    def signals(self) -> dict[str, Array]:
+        """What is recorded with every update, and shown in the report."""
+        return {} if self.stretch is None else {"stretch": self.stretch}
+
+
+NODE = controller_kind("law_name", LawNameParameters, LawName)
+
+if __name__ == "__main__":
+    raise SystemExit(NODE.run())
