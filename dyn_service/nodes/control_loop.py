@@ -12,10 +12,8 @@ never queued: there is no burst. An answer that has not come after `request_time
 next state is asked about; a server that went away and came back is simply asked again. One that came back with another
 model under the robot's name refuses, and so ends the controller: only the plant's model is obeyed.
 
-Taking over. The controller arms a plant that it finds stopped when it starts: to start it is to say so. One that stops
-under its command it arms again only with `rearm`; else it ends with the cause. Without `rearm` one that a launcher has
-started again takes over nothing that was under command before, and ends: a launcher is nobody who could say so.
-Whenever it ends, it releases the plant; so it does where the law fails or returns what is no command.
+Taking over: see `control/taking_over.py`. Whenever the controller ends, it releases the plant; so it does where the law
+fails or returns what is no command.
 """
 
 from __future__ import annotations
@@ -34,9 +32,10 @@ from dyn_service.api.queries import RobotQueries
 from dyn_service.client.sync import Client
 from dyn_service.control.following import Following, Moment, TrajectoryMaker, hold_maker
 from dyn_service.control.law import Law, RobotState
-from dyn_service.control.safety import ACTIVE, RUNNING, STOPPED
+from dyn_service.control.safety import ACTIVE
+from dyn_service.control.taking_over import TakingOver
 from dyn_service.control.trajectory import Reference
-from dyn_service.errors import DeadlineExceededError, FailedPreconditionError, InvalidArgumentError
+from dyn_service.errors import DeadlineExceededError, InvalidArgumentError
 from dyn_service.messages import decode, encode
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration, Limits
@@ -76,6 +75,13 @@ class Purpose(Generic[L]):
     make_motion: MakeMotion[L] | None
 
 
+@dataclass(frozen=True)
+class ControllerKind(NodeKind[L]):
+    """A kind of node that is a law in this frame. purpose: what the law is, for who runs it without a process."""
+
+    purpose: Purpose[L] = field(kw_only=True)
+
+
 def controller_kind(
     name: str,
     parameters: type[L],
@@ -84,7 +90,7 @@ def controller_kind(
     make_motion: MakeMotion[L] | None = None,
     panels: Sequence[Panel] = (),
     columns: Sequence[Column] = (),
-) -> NodeKind[L]:
+) -> ControllerKind[L]:
     """The node of a control law.
 
     Args:
@@ -103,13 +109,14 @@ def controller_kind(
     if make_motion is None and issubclass(parameters, MotionParameters):
         make_motion = trajectory_maker  # type: ignore[assignment]  # L is below MotionParameters here
     purpose = Purpose(name, make_law, make_motion)
-    return NodeKind(
+    return ControllerKind(
         name,
         parameters,
         lambda node: run_controller(node, purpose),
         panels=(*controller_report.PANELS, *panels),
         columns=(*controller_report.COLUMNS, *columns),
         launched={"endpoint": "$(endpoint dynamics)"},
+        purpose=purpose,
     )
 
 
@@ -160,7 +167,9 @@ class ControlLoop(Generic[L]):
         self.following = Following(at, robot.description.fingerprint, make, p.rate_hz, p.delay_compensation)
         self.law = purpose.make_law(p, robot)
         self.signals = LawSignals(self.law, self.names, node.telemetry if p.record else None)
-        self.number = secrets.randbits(53)
+        self.taking_over = TakingOver(
+            self.names, robot.description.fingerprint, secrets.randbits(53), rearm=p.rearm, restarted=node.restarted
+        )
         self.deadline_s = p.deadline_s or 1.0 / p.rate_hz
         self.asker = Asker(self.deadline_s, Recorder(node.telemetry, "requests", COLUMNS) if p.record else None)
         self.loads: Recorder | None = None
@@ -168,7 +177,6 @@ class ControlLoop(Generic[L]):
         self.states = node.socket(zmq.SUB, p.joint_states, bind=False)
         self.efforts = node.socket(zmq.PUSH, p.joint_commands, bind=False)
         self.busy_poll_s = node.busy_poll_s()
-        self._armed = (-1, -1)
         self._last: PlantState | None = None
         self._next_load = -1
         self._announced: object = None
@@ -191,9 +199,9 @@ class ControlLoop(Generic[L]):
         try:
             self._loop()
         finally:
-            last = self._last
-            if last is not None and self._armed == (last.session, last.epoch):
-                self._send(self._command(last, [0.0] * len(self.names), release=True))
+            release = self.taking_over.release(self._last)
+            if release is not None:
+                self._send(release)
                 time.sleep(RELEASE_S)
             self._stats(time.monotonic())
             self.asker.flush()
@@ -234,28 +242,13 @@ class ControlLoop(Generic[L]):
             return None
 
     def _control(self, state: PlantState) -> None:
-        arm = state.mode not in RUNNING
-        session, epoch = self._armed
-        under_us = session == state.session and epoch != state.epoch
-        if state.mode == STOPPED and under_us and not self.node.parameters.rearm:
-            raise FailedPreconditionError(
-                f"the plant stopped ({state.cause}) at {state.since:g} s, and rearm is off: start the controller anew"
-            )
-        anew = self._armed[0] != state.session and state.cause != "start"
-        if arm and anew and self.node.restarted and not self.node.parameters.rearm:
-            raise FailedPreconditionError(
-                f"the plant is {state.mode} ({state.cause}), and rearm is off: a controller that the launcher has "
-                "started again does not take it over"
-            )
-        if not (state.armable if arm else self._armed == (state.session, state.epoch)):
-            return  # still too fast, or another controller's
+        if not self.taking_over.may_command(state):
+            return
         moment = self.following.moment(state)
         tau = self.asker.ask(state.stamp, UPDATE, lambda: self.following.answer(self.law, moment))
         if tau is None:
             return
-        self._send(self._command(state, tau.tolist(), arm=arm))
-        if arm:
-            self._armed = (state.session, state.epoch)
+        self._send(self.taking_over.command(state, tau))
         if state.mode == ACTIVE:
             self.signals.take(state.stamp)
         if self.following.engaged and self._announced is not self.following.trajectory:
@@ -264,13 +257,6 @@ class ControlLoop(Generic[L]):
         if rate > 0.0 and state.mode == ACTIVE and int(state.stamp * rate) > self._next_load:
             self._next_load = int(state.stamp * rate)
             self._record_loads(state)
-
-    def _command(
-        self, state: PlantState, effort: list[float], *, arm: bool = False, release: bool = False
-    ) -> JointCommand:
-        """The answer to a state of this plant."""
-        model = self.following.fingerprint
-        return JointCommand(state.session, state.seq, state.epoch, model, self.number, self.names, effort, arm, release)
 
     def _send(self, command: JointCommand) -> None:
         counters = self.counters

@@ -1,0 +1,84 @@
+"""Which plant a controller may command, and as what: what it arms, whom it leaves alone, when it gives up.
+
+The controller arms a plant that it finds stopped when it starts: to start it is to say so. One that stops under its
+command it arms again only with `rearm`; else that ends the controller, with the cause. Without `rearm` one that a
+launcher has started again takes over nothing that was under command before, and ends: a launcher is nobody who could
+say so. No sockets, no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dyn_service.api.queries import Array
+from dyn_service.control.safety import RUNNING, STOPPED
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
+
+
+@dataclass
+class TakingOver:
+    """What a controller knows of who commands the plant.
+
+    names: of the entries of v, in the order of its efforts. fingerprint: of its model. number: no other run of a
+    controller has it. rearm: whether it takes over anew what stopped under its command. restarted: whether a launcher
+    has started it again.
+    """
+
+    names: tuple[str, ...]
+    fingerprint: str
+    number: int
+    rearm: bool
+    restarted: bool
+
+    def __post_init__(self) -> None:
+        self._armed = (-1, -1)
+
+    def may_command(self, state: PlantState) -> bool:
+        """Whether it may answer this state; not where the plant is too fast to be armed, or is another controller's.
+
+        Raises:
+            FailedPreconditionError: The plant stopped, and it is not this controller's to arm it again.
+        """
+        arm = state.mode not in RUNNING
+        session, epoch = self._armed
+        under_us = session == state.session and epoch != state.epoch
+        if state.mode == STOPPED and under_us and not self.rearm:
+            raise FailedPreconditionError(
+                f"the plant stopped ({state.cause}) at {state.since:g} s, and rearm is off: start the controller anew"
+            )
+        anew = session != state.session and state.cause != "start"
+        if arm and anew and self.restarted and not self.rearm:
+            raise FailedPreconditionError(
+                f"the plant is {state.mode} ({state.cause}), and rearm is off: a controller that the launcher has "
+                "started again does not take it over"
+            )
+        return state.armable if arm else self._armed == (state.session, state.epoch)
+
+    def command(self, state: PlantState, efforts: Array) -> JointCommand:
+        """The answer to a state, which arms the plant where it is not armed. efforts: (nv,) N m | N."""
+        arm = state.mode not in RUNNING
+        if arm:
+            self._armed = (state.session, state.epoch)
+        return self._answer(state, efforts.tolist(), arm=arm)
+
+    def release(self, state: PlantState | None) -> JointCommand | None:
+        """The last word to the plant, by its last state; None where it is not this controller's."""
+        if state is None or self._armed != (state.session, state.epoch):
+            return None
+        return self._answer(state, [0.0] * len(self.names), release=True)
+
+    def _answer(
+        self, state: PlantState, effort: list[float], *, arm: bool = False, release: bool = False
+    ) -> JointCommand:
+        return JointCommand(
+            state.session,
+            state.seq,
+            state.epoch,
+            self.fingerprint,
+            self.number,
+            self.names,
+            effort,
+            arm,
+            release,
+        )

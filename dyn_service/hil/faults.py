@@ -1,0 +1,225 @@
+"""What goes wrong on purpose: on the way of the states, on the way of the commands, in the plant, in a process.
+
+    run(4.0, faults=[Delay(0.02, from_s=1.0), Loss(0.1, path="states"), Stale(joints=["panda_joint4"], from_s=2.0)])
+
+A fault on a way takes messages as they are sent and says which of them arrive, and when. In lockstep the ways lie in
+one process, in real time in a proxy between processes: the same objects serve both. Chance comes from a seed, one
+stream per fault, so that a run can be had again and faults do not disturb each other.
+
+Several faults on a way act one after the other, in their order. Times of a fault are the plant's, from when it started.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.model.configuration import Configuration
+from dyn_service.suggestions import did_you_mean
+
+Way = Literal["states", "commands"]
+Sent = tuple[float, Any]
+"""When a message arrives, s, and the message."""
+Meddler = Callable[[float, Any], list[Sent]]
+"""(time of sending or of arrival so far, message) -> what comes of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """A fault. from_s, until_s: when it is there, s of the plant's time."""
+
+    from_s: float = 0.0
+    until_s: float = math.inf
+
+    def there(self, t: float) -> bool:
+        """Whether it is there at the plant's time t."""
+        return self.from_s <= t < self.until_s
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.from_s <= self.until_s:
+            raise InvalidArgumentError(
+                f"{type(self).__name__}: from_s is {self.from_s:g}, until_s {self.until_s:g}: expected 0 <= from_s <= "
+                "until_s"
+            )
+
+    def check(self, at: Configuration) -> None:
+        """Refuses what does not fit the robot.
+
+        Raises:
+            InvalidArgumentError: A joint is not the robot's.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class WayFault(Fault, ABC):
+    """A fault on the way of messages. path: of which."""
+
+    path: Way = "commands"
+
+    @abstractmethod
+    def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
+        """What does it in one run: with its own memory, and chance from there."""
+
+
+@dataclass(frozen=True)
+class Delay(WayFault):
+    """Messages arrive `by_s` later: a late controller, a slow line."""
+
+    by_s: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_time(self, "by_s", self.by_s)
+
+    def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
+        """Adds the delay."""
+        return lambda t, message: [(t + self.by_s, message)]
+
+
+@dataclass(frozen=True)
+class Jitter(WayFault):
+    """Messages arrive up to `most_s` later, each by its own chance, none before an earlier one."""
+
+    most_s: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_time(self, "most_s", self.most_s)
+
+    def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
+        """Adds delays of chance."""
+        last = -math.inf
+
+        def pass_on(t: float, message: Any) -> list[Sent]:
+            nonlocal last
+            last = max(last, t + float(random.uniform(0.0, self.most_s)))
+            return [(last, message)]
+
+        return pass_on
+
+
+@dataclass(frozen=True)
+class Loss(WayFault):
+    """A share of the messages, 0 to 1, never arrives; `burst` of them in a row each time."""
+
+    share: float
+    burst: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_share(self, self.share)
+        if self.burst < 1:
+            raise InvalidArgumentError(f"Loss: burst is {self.burst}: expected at least 1")
+
+    def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
+        """Loses some."""
+        begins = self.share / (self.burst - (self.burst - 1) * self.share)  # so that the share of all is lost
+        left = 0
+
+        def pass_on(t: float, message: Any) -> list[Sent]:
+            nonlocal left
+            chance = float(random.random())
+            if left == 0 and chance < begins:
+                left = self.burst
+            if left:
+                left -= 1
+                return []
+            return [(t, message)]
+
+        return pass_on
+
+
+@dataclass(frozen=True)
+class Reorder(WayFault):
+    """A share of the messages, 0 to 1, arrives right after the one that was sent next; one that none follows, never."""
+
+    share: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_share(self, self.share)
+
+    def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
+        """Holds some back until the next one has passed."""
+        held: list[Any] = []
+
+        def pass_on(t: float, message: Any) -> list[Sent]:
+            chance = float(random.random())
+            if not held and chance < self.share:
+                held.append(message)
+                return []
+            passed = [(t, message), *((t, one) for one in held)]
+            held.clear()
+            return passed
+
+        return pass_on
+
+
+@dataclass(frozen=True)
+class WrongPayload(Fault):
+    """The plant carries what its controller does not know of: a body of `mass` kg welded to a link, from the start.
+
+    centre: (3,) m, its centre of mass in the link's frame.
+    """
+
+    link: str
+    mass: float
+    centre: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not math.isfinite(self.mass) or self.mass <= 0.0:
+            raise InvalidArgumentError(f"WrongPayload: mass is {self.mass:g}: expected a positive number of kg")
+        if self.from_s or self.until_s != math.inf:
+            raise InvalidArgumentError("WrongPayload: it is there from the start to the end")
+
+
+@dataclass(frozen=True)
+class Killed(Fault):
+    """A process is killed at `from_s`: the controller, or the server that it asks. It stays away until `until_s`, when
+    it is started again; a controller then arms the plant only with `rearm`.
+    """
+
+    node: Literal["controller", "server"] = "controller"
+
+
+def known(fault: Fault, name: str, at: Configuration) -> int:
+    """Which joint that is.
+
+    Raises:
+        InvalidArgumentError: The robot has none of that name.
+    """
+    if name not in at.names:
+        near = did_you_mean(name, at.names)
+        raise InvalidArgumentError(
+            f"{type(fault).__name__}: no joint {name!r}; the joints are {', '.join(at.names)}{near}"
+        )
+    return at.names.index(name)
+
+
+def is_share(fault: Fault, share: float) -> None:
+    """Refuses what is no share.
+
+    Raises:
+        InvalidArgumentError: It is not from 0 to 1.
+    """
+    if not 0.0 <= share <= 1.0:
+        raise InvalidArgumentError(f"{type(fault).__name__}: share is {share:g}: expected 0 to 1")
+
+
+def is_time(fault: Fault, name: str, value: float) -> None:
+    """Refuses what is no span of time.
+
+    Raises:
+        InvalidArgumentError: It is negative or infinite.
+    """
+    if not 0.0 <= value < math.inf:
+        raise InvalidArgumentError(
+            f"{type(fault).__name__}: {name} is {value:g}: expected a finite number of at least 0"
+        )

@@ -1,0 +1,210 @@
+"""What each fault does to messages, by value; that chance comes from the seed; how faults add up."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.hil.faults import Delay, Fault, Jitter, Killed, Loss, Reorder, WrongPayload
+from dyn_service.hil.lines import Line
+from dyn_service.hil.value_faults import Bias, Noise, NotANumber, Saturation, Stale, Swapped
+from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
+from dyn_service.model.configuration import Configuration
+from tests.nodes.many_ways import MANY_WAYS
+
+AT = Configuration.from_wire([{"name": name, "type": "continuous", "axis": [0, 0, 1]} for name in ("a", "b", "c")])
+
+
+def state(seq: int, at: Configuration = AT, q=None) -> PlantState:
+    q = [0.1 * seq + k for k in range(at.nq)] if q is None else q
+    v = [1.0 + k for k in range(at.nv)]
+    end = ("active", "", 0.0, 0, True, seq - 1, 0.001, "f00")
+    return PlantState(1, seq, 1e-3 * seq, at.velocity_names, q, v, [0.0] * at.nv, *end)
+
+
+def command(seq: int, name=("c", "a", "b"), effort=(30.0, 10.0, 20.0)) -> JointCommand:
+    return JointCommand(1, seq, 0, "f00", 5, name, list(effort))
+
+
+def through(faults, count: int = 1000, seed: int = 0, path="commands", make=command) -> list[tuple[float, object]]:
+    """What arrives of so many messages that are sent every ms: when, and what."""
+    line: Line = Line(faults, path, seed, AT)
+    arrived = []
+    for seq in range(count):
+        line.send(make(seq), 1e-3 * seq)
+        arrived += [(1e-3 * seq, one) for one in line.due(1e-3 * seq)]
+    while line.next_s < math.inf:
+        now = line.next_s
+        arrived += [(now, one) for one in line.due(now)]
+    return arrived
+
+
+def seqs(arrived) -> list[int]:
+    return [one.state_seq if isinstance(one, JointCommand) else one.seq for _, one in arrived]
+
+
+def test_without_faults_all_arrives_at_once_as_it_is() -> None:
+    arrived = through([])
+    assert seqs(arrived) == list(range(1000))
+    assert [t for t, _ in arrived] == [1e-3 * seq for seq in range(1000)]
+    assert arrived[3][1] == command(3)
+
+
+def test_delay() -> None:
+    arrived = through([Delay(0.02, from_s=0.1, until_s=0.2)])
+    late = [t - 1e-3 * one.state_seq for t, one in arrived]
+    by_seq = dict(zip(seqs(arrived), late, strict=True))
+    expected = [0.02 if 100 <= seq < 200 else 0.0 for seq in range(1000)]
+    assert [by_seq[seq] for seq in range(1000)] == pytest.approx(expected, abs=1e-12)
+    # those of the last 20 ms of the window are overtaken by the ones after it
+    assert seqs(arrived) != sorted(seqs(arrived))
+
+
+def test_jitter_keeps_the_order_and_its_bound() -> None:
+    arrived = through([Jitter(0.004)])
+    late = np.array([t - 1e-3 * one.state_seq for t, one in arrived])
+    assert seqs(arrived) == list(range(1000))
+    assert late.min() >= 0.0
+    assert 0.0035 < late.max() <= 0.004 + 1e-9
+    assert 0.002 < late.mean() < 0.0035  # a uniform delay of 2 ms in the mean, and more for those who wait in line
+
+
+@pytest.mark.parametrize("burst", [1, 5])
+def test_loss_is_the_share_that_it_says(burst: int) -> None:
+    arrived = seqs(through([Loss(0.2, burst)], count=20_000))
+    lost = sorted(set(range(20_000)) - set(arrived))
+    # a deviation of sqrt(0.2 0.8 burst / 20000), 0.003 for single ones and about 0.006 for five
+    assert len(lost) / 20_000 == pytest.approx(0.2, abs=4 * 0.003 * burst**0.5)
+    ends = np.flatnonzero(np.diff([-2, *lost, 10**9]) != 1)
+    lengths = np.diff(ends)
+    assert set(lengths % burst) == {0} if burst > 1 else 1 in lengths
+    assert seqs(through([Loss(0.0)])) == list(range(1000))
+    assert through([Loss(1.0)]) == []
+    assert through([Loss(1.0, 3)]) == []
+
+
+def test_reorder_passes_each_message_once() -> None:
+    arrived = through([Reorder(0.3)])
+    order = seqs(arrived)
+    assert sorted(order) == list(range(len(order)))
+    assert len(order) >= 999  # the last one may be held for good
+    swapped = [k for k in range(len(order) - 1) if order[k] > order[k + 1]]
+    assert all(order[k] == order[k + 1] + 1 for k in swapped)
+    # each is held with 0.3 unless one is held already: 0.3 / 1.3 of them
+    assert len(swapped) / 1000 == pytest.approx(0.3 / 1.3, abs=0.05)
+    late = {k + 1 for k in swapped}
+    assert [t for t, _ in arrived] == pytest.approx([1e-3 * (seq + (n in late)) for n, seq in enumerate(order)])
+
+
+def test_a_frozen_encoder() -> None:
+    arrived = [one for _, one in through([Stale(joints=["b"], from_s=0.5)], path="states", make=state)]
+    frozen = arrived[499:503]
+    assert [one.position[1] for one in frozen] == pytest.approx([50.9, 51.0, 51.0, 51.0])
+    assert [one.velocity[1] for one in frozen] == [2.0, 0.0, 0.0, 0.0]
+    assert [one.position[0] for one in frozen] == pytest.approx([49.9, 50.0, 50.1, 50.2])
+    assert frozen[-1].velocity == [1.0, 0.0, 3.0]
+
+
+def test_what_is_no_number() -> None:
+    [(_, one)] = through([NotANumber(joints=["b"])], count=1)
+    assert one.effort[:2] == [30.0, 10.0]
+    assert math.isnan(one.effort[2])  # `b` stands last in these commands
+    [(_, seen)] = through([NotANumber(path="states", joints=["c"])], count=1, path="states", make=state)
+    assert seen.position[:2] == [0.0, 1.0]
+    assert np.isnan([seen.position[2], seen.velocity[2]]).all()
+    some = through([NotANumber(share=0.25)], count=4000)
+    bad = np.mean([math.isnan(one.effort[0]) for _, one in some])
+    assert bad == pytest.approx(0.25, abs=0.03)  # four deviations of sqrt(0.25 0.75 / 4000)
+
+
+def test_bias_noise_and_saturation() -> None:
+    [(_, one)] = through([Bias(0.5, path="states", joints=["a"])], count=1, path="states", make=state)
+    assert one.position == [0.5, 1.0, 2.0]
+    [(_, one)] = through([Bias(-2.0, joints=["a"])], count=1)
+    assert one.effort == [30.0, 8.0, 20.0]
+    [(_, one)] = through([Saturation(15.0, joints=["a", "c"])], count=1)
+    assert one.effort == [15.0, 10.0, 20.0]
+    noisy = through([Noise(0.01, 0.1, path="states", joints=["b"])], count=4000, path="states", make=state)
+    off = np.array([one.position for _, one in noisy]) - [state(seq).position for seq in range(4000)]
+    rates = np.array([one.velocity for _, one in noisy]) - state(0).velocity
+    assert off[:, 1].std() == pytest.approx(0.01, rel=0.05)  # four deviations of 1 / sqrt(2 4000)
+    assert rates[:, 1].std() == pytest.approx(0.1, rel=0.05)
+    assert not np.stack([off, rates])[:, :, [0, 2]].any()
+
+
+def test_swapped_joints() -> None:
+    [(_, one)] = through([Swapped("a", "c")], count=1)
+    assert (one.name, one.effort) == (("c", "a", "b"), [10.0, 30.0, 20.0])
+    [(_, one)] = through([Swapped("a", "b", path="states")], count=1, path="states", make=state)
+    assert (one.position, one.velocity) == ([1.0, 0.0, 2.0], [2.0, 1.0, 3.0])
+
+
+def test_joints_with_several_ways_to_move() -> None:
+    """A bias of a ball turns it: what arrives is still a rotation."""
+    at = Robot.from_urdf(MANY_WAYS, root="floating").configuration
+    line: Line[PlantState] = Line([Bias(0.1, path="states", joints=["ball"])], "states", 0, at)
+    line.send(state(0, at, at.neutral.tolist()), 0.0)
+    [one] = line.due(0.0)
+    moved = at.difference(at.neutral, np.array(one.position))
+    assert moved == pytest.approx([0.1 if name.startswith("ball.") else 0.0 for name in at.velocity_names])
+    with pytest.raises(InvalidArgumentError, match="Swapped: 'ball' and 'swing' have different numbers of positions"):
+        Line([Swapped("ball", "swing")], "commands", 0, at)
+
+
+def test_faults_act_one_after_the_other() -> None:
+    [(t, one)] = through([Bias(10.0), Saturation(25.0), Delay(0.01), Delay(0.02)], count=1)
+    assert (t, one.effort) == (pytest.approx(0.03), [25.0, 20.0, 25.0])
+    [(_, one)] = through([Saturation(25.0), Bias(10.0)], count=1)
+    assert one.effort == [35.0, 20.0, 30.0]
+    # those of the other way leave this one alone
+    assert through([Bias(1.0, path="states"), Loss(1.0, path="states")], count=1)[0][1] == command(0)
+
+
+def test_the_same_seed_is_the_same_chance() -> None:
+    faults = [Jitter(0.003), Loss(0.1), Reorder(0.1), Noise(1.0)]
+    first, again, other = (through(faults, seed=seed) for seed in (7, 7, 8))
+    assert first == again
+    assert first != other
+
+
+def test_chance_of_one_fault_does_not_depend_on_another() -> None:
+    alone = seqs(through([Loss(0.3)], seed=3))
+    assert seqs(through([Loss(0.3), Noise(1.0)], seed=3)) == alone
+    assert seqs(through([Loss(0.3), Loss(0.0)], seed=3)) == alone
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Line([Stale(joints=["d"])], "states", 0, AT), "Stale: no joint 'd'; the joints are a, b, c"),
+        (lambda: Line([Swapped("a", "e")], "commands", 0, AT), "Swapped: no joint 'e'; the joints are a, b, c"),
+        (lambda: Line([Stale(path="commands")], "commands", 0, AT), "Stale: commands have no positions: expected path"),
+        (lambda: Loss(1.5), "Loss: share is 1.5: expected 0 to 1"),
+        (lambda: Reorder(math.nan), "Reorder: share is nan: expected 0 to 1"),
+        (lambda: Loss(0.5, 0), "Loss: burst is 0: expected at least 1"),
+        (lambda: Delay(-0.1), "Delay: by_s is -0.1: expected a finite number of at least 0"),
+        (lambda: Jitter(math.inf), "Jitter: most_s is inf: expected a finite number of at least 0"),
+        (lambda: Delay(0.1, from_s=2.0, until_s=1.0), "Delay: from_s is 2, until_s 1: expected 0 <= from_s <= until_s"),
+        (lambda: Killed(from_s=-1.0), "Killed: from_s is -1, until_s inf: expected 0 <= from_s <= until_s"),
+        (lambda: WrongPayload("tool", 0.0), "WrongPayload: mass is 0: expected a positive number of kg"),
+        (lambda: WrongPayload("tool", 1.0, from_s=1.0), "WrongPayload: it is there from the start to the end"),
+    ],
+)
+def test_what_does_not_fit_is_said(make, sentence: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        make()
+    assert str(caught.value).startswith(sentence)
+
+
+def test_every_fault_is_in_the_tests_above() -> None:
+    def below(kind: type) -> set[str]:
+        return {kind.__name__}.union(*map(below, kind.__subclasses__()))
+
+    assert below(Fault) - {"Fault", "WayFault", "ValueFault"} == {
+        "Delay", "Jitter", "Loss", "Reorder", "Stale", "NotANumber", "Bias", "Noise", "Saturation", "Swapped",
+        "WrongPayload", "Killed",
+    }  # fmt: skip
