@@ -376,7 +376,7 @@ def of_messages() -> Iterator[Case]:
         "nil": None,
         "a truth value": True,
         "a negative number": -7,
-        "a fraction": 1.5,
+        "a fraction": 1000.5,  # ms, as a deadline: one that is met
         "a text": "x",
         "binary data": b"x",
         "a list": [1],

@@ -168,7 +168,7 @@ def test_within_cones_none_is_less(robot: Robot, least: Any, friction: float) ->
     assert (within(free.forces, friction, normal) > 1e-5) == (friction < 0.1 or least == "efforts")
     found = robot.ground_reactions(q, v, a, contacts, least=least)
     assert found.supported
-    assert found.residual < 2e-15  # what the solver leaves of the equations is put right
+    assert found.residual < 1e-14  # what the solver leaves, some 1e-9, is put right to rounding: sums of tens of terms
     as_small_as_another_finds(found, robot.inverse_dynamics(q, v, a), matrix(robot, q, contacts), contacts, least)
 
 
