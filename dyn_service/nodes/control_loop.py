@@ -30,6 +30,7 @@ import zmq
 
 from dyn_service.api.queries import RobotQueries
 from dyn_service.client.sync import Client
+from dyn_service.control.commander import Commander
 from dyn_service.control.following import Following, Moment, TrajectoryMaker, hold_maker
 from dyn_service.control.law import Law, RobotState
 from dyn_service.control.safety import ACTIVE
@@ -156,6 +157,26 @@ class _Counters:
     rate_mark: tuple[float, int] = field(default_factory=lambda: (time.monotonic(), 0))
 
 
+def commander(purpose: Purpose[L], p: L, model: RobotQueries, *, number: int, restarted: bool) -> Commander:
+    """The controller that this is, without its process.
+
+    Args:
+        purpose: What its kind says: `ControllerKind.purpose`.
+        p: Its parameters.
+        model: The robot that its law asks.
+        number: No other run of a controller has it.
+        restarted: Whether a launcher has started it again.
+
+    Raises:
+        InvalidArgumentError: A parameter is out of its range, or does not fit the robot.
+    """
+    at, fingerprint = model.configuration, model.description.fingerprint
+    make = hold_maker(at) if purpose.make_motion is None else purpose.make_motion(p, at, model.limits)
+    following = Following(at, fingerprint, make, p.rate_hz, p.delay_compensation)
+    taking_over = TakingOver(at.velocity_names, fingerprint, number, rearm=p.rearm, restarted=restarted)
+    return Commander(following, purpose.make_law(p, model), taking_over)
+
+
 class ControlLoop(Generic[L]):
     """The loop and what it needs."""
 
@@ -163,13 +184,9 @@ class ControlLoop(Generic[L]):
         p, at = node.parameters, robot.configuration
         self.node, self.robot, self.at, self.purpose = node, robot, at, purpose
         self.names = at.velocity_names
-        make = hold_maker(at) if purpose.make_motion is None else purpose.make_motion(p, at, robot.limits)
-        self.following = Following(at, robot.description.fingerprint, make, p.rate_hz, p.delay_compensation)
-        self.law = purpose.make_law(p, robot)
+        self.commander = commander(purpose, p, robot, number=secrets.randbits(53), restarted=node.restarted)
+        self.following, self.law = self.commander.following, self.commander.law
         self.signals = LawSignals(self.law, self.names, node.telemetry if p.record else None)
-        self.taking_over = TakingOver(
-            self.names, robot.description.fingerprint, secrets.randbits(53), rearm=p.rearm, restarted=node.restarted
-        )
         self.deadline_s = p.deadline_s or 1.0 / p.rate_hz
         self.asker = Asker(self.deadline_s, Recorder(node.telemetry, "requests", COLUMNS) if p.record else None)
         self.loads: Recorder | None = None
@@ -199,7 +216,7 @@ class ControlLoop(Generic[L]):
         try:
             self._loop()
         finally:
-            release = self.taking_over.release(self._last)
+            release = self.commander.taking_over.release(self._last)
             if release is not None:
                 self._send(release)
                 time.sleep(RELEASE_S)
@@ -242,13 +259,10 @@ class ControlLoop(Generic[L]):
             return None
 
     def _control(self, state: PlantState) -> None:
-        if not self.taking_over.may_command(state):
+        command = self.commander.answer(state, lambda question: self.asker.ask(state.stamp, UPDATE, question))
+        if command is None:
             return
-        moment = self.following.moment(state)
-        tau = self.asker.ask(state.stamp, UPDATE, lambda: self.following.answer(self.law, moment))
-        if tau is None:
-            return
-        self._send(self.taking_over.command(state, tau))
+        self._send(command)
         if state.mode == ACTIVE:
             self.signals.take(state.stamp)
         if self.following.engaged and self._announced is not self.following.trajectory:

@@ -74,6 +74,16 @@ def open_server(settings: ServerSettings, tell: Callable[[str], None], watch: Wa
     return server
 
 
+def open_robots(settings: ServerSettings) -> list[Robot]:
+    """The robots of a server with these settings, in their order; nothing is compiled yet.
+
+    Raises:
+        DynError: A robot's file is not sound.
+        InvalidArgumentError: A joint file is for none of them, or two are for one.
+    """
+    return _robots(settings, [find_robot(path) for path in settings.robots])
+
+
 def _robots(settings: ServerSettings, robot_files: Sequence[Path]) -> list[Robot]:
     """The robots, each with the joint file that is for it.
 
