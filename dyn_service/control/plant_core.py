@@ -1,109 +1,92 @@
-"""A simulated robot: forward dynamics in time under the efforts that its safety lets through. No sockets, no clock.
+"""The plant: a robot, simulated or real, under the efforts that its safety lets through. No sockets, no clock.
 
-    v-dot = forward_dynamics(q, v, tau),  q-dot = v,      tau held through each step
-
-Commands go to `safety.SafetySupervisor`, which is what hardware has too; a step of the plant is a cycle of its drive.
-
-Brakes are modelled as strong ones: once shut they bring every joint to rest within `brake_s`, at a deceleration that is
-constant and the same share of each joint's speed, whatever pulls at it, and hold it there. Motors that work against
-them move nothing. A joint that would pass its velocity limit within a step is braked from that step's beginning, as by
-a drive whose own loop is quicker than its commands.
+Commands go to `safety.SafetySupervisor`; once in each cycle of the drive it says what acts, `hardware.Hardware` is
+written and read, and time goes on by `dt_s`.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from dyn_service.api.queries import Array
+from dyn_service.control.hardware import Hardware, Motion, Reading
 from dyn_service.control.safety import STOPPED, SafetySupervisor
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
-from dyn_service.model.configuration import Configuration, Limits
-from dyn_service.sim.divergence import no_longer_finite
-from dyn_service.sim.integrators import ForwardDynamics, advance, held, integrator
+from dyn_service.model.configuration import Limits
 
 
 @dataclass
 class PlantCounters:
-    """Counts since the plant started, in integration steps."""
+    """Counts since the plant started, in steps. stale_readings: in which the robot had measured nothing new."""
 
     steps: int = 0
     stopped_steps: int = 0
     out_of_range_steps: int = 0
-
-
-@dataclass
-class PlantSettings:
-    """How the plant integrates and brakes; see `plant.PlantParameters`."""
-
-    dt_s: float
-    integrator: str
-    substeps: int
-    brake_s: float
+    stale_readings: int = 0
 
 
 @dataclass
 class Plant:
-    """A simulated robot at its present state.
+    """A robot at its present state.
 
-    forward_dynamics: (q, v, tau) -> a. configuration: the joints, in order. q: where it stands at first.
+    dt_s: the drive's cycle. stale_cycles: how many cycles in a row may bring no new reading; one more stops it safely.
     """
 
-    forward_dynamics: ForwardDynamics
-    configuration: Configuration
+    robot: Hardware
     limits: Limits
-    q: Array
-    settings: PlantSettings
     safety: SafetySupervisor
+    dt_s: float
+    stale_cycles: int = 0
     counters: PlantCounters = field(default_factory=PlantCounters)
 
     def __post_init__(self) -> None:
         self.names = self.safety.names
-        self.v: Array = np.zeros(self.configuration.nv)
-        self._step = integrator(self.settings.integrator)
-        self._deceleration: Array | None = None
+        self.configuration = self.robot.configuration
+        self.reading: Reading = self.robot.open()
+        self.out_of_range: np.ndarray[tuple[int], np.dtype[np.int64]] = np.zeros(self.configuration.nq, np.int64)
+        self._stale = 0
+
+    @property
+    def q(self) -> Array:
+        """(nq,), as measured."""
+        return self.reading.q
+
+    @property
+    def v(self) -> Array:
+        """(nv,), as measured."""
+        return self.reading.v
+
+    @property
+    def effort(self) -> Array:
+        """(nv,), what acts."""
+        return self.safety.effort if self.reading.effort is None else self.reading.effort
+
+    @property
+    def motion(self) -> Motion:
+        """Where it really is, as far as that is known."""
+        return self.reading.motion
 
     @property
     def time_s(self) -> float:
-        """Simulated time since the plant started."""
-        return self.counters.steps * self.settings.dt_s
+        """Time since the plant started, in cycles of the drive."""
+        return self.counters.steps * self.dt_s
 
     def offer(self, command: JointCommand) -> bool:
         """Takes the command for the next step, or refuses it; whether it was taken."""
         return self.safety.offer(command, self.time_s, self.v)
 
     def advance(self, steps: int) -> None:
-        """Integrates `steps` steps under the effort in force.
+        """Lets `steps` cycles pass under the effort in force. A simulated robot does each; for a real one they have
+        passed, and it is written and read once.
 
         Raises:
-            FailedPreconditionError: The state is no longer finite; names the first such step, its time and the joint.
+            DynError: What the robot raises, such as that its simulation diverged.
         """
-        settings, counters = self.settings, self.counters
-        for _ in range(steps):
-            effort, brakes = self.safety.cycle(self.time_s, self.v)
-            counters.steps += 1
-            counters.stopped_steps += self.safety.mode == STOPPED
-            acceleration = held(self.forward_dynamics, effort)
-            before = self.q, self.v
-            if brakes:
-                self._brake()
-            else:
-                self._deceleration = None
-                self.q, self.v = advance(
-                    self._step, acceleration, *before, settings.dt_s, settings.substeps, on=self.configuration
-                )
-                if np.isfinite(self.v).all() and self.safety.trip(self.v):
-                    self.q, self.v = before
-                    self._brake()
-            if not math.isfinite(self.q.sum() + self.v.sum()):  # or the sum alone has overflowed
-                finite = self.configuration.finite(self.q, self.v)
-                if not finite.all():
-                    motion = (*before, acceleration(*before))
-                    step, inner = counters.steps, settings.dt_s / settings.substeps
-                    raise no_longer_finite(self.configuration, step, self.time_s, inner, motion, finite)
-            counters.out_of_range_steps += bool(((self.q < self.limits.lower) | (self.q > self.limits.upper)).any())
+        each = 1 if self.robot.simulated else steps
+        for _ in range(0, steps, max(1, each)):
+            self._cycle(each)
 
     def publish(self) -> PlantState:
         """The state, to be sent out now: from here on it can be answered."""
@@ -120,7 +103,7 @@ class Plant:
             name=self.names,
             position=self.q.tolist(),
             velocity=self.v.tolist(),
-            effort=safety.effort.tolist(),
+            effort=self.effort.tolist(),
             mode=safety.mode,
             cause=safety.cause,
             since=safety.since_s,
@@ -131,12 +114,23 @@ class Plant:
             fingerprint=safety.fingerprint,
         )
 
-    def _brake(self) -> None:
-        """One step towards rest, at the deceleration that was due when the brakes were shut."""
-        if not self.v.any():
-            return
-        if self._deceleration is None:
-            self._deceleration = np.abs(self.v) / self.settings.brake_s
-        slower = np.maximum(np.abs(self.v) - self._deceleration * self.settings.dt_s, 0.0) * np.sign(self.v)
-        self.q = self.configuration.integrate(self.q, 0.5 * (self.v + slower), self.settings.dt_s)
-        self.v = slower
+    def _cycle(self, steps: int) -> None:
+        """One cycle of the drive, at the end of so many."""
+        counters, safety = self.counters, self.safety
+        counters.steps += steps - 1
+        effort, brakes = safety.cycle(self.time_s, self.v)
+        counters.steps += 1
+        counters.stopped_steps += steps * (safety.mode == STOPPED)
+        self.robot.write(effort, brakes=brakes)
+        self.reading = reading = self.robot.read()
+        if reading.fault:
+            safety.shut(reading.fault)
+        self._stale = 0 if reading.fresh else self._stale + 1
+        counters.stale_readings += not reading.fresh
+        if self._stale > self.stale_cycles:
+            safety.shut("driver")
+        q = reading.motion.q
+        outside = (q < self.limits.lower) | (q > self.limits.upper)
+        if outside.any():
+            counters.out_of_range_steps += 1
+            self.out_of_range += outside

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -53,6 +53,7 @@ CAUSES = ("start", "released", "missed", "velocity", "beyond_limits", "driver")
 
 StopPolicy = Literal["brake", "damping", "zero"]
 LimitPolicy = Literal["clip", "stop"]
+Counts = np.ndarray[Any, np.dtype[np.int64]]
 Damping = Callable[[], Array]
 """D (nv, nv) N m s/rad at the present position: in a stop the efforts are -D v."""
 
@@ -102,11 +103,12 @@ class SafetySettings:
 
 @dataclass
 class SafetyCounters:
-    """Counts since the start. clipped: commands cut to the effort limits. slowed: cycles in which the effort was held
-    back by its rate while active. refused, stops: by reason and by cause.
+    """Counts since the start. active_steps: cycles under command. clipped: commands cut to the effort limits. slowed:
+    cycles in which the effort was held back by its rate while active. refused, stops: by reason and by cause.
     """
 
     commands: int = 0
+    active_steps: int = 0
     clipped: int = 0
     slowed: int = 0
     armed: int = 0
@@ -132,7 +134,8 @@ class Actuation(NamedTuple):
 class SafetySupervisor:
     """names: of the entries of v, in the drive's order. session, fingerprint: those of the states that are sent out.
 
-    damping: asked at each stop where the policy is `damping`.
+    damping: asked at each stop where the policy is `damping`. saturated, held_back: (nv,) cycles while active in which
+    what was commanded was beyond the limit of effort, and in which its rate held the effort back.
     """
 
     settings: SafetySettings
@@ -152,7 +155,10 @@ class SafetySupervisor:
         self.command_seq = -1
         self.command_delay_s = 0.0
         self.refusal: Refusal | None = None
+        self.saturated: Counts = np.zeros(len(self.names), np.int64)
+        self.held_back: Counts = np.zeros(len(self.names), np.int64)
         self._target = self.effort
+        self._cut = np.zeros(len(self.names), dtype=np.bool_)
         self._controller = 0
         self._accepted_s = self._now_s = 0.0
         self._published: dict[int, float] = {}
@@ -185,7 +191,8 @@ class SafetySupervisor:
             effort = np.array(command.effort)[order]
             limit = self.settings.effort_limit
             cut = np.minimum(np.maximum(effort, -limit), limit)
-            clipped = bool((cut != effort).any())
+            beyond = cut != effort
+            clipped = bool(beyond.any())
             if self.settings.beyond_limits == "stop":
                 refusal = self._beyond(clipped, cut, now_s)
         if refusal is not None:
@@ -196,7 +203,7 @@ class SafetySupervisor:
             self._enter(ARMING, "")
             self._controller = command.controller
             self.counters.armed += 1
-        self._target = cut
+        self._target, self._cut = cut, beyond
         self._accepted_s = now_s
         self.command_delay_s = now_s - self._published[command.state_seq]
         self.command_seq = command.state_seq
@@ -217,21 +224,31 @@ class SafetySupervisor:
         wanted = self._target if self.mode in RUNNING else self._stopping(v)
         step = settings.effort_rate * settings.cycle_s
         self.effort = np.minimum(np.maximum(wanted, self.effort - step), self.effort + step)
-        reached = bool((self.effort == wanted).all())
+        behind = self.effort != wanted
+        reached = not behind.any()
         if self.mode == ARMING and reached:
             self._enter(ACTIVE, "")
             self.brakes = False
-        self.counters.slowed += self.mode == ACTIVE and not reached
+        if self.mode == ACTIVE:
+            self.counters.active_steps += 1
+            self.counters.slowed += not reached
+            self.saturated += self._cut
+            self.held_back += behind
         return Actuation(self.effort, self.brakes)
 
     def trip(self, v: Array, share: float = 1.0) -> bool:
         """Stops the robot and shuts the brakes where a joint is at this share of its velocity limit; whether one is."""
         # so that what is no finite number is too fast as well
         too_fast = not (np.abs(v) < share * self.settings.velocity_limit).all()
-        if too_fast and self.mode in RUNNING:
-            self.stop("velocity")
-        self.brakes |= too_fast
+        if too_fast:
+            self.shut("velocity")
         return too_fast
+
+    def shut(self, cause: str) -> None:
+        """Stops the robot and shuts the brakes, whatever the policy; in any mode."""
+        if self.mode in RUNNING:
+            self.stop(cause)
+        self.brakes = True
 
     def stop(self, cause: str = "driver") -> None:
         """Latches a stop; a driver does so for faults of its own. cause: one of `CAUSES`."""

@@ -21,6 +21,7 @@ from dyn_service.api.queries import Array
 from dyn_service.control.safety import ACTIVE, CAUSES, MODES, REFUSALS
 from dyn_service.control.trajectory import from_wire
 from dyn_service.model.configuration import Configuration
+from dyn_service.nodes import strain
 from dyn_service.nodes.board import Board, NodeBoard
 from dyn_service.nodes.kinds import Column, Panel, Section, Stats, number, rate
 from dyn_service.nodes.series import envelope, running_time, thinned, with_gaps
@@ -106,7 +107,7 @@ def parts_of(at: Configuration) -> list[Part]:
 def plant_section(plant: NodeBoard, board: Board) -> Section:
     """What the plant counted."""
     content = _plant_summary(plant)
-    return Section(content, _stop_lines(content))
+    return Section(content, [*_difference_lines(content), *_stop_lines(content), *strain.lines(content["by_joint"])])
 
 
 def tracking_section(plant: NodeBoard, board: Board) -> Section | None:
@@ -205,7 +206,14 @@ def _plant_summary(plant: NodeBoard) -> dict[str, Any]:
         "refusals": {name: count for name in REFUSALS if (count := plant.total(f"refused_{name}"))},
         "last_refusal": stats.get("last_refusal", ""),
         "causes": {name: count for name in CAUSES if (count := plant.total(f"stops_{name}"))},
+        "by_joint": strain.shares(plant),
+        "differences": plant.fact("differences") or {},
     }
+
+
+def _difference_lines(plant: Mapping[str, Any]) -> list[str]:
+    said = plant["differences"]
+    return [f"the plant is not the model: {', '.join(said)} (report.json, plant.differences)"] if said else []
 
 
 def _stop_lines(plant: Mapping[str, Any]) -> list[str]:
@@ -303,8 +311,9 @@ def efforts_plot(motion: Motion, title: str) -> Figure:
 
 def _notes(stats: Stats) -> str:
     """What is not as it should be."""
-    labels = (("overruns", "overruns"), ("slipped", "slipped"), ("stops", "stops"))
-    notes = [f"{stats[name]} {label}" for name, label in labels if number(stats, name)]
+    labels = (("overruns", "overruns"), ("slipped", "slipped"), ("stops", "stops"), ("refused_stale", "stale commands"))
+    notes = strain.briefly(stats)
+    notes += [f"{stats[name]} {label}" for name, label in labels if number(stats, name)]
     if stats.get("mode") not in (None, ACTIVE):
         cause = stats.get("cause")
         notes.append(f"{stats['mode']} ({cause})" if cause else str(stats["mode"]))
@@ -312,12 +321,17 @@ def _notes(stats: Stats) -> str:
 
 
 def at_end(plant: NodeBoard) -> str:
-    """Its safe stops, if there were any, and how long it was under command of its time."""
+    """Its safe stops and how long it was under command, what its motors and joints came up against, late commands;
+    nothing of what there was not.
+    """
     content = _plant_summary(plant)
-    if not content["stops"]:
-        return ""
-    share = 100.0 * content["active_steps"] / max(1, content["steps"])
-    return f"{_stop_lines(content)[0]}, under command {share:.1f} % of the time"
+    said = strain.lines(content["by_joint"])
+    if stale := content["refusals"].get("stale"):
+        said.append(f"{stale} commands were too late")
+    if content["stops"]:
+        share = 100.0 * content["active_steps"] / max(1, content["steps"])
+        said.insert(0, f"{_stop_lines(content)[0]}, under command {share:.1f} % of the time")
+    return "; ".join(said)
 
 
 PANELS = (Panel("plant", plant_section), Panel("tracking", tracking_section))

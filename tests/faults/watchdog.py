@@ -33,7 +33,7 @@ from dyn_service.messages import decode
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.nodes import telemetry
 from dyn_service.nodes.board import Board
-from dyn_service.nodes.plant import PlantParameters, initial_position, safety_settings
+from dyn_service.nodes.plant_parameters import PlantParameters, initial_position, safety_settings
 from tests.faults.scripted_controller import WRONG
 
 REPOSITORY = Path(__file__).parents[2]

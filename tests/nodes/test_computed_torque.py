@@ -14,7 +14,8 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.nodes.controller import ControllerParameters, gains
 from dyn_service.nodes.controller_parameters import PointToPointParameters, trajectory_maker
-from dyn_service.nodes.plant import PlantParameters, initial_position, make_plant
+from dyn_service.nodes.plant_making import make_plant
+from dyn_service.nodes.plant_parameters import PlantParameters, initial_position
 from tests.conftest import URDF
 from tests.nodes.many_ways import MANY_WAYS
 
@@ -74,7 +75,7 @@ def track(
             under_way.append((step + delay_steps, answer))
         plant.advance(1)
         if push is not None and step == round(1000 * push[0]):
-            plant.q = robot.configuration.integrate(plant.q, push[1])
+            plant.robot.q = robot.configuration.integrate(plant.q, push[1])
     return following, plant
 
 

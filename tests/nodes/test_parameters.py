@@ -9,7 +9,7 @@ from dyn_service.config.documents import ConfigurationError, parse_document
 from dyn_service.config.parameters import Parameters
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.nodes.controller import ControllerParameters
-from dyn_service.nodes.plant import PlantParameters
+from dyn_service.nodes.plant_parameters import PlantParameters
 
 
 def merged(text: str, node: str) -> dict:

@@ -5,14 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dyn_service.control.plant_core import Plant, PlantSettings
+from dyn_service.control.plant_core import Plant
 from dyn_service.control.safety import SafetySettings, SafetySupervisor
+from dyn_service.control.simulated import SimulatedRobot
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.messages import decode, encode
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Limits
-from dyn_service.nodes.plant import PlantParameters, initial_position, make_plant, safety_settings
+from dyn_service.nodes.plant_making import make_plant
+from dyn_service.nodes.plant_parameters import PlantParameters, initial_position, safety_settings
+from dyn_service.sim.stepping import OwnEngine
 from tests.conftest import URDF
 from tests.trees import configuration
 
@@ -29,14 +32,9 @@ def plant(dt_s: float = 0.001, integrator: str = "rk4", substeps: int = 1, **cha
     }  # fmt: skip
     damping = lambda: 20.0 * np.eye(2)
     safety = SafetySupervisor(SafetySettings(**{**settings, **changes}), NAMES, 7, "f00", damping)
-    return Plant(
-        lambda q, v, tau: tau,
-        JOINTS,
-        LIMITS,
-        np.zeros(2),
-        PlantSettings(dt_s, integrator, substeps, brake_s=0.01),
-        safety,
-    )
+    engine = OwnEngine(lambda q, v, tau: tau, JOINTS, integrator, substeps)
+    robot = SimulatedRobot(engine, JOINTS, np.zeros(2), dt_s, 0.01, safety.settings.velocity_limit)
+    return Plant(robot, LIMITS, safety, dt_s)
 
 
 def command(of: Plant, efforts, **changes) -> JointCommand:
@@ -76,7 +74,7 @@ def test_catching_up_is_the_same_motion() -> None:
 
 def test_positions_out_of_range_are_counted() -> None:
     one = plant()
-    one.q = np.array([1.5, 100.0])
+    one.robot.q = np.array([1.5, 100.0])
     assert one.offer(command(one, [0.0, 0.0]))
     one.advance(4)
     assert one.counters.out_of_range_steps == 4
@@ -85,10 +83,10 @@ def test_positions_out_of_range_are_counted() -> None:
 def test_divergence_names_the_joint_and_the_step() -> None:
     """Joint b runs away and takes a with it: after some steps of a catch-up both are not numbers."""
     one = plant(hold_s=1.0, control_s=1.0)
-    one.forward_dynamics = lambda q, v, tau: np.array([1.0 + 0.0 * v[1] ** 2, 1e6 * (1.0 + v[1] ** 2)])
+    one.robot.engine.forward_dynamics = lambda q, v, tau: np.array([1.0 + 0.0 * v[1] ** 2, 1e6 * (1.0 + v[1] ** 2)])
     assert one.offer(command(one, [0.0, 0.0]))
     two = plant(hold_s=1.0, control_s=1.0)
-    two.forward_dynamics = one.forward_dynamics
+    two.robot.engine.forward_dynamics = one.robot.engine.forward_dynamics
     assert two.offer(command(two, [0.0, 0.0]))
     with np.errstate(over="ignore", invalid="ignore"):
         while np.isfinite(two.v).all():  # step by step, to the first step that is not finite
@@ -110,7 +108,7 @@ def test_divergence_names_the_joint_and_the_step() -> None:
 def test_a_joint_that_diverges_alone_is_no_joint_too_fast(name: str) -> None:
     """By the second in its velocity first."""
     one = plant(integrator=name)
-    one.forward_dynamics = lambda q, v, tau: np.array([0.0, np.inf])
+    one.robot.engine.forward_dynamics = lambda q, v, tau: np.array([0.0, np.inf])
     assert one.offer(command(one, [0.0, 0.0]))
     with pytest.raises(FailedPreconditionError, match="the state of joint 'b' is no longer finite"):
         one.advance(1)
@@ -118,8 +116,8 @@ def test_a_joint_that_diverges_alone_is_no_joint_too_fast(name: str) -> None:
 
 def test_large_numbers_are_no_divergence() -> None:
     one = plant()
-    one.forward_dynamics = lambda q, v, tau: np.zeros(2)
-    one.q = np.array([1e308, 1e308])
+    one.robot.engine.forward_dynamics = lambda q, v, tau: np.zeros(2)
+    one.robot.q = np.array([1e308, 1e308])
     assert one.offer(command(one, [0.0, 0.0]))
     with np.errstate(over="ignore"):
         one.advance(1)
@@ -131,8 +129,8 @@ def test_large_numbers_are_no_divergence() -> None:
 def test_the_plant_does_the_step_it_was_told(name: str, substeps: int) -> None:
     """A mass on a spring with a constant push: against the formulas by hand."""
     one = plant(integrator=name, dt_s=0.1, substeps=substeps, hold_s=10.0, control_s=1.0)
-    one.forward_dynamics = lambda q, v, tau: tau - q
-    one.q = np.array([1.0, -1.0])
+    one.robot.engine.forward_dynamics = lambda q, v, tau: tau - q
+    one.robot.q = np.array([1.0, -1.0])
     assert one.offer(command(one, [0.5, 2.0]))
     one.advance(3)
     q, v, h = np.array([1.0, -1.0]), np.zeros(2), 0.1 / substeps
@@ -176,7 +174,7 @@ def test_initial_position() -> None:
 def falling(**changes) -> Plant:
     """Unit masses that fall at 10 m/s^2 when nothing holds them."""
     one = plant(**changes)
-    one.forward_dynamics = lambda q, v, tau: tau - 10.0
+    one.robot.engine.forward_dynamics = lambda q, v, tau: tau - 10.0
     return one
 
 
@@ -441,7 +439,7 @@ def test_a_controller_that_goes_wild_and_then_hangs_for_three_seconds(name: str,
 def test_range_of_positions_at_both_ends(q: list[float], counted: int) -> None:
     """A limit belongs to the range."""
     one = plant()
-    one.q = np.array(q)
+    one.robot.q = np.array(q)
     assert one.offer(command(one, [0.0, 0.0]))
     one.advance(1)
     assert one.counters.out_of_range_steps == counted
@@ -451,7 +449,7 @@ def test_range_of_positions_at_both_ends(q: list[float], counted: int) -> None:
 def test_divergence_of_either_position_or_velocity_names_its_joint(q: list[float], v: list[float]) -> None:
     one = plant()
     assert one.offer(command(one, [0.0, 0.0]))
-    one.q, one.v = np.array(q), np.array(v)
+    one.robot.q, one.robot.v = np.array(q), np.array(v)
     with np.errstate(invalid="ignore"), pytest.raises(FailedPreconditionError, match="'b'"):
         one.advance(1)
 
@@ -464,6 +462,7 @@ def test_a_floating_robot_moves_along_its_rotations() -> None:
     parameters = PlantParameters(robot="-", initial_position=q0.tolist(), control_rate_hz=20.0, effort_ramp_s=1e-6)
     one = make_plant(robot, parameters, session=7)
     one.safety.settings = replace(one.safety.settings, velocity_limit=np.full(robot.nv, np.inf))
+    one.robot.velocity_limit = one.safety.settings.velocity_limit
     assert one.names == robot.configuration.velocity_names
     assert one.offer(command(one, effort))
     one.advance(20)
@@ -499,7 +498,7 @@ def test_initial_position_has_unit_quaternions() -> None:
 @pytest.mark.parametrize("substeps", [1, 4])
 def test_divergence_names_the_length_of_the_steps_that_were_made(substeps: int) -> None:
     one = plant(dt_s=0.1, substeps=substeps, hold_s=10.0, control_s=1.0)
-    one.forward_dynamics = lambda q, v, tau: np.full_like(q, np.inf)
+    one.robot.engine.forward_dynamics = lambda q, v, tau: np.full_like(q, np.inf)
     assert one.offer(command(one, [0.5, 2.0]))
     with pytest.raises(FailedPreconditionError, match=f"shorter than dt = {0.1 / substeps:g} s"):
         one.advance(1)

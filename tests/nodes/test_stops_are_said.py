@@ -11,6 +11,7 @@ import pytest
 from dyn_service.launching.plan import make_plan
 from dyn_service.launching.run import _at_end
 from dyn_service.launching.schema import read_launch_file
+from dyn_service.nodes import plant_report
 from dyn_service.nodes.board import Board
 from dyn_service.nodes.telemetry import Stats
 from tests.nodes.launches import Launched, pendulum, wait_for
@@ -24,6 +25,28 @@ STOPPED = {"stops": 39, "stops_missed": 38, "stops_velocity": 1, "armed": 40, "s
     [
         (STOPPED, ["arm: safe stops: 39 (38 missed, 1 velocity), armed 40 times, under command 91.0 % of the time"]),
         ({**STOPPED, "stops": 0}, []),
+        (
+            {"steps": 1000, "active_steps": 500, "saturated.a": 465, "saturated.b.x": 100, "refused_stale": 3},
+            [
+                "arm: commands cut to the effort limit: a 93.0 %, b.x 20.0 % of the time under command; "
+                "3 commands were too late"
+            ],
+        ),
+        (
+            {
+                "steps": 10000,
+                "active_steps": 10,
+                **{f"out_of_range.j{k}": k for k in range(7)},
+                "held_back.j2": 10,
+                "motor_saturated.j1": 2000,
+            },
+            [
+                "arm: efforts held back by their rate: j2 100.0 % of the time under command; "
+                "motors at their own limit: j1 20.0 % of the time; "
+                "positions beyond their limits: j6 under 0.1 %, j5 under 0.1 %, j4 under 0.1 %, j3 under 0.1 % "
+                "and 2 more of the time"
+            ],
+        ),
         ({}, []),
     ],
 )
@@ -69,3 +92,10 @@ def test_a_controller_that_was_started_again_takes_over_only_with_rearm(tmp_path
     refusal = "the plant is stopped (missed), and rearm is off: a controller that the launcher has started again"
     assert any(refusal in line for line in launch.lines), launch.text
     assert "armed 1 times" in launch.lines[-1]
+
+
+def test_what_the_live_table_says_of_a_strained_plant() -> None:
+    """The worst joint of each kind, before what else there is: the table may be narrow."""
+    stats = {"steps": 100, "active_steps": 50, "saturated.a": 5, "saturated.b": 40, "overruns": 2, "refused_stale": 1}
+    notes = plant_report.COLUMNS[-1].text({**stats, "mode": "active"})
+    assert notes == "b cut 80.0 % +1 2 overruns 1 stale commands"

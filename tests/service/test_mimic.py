@@ -11,7 +11,7 @@ import pytest
 
 from dyn_service import QUERIES, AsyncClient, Client, Robot, Server, connect
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, UrdfError
-from dyn_service.nodes.plant import PlantParameters
+from dyn_service.nodes.plant_parameters import PlantParameters
 from dyn_service.server.opening import open_server
 from dyn_service.server.settings import ServerSettings
 from dyn_service.urdf.reader import read

@@ -19,7 +19,7 @@ from dyn_service.config.wording import suggestion
 from dyn_service.control.trajectory import from_wire
 from dyn_service.errors import DynError
 from dyn_service.model.configuration import Limits
-from dyn_service.nodes.plant import initial_position
+from dyn_service.nodes.plant_parameters import initial_position
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.messages import Request
 from dyn_service.protocol.wrenches import unpack_wrenches

@@ -1,0 +1,141 @@
+"""A simulated robot: an engine that moves it, its brakes, its motors, its sensors. No sockets, no clock.
+
+Brakes are modelled as strong ones: once shut they bring every joint to rest within `brake_s`, at a deceleration that is
+constant and the same share of each joint's speed, whatever pulls at it, and hold it there. Motors that work against
+them move nothing. A joint that would pass its velocity limit within a step is braked from that step's beginning, as by
+a drive whose own loop is quicker than its commands; the reading then has the fault `velocity`.
+
+Sensors are given the mean acceleration of the step behind them: it is what every engine and the brakes have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dyn_service.api.queries import Array, Wrench
+from dyn_service.control.actuators import Actuators
+from dyn_service.control.encoders import Measuring
+from dyn_service.control.hardware import Fault, Motion, Reading
+from dyn_service.model.configuration import Configuration
+from dyn_service.sim.divergence import no_longer_finite
+from dyn_service.sim.stepping import Engine
+
+
+@dataclass
+class SimulatedRobot:
+    """A simulated robot at its present state: `hardware.Hardware`.
+
+    q: (nq,) where it stands at first. dt_s: a step. brake_s: in which the brakes bring it to rest. velocity_limit:
+    (nv,), infinite where there is none. actuators, measuring: None are motors and sensors that do all they are told.
+    """
+
+    engine: Engine
+    configuration: Configuration
+    q: Array
+    dt_s: float
+    brake_s: float
+    velocity_limit: Array
+    actuators: Actuators | None = None
+    measuring: Measuring | None = None
+
+    def __post_init__(self) -> None:
+        self.v: Array = np.zeros(self.configuration.nv)
+        self.steps = 0
+        self.simulated = True
+        self._acting: Array = np.zeros(self.configuration.nv)
+        self._fault: Fault = ""
+        self._deceleration: Array | None = None
+        self._pushes: list[tuple[Wrench, int]] = []
+
+    def open(self) -> Reading:
+        """As `Hardware.open`."""
+        self._sample(np.zeros_like(self.v))
+        return self.read()
+
+    def close(self) -> None:
+        """As `Hardware.close`."""
+
+    def write(self, effort: Array, *, brakes: bool) -> None:
+        """One step under these efforts.
+
+        Raises:
+            FailedPreconditionError: The state is no longer finite; names the step, its time and the joint.
+        """
+        self._end_pushes()
+        told = effort if self.actuators is None else self.actuators.act(effort)
+        before = self.q, self.v
+        self.steps += 1
+        self._acting, self._fault = told, ""
+        if brakes:
+            self._brake()
+        else:
+            self._deceleration = None
+            self.q, self.v = self.engine.step(*before, told, self.dt_s)
+            if np.isfinite(self.v).all() and not (np.abs(self.v) < self.velocity_limit).all():
+                self.q, self.v = before
+                self._brake()
+                self._fault = "velocity"
+        if not math.isfinite(self.q.sum() + self.v.sum()):  # or the sum alone has overflowed
+            finite = self.configuration.finite(self.q, self.v)
+            if not finite.all():
+                motion = (*before, self.engine.acceleration(*before, told))
+                inner = self.dt_s / self.engine.substeps
+                raise no_longer_finite(self.configuration, self.steps, self.time_s, inner, motion, finite)
+        self._sample((self.v - before[1]) / self.dt_s)
+
+    def read(self) -> Reading:
+        """As `Hardware.read`."""
+        if self.measuring is None:
+            return Reading(self.q, self.v, self._acting, fault=self._fault)
+        q, v = self.measuring.measured(self.q, self.v)
+        return Reading(q, v, self._acting, fault=self._fault, truth=Motion(self.q, self.v))
+
+    @property
+    def time_s(self) -> float:
+        """Simulated time since it was made."""
+        return self.steps * self.dt_s
+
+    def push(self, wrench: Wrench, steps: int) -> None:
+        """Lets a wrench act for the coming steps, beside those that act already.
+
+        Raises:
+            UnimplementedError: The engine takes none.
+        """
+        self.engine.push([*(each for each, _ in self._pushes), wrench])
+        self._pushes.append((wrench, self.steps + steps))
+
+    @property
+    def pushes(self) -> Sequence[Wrench]:
+        """The wrenches that act."""
+        return [wrench for wrench, _ in self._pushes]
+
+    def set_state(self, q: Array, v: Array) -> None:
+        """Puts it at q (nq,), v (nv,): motors and brakes begin anew. Sensors go on from there."""
+        self.q, self.v = q, v
+        self._deceleration = None
+        self._acting = np.zeros_like(v)
+        if self.actuators is not None:
+            self.actuators.reset()
+
+    def _end_pushes(self) -> None:
+        if self._pushes and any(end <= self.steps for _, end in self._pushes):
+            self._pushes = [(wrench, end) for wrench, end in self._pushes if end > self.steps]
+            self.engine.push(self.pushes)
+
+    def _sample(self, a: Array) -> None:
+        if self.measuring is not None:
+            self.measuring.sample(self.time_s, self.q, self.v, a, self.pushes)
+
+    def _brake(self) -> None:
+        """One step towards rest, at the deceleration that was due when the brakes were shut."""
+        if not self.v.any():
+            return
+        if self._deceleration is None:
+            self._deceleration = np.abs(self.v) / self.brake_s
+        slower = np.maximum(np.abs(self.v) - self._deceleration * self.dt_s, 0.0) * np.sign(self.v)
+        self.q = self.configuration.integrate(self.q, 0.5 * (self.v + slower), self.dt_s)
+        self.v = slower

@@ -1,0 +1,171 @@
+"""Makes the plant that the parameters describe: the model, the robot that really moves, its motors, its sensors.
+
+The model is what the robot's file says. Its fingerprint is published, and whoever commands must have the same one: the
+handshake compares what the plant is taken to be. The overlay says what it is instead. No controller learns of it, as it
+would not of a real robot that carries what nobody told; the report shows it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from dyn_service.api.queries import Array
+from dyn_service.config.documents import ConfigurationError
+from dyn_service.control.actuators import Actuators
+from dyn_service.control.encoders import Measuring
+from dyn_service.control.plant_core import Plant
+from dyn_service.control.safety import SafetySupervisor
+from dyn_service.control.simulated import SimulatedRobot
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.nodes.plant_parameters import ActuatorParameters, PlantParameters, initial_position, safety_settings
+from dyn_service.protocol.contacts import unpack_contacts
+from dyn_service.protocol.overlays import unpack_overlay
+from dyn_service.sensors import Sensors
+from dyn_service.sim.integrators import ForwardDynamics
+from dyn_service.sim.stepping import Engine, OwnEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dyn_service.api.queries import Wrench
+    from dyn_service.engine.robot import Robot
+
+
+def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
+    """The plant as the parameters say. robot: the model.
+
+    Raises:
+        InvalidArgumentError: A parameter is out of its range.
+        NotFoundError: The overlay, a contact or a sensor names what the robot does not have.
+        ConfigurationError: The sensor file is none, or not one of this robot.
+    """
+    at, limits = robot.configuration, robot.limits
+    truth = real_robot(robot, p)
+    settings = safety_settings(p, limits)
+    q = initial_position(p.initial_position, at, limits)
+    moving = SimulatedRobot(
+        make_engine(truth, p, q),
+        at,
+        q,
+        1.0 / p.rate_hz,
+        p.brake_s,
+        settings.velocity_limit,
+        make_actuators(p, at.nv),
+        make_measuring(truth, p),
+    )
+
+    def damping() -> Array:  # every motion then dies out as exp(-t / damping_s), but for what pulls at it
+        matrix: Array = robot.mass_matrix(plant.q) / p.damping_s
+        return matrix
+
+    robot.prepare(["mass_matrix"] if p.safe_stop == "damping" else [])
+    safety = SafetySupervisor(settings, at.velocity_names, session, robot.fingerprint, damping)
+    plant = Plant(moving, limits, safety, 1.0 / p.rate_hz)
+    return plant
+
+
+def differences(p: PlantParameters) -> dict[str, Any]:
+    """What of the plant is otherwise than its model, for a report: only what there is."""
+    said = {"overlay": p.overlay, "actuators": msgspec.to_builtins(p.actuators), "sensors": p.sensors}
+    bare = {"overlay": {}, "actuators": msgspec.to_builtins(ActuatorParameters()), "sensors": ""}
+    found = {key: value for key, value in said.items() if value != bare[key]}
+    return {"differences": found} if found else {}
+
+
+def real_robot(robot: Robot, p: PlantParameters) -> Robot:
+    """The robot that really moves: the model, otherwise as the overlay says.
+
+    Raises:
+        InvalidArgumentError: The overlay is none, or of many robots; `path` says where.
+        NotFoundError: It names a link or a joint that the robot does not have.
+    """
+    if not p.overlay:
+        return robot
+    real = robot.overlaid(unpack_overlay(p.overlay, "overlay"))
+    still = np.zeros(real.nv)
+    if np.ndim(real.forward_dynamics(real.configuration.neutral, still, still)) != 1:
+        raise InvalidArgumentError("overlay: its numbers are those of many robots, expected one", path="overlay")
+    return real
+
+
+def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
+    """What moves the robot.
+
+    Raises:
+        InvalidArgumentError: A contact is out of its range.
+        NotFoundError: A contact names what the robot does not have.
+    """
+
+    def efforts_of(q: Array, wrenches: Sequence[Wrench]) -> Array:
+        still = np.zeros(robot.nv)
+        efforts: Array = robot.inverse_dynamics(q, still, still)
+        return efforts - robot.inverse_dynamics(q, still, still, wrenches=list(wrenches))
+
+    robot.prepare(["forward_dynamics"])
+    engine = OwnEngine(_forward_dynamics(robot, p, q), robot.configuration, p.integrator, p.substeps, efforts_of)
+    engine.acceleration(q, np.zeros(robot.nv), np.zeros(robot.nv))  # whatever is compiled late is compiled here
+    return engine
+
+
+def make_actuators(p: PlantParameters, nv: int) -> Actuators | None:
+    """The motors; None where they do at once what they are told.
+
+    Raises:
+        InvalidArgumentError: A number is out of its range, or not one per effort.
+    """
+    said = p.actuators
+    if not said.effort_limit and not said.delay_steps and not np.any(said.lag_s):
+        return None
+    limit = np.array(said.effort_limit or np.full(nv, np.inf), dtype=np.float64)
+    if limit.shape != (nv,):
+        raise InvalidArgumentError(
+            f"actuators.effort_limit has {len(limit)} numbers, the robot {nv} efforts", path="actuators.effort_limit"
+        )
+    lag = np.array(said.lag_s, dtype=np.float64)
+    return Actuators(1.0 / p.rate_hz, limit, said.delay_steps, lag if lag.ndim else np.full(nv, float(lag)))
+
+
+def make_measuring(robot: Robot, p: PlantParameters) -> Measuring | None:
+    """Its sensors, on the robot that really moves; None where there are none.
+
+    Raises:
+        ConfigurationError: It is no sensor file, or not one of this robot.
+        InvalidArgumentError: A force/torque sensor beside contacts.
+    """
+    if not p.sensors:
+        return None
+    sensors = Sensors.from_file(robot, p.sensors, seed=p.sensor_seed)
+    if p.contacts and sensors.settings.force_torque:
+        name = next(iter(sensors.settings.force_torque))
+        raise ConfigurationError(
+            f"{p.sensors}: force_torque.{name}: a plant with contacts has no force/torque sensors, for they are not "
+            "told what the planes push with",
+            path="sensors",
+        )
+    return Measuring(sensors, robot.configuration, p.velocities)
+
+
+def _forward_dynamics(robot: Robot, p: PlantParameters, q: Array) -> ForwardDynamics:
+    """The robot's, with stops and contacts where there are any."""
+    if not p.position_limits and not p.contacts:
+        return robot.forward_dynamics
+    from dyn_service.sim.supports import forward_dynamics
+    from dyn_service.sim.task import checked
+
+    task = checked(
+        robot.configuration,
+        q,
+        np.zeros(robot.nv),
+        None,
+        dt=1.0 / p.rate_hz / p.substeps,
+        steps=1,
+        integrator=p.integrator,
+        contacts=unpack_contacts(p.contacts, "contacts"),
+        position_limits=p.position_limits,
+    )
+    supported = forward_dynamics(robot, task)
+    supported(q, np.zeros(robot.nv), np.zeros(robot.nv))  # makes its kernels now
+    return supported

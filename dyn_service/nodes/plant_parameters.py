@@ -1,0 +1,169 @@
+"""Parameters of the plant, and what is made of the plain ones: safety settings, the first position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from dyn_service.api.queries import Array
+from dyn_service.config.parameters import FilePath
+from dyn_service.control.encoders import Velocities
+from dyn_service.control.safety import MAX_MISSED_CYCLES, LimitPolicy, SafetySettings, StopPolicy
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.model.configuration import Configuration, Limits
+from dyn_service.model.description import RootType
+from dyn_service.suggestions import did_you_mean
+
+REARM_SPEED = 0.3
+"""rad/s | m/s."""
+
+
+class ActuatorParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What lies between the effort that the drive tells a motor and the one that acts; see `control/actuators.py`.
+
+    effort_limit: N m | N, one per effort, of the motor itself; empty is none. delay_steps: steps until something comes
+    of what is told. lag_s: s, time constant of the lag behind that, one number or one per effort; 0 is none.
+    """
+
+    effort_limit: list[float] = []
+    delay_steps: int = 0
+    lag_s: float | list[float] = 0.0
+
+
+class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Parameters of the plant.
+
+    robot: path of its URDF, MJCF, SDFormat or xacro file: the model that a controller is to have. joints: of a file on
+    what its joints do by themselves, or none. root: how its root link moves in the world. mimic: whether joints that
+    mimic others follow them, as on the server. rate_hz: integration steps per second of wall time. integrator,
+    substeps: how one step is done. state_rate_hz: joint states per second, at most rate_hz; 0 is every step.
+    initial_position: rad | m, by joint (and its part where it has several, `joint.part` or in a map of its own) or in
+    order; empty is the middle of the limits, neutral where there are none.
+
+    overlay: what of the simulated robot is otherwise than its file says, with the fields of `Overlay`; states carry the
+    fingerprint of the file's model all the same. actuators: its motors. sensors: path of a sensor file, for what it
+    measures of itself; velocities: whether those of joints with encoders are the encoders' differences, or true;
+    sensor_seed: in place of the file's.
+
+    missed_cycles: how many control cycles, 1 to 20, may go by without a command before the plant stops.
+    control_rate_hz: their rate; 0 is rate_hz. safe_stop: how it stops, see `SafetySettings.stop`. brake_s: how long the
+    brakes take to bring it to rest. damping_s: how long a motion takes to fall to 1/e under `damping`. beyond_limits:
+    see `SafetySettings`. effort_ramp_s: from no effort to the limit of the URDF; the largest rate of efforts is their
+    quotient. effort_rate:
+    N m/s | N/s, one number per effort, instead. rearm_share: of its velocity limit, how fast a joint may be when the
+    plant is armed; one without a limit, `REARM_SPEED`.
+
+    position_limits: whether joints meet stops at their limits. contacts: points of links that meet planes, maps with
+    the fields of `Contact`; friction is smoothed, see `sim/supports.py`. Both take their time, with RK4 one or two
+    milliseconds a step, so that rate_hz wants to be some hundreds.
+
+    max_catch_up_s: how much missed time is integrated after an overrun; what is beyond is slipped. joint_states,
+    joint_commands: topics or endpoints. record: whether the recording goes to the launcher.
+    """
+
+    robot: FilePath
+    joints: FilePath = ""
+    root: RootType = "fixed"
+    mimic: bool = True
+    rate_hz: float = 1000.0
+    integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4"
+    substeps: int = 1
+    state_rate_hz: float = 0.0
+    initial_position: list[float] | dict[str, float | dict[str, float]] = []
+    overlay: dict[str, Any] = {}
+    actuators: ActuatorParameters = msgspec.field(default_factory=ActuatorParameters)
+    sensors: FilePath = ""
+    velocities: Velocities = "encoders"
+    sensor_seed: int | None = None
+    missed_cycles: int = 20
+    control_rate_hz: float = 0.0
+    safe_stop: StopPolicy = "brake"
+    brake_s: float = 0.1
+    damping_s: float = 0.01
+    beyond_limits: LimitPolicy = "clip"
+    effort_ramp_s: float = 0.05
+    effort_rate: list[float] = []
+    rearm_share: float = 0.1
+    position_limits: bool = False
+    contacts: list[dict[str, Any]] = []
+    max_catch_up_s: float = 0.01
+    joint_states: str = "joint_states"
+    joint_commands: str = "joint_commands"
+    record: bool = True
+
+
+def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
+    """The limits and times that the parameters and the URDF give.
+
+    Raises:
+        InvalidArgumentError: A parameter is out of its range.
+    """
+    for name in ("brake_s", "effort_ramp_s"):
+        if not getattr(p, name) > 0.0:
+            raise InvalidArgumentError(f"{name} is {getattr(p, name):g}: expected a positive number")
+    if (
+        p.safe_stop == "damping" and not p.damping_s * p.rate_hz >= 2.0
+    ):  # efforts that are held through a step would overshoot
+        raise InvalidArgumentError(f"damping_s is {p.damping_s:g}: expected at least two steps, {2.0 / p.rate_hz:g} s")
+    if not 1 <= p.missed_cycles <= MAX_MISSED_CYCLES:
+        raise InvalidArgumentError(
+            f"missed_cycles is {p.missed_cycles}: expected 1 to {MAX_MISSED_CYCLES}; a slower controller needs its "
+            "rate, control_rate_hz",
+            path="missed_cycles",
+        )
+    if not 0.0 <= p.control_rate_hz <= p.rate_hz or not 0.0 < p.rearm_share <= 1.0:
+        raise InvalidArgumentError("control_rate_hz must be at most rate_hz, rearm_share above 0 and at most 1")
+    effort = limits.efforts
+    rate = np.array(p.effort_rate, dtype=np.float64) if p.effort_rate else effort / p.effort_ramp_s
+    velocity = limits.speeds
+    control_s = 1.0 / (p.control_rate_hz or p.rate_hz)
+    return SafetySettings(
+        cycle_s=1.0 / p.rate_hz,
+        hold_s=p.missed_cycles * control_s,
+        effort_limit=effort,
+        effort_rate=rate,
+        velocity_limit=velocity,
+        rearm_velocity=np.where(np.isfinite(velocity), p.rearm_share * velocity, REARM_SPEED),
+        stop=p.safe_stop,
+        beyond_limits=p.beyond_limits,
+        control_s=control_s,
+    )
+
+
+def initial_position(
+    given: list[float] | dict[str, float | dict[str, float]], at: Configuration, limits: Limits
+) -> Array:
+    """The first position: the middle of the limits (neutral where there are none), with what is given over it.
+
+    Raises:
+        InvalidArgumentError: A joint is unknown, or the list's length is not that of q.
+    """
+    bounded, names = np.isfinite(limits.lower) & np.isfinite(limits.upper), at.position_names
+    with np.errstate(invalid="ignore"):
+        q = np.where(bounded, 0.5 * (limits.lower + limits.upper), np.clip(at.neutral, limits.lower, limits.upper))
+    if isinstance(given, dict):
+        for name, value in _by_entry(given):
+            if name not in names:
+                near = did_you_mean(name, names)
+                raise InvalidArgumentError(
+                    f"initial_position: no joint {name!r}; the joints are {', '.join(names)}{near}"
+                )
+            q[names.index(name)] = value
+    elif given:
+        if len(given) != at.nq:
+            raise InvalidArgumentError(f"initial_position has {len(given)} numbers, the robot {at.nq} positions")
+        q = np.array(given, dtype=np.float64)
+    at.check_unit(q, "initial_position", "initial_position")
+    return q
+
+
+def _by_entry(given: dict[str, float | dict[str, float]]) -> Iterator[tuple[str, float]]:
+    """Positions by the names of their entries: of parameters, dots in names and maps in maps are the same thing."""
+    for name, value in given.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}.{part}", inner) for part, inner in value.items())
+        else:
+            yield name, value
