@@ -9,5 +9,7 @@ MODULES = {
     "server": "dyn_service.nodes.server",
     "plant": "dyn_service.nodes.plant",
     "controller": "dyn_service.nodes.controller",
+    "gravity_compensation": "dyn_service.nodes.gravity_compensation",
+    "joint_impedance": "dyn_service.nodes.joint_impedance",
 }
 """The nodes of this package; each module declares its node as `NODE`. Also entry points in pyproject.toml."""

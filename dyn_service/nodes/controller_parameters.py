@@ -13,6 +13,8 @@ from dyn_service.control.trajectory import Bounds, MultiSineDesign, PointToPoint
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration, Limits
 
+Motion = Literal["multi_sine", "point_to_point", "hold"]
+
 
 class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Parameters of every controller.
@@ -71,7 +73,7 @@ class PointToPointParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only
 class MotionParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True):
     """Parameters of a controller that follows a reference motion. trajectory: which; `hold` stays where it began."""
 
-    trajectory: Literal["multi_sine", "point_to_point", "hold"] = "multi_sine"
+    trajectory: Motion = "multi_sine"
     multi_sine: MultiSineParameters = msgspec.field(default_factory=MultiSineParameters)
     point_to_point: PointToPointParameters = msgspec.field(default_factory=PointToPointParameters)
 

@@ -1,0 +1,30 @@
+"""The joint impedance controller: see `control/joint_impedance.py`."""
+
+from __future__ import annotations
+
+from dyn_service.api.queries import RobotQueries
+from dyn_service.control.joint_impedance import JointImpedance
+from dyn_service.nodes.control_loop import controller_kind
+from dyn_service.nodes.controller_parameters import Motion, MotionParameters
+
+
+class JointImpedanceParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
+    """Parameters beside those of the loop and the motion.
+
+    stiffness: N m/rad | N/m, one number or one per velocity. damping_ratio: of each mode of the arm.
+    """
+
+    trajectory: Motion = "hold"
+    stiffness: float | list[float] = 100.0
+    damping_ratio: float = 1.0
+
+
+def make_law(p: JointImpedanceParameters, model: RobotQueries) -> JointImpedance:
+    """The law that the parameters say."""
+    return JointImpedance(model, p.stiffness, p.damping_ratio)
+
+
+NODE = controller_kind("joint_impedance", JointImpedanceParameters, make_law)
+
+if __name__ == "__main__":
+    raise SystemExit(NODE.run())
