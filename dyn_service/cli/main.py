@@ -26,6 +26,7 @@ except ModuleNotFoundError:
     )
 
 from dyn_service.cli import launch, robots  # typer is there
+from dyn_service.cli.bag import app as bag_app
 from dyn_service.cli.keys import app as keys_app
 from dyn_service.cli.new import app as new_app
 from dyn_service.cli.progress import bar
@@ -82,6 +83,7 @@ def main() -> NoReturn:
     sys.exit(status if isinstance(status, int) else 0)
 
 
+app.add_typer(bag_app, name="bag")
 app.add_typer(keys_app, name="keys")
 app.add_typer(new_app, name="new")
 

@@ -5,8 +5,8 @@
         name: list[str] = []
 
 The module is named like the ROS package, so the one above, in `sensor_msgs.py`, is `sensor_msgs/msg/JointState`. A
-field is `str`, `bool`, `float`, one of the numbers below, another message, or a list of these, which may have a fixed
-length. Its default is ROS's: zero, empty, False. Constants of a message are its `ClassVar`s.
+field is `str`, `bool`, `float`, `bytes`, one of the numbers below, another message, or a list of these, which may have
+a fixed length. Its default is ROS's: zero, empty, False. Constants of a message are its `ClassVar`s.
 """
 
 from __future__ import annotations
@@ -143,6 +143,8 @@ def _field(where: str, name: str, hint: Any) -> Field:
     if origin in (list, tuple):
         length = length or 0
         hint = arguments[0]
+    if hint is bytes:
+        return Field(name, "uint8", 0)
     kind = _scalar(hint)
     if kind is None:
         raise TypeError(f"{where}: ROS has no type for {hint}")

@@ -1,0 +1,148 @@
+"""Messages as CDR, ROS 2's own bytes, by rosbags: its types are made here from the definitions of ours."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeVar, cast, get_origin, get_type_hints
+
+import msgspec
+import numpy as np
+from rosbags.serde import SerdeError
+from rosbags.typesys import Stores, TypesysError, get_types_from_msg, get_typestore
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.messages import Message, fields_of, ros_type, schema
+
+M = TypeVar("M", bound=Message)
+
+_DTYPES = {
+    "bool": np.bool_, "byte": np.uint8, "int8": np.int8, "uint8": np.uint8, "int16": np.int16, "uint16": np.uint16,
+    "int32": np.int32, "uint32": np.uint32, "int64": np.int64, "float32": np.float32, "float64": np.float64,
+}  # fmt: skip
+_STORE = get_typestore(Stores.EMPTY)
+
+
+def to_cdr(message: Message) -> bytes:
+    """The message as CDR, little endian, with its encapsulation header.
+
+    Raises:
+        InvalidArgumentError: A value in it has no place in its field.
+    """
+    kind = type(message)
+    name = _registered(kind)
+    try:
+        return bytes(_STORE.serialize_cdr(_with_arrays(kind)(message), name, little_endian=True))
+    except (TypeError, ValueError, AttributeError, OverflowError, AssertionError, struct.error, SerdeError):
+        raise InvalidArgumentError(f"a {name} has a value that does not fit its field") from None
+
+
+def from_cdr(kind: type[M], data: bytes | memoryview) -> M:
+    """The message of this type that CDR bytes hold.
+
+    Raises:
+        InvalidArgumentError: They hold none.
+    """
+    name = _registered(kind)
+    try:
+        return cast(M, _with_lists(kind)(_STORE.deserialize_cdr(data, name)))
+    except (SerdeError, IndexError, MemoryError, ValueError, struct.error):
+        raise InvalidArgumentError(f"not the bytes of a {name}: {len(data)} of them") from None
+
+
+def rihs01(kind: type[Message]) -> str:
+    """The hash by which ROS 2 tells types apart."""
+    return _STORE.hash_rihs01(_registered(kind))
+
+
+def same_definition(kind: type[Message], text: str) -> bool:
+    """Whether a schema of `ros2msg` has the fields of our type, in its order, whatever comments stand in it."""
+    name = ros_type(kind)
+    try:
+        theirs = get_types_from_msg(text, name)
+    except TypesysError:
+        return False
+    ours = get_types_from_msg(schema(kind), name)
+    return all(each in theirs and theirs[each][1] == fields for each, (_, fields) in ours.items())
+
+
+@lru_cache(maxsize=256)
+def _registered(kind: type[Message]) -> str:
+    name = ros_type(kind)
+    types = get_types_from_msg(schema(kind), name)
+    _STORE.register({each: of for each, of in types.items() if each not in _STORE.fielddefs})
+    return name
+
+
+@lru_cache(maxsize=256)
+def _with_arrays(kind: type[Message]) -> Callable[[Any], Any]:
+    """What puts arrays in the places of lists of numbers, as rosbags has them."""
+    changes: list[tuple[str, Callable[[Any], Any]]] = []
+    for field in fields_of(kind):
+        if isinstance(field.kind, str):
+            if field.length is not None and field.kind != "string":
+                changes.append((field.name, _array(_DTYPES[field.kind], field.length)))
+            elif field.kind == "byte":  # rosbags has it with a sign
+                changes.append((field.name, lambda value: value - 256 if 128 <= value < 256 else value))
+        elif not _plain(field.kind):
+            inner = _with_arrays(field.kind)
+            changes.append((field.name, inner if field.length is None else _each(inner)))
+    if not changes:
+        return lambda message: message
+    return lambda message: msgspec.structs.replace(
+        message, **{name: change(getattr(message, name)) for name, change in changes}
+    )
+
+
+@lru_cache(maxsize=256)
+def _with_lists(kind: type[Message]) -> Callable[[Any], Message]:
+    """What makes a message of one that rosbags read."""
+    hints = get_type_hints(kind)
+    parts: list[tuple[str, Callable[[Any], Any] | None]] = []
+    for field in fields_of(kind):
+        change: Callable[[Any], Any] | None = None
+        if not isinstance(field.kind, str):
+            inner = _with_lists(field.kind)
+            change = inner if field.length is None else _each(inner)
+        elif field.kind == "byte" and field.length is None:
+            change = lambda value: value & 255
+        elif field.length is not None:
+            change = _BACK[get_origin(hints[field.name]) or hints[field.name]]
+            if field.kind == "string":
+                change = tuple if get_origin(hints[field.name]) is tuple else list
+        parts.append((field.name, change))
+    return lambda found: kind(
+        **{name: getattr(found, name) if change is None else change(getattr(found, name)) for name, change in parts}
+    )
+
+
+_BACK: dict[Any, Callable[[Any], Any]] = {
+    list: lambda array: array.tolist(),
+    tuple: lambda array: tuple(array.tolist()),
+    bytes: lambda array: array.tobytes(),
+}
+
+
+def _plain(kind: type[Message]) -> bool:
+    """Whether rosbags takes a message of this type as it is: it has no list of numbers in it."""
+    return all(
+        _plain(field.kind)
+        if not isinstance(field.kind, str)
+        else field.kind == "string" or (field.length is None and field.kind != "byte")
+        for field in fields_of(kind)
+    )
+
+
+def _array(dtype: Any, length: int) -> Callable[[Any], Any]:
+    def change(values: Any) -> Any:
+        array = np.frombuffer(values, dtype) if isinstance(values, bytes) else np.asarray(values, dtype)
+        if array.ndim != 1 or (length and len(array) != length):
+            raise ValueError
+        return array
+
+    return change
+
+
+def _each(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda values: [change(value) for value in values]

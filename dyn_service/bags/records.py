@@ -1,0 +1,140 @@
+"""The records of an MCAP file one after the other, up to the last whole one: for bags whose recorder was killed too."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+import numpy as np
+import zstandard
+from mcap.data_stream import ReadDataStream
+from mcap.exceptions import McapError
+from mcap.opcode import Opcode
+from mcap.records import Attachment, Channel, Chunk, Header, McapRecord, Message, Metadata, Schema
+from mcap.stream_reader import breakup_chunk, get_chunk_data_stream
+from numpy.typing import NDArray
+
+from dyn_service.errors import InvalidArgumentError
+
+MAGIC = b"\x89MCAP0\r\n"
+_HEAD = struct.Struct("<BQ")
+_INDEX = struct.Struct("<HI")
+_MESSAGE = struct.Struct("<HIQ")
+DAMAGE = (McapError, zstandard.ZstdError, ValueError, struct.error, RuntimeError, MemoryError)
+"""What the libraries raise where a file's bytes have changed; lz4's errors are RuntimeErrors."""
+MAX_CHUNK_BYTES = 1 << 28
+"""Of a chunk, compressed or not; those of rosbag2 have some four million."""
+_ALONE: dict[int, type[Header | Schema | Channel | Attachment | Metadata]] = {
+    Opcode.HEADER: Header,
+    Opcode.SCHEMA: Schema,
+    Opcode.CHANNEL: Channel,
+    Opcode.ATTACHMENT: Attachment,
+    Opcode.METADATA: Metadata,
+}
+
+
+class Place(NamedTuple):
+    """A record: its kind, where it begins, where its content begins, and how long that is."""
+
+    opcode: int
+    start: int
+    content: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        """Where the next record begins."""
+        return self.content + self.length
+
+
+def places(stream: BinaryIO, path: Path) -> Iterator[Place]:
+    """Where the file's records are, up to the first that is cut off.
+
+    Raises:
+        InvalidArgumentError: It is no MCAP file.
+    """
+    size = stream.seek(0, 2)
+    stream.seek(0)
+    if stream.read(len(MAGIC)) != MAGIC:
+        raise InvalidArgumentError(f"bag {str(path)!r}: not an MCAP file")
+    at = len(MAGIC)
+    while at + _HEAD.size <= size:
+        stream.seek(at)
+        opcode, length = _HEAD.unpack(stream.read(_HEAD.size))
+        found = Place(opcode, at, at + _HEAD.size, length)
+        if found.end > size:
+            return
+        yield found
+        if opcode == Opcode.FOOTER:
+            return
+        at = found.end
+
+
+def content(stream: BinaryIO, place: Place) -> bytes:
+    """The record's bytes."""
+    stream.seek(place.content)
+    return stream.read(place.length)
+
+
+def record(stream: BinaryIO, place: Place) -> McapRecord | None:
+    """The record, where it is one that stands by itself; None for others.
+
+    Raises:
+        InvalidArgumentError: Its bytes have changed.
+    """
+    data = ReadDataStream(BytesIO(content(stream, place)))
+    try:
+        if place.opcode == Opcode.MESSAGE:
+            return cast(McapRecord, Message.read(data, place.length))
+        kind = _ALONE.get(place.opcode)
+        return None if kind is None else kind.read(data)
+    except DAMAGE:
+        raise InvalidArgumentError(f"the record at byte {place.start} is damaged") from None
+
+
+def chunk(stream: BinaryIO, place: Place, path: Path) -> list[McapRecord]:
+    """The records in a chunk.
+
+    Raises:
+        InvalidArgumentError: Its bytes have changed, or it is larger than any recorder writes.
+    """
+    if place.length > MAX_CHUNK_BYTES:
+        raise InvalidArgumentError(f"bag {str(path)!r}: the chunk at byte {place.start} has {place.length} bytes")
+    try:
+        found = Chunk.read(ReadDataStream(BytesIO(content(stream, place))))
+        if found.uncompressed_size <= MAX_CHUNK_BYTES:
+            return breakup_chunk(found, validate_crc=True)
+    except DAMAGE:
+        pass
+    raise InvalidArgumentError(f"bag {str(path)!r}: the chunk at byte {place.start} is damaged")
+
+
+def chunk_sizes(stream: BinaryIO, place: Place) -> tuple[str, int, int]:
+    """How a chunk is compressed, and its bytes so and unpacked."""
+    found = Chunk.read(ReadDataStream(BytesIO(content(stream, place))))
+    return found.compression, len(found.data), found.uncompressed_size
+
+
+def entries(stream: BinaryIO, place: Place) -> dict[int, list[tuple[int, int]]]:
+    """A chunk's index by channels: when each message came, and where in the unpacked chunk it begins."""
+    unpacked, size = get_chunk_data_stream(Chunk.read(ReadDataStream(BytesIO(content(stream, place)))))
+    found: dict[int, list[tuple[int, int]]] = {}
+    while unpacked.count < size:
+        at = unpacked.count
+        opcode, length = unpacked.read1(), unpacked.read8()
+        data = unpacked.read(length)
+        if opcode == Opcode.MESSAGE:
+            number, _, log_time = _MESSAGE.unpack_from(data)
+            found.setdefault(number, []).append((log_time, at))
+    return found
+
+
+def log_times(stream: BinaryIO, place: Place) -> tuple[int, NDArray[np.int64]]:
+    """A chunk's index of one channel: its number, and when its messages came (ns)."""
+    data = content(stream, place)
+    number, length = _INDEX.unpack_from(data)
+    pairs = np.frombuffer(data, "<i8", count=length // 8, offset=_INDEX.size)
+    return number, pairs[::2].astype(np.int64)

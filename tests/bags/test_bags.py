@@ -1,0 +1,480 @@
+"""Bags: what is written is read again, by others too; cut off, damaged, on a full disk."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcap.reader import make_reader
+from mcap.writer import Writer as McapWriter
+from mcap_ros2.decoder import DecoderFactory
+from mcap_ros2.writer import Writer as Ros2Writer
+from rosbags.rosbag2 import Reader as Rosbag2Reader
+from rosbags.typesys import Stores, get_typestore
+
+from dyn_service.bags.cdr import from_cdr, rihs01, to_cdr
+from dyn_service.bags.mending import mend
+from dyn_service.bags.plotting import POINTS, plot, thinned
+from dyn_service.bags.reader import BagReader
+from dyn_service.bags.signals import signals
+from dyn_service.bags.summary import lines, size_text, summary
+from dyn_service.bags.writer import BagWriter
+from dyn_service.errors import (
+    DynError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+)
+from dyn_service.messages import Message, all_types, ros_type
+from dyn_service.messages.builtin_interfaces import Duration, Time
+from dyn_service.messages.fields import fields_of
+from dyn_service.messages.geometry_msgs import Transform, TransformStamped, Vector3, Wrench, WrenchStamped
+from dyn_service.messages.sensor_msgs import Imu, JointState
+from dyn_service.messages.std_msgs import Float64MultiArray, Header, String
+from dyn_service.messages.tf2_msgs import TFMessage
+from dyn_service.messages.trajectory_msgs import JointTrajectory, JointTrajectoryPoint
+
+T0 = 1_790_000_000_000_000_000
+MS = 1_000_000
+NAMES = ["hip", "knee"]
+
+
+def state(k: int) -> JointState:
+    """That of the k-th millisecond."""
+    return JointState(Header(Time.from_seconds(0.001 * k)), NAMES, [0.01 * k, -0.01 * k], [1.0, -1.0], [0.5 * k, 2.0])
+
+
+def write(path: Path, count: int = 300, **given: Any) -> Path:
+    """A bag of so many states, and wrenches at a tenth of their rate."""
+    with BagWriter(path, **given) as bag:
+        for k in range(count):
+            bag.write("/leg/joint_states", state(k), T0 + k * MS)
+            if k % 10 == 0:
+                bag.write(
+                    "/foot/wrench", WrenchStamped(wrench=Wrench(Vector3(z=float(k)))), T0 + k * MS + 7, T0 + k * MS
+                )
+        bag.attach("leg.urdf", "application/xml", b"<robot/>")
+        bag.note("dyn_service", {"robot": "leg"})
+    return path
+
+
+@pytest.fixture(scope="module")
+def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("bag") / "leg.mcap", chunk_bytes=4096)
+
+
+def values(kind: type[Message]) -> st.SearchStrategy[Any]:
+    """Messages of a type, any values."""
+    whole = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
+    parts = {}
+    for field in fields_of(kind):
+        if not isinstance(field.kind, str):
+            one = values(field.kind)
+        elif field.kind == "string":
+            one = st.text(max_size=4, alphabet=st.characters(exclude_characters="\0", codec="utf-8"))
+        elif field.kind.startswith("float"):
+            one = st.floats(width=int(field.kind[5:]), allow_nan=False)
+        elif field.kind == "bool":
+            one = st.booleans()
+        elif field.kind in whole:
+            one = st.integers(-(2 ** whole[field.kind]), 2 ** whole[field.kind] - 1)
+        else:
+            one = st.integers(0, 2 ** int(field.kind.removeprefix("uint").replace("byte", "8")) - 1)
+        if field.length is not None:
+            one = st.lists(one, min_size=field.length, max_size=field.length or 3)
+        if kind.__annotations__.get(field.name) == "tuple[str, ...]":
+            one = one.map(tuple)
+        parts[field.name] = one
+    return st.builds(kind, **parts)
+
+
+@pytest.mark.parametrize("kind", list(all_types()), ids=ros_type)
+@given(data=st.data())
+def test_cdr_there_and_back(kind: type[Message], data: st.DataObject) -> None:
+    message = data.draw(values(kind))
+    assert from_cdr(kind, to_cdr(message)) == message
+
+
+def test_cdr_is_ros_2s() -> None:
+    """Ours against rosbags' own types: the bytes are those that ROS 2's definitions give."""
+    store = get_typestore(Stores.ROS2_JAZZY)
+    stamp, duration = store.types["builtin_interfaces/msg/Time"], store.types["builtin_interfaces/msg/Duration"]
+    header = store.types["std_msgs/msg/Header"](stamp=stamp(sec=-3, nanosec=4), frame_id="worlds")
+    point = store.types["trajectory_msgs/msg/JointTrajectoryPoint"](
+        positions=np.array([1.0]), velocities=np.zeros(0), accelerations=np.zeros(0), effort=np.array([2.0, 3.0]),
+        time_from_start=duration(sec=1, nanosec=2),
+    )  # fmt: skip
+    theirs = store.types["trajectory_msgs/msg/JointTrajectory"](header=header, joint_names=["a"], points=[point] * 2)
+    our_point = JointTrajectoryPoint([1.0], [], [], [2.0, 3.0], Duration(1, 2))
+    ours = JointTrajectory(Header(Time(-3, 4), "worlds"), ["a"], [our_point] * 2)
+    name = "trajectory_msgs/msg/JointTrajectory"
+    assert to_cdr(ours) == bytes(store.serialize_cdr(theirs, name))
+    assert rihs01(JointTrajectory) == store.hash_rihs01(name)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        JointState(position=["a"]),  # type: ignore[list-item]
+        JointState(position=np.zeros((2, 2))),  # type: ignore[arg-type]
+        Imu(orientation_covariance=[0.0]),
+        Header(Time(2**31)),
+        String(3),  # type: ignore[arg-type]
+        Float64MultiArray(layout=None),  # type: ignore[arg-type]
+    ],
+)
+def test_what_has_no_place_in_cdr_is_said(message: Message) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"a {ros_type(message)} has a value that does not fit"):
+        to_cdr(message)
+
+
+def test_what_is_written_is_read(bag: Path) -> None:
+    with BagReader(bag) as reader:
+        assert reader.whole
+        found = list(reader.messages())
+        assert [each.message for each in found if each.topic == "/leg/joint_states"] == [state(k) for k in range(300)]
+        assert [each.log_time_ns for each in found] == sorted(each.log_time_ns for each in found)
+        third = [each for each in found if each.topic == "/foot/wrench"][2]
+        assert (third.log_time_ns, third.publish_time_ns) == (T0 + 20 * MS + 7, T0 + 20 * MS)
+        assert third.message.wrench.force.z == 20.0
+        part = list(reader.messages(["/leg/joint_states"], T0 + 5 * MS, T0 + 8 * MS))
+        assert [each.message for each in part] == [state(k) for k in (5, 6, 7)]
+        assert [(each.name, each.media_type, each.data) for each in reader.attached] == [
+            ("leg.urdf", "application/xml", b"<robot/>")
+        ]
+        assert reader.notes == {"dyn_service": {"robot": "leg"}}
+
+
+def test_rosbags_reads_it(bag: Path) -> None:
+    """The reader of rosbag2's files that needs no ROS."""
+    store = get_typestore(Stores.ROS2_JAZZY)
+    with Rosbag2Reader(bag) as reader:
+        assert reader.message_count == 330
+        assert reader.duration == 299 * MS + 1
+        kinds = {each.topic: (each.msgtype, each.msgcount) for each in reader.connections}
+        assert kinds == {
+            "/leg/joint_states": ("sensor_msgs/msg/JointState", 300),
+            "/foot/wrench": ("geometry_msgs/msg/WrenchStamped", 30),
+        }
+        joints = [each for each in reader.connections if each.topic == "/leg/joint_states"]
+        for k, (_, time, data) in enumerate(reader.messages(joints)):
+            message: Any = store.deserialize_cdr(data, "sensor_msgs/msg/JointState")
+            assert (time, message.position.tolist(), message.name) == (T0 + k * MS, state(k).position, NAMES)
+
+
+def test_foxgloves_decoder_reads_it(bag: Path) -> None:
+    """By the schemas in the file alone."""
+    with bag.open("rb") as stream:
+        reader = make_reader(stream, decoder_factories=[DecoderFactory()])
+        assert reader.get_header().profile == "ros2"
+        found = [each.decoded_message for each in reader.iter_decoded_messages(topics=["/leg/joint_states"])]
+        summary = reader.get_summary()
+    assert [message.effort for message in found] == [state(k).effort for k in range(300)]
+    assert summary is not None
+    assert {index.compression for index in summary.chunk_indexes} == {"zstd"}
+    assert len(summary.chunk_indexes) > 10
+
+
+def test_bags_of_others_are_read(tmp_path: Path) -> None:
+    """A type that we do not have, one of ours with comments, one of ours of another version."""
+    path = tmp_path / "theirs.mcap"
+    with path.open("wb") as stream:
+        writer = Ros2Writer(stream)
+        odd = writer.register_msgdef("odd_msgs/msg/Odd", "float64 x\nint32[] count\n")
+        string = writer.register_msgdef("std_msgs/msg/String", "# a text\n\nstring data # what it says\n")
+        other = writer.register_msgdef("std_msgs/msg/Header", "uint32 seq\nstring frame_id\n")
+        writer.write_message("/odd", odd, {"x": 1.5, "count": [1, 2]}, 1, 1)
+        writer.write_message("/text", string, {"data": "hello"}, 2, 2)
+        writer.write_message("/old", other, {"seq": 7, "frame_id": "w"}, 3, 3)
+        writer.finish()
+    with BagReader(path) as reader:
+        odd_one, text, old = (each.message for each in reader.messages())
+        assert (odd_one.x, odd_one.count) == (1.5, [1, 2])
+        assert text == String("hello")
+        assert (old.seq, old.frame_id) == (7, "w")
+        assert {(each.name, each.value[0]) for each in signals(reader, "/odd")} == {
+            ("x", 1.5), ("count[0]", 1.0), ("count[1]", 2.0),
+        }  # fmt: skip
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    text, other = tmp_path / "a.mcap", tmp_path / "b.mcap"
+    text.write_text("no bag")
+    with other.open("wb") as stream:
+        writer = McapWriter(stream)
+        writer.start(profile="x")
+        writer.finish()
+    for path, kind, cause in (
+        (tmp_path / "none.mcap", NotFoundError, "No such file"),
+        (tmp_path, NotFoundError, r"has 2 files \*.mcap: name one"),
+        (text, InvalidArgumentError, "not an MCAP file"),
+        (other, InvalidArgumentError, "its profile is 'x', expected 'ros2'"),
+    ):
+        with pytest.raises(kind, match=cause):
+            BagReader(path)
+
+
+def test_topics_that_are_not_there(bag: Path) -> None:
+    with (
+        BagReader(bag) as reader,
+        pytest.raises(NotFoundError, match="'/leg/joint_state'; did you mean '/leg/joint_states"),
+    ):
+        next(reader.messages(["/leg/joint_state"]))
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.6, 0.95])
+def test_cut_off_anywhere_it_is_read_up_to_its_last_chunk(bag: Path, tmp_path: Path, keep: float) -> None:
+    cut = tmp_path / "cut.mcap"
+    data = bag.read_bytes()
+    cut.write_bytes(data[: int(keep * len(data))])
+    with BagReader(cut) as reader:
+        assert not reader.whole
+        found = [each.message for each in reader.messages(["/leg/joint_states"])]
+        counts = {topic.name: len(topic.times) for topic in reader.topics}
+    assert found == [state(k) for k in range(len(found))]
+    assert counts["/leg/joint_states"] == len(found) >= int(300 * (keep - 0.25))
+    with pytest.raises(Exception, match="magic"):
+        Rosbag2Reader(cut).open()
+    mend(cut)
+    with Rosbag2Reader(cut) as theirs:
+        assert {each.topic: each.msgcount for each in theirs.connections} == counts
+        assert sum(1 for _ in theirs.messages(theirs.connections)) == sum(counts.values())
+    with BagReader(cut) as reader:
+        assert reader.whole
+        assert [each.message for each in reader.messages(["/leg/joint_states"])] == found
+    with pytest.raises(FailedPreconditionError, match="nothing to mend"):
+        mend(cut)
+
+
+def test_every_cut_is_read_or_refused(bag: Path, tmp_path: Path) -> None:
+    """No length of a file ends in anything but messages from the beginning on, or one of our errors."""
+    data, cut = bag.read_bytes(), tmp_path / "cut.mcap"
+    for length in range(0, len(data), 331):
+        cut.write_bytes(data[:length])
+        try:
+            with BagReader(cut) as reader:
+                found = [each.message for each in reader.messages() if each.topic == "/leg/joint_states"]
+        except DynError:
+            assert length < 8  # not even the magic
+        else:
+            assert found == [state(k) for k in range(len(found))]
+
+
+def test_changed_bytes_are_found(bag: Path, tmp_path: Path) -> None:
+    """A chunk has a checksum: no message with a changed bit is read."""
+    data, changed = bytearray(bag.read_bytes()), tmp_path / "changed.mcap"
+    refused = 0
+    for at in range(200, 6000, 991):
+        data[at] ^= 0x10
+        changed.write_bytes(data)
+        data[at] ^= 0x10
+        try:
+            with BagReader(changed) as reader:
+                found = [each.message for each in reader.messages(["/leg/joint_states"])]
+        except DynError:
+            refused += 1
+        else:  # the bit was in an index, which at most hides messages
+            assert all(message in [state(k) for k in range(300)] for message in found)
+    assert refused > 3
+
+
+def test_a_bag_is_not_written_over(bag: Path, tmp_path: Path) -> None:
+    with pytest.raises(FailedPreconditionError, match="is there already"):
+        BagWriter(bag)
+    with pytest.raises(InvalidArgumentError, match=r"must end in \.mcap"):
+        BagWriter(tmp_path / "bag.db3")
+    with pytest.raises(FailedPreconditionError, match="No such file"):
+        BagWriter(tmp_path / "none" / "a.mcap")
+    closed = BagWriter(tmp_path / "closed.mcap")
+    closed.close()
+    closed.close()
+    with pytest.raises(FailedPreconditionError, match="is closed"):
+        closed.write("/a", String("x"), 1)
+
+
+@pytest.mark.parametrize("time", [-1, 2**63])
+def test_times_that_ros_lacks(tmp_path: Path, time: int) -> None:
+    with BagWriter(tmp_path / "a.mcap") as bag, pytest.raises(InvalidArgumentError, match="times of a bag"):
+        bag.write("/a", String("x"), time)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from dyn_service.bags.writer import BagWriter
+from tests.bags.test_bags import MS, T0, state
+bag = BagWriter(Path(sys.argv[1]), chunk_bytes=4096)
+for k in range(300):
+    bag.write("/leg/joint_states", state(k), T0 + k * MS)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_recorder_leaves_what_it_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "killed.mcap"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    with BagReader(path) as reader:
+        found = [each.message for each in reader.messages()]
+        shown = lines(summary(reader))
+    assert found == [state(k) for k in range(len(found))]
+    assert len(found) > 270  # a chunk of 4096 bytes has some 26
+    assert "not ended: its recorder was killed" in shown[2]
+
+
+def fill(bag: BagWriter) -> None:
+    for k in range(3000):
+        bag.write("/leg/joint_states", state(k), T0 + k * MS)
+
+
+def test_a_full_disk_ends_the_bag(tmp_path: Path) -> None:
+    """A limit on the file's size is as a full disk: the write comes back short, and then fails."""
+    path = tmp_path / "full.mcap"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        bag = BagWriter(path, chunk_bytes=4096)
+        with pytest.raises(ResourceExhaustedError, match="File too large; it ends with what came before"):
+            fill(bag)
+        with pytest.raises(FailedPreconditionError, match="is closed"):
+            bag.write("/leg/joint_states", state(0), T0)
+        bag.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert os.path.getsize(path) <= 20_000
+    with BagReader(path) as reader:
+        found = [each.message for each in reader.messages()]
+    assert found == [state(k) for k in range(len(found))]
+    assert len(found) > 100
+
+
+def test_a_chunk_is_written_when_it_is_old(tmp_path: Path) -> None:
+    path = tmp_path / "slow.mcap"
+    bag = BagWriter(path, chunk_s=0.0)
+    bag.write("/a", String("first"), 1)
+    with BagReader(path) as reader:
+        assert [each.message for each in reader.messages()] == [String("first")]
+    bag.close()
+
+
+class TestSummary:
+    def test_rates_and_gaps(self, tmp_path: Path) -> None:
+        path = tmp_path / "gaps.mcap"
+        times = [*range(100), *range(150, 200), *range(203, 250)]  # two gaps, of 51 and of 4 periods
+        with BagWriter(path) as bag:
+            for k in times:
+                bag.write("/joint_states", state(k), T0 + k * MS)
+            bag.write("/once", String("x"), T0 + 10 * MS)
+        with BagReader(path) as reader:
+            found = summary(reader)
+        joints, once = found.topics
+        assert (joints.count, joints.gaps, joints.type) == (197, 2, "sensor_msgs/msg/JointState")
+        assert joints.rate_hz == pytest.approx(196 / 0.249)
+        assert (joints.longest_gap_s, joints.gap_at_s) == pytest.approx((0.051, 0.099))
+        assert (once.count, once.gaps) == (1, 0)
+        assert (found.messages, found.duration_s, found.begin_ns) == (198, pytest.approx(0.249), T0)
+        shown = lines(found)
+        assert shown[0].endswith("198 messages in 0.249 s")
+        assert shown[3].split() == [
+            "/joint_states",
+            joints.type,
+            "197",
+            "787.1",
+            "2",
+            "0.0510",
+            "s",
+            "at",
+            "0.099",
+            "s",
+        ]
+
+    def test_of_an_empty_bag(self, tmp_path: Path) -> None:
+        path = tmp_path / "empty.mcap"
+        BagWriter(path).close()
+        with BagReader(path) as reader:
+            assert lines(summary(reader))[0].endswith("0 messages in 0.000 s")
+
+    @pytest.mark.parametrize(
+        ("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (2_377_375, "2.38 MB"), (5e10, "50 GB")]
+    )
+    def test_sizes(self, size: int, text: str) -> None:
+        assert size_text(size) == text
+
+
+class TestSignals:
+    def test_joints_by_name(self, bag: Path) -> None:
+        with BagReader(bag) as reader:
+            found = {each.name: each for each in signals(reader, "/leg/joint_states")}
+            by_log = {each.name: each for each in signals(reader, "/leg/joint_states", "log")}
+            foot = {each.name: each for each in signals(reader, "/foot/wrench")}
+        assert list(found) == [f"{field}[{name}]" for field in ("position", "velocity", "effort") for name in NAMES]
+        assert found["position[knee]"].value.tolist() == [-0.01 * k for k in range(300)]
+        assert found["effort[hip]"].time.tolist() == [state(k).header.stamp.seconds() for k in range(300)]
+        assert by_log["effort[hip]"].time == pytest.approx(0.001 * np.arange(300), abs=1e-12)
+        assert foot["wrench.force.z"].value.tolist() == [float(k) for k in range(0, 300, 10)]
+        assert foot["wrench.force.z"].time[1] == pytest.approx(0.01 + 7e-9, abs=1e-12)  # no stamp: when it came
+
+    def test_frames_by_name_and_what_is_missing(self, tmp_path: Path) -> None:
+        path = tmp_path / "tf.mcap"
+        with BagWriter(path) as bag:
+            for k, frame in enumerate(("hand", "foot")):
+                bag.write(
+                    "/tf", TFMessage([TransformStamped(child_frame_id=frame, transform=Transform(Vector3(1.0 + k)))]), k
+                )
+        with BagReader(path) as reader:
+            found = {each.name: each.value for each in signals(reader, "/tf")}
+        assert np.array_equal(found["transforms.transform.translation.x[hand]"], [1.0, np.nan], equal_nan=True)
+        assert np.array_equal(found["transforms.transform.translation.x[foot]"], [np.nan, 2.0], equal_nan=True)
+
+
+class TestPictures:
+    def test_panels(self, bag: Path, tmp_path: Path) -> None:
+        with BagReader(bag) as reader:
+            assert plot(reader, ["/leg/joint_states"], [], tmp_path / "a.png") == [
+                f"/leg/joint_states  {field}" for field in ("position", "velocity", "effort")
+            ]
+            assert plot(reader, [], ["effort[knee]"], tmp_path / "b.svg") == ["/leg/joint_states  effort"]
+            with pytest.raises(NotFoundError, match="no topic has the field 'efort'; did you mean 'effort'"):
+                plot(reader, [], ["efort"], tmp_path / "c.png")
+            with pytest.raises(InvalidArgumentError, match=r"must end in .png, .svg or .pdf, found '.doc'"):
+                plot(reader, [], ["effort"], tmp_path / "c.doc")
+            with pytest.raises(FailedPreconditionError, match="cannot be written: No such file"):
+                plot(reader, [], ["effort"], tmp_path / "none" / "c.png")
+        width, height = struct.unpack(">II", (tmp_path / "a.png").read_bytes()[16:24])
+        assert width == 1400
+        assert height > 700
+        drawn = (tmp_path / "b.svg").read_text()
+        assert "<path" in drawn
+
+    def test_thinning_keeps_peaks(self) -> None:
+        time = np.arange(100_000.0)
+        value = np.sin(time / 9_000.0)
+        value[54_321] = 7.0
+        value[77_777] = np.nan
+        thin_time, thin = thinned(time, value)
+        assert len(thin) <= 2 * POINTS
+        assert np.nanmax(thin) == 7.0
+        assert thin_time[np.nanargmax(thin)] == 54_321.0
+        assert (np.diff(thin_time) > 0).all()
+        assert np.nanmin(thin) == np.nanmin(value)
+
+
+def test_messages_survive_as_builtins(bag: Path) -> None:
+    """What `dyn bag play` sends is what came."""
+    with BagReader(bag) as reader:
+        first = next(reader.messages(["/leg/joint_states"])).message
+    assert msgspec.to_builtins(first) == msgspec.to_builtins(state(0))
