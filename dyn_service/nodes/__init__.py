@@ -2,8 +2,21 @@
 
     python -m dyn_service.nodes.plant --ros-args --params-file config/panda_plant.yaml
 
-A node takes ROS 2's node arguments, speaks over topics, and tells a launcher how it does, if there is one.
+A node takes ROS 2's node arguments, speaks over topics, and tells a launcher how it does, if there is one. Nodes of
+one's own are made of `Node` and declared as a `NodeKind`: docs/nodes.md.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dyn_service.nodes.kinds import NodeKind
+    from dyn_service.nodes.node import Node
+    from dyn_service.nodes.settables import settable
+
+__all__ = ["MODULES", "Node", "NodeKind", "settable"]
 
 MODULES = {
     "server": "dyn_service.nodes.server",
@@ -13,3 +26,16 @@ MODULES = {
     "joint_impedance": "dyn_service.nodes.joint_impedance",
 }
 """The nodes of this package; each module declares its node as `NODE`. Also entry points in pyproject.toml."""
+
+_HOMES = {
+    "Node": "dyn_service.nodes.node",
+    "NodeKind": "dyn_service.nodes.kinds",
+    "settable": "dyn_service.nodes.settables",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'dyn_service.nodes' has no attribute '{name}'")
+    return getattr(importlib.import_module(home), name)

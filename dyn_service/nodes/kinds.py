@@ -78,15 +78,15 @@ class NodeKind(Generic[P]):
     """A kind of node.
 
     name: what a launch file calls it, `exec`. parameters: their struct; one that forbids unknown fields finds misspelt
-    names. main: does the node's work until it is asked to stop. panels: its parts of the report, by the section's
-    name. columns: its cells in the live table. at_end: what a launch's last line says of it, from all it has told;
-    empty for nothing. launched: parameters, with substitutions, that a launcher gives it where nothing else is said of
-    them.
+    names. main: a function that does the node's work until it is asked to stop, or a class of `Node`. panels: its parts
+    of the report, by the section's name. columns: its cells in the live table. at_end: what a launch's last line says
+    of it, from all it has told; empty for nothing. launched: parameters, with substitutions, that a launcher gives it
+    where nothing else is said of them.
     """
 
     name: str
     parameters: type[P]
-    main: Callable[[Node[P]], None]
+    main: Callable[[Node[P]], None] | type[Node[P]]
     panels: tuple[Panel, ...] = ()
     columns: tuple[Column, ...] = (rate(),)
     at_end: Callable[[NodeBoard], str] = lambda node: ""

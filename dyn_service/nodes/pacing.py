@@ -50,15 +50,27 @@ class Pacer:
         self._start_ns = self.now_ns()
         self._count = 0
 
+    @property
+    def deadline_ns(self) -> int:
+        """The next deadline, on the clock `now_ns`."""
+        return self._start_ns + (self._count + 1) * self._period_ns
+
     def wait(self) -> int:
         """Sleeps to the next deadline; the number of periods since the last call: 1 on time, more after an overrun."""
-        deadline = self._start_ns + (self._count + 1) * self._period_ns
+        deadline = self.deadline_ns
         now = self.now_ns()
         while now < deadline:
             left = (deadline - now) * 1e-9 - self.busy_poll_s
             if left > 0.0:
                 self.sleep(left)
             now = self.now_ns()
+        return self.met(now)
+
+    def met(self, now: int) -> int:
+        """Counts the periods up to `now` (ns), which is the next deadline or later, and goes on to the one ahead of it;
+        for a loop that does not `wait`. The number of periods.
+        """
+        deadline = self.deadline_ns
         count = (now - self._start_ns) // self._period_ns
         passed = count - self._count
         self._count = count

@@ -70,15 +70,32 @@ def endpoint(topic: str, namespace: str, remaps: Mapping[str, str], folder: Path
         InvalidArgumentError: The name is empty, the folder's path leaves no room for one, or it is an endpoint that is
             open to every user of this machine.
     """
+    name, written = place(topic, namespace, remaps)
+    return written or socket_file(name, folder)
+
+
+def place(topic: str, namespace: str, remaps: Mapping[str, str]) -> tuple[str, str]:
+    """The full name of a topic, and the endpoint that is written down for it, or nothing. One that is given as an
+    endpoint is called by it.
+
+    Raises:
+        InvalidArgumentError: The name is empty, or the endpoint is open to every user of this machine.
+    """
     if "://" in topic:
-        return _written_out(topic)
+        return topic, _written_out(topic)
     name = _resolve(topic, namespace)
     for source, target in remaps.items():
         if _resolve(source, namespace) == name:
-            if "://" in target:
-                return _written_out(target)
-            name = _resolve(target, namespace)
-            break
+            return (name, _written_out(target)) if "://" in target else (_resolve(target, namespace), "")
+    return name, ""
+
+
+def socket_file(name: str, folder: Path) -> str:
+    """The endpoint of a file in the folder; slashes of the name become dots.
+
+    Raises:
+        InvalidArgumentError: The folder's path leaves no room for a name.
+    """
     return f"ipc://{folder}/{_fitting(name.strip('/').replace('/', '.'), folder)}"
 
 
