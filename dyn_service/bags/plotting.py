@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -13,13 +14,30 @@ from matplotlib.figure import Figure
 from dyn_service.bags.reader import BagReader
 from dyn_service.bags.signals import By, Signal, signals
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.nodes.drawing import DPI, POINTS, STYLE
 from dyn_service.suggestions import did_you_mean
 
 USUAL = ("position", "velocity", "effort")
 """Fields that are drawn where none is named and the topic has them."""
 UNITS = {"position": "rad | m", "velocity": "rad/s | m/s", "effort": "N m | N"}
 MAX_PANELS = 12
+DPI = 100
+POINTS = 1500
+"""Points of a line at most: what a panel has in pixels, and some."""
+STYLE: Any = {
+    "font.size": 10.0,
+    "axes.titlesize": 10.5,
+    "axes.labelsize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "xtick.labelsize": 9.0,
+    "ytick.labelsize": 9.0,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+}
 _PANEL_INCHES = 2.6
 _LEGEND_ENTRIES = 14
 

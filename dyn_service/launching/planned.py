@@ -11,7 +11,7 @@ from typing import Any
 from dyn_service.nodes.registry import Kind, Registry
 
 REPORT_KEYS = (
-    "schema", "created", "launch", "robot", "duration_s", "outcome", "processes", "versions",
+    "schema", "created", "launch", "robot", "duration_s", "outcome", "processes", "nodes", "versions",
 )  # fmt: skip
 """What a report says of every launch: no node's panel may have such a name."""
 

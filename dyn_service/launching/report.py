@@ -1,8 +1,8 @@
-"""The report of a launch: `report.json`, plots, the recordings themselves.
+"""The report of a launch: a page to look at, `report.json`, the recordings themselves.
 
+    index.html         the page: see `page.py`
     report.json        what ran, how it ended, what was measured; see docs/launch.md for every field
     recording.npz      the recordings as arrays, `<node>.<channel>` with `<node>.<channel>.columns`
-    *.png              the plots of the nodes' panels
     logs/              what the processes wrote
 
 What nodes have to show they declare themselves, as panels: see `nodes/kinds.py`. Every number in `report.json` comes
@@ -12,34 +12,33 @@ from what the nodes sent; what JSON cannot say, an infinity, is null.
 from __future__ import annotations
 
 import importlib.metadata
-import io
 import json
 import math
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from dyn_service import __version__
+from dyn_service.launching.page import Shown, make_page
 from dyn_service.launching.planned import LaunchPlan
 from dyn_service.launching.supervisor import Outcome
-from dyn_service.nodes import drawing
 from dyn_service.nodes.board import Board, NodeBoard
-from dyn_service.nodes.kinds import Section
-from dyn_service.nodes.registry import Kind
+from dyn_service.nodes.kinds import Column, Section
 
 SCHEMA = "dyn_service.launch_report/1"
 MAIN_FILE = "report.json"
+PAGE = "index.html"
 RECORDING = "recording.npz"
 _PACKAGES = ("numpy", "pyzmq", "msgpack", "msgspec", "casadi", "llvmlite", "matplotlib", "rich")
+_TAIL = 20
+"""Last lines of a process that did not end well."""
 _ROBOT = {"name": "robot", "fingerprint": "fingerprint", "joints": "joints"}
 """Keys of the report's `robot`, and the facts that they are."""
 
@@ -49,18 +48,17 @@ def write_report(folder: Path, plan: LaunchPlan, board: Board, outcome: Outcome)
 
     Each file is written whole or is not there. One that cannot be written is a fault of the outcome and costs no other.
     """
-    sections, lines = sections_of(plan, board)
-    title = str(report_of(plan, board, outcome, {})["robot"]["name"] or plan.file.stem)
+    parts, lines = sections_of(plan, board)
 
     def main_file() -> list[str]:
-        content = json.dumps(finite(report_of(plan, board, outcome, sections)), indent=2, allow_nan=False) + "\n"
+        content = json.dumps(finite(report_of(plan, board, outcome, parts)), indent=2, allow_nan=False) + "\n"
         return _keep(folder / MAIN_FILE, lambda file: file.write(content.encode()))
 
     outcome.faults += main_file()  # first, for it is small and says most
     arrays = _recordings(board)
     lacking = _keep(folder / RECORDING, lambda file: np.savez(file, **arrays)) if arrays else []
-    lines += _write_plots(folder, sections, title, lacking)
     outcome.faults += lacking
+    lacking += _write_page(folder, plan, board, outcome, parts, lines)
     if lacking:
         main_file()  # anew, with what is lacking; if that cannot be, the first one stays
     return lines
@@ -68,26 +66,22 @@ def write_report(folder: Path, plan: LaunchPlan, board: Board, outcome: Outcome)
 
 def clear_report(folder: Path) -> None:
     """Removes the report of an earlier launch, so that no part of it is taken for this one's."""
-    for path in (folder / MAIN_FILE, folder / RECORDING, *folder.glob("*.png")):
+    for path in (folder / PAGE, folder / MAIN_FILE, folder / RECORDING):
         with suppress(OSError):
             path.unlink()
 
 
-def sections_of(plan: LaunchPlan, board: Board) -> tuple[dict[str, Section], list[str]]:
-    """What the panels of all nodes show, by the sections' names, and the lines that sum it up.
+def sections_of(plan: LaunchPlan, board: Board) -> tuple[list[Shown], list[str]]:
+    """What the panels of all nodes show, and the lines that sum it up.
 
-    The nodes that were started last, which ask the others, come first. Of several nodes of a kind the first is shown.
+    The nodes that were started last, which ask the others, come first.
     """
     planned = {process.name: process.kind for process in plan.processes}
-    found: dict[int, tuple[Kind, NodeBoard]] = {}
-    for name, node in board.nodes.items():
-        kind = plan.registry.kind_of(planned.get(name), node)
-        if kind is not None:
-            found.setdefault(id(kind), (kind, node))
-    sections: dict[str, Section] = {}
+    made: list[tuple[str, str, Section]] = []
     lines: list[str] = []
-    for kind, node in reversed(found.values()):
-        for panel in kind.panels:
+    for name, node in reversed(board.nodes.items()):
+        kind = plan.registry.kind_of(planned.get(name), node)
+        for panel in () if kind is None else kind.panels:
             try:
                 section = panel.make(node, board)
                 if section is not None:
@@ -96,13 +90,20 @@ def sections_of(plan: LaunchPlan, board: Board) -> tuple[dict[str, Section], lis
                 lines.append(_failed(panel.section, error))
                 continue
             if section is not None:
-                sections[panel.section] = section
-                lines += section.lines
-    return sections, lines
+                made.append((name, panel.section, section))
+    count = Counter(panel for _, panel, _ in made)
+    parts = [Shown(node, panel, section, alone=count[panel] == 1) for node, panel, section in made]
+    for part in parts:
+        lines += part.section.lines if part.alone else [f"{part.node}: {line}" for line in part.section.lines]
+    return parts, lines
 
 
-def report_of(plan: LaunchPlan, board: Board, outcome: Outcome, sections: Mapping[str, Section]) -> dict[str, Any]:
-    """The report as a map."""
+def report_of(plan: LaunchPlan, board: Board, outcome: Outcome, parts: Sequence[Shown]) -> dict[str, Any]:
+    """The report as a map. What several nodes show under one name stands under `nodes`, by the nodes' names."""
+    nodes: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        if not part.alone:
+            nodes.setdefault(part.node, {})[part.name] = dict(part.section.content)
     source = board.with_fact("joints") or board.with_fact("robot")
     return {
         "schema": SCHEMA,
@@ -129,7 +130,8 @@ def report_of(plan: LaunchPlan, board: Board, outcome: Outcome, sections: Mappin
             }
             for process in outcome.processes
         ],
-        **{name: dict(section.content) for name, section in sections.items()},
+        **{part.name: dict(part.section.content) for part in parts if part.alone},
+        **({"nodes": nodes} if nodes else {}),
         "versions": versions(),
     }
 
@@ -166,31 +168,38 @@ def _recordings(board: Board) -> dict[str, Any]:
     return arrays
 
 
-def _write_plots(folder: Path, sections: Mapping[str, Section], title: str, lacking: list[str]) -> list[str]:
-    """Writes the plots; a line for each that cannot be drawn. Adds one to `lacking` for each that cannot be written."""
-    lines: list[str] = []
-    owners: dict[str, str] = {}
-    with mpl.rc_context(drawing.STYLE):
-        for name, section in sections.items():
-            for stem, draw in section.plots.items():
-                owner = owners.setdefault(stem, name)
-                if owner != name:
-                    lines.append(f"panel {name!r} failed: {stem}.png is a plot of panel {owner!r}")
-                    continue
-                try:
-                    picture = io.BytesIO()
-                    figure = draw(title)
-                    FigureCanvasAgg(figure)
-                    figure.savefig(picture, format="png")
-                except Exception as error:  # noqa: BLE001  as above
-                    lines.append(_failed(name, error))
-                else:
-                    lacking += _keep(folder / f"{stem}.png", partial(_copy, picture.getvalue()))
-    return lines
+def _write_page(
+    folder: Path, plan: LaunchPlan, board: Board, outcome: Outcome, parts: Sequence[Shown], lines: list[str]
+) -> list[str]:
+    """Writes the page; a line, which is a fault of the outcome too, where that cannot be."""
+    report = report_of(plan, board, outcome, parts)
+    robots = dict.fromkeys(str(node.fact("robot")) for node in board.nodes.values() if node.fact("robot"))
+    title = ", ".join(robots) or plan.file.stem
+    columns: dict[str, dict[str, str]] = {}
+    for process in plan.processes:
+        node = board.nodes.get(process.name)
+        kind = plan.registry.kind_of(process.kind, node)
+        if kind is not None and node is not None:
+            columns[process.name] = {column.label: _text(column, node) for column in kind.columns}
+    links = [name for name in (MAIN_FILE, RECORDING) if (folder / name).exists()]
+    links += [f"logs/{path.name}" for path in sorted((folder / "logs").glob("*.log"))]
+    tails = {p.plan.name: list(p.tail)[-_TAIL:] for p in outcome.processes if p.fault is not None and p.tail}
+
+    def failed(name: str, error: Exception) -> None:
+        lines.append(_failed(name, error))
+
+    text = make_page(title, report, parts, columns, tails, links, failed)
+    lacking = _keep(folder / PAGE, lambda file: file.write(text.encode()))
+    outcome.faults += lacking
+    return lacking
 
 
-def _copy(content: bytes, file: IO[bytes]) -> None:
-    file.write(content)
+def _text(column: Column, node: NodeBoard) -> str:
+    """A cell of the live table as it was last; empty where its column, of whatever package, has none."""
+    try:
+        return column.text(node.stats)
+    except Exception:  # noqa: BLE001  a column shall not cost the page
+        return ""
 
 
 def _failed(section: str, error: Exception) -> str:

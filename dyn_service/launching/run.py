@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
 
 from dyn_service.config.logs import FORMAT, Format
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.errors import InvalidArgumentError
 from dyn_service.launching.display import Display
 from dyn_service.launching.logs import Logs
 from dyn_service.launching.plan import make_plan
 from dyn_service.launching.planned import LaunchPlan, ProcessPlan
+from dyn_service.launching.report import PAGE, clear_report, write_report
 from dyn_service.launching.runtime import Runtime, private_runtime
 from dyn_service.launching.schema import Arg, Group, Include, LaunchFile, inner_actions, read_launch_file
 from dyn_service.launching.screen import showing
@@ -23,8 +24,6 @@ from dyn_service.launching.substitutions import Scope, substitute
 from dyn_service.launching.supervisor import Listener, Outcome, Supervisor
 from dyn_service.launching.values import as_written
 from dyn_service.nodes.board import Board
-
-_Writer = Callable[[Path, LaunchPlan, Board, Outcome], list[str]]
 
 
 def launch_file(
@@ -59,7 +58,11 @@ def launch_file(
     if duration_s is not None and not duration_s > 0.0:
         raise InvalidArgumentError(f"duration is {duration_s}: expected a positive number of seconds")
     launch = read_launch_file(Path(path))
-    reporting = None if report_dir is None else (report_dir, *_report_writer(report_dir))
+    if report_dir is not None:
+        try:
+            report_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidArgumentError(f"report folder {str(report_dir)!r} cannot be made: {error.strerror}") from None
     # what is wrong with the file shows before anything is started or made
     with ExitStack() as stack:
         runtime = stack.enter_context(private_runtime())
@@ -68,9 +71,8 @@ def launch_file(
         screen = stack.enter_context(showing(console))
         display = Display(console, launch.path.name, log_format)
         logs = Logs(None if report_dir is None else report_dir / "logs", display.notice)
-        if reporting is not None:
-            folder, write_report, clear_report = reporting
-            clear_report(folder)
+        if report_dir is not None:
+            clear_report(report_dir)
 
         def output(process: ProcessPlan, line: str) -> None:
             display.output(process, line)
@@ -92,9 +94,9 @@ def launch_file(
         fault = screen.settle()
         if fault is not None:
             outcome.faults.append(fault)
-        if reporting is not None:
-            display.notice(f"writing the report to {folder}")
-            for line in write_report(folder, plan, supervisor.board, outcome):
+        if report_dir is not None:
+            display.notice(f"writing the report to {report_dir / PAGE}")
+            for line in write_report(report_dir, plan, supervisor.board, outcome):
                 display.notice(line)
         for line in outcome.faults:
             display.notice(f"not clean: {line}")
@@ -163,25 +165,6 @@ def _declared(launch: LaunchFile, found: dict[str, Arg], within: list[Path]) -> 
                 given = {as_written(pair.name) for pair in action.arg}
                 found |= {name: arg for name, arg in inner.items() if name not in given | found.keys()}
     return unread
-
-
-def _report_writer(folder: Path) -> tuple[_Writer, Callable[[Path], None]]:
-    """What writes the report, and what clears an earlier one, found before anything is started: the report's folder
-    must be there, and its libraries.
-
-    Raises:
-        InvalidArgumentError: The folder cannot be made.
-        FailedPreconditionError: matplotlib is not installed.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidArgumentError(f"report folder {str(folder)!r} cannot be made: {error.strerror}") from None
-    try:
-        from dyn_service.launching.report import clear_report, write_report
-    except ImportError as error:
-        raise FailedPreconditionError(f"a report needs {error.name}, which is not installed") from None
-    return write_report, clear_report
 
 
 async def _supervise(

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from dyn_service.api.queries import Array
 from dyn_service.nodes import law_report
 from dyn_service.nodes.asking import LOADS, UPDATE
 from dyn_service.nodes.board import Board, NodeBoard, Recording
+from dyn_service.nodes.charts import MICRO, Card, Chart, Finding, Line, Mark, Role, Span, histogram, prefix, spans_of
 from dyn_service.nodes.kinds import Column, Panel, Section, Stats, number, rate
-from dyn_service.nodes.series import envelope, quantiles, running_time, with_gaps
+from dyn_service.nodes.series import quantiles, running_time
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+_JOIN_S = 0.05
+"""Late answers closer together than this are told as one span."""
+_GRAVE_SHARE = 0.01
+"""More late answers than this share, and the plant holds old commands often."""
 
 
 @dataclass
@@ -31,21 +31,22 @@ class Loads:
 
 
 def requests_section(controller: NodeBoard, board: Board) -> Section:
-    """Requests and round trips, with their plot."""
+    """Requests and round trips, with their charts."""
     requests = controller.recordings.get("requests")
     content = _request_summary(controller, requests)
+    findings = _findings(content, requests)
     if requests is None or not len(requests.table):
-        return Section(content, _lines(content))
-    deadline = controller.fact("deadline_s")
-    return Section(content, _lines(content), {"round_trip": lambda title: round_trips_plot(requests, deadline, title)})
+        return Section(content, _lines(content), findings=findings)
+    charts = {"Round trips": round_trip_cards(requests, controller.fact("deadline_s"))}
+    return Section(content, _lines(content), charts=charts, findings=findings)
 
 
 def loads_section(controller: NodeBoard, board: Board) -> Section | None:
-    """The joint loads with their plot, or None where none were recorded."""
+    """The joint loads with their charts, or None where none were recorded."""
     loads = loads_of(controller)
     if loads is None:
         return None
-    return Section(_loads_summary(loads), plots={"loads": lambda title: loads_plot(loads, title)})
+    return Section(_loads_summary(loads), charts={"Load that each joint carries": load_cards(loads)})
 
 
 def loads_of(controller: NodeBoard) -> Loads | None:
@@ -100,66 +101,79 @@ def _lines(requests: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def loads_plot(found: Loads, title: str) -> Figure:
+def _findings(requests: Mapping[str, Any], recording: Recording | None) -> list[Finding]:
+    """Answers that came late or never."""
+    found: list[Finding] = []
+    late, sent = requests["deadline_misses"], max(1, requests["sent"])
+    if late:
+        limit_ms = 1e3 * (requests["deadline_s"] or 0.0)
+        text = f"answers later than {limit_ms:g} ms: {late}, {100.0 * late / sent:.1f} % of all"
+        spans: list[Span] = []
+        if recording is not None and len(recording.table):
+            text += f"; the slowest took {1e-3 * float(recording.column('round_trip_us').max()):.1f} ms"
+            spans = spans_of(recording.column("t"), recording.column("missed") > 0.0, join_s=_JOIN_S)
+        found.append(Finding(text, spans, grave=late > _GRAVE_SHARE * sent))
+    if requests["lost"]:
+        found.append(Finding(f"requests without an answer: {requests['lost']} of {requests['sent']}", grave=True))
+    if requests["command_drops"]:
+        found.append(Finding(f"commands that the plant did not take in: {requests['command_drops']}", grave=True))
+    return found
+
+
+def load_cards(found: Loads) -> list[Card]:
     """Magnitudes of the constraint force and torque of every joint, fixed ones too."""
-    from matplotlib.ticker import MaxNLocator
-
-    from dyn_service.nodes import drawing
-
-    heading = f"{title}: load that each joint carries (magnitude of the constraint force and torque at the joint)"
-    figure, panels = drawing.grid(len(found.joints), heading, panel_height=260)
-    for k, panel in enumerate(panels):
-        upper, lower = panel.subplots(2, 1, sharex=True, gridspec_kw={"hspace": 0.0})
-        for axes, values, colour, label, unit in (
-            (upper, found.force[:, k], drawing.MEASURED, "force", "N"),
-            (lower, found.torque[:, k], drawing.TORQUE, "torque", "N m"),
-        ):
+    cards = []
+    for k, joint in enumerate(found.joints):
+        charts, most = [], []
+        kinds: tuple[tuple[Array, Role, str, str], ...] = (
+            (found.force[:, k], "measured", "force", "N"),
+            (found.torque[:, k], "effort", "torque", "N m"),
+        )
+        for values, role, label, unit in kinds:
             top = float(values.max())
-            size, prefix = drawing.prefix(top) if top > 1e-9 else (1.0, "")
-            axes.plot(*with_gaps(*envelope(found.t, size * values, drawing.POINTS)), color=colour, lw=1.1)
-            axes.set_ylabel(f"{label} [{prefix}{unit}]")
-            axes.set_ylim(0.0, 1.12 * size * top if top > 1e-9 else 1.0)
-            axes.yaxis.set_major_locator(MaxNLocator(4))
-        most = f"max {found.force[:, k].max():.3g} N, {found.torque[:, k].max():.3g} N m"
-        upper.set_title(f"{found.joints[k]}   {most}", loc="left")
-        upper.tick_params(labelbottom=False)
-        drawing.time_label(lower, k, panels)
-    return figure
+            size, small = prefix(top) if top > 1e-9 else (1.0, "")
+            line = Line(label, size * values, role)
+            charts.append(Chart(found.t, [line], f"{label} [{small}{unit}]", from_zero=True, height=110))
+            most.append(f"{top:.3g} {unit}")
+        cards.append(Card(joint, charts, f"max {', '.join(most)}"))
+    return cards
 
 
-def round_trips_plot(recording: Recording, deadline_s: float | None, title: str) -> Figure:
+def round_trip_cards(recording: Recording, deadline_s: float | None) -> list[Card]:
     """Histogram of the round trips with its percentiles, and the round trips over time."""
-    from matplotlib.figure import Figure
-
-    from dyn_service.nodes import drawing
-
     kind, took, t = (recording.column(name) for name in ("kind", "round_trip_us", "t"))
     t, took = t[kind == UPDATE], took[kind == UPDATE]
-    marks = quantiles(took)
-    figure = Figure(figsize=(16.0, 10.0), dpi=drawing.DPI, layout="constrained")
-    figure.suptitle(f"{title}: round trips of the law's updates, {took.size} of them", x=0.01, ha="left", fontsize=13.0)
-    upper, lower = figure.subplots(2, 1, gridspec_kw={"height_ratios": [1.6, 1.0]})
-    low, high = math.log10(max(took.min(), 1.0)), math.log10(max(took.max(), 10.0))
-    upper.hist(took, bins=list(np.logspace(low - 0.02, high + 0.02, 90)), color="#5d8aa8")
-    upper.set(xscale="log", yscale="log", xlabel=f"round trip [{drawing.PREFIXES[2][1]}s]", ylabel="requests per bin")
-    upper.set_ylim(0.7, None)
-    top = upper.get_ylim()[1]
-    upper.set_ylim(0.7, top * 30.0)  # room for the labels above the bars
-    for row, (label, name) in enumerate((("p50", "p50"), ("p99", "p99"), ("p99.9", "p99_9"), ("max", "max"))):
-        value = float(marks[name] or 0.0)
-        drawing.mark(
-            upper, value, f"{label}  {value:.0f} {drawing.PREFIXES[2][1]}s", 0.97 - 0.07 * row, drawing.MEASURED
-        )
-    if deadline_s:
-        limit = 1e6 * deadline_s
-        drawing.mark(upper, limit, f"deadline  {limit:.0f} {drawing.PREFIXES[2][1]}s", 0.97 - 0.07 * 4, drawing.LIMIT)
-    lower.plot(t, took, ".", ms=2.0, color="#5d8aa8", rasterized=True)
-    drawing.plain_decades(upper.xaxis)
-    lower.set(yscale="log", xlabel="plant time [s]", ylabel=f"round trip [{drawing.PREFIXES[2][1]}s]")
-    drawing.plain_decades(lower.yaxis)
-    if deadline_s:
-        lower.axhline(1e6 * deadline_s, color=drawing.LIMIT, lw=1.2, ls=(0, (6, 3)))
-    return figure
+    if not took.size:
+        return []
+    found = quantiles(took)
+    named = (("p50", "p50"), ("p99", "p99"), ("p99.9", "p99_9"), ("max", "max"))
+    marks = [Mark(value := float(found[name] or 0.0), f"{label} {value:.0f}", "x", "second") for label, name in named]
+    deadline = [] if not deadline_s else [(1e6 * deadline_s, f"deadline {1e6 * deadline_s:.0f}")]
+    middles, count = histogram(took)
+    label = f"round trip [{MICRO}s]"
+    bars = Chart(
+        middles,
+        [Line("requests per bin", count)],
+        "requests per bin",
+        label,
+        kind="bars",
+        log="xy",
+        marks=[*marks, *(Mark(at, name, "x") for at, name in deadline)],
+        height=200,
+        timed=False,
+    )
+    over_time = Chart(
+        t,
+        [Line(label, took)],
+        label,
+        "plant time [s]",
+        kind="points",
+        log="y",
+        marks=[Mark(at, name) for at, name in deadline],
+        height=180,
+    )
+    note = f"{took.size} of the law's updates"
+    return [Card("Histogram", [bars], note, wide=True), Card("Over time", [over_time], wide=True)]
 
 
 def _counter(label: str, name: str) -> Column:

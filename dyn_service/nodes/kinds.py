@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
 
 from dyn_service.nodes.board import Board, NodeBoard
+from dyn_service.nodes.charts import Card, Finding
 from dyn_service.nodes.runtime import Node, P, run_node
 
 if TYPE_CHECKING:
@@ -29,20 +30,23 @@ class Section:
     """What a panel has to show.
 
     content: what stands in report.json; NaN and infinities become null. lines: the same in a few lines for a terminal.
-    plots: by the name of their PNG file, less its suffix, what draws them; it is given the run's title.
+    plots: by their names, what draws pictures for the page; it is given the run's title. charts: by their headings,
+    charts for the page that can be looked at closer. findings: what there is to look at, for the top of the page.
     """
 
     content: Mapping[str, Any]
     lines: Sequence[str] = ()
     plots: Mapping[str, Callable[[str], Figure]] = field(default_factory=dict)
+    charts: Mapping[str, Sequence[Card]] = field(default_factory=dict)
+    findings: Sequence[Finding] = ()
 
 
 @dataclass(frozen=True)
 class Panel:
     """A part of a launch's report.
 
-    section: its key in report.json. make: the section from what this node has told and what all nodes have; None where
-    there is nothing to show.
+    section: its key in report.json, where one node has it; see docs/launch.md for several. make: the section from what
+    this node has told and what all nodes have; None where there is nothing to show.
     """
 
     section: str

@@ -1,20 +1,17 @@
-"""What a report shows of a control law: its name, its parameters, and its signals with a plot of each."""
+"""What a report shows of a control law: its name, its parameters, and its signals with charts of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.nodes.board import Board, NodeBoard, Recording
+from dyn_service.nodes.charts import Card, Chart, Line
 from dyn_service.nodes.kinds import Panel, Section
 from dyn_service.nodes.law_signals import CHANNEL
-from dyn_service.nodes.series import envelope, running_time, with_gaps
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from dyn_service.nodes.series import running_time
 
 
 def law_section(controller: NodeBoard, board: Board) -> Section | None:
@@ -32,8 +29,8 @@ def law_section(controller: NodeBoard, board: Board) -> Section | None:
     if recording is None or not signals:
         return Section(content, [f"law: {name}"])
     t = running_time(recording.column("t"))
-    plots = {f"law_{signal}": _plot(name, signal, t, *found) for signal, found in signals.items()}
-    return Section(content, [f"law: {name}, with {', '.join(signals)}"], plots)
+    charts = {f"{name}: {signal}": signal_cards(t, *found) for signal, found in signals.items()}
+    return Section(content, [f"law: {name}, with {', '.join(signals)}"], charts=charts)
 
 
 def signals_of(recording: Recording) -> dict[str, tuple[tuple[str, ...], Array]]:
@@ -42,22 +39,12 @@ def signals_of(recording: Recording) -> dict[str, tuple[tuple[str, ...], Array]]
     return {name: recording.group(name) for name in names}
 
 
-def signal_plot(title: str, signal: str, t: Array, entries: tuple[str, ...], values: Array) -> Figure:
-    """A panel per entry of the signal (k, entries) over the plant's time (k,) s."""
-    from dyn_service.nodes import drawing
-
-    figure, panels = drawing.grid(len(entries), f"{title}: {signal}", panel_height=220)
-    for k, panel in enumerate(panels):
-        axes = panel.subplots()
-        axes.plot(*with_gaps(*envelope(t, values[:, k], drawing.POINTS)), color=drawing.MEASURED, lw=1.1)
-        axes.set_title(f"{entries[k]}   max {np.abs(values[:, k]).max():.3g}", loc="left")
-        axes.axhline(0.0, color="#888888", lw=0.7)
-        drawing.time_label(axes, k, panels)
-    return figure
-
-
-def _plot(law: str, signal: str, t: Array, entries: tuple[str, ...], values: Array) -> Callable[[str], Figure]:
-    return lambda title: signal_plot(f"{title}: {law}", signal, t, entries, values)
+def signal_cards(t: Array, entries: tuple[str, ...], values: Array) -> list[Card]:
+    """A card per entry of the signal (k, entries) over the plant's time (k,) s."""
+    return [
+        Card(name, [Chart(t, [Line(name, values[:, k])], "")], f"max {np.abs(values[:, k]).max():.3g}")
+        for k, name in enumerate(entries)
+    ]
 
 
 def _summary(entries: tuple[str, ...], values: Array) -> list[dict[str, Any]]:

@@ -37,24 +37,26 @@ def with_gaps(t: Array, values: Array) -> tuple[Array, Array]:
 
 
 def envelope(t: Array, values: Array, points: int) -> tuple[Array, Array]:
-    """At most about `points` points of a line (k,) that keep each interval's least and largest value."""
+    """At most about `points` points of lines (k,) or (k, n), at the same times, that keep least and largest values.
+
+    They do so in each interval, for every line; a line that is NaN somewhere is so there in what is kept.
+    """
     if len(t) <= points:
         return t, values
-    edges = np.linspace(0, len(t), points // 2 + 1).astype(int)
-    chosen: list[int] = []
+    lines = values.reshape(len(t), -1)
+    intervals = max(1, points // (2 * lines.shape[1]))
+    edges = np.linspace(0, len(t), intervals + 1).astype(int)
+    low, high = np.where(np.isnan(lines), np.inf, lines), np.where(np.isnan(lines), -np.inf, lines)
+    chosen: set[int] = set()
     for begin, end in pairwise(edges.tolist()):
-        part = values[begin:end]
-        chosen += sorted({begin + int(np.argmin(part)), begin + int(np.argmax(part))})
-    return t[chosen], values[chosen]
+        chosen.update(
+            (begin + low[begin:end].argmin(axis=0)).tolist(), (begin + high[begin:end].argmax(axis=0)).tolist()
+        )
+    rows = sorted(chosen)
+    return t[rows], values[rows]
 
 
 def running_time(time: Array) -> Array:
     """Times of several runs, each from 0, one after the other; the first run's are its own."""
     step = np.diff(time, prepend=0.0)
     return np.cumsum(np.where(step < 0.0, 0.0, step))
-
-
-def thinned(t: Array, values: Array, points: int) -> tuple[Array, Array]:
-    """Every so many rows, at most about twice `points` of them."""
-    step = max(1, len(t) // points)
-    return t[::step], values[::step]

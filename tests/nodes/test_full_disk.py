@@ -230,12 +230,13 @@ def test_a_report_is_whole_or_not_there(tmp_path: Path) -> None:
     )
     folder = tmp_path / "report"
     folder.mkdir()
-    for name in ("report.json", "recording.npz", "tracking.png"):
+    for name in ("report.json", "recording.npz", "index.html"):
         (folder / name).write_text("of an earlier launch")
     subprocess.run([sys.executable, "-c", code, str(folder)], cwd=ROOT, check=True, timeout=60)
     assert [path.name for path in folder.iterdir()] == ["report.json"]
     outcome = json.loads((folder / "report.json").read_text("utf-8"))["outcome"]
-    assert outcome["faults"] == ["recording.npz could not be written: File too large"]
+    files = ("recording.npz", "index.html")
+    assert outcome["faults"] == [f"{name} could not be written: File too large" for name in files]
     assert outcome["exit_code"] == 1
 
 

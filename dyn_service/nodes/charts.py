@@ -1,0 +1,118 @@
+"""What a page of charts is made of: lines of numbers with their units, and what there is to look at. Data only.
+
+Charts are drawn in the browser, so none of this needs a library. A page draws those over time with one time axis: who
+looks closer at one sees the same span in all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from dyn_service.api.queries import Array
+
+Role = Literal["measured", "reference", "error", "effort", "limit", "second", "third", "fourth"]
+"""What a line or mark means; a page has a colour for each, on light and on dark."""
+ENTRIES: tuple[Role, ...] = ("measured", "second", "effort", "fourth")
+"""The entries of a joint that has several, such as x, y, z and w; that of any other is the first."""
+Span = tuple[float, float]
+"""From and to, s."""
+MICRO = "\N{MICRO SIGN}"
+_PREFIXES = ((1.0, ""), (1e3, "m"), (1e6, MICRO), (1e9, "n"))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a chart. values: (k,), at the chart's x; NaN breaks the line."""
+
+    label: str
+    values: Array
+    role: Role = "measured"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A straight line at `at` across a chart, with a label where it is not empty. along: the axis that `at` is on."""
+
+    at: float
+    label: str = ""
+    along: Literal["x", "y"] = "y"
+    role: Role = "limit"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over one x.
+
+    x: (k,), not falling. lines: at least one. label: of the y axis, with its unit. x_label: of the x axis. kind: how
+    the lines are drawn. log: which axes are logarithmic. marks: the axes are stretched so that they are seen. bands:
+    spans that are shaded; alarm: whether they are in red, else grey. from_zero: whether the y axis begins at 0.
+    height: px. timed: whether x is the run's time.
+    """
+
+    x: Array
+    lines: Sequence[Line]
+    label: str
+    x_label: str = "time [s]"
+    kind: Literal["line", "points", "bars"] = "line"
+    log: Literal["", "x", "y", "xy"] = ""
+    marks: Sequence[Mark] = ()
+    bands: Sequence[Span] = ()
+    alarm: bool = False
+    from_zero: bool = False
+    height: int = 150
+    timed: bool = True
+
+
+@dataclass(frozen=True)
+class Card:
+    """Charts that belong together, one below the other, such as those of a joint. wide: whether they fill the row."""
+
+    title: str
+    charts: Sequence[Chart]
+    note: str = ""
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to look at. text: one sentence that names the joint and how much. spans: when it was, where known.
+
+    grave: whether the run is not what it was meant to be because of it.
+    """
+
+    text: str
+    spans: Sequence[Span] = ()
+    grave: bool = False
+
+
+def prefix(size: float) -> tuple[float, str]:
+    """The factor and prefix in which a size reads as a number of at least 1."""
+    return next(((factor, name) for factor, name in _PREFIXES if size * factor >= 1.0), _PREFIXES[-1])
+
+
+def spans_of(t: Array, holds: np.ndarray[tuple[int], np.dtype[np.bool_]], *, join_s: float = 0.0) -> list[Span]:
+    """The spans of the times t (k,) at which something holds (k,). Those not further apart than join_s are one.
+
+    A span ends at the last time at which it holds; what holds at one time only is a span of no length.
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], holds, [False]]).astype(np.int8)))
+    spans: list[Span] = []
+    for begin, end in zip(edges[::2], edges[1::2] - 1, strict=True):
+        if spans and t[begin] - spans[-1][1] <= join_s:
+            spans[-1] = (spans[-1][0], float(t[end]))
+        else:
+            spans.append((float(t[begin]), float(t[end])))
+    return spans
+
+
+def histogram(values: Array, bins: int = 90) -> tuple[Array, Array]:
+    """Bins of equal width in the logarithm: their middles (bins,), and how many values are in each (bins,)."""
+    low, high = math.log10(max(float(values.min()), 1.0)), math.log10(max(float(values.max()), 10.0))
+    edges = np.logspace(low - 0.02, high + 0.02, bins + 1)
+    count, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
+    return np.sqrt(edges[:-1] * edges[1:]), count.astype(np.float64)

@@ -1,0 +1,30 @@
+"""A browser without a window, for what is drawn in one. Where the machine has no Chromium, tests that want it skip."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+needs_browser = pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium on this machine (Debian: apt install chromium)"
+)
+SOFTWARE_GL = ("--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+
+
+@contextmanager
+def browser(**page: Any) -> Iterator[Any]:
+    """A page of a fresh browser, with WebGL by the processor; what goes wrong in its scripts is in `page.errors`."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *SOFTWARE_GL])
+        try:
+            opened = chromium.new_page(**{"viewport": {"width": 1280, "height": 900}, **page})
+            opened.errors = []
+            opened.on("pageerror", lambda error: opened.errors.append(str(error)))
+            yield opened
+        finally:
+            chromium.close()
