@@ -1,7 +1,7 @@
 """Which moments did hip, knee and ankle bear in a recorded stride?
 
-The segment equations of biomechanics (matrix formalism) on markers and a force plate: `data/stride.csv`. A stride repeats itself,
-so its markers are smoothed, and differentiated, by the first harmonics of each.
+The segment equations of biomechanics (matrix formalism) on markers and a force plate: `data/stride.csv`. A stride repeats
+itself, so its markers are smoothed, and differentiated, by the first harmonics of each.
 """
 
 from pathlib import Path
@@ -11,12 +11,9 @@ import numpy as np
 from dyn_service.reference import segments
 
 HARMONICS = 6
-SEGMENTS = ("foot", "shank", "thigh")  # from the ground up
-MASS = np.array([1.0, 3.5, 8.0])  # kg
+MASS = np.array([1.0, 3.5, 8.0])  # kg, of foot, shank and thigh: from the ground up
 ABOUT_Y = np.array([0.004, 0.05, 0.14])  # kg m^2, about the centres of mass, across the stride
-BELOW_UPPER_JOINT = np.array(
-    [0.36, 0.45, 0.43]
-)  # of the way from the upper joint to the lower one (of the foot, to the toe)
+BELOW_UPPER_JOINT = np.array([0.36, 0.45, 0.43])  # of the way to the lower joint, of the foot to the toe
 
 file = Path(__file__).parent / "data" / "stride.csv"
 table = np.genfromtxt(file, delimiter=",", names=True, comments="#", skip_header=2)
