@@ -60,6 +60,10 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     the fields of `Contact`; friction is smoothed, see `sim/supports.py`. Both take their time, with RK4 one or two
     milliseconds a step, so that rate_hz wants to be some hundreds.
 
+    clock: what makes its time pass: the wall's, `speed` times that (`faster`), or commands (`lockstep`): then a state
+    is sent out at state_rate_hz, else at control_rate_hz, and the plant goes on when it is answered, or unanswered
+    after lockstep_patience_s of the wall, 0 for never. Where it is not the wall's, time is published on `/clock`.
+
     max_catch_up_s: how much missed time is integrated after an overrun; what is beyond is slipped. joint_states,
     joint_commands: topics or endpoints. record: whether the recording goes to the launcher.
     """
@@ -89,6 +93,9 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     rearm_share: float = 0.1
     position_limits: bool = False
     contacts: list[dict[str, Any]] = []
+    clock: Literal["real_time", "faster", "lockstep"] = "real_time"
+    speed: float = 10.0
+    lockstep_patience_s: float = 10.0
     max_catch_up_s: float = 0.01
     joint_states: str = "joint_states"
     joint_commands: str = "joint_commands"
