@@ -47,6 +47,7 @@ struct Array {
 
 using Inputs = std::map<std::string, Array>;
 using Outputs = std::map<std::string, Array>;
+using Options = std::map<std::string, bool>;  ///< those that are yes or no, such as `passive`
 
 /// An error that the server answered, or that no answer came (UNAVAILABLE): decide by `code`, show `what()`.
 class Error : public std::runtime_error {
@@ -72,19 +73,19 @@ public:
     }
 
     /// The names of the robots that are served.
-    std::vector<std::string> list_robots() { return at(request("list_robots", "", {}), "robots").as<std::vector<std::string>>(); }
+    std::vector<std::string> list_robots() { return at(request("list_robots", ""), "robots").as<std::vector<std::string>>(); }
 
     /// Names of the movable joints, in the order of q; from now on questions name the robot's fingerprint.
     std::vector<std::string> describe(const std::string& robot) {
-        const auto description = request("describe_robot", robot, {});
+        const auto description = request("describe_robot", robot);
         models_[robot] = at(description, "fingerprint").as<std::string>();
         return at(description, "joint_names").as<std::vector<std::string>>();
     }
 
     /// Outputs that are arrays, by name.
-    Outputs ask(const std::string& query, const std::string& robot, const Inputs& inputs) {
+    Outputs ask(const std::string& query, const std::string& robot, const Inputs& inputs, const Options& options = {}) {
         Outputs outputs;
-        const auto answered = request(query, robot, inputs);
+        const auto answered = request(query, robot, inputs, options);
         for (const auto& [name, value] : answered.as<std::map<std::string, msgpack::object>>())
             if (value.type == msgpack::type::MAP) outputs[name] = unpacked(value);
         return outputs;
@@ -93,9 +94,9 @@ public:
 private:
     using Clock = std::chrono::steady_clock;
 
-    msgpack::object request(const std::string& query, const std::string& robot, const Inputs& inputs) {
+    msgpack::object request(const std::string& query, const std::string& robot, const Inputs& inputs = {}, const Options& options = {}) {
         const auto id = next_id_++;
-        const auto message = packed(id, query, robot, inputs);
+        const auto message = packed(id, query, robot, inputs, options);
         if (zmq_send(socket_.get(), message.data(), message.size(), 0) < 0)
             throw silent("no server took the request at ");
         // the server's own DEADLINE_EXCEEDED says more than ours: it is given a little time to arrive
@@ -118,11 +119,12 @@ private:
         }
     }
 
-    std::string packed(std::uint64_t id, const std::string& query, const std::string& robot, const Inputs& inputs) const {
+    std::string packed(std::uint64_t id, const std::string& query, const std::string& robot, const Inputs& inputs,
+                       const Options& options) const {
         msgpack::sbuffer buffer;
         msgpack::packer<msgpack::sbuffer> pack(buffer);
         const auto model = models_.find(robot);
-        pack.pack_map(7 + (model != models_.end()));
+        pack.pack_map(8 + (model != models_.end()));
         pack.pack("v"), pack.pack(1);
         pack.pack("id"), pack.pack(id);
         pack.pack("query"), pack.pack(query);
@@ -131,6 +133,7 @@ private:
         pack.pack("deadline_ms"), pack.pack(timeout_ms_);
         pack.pack("compile_wait_ms"), pack.pack(compile_wait_ms_);
         if (model != models_.end()) pack.pack("model"), pack.pack(model->second);
+        pack.pack("options"), pack.pack(options);
         pack.pack("inputs");
         pack.pack_map(static_cast<std::uint32_t>(inputs.size()));
         for (const auto& [name, array] : inputs) {

@@ -1,0 +1,129 @@
+// A dyn_service plant as a ros2_control system (Jazzy): each joint has the command interface `effort` and the state interfaces
+// `position`, `velocity`, `effort`. In the URDF:
+//
+//   <ros2_control name="panda" type="system">
+//     <hardware>
+//       <plugin>dyn_service_hardware/Plant</plugin>
+//       <param name="states">tcp://127.0.0.1:7001</param>      the plant's parameter plant_state
+//       <param name="commands">tcp://127.0.0.1:7002</param>    and joint_commands
+//       <param name="state_timeout_ms">2000</param>
+//     </hardware>
+//     <joint name="panda_joint1"> <command_interface name="effort"/> <state_interface name="position"/> .. </joint>
+//   </ros2_control>
+//
+// Activating arms the plant, deactivating releases it, which shuts its brakes. A plant that stops under way, or falls silent, is an error:
+// the controller manager then deactivates the component. Not built or run by this project's tests, which have no ROS;
+// plant_link.hpp beneath it is.
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hardware_interface/system_interface.hpp"
+#include "plant_link.hpp"
+#include "pluginlib/class_list_macros.hpp"
+#include "rclcpp/logging.hpp"
+
+namespace dyn_service_hardware {
+
+using hardware_interface::CallbackReturn;
+using hardware_interface::return_type;
+
+class Plant : public hardware_interface::SystemInterface {
+public:
+    CallbackReturn on_init(const hardware_interface::HardwareInfo& info) override {
+        if (SystemInterface::on_init(info) != CallbackReturn::SUCCESS) return CallbackReturn::ERROR;
+        for (const auto& joint : info_.joints) {
+            if (joint.command_interfaces.size() != 1 || joint.command_interfaces[0].name != "effort")
+                return refuse("joint '" + joint.name + "' must have one command interface, effort");
+            for (const auto& wanted : joint.state_interfaces)
+                if (wanted.name != "position" && wanted.name != "velocity" && wanted.name != "effort")
+                    return refuse("joint '" + joint.name + "' has position, velocity and effort, no '" + wanted.name + "'");
+        }
+        return CallbackReturn::SUCCESS;
+    }
+
+    CallbackReturn on_configure(const rclcpp_lifecycle::State&) override try {
+        link_ = std::make_unique<dyn::PlantLink>(parameter("states"), parameter("commands"));
+        timeout_ms_ = info_.hardware_parameters.count("state_timeout_ms") ? std::stoi(parameter("state_timeout_ms")) : 2000;
+        if (!link_->receive(timeout_ms_)) return refuse("no state of the plant came from " + parameter("states") + " in time");
+        const auto& names = link_->state().name;
+        places_.clear();
+        for (const auto& joint : info_.joints) {
+            const auto at = std::find(names.begin(), names.end(), joint.name);
+            if (at == names.end()) return refuse("the plant has no joint '" + joint.name + "'");
+            places_.push_back(static_cast<std::size_t>(at - names.begin()));
+        }
+        if (link_->state().position.size() != names.size()) return refuse("a joint of the plant has more than one position, which effort interfaces cannot name");
+        heard_ = Clock::now();
+        return CallbackReturn::SUCCESS;
+    } catch (const std::exception& error) {
+        return refuse(error.what());
+    }
+
+    CallbackReturn on_activate(const rclcpp_lifecycle::State&) override {
+        for (const auto& joint : info_.joints) set_command(joint.name + "/effort", 0.0);
+        link_->rearm();
+        return CallbackReturn::SUCCESS;
+    }
+
+    CallbackReturn on_deactivate(const rclcpp_lifecycle::State&) override {
+        link_->release();
+        return CallbackReturn::SUCCESS;
+    }
+
+    return_type read(const rclcpp::Time&, const rclcpp::Duration&) override try {
+        if (link_->receive(0)) {
+            heard_ = Clock::now();
+            const auto& state = link_->state();
+            for (std::size_t k = 0; k < places_.size(); ++k) {
+                for (const auto& wanted : info_.joints[k].state_interfaces) {
+                    const auto& values = wanted.name == "velocity" ? state.velocity : wanted.name == "effort" ? state.effort : state.position;
+                    set_state(info_.joints[k].name + "/" + wanted.name, values[places_[k]]);
+                }
+            }
+        }
+        if (Clock::now() - heard_ > std::chrono::milliseconds(timeout_ms_)) return fail("no state of the plant has come for " + std::to_string(timeout_ms_) + " ms");
+        if (link_->stopped()) return fail("the plant stopped: " + link_->state().cause);
+        return return_type::OK;
+    } catch (const std::exception& error) {
+        return fail(error.what());
+    }
+
+    return_type write(const rclcpp::Time&, const rclcpp::Duration&) override {
+        std::vector<double> efforts(link_->state().name.size(), 0.0);
+        for (std::size_t k = 0; k < places_.size(); ++k) efforts[places_[k]] = get_command(info_.joints[k].name + "/effort");
+        link_->send(efforts);
+        return return_type::OK;
+    }
+
+private:
+    using Clock = std::chrono::steady_clock;
+
+    std::string parameter(const std::string& name) const {
+        const auto found = info_.hardware_parameters.find(name);
+        if (found == info_.hardware_parameters.end()) throw std::invalid_argument("hardware parameter '" + name + "' is missing");
+        return found->second;
+    }
+
+    CallbackReturn refuse(const std::string& why) {
+        RCLCPP_ERROR(get_logger(), "%s", why.c_str());
+        return CallbackReturn::ERROR;
+    }
+
+    return_type fail(const std::string& why) {
+        RCLCPP_ERROR(get_logger(), "%s", why.c_str());
+        return return_type::ERROR;
+    }
+
+    std::unique_ptr<dyn::PlantLink> link_;
+    std::vector<std::size_t> places_;
+    int timeout_ms_ = 2000;
+    Clock::time_point heard_;
+};
+
+}  // namespace dyn_service_hardware
+
+PLUGINLIB_EXPORT_CLASS(dyn_service_hardware::Plant, hardware_interface::SystemInterface)
