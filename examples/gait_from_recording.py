@@ -1,7 +1,7 @@
 """Which moments did hip, knee and ankle bear in a recorded stride?
 
-The segment equations of biomechanics (matrix formalism) on markers and a force plate: `data/stride.csv`. A stride repeats
-itself, so its markers are smoothed, and differentiated, by the first harmonics of each.
+The segment equations of biomechanics (matrix formalism) on markers and a force plate: `data/stride.csv`. A stride
+repeats itself, so its markers are smoothed, and differentiated, by the first harmonics of each.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """A participant of a DDS domain that writes and reads topics as ROS 2's nodes do.
 
-Qualities of service are ROS's defaults: reliable, the newest kept; what is latched (`robot_description`, `tf_static`) is
-given to those who come later, too. Readers take what any writer sends, reliable or not.
+Qualities of service are ROS's defaults: reliable, the newest kept; what is latched (`robot_description`, `tf_static`)
+is given to those who come later, too. Readers take what any writer sends, reliable or not.
 """
 
 from __future__ import annotations

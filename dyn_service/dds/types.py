@@ -1,6 +1,7 @@
 """Our messages as ROS 2 puts them on DDS: types with ROS's names for DDS, in CDR.
 
-    sensor_msgs/msg/JointState  <->  sensor_msgs::msg::dds_::JointState_,    topic /arm/joint_states  <->  rt/arm/joint_states
+    sensor_msgs/msg/JointState  <->  sensor_msgs::msg::dds_::JointState_
+    topic /arm/joint_states     <->  rt/arm/joint_states
 
 A DDS type is made from the message struct's own annotations, so there is one definition. Source of the names:
 design.ros2.org, "Topic and Service name mapping to DDS".

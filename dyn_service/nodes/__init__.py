@@ -22,6 +22,8 @@ MODULES = {
     "server": "dyn_service.nodes.server",
     "plant": "dyn_service.nodes.plant",
     "controller": "dyn_service.nodes.controller",
+    "robot_state_publisher": "dyn_service.nodes.robot_state_publisher",
+    "ros2_bridge": "dyn_service.nodes.ros2_bridge",
     "gravity_compensation": "dyn_service.nodes.gravity_compensation",
     "joint_impedance": "dyn_service.nodes.joint_impedance",
 }

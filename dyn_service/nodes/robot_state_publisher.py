@@ -58,14 +58,14 @@ class Frames:
 
     def __init__(self, robot: Robot, prefix: str = "") -> None:
         self._robot, self._prefix = robot, prefix
-        self._places = {name: k for k, name in enumerate(robot.link_poses(robot.configuration.neutral()).links)}
+        self._places = {name: k for k, name in enumerate(robot.link_names)}
         joints = robot.description.joints
         self._fixed = [(joint.parent, joint.child) for joint in joints if joint.type == "fixed"]
         self._moving = [(joint.parent, joint.child) for joint in joints if joint.type != "fixed"]
 
     def fixed(self, stamp: Time) -> TFMessage:
         """Frames that stand still in their parents."""
-        return self._message(self._fixed, self._robot.link_poses(self._robot.configuration.neutral()), stamp)
+        return self._message(self._fixed, self._robot.link_poses(self._robot.configuration.neutral), stamp)
 
     def moving(self, q: Array, stamp: Time) -> TFMessage:
         """Frames that move in their parents, at the position q (nq,)."""
@@ -96,7 +96,10 @@ def position_of(state: JointState, robot: Robot) -> Array:
         InvalidArgumentError: It lacks a joint, or has not one position (or as many as it has) for each.
     """
     at = robot.configuration
-    own = {joint: [name for name, of in zip(at.velocity_names, at.velocity_joints, strict=True) if of == joint] for joint in at.names}
+    own = {
+        joint: [name for name, of in zip(at.velocity_names, at.velocity_joints, strict=True) if of == joint]
+        for joint in at.names
+    }
     given = list(dict.fromkeys(joint for name in state.name for joint, parts in own.items() if name in (joint, *parts)))
     missing = [joint for joint in at.names if joint not in given]
     if missing:
@@ -104,7 +107,8 @@ def position_of(state: JointState, robot: Robot) -> Array:
     order, in_q, _ = at.chosen(given)
     if len(state.position) != order.nq or len(state.name) != order.nv:
         raise InvalidArgumentError(
-            f"the joint state has {len(state.position)} positions of {len(state.name)} names, robot {robot.name!r} has {order.nq}"
+            f"the joint state has {len(state.position)} positions of {len(state.name)} names, robot {robot.name!r} "
+            f"{order.nq} of {order.nv}"
         )
     q = np.empty(at.nq)
     q[in_q] = state.position
@@ -127,15 +131,11 @@ class RobotStatePublisher(Node[RobotStatePublisherParameters]):
         self.text = self.create_publisher(String, "robot_description", latched=True)
         self.states = self.create_subscription(JointState, p.joint_states)
         self.create_timer(1.0 / p.rate_hz, self._publish)
-        self._said = ""
-
-    def on_activate(self) -> None:
-        """Says what does not change."""
-        self.said_once = False
+        self._said, self._begun = "", False
 
     def _publish(self) -> None:
-        if not self.said_once:  # publishers speak only once the node is active
-            self.said_once = True
+        if not self._begun:  # publishers speak only once the node is active
+            self._begun = True
             self.tf_static.publish(self.frames.fixed(Time()))
             self.text.publish(String(Path(self.parameters.robot).read_text(encoding="utf-8")))
         state = self.states.take()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dyn_service.dds.participant import Participant, Reader, Writer
     from dyn_service.nodes.publisher import Publisher
 
+TO_ROS = ("joint_states", "tf", "tf_static", "robot_description", "wrenches", "/clock", "/diagnostics")
 LATCHED = ("robot_description", "tf_static")
 """Topics that ROS 2 gives to late subscribers too."""
 LOOK_S = 0.5
@@ -44,7 +45,7 @@ class Ros2BridgeParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=T
     `system` is what `$CYCLONEDDS_URI` says. rate_hz: how often it looks for what came from ROS.
     """
 
-    to_ros: list[str] = ["joint_states", "tf", "tf_static", "robot_description", "wrenches", "clock", "diagnostics"]
+    to_ros: list[str] = msgspec.field(default_factory=lambda: list(TO_ROS))
     from_ros: list[Incoming] = []
     domain: int | None = None
     reach: Literal["localhost", "subnet", "system"] = "localhost"
@@ -112,7 +113,9 @@ def _participant(p: Ros2BridgeParameters) -> Participant:
     try:
         from dyn_service.dds.participant import Participant, domain_number
     except ImportError:
-        raise FailedPreconditionError("the bridge to ROS 2 needs Cyclone DDS: pip install 'dyn_service[ros2]'") from None
+        raise FailedPreconditionError(
+            "the bridge to ROS 2 needs Cyclone DDS: pip install 'dyn_service[ros2]'"
+        ) from None
     return Participant(domain_number(p.domain), p.reach)
 
 
