@@ -1,8 +1,8 @@
 """A law at work against a simulated robot, in simulated time: for tests and for the first look at a law of one's own.
 
 The loop is the one of a controller node: the same due times, the same reference, the same prediction, commands that act
-one step of the plant after the state they answer, but for the first, until which brakes would hold the robot. There is
-no process, no socket, no safety and no limit in between: what the law says acts.
+one step of the plant after the state they answer; at the first state the efforts are there, as when brakes open. There
+is no process, no socket, no safety and no limit in between: what the law says acts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -99,10 +100,12 @@ def rehearse(
             count - 1, dt, following.fingerprint,
         )  # fmt: skip
         if following.due(state):
+            if not count:  # armed: brakes hold it until the efforts are there, and each state is a new beginning
+                effort = following.answer(law, following.moment(state))
+                state = msgspec.structs.replace(state, effort=effort.tolist())
             coming = following.answer(law, following.moment(state))
             updated.append(count)
             shown.append({name: np.array(value, dtype=np.float64) for name, value in law.signals().items()})
-        effort = effort if count else coming  # the brakes hold it until the first command
         reference = following.trajectory.sample(t - following.begin_s).q if following.trajectory else here
         rows.append((t, here, speed, effort, reference, at.difference(here, reference)))
         pushed = effort if push is None else effort + np.asarray(push(t, here, speed))

@@ -26,6 +26,8 @@ MODULES = {
     "ros2_bridge": "dyn_service.nodes.ros2_bridge",
     "gravity_compensation": "dyn_service.nodes.gravity_compensation",
     "joint_impedance": "dyn_service.nodes.joint_impedance",
+    "collision_stop": "dyn_service.nodes.collision_stop",
+    "admittance": "dyn_service.nodes.admittance",
 }
 """The nodes of this package; each module declares its node as `NODE`. Also entry points in pyproject.toml."""
 

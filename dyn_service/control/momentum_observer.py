@@ -1,0 +1,60 @@
+"""What acts on the joints beside motors, weight and the model's own friction, seen in the generalised momenta.
+
+    p-dot = tau + C^T v - g - p(q, v) + tau_ext,    p = M v                                    Hamilton (P.3b)
+    r = K (p - p_0 - integral of (tau + C^T v - g - p(q, v) + r) dt)
+
+so that r-dot = K (tau_ext - r), joint by joint: the residual r is what acts from outside, through a filter of first
+order with the time constant 1/K. No acceleration is measured and no mass matrix inverted. The integral goes by the
+rule of trapezes, in r too: it is stable whatever K and the period are.
+
+Source: De Luca, Albu-Schaeffer, Haddadin, Hirzinger, Collision detection and safe reaction with the DLR-III, IROS 2006.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.control.gains import per_joint
+from dyn_service.control.law import RobotState
+
+
+class MomentumObserver:
+    """The residual and what it remembers. gain: K, 1/s.
+
+    Raises:
+        InvalidArgumentError: The gain is not positive.
+    """
+
+    def __init__(self, model: RobotQueries, gain: float) -> None:
+        self.model = model
+        self.gain = float(per_joint("observer_gain", gain, 1, positive=True)[0])
+        self.residual = np.zeros(model.configuration.nv)
+        self._balance = np.zeros(model.configuration.nv)  # p less all that is known to have changed it
+        self._known: Array | None = None
+
+    def reset(self, state: RobotState) -> None:
+        """Begins at this state, with nothing from outside."""
+        self.residual = np.zeros_like(self.residual)
+        self._known = None
+
+    def update(self, state: RobotState, dt: float) -> Array:
+        """The residual (nv,) N m | N. Two questions: `momentum` and `momentum_rate`.
+
+        Args:
+            state: The measured state; its `effort` is what the motors do from then on.
+            dt: s since the last one.
+        """
+        here = state.measured
+        momentum = self.model.momentum(here.q, here.v)
+        known = self.model.momentum_rate(here.q, momentum, here.effort)
+        if self._known is None:
+            self._balance = momentum
+        else:
+            changed = 0.5 * dt * (self._known + known + self.residual)
+            self._balance = self._balance + changed
+            apart = self.gain * (momentum - self._balance)
+            self.residual = apart / (1.0 + 0.5 * self.gain * dt)
+            self._balance = self._balance + 0.5 * dt * self.residual
+        self._known = known
+        return self.residual
