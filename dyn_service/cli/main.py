@@ -25,7 +25,7 @@ except ModuleNotFoundError:
         "error: the command line needs 'typer', which the base install leaves out: pip install 'dyn_service[server]'"
     )
 
-from dyn_service.cli import launch, robots  # typer is there
+from dyn_service.cli import launch, node, param, robots, service, topic  # typer is there
 from dyn_service.cli.bag import app as bag_app
 from dyn_service.cli.keys import app as keys_app
 from dyn_service.cli.new import app as new_app
@@ -49,7 +49,6 @@ app = typer.Typer(
     help="Robot dynamics as a service: torques, motions and joint loads of any robot with a URDF, MJCF or "
     "SDFormat file.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -86,6 +85,11 @@ def main() -> NoReturn:
 app.add_typer(bag_app, name="bag")
 app.add_typer(keys_app, name="keys")
 app.add_typer(new_app, name="new")
+app.add_typer(node.app, name="node")
+app.add_typer(topic.app, name="topic")
+app.add_typer(param.app, name="param")
+app.add_typer(service.app, name="service")
+app.add_typer(node.lifecycle_app, name="lifecycle")
 
 
 @app.callback(invoke_without_command=True)

@@ -41,7 +41,7 @@ from dyn_service.suggestions import did_you_mean
 P = TypeVar("P", bound=msgspec.Struct)
 M = TypeVar("M", bound=Message)
 Q = TypeVar("Q", bound=msgspec.Struct)
-R = TypeVar("R", bound=msgspec.Struct)
+R = TypeVar("R")
 Context = zmq.Context[zmq.Socket[bytes]]
 _LOG = logging.getLogger(__name__)
 
@@ -199,10 +199,10 @@ class Node(Generic[P]):
         self._own_services.append(full)
         self._changed()
 
-    def create_client(self, name: str, response_type: type[R]) -> ServiceClient[Any, R]:
+    def create_client(self, name: str, response_type: type[R]) -> ServiceClient[R]:
         """Asks a service of another node; see `ServiceClient`."""
         full, _ = self._place(name, "")
-        made: ServiceClient[Any, R] = ServiceClient(self.context, full, response_type, self._find_service)
+        made: ServiceClient[R] = ServiceClient(self.context, full, response_type, self._find_service)
         self._turns.clients.append(made)
         self._turns.changed()
         return made

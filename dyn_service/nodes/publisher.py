@@ -24,7 +24,7 @@ class Publisher(Generic[M]):
     """Publishes messages of one type, to whoever listens; it never waits for anybody.
 
     sent: messages published. muted: nothing is, while the node is not active. latched: the last message is sent again
-    when a subscriber comes.
+    when a subscriber comes; of such a one `subscribers` says how many there are.
 
     Args:
         context: ZeroMQ's.
@@ -51,7 +51,7 @@ class Publisher(Generic[M]):
         binds: bool = True,
     ) -> None:
         self.kind, self.end = kind, end
-        self.sent = 0
+        self.sent = self.subscribers = 0
         self.muted = False
         self._number = secrets.randbits(32)
         self._last: bytes | None = None
@@ -60,7 +60,7 @@ class Publisher(Generic[M]):
         self.socket.setsockopt(zmq.SNDHWM, queue)
         self.socket.setsockopt(zmq.LINGER, _LINGER_MS)
         if latched:
-            self.socket.setsockopt(zmq.XPUB_VERBOSE, 1)  # tells of every subscriber, not of the first alone
+            self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)  # tells of every subscriber, not of the first and last alone
         try:
             _attach(self.socket, end.endpoint, end.name, binds=True)
             if written:
@@ -98,7 +98,9 @@ class Publisher(Generic[M]):
         """Sends the last message again where a subscriber has come since; for a latched one."""
         came = False
         while is_readable(self.socket):
-            came |= self.socket.recv(zmq.NOBLOCK)[:1] == b"\x01"
+            begins = self.socket.recv(zmq.NOBLOCK)[:1] == b"\x01"
+            came |= begins
+            self.subscribers += 1 if begins else -1
         if came and self._last is not None and not self.muted:
             self.socket.send(self._last, zmq.NOBLOCK)
 

@@ -11,7 +11,7 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -33,7 +33,7 @@ from dyn_service.protocol.sockets import is_readable
 from dyn_service.suggestions import did_you_mean
 
 Q = TypeVar("Q", bound=msgspec.Struct)
-R = TypeVar("R", bound=msgspec.Struct)
+R = TypeVar("R")
 SCHEMA = 1
 MAX_BYTES = 1 << 20
 """Of a request and of a reply."""
@@ -192,13 +192,13 @@ class Pending(Generic[R]):
         return self.response
 
 
-class ServiceClient(Generic[Q, R]):
+class ServiceClient(Generic[R]):
     """Asks one service.
 
     Args:
         context: ZeroMQ's.
         service: Its full name.
-        response_type: What it answers with.
+        response_type: The struct that it answers with, or `dict`.
         find: Where the service is now; it raises a `NotFoundError` where it is not.
     """
 
@@ -231,7 +231,7 @@ class ServiceClient(Generic[Q, R]):
             else:
                 return True
 
-    def call(self, request: Q, timeout_s: float = 1.0) -> R:
+    def call(self, request: msgspec.Struct | Mapping[str, Any], timeout_s: float = 1.0) -> R:
         """The answer. The node's loop waits for it: what is asked must not be a service of the node itself.
 
         Raises:
@@ -246,7 +246,7 @@ class ServiceClient(Generic[Q, R]):
             self.turn()
         return pending.result()
 
-    def begin(self, request: Q, timeout_s: float = 1.0) -> Pending[R]:
+    def begin(self, request: msgspec.Struct | Mapping[str, Any], timeout_s: float = 1.0) -> Pending[R]:
         """Asks, and does not wait: the node's `spin_once` brings the answer.
 
         Raises:

@@ -28,7 +28,7 @@ class Turns:
         self.timers: list[Timer] = []
         self.publishers: list[Publisher[Any]] = []
         self.subscriptions: list[Subscription[Any]] = []
-        self.clients: list[ServiceClient[Any, Any]] = []
+        self.clients: list[ServiceClient[Any]] = []
         self._graph = graph
         self._seen: tuple[NodeEntry, ...] | None = None
         self._next_look_s = 0.0

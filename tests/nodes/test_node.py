@@ -20,10 +20,7 @@ from dyn_service.errors import (
 )
 from dyn_service.messages.std_msgs import String
 from dyn_service.nodes import services
-from dyn_service.nodes.node import Node
-from dyn_service.nodes.services import Empty
-from dyn_service.nodes.settables import describe, flat, settable
-from dyn_service.nodes.standard import (
+from dyn_service.nodes.dyn_service_srvs import (
     ChangeStateRequest,
     DescribeParametersRequest,
     DescribeParametersResponse,
@@ -36,6 +33,9 @@ from dyn_service.nodes.standard import (
     SetLogLevelRequest,
     SetParametersRequest,
 )
+from dyn_service.nodes.node import Node
+from dyn_service.nodes.services import Empty
+from dyn_service.nodes.settables import describe, flat, settable
 from tests.nodes.in_process import Nodes, NoParameters, nodes_in
 
 
@@ -70,9 +70,7 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
         yield made
 
 
-def ask(
-    nodes: Nodes, client: services.ServiceClient[Any, Any], request: msgspec.Struct, timeout_s: float = 30.0
-) -> Any:
+def ask(nodes: Nodes, client: services.ServiceClient[Any], request: msgspec.Struct, timeout_s: float = 30.0) -> Any:
     """The answer; both nodes are turned."""
     pending = client.begin(request, timeout_s)
     nodes.until(lambda: pending.done)

@@ -1,0 +1,81 @@
+"""`dyn node` and `dyn lifecycle`: which nodes there are, and their states."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dyn_service.cli.completing import nodes, transitions
+
+app = typer.Typer(help="Show the nodes that run.", no_args_is_help=True)
+lifecycle_app = typer.Typer(help="Show and change the states of nodes.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NODE", help="Its full name, such as /arm/plant.", autocompletion=nodes)]
+Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for the node's answer.")]
+
+
+@app.command("list")
+def list_() -> None:
+    """Print the nodes' names."""
+    from dyn_service.nodes.everywhere import Everywhere
+
+    for entry in Everywhere().entries():
+        typer.echo(entry.name)
+
+
+@app.command()
+def info(name: Name) -> None:
+    """Print what a node publishes, listens to and answers."""
+    from dyn_service.nodes.everywhere import Everywhere, full
+
+    folder, entry = Everywhere().node(full(name))
+    typer.echo(entry.name)
+    typer.echo(f"  State: {entry.state}\n  Process: {entry.pid}\n  Folder: {folder}")
+    for title, ends in (
+        ("Subscribers", entry.subscriptions),
+        ("Publishers", entry.publishers),
+        ("Service Servers", entry.services),
+    ):
+        typer.echo(f"  {title}:")
+        for end in ends:
+            typer.echo(f"    {end.name}: {end.type}")
+
+
+@lifecycle_app.command()
+def get(name: Name, timeout: Timeout = 2.0) -> None:
+    """Print a node's state."""
+    from dyn_service.nodes.dyn_service_srvs import GetStateRequest, GetStateResponse
+    from dyn_service.nodes.everywhere import Everywhere, full
+
+    node = Everywhere().node(full(name)).entry.name
+    typer.echo(Everywhere().ask(f"{node}/get_state", GetStateRequest(), GetStateResponse, timeout).state)
+
+
+@lifecycle_app.command("list")
+def list_transitions(name: Name, timeout: Timeout = 2.0) -> None:
+    """Print the transitions that lead on from a node's state."""
+    from dyn_service.nodes.dyn_service_srvs import GetStateRequest, GetStateResponse
+    from dyn_service.nodes.everywhere import Everywhere, full
+
+    node = Everywhere().node(full(name)).entry.name
+    found = Everywhere().ask(f"{node}/get_state", GetStateRequest(), GetStateResponse, timeout)
+    for transition in found.transitions:
+        typer.echo(transition)
+
+
+@lifecycle_app.command("set")
+def set_(
+    name: Name,
+    transition: Annotated[
+        str, typer.Argument(help="configure, activate, deactivate, cleanup, shutdown.", autocompletion=transitions)
+    ],
+    timeout: Timeout = 10.0,
+) -> None:
+    """Take a node from one state to another."""
+    from dyn_service.nodes.dyn_service_srvs import ChangeStateRequest, GetStateResponse
+    from dyn_service.nodes.everywhere import Everywhere, full
+
+    node = Everywhere().node(full(name)).entry.name
+    found = Everywhere().ask(f"{node}/change_state", ChangeStateRequest(transition), GetStateResponse, timeout)
+    typer.echo(f"{node} is {found.state}")

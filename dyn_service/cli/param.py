@@ -1,0 +1,97 @@
+"""`dyn param`: the parameters of nodes that run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dyn_service.cli.completing import parameters
+from dyn_service.cli.node import Name, Timeout
+
+if TYPE_CHECKING:
+    import msgspec
+
+app = typer.Typer(help="Show and set the parameters of nodes that run.", no_args_is_help=True)
+
+Parameter = Annotated[str, typer.Argument(metavar="NAME", help="Such as gains.kp.", autocompletion=parameters)]
+
+
+def _ask(name: str, service: str, request: msgspec.Struct, kind: type[Any], timeout: float) -> Any:
+    from dyn_service.nodes.everywhere import Everywhere, full
+
+    node = Everywhere().node(full(name)).entry.name
+    return Everywhere().ask(f"{node}/{service}", request, kind, timeout)
+
+
+@app.command("list")
+def list_(name: Name, timeout: Timeout = 2.0) -> None:
+    """Print the names of a node's parameters."""
+    from dyn_service.nodes.dyn_service_srvs import ListParametersRequest, ListParametersResponse
+
+    for found in _ask(name, "list_parameters", ListParametersRequest(), ListParametersResponse, timeout).names:
+        typer.echo(found)
+
+
+@app.command()
+def get(name: Name, parameter: Parameter, timeout: Timeout = 2.0) -> None:
+    """Print a parameter's value, as YAML."""
+    from dyn_service.cli.yaml_text import flow
+    from dyn_service.nodes.dyn_service_srvs import GetParametersRequest, GetParametersResponse
+
+    found = _ask(name, "get_parameters", GetParametersRequest([parameter]), GetParametersResponse, timeout)
+    typer.echo(flow(found.values[parameter]))
+
+
+@app.command("set")
+def set_(
+    name: Name,
+    parameter: Parameter,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="As YAML: 0.5, true, [1, 2], fast.")],
+    timeout: Timeout = 2.0,
+) -> None:
+    """Set a parameter of a node that runs, where the node says that it may be set."""
+    from dyn_service.cli.yaml_text import flow, parsed
+    from dyn_service.nodes.dyn_service_srvs import SetParametersRequest
+    from dyn_service.nodes.services import Empty
+
+    given = parsed(value, "VALUE")
+    _ask(name, "set_parameters", SetParametersRequest({parameter: given}), Empty, timeout)
+    typer.echo(f"{parameter} = {flow(given)}")
+
+
+@app.command()
+def describe(
+    name: Name,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="(default: all)", autocompletion=parameters)
+    ] = None,
+    timeout: Timeout = 2.0,
+) -> None:
+    """Print what parameters are: type, range, whether they can be set while the node runs."""
+    from dyn_service.nodes.dyn_service_srvs import DescribeParametersRequest, DescribeParametersResponse
+
+    asked = DescribeParametersRequest(names or [])
+    rows = _ask(name, "describe_parameters", asked, DescribeParametersResponse, timeout).descriptors
+    width = max((len(row.name) for row in rows), default=0)
+    for row in rows:
+        kind = f"{row.type} {row.range}".strip()
+        typer.echo(f"{row.name:<{width}}  {kind}{', settable' if row.settable else ''}")
+
+
+@app.command()
+def dump(name: Name, timeout: Timeout = 2.0) -> None:
+    """Print all of a node's parameters as a parameter file."""
+    from dyn_service.cli.yaml_text import block
+    from dyn_service.nodes.dyn_service_srvs import GetParametersRequest, GetParametersResponse
+    from dyn_service.nodes.everywhere import full
+
+    values = _ask(name, "get_parameters", GetParametersRequest(), GetParametersResponse, timeout).values
+    nested: dict[str, Any] = {}
+    for dotted, value in values.items():
+        *above, last = dotted.split(".")
+        table = nested
+        for step in above:
+            table = table.setdefault(step, {})
+        table[last] = value
+    typer.echo(block({full(name): {"ros__parameters": nested}}), nl=False)

@@ -1,0 +1,48 @@
+"""`dyn service`: what nodes can be asked."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dyn_service.cli.completing import services
+from dyn_service.cli.node import Timeout
+from dyn_service.cli.usage import UsageError
+
+app = typer.Typer(help="Show and call the services of nodes.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_(show_types: Annotated[bool, typer.Option("--show-types", "-t", help="With their types.")] = False) -> None:
+    """Print the services' names."""
+    from dyn_service.nodes.everywhere import Everywhere
+
+    ends = {(end.name, end.type) for entry in Everywhere().entries() for end in entry.services}
+    for name, kind in sorted(ends):
+        typer.echo(f"{name} [{kind}]" if show_types else name)
+
+
+@app.command()
+def call(
+    name: Annotated[str, typer.Argument(metavar="SERVICE", autocompletion=services)],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[TYPE] [VALUES]", help="VALUES are YAML: '{names: [rate_hz]}'.")
+    ] = None,
+    timeout: Timeout = 5.0,
+) -> None:
+    """Call a service and print its answer as YAML."""
+    from dyn_service.cli.yaml_text import block, parsed
+    from dyn_service.nodes.everywhere import Everywhere, full
+
+    words = list(arguments or [])
+    everywhere = Everywhere()
+    _, end = everywhere.service(full(name))
+    if words and "/srv/" in words[0]:
+        kind = words.pop(0)
+        if kind != end.type:
+            raise UsageError(f"service {end.name!r} is of {end.type}, found {kind}")
+    values = parsed(words.pop(0), "VALUES") if words else {}
+    if words or not isinstance(values, dict | None):
+        raise UsageError("VALUES must be one map, such as '{names: [rate_hz]}'")
+    typer.echo(block(everywhere.ask(end.name, values or {}, dict, timeout)), nl=False)

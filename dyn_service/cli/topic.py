@@ -1,0 +1,192 @@
+"""`dyn topic`: which topics there are, what goes over them, how often; and messages of one's own."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dyn_service.cli.completing import topics, types
+from dyn_service.cli.usage import UsageError
+from dyn_service.errors import InvalidArgumentError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dyn_service.nodes.everywhere import Everywhere
+
+app = typer.Typer(help="Show topics and what goes over them, publish to them.", no_args_is_help=True)
+
+_Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="Its full name, or an endpoint tcp://HOST:PORT.", autocompletion=topics)
+]
+_Type = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TYPE", help="Such as sensor_msgs/msg/JointState. (default: as published)", autocompletion=types
+    ),
+]
+
+
+@app.command("list")
+def list_(show_types: Annotated[bool, typer.Option("--show-types", "-t", help="With their types.")] = False) -> None:
+    """Print the topics' names."""
+    from dyn_service.nodes.everywhere import Everywhere
+
+    for name, kinds in Everywhere().topics().items():
+        typer.echo(f"{name} [{', '.join(sorted(kinds))}]" if show_types else name)
+
+
+@app.command()
+def info(
+    topic: _Topic, verbose: Annotated[bool, typer.Option("--verbose", "-v", help="With the nodes.")] = False
+) -> None:
+    """Print a topic's type, and how many publish and listen to it."""
+    from dyn_service.nodes.everywhere import Everywhere, full
+
+    everywhere, name = Everywhere(), full(topic)
+    kind = everywhere.topic_type(name)
+    entries = everywhere.entries()
+    typer.echo(f"Type: {kind}")
+    for title, field in (("Publisher", "publishers"), ("Subscription", "subscriptions")):
+        ends = [(entry, end) for entry in entries for end in getattr(entry, field) if end.name == name]
+        typer.echo(f"{title} count: {len(ends)}")
+        for entry, end in ends if verbose else []:
+            typer.echo(
+                f"  {entry.name} ({entry.state}, process {entry.pid})" + (f" at {end.endpoint}" if end.endpoint else "")
+            )
+
+
+@app.command()
+def echo(
+    topic: _Topic,
+    kind: _Type = None,
+    once: Annotated[bool, typer.Option("--once", help="Print the first one and end.")] = False,
+    field: Annotated[str, typer.Option(metavar="NAME", help="Print a part of it, such as header.stamp.")] = "",
+    no_arr: Annotated[bool, typer.Option("--no-arr", help="Print how long arrays are, not what is in them.")] = False,
+) -> None:
+    """Print messages as YAML, as they come, with --- between them."""
+    from dyn_service.cli.yaml_text import block
+    from dyn_service.nodes.everywhere import Everywhere, full
+    from dyn_service.nodes.listening import frames, listening
+
+    everywhere, name = Everywhere(), full(topic)
+    called, decoded = _decoder(everywhere, name, kind)
+    with listening(name, called, everywhere, _warn) as heard:
+        for frame in frames(heard, everywhere):
+            if frame is None:
+                continue
+            try:
+                value = decoded(frame)
+            except InvalidArgumentError as error:
+                _warn(str(error))
+                continue
+            value = _part(value, field, called)
+            sys.stdout.write(block(_shortened(value) if no_arr else value) + "---\n")
+            sys.stdout.flush()
+            if once:
+                break
+
+
+@app.command()
+def hz(
+    topic: _Topic,
+    window: Annotated[int, typer.Option("--window", "-w", min=1, metavar="N", help="Of how many messages.")] = 10_000,
+) -> None:
+    """Print, each second, how often messages come."""
+    from dyn_service.nodes.everywhere import Everywhere, full
+    from dyn_service.nodes.listening import Rate, frames, listening
+
+    everywhere, name = Everywhere(), full(topic)
+    called = "" if "://" in name else everywhere.topic_type(name)
+    rate, next_line = Rate(window), time.monotonic() + 1.0
+    with listening(name, called, everywhere, _warn) as heard:
+        for frame in frames(heard, everywhere, 1.0):
+            now = time.monotonic()
+            if frame is None:
+                typer.echo("no new messages")
+                continue
+            rate.came(now)
+            if now >= next_line:
+                next_line = now + 1.0
+                for line in rate.lines(heard.missed):
+                    typer.echo(line)
+                sys.stdout.flush()
+
+
+@app.command()
+def pub(
+    topic: _Topic,
+    kind: Annotated[str, typer.Argument(metavar="TYPE", autocompletion=types)],
+    values: Annotated[str, typer.Argument(metavar="VALUES", help="As YAML: '{data: hello}'.")] = "{}",
+    rate: Annotated[float, typer.Option("--rate", "-r", metavar="HZ", help="How often.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", "-1", help="Publish it once, to one who listens, and end.")] = False,
+    times: Annotated[
+        int, typer.Option("--times", "-t", min=0, metavar="N", help="Publish it N times. (default: on and on)")
+    ] = 0,
+) -> None:
+    """Publish a message, again and again."""
+    from dyn_service.cli.yaml_text import parsed
+    from dyn_service.messages import by_type, from_builtins
+    from dyn_service.nodes.everywhere import Everywhere, full
+    from dyn_service.nodes.publishing import publish
+
+    if not rate > 0.0:
+        raise UsageError(f"--rate is {rate:g}: expected a positive number")
+    try:
+        message = from_builtins(by_type(kind), parsed(values, "VALUES") or {})
+    except (InvalidArgumentError, NotFoundError) as error:
+        raise UsageError(str(error)) from None
+    if not publish(Everywhere(), full(topic), message, rate, 1 if once else times):
+        _warn(f"nobody listens to {full(topic)}")
+
+
+def _decoder(everywhere: Everywhere, topic: str, kind: str | None) -> tuple[str, Callable[[memoryview], Any]]:
+    """The type of a topic, and how a frame becomes values; one of a type that nobody knows here is shown as it is."""
+    import msgspec
+
+    from dyn_service.messages import by_type, decode, ros_type
+
+    if kind is None and "://" in topic:
+        raise UsageError(f"{topic}: name the type of its messages")
+    called = kind or everywhere.topic_type(topic)
+    try:
+        known = by_type(called)
+    except NotFoundError:
+        if kind is not None:
+            raise
+        _warn(f"{called} is not known here: its messages are shown as they come")
+        return called, _as_it_comes
+    return ros_type(known), lambda frame: msgspec.to_builtins(decode(known, frame))
+
+
+def _as_it_comes(frame: memoryview) -> Any:
+    import msgspec
+
+    try:
+        return msgspec.msgpack.decode(frame)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise InvalidArgumentError("a message that is not MessagePack") from None
+
+
+def _part(value: Any, field: str, kind: str) -> Any:
+    for name in field.split(".") if field else ():
+        if not isinstance(value, dict) or name not in value:
+            from dyn_service.suggestions import did_you_mean
+
+            near = did_you_mean(name, value) if isinstance(value, dict) else ""
+            raise UsageError(f"a {kind} has no {field!r}{near}")
+        value = value[name]
+    return value
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _shortened(inner) for name, inner in value.items()}
+    return f"<sequence of {len(value)}>" if isinstance(value, list) else value
+
+
+def _warn(sentence: str) -> None:
+    print(f"warning: {sentence}", file=sys.stderr)

@@ -1,0 +1,264 @@
+"""`dyn node | topic | param | service | lifecycle`, asked of nodes that spin in a thread beside them."""
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import pytest
+import yaml
+from msgspec import Meta
+from typer.testing import CliRunner
+
+from dyn_service.cli import completing
+from dyn_service.cli.main import app
+from dyn_service.messages import Message
+from dyn_service.messages.sensor_msgs import JointState
+from dyn_service.messages.std_msgs import String
+from dyn_service.nodes import Node, settable
+from dyn_service.nodes.everywhere import Everywhere
+from dyn_service.nodes.listening import Rate
+from dyn_service.nodes.topics import RUNTIME_DIR
+from tests.conftest import ROOT
+from tests.nodes.in_process import Nodes, nodes_in
+
+
+class WaveParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    rate_hz: float = 500.0
+    amplitude: Annotated[float, Meta(ge=0, le=1), settable] = 0.5
+
+
+class Wave(Node[WaveParameters]):
+    def on_configure(self) -> None:
+        self.out = self.create_publisher(JointState, "joint_states")
+        self.odd = self.create_publisher(Odd, "odd")
+        self.told: list[str] = []
+        self.create_subscription(String, "told", lambda one: self.told.append(one.data), queue=10)
+        self.create_timer(1.0 / self.parameters.rate_hz, self.tick)
+
+    def tick(self) -> None:
+        self.out.publish(JointState(name=["elbow"], position=[self.parameters.amplitude]))
+        self.odd.publish(Odd("?"))
+
+
+class Odd(Message, frozen=True):
+    """Of a type that is in no package."""
+
+    data: str = ""
+
+
+@pytest.fixture(scope="module")
+def wave(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wave]:
+    """A node that spins in a thread of its own."""
+    with nodes_in(tmp_path_factory.mktemp("r")) as nodes:
+        made = spun(nodes, "/arm/wave")
+        thread = threading.Thread(target=made.run)
+        thread.start()
+        try:
+            yield made
+        finally:
+            made.stop.request()
+            thread.join()
+
+
+def spun(nodes: Nodes, name: str) -> Wave:
+    made = nodes.make(name, WaveParameters(), Wave)
+    assert isinstance(made, Wave)
+    return made
+
+
+Dyn = Callable[..., str]
+
+
+@pytest.fixture
+def dyn(wave: Wave, monkeypatch: pytest.MonkeyPatch) -> Dyn:
+    """Runs a command: what it prints, on both streams; an error is raised."""
+    monkeypatch.setenv(RUNTIME_DIR, str(wave.runtime_dir))
+
+    def run(*words: str) -> str:
+        done = CliRunner().invoke(app, list(words), catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    return run
+
+
+def test_nodes(dyn: Dyn, wave: Wave) -> None:
+    assert dyn("node", "list") == "/arm/wave\n"
+    assert dyn("node", "info", "arm/wave").splitlines()[:9] == [
+        "/arm/wave",
+        "  State: active",
+        f"  Process: {wave._entry().pid}",
+        f"  Folder: {wave.runtime_dir}",
+        "  Subscribers:",
+        "    /arm/told: std_msgs/msg/String",
+        "  Publishers:",
+        "    /arm/joint_states: sensor_msgs/msg/JointState",
+        "    /arm/odd: test_looking_on/msg/Odd",
+    ]
+
+
+def test_topics(dyn: Dyn) -> None:
+    assert dyn("topic", "list").splitlines() == ["/arm/joint_states", "/arm/odd", "/arm/told"]
+    assert "/arm/told [std_msgs/msg/String]" in dyn("topic", "list", "-t").splitlines()
+    assert dyn("topic", "info", "/arm/joint_states").splitlines() == [
+        "Type: sensor_msgs/msg/JointState",
+        "Publisher count: 1",
+        "Subscription count: 0",
+    ]
+    assert "  /arm/wave (active, process " in dyn("topic", "info", "-v", "/arm/told")
+
+
+def test_echo(dyn: Dyn) -> None:
+    text = dyn("topic", "echo", "--once", "arm/joint_states")
+    assert text.endswith("effort: []\n---\n")
+    found = yaml.safe_load(text.removesuffix("---\n"))
+    assert found == msgspec.to_builtins(JointState(name=["elbow"], position=[0.5]))
+    assert dyn("topic", "echo", "--once", "/arm/joint_states", "--field", "header.stamp") == "sec: 0\nnanosec: 0\n---\n"
+    assert "position: <sequence of 1>" in dyn("topic", "echo", "--once", "/arm/joint_states", "--no-arr")
+    odd = dyn("topic", "echo", "--once", "/arm/odd")
+    assert "warning: test_looking_on/msg/Odd is not known here: its messages are shown as they come" in odd
+    assert "data: '?'\n---\n" in odd
+
+
+def test_pub_is_heard(dyn: Dyn, wave: Wave) -> None:
+    assert dyn("topic", "pub", "/arm/told", "std_msgs/String", "{data: one}", "--once") == ""
+    assert wave.told == ["one"]
+    assert dyn("topic", "pub", "arm/told", "std_msgs/msg/String", "{data: x}", "-t", "3", "-r", "200") == ""
+    assert wave.told == ["one", "x", "x", "x"]
+    assert "/_dyn" not in dyn("node", "list")
+    assert dyn("topic", "pub", "/nobody", "std_msgs/String", "--once") == "warning: nobody listens to /nobody\n"
+
+
+def test_parameters(dyn: Dyn, wave: Wave) -> None:
+    assert dyn("param", "list", "/arm/wave") == "rate_hz\namplitude\n"
+    assert dyn("param", "describe", "/arm/wave", "amplitude") == "amplitude  number >= 0, <= 1, settable\n"
+    assert dyn("param", "set", "/arm/wave", "amplitude", "0.25") == "amplitude = 0.25\n"
+    assert wave.parameters.amplitude == 0.25
+    assert dyn("param", "get", "arm/wave", "amplitude") == "0.25\n"
+    whole = {"/arm/wave": {"ros__parameters": {"rate_hz": 500.0, "amplitude": 0.25}}}
+    assert yaml.safe_load(dyn("param", "dump", "/arm/wave")) == whole
+    dyn("param", "set", "/arm/wave", "amplitude", "0.5")
+
+
+def test_services(dyn: Dyn) -> None:
+    assert "/arm/wave/get_state [dyn_service_srvs/srv/GetState]" in dyn("service", "list", "-t").splitlines()
+    assert dyn("service", "call", "/arm/wave/get_parameters", "{names: [rate_hz]}") == "values:\n  rate_hz: 500.0\n"
+    typed = ("service", "call", "arm/wave/get_state", "dyn_service_srvs/srv/GetState")
+    assert dyn(*typed) == "state: active\ntransitions:\n- deactivate\n- shutdown\n"
+
+
+def test_a_lifecycle(dyn: Dyn) -> None:
+    assert dyn("lifecycle", "get", "/arm/wave") == "active\n"
+    assert dyn("lifecycle", "set", "/arm/wave", "deactivate") == "/arm/wave is inactive\n"
+    assert dyn("lifecycle", "list", "/arm/wave") == "activate\ncleanup\nshutdown\n"
+    assert dyn("lifecycle", "set", "/arm/wave", "activate") == "/arm/wave is active\n"
+
+
+FAULTS = {
+    "node info /arm/waev": "there is no node '/arm/waev'; did you mean '/arm/wave'?",
+    "node info /zzz": "there is no node '/zzz'; the nodes are /arm/wave",
+    "topic echo /arm/joint_stats": "there is no topic '/arm/joint_stats'; did you mean '/arm/joint_states'?",
+    "topic echo /arm/told std_msgs/Sting --once": "there is no message type 'std_msgs/Sting'; did you mean",
+    "topic echo /arm/joint_states --once --field nmae": "a sensor_msgs/msg/JointState has no 'nmae'; did you mean",
+    "topic echo tcp://127.0.0.1:1": "tcp://127.0.0.1:1: name the type of its messages",
+    "topic pub /x std_msgs/String {daat:1}": "not a std_msgs/msg/String: daat:1: unknown key 'daat:1'; ",
+    "topic pub /x std_msgs/String [": "VALUES: not YAML: ",
+    "topic pub /x std_msgs/String --rate -1": "--rate is -1: expected a positive number",
+    "param get /arm/wave amplitud": "node '/arm/wave' has no parameter 'amplitud'; did you mean 'amplitude'?",
+    "param set /arm/wave amplitude 7": "parameter 'amplitude': expected a number <= 1.0",
+    "param set /arm/wave rate_hz 7": "parameter 'rate_hz' of node '/arm/wave' is read-only while it runs",
+    "service call /arm/wave/get_stat": "there is no service '/arm/wave/get_stat'; did you mean",
+    "service call /arm/wave/get_state a/srv/B": "service '/arm/wave/get_state' is of dyn_service_srvs/srv/GetState",
+    "service call /arm/wave/get_state [1]": "VALUES must be one map",
+    "lifecycle set /arm/wave activat": "there is no transition 'activat'",
+}
+
+
+@pytest.mark.parametrize(("words", "said"), FAULTS.items(), ids=FAULTS)
+def test_faults_are_one_sentence(dyn: Dyn, words: str, said: str) -> None:
+    with pytest.raises(Exception) as caught:
+        dyn(*words.split())
+    assert str(caught.value).startswith(said)
+    assert "\n" not in str(caught.value)
+
+
+def test_two_nodes_of_one_name_are_not_mixed_up(dyn: Dyn, wave: Wave, tmp_path: Path) -> None:
+    again = Nodes(wave.runtime_dir)
+    try:
+        spun(again, "/arm/wave").services()
+        with pytest.raises(Exception, match="there are 2 nodes '/arm/wave': choose a launch by DYN_RUNTIME_DIR=FOLDER"):
+            dyn("param", "get", "/arm/wave", "amplitude")
+    finally:
+        again.all[0].close()
+        again.context.destroy(linger=0)
+
+
+def test_shells_complete_names(dyn: Dyn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert completing.nodes("/a") == ["/arm/wave"]
+    assert completing.topics("/arm/j") == ["/arm/joint_states"]
+    assert "/arm/wave/get_state" in completing.services("")
+    assert "sensor_msgs/msg/JointState" in completing.types("sensor")
+    assert completing.transitions("de") == ["deactivate"]
+    done = CliRunner().invoke(app, [], prog_name="dyn", env={
+        "_DYN_COMPLETE": "complete_bash", "COMP_WORDS": "dyn param get /arm/wave am", "COMP_CWORD": "4",
+    })  # fmt: skip
+    assert done.output.split() == ["amplitude"]
+    monkeypatch.setenv(RUNTIME_DIR, str(tmp_path / "gone"))
+    assert completing.nodes("") == []  # no traceback in somebody's shell
+
+
+def test_rates() -> None:
+    rate = Rate(3)
+    assert rate.lines(0) == ["no new messages"]
+    for at in (0.0, 9.0, 10.0, 12.0, 13.0):
+        rate.came(at)
+    assert rate.lines(7) == [
+        "average rate: 0.750",
+        "\tmin: 1.000000s max: 2.000000s std dev: 0.471405s window: 3 missed: 7",
+    ]
+
+
+def test_it_needs_no_engine(wave: Wave) -> None:
+    """What makes the commands quick: nothing of the engine, the launcher or NumPy is imported for them."""
+    code = (
+        "import sys; from dyn_service.cli.main import app; from dyn_service.nodes import listening, publishing\n"
+        "from dyn_service.cli import yaml_text\n"
+        "heavy = {'casadi', 'llvmlite', 'scipy', 'matplotlib', 'dyn_service.engine.robot', 'dyn_service.server.app'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n", done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", ["topic echo /arm/joint_states", "topic hz /arm/joint_states", "topic pub /y std_msgs/String -r 100"]
+)
+def test_ctrl_c_leaves_nothing_and_says_nothing(wave: Wave, words: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dyn_service", *words.split()],
+        cwd=ROOT,
+        env={"PATH": "", RUNTIME_DIR: str(wave.runtime_dir)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    if "pub" in words:
+        while not any(
+            "_dyn_topic_pub" in entry.name for entry in Everywhere({RUNTIME_DIR: str(wave.runtime_dir)}).entries()
+        ):
+            time.sleep(0.02)
+    else:
+        assert re.match("header|average", process.stdout.readline())
+    process.send_signal(2)
+    _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) == (130, "")
+    names = [entry.name for entry in Everywhere({RUNTIME_DIR: str(wave.runtime_dir)}).entries()]
+    assert names == ["/arm/wave"]
