@@ -25,6 +25,10 @@ def launch(
     duration: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after so long.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the report.")] = None,
     log_format: Annotated[Literal["text", "json"], typer.Option(help="How lines are shown.")] = "text",
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        typer.Option(help="The least that nodes write; debug shows their commands, too."),
+    ] = "info",
     show_args: Annotated[
         bool, typer.Option("--show-args", "-s", help="Print the file's arguments, and start nothing.")
     ] = False,
@@ -38,7 +42,9 @@ def launch(
             for line in show_arguments(file):
                 typer.echo(line)
             return 0
-        return launch_file(file, arguments, duration_s=duration, report_dir=report, log_format=log_format)
+        return launch_file(
+            file, arguments, duration_s=duration, report_dir=report, log_format=log_format, log_level=log_level
+        )
     except (InvalidArgumentError, NotFoundError) as error:  # of the files and arguments: nothing was started
         raise UsageError(str(error)) from None
 

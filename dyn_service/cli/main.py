@@ -25,7 +25,7 @@ except ModuleNotFoundError:
         "error: the command line needs 'typer', which the base install leaves out: pip install 'dyn_service[server]'"
     )
 
-from dyn_service.cli import launch, node, param, robots, service, topic  # typer is there
+from dyn_service.cli import launch, node, nodes, param, robots, service, topic  # typer is there
 from dyn_service.cli.bag import app as bag_app
 from dyn_service.cli.keys import app as keys_app
 from dyn_service.cli.new import app as new_app
@@ -82,14 +82,14 @@ def main() -> NoReturn:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-app.add_typer(bag_app, name="bag")
-app.add_typer(keys_app, name="keys")
-app.add_typer(new_app, name="new")
-app.add_typer(node.app, name="node")
-app.add_typer(topic.app, name="topic")
-app.add_typer(param.app, name="param")
-app.add_typer(service.app, name="service")
-app.add_typer(node.lifecycle_app, name="lifecycle")
+app.add_typer(bag_app, name="bag", rich_help_panel="What runs")
+app.add_typer(keys_app, name="keys", rich_help_panel="Servers")
+app.add_typer(new_app, name="new", rich_help_panel="Launches and nodes")
+app.add_typer(node.app, name="node", rich_help_panel="What runs")
+app.add_typer(topic.app, name="topic", rich_help_panel="What runs")
+app.add_typer(param.app, name="param", rich_help_panel="What runs")
+app.add_typer(service.app, name="service", rich_help_panel="What runs")
+app.add_typer(node.lifecycle_app, name="lifecycle", rich_help_panel="What runs")
 
 
 @app.callback(invoke_without_command=True)
@@ -101,7 +101,7 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
-@app.command()
+@app.command(rich_help_panel="Servers")
 def serve(
     files: Annotated[list[Path] | None, typer.Argument(metavar="FILE", help=ROBOT)] = None,
     config: Annotated[Path | None, typer.Option(help="A parameter file, see config/server.yaml.")] = None,
@@ -149,6 +149,9 @@ def serve(
         ),
     ] = None,
     log_format: Annotated[Literal["text", "json"], typer.Option(help="How log lines are written.")] = "text",
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], typer.Option(help="The least that is written.")
+    ] = "info",
     keys: Annotated[
         str | None,
         typer.Option(
@@ -170,8 +173,8 @@ def serve(
     from dyn_service.server.settings import NODE, ServerSettings, read_settings
 
     name = full_name("/", NODE)
-    os.environ[logs.FORMAT] = log_format  # what its workers have to say, too
-    logs.set_up(name, log_format)
+    os.environ[logs.FORMAT], os.environ[logs.LEVEL] = log_format, log_level  # what its workers have to say, too
+    logs.set_up(name, log_format, level=log_level)
 
     def say(line: str) -> None:
         print(logs.json_line(name, "info", line) if log_format == "json" else line, flush=True)
@@ -223,7 +226,7 @@ def _serve(settings: ServerSettings, say: Callable[[str], None]) -> None:
         raise
 
 
-@app.command()
+@app.command(rich_help_panel="Servers")
 def call(
     query: Annotated[str | None, typer.Argument(help="A query, see --list.")] = None,
     values: Annotated[
@@ -261,7 +264,7 @@ def call(
         typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
 
 
-@app.command()
+@app.command(rich_help_panel="Servers")
 def metrics(
     server: Annotated[str, typer.Option(metavar="ENDPOINT", help="Where the server listens.")] = DEFAULT_ENDPOINT,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where Prometheus asks.")] = "127.0.0.1:9755",
@@ -274,8 +277,12 @@ def metrics(
     serve_metrics(server, listen, key, server_key)
 
 
-for _command in (robots.check, robots.convert, robots.robots, launch.launch, robots.bench):
-    app.command()(_command)
+for _command in (robots.robots, robots.check, robots.convert, robots.bench):
+    app.command(rich_help_panel="Robots")(_command)
+app.command(rich_help_panel="Launches and nodes")(launch.launch)
+app.command(context_settings=nodes.OWN_WORDS, rich_help_panel="Launches and nodes")(nodes.run)
+for _name, _run in nodes.own_nodes().items():
+    app.command(_name, context_settings=nodes.OWN_WORDS, rich_help_panel="Launches and nodes")(_run)
 
 
 def _fail(message: str, status: int = 1) -> NoReturn:

@@ -2,7 +2,8 @@
 
     python -m dyn_service.nodes.plant --ros-args -r __node:=plant -r __ns:=/arm --params-file FILE -p name:=value
 
-Also `--remap` for `-r` and `--param` for `-p`. Later parameters win over earlier ones.
+Also `--remap` for `-r`, `--param` for `-p`, `--log-level debug`, and `name:=value` before `--ros-args` for a parameter.
+Later parameters win over earlier ones.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast, get_args
 
 from dyn_service.config.documents import read_document
+from dyn_service.config.logs import Level
 from dyn_service.config.parameters import Parameters, assignment
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.suggestions import did_you_mean
@@ -21,13 +24,14 @@ COMMAND_LINE = "command line"
 
 @dataclass
 class NodeArguments:
-    """A node's name, namespace, remapped topics and parameters."""
+    """A node's name, namespace, remapped topics and parameters. log_level: None where none was given."""
 
     name: str
     namespace: str = "/"
     remaps: dict[str, str] = field(default_factory=dict)
     parameters: Parameters = field(default_factory=Parameters)
     rest: list[str] = field(default_factory=list)
+    log_level: Level | None = None
 
     @property
     def full_name(self) -> str:
@@ -57,7 +61,10 @@ def parse_arguments(argv: Sequence[str], *, default_name: str) -> NodeArguments:
         elif inside and word == "--":
             inside = False
         elif not inside:
-            rest.append(word)
+            if ":=" in word and not word.startswith("-"):
+                pairs.append(("parameter", word))
+            else:
+                rest.append(word)
         elif word in _OPTIONS:
             value = next(words, None)
             if value is None:
@@ -85,6 +92,13 @@ def parse_arguments(argv: Sequence[str], *, default_name: str) -> NodeArguments:
         elif kind == "parameter":
             name, parsed, document = assignment(value, origin=COMMAND_LINE)
             arguments.parameters.set(name, parsed, document, ())
+        elif kind == "level":
+            level = value.lower()
+            if level not in get_args(Level):
+                raise InvalidArgumentError(
+                    f"log level {value!r} is none of {', '.join(get_args(Level))}{did_you_mean(level, get_args(Level))}"
+                )
+            arguments.log_level = cast("Level", level)
     return arguments
 
 
@@ -94,4 +108,5 @@ _OPTIONS = {
     "-p": "parameter",
     "--param": "parameter",
     "--params-file": "file",
+    "--log-level": "level",
 }

@@ -13,27 +13,32 @@ import logging
 import os
 import sys
 import time
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, get_args
 
 Format = Literal["text", "json"]
 FORMAT = "DYN_LOG_FORMAT"
 """The variable by which a launcher tells its nodes the format."""
+Level = Literal["debug", "info", "warning", "error"]
+LEVEL = "DYN_LOG_LEVEL"
+"""The variable by which a launcher tells its nodes the level."""
 
 
-def set_up(node: str, form: Format | None = None, stream: TextIO | None = None) -> None:
-    """Lets all log lines of this process, from level info on, go to `stream`, by default standard error.
+def set_up(node: str, form: Format | None = None, stream: TextIO | None = None, *, level: Level | None = None) -> None:
+    """Lets all log lines of this process go to `stream`, by default standard error.
 
     Args:
         node: Who writes them.
         form: Their form; None is the launcher's, text where there is none.
         stream: Where they go.
+        level: The least that is written; None is the launcher's, info where there is none.
     """
     chosen = form or ("json" if os.environ.get(FORMAT) == "json" else "text")
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonFormatter(node) if chosen == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.INFO)
+    told = os.environ.get(LEVEL, "")
+    root.setLevel((level or (told if told in get_args(Level) else "info")).upper())
     logging.raiseExceptions = False  # a log that cannot be written, on a full disk, is no reason to end
 
 

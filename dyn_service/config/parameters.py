@@ -24,7 +24,7 @@ from dyn_service.config.documents import (
     Document,
     parse_document,
 )
-from dyn_service.config.wording import Place
+from dyn_service.config.wording import Place, missing_key
 from dyn_service.suggestions import did_you_mean
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -91,6 +91,10 @@ class Parameters:
             steps: Place = tuple((error.path or "").split("."))
             while steps and steps not in self.origins:
                 steps = steps[:-1]
+            missing = missing_key(error.message)
+            if missing is not None:
+                name = ".".join(filter(None, (error.path, missing)))
+                raise ConfigurationError(f"parameter {name!r} must be given") from None
             if not steps:
                 raise ConfigurationError(error.message, path=error.path) from None
             document, place = self.origins[steps]
@@ -132,7 +136,7 @@ def assignment(text: str, *, origin: str) -> tuple[str, Any, Document]:
     if not separator or not name:
         raise ConfigurationError(f"{text!r} is not of the form name:=value", file=origin)
     document = parse_document(value, origin)
-    return name, document.value, document
+    return name, document.value, Document(origin, document.value, {})  # a command line has no line worth naming
 
 
 def _names_files(hint: Any) -> bool:

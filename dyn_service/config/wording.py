@@ -19,6 +19,7 @@ Place = tuple[str | int, ...]
 
 _PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
+_MISSING = re.compile(r"missing key '(.*)'")
 _TYPES = re.compile(r"`([^`]*)`")
 _WORDS = {
     "object": "a map",
@@ -59,6 +60,12 @@ def explain(error: msgspec.ValidationError, kind: Any) -> tuple[str, Place]:
         known = [field.encode_name for field in msgspec.structs.fields(struct)] if struct else []
         return f"unknown key {name!r}{suggestion(name, known)}", (*steps, name)
     return _in_words(message), tuple(steps)
+
+
+def missing_key(message: str) -> str | None:
+    """The name of the key that a message of `explain` says is missing; None where it says something else."""
+    found = _MISSING.fullmatch(message)
+    return found.group(1) if found else None
 
 
 def _in_words(message: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
 
-from dyn_service.config.logs import FORMAT, Format
+from dyn_service.config.logs import FORMAT, LEVEL, Format, Level
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.launching.display import Display
 from dyn_service.launching.logs import Logs
@@ -34,6 +35,7 @@ def launch_file(
     report_dir: Path | None = None,
     console: Console | None = None,
     log_format: Format = "text",
+    log_level: Level = "info",
 ) -> int:
     """Starts what a launch file describes, keeps it running, and stops it; the exit status.
 
@@ -45,6 +47,7 @@ def launch_file(
         console: Where to show progress; standard output by default. Where it cannot be written, it is given up, and the
             launch goes on.
         log_format: `json` shows one object a line, and lets the nodes write so.
+        log_level: The least that nodes write, where their parameters do not say; `debug` shows their commands as well.
 
     Returns:
         0 if everything was clean: nothing died, nothing was restarted, nothing had to be killed, and all that was to be
@@ -83,8 +86,13 @@ def launch_file(
             logs.write("launch", line)
 
         with display:
+            if log_level == "debug":
+                for planned in plan.processes:
+                    notice(f"{planned.name}: {shlex.join(planned.command)}")
             listener = Listener(output, notice, display.tick)
-            supervisor, outcome = asyncio.run(_supervise(plan, runtime, listener, {FORMAT: log_format}, duration_s))
+            supervisor, outcome = asyncio.run(
+                _supervise(plan, runtime, listener, {FORMAT: log_format, LEVEL: log_level}, duration_s)
+            )
         for process in outcome.processes:
             if process.fault is not None and process.plan.output == "log":
                 for line in list(process.tail)[-20:]:

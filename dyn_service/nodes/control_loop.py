@@ -91,6 +91,7 @@ def controller_kind(
     make_motion: MakeMotion[L] | None = None,
     panels: Sequence[Panel] = (),
     columns: Sequence[Column] = (),
+    about: str = "",
 ) -> ControllerKind[L]:
     """The node of a control law.
 
@@ -103,6 +104,7 @@ def controller_kind(
             else the law's reference is where it was taken over, and nothing is said of tracking.
         panels: Parts of the report beside those of every controller.
         columns: Cells of the live table beside those of every controller.
+        about: What it is, in a sentence or two, for `--help`.
 
     Returns:
         The declaration; in its module, `NODE`.
@@ -117,6 +119,7 @@ def controller_kind(
         panels=(*controller_report.PANELS, *panels),
         columns=(*controller_report.COLUMNS, *columns),
         launched={"endpoint": "$(endpoint dynamics)"},
+        about=about,
         purpose=purpose,
     )
 

@@ -15,7 +15,8 @@ from dyn_service.nodes.controller_parameters import MotionParameters
 class ControllerParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
     """Parameters of the computed-torque controller, beside those of the loop and the motion.
 
-    natural_frequency: rad/s of the tracking error, with damping_ratio; one number or one per velocity.
+    natural_frequency: rad/s of the tracking error; one number or one per velocity. damping_ratio: of that error; 1 is
+    critical.
     """
 
     natural_frequency: float | list[float] = 30.0
@@ -40,7 +41,12 @@ def make_law(p: ControllerParameters, model: RobotQueries) -> ComputedTorque:
     return ComputedTorque(model, *gains(p, model.configuration.nv))
 
 
-NODE = controller_kind("controller", ControllerParameters, make_law)
+NODE = controller_kind(
+    "controller",
+    ControllerParameters,
+    make_law,
+    about="Computed torque: it asks a dynamics server for every torque, by default 500 times a second.",
+)
 
 if __name__ == "__main__":
     raise SystemExit(NODE.run())

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
+from dyn_service.config.described import on_topic
 from dyn_service.config.parameters import FilePath
 from dyn_service.control.following import TrajectoryMaker, hold_maker
 from dyn_service.control.trajectory import Bounds, MultiSineDesign, PointToPoint, design_multi_sine
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.messages import ros_type
+from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration, Limits
 
 Motion = Literal["multi_sine", "point_to_point", "hold"]
@@ -27,7 +30,8 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     whose place a launcher has started it; else that ends it.
     loads_rate_hz: how often joint loads are asked for; 0 is never. delay_compensation: whether state and
     reference are taken at the middle of the time during which the command will act. keys: the key file, for a server
-    that asks for keys.
+    that asks for keys. joint_states: topic or endpoint of the plant's states. joint_commands: of the commands to it.
+    record: whether the recording goes to the launcher.
     """
 
     endpoint: str = "tcp://127.0.0.1:5755"
@@ -40,15 +44,18 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     rearm: bool = False
     loads_rate_hz: float = 25.0
     delay_compensation: bool = True
-    joint_states: str = "joint_states"
-    joint_commands: str = "joint_commands"
+    joint_states: Annotated[str, on_topic("subscribes", ros_type(PlantState))] = "joint_states"
+    joint_commands: Annotated[str, on_topic("publishes", ros_type(JointCommand))] = "joint_commands"
     keys: FilePath = ""
     record: bool = True
 
 
 class MultiSineParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Sines about a centre; see `trajectory.MultiSineDesign`.
+    """Sines about a centre.
 
+    period_s: of the first harmonic. harmonics: how many there are. range_fraction: of the way from the centre to the
+    nearer limit that is used. velocity_fraction: of the velocity limit that is used. max_amplitude: rad | m.
+    ramp_s: from rest to full motion.
     centre: rad | m, one number per position; empty is the middle of the limits, and for joints without limits, such as
     all with several ways to move, where the plant stands when the motion begins.
     """
@@ -63,7 +70,11 @@ class MultiSineParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tr
 
 
 class PointToPointParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Moves between waypoints (each rad | m, one number per position), in a circle."""
+    """Moves between waypoints, in a circle.
+
+    points: waypoints, rad | m, one number per position each. move_s: how long a move takes. dwell_s: how long it rests
+    at a waypoint.
+    """
 
     points: list[list[float]] = []
     move_s: float = 2.0

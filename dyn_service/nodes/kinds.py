@@ -11,12 +11,14 @@ So the module stays light: `main` and the plots import what takes long, an engin
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
 
 from dyn_service.nodes.board import Board, NodeBoard
 from dyn_service.nodes.charts import Card, Finding
+from dyn_service.nodes.help import asks_for_help, node_help
 from dyn_service.nodes.runtime import Node, P, run_node
 
 if TYPE_CHECKING:
@@ -85,7 +87,7 @@ class NodeKind(Generic[P]):
     names. main: a function that does the node's work until it is asked to stop, or a class of `Node`. panels: its parts
     of the report, by the section's name. columns: its cells in the live table. at_end: what a launch's last line says
     of it, from all it has told; empty for nothing. launched: parameters, with substitutions, that a launcher gives it
-    where nothing else is said of them.
+    where nothing else is said of them. about: what it is, in a sentence or two, for `--help`.
     """
 
     name: str
@@ -95,7 +97,15 @@ class NodeKind(Generic[P]):
     columns: tuple[Column, ...] = (rate(),)
     at_end: Callable[[NodeBoard], str] = lambda node: ""
     launched: Mapping[str, Any] = field(default_factory=dict)
+    about: str = ""
 
     def run(self, argv: Sequence[str] | None = None) -> int:
-        """Runs a node of this kind to its end, by default with the process's own arguments; the exit status."""
-        return run_node(self.main, self.parameters, self.name, argv)
+        """Runs a node of this kind to its end, by default with the process's own arguments; the exit status.
+
+        With `--help` it says what it takes, and runs nothing.
+        """
+        words = sys.argv[1:] if argv is None else list(argv)
+        if asks_for_help(words):
+            print(node_help(self.name, self.parameters, self.about))
+            return 0
+        return run_node(self.main, self.parameters, self.name, words)

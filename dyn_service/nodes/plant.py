@@ -54,7 +54,13 @@ def main(node: Node[PlantParameters]) -> None:
 
 
 NODE = NodeKind(
-    "plant", PlantParameters, main, panels=plant_report.PANELS, columns=plant_report.COLUMNS, at_end=plant_report.at_end
+    "plant",
+    PlantParameters,
+    main,
+    panels=plant_report.PANELS,
+    columns=plant_report.COLUMNS,
+    at_end=plant_report.at_end,
+    about="A simulated robot in wall time, by default at 1 kHz: it takes efforts and publishes its state.",
 )
 
 if __name__ == "__main__":

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
 from dyn_service.api.queries import Array
+from dyn_service.config.described import on_topic
 from dyn_service.config.parameters import FilePath
 from dyn_service.control.encoders import Velocities
 from dyn_service.control.safety import MAX_MISSED_CYCLES, LimitPolicy, SafetySettings, StopPolicy
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.messages import ros_type
+from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
 from dyn_service.suggestions import did_you_mean
@@ -38,8 +41,8 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     robot: path of its URDF, MJCF, SDFormat or xacro file: the model that a controller is to have. joints: of a file on
     what its joints do by themselves, or none. root: how its root link moves in the world. mimic: whether joints that
-    mimic others follow them, as on the server. rate_hz: integration steps per second of wall time. integrator,
-    substeps: how one step is done. state_rate_hz: joint states per second, at most rate_hz; 0 is every step.
+    mimic others follow them, as on the server. rate_hz: integration steps per second of wall time. integrator:
+    how one step is done. substeps: in how many parts. state_rate_hz: joint states per second, at most rate_hz; 0 is every step.
     initial_position: rad | m, by joint (and its part where it has several, `joint.part` or in a map of its own) or in
     order; empty is the middle of the limits, neutral where there are none.
 
@@ -49,23 +52,24 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     sensor_seed: in place of the file's.
 
     missed_cycles: how many control cycles, 1 to 20, may go by without a command before the plant stops.
-    control_rate_hz: their rate; 0 is rate_hz. safe_stop: how it stops, see `SafetySettings.stop`. brake_s: how long the
-    brakes take to bring it to rest. damping_s: how long a motion takes to fall to 1/e under `damping`. beyond_limits:
-    see `SafetySettings`. effort_ramp_s: from no effort to the limit of the URDF; the largest rate of efforts is their
-    quotient. effort_rate:
-    N m/s | N/s, one number per effort, instead. rearm_share: of its velocity limit, how fast a joint may be when the
-    plant is armed; one without a limit, `REARM_SPEED`.
+    control_rate_hz: their rate; 0 is rate_hz. safe_stop: how it stops: by its brakes, by damping alone, or without
+    effort. brake_s: how long the brakes take to bring it to rest. damping_s: how long a motion takes to fall to 1/e
+    under `damping`. beyond_limits: whether efforts, and their rates, beyond the limits are cut and counted, or refused
+    with a stop. effort_ramp_s: from no effort to the limit of the URDF; the largest rate of efforts is their quotient.
+    effort_rate: N m/s | N/s, one number per effort, instead. rearm_share: of its velocity limit, how fast a joint may
+    be when the plant is armed; 0.3 rad/s | m/s where there is no limit.
 
-    position_limits: whether joints meet stops at their limits. contacts: points of links that meet planes, maps with
-    the fields of `Contact`; friction is smoothed, see `sim/supports.py`. Both take their time, with RK4 one or two
-    milliseconds a step, so that rate_hz wants to be some hundreds.
+    position_limits: whether joints meet stops at their limits. contacts: points of links that meet planes, such as
+    {link: FL_foot, radius: 0.016}. Both take their time, with RK4 one or two milliseconds a step, so that rate_hz wants
+    to be some hundreds.
 
     clock: what makes its time pass: the wall's, `speed` times that (`faster`), or commands (`lockstep`): then a state
     is sent out at state_rate_hz, else at control_rate_hz, and the plant goes on when it is answered, or unanswered
     after lockstep_patience_s of the wall, 0 for never. Where it is not the wall's, time is published on `/clock`.
 
-    max_catch_up_s: how much missed time is integrated after an overrun; what is beyond is slipped. joint_states,
-    joint_commands: topics or endpoints. record: whether the recording goes to the launcher.
+    max_catch_up_s: how much missed time is integrated after an overrun; what is beyond is slipped. joint_states: topic
+    or endpoint of its states. joint_commands: of the commands it takes. record: whether the recording goes to the
+    launcher.
     """
 
     robot: FilePath
@@ -97,8 +101,8 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     speed: float = 10.0
     lockstep_patience_s: float = 10.0
     max_catch_up_s: float = 0.01
-    joint_states: str = "joint_states"
-    joint_commands: str = "joint_commands"
+    joint_states: Annotated[str, on_topic("publishes", ros_type(PlantState))] = "joint_states"
+    joint_commands: Annotated[str, on_topic("subscribes", ros_type(JointCommand))] = "joint_commands"
     record: bool = True
 
 

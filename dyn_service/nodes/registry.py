@@ -42,6 +42,10 @@ class Registry:
         """The names of the package's nodes."""
         return [name for home, name in self._entries if home == package]
 
+    def all_names(self) -> list[tuple[str, str]]:
+        """Package and name of all nodes."""
+        return list(self._entries)
+
     def module(self, package: str, name: str) -> str:
         """The module that runs as the node: the one that declares it, or `PACKAGE.nodes.NAME` if none is registered."""
         entry = self._entries.get((package, name))

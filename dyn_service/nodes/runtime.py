@@ -4,13 +4,14 @@ SIGINT and SIGTERM ask the node to stop; it leaves its loop, sends what it recor
 takes long and can be left, within `stop.at_once()`, they end it there and then, with status 130 or 143. An error of
 this package ends it with one line on stderr and status 1, any other error with its traceback and status 1.
 
-Beside its own parameters every node takes `realtime` (`config/realtime.py`), `log_format` (`config/logs.py`) and
-`autostart`.
+Beside its own parameters every node takes `realtime` (`config/realtime.py`), `log_format` and `log_level`
+(`config/logs.py`), and `autostart`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -37,12 +38,14 @@ _LOG = logging.getLogger(__name__)
 class CommonParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """What every node takes.
 
-    realtime: how its process is set apart. log_format: None is what the launcher was told. autostart: whether a node
-    that is a class becomes active by itself, or waits for transitions.
+    realtime: how its process is set apart. log_format: how it writes log lines; none is what the launcher was told,
+    else text. log_level: the least it writes; none is what the launcher was told, else info.
+    autostart: whether a node that is a class becomes active by itself, or waits for transitions.
     """
 
     realtime: Realtime = Realtime()
     log_format: logs.Format | None = None
+    log_level: logs.Level | None = None
     autostart: bool = True
 
 
@@ -72,12 +75,16 @@ def run_node(
     try:
         arguments = parse_arguments(sys.argv[1:] if argv is None else argv, default_name=default_name)
         if arguments.rest:
-            raise InvalidArgumentError(f"unknown argument {arguments.rest[0]!r}; options stand after --ros-args")
+            raise InvalidArgumentError(
+                f"unknown argument {arguments.rest[0]!r}; parameters are given as name:=value, options after "
+                "--ros-args, and --help lists them"
+            )
         common, parameters = typed(arguments.parameters, kind)
     except DynError as error:
         _LOG.error("%s: %s", default_name, error)
         return 2
-    logs.set_up(arguments.full_name, common.log_format)
+    logs.set_up(arguments.full_name, common.log_format, level=arguments.log_level or common.log_level)
+    _LOG.debug("parameters: %s", json.dumps(msgspec.to_builtins(parameters)))
     with _context() as context:
         sender = telemetry.Telemetry(
             os.environ.get(telemetry.NODE, arguments.full_name), context, os.environ.get(telemetry.ENDPOINT)

@@ -129,6 +129,7 @@ NODE = NodeKind(
     ServerSettings,
     main,
     launched={"endpoints": ["$(endpoint dynamics)"], "allow_load": False},  # nobody else's business, unless it is said
+    about="The dynamics server: it answers questions about robots over ZeroMQ, as `dyn serve` does.",
 )
 
 if __name__ == "__main__":

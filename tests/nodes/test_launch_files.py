@@ -203,7 +203,7 @@ EXECUTABLE = "  - executable: {cmd: sleep 1}\n"
         ("launch:\n  - node: {pkg: dyn_service, exec: plant, param: [{name: robot, value: r}, {name: rate, value: 1}]}",
          "test.launch.yaml:2: launch[0].node.param[1]: parameter 'rate': unknown key 'rate'; did you mean 'rate_hz'?"),
         ("launch:\n  - node: {pkg: dyn_service, exec: plant}",
-         "test.launch.yaml:2: launch[0].node.param: missing key 'robot'"),
+         "test.launch.yaml:2: launch[0].node.param: parameter 'robot' must be given"),
         ("launch:\n  - node: {pkg: p, exec: e, param: [{value: 1}]}",
          "test.launch.yaml:2: launch[0].node.param[0]: expected either 'from' or 'name'"),
         ("launch:\n  - node: {pkg: p, exec: e, param: [{name: a}]}",

@@ -106,7 +106,10 @@ def test_command_line(tmp_path: Path) -> None:
     ("argv", "message"),
     [
         (["--ros-args", "-p"], "option '-p' lacks its value"),
-        (["--ros-args", "--fast"], "unknown option '--fast': expected one of --param, --params-file, --remap, -p, -r"),
+        (
+            ["--ros-args", "--fast"],
+            "unknown option '--fast': expected one of --log-level, --param, --params-file, --remap, -p, -r",
+        ),
         (["--ros-args", "-r", "a"], "remap 'a' is not of the form from:=to"),
         (["--ros-args", "-p", "a=1"], "command line: 'a=1' is not of the form name:=value"),
         (["--ros-args", "-p", "a:=[1"], "command line:1: not YAML: expected ',' or ']', but got '<stream end>'"),

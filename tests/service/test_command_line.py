@@ -212,6 +212,13 @@ def test_faults_in_the_file_are_named(tmp_path: Path, text: str, words: list[str
         (["launch", "dyn_service", "panda"], 2, "no launch file 'panda'; package 'dyn_service' has panda_computed_to"),
         (["launch", "no_such_package", "panda"], 2, "package 'no_such_package' is not installed"),
         (["launch", "email", "panda"], 2, "package 'email' ships no files: neither it, nor its folder share, nor sha"),
+        (
+            ["run"],
+            2,
+            "name a package and its node; there are dyn_service/server, dyn_service/plant, dyn_service/control",
+        ),
+        (["run", "dyn_servic", "plant"], 2, "no nodes of a package 'dyn_servic' are registered; did you mean 'dyn_ser"),
+        (["run", "dyn_service", "plnt"], 2, "package 'dyn_service' has no node 'plnt'; it has server, plant, contr"),
         (["check"], 2, "FILE"),
         (["divine"], 2, "divine"),
         (["serve", "--speed", "9"], 2, "--speed"),

@@ -1,0 +1,52 @@
+"""`dyn run PACKAGE NODE`, and `dyn plant`, `dyn controller`, ..: a node by itself, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from dyn_service.cli.usage import UsageError
+from dyn_service.nodes import MODULES
+from dyn_service.suggestions import did_you_mean
+
+OWN_WORDS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+"""All that follows is the node's, `--help` too."""
+
+
+def run(
+    context: typer.Context,
+    package: Annotated[str, typer.Argument(metavar="PACKAGE", help="Of the node, such as dyn_service.")] = "",
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Its name there.")] = "",
+) -> int:
+    """Run a node of any package by itself: `dyn run PACKAGE NODE --help` says what it takes."""
+    from dyn_service.nodes.registry import Registry
+
+    registry = Registry()
+    if not package or package in ("-h", "--help"):
+        raise UsageError(f"name a package and its node; there are {', '.join(map('/'.join, registry.all_names()))}")
+    known = registry.names(package)
+    if not known:
+        packages = {home for home, _ in registry.all_names()}
+        raise UsageError(f"no nodes of a package {package!r} are registered{did_you_mean(package, packages)}")
+    kind = registry.find(package, node)
+    if kind is None:
+        near = did_you_mean(node, known)
+        raise UsageError(f"package {package!r} has no node {node!r}; it has {', '.join(known)}{near}")
+    return kind.run(context.args)
+
+
+def own_nodes() -> dict[str, Callable[[typer.Context], int]]:
+    """A command for each node of this package, by its name."""
+    return {name: _command(name) for name in MODULES}
+
+
+def _command(name: str) -> Callable[[typer.Context], int]:
+    def command(context: typer.Context) -> int:
+        from dyn_service.nodes.registry import PACKAGE
+
+        return run(context, PACKAGE, name)
+
+    command.__doc__ = f"Run the node `{name}` by itself: `dyn {name} --help` says what it takes."
+    return command
