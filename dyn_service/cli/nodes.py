@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from dyn_service.cli.usage import UsageError
-from dyn_service.nodes import MODULES
 from dyn_service.suggestions import did_you_mean
 
 OWN_WORDS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -38,8 +37,8 @@ def run(
 
 
 def own_nodes() -> dict[str, Callable[[typer.Context], int]]:
-    """A command for each node of this package, by its name."""
-    return {name: _command(name) for name in MODULES}
+    """Commands for those nodes of this package that every launch has, by their names."""
+    return {name: _command(name) for name in ("server", "plant", "controller")}
 
 
 def _command(name: str) -> Callable[[typer.Context], int]:

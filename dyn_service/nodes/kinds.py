@@ -87,7 +87,8 @@ class NodeKind(Generic[P]):
     names. main: a function that does the node's work until it is asked to stop, or a class of `Node`. panels: its parts
     of the report, by the section's name. columns: its cells in the live table. at_end: what a launch's last line says
     of it, from all it has told; empty for nothing. launched: parameters, with substitutions, that a launcher gives it
-    where nothing else is said of them. about: what it is, in a sentence or two, for `--help`.
+    where nothing else is said of them. about: what it is, in a sentence or two, for `--help`; empty is
+    how the docstring of its parameters' module begins.
     """
 
     name: str
@@ -106,6 +107,11 @@ class NodeKind(Generic[P]):
         """
         words = sys.argv[1:] if argv is None else list(argv)
         if asks_for_help(words):
-            print(node_help(self.name, self.parameters, self.about))
+            print(node_help(self.name, self.parameters, self.about or _first_paragraph(self.parameters.__module__)))
             return 0
         return run_node(self.main, self.parameters, self.name, words)
+
+
+def _first_paragraph(module: str) -> str:
+    text = sys.modules[module].__doc__ or ""
+    return " ".join(text.partition("\n\n")[0].split()).replace("`", "")

@@ -42,9 +42,9 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     robot: path of its URDF, MJCF, SDFormat or xacro file: the model that a controller is to have. joints: of a file on
     what its joints do by themselves, or none. root: how its root link moves in the world. mimic: whether joints that
     mimic others follow them, as on the server. rate_hz: integration steps per second of wall time. integrator:
-    how one step is done. substeps: in how many parts. state_rate_hz: joint states per second, at most rate_hz; 0 is every step.
-    initial_position: rad | m, by joint (and its part where it has several, `joint.part` or in a map of its own) or in
-    order; empty is the middle of the limits, neutral where there are none.
+    how one step is done. substeps: in how many parts. state_rate_hz: joint states per second, at most rate_hz; 0 is
+    every step. initial_position: rad | m, by joint (and its part where it has several, `joint.part` or in a map of its
+    own) or in order; empty is the middle of the limits, neutral where there are none.
 
     overlay: what of the simulated robot is otherwise than its file says, with the fields of `Overlay`; states carry the
     fingerprint of the file's model all the same. actuators: its motors. sensors: path of a sensor file, for what it
