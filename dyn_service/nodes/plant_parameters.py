@@ -64,8 +64,9 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     to be some hundreds.
 
     clock: what makes its time pass: the wall's, `speed` times that (`faster`), or commands (`lockstep`): then a state
-    is sent out at state_rate_hz, else at control_rate_hz, and the plant goes on when it is answered, or unanswered
-    after lockstep_patience_s of the wall, 0 for never. Where it is not the wall's, time is published on `/clock`.
+    is sent out at state_rate_hz, else at control_rate_hz, and the plant goes on when it is answered. Where it is not
+    the wall's, time is published on `/clock`. speed: of `faster`, against the wall's time. lockstep_patience_s: of the
+    wall, after which it goes on unanswered; 0 is never.
 
     max_catch_up_s: how much missed time is integrated after an overrun; what is beyond is slipped. joint_states: topic
     or endpoint of its states. joint_commands: of the commands it takes. record: whether the recording goes to the
