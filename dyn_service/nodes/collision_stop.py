@@ -19,8 +19,8 @@ class CollisionStopParameters(MotionParameters, forbid_unknown_fields=True, kw_o
     """Parameters beside those of the loop and the motion.
 
     natural_frequency, damping_ratio: of the computed torque that follows the motion. observer_gain: K, 1/s. threshold:
-    N m | N, one per velocity; empty is threshold_share of the limits of effort. action: what is done then.
-    hold_stiffness: N m/rad | N/m, one number or one per velocity, and float_damping, 1/s: of what holds and what
+    N m | N, one per velocity; empty is a share of the limits of effort. threshold_share: that share. action: what is
+    done then. hold_stiffness: N m/rad | N/m, of what holds; one number or one per velocity. float_damping: 1/s, of what
     floats.
     """
 
