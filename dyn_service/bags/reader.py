@@ -82,6 +82,10 @@ class BagReader:
             raise
         self._decoders: dict[int, Decoder] = {}
 
+    def has(self, topic: str) -> bool:
+        """Whether it has a topic of that name."""
+        return any(each.name == topic for each in self.topics)
+
     def messages(
         self, topics: Collection[str] | None = None, begin_ns: int = 0, end_ns: int = 2**63 - 1
     ) -> Iterator[Recorded]:

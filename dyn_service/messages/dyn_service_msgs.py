@@ -66,3 +66,17 @@ class JointCommand(Message, frozen=True, forbid_unknown_fields=False):
     arm: bool = False
     release: bool = False
     v: UInt8 = SCHEMA
+
+
+class ServerRequest(Message, frozen=True):
+    """A request to a server as it was on the wire, see docs/protocol.md. client: tells connections apart."""
+
+    client: Int64 = 0
+    frame: bytes = b""
+
+
+class ServerReply(Message, frozen=True):
+    """A reply, or a notice, as it was on the wire, to the client of that number."""
+
+    client: Int64 = 0
+    frame: bytes = b""
