@@ -82,9 +82,21 @@ class BagReader:
             raise
         self._decoders: dict[int, Decoder] = {}
 
-    def has(self, topic: str) -> bool:
-        """Whether it has a topic of that name."""
-        return any(each.name == topic for each in self.topics)
+    def names(self) -> set[str]:
+        """The names of its topics."""
+        return {topic.name for topic in self.topics}
+
+    def check(self, topics: Collection[str]) -> None:
+        """Refuses names of topics that it does not have.
+
+        Raises:
+            NotFoundError: It has no such topic.
+        """
+        known = self.names()
+        for name in topics:
+            if name not in known:
+                near = did_you_mean(name, known) or f"; it has {', '.join(sorted(known)) or 'none'}"
+                raise NotFoundError(f"bag {str(self.path)!r} has no topic {name!r}{near}")
 
     def messages(
         self, topics: Collection[str] | None = None, begin_ns: int = 0, end_ns: int = 2**63 - 1
@@ -95,11 +107,7 @@ class BagReader:
             NotFoundError: The bag has no such topic.
             InvalidArgumentError: A chunk of it is damaged, or a message is none of its type.
         """
-        known = {topic.name for topic in self.topics}
-        for name in topics or ():
-            if name not in known:
-                near = did_you_mean(name, known) or f"; it has {', '.join(sorted(known)) or 'none'}"
-                raise NotFoundError(f"bag {str(self.path)!r} has no topic {name!r}{near}")
+        self.check(topics or ())
         wanted = {number for number, each in self._channels.items() if topics is None or each.topic in topics}
         for message in self._raw(wanted, begin_ns, end_ns):
             channel = self._channels[message.channel_id]

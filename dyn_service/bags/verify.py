@@ -130,7 +130,7 @@ def pairs(bag: BagReader, into: Verification) -> Iterator[tuple[bytes, bytes, in
     waiting: dict[tuple[int, int], tuple[bytes, int, float]] = {}
     begin = min((int(topic.times[0]) for topic in bag.topics if len(topic.times)), default=0)
     number = 0
-    for recorded in bag.messages([REQUESTS, REPLIES] if bag.has(REPLIES) else [REQUESTS]):
+    for recorded in bag.messages([REQUESTS, REPLIES] if REPLIES in bag.names() else [REQUESTS]):
         message = recorded.message
         if isinstance(message, ServerRequest):
             request_id = peek(message.frame).id

@@ -1,20 +1,100 @@
-"""`dyn bag`: recordings of topics, what is in them, as pictures."""
+"""`dyn bag`: recordings of topics and of requests, what is in them, again, as pictures."""
 
 from __future__ import annotations
 
 import json
 import math
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+from dyn_service.cli.usage import UsageError
 from dyn_service.errors import FailedPreconditionError
 
-app = typer.Typer(help="Record topics into MCAP files of ROS 2, and use them.", no_args_is_help=True)
+app = typer.Typer(help="Record topics and requests into MCAP files of ROS 2, and use them.", no_args_is_help=True)
 
 _Bag = Annotated[Path, typer.Argument(metavar="FILE", help="A bag, or a folder of `ros2 bag record`.")]
+
+
+@app.command()
+def record(
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC", help="Full names, or patterns: '/arm/*'.")
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Every topic.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The bag. (default: bag_DATE_TIME.mcap)")
+    ] = None,
+    duration: Annotated[
+        float | None, typer.Option("--duration", "-d", metavar="SECONDS", help="How long. (default: until Ctrl-C)")
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option(metavar="ENDPOINT", help="Record what is asked of this server, in place of topics.")
+    ] = None,
+    listen: Annotated[
+        str, typer.Option(metavar="ENDPOINT", help="With --server: where clients ask instead; port 0 is any.")
+    ] = "tcp://127.0.0.1:0",
+    robot: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="With --server: a robot's file, which goes into the bag, for `verify`."),
+    ] = None,
+) -> int:
+    """Record topics, or with --server what is asked of a server, until Ctrl-C."""
+    _needed()
+    from dyn_service.cli.bag_recording import record_requests, record_topics
+
+    if (server is None) == (not topics and not all_):
+        raise UsageError("say what to record: topics, --all, or --server ENDPOINT")
+    file = output or Path(f"bag_{datetime.now():%Y%m%d_%H%M%S}.mcap")
+    if server is not None:
+        return record_requests(file, server, listen, robot or [], duration)
+    return record_topics(file, ["*"] if all_ else topics or [], duration)
+
+
+@app.command()
+def play(
+    bag: _Bag,
+    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC", help="Which; all where none is named.")] = None,
+    rate: Annotated[float, typer.Option("--rate", "-r", metavar="X", help="How much faster than it came.")] = 1.0,
+    start: Annotated[float, typer.Option(metavar="SECONDS", help="From when on, from the bag's begin.")] = 0.0,
+    loop: Annotated[bool, typer.Option("--loop", "-l", help="Again and again, until Ctrl-C.")] = False,
+    delay: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="Before the first message, for subscribers to find it."),
+    ] = 0.5,
+) -> None:
+    """Publish a bag's messages again, as far apart as they came."""
+    _needed()
+    from dyn_service.cli.bag_recording import play_bag
+
+    play_bag(bag, topics or [], rate, start, delay, loop=loop)
+
+
+@app.command()
+def verify(
+    bag: _Bag,
+    robot: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="A robot's file, in place of what is in the bag, or for what is missing."),
+    ] = None,
+    joints: Annotated[
+        str | None, typer.Option(metavar="FILE", help="What the robots' joints do by themselves, a joint file.")
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option(metavar="ENDPOINT", help="Ask this server in place of this version in this process.")
+    ] = None,
+    within: Annotated[
+        float, typer.Option(metavar="X", help="Relative difference that is no failure; 0: to the bit.")
+    ] = 0.0,
+) -> int:
+    """Ask recorded requests again, and say where the first bit differs."""
+    _needed()
+    from dyn_service.cli.bag_recording import verify_bag
+
+    return verify_bag(bag, robot or [], joints, server, within)
 
 
 @app.command()

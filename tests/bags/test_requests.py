@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 import zmq
+from typer.testing import CliRunner
 
 from dyn_service import Client, Robot, Server
 from dyn_service.bags.comparing import compare, outputs_compared
@@ -16,6 +20,7 @@ from dyn_service.bags.reader import BagReader
 from dyn_service.bags.requests import REPLIES, REQUESTS, RequestRecorder, describe, fingerprints
 from dyn_service.bags.verify import replay, report, robots_of, timeless, verify
 from dyn_service.bags.writer import BagWriter
+from dyn_service.cli.bag import app
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.messages.dyn_service_msgs import ServerReply, ServerRequest
 from tests.conftest import URDF
@@ -288,3 +293,41 @@ def test_the_recorder_is_bounded_and_goes_on_when_its_bag_is_full(
     assert (recorder.requests, recorder.replies, recorder.whole) == (4, 4, False)
     assert len(said) == 1
     assert said[0].endswith("is closed; requests go on unrecorded")
+
+
+def commanded(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["verify", *arguments], catch_exceptions=False, standalone_mode=False)
+    return done.return_value, done.stdout
+
+
+def test_the_command_says_what_differs(bag: Path, tmp_path: Path) -> None:
+    status, said = commanded(str(bag))
+    assert (status, said.splitlines()[-1][:4]) == (0, "all ")
+    heavier = tmp_path / "pendulum.urdf"
+    heavier.write_text(PENDULUM.read_text().replace('<mass value="', '<mass value="1', 1))
+    status, said = commanded(str(bag), "--robot", str(heavier))
+    assert status == 1
+    assert said.splitlines()[-1].startswith("first difference: request ")
+    assert commanded(str(bag), "--robot", str(heavier), "--within", "1e9")[0] == 0
+    with Server([Robot.from_urdf(PENDULUM)], endpoints=["tcp://127.0.0.1:0"], allow_load=True) as server:
+        assert commanded(str(bag), "--server", server.endpoints[0])[0] == 0
+
+
+@pytest.mark.slow
+def test_recording_by_the_command(tmp_path: Path) -> None:
+    """`dyn bag record --server`: its first line says where to ask; Ctrl-C ends the bag."""
+    file = tmp_path / "a.mcap"
+    with Server([Robot.from_urdf(PENDULUM)], endpoints=["tcp://127.0.0.1:0"]) as server:
+        command = [sys.executable, "-m", "dyn_service", "bag", "record", "--server", server.endpoints[0]]
+        command += ["--robot", str(PENDULUM), "-o", str(file)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            ready = process.stdout.readline().split()
+            with Client(ready[1]) as client:
+                client.robot("pendulum").gravity_forces(np.zeros(1))
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "of /server/requests" in said
+    status, said = commanded(str(file))
+    assert (status, "gravity_forces" in said) == (0, True)

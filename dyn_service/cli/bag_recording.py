@@ -1,0 +1,141 @@
+"""What `dyn bag record`, `play` and `verify` do, and say on the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import typer
+import zmq
+
+from dyn_service import Robot
+from dyn_service.bags import requests
+from dyn_service.bags.playing import Player
+from dyn_service.bags.reader import BagReader
+from dyn_service.bags.recording import TopicRecorder
+from dyn_service.bags.summary import size_text
+from dyn_service.bags.verify import Answer, replay, report, robots_of
+from dyn_service.bags.verify import verify as compare_all
+from dyn_service.bags.writer import BagWriter
+from dyn_service.errors import DeadlineExceededError, InvalidArgumentError
+from dyn_service.nodes.graph import runtime_folders
+from dyn_service.nodes.stop import Stop
+from dyn_service.nodes.topics import runtime_dir
+
+_PATIENCE_MS = 60_000
+
+
+def record_topics(file: Path, topics: list[str], duration_s: float | None) -> int:
+    """Records topics until it is asked to stop; 0."""
+    with stopping() as stop, BagWriter(file) as writer:
+        recorder = TopicRecorder(writer, topics, runtime_folders(), _tell)
+        _tell(f"recording {', '.join(topics)} to {file}; Ctrl-C ends it")
+        try:
+            recorder.run(_until(stop, duration_s))
+            missed, malformed = recorder.missed, recorder.malformed
+        finally:
+            recorder.close()
+    _done(writer)
+    if missed:
+        _tell(f"missed: {missed} messages were published and did not come in time")
+    if malformed:
+        _tell(f"malformed: {malformed} messages were none of their type")
+    return 0
+
+
+def record_requests(file: Path, server: str, listen: str, robots: list[Path], duration_s: float | None) -> int:
+    """Records what is asked of a server until it is asked to stop; 1 where not all could be recorded."""
+    known = requests.fingerprints(server)
+    with stopping() as stop, BagWriter(file) as writer:
+        requests.describe(writer, known, robots)
+        recorder = requests.RequestRecorder(server, listen, writer, _tell)
+        # on standard output, by itself: scripts read it
+        typer.echo(f"ready: {recorder.endpoint} for {server}, robots: {', '.join(known) or 'none'}")
+        sys.stdout.flush()
+        try:
+            recorder.run(_until(stop, duration_s))
+        finally:
+            recorder.close()
+    _done(writer)
+    if recorder.dropped:
+        _tell(f"dropped: {recorder.dropped} messages that nobody took in time")
+    return 0 if recorder.whole else 1
+
+
+def play_bag(file: Path, topics: list[str], rate: float, start_s: float, delay_s: float, *, loop: bool) -> None:
+    """Plays a bag, once or until it is asked to stop."""
+    with stopping() as stop, BagReader(file) as bag:
+        player = Player(bag, topics, runtime_dir(), rate=rate, start_s=start_s, say=_tell)
+        going_on = _until(stop, None)
+        try:
+            player.run(going_on, delay_s)
+            while loop and going_on():
+                player.run(going_on, 0.0)
+        finally:
+            player.close()
+    typer.echo(f"played {player.played} messages; the latest came {1e3 * player.latest_s:.1f} ms late")
+
+
+def verify_bag(file: Path, robots: list[Path], joints: str | None, server: str | None, within: float) -> int:
+    """Asks recorded requests again and prints how the replies differ; 1 where they do, by more than `within`."""
+    with BagReader(file) as bag:
+        if server is not None:
+            with _asked(server) as answer:
+                found = compare_all(bag, answer)
+        else:
+            given = [Robot.from_file(each, joints=joints) for each in robots]
+            known, remarks = robots_of(bag, given, joints)
+            found = compare_all(bag, replay(known))
+            found.remarks += remarks
+    typer.echo("\n".join(report(found)))
+    differs = found.first is not None and (within == 0.0 or found.largest > within)
+    return 1 if differs or not found.compared else 0
+
+
+@contextlib.contextmanager
+def stopping() -> Iterator[Stop]:
+    """Within it, Ctrl-C and SIGTERM ask to stop in place of ending the process."""
+    stop = Stop()
+    before = {number: signal.signal(number, stop.request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _asked(server: str) -> Iterator[Answer]:
+    """A server's answers, one after the other."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        try:
+            socket.connect(server)
+        except zmq.ZMQError as error:
+            raise InvalidArgumentError(f"endpoint {server!r}: {error.strerror}") from None
+
+        def answer(request: bytes) -> bytes:
+            socket.send(request)
+            if not socket.poll(_PATIENCE_MS):
+                raise DeadlineExceededError(f"server {server!r} did not answer within {_PATIENCE_MS // 1000} s")
+            return socket.recv()
+
+        yield answer
+
+
+def _until(stop: Stop, duration_s: float | None) -> Callable[[], bool]:
+    ends = None if duration_s is None else time.monotonic() + duration_s
+    return lambda: not stop.requested and (ends is None or time.monotonic() < ends)
+
+
+def _done(writer: BagWriter) -> None:
+    counts = ", ".join(f"{count} of {topic}" for topic, count in sorted(writer.counts.items()))
+    _tell(f"recorded {counts or 'nothing'}: {writer.path}, {size_text(writer.path.stat().st_size)}")
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

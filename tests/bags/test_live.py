@@ -1,0 +1,152 @@
+"""Topics recorded as they come, and played again: real sockets, nodes without processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import zmq
+
+from dyn_service.bags.playing import Player
+from dyn_service.bags.reader import BagReader
+from dyn_service.bags.recording import TopicRecorder
+from dyn_service.bags.writer import BagWriter
+from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.messages.geometry_msgs import WrenchStamped
+from dyn_service.messages.sensor_msgs import JointState
+from dyn_service.messages.std_msgs import String
+from dyn_service.nodes.node import Node
+from tests.bags.test_bags import MS, T0, state, write
+
+
+class Nothing(msgspec.Struct):
+    """Parameters of a node that has none."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "run"
+    made.mkdir(mode=0o700)
+    return made
+
+
+@pytest.fixture
+def node(folder: Path) -> Iterator[Node[Nothing]]:
+    context = zmq.Context()
+    made = Node.alone("/arm/plant", Nothing(), folder, context)
+    made.state = "active"
+    yield made
+    made.close()
+    context.term()
+
+
+def test_recording_whoever_publishes(tmp_path: Path, folder: Path, node: Node[Nothing]) -> None:
+    """Topics that are there, one that comes later, one that nobody asked for, one of an unknown type, a latched one
+    that was said before."""
+    said: list[str] = []
+    states = node.create_publisher(JointState, "joint_states")
+    text = node.create_publisher(String, "robot_description", latched=True)
+    other = node.create_publisher(String, "/other")
+    text.publish(String("<robot/>"))
+    writer = BagWriter(tmp_path / "a.mcap")
+    recorder = TopicRecorder(writer, ["/arm/*"], [folder], said.append)
+    begun = time.time_ns()
+    late = None
+    deadline = time.monotonic() + 30.0
+    k = 0
+    while time.monotonic() < deadline:
+        recorder.turn(5)
+        text.turn()
+        states.publish(state(k))
+        other.publish(String("no"))
+        k += 1
+        if k == 5:
+            late = node.create_publisher(WrenchStamped, "wrench")
+        if late is not None:
+            late.publish(WrenchStamped())
+        if {"/arm/joint_states", "/arm/robot_description", "/arm/wrench"} <= writer.counts.keys() and k > 20:
+            break
+    ended = time.time_ns()
+    recorder.close()
+    writer.close()
+    with BagReader(tmp_path / "a.mcap") as bag:
+        found = list(bag.messages(["/arm/joint_states"]))
+        assert bag.names() == {"/arm/joint_states", "/arm/robot_description", "/arm/wrench"}
+        assert [each.message for each in bag.messages(["/arm/robot_description"])] == [String("<robot/>")]
+    first = round(1000.0 * found[0].message.header.stamp.seconds())
+    assert [each.message for each in found] == [state(first + j) for j in range(len(found))]
+    assert all(begun <= each.log_time_ns <= ended for each in found)
+    assert [each.log_time_ns for each in found] == sorted(each.log_time_ns for each in found)
+    assert recorder.missed == 0
+    assert said == []
+
+
+def test_playing_what_was_recorded(tmp_path: Path, folder: Path, node: Node[Nothing]) -> None:
+    """A subscriber gets the messages of the bag from its start on, in order, one after the other in the bag's time."""
+    path = tmp_path / "a.mcap"
+    with BagWriter(path) as bag:
+        for k in range(60):
+            bag.write("/arm/joint_states", state(k), T0 + k * MS)
+        bag.write("/server/requests", String("left out"), T0)
+    heard = node.create_subscription(JointState, "/arm/joint_states", queue=1000)
+    with BagReader(path) as bag:
+        player = Player(bag, [], folder, start_s=0.010, say=print)
+        deadline = time.monotonic() + 30.0
+        while not heard.publishers and time.monotonic() < deadline:
+            node.spin_once(0.01)
+        began = time.monotonic()
+        player.run(lambda: True, delay_s=0.2)
+        took = time.monotonic() - began
+        player.close()
+    found = []
+    while heard.socket.poll(500):
+        message = heard.take()
+        if message is not None:
+            found.append(message)
+    assert found == [state(k) for k in range(10, 60)]
+    assert player.played == 50
+    assert took >= 0.2 + 0.049  # never before its time
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "cause"),
+    [
+        ({"rate": 0.0}, InvalidArgumentError, "--rate must be positive"),
+        ({"start_s": 9.0}, InvalidArgumentError, r"--start must be 0 to 0.299 s, found 9"),
+        ({"topics": ["/leg/joint_state"]}, NotFoundError, "did you mean '/leg/joint_states'"),
+    ],
+)
+def test_what_cannot_be_played(tmp_path: Path, folder: Path, given, kind, cause: str) -> None:
+    with BagReader(write(tmp_path / "a.mcap")) as bag, pytest.raises(kind, match=cause):
+        Player(bag, given.pop("topics", []), folder, **given, say=print)
+    assert list((folder / "graph").glob("*.node")) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_closes_the_file(tmp_path: Path, folder: Path, node: Node[Nothing]) -> None:
+    """As a user does it: `dyn bag record --all`, a publisher, Ctrl-C; then `dyn bag info`."""
+    states = node.create_publisher(JointState, "joint_states")
+    file = tmp_path / "a.mcap"
+    environment = os.environ | {"DYN_RUNTIME_DIR": str(folder)}
+    command = [sys.executable, "-m", "dyn_service", "bag", "record", "--all", "-o", str(file)]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60.0
+        while time.monotonic() < deadline:
+            states.publish(state(1))
+            node.spin_once(0.01)
+            if file.exists() and file.stat().st_size > 500:
+                break
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert said.splitlines()[-1].startswith("recorded ")
+    with BagReader(file) as bag:
+        assert bag.whole
+        assert len(bag.topics[0].times) > 0
