@@ -24,7 +24,9 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.signature import Signature, parameters
+from dyn_service.model.description import Description
 from dyn_service.model.parameters import parameters_of
+from dyn_service.model.renumbered import renumbered
 from dyn_service.urdf.receipt import Receipt
 
 
@@ -88,6 +90,11 @@ class Overlaid(Robot):
             gravity=tuple(gravity.tolist()),
             passive=tuple(part for part in EVERY_PART if part in self._tree.passive.acts),
         )
+
+    @property
+    def as_described(self) -> Description:
+        """The robot with its numbers in the words of a file; see `Robot.as_described`."""
+        return renumbered(self._description, self.base.tree, self._tree)
 
     @property
     def free(self) -> Array:

@@ -195,6 +195,15 @@ class Robot(RobotQueries):
         return self._gravity
 
     @property
+    def as_described(self) -> Description:
+        """The robot in the words of a file, for what reads such files.
+
+        Raises:
+            UnimplementedError: No file says it: joints are locked by an overlay, or it is many robots.
+        """
+        return self._description
+
+    @property
     def tree(self) -> Tree:
         """The robot as parent-first arrays, one body per link."""
         return self._tree

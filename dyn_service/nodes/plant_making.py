@@ -7,6 +7,8 @@ would not of a real robot that carries what nobody told; the report shows it.
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,6 +28,8 @@ from dyn_service.protocol.overlays import unpack_overlay
 from dyn_service.sensors import Sensors
 from dyn_service.sim.integrators import ForwardDynamics
 from dyn_service.sim.stepping import Engine, OwnEngine
+
+_LOG = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,8 +73,9 @@ def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
 
 def differences(p: PlantParameters) -> dict[str, Any]:
     """What of the plant is otherwise than its model, for a report: only what there is."""
-    said = {"overlay": p.overlay, "actuators": msgspec.to_builtins(p.actuators), "sensors": p.sensors}
-    bare = {"overlay": {}, "actuators": msgspec.to_builtins(ActuatorParameters()), "sensors": ""}
+    engine = {"engine": p.engine, "mjcf": p.mjcf} if p.engine != "own" else {}
+    said = {"engine": engine, "overlay": p.overlay, "actuators": msgspec.to_builtins(p.actuators), "sensors": p.sensors}
+    bare = {"engine": {}, "overlay": {}, "actuators": msgspec.to_builtins(ActuatorParameters()), "sensors": ""}
     found = {key: value for key, value in said.items() if value != bare[key]}
     return {"differences": found} if found else {}
 
@@ -95,9 +100,15 @@ def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
     """What moves the robot.
 
     Raises:
-        InvalidArgumentError: A contact is out of its range.
-        NotFoundError: A contact names what the robot does not have.
+        InvalidArgumentError: A parameter is out of its range, or does not go with another.
+        NotFoundError: A contact names what the robot does not have; there is no MJCF file.
+        FailedPreconditionError: MuJoCo is asked for and not installed.
+        UnimplementedError: MuJoCo has not such joints, or not such steps.
     """
+    if p.engine == "mujoco":
+        return _mujoco(robot, p)
+    if p.mjcf:
+        raise InvalidArgumentError("mjcf: a file for MuJoCo, expected engine 'mujoco' beside it", path="mjcf")
 
     def efforts_of(q: Array, wrenches: Sequence[Wrench]) -> Array:
         still = np.zeros(robot.nv)
@@ -107,6 +118,36 @@ def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
     robot.prepare(["forward_dynamics"])
     engine = OwnEngine(_forward_dynamics(robot, p, q), robot.configuration, p.integrator, p.substeps, efforts_of)
     engine.acceleration(q, np.zeros(robot.nv), np.zeros(robot.nv))  # whatever is compiled late is compiled here
+    return engine
+
+
+def _mujoco(robot: Robot, p: PlantParameters) -> Engine:
+    """MuJoCo, from the robot's own description or from its MJCF file."""
+    from dyn_service.sim.mujoco_engine import MujocoEngine
+
+    if p.contacts:
+        raise InvalidArgumentError(
+            "contacts: MuJoCo has those of its own file, expected them in an MJCF file, 'mjcf'", path="contacts"
+        )
+    if p.mjcf and p.overlay:
+        raise InvalidArgumentError(
+            "overlay: the MJCF file says what the robot is that moves, expected one of 'overlay' and 'mjcf'",
+            path="overlay",
+        )
+    tree = robot.tree
+    mimics = zip(tree.movable, tree.mimic, strict=True)
+    engine = MujocoEngine(
+        Path(p.mjcf) if p.mjcf else robot.as_described,
+        robot.configuration,
+        {tree.joints[i]: mimic for i, mimic in mimics if mimic is not None},
+        dt_s=1.0 / p.rate_hz,
+        substeps=p.substeps,
+        integrator=p.integrator,
+        gravity=None if p.mjcf else robot.gravity,
+        limits=p.position_limits,
+    )
+    for note in engine.notes:
+        _LOG.info("MuJoCo: %s", note)
     return engine
 
 

@@ -59,6 +59,9 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     effort_rate: N m/s | N/s, one number per effort, instead. rearm_share: of its velocity limit, how fast a joint may
     be when the plant is armed; 0.3 rad/s | m/s where there is no limit.
 
+    engine: what moves the simulated robot: our equations, or MuJoCo, which shares no code with them, made from the same
+    file. mjcf: in its place an MJCF file with the same joints, whose contacts then act.
+
     position_limits: whether joints meet stops at their limits. contacts: points of links that meet planes, such as
     {link: FL_foot, radius: 0.016}. Both take their time, with RK4 one or two milliseconds a step, so that rate_hz wants
     to be some hundreds.
@@ -96,6 +99,8 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     effort_ramp_s: float = 0.05
     effort_rate: list[float] = []
     rearm_share: float = 0.1
+    engine: Literal["own", "mujoco"] = "own"
+    mjcf: FilePath = ""
     position_limits: bool = False
     contacts: list[dict[str, Any]] = []
     clock: Literal["real_time", "faster", "lockstep"] = "real_time"

@@ -1,0 +1,187 @@
+"""MuJoCo as a plant: step for step beside ours, under commands, with its own contacts, and what it refuses."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyn_service.api.queries import Wrench
+from dyn_service.control.closed_loop import ClosedLoop
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import DynError, FailedPreconditionError
+from dyn_service.nodes.control_loop import commander
+from dyn_service.nodes.controller import NODE, ControllerParameters
+from dyn_service.nodes.plant_making import make_engine, make_plant, real_robot
+from dyn_service.nodes.plant_parameters import PlantParameters
+from tests.conftest import URDF
+from tests.nodes.test_plant_truth import driven
+
+OTHERWISE = {
+    "gravity": [1.0, 0.0, -5.0],
+    "joints": {"wrist_3_joint": {"damping": 0.3, "armature": 0.02, "stiffness": 2.0, "rest": 0.4}},
+    "payloads": [
+        {"link": "tool0", "mass": 0.5, "com": [0.0, 0.1, 0.05], "inertia": [[0.01, 0, 0], [0, 0.02, 0], [0, 0, 0.02]]}
+    ],
+    "links": {"forearm_link": {"mass": 3.0, "com": [0.2, 0.0, 0.02]}},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ur5e() -> Robot:
+    return Robot.from_urdf(URDF / "ur5e.urdf")
+
+
+def engines(robot: Robot, dt: float = 1e-3, **changes):
+    """Ours and MuJoCo, of the same plant."""
+    ours = PlantParameters(robot="-", rate_hz=1.0 / dt, **changes)
+    theirs = PlantParameters(robot="-", rate_hz=1.0 / dt, engine="mujoco", **changes)
+    q = robot.configuration.neutral
+    return make_engine(real_robot(robot, ours), ours, q), make_engine(real_robot(robot, theirs), theirs, q)
+
+
+def apart(engines, q, v, tau, steps: int, dt: float = 1e-3) -> float:
+    """How far the states are from each other after so many steps, at most."""
+    one = two = (q, v)
+    for _ in range(steps):
+        one, two = engines[0].step(*one, tau, dt), engines[1].step(*two, tau, dt)
+    return max(float(np.abs(a - b).max()) for a, b in zip(one, two, strict=True))
+
+
+@pytest.mark.parametrize("overlay", [{}, OTHERWISE], ids=["model", "overlay"])
+@pytest.mark.parametrize(("integrator", "substeps"), [("rk4", 1), ("rk4", 2), ("semi_implicit_euler", 1)])
+def test_the_same_steps_but_for_roundings(ur5e: Robot, overlay: dict, integrator: str, substeps: int) -> None:
+    """Joints that turn: the same formula in both, so that only roundings are left: 1e-14 a step, here 200 of them, and
+    motions part by a factor of some tens meanwhile."""
+    rng = np.random.default_rng(0)
+    v, tau = rng.normal(size=(2, 6)) * [[0.5], [2.0]]
+    both = engines(ur5e, overlay=overlay, integrator=integrator, substeps=substeps)
+    assert apart(both, ur5e.random_configuration(seed=1), v, tau, 200) < 1e-10
+
+
+def test_a_floating_robot_parts_by_the_order_of_the_steps() -> None:
+    """On rotations the two fourth-order steps differ: by a sixteenth where the step is half as long."""
+    robot = Robot.from_urdf(URDF / "solo12.urdf", root="floating")
+    rng = np.random.default_rng(0)
+    q, v = robot.random_configuration(seed=1), 0.5 * rng.normal(size=robot.nv)
+    tau = np.concatenate([np.zeros(6), 0.1 * rng.normal(size=12)])
+    far, near = (apart(engines(robot, dt), q, v, tau, round(0.08 / dt), dt) for dt in (4e-3, 2e-3))
+    assert far < 1e-8
+    assert 12.0 < far / near < 20.0
+
+
+def test_a_push_is_the_same_push(ur5e: Robot) -> None:
+    """Held by us as a wrench, there as force and torque that keep their arm through a step: of first order in it."""
+    rng = np.random.default_rng(2)
+    q, v = ur5e.random_configuration(seed=2), 0.2 * rng.normal(size=6)
+    still, push = np.zeros(6), Wrench("tool0", force=(20.0, -5.0, 10.0), torque=(0.3, 0.0, 0.1), point=(0.0, 0.0, 0.1))
+    for wrench in (push, Wrench("tool0", force=(0.0, 0.0, 20.0), torque=(0.0, 0.1, 0.0), frame="forearm_link")):
+        pushed = []
+        for dt in (1e-3, 5e-4):
+            both = engines(ur5e, dt)
+            for engine in both:
+                engine.push([wrench])
+            ours, theirs = (engine.acceleration(q, v, still) for engine in both)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9)  # roundings
+            pushed.append(apart(both, q, v, still, round(0.02 / dt), dt))
+        assert 1.6 < pushed[0] / pushed[1] < 2.4
+        both[0].push([])
+        assert np.abs(both[0].acceleration(q, v, still) - ours).max() > 1.0
+
+
+def test_fingers_follow_by_a_soft_constraint() -> None:
+    """The Panda's second finger is a joint of its own there: the states stay near, and it stays with its leader."""
+    panda = Robot.from_urdf(URDF / "panda.urdf")
+    both = engines(panda)
+    q = 0.5 * (panda.limits.lower + panda.limits.upper)
+    assert apart(both, q, np.zeros(8), panda.gravity_forces(q), 50) < 5e-3  # rad/s, as the constraint settles
+    model, data = both[1].model, both[1].data
+    first, second = (data.qpos[model.joint(f"panda_finger_joint{k}").qposadr[0]] for k in (1, 2))
+    assert first == pytest.approx(second, abs=1e-3)  # m: the constraint is soft
+
+
+@pytest.mark.parametrize(("mass", "rms"), [(0.0, 0.0), (0.3, 3.2e-3)])
+def test_the_shipped_controller_commands_it(mass: float, rms: float) -> None:
+    """Ten per cent of its payload more than the model has costs what it costs on our plant: docs/plants.md."""
+    panda = Robot.from_urdf(URDF / "panda.urdf")
+    errors = []
+    for engine in ("own", "mujoco"):
+        parameters = PlantParameters(
+            robot="-",
+            engine=engine,
+            control_rate_hz=500.0,
+            initial_position={"panda_joint4": -1.2, "panda_joint6": 1.6},
+            overlay={"payloads": [{"link": "panda_hand", "mass": mass, "com": [0.0, 0.0, 0.1]}]} if mass else {},
+        )
+        plant = make_plant(panda, parameters, session=1)
+        law = commander(NODE.purpose, ControllerParameters(), panda, number=1, restarted=False)
+        ClosedLoop(plant, law.answer, every=2).run(1.0)
+        assert (plant.safety.mode, sum(plant.safety.counters.stops.values())) == ("active", 0)
+        errors.append(law.following.tracking.rms)
+    assert errors[1] == pytest.approx(errors[0], rel=1e-3, abs=5e-6)  # what is left is the soft finger
+    assert max(errors) < 5e-6 if not mass else errors[0] > 0.1 * rms
+
+
+GROUND = """<mujoco model="brick"><compiler angle="radian"/><option timestep="0.004"/><worldbody>
+  <geom name="floor" type="plane" size="1 1 0.1"/>
+  <body name="brick" pos="0 0 0.2"><freejoint name="root_joint"/>
+    <geom type="box" size="0.1 0.1 0.05" mass="2.0"/></body></worldbody>
+  <actuator><motor joint="root_joint" gear="0 0 1 0 0 0"/></actuator></mujoco>"""
+
+
+def test_its_own_contacts_hold_it(tmp_path: Path) -> None:
+    """A brick falls for 0.15 m and comes to rest on the plane of its file."""
+    path = tmp_path / "brick.xml"
+    path.write_text(GROUND)
+    robot = Robot.from_file(path)
+    parameters = PlantParameters(robot="-", engine="mujoco", mjcf=str(path), safe_stop="zero")
+    plant = driven(make_plant(robot, parameters, session=1), np.zeros(6), 0)
+    plant.robot.set_state(np.array([0.0, 0.0, 0.2, 0.0, 0.0, 0.0, 1.0]), np.zeros(6))
+    driven(plant, np.zeros(6), 1000)
+    assert plant.q[2] == pytest.approx(0.05, abs=1e-3)  # MuJoCo's contacts give way by its solimp
+    assert np.abs(plant.v).max() < 1e-3
+    assert plant.robot.engine.model.opt.timestep == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mjcf": "none.xml"}, "there is no file 'none.xml'"),
+        ({"mjcf": "BRICK"}, "MuJoCo's model has no joint 'shoulder_pan_joint' of the robot; its joints are root_joint"),
+        ({"mjcf": "BROKEN"}, "broken.xml: MuJoCo does not take it: "),
+        ({"integrator": "explicit_euler"}, "MuJoCo has no step 'explicit_euler', expected one of rk4"),
+        ({"contacts": [{"link": "tool0"}]}, "contacts: MuJoCo has those of its own file"),
+        ({"overlay": OTHERWISE, "mjcf": "BRICK"}, "expected one of 'overlay' and 'mjcf'"),
+        (
+            {"overlay": {"locked": ["elbow_joint"]}},
+            "with joint 'elbow_joint' locked is in the words of no file",
+        ),
+        ({"engine": "own", "mjcf": "BRICK"}, "mjcf: a file for MuJoCo, expected engine 'mujoco' beside it"),
+    ],
+)
+def test_what_is_refused(ur5e: Robot, tmp_path: Path, changes: dict, message: str) -> None:
+    for name, text in (("BRICK", GROUND), ("BROKEN", "<mujoco><worldbody><body/></mujoco>")):
+        path = tmp_path / f"{name.lower()}.xml"
+        path.write_text(text)
+        changes = {key: str(path) if value == name else value for key, value in changes.items()}
+    with pytest.raises(DynError) as caught:
+        make_plant(ur5e, PlantParameters(robot="-", **{"engine": "mujoco", **changes}), session=1)
+    assert message in str(caught.value)
+
+
+def test_without_mujoco_the_plant_says_what_to_install(ur5e: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    with pytest.raises(FailedPreconditionError, match=r"needs the package mujoco.*dyn_service\[mujoco\]"):
+        make_plant(ur5e, PlantParameters(robot="-", engine="mujoco"), session=1)
+
+
+def test_a_state_that_is_no_longer_finite_names_its_joint(ur5e: Robot) -> None:
+    """MuJoCo would put the robot back to its first state and go on."""
+    plant = make_plant(ur5e, PlantParameters(robot="-", engine="mujoco"), session=1)
+    robot = plant.robot
+    robot.velocity_limit = np.full(6, np.inf)
+    robot.v = np.array([0.0, 0.0, 1e200, 0.0, 0.0, 0.0])
+    with np.errstate(all="ignore"), pytest.raises(FailedPreconditionError, match="'elbow_joint' is no longer finite"):
+        robot.write(np.zeros(6), brakes=False)
