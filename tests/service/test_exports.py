@@ -23,6 +23,7 @@ HERE = {
     "from_file",
     "from_text",
     "from_urdf",
+    "as_described",
     "gravity",
     "lead",
     "has_kernel",
