@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import numpy as np
-import zmq
 
 from dyn_service.api.queries import RobotQueries
 from dyn_service.client.sync import Client
@@ -37,7 +36,6 @@ from dyn_service.control.safety import ACTIVE
 from dyn_service.control.taking_over import TakingOver
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import DeadlineExceededError, InvalidArgumentError
-from dyn_service.messages import decode, encode
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.nodes import controller_report
@@ -53,12 +51,12 @@ from dyn_service.nodes.law_signals import LawSignals
 from dyn_service.nodes.pacing import precise_sleep, readable
 from dyn_service.nodes.runtime import Node
 from dyn_service.nodes.telemetry import Recorder
+from dyn_service.protocol.sockets import is_readable
 
 STATS_PERIOD_S = 0.5
 WAIT_MS = 100
 RELEASE_S = 0.1
-"""How long an ending controller waits for its release to leave: a socket that keeps the newest message alone, closed
-at once, forgets that one too."""
+"""How long an ending controller waits for its release to arrive: the plant stops listening to a node that is gone."""
 
 L = TypeVar("L", bound=LoopParameters)
 MakeLaw = Callable[[L, RobotQueries], Law]
@@ -154,8 +152,6 @@ def only_robot(names: list[str]) -> str:
 @dataclass
 class _Counters:
     commands: int = 0
-    command_drops: int = 0
-    malformed: int = 0
     first_s: float = 0.0
     rate_mark: tuple[float, int] = field(default_factory=lambda: (time.monotonic(), 0))
 
@@ -194,8 +190,8 @@ class ControlLoop(Generic[L]):
         self.asker = Asker(self.deadline_s, Recorder(node.telemetry, "requests", COLUMNS) if p.record else None)
         self.loads: Recorder | None = None
         self.counters = _Counters()
-        self.states = node.socket(zmq.SUB, p.joint_states, bind=False)
-        self.efforts = node.socket(zmq.PUSH, p.joint_commands, bind=False)
+        self.states = node.create_subscription(PlantState, p.plant_state, name="plant_state")
+        self.efforts = node.create_publisher(JointCommand, p.joint_commands, name="joint_commands", binds=False)
         self.busy_poll_s = node.busy_poll_s()
         self._last: PlantState | None = None
         self._next_load = -1
@@ -235,13 +231,14 @@ class ControlLoop(Generic[L]):
         # waits are counted, not time: one who was himself suspended has not waited
         silent, patience_s = 0, p.connect_timeout_s
         while not self.node.stop.requested:
+            self.node.spin_once()
             self.node.beat(2.0 * p.request_timeout_s)  # it may wait for two answers in a turn
             state = self._receive()
             if state is not None:
                 self._last, silent, patience_s = state, 0, p.state_timeout_s
                 if self.following.due(state):
                     self._control(state)
-            elif not self.states.poll(0, zmq.POLLIN):
+            elif not is_readable(self.states.socket):
                 silent += 1
                 if silent > math.ceil(1e3 * patience_s / WAIT_MS):
                     raise DeadlineExceededError(f"no joint state came for {patience_s:g} s: is the plant at work?")
@@ -251,15 +248,7 @@ class ControlLoop(Generic[L]):
                 self._stats(now)
 
     def _receive(self) -> PlantState | None:
-        if not readable(self.states, WAIT_MS, self.busy_poll_s):
-            return None
-        try:
-            return decode(PlantState, self.states.recv(zmq.NOBLOCK))
-        except zmq.Again:
-            return None
-        except InvalidArgumentError:
-            self.counters.malformed += 1
-            return None
+        return self.states.take() if readable(self.states.socket, WAIT_MS, self.busy_poll_s) else None
 
     def _control(self, state: PlantState) -> None:
         command = self.commander.answer(state, lambda question: self.asker.ask(state.stamp, UPDATE, question))
@@ -276,13 +265,9 @@ class ControlLoop(Generic[L]):
             self._record_loads(state)
 
     def _send(self, command: JointCommand) -> None:
-        counters = self.counters
-        try:
-            self.efforts.send(encode(command), zmq.NOBLOCK)
-            counters.commands += 1
-            counters.first_s = counters.first_s or time.monotonic()
-        except zmq.Again:
-            counters.command_drops += 1
+        self.efforts.publish(command)
+        self.counters.commands += 1
+        self.counters.first_s = self.counters.first_s or time.monotonic()
 
     def _record_loads(self, state: PlantState) -> None:
         q, v, tau = self.following.measured(state)
@@ -349,8 +334,7 @@ class ControlLoop(Generic[L]):
             "deadline_misses": asker.deadline_misses,
             "skipped": following.skipped,
             "commands": counters.commands,
-            "command_drops": counters.command_drops,
-            "malformed": counters.malformed,
+            "malformed": self.states.malformed,
             "reference_restarts": following.restarts,
             "telemetry_dropped": self.node.telemetry.dropped,
         }

@@ -30,7 +30,7 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     whose place a launcher has started it; else that ends it.
     loads_rate_hz: how often joint loads are asked for; 0 is never. delay_compensation: whether state and
     reference are taken at the middle of the time during which the command will act. keys: the key file, for a server
-    that asks for keys. joint_states: topic or endpoint of the plant's states. joint_commands: of the commands to it.
+    that asks for keys. plant_state: topic or endpoint of the plant's states. joint_commands: of the commands to it.
     record: whether the recording goes to the launcher.
     """
 
@@ -44,7 +44,7 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     rearm: bool = False
     loads_rate_hz: float = 25.0
     delay_compensation: bool = True
-    joint_states: Annotated[str, on_topic("subscribes", ros_type(PlantState))] = "joint_states"
+    plant_state: Annotated[str, on_topic("subscribes", ros_type(PlantState))] = "plant_state"
     joint_commands: Annotated[str, on_topic("publishes", ros_type(JointCommand))] = "joint_commands"
     keys: FilePath = ""
     record: bool = True

@@ -61,7 +61,7 @@ def loads_of(controller: NodeBoard) -> Loads | None:
 
 def _request_summary(controller: NodeBoard, requests: Recording | None) -> dict[str, Any]:
     counters = (
-        "sent", "answered", "lost", "deadline_misses", "skipped", "commands", "command_drops", "reference_restarts",
+        "sent", "answered", "lost", "deadline_misses", "skipped", "commands", "reference_restarts",
         "telemetry_dropped",
     )  # fmt: skip
     summary: dict[str, Any] = {
@@ -115,8 +115,6 @@ def _findings(requests: Mapping[str, Any], recording: Recording | None) -> list[
         found.append(Finding(text, spans, grave=late > _GRAVE_SHARE * sent))
     if requests["lost"]:
         found.append(Finding(f"requests without an answer: {requests['lost']} of {requests['sent']}", grave=True))
-    if requests["command_drops"]:
-        found.append(Finding(f"commands that the plant did not take in: {requests['command_drops']}", grave=True))
     return found
 
 

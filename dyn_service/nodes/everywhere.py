@@ -80,7 +80,7 @@ class Everywhere:
 
         Raises:
             NotFoundError: There is no such topic.
-            FailedPreconditionError: Nodes say different ones.
+            FailedPreconditionError: Nodes say different ones, or the topic is published in several launches.
         """
         known = self.topics()
         if name not in known:
@@ -88,6 +88,12 @@ class Everywhere:
         if len(known[name]) > 1:
             raise FailedPreconditionError(
                 f"topic {name!r} is of several types: {', '.join(sorted(known[name]))}: name one"
+            )
+        where = {str(found.folder) for found in self.nodes() if any(end.name == name for end in found.entry.publishers)}
+        if len(where) > 1:
+            folders = ", ".join(sorted(where))
+            raise FailedPreconditionError(
+                f"there are several topics {name!r}: choose a launch by {RUNTIME_DIR}=FOLDER, one of {folders}"
             )
         return next(iter(known[name]))
 
@@ -109,15 +115,20 @@ class Everywhere:
             finally:
                 client.close()
 
+    @staticmethod
+    def _has(entry: NodeEntry, name: str) -> bool:
+        return entry.name == name or any(end.name == name for end in entry.services)
+
     def _one(self, what: str, name: str, ends: list[tuple[str, T]]) -> T:
         matching = [one for called, one in ends if called == name]
         if not matching:
             names = sorted({called for called, _ in ends})
             raise NotFoundError(f"there is no {what} {name!r}{_hint(name, names, f'{what}s')}")
         if len(matching) > 1:
+            where = sorted({str(found.folder) for found in self.nodes() if self._has(found.entry, name)})
             raise FailedPreconditionError(
                 f"there are {len(matching)} {what}s {name!r}: choose a launch by {RUNTIME_DIR}=FOLDER, "
-                f"one of {', '.join(str(folder) for folder in self._graphs)}"
+                f"one of {', '.join(where)}"
             )
         return matching[0]
 

@@ -12,7 +12,6 @@ to stop. A node with a loop of its own calls `spin_once()` once in each turn, wh
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import os
 import time
@@ -24,10 +23,13 @@ import msgspec
 import zmq
 
 from dyn_service.config.arguments import NodeArguments
-from dyn_service.config.realtime import Realtime, apply
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
+from dyn_service.config.realtime import Realtime
+from dyn_service.errors import FailedPreconditionError, NotFoundError, UnavailableError
 from dyn_service.messages import Message, ros_type
+from dyn_service.messages.diagnostic_msgs import DiagnosticArray
 from dyn_service.nodes import lifecycle, settables, telemetry, topics
+from dyn_service.nodes.apart import Apart
+from dyn_service.nodes.diagnostics import PERIOD_S, TOPIC, diagnostics
 from dyn_service.nodes.graph import End, Graph, NodeEntry, Registration, new_token
 from dyn_service.nodes.publisher import QUEUE, Publisher
 from dyn_service.nodes.services import ServiceClient, Services
@@ -46,12 +48,13 @@ Context = zmq.Context[zmq.Socket[bytes]]
 _LOG = logging.getLogger(__name__)
 
 
-class Node(Generic[P]):
+class Node(Apart, Generic[P]):
     """A node at work.
 
-    parameters: the present ones; the struct is exchanged whole when some are set. graph: the nodes beside it. A class
-    of its own overrides what it needs of `on_configure`, `on_activate`, `on_deactivate`, `on_cleanup`; its topics,
-    timers and services are made in `on_configure`, and closed by the frame after `on_cleanup`.
+    parameters: the present ones; the struct is exchanged whole when some are set. graph: the nodes beside it.
+    diagnosed: whether it says on `/diagnostics` how it does; every node with a process of its own does. A class of its
+    own overrides what it needs of `on_configure`, `on_activate`, `on_deactivate`, `on_cleanup`; its topics, timers and
+    services are made in `on_configure`, and closed by the frame after `on_cleanup`.
 
     Raises:
         UnavailableError: It cannot be made known in the runtime folder.
@@ -68,13 +71,14 @@ class Node(Generic[P]):
         runtime_dir: Path,
         realtime: Realtime | None = None,
     ) -> None:
-        self.arguments, self.parameters, self.telemetry, self.context = arguments, parameters, sender, context
-        self.stop, self.runtime_dir, self.realtime = stop, runtime_dir, realtime or Realtime()
+        super().__init__(sender, realtime or Realtime())
+        self.arguments, self.parameters, self.context = arguments, parameters, context
+        self.stop, self.runtime_dir = stop, runtime_dir
+        self.diagnosed = False
         self.started_s = time.monotonic()
         self.managed = type(self) is not Node
         self.state = lifecycle.UNCONFIGURED
         self.graph = Graph(runtime_dir)
-        self._polls = False
         self._check: Callable[[P, P], None] = lambda before, after: None
         self._turns = Turns(self.graph)
         self._turns.active = not self.managed
@@ -103,11 +107,6 @@ class Node(Generic[P]):
     def name(self) -> str:
         """The node's full name."""
         return self.arguments.full_name
-
-    @property
-    def restarted(self) -> bool:
-        """Whether a launcher has started it again, after a death, rather than a person."""
-        return os.environ.get(telemetry.RESTARTS, "0") != "0"
 
     # --- topics, timers, services
 
@@ -218,28 +217,6 @@ class Node(Generic[P]):
             self._changed()
         return found
 
-    def endpoint(self, topic: str) -> str:
-        """The endpoint of a socket of one's own, called like a topic in this node's namespace."""
-        return topics.endpoint(topic, self.arguments.namespace, self.arguments.remaps, self.runtime_dir)
-
-    def socket(self, kind: int, topic: str, *, bind: bool) -> zmq.Socket[bytes]:
-        """A socket on a topic that keeps only the newest message, with nothing lingering when it closes."""
-        socket = self.context.socket(kind)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.CONFLATE, 1)
-        if kind == zmq.SUB:
-            socket.setsockopt(zmq.SUBSCRIBE, b"")
-        where = self.endpoint(topic)
-        try:
-            if bind:
-                topics.listen(socket, where)
-            else:
-                socket.connect(where)
-        except zmq.ZMQError as error:
-            socket.close()
-            raise InvalidArgumentError(f"topic {topic!r} at {where!r}: {error.strerror}") from None
-        return socket
-
     # --- the loop
 
     def spin(self) -> None:
@@ -256,10 +233,6 @@ class Node(Generic[P]):
         if timeout_s > 0.0 and not self.stop.requested:
             self._turns.wait(timeout_s)
         self._turns.turn()
-
-    def beat(self, busy_s: float = 0.0) -> None:
-        """Says that the main loop goes on; see `Telemetry.beat`."""
-        self.telemetry.beat(busy_s)
 
     # --- parameters
 
@@ -340,6 +313,7 @@ class Node(Generic[P]):
         """What is to be done just before the node is ready: it is set apart, and said to be active."""
         self.set_apart()
         if not self.managed:
+            self._diagnose()
             self._enter(lifecycle.ACTIVE)
 
     def close(self) -> None:
@@ -377,9 +351,18 @@ class Node(Generic[P]):
                 self._let_go()
                 self._changed()
             raise
-        if transition == "cleanup":
+        if transition == "configure":
+            self._diagnose()
+        elif transition == "cleanup":
             self._let_go()
         self._enter(lifecycle.TRANSITIONS[transition].after)
+
+    def _diagnose(self) -> None:
+        """Says from now on, now and then, how the node does."""
+        if self.diagnosed:
+            out = self.create_publisher(DiagnosticArray, TOPIC)
+            say = lambda: out.publish(diagnostics(self.name, self.state, self.telemetry.latest))
+            self.create_timer(PERIOD_S, say)
 
     def _let_go(self) -> None:
         """Ends what `on_configure` has made."""
@@ -415,26 +398,3 @@ class Node(Generic[P]):
             tuple(one.end for one in turns.subscriptions),
             turns.services.ends() if turns.services is not None else (),
         )
-
-    # --- the process
-
-    def busy_poll_s(self) -> float:
-        """For how long the node's loop is to poll before it sleeps; a node that asks for it, does so."""
-        self._polls = True
-        return self.realtime.busy_poll_us * 1e-6
-
-    def set_apart(self) -> None:
-        """Does what the parameter `realtime` asks for, and says so.
-
-        Raises:
-            PermissionDeniedError: The system refuses a part that is required.
-        """
-        done = apply(self.realtime, _LOG.warning, polls=self._polls)
-        if done:
-            _LOG.info(done)
-            self.telemetry.facts({"realtime": done})
-
-    def freeze_garbage_collector(self) -> None:
-        """Puts what exists so far out of the collector's sight, so that its runs stay short."""
-        gc.collect()
-        gc.freeze()

@@ -72,6 +72,7 @@ class PlantLoop:
         try:
             while not self.node.stop.requested:
                 turn()
+                self.node.spin_once()
                 self.node.beat()
                 now = time.monotonic()
                 if now >= next_stats:

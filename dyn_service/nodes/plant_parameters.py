@@ -16,6 +16,7 @@ from dyn_service.control.safety import MAX_MISSED_CYCLES, LimitPolicy, SafetySet
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages import ros_type
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
+from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
 from dyn_service.suggestions import did_you_mean
@@ -71,9 +72,9 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     the wall's, time is published on `/clock`. speed: of `faster`, against the wall's time. lockstep_patience_s: of the
     wall, after which it goes on unanswered; 0 is never.
 
-    max_catch_up_s: how much missed time is integrated after an overrun; what is beyond is slipped. joint_states: topic
-    or endpoint of its states. joint_commands: of the commands it takes. record: whether the recording goes to the
-    launcher.
+    max_catch_up_s: how much missed time is integrated after an overrun; what is beyond is slipped. plant_state: topic
+    or endpoint of its states, for its controller. joint_states: the same as ROS says it, for all others.
+    joint_commands: of the commands it takes. record: whether the recording goes to the launcher.
     """
 
     robot: FilePath
@@ -107,7 +108,8 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     speed: float = 10.0
     lockstep_patience_s: float = 10.0
     max_catch_up_s: float = 0.01
-    joint_states: Annotated[str, on_topic("publishes", ros_type(PlantState))] = "joint_states"
+    plant_state: Annotated[str, on_topic("publishes", ros_type(PlantState))] = "plant_state"
+    joint_states: Annotated[str, on_topic("publishes", ros_type(JointState))] = "joint_states"
     joint_commands: Annotated[str, on_topic("subscribes", ros_type(JointCommand))] = "joint_commands"
     record: bool = True
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import zmq
-
-from dyn_service.errors import InvalidArgumentError
-from dyn_service.messages import decode, encode
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.messages.rosgraph_msgs import Clock
+from dyn_service.messages.sensor_msgs import JointState
+from dyn_service.messages.std_msgs import Header
 from dyn_service.nodes.plant_parameters import PlantParameters
 from dyn_service.nodes.runtime import Node
 
@@ -19,29 +17,37 @@ CLOCK = "/clock"
 
 
 class PlantTopics:
-    """The topics of one plant. published: states sent out. malformed: commands that were none."""
+    """The topics of one plant. published: states sent out.
+
+    `plant_state` is what a controller needs, `joint_states` the same as ROS says it, for all others. The plant takes
+    the newest of `joint_commands`, whoever publishes them, and where endpoints are written down it listens at them.
+    """
 
     def __init__(self, node: Node[Any], p: PlantParameters) -> None:
-        self._states = node.socket(zmq.PUB, p.joint_states, bind=True)
-        self._commands = node.socket(zmq.PULL, p.joint_commands, bind=True)
-        self._clock = node.socket(zmq.PUB, CLOCK, bind=True) if p.clock != "real_time" else None
-        self.published = self.malformed = 0
+        self._states = node.create_publisher(PlantState, p.plant_state, name="plant_state")
+        self._joints = node.create_publisher(JointState, p.joint_states, name="joint_states")
+        self._commands = node.create_subscription(JointCommand, p.joint_commands, name="joint_commands", binds=True)
+        self._clock = node.create_publisher(Clock, CLOCK) if p.clock != "real_time" else None
+        self._names: list[str] = []
+        self.published = 0
+
+    @property
+    def malformed(self) -> int:
+        """Commands that were none."""
+        return self._commands.malformed
 
     def send(self, state: PlantState) -> None:
         """Sends a state out, and the time."""
+        stamp = Time.from_seconds(state.stamp)
         if self._clock is not None:
-            self._clock.send(encode(Clock(Time.from_seconds(state.stamp))), zmq.NOBLOCK)
-        self._states.send(encode(state), zmq.NOBLOCK)
+            self._clock.publish(Clock(stamp))
+        self._states.publish(state)
+        self._names = self._names or list(state.name)
+        self._joints.publish(JointState(Header(stamp), self._names, state.position, state.velocity, state.effort))
         self.published += 1
 
     def take(self, wait_ms: int = 0) -> JointCommand | None:
         """The newest command, or None where there is none within that time; one that is none is counted."""
-        if wait_ms and not self._commands.poll(wait_ms, zmq.POLLIN):
-            return None
-        try:
-            return decode(JointCommand, self._commands.recv(zmq.NOBLOCK))
-        except zmq.Again:
-            return None
-        except InvalidArgumentError:
-            self.malformed += 1
-            return None
+        if wait_ms:
+            self._commands.socket.poll(wait_ms)
+        return self._commands.take()

@@ -107,6 +107,7 @@ class Publisher(Generic[M]):
     def close(self) -> None:
         """Ends it; what waits is sent within a moment."""
         self.socket.close()
+        topics.remove_file(self.end.endpoint)
 
 
 def _attach(socket: zmq.Socket[Any], where: str, topic: str, *, binds: bool) -> None:

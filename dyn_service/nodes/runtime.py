@@ -93,6 +93,7 @@ def run_node(
         try:
             made = main if isinstance(main, type) else Node[P]
             node = made(arguments, parameters, sender, context, stop, topics.runtime_dir(), common.realtime)
+            node.diagnosed = True
             sender.before_ready = node.begin
             check(common.realtime, polls=True)  # what takes long is not begun where its end would be refused
             if isinstance(main, type):

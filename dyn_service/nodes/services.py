@@ -140,6 +140,7 @@ class Services:
     def close(self) -> None:
         """Ends them all."""
         self.socket.close()
+        topics.remove_file(self.endpoint)
 
     def _answer(self, frame: bytes) -> bytes:
         number = None

@@ -122,6 +122,7 @@ class Telemetry:
     def __init__(self, node: str, context: zmq.Context[zmq.Socket[bytes]], endpoint: str | None) -> None:
         self.node = node
         self.dropped = 0
+        self.latest: dict[str, float | int | str] = {}
         self.before_ready: Callable[[], None] = lambda: None
         self._next_beat_s = 0.0
         self._busy_s = 0.0
@@ -150,8 +151,9 @@ class Telemetry:
             self._send(Beat(self.node, self._pid, busy_s))
 
     def stats(self, values: Mapping[str, float | int | str]) -> None:
-        """Sends the numbers of the moment."""
-        self._send(Stats(self.node, self._pid, dict(values)))
+        """Sends the numbers of the moment, and keeps them as `latest`."""
+        self.latest = dict(values)
+        self._send(Stats(self.node, self._pid, self.latest))
 
     def facts(self, values: Mapping[str, Any]) -> None:
         """Sends what does not change."""

@@ -1,14 +1,15 @@
 """Names of topics and the endpoints behind them.
 
-A topic such as `joint_states` lies in its node's namespace (`/arm/joint_states`), may be remapped (`-r a:=b`), and is a
-ZeroMQ socket at `ipc://FOLDER/arm.joint_states`. FOLDER is `$DYN_RUNTIME_DIR`, which the launcher sets to a folder of
-its own that only its user can enter; without a launcher it is a folder per user. A parameter or remap that is already
-an endpoint (`tcp://127.0.0.1:7001`) is taken as it is. A name too long for a socket's path is shortened, in one way by
-all who use it.
+A topic such as `joint_states` lies in its node's namespace (`/arm/joint_states`) and may be remapped (`-r a:=b`). Its
+publishers listen at sockets of their own, `ipc://FOLDER/arm.joint_states@arm.plant.TOKEN`, and are found by `graph`.
+FOLDER is `$DYN_RUNTIME_DIR`, which the launcher sets to a folder of its own that only its user can enter; without a
+launcher it is a folder per user. A parameter or remap that is already an endpoint (`tcp://127.0.0.1:7001`) is taken as
+it is. A name too long for a socket's path is shortened, in one way by all who use it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -106,6 +107,12 @@ def listen(socket: zmq.Socket[Any], where: str) -> None:
         socket.bind(where)
     finally:
         os.umask(before)
+
+
+def remove_file(where: str) -> None:
+    """Removes the file of an ipc endpoint that nobody listens at any more; ZeroMQ may leave it behind."""
+    with contextlib.suppress(OSError):
+        os.unlink(where.removeprefix("ipc://"))
 
 
 def _written_out(where: str) -> str:

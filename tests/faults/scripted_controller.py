@@ -20,6 +20,7 @@ import zmq
 from dyn_service.control.safety import RUNNING
 from dyn_service.messages import decode, encode
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
+from dyn_service.nodes.marks import split
 
 W = 20.0
 """rad/s of the pose's error."""
@@ -40,9 +41,8 @@ def main(states_at: str, commands_at: str, law: str) -> None:
     pose, effort, inertia = (np.array(given[name]) for name in ("pose", "effort", "inertia"))
     context, number = zmq.Context(), os.getpid()
     states = context.socket(zmq.SUB)
-    commands = context.socket(zmq.PUSH)
-    for socket in (states, commands):
-        socket.setsockopt(zmq.CONFLATE, 1)
+    commands = context.socket(zmq.PUB)
+    states.setsockopt(zmq.CONFLATE, 1)
     states.setsockopt(zmq.SUBSCRIBE, b"")
     states.connect(states_at)
     commands.connect(commands_at)
@@ -55,7 +55,7 @@ def main(states_at: str, commands_at: str, law: str) -> None:
             does = told[-1]
         if not states.poll(50):
             continue
-        state = decode(PlantState, states.recv())
+        state = decode(PlantState, split(states.recv())[0])
         arm = state.mode not in RUNNING
         if arm and not state.armable:
             continue

@@ -33,6 +33,7 @@ from dyn_service.messages import decode
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.nodes import telemetry
 from dyn_service.nodes.board import Board
+from dyn_service.nodes.marks import split
 from dyn_service.nodes.plant_parameters import PlantParameters, initial_position, safety_settings
 from tests.faults.scripted_controller import WRONG
 
@@ -75,7 +76,8 @@ class Rig:
         gravity = robot.gravity_forces(q)
         law = {"pose": q.tolist(), "effort": gravity.tolist(), "inertia": robot.mass_matrix(q).tolist()}
         self.law = json.dumps(law)
-        parameters = ["-p", f"robot:={ROBOT}", "-p", f"safe_stop:={policy}"]
+        ends = [f"{name}:=ipc://{folder}/{name}" for name in ("plant_state", "joint_commands")]
+        parameters = [word for one in (f"robot:={ROBOT}", f"safe_stop:={policy}", *ends) for word in ("-p", one)]
         self.plant = subprocess.Popen(
             [sys.executable, "-m", "dyn_service.nodes.plant", "--ros-args", *parameters],
             cwd=REPOSITORY,
@@ -84,7 +86,7 @@ class Rig:
         self.states = self.context.socket(zmq.SUB)
         self.states.setsockopt(zmq.RCVHWM, 0)
         self.states.setsockopt(zmq.SUBSCRIBE, b"")
-        self.states.connect(f"ipc://{folder}/joint_states")
+        self.states.connect(f"ipc://{folder}/plant_state")
         self.controller: subprocess.Popen[str] | None = None
         self.last: PlantState | None = None
         self.beyond: list[str] = []
@@ -111,7 +113,7 @@ class Rig:
         if self.controller is None:
             self.controller = subprocess.Popen(
                 [
-                    sys.executable, "-m", "tests.faults.scripted_controller", f"ipc://{self.folder}/joint_states",
+                    sys.executable, "-m", "tests.faults.scripted_controller", f"ipc://{self.folder}/plant_state",
                     f"ipc://{self.folder}/joint_commands", self.law,
                 ],
                 cwd=REPOSITORY,
@@ -127,7 +129,7 @@ class Rig:
         """The next state, held against the one before."""
         if not self.states.poll(1e3 * PATIENCE_S):
             raise TimeoutError(f"no state came for {PATIENCE_S:g} s; the plant's status is {self.plant.poll()}")
-        state = decode(PlantState, self.states.recv())
+        state = decode(PlantState, split(self.states.recv())[0])
         self._check(state)
         self.last = state
         self._listen()

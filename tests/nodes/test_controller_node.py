@@ -20,6 +20,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.launching import launch_file
 from dyn_service.messages import decode
 from dyn_service.messages.dyn_service_msgs import PlantState
+from dyn_service.nodes.marks import split
 from tests.conftest import ROOT, URDF
 
 pytestmark = pytest.mark.slow
@@ -46,7 +47,7 @@ class Lab:
         self.states = self.context.socket(zmq.SUB)
         self.states.setsockopt(zmq.SUBSCRIBE, b"")
         self.states.setsockopt(zmq.CONFLATE, 1)
-        self.states.connect(f"ipc://{folder}/joint_states")
+        self.states.connect(f"ipc://{folder}/seen")
 
     def start(self, *command: str) -> subprocess.Popen[str]:
         return self.run("-m", *command)
@@ -67,7 +68,8 @@ class Lab:
         self.start("dyn_service", "serve", str(robot), "--bind", self.endpoint, "--allow-load", "--no-prepare")
 
     def plant(self, *parameters: str) -> subprocess.Popen[str]:
-        return self.node("plant", f"robot:={PENDULUM}", "control_rate_hz:=100.0", *parameters)
+        seen = f"plant_state:=ipc://{self.folder}/seen"  # beside the one that the controller finds
+        return self.node("plant", f"robot:={PENDULUM}", "control_rate_hz:=100.0", seen, *parameters)
 
     def controller(self, *parameters: str) -> subprocess.Popen[str]:
         return self.node("controller", f"endpoint:={self.endpoint}", "loads_rate_hz:=0.0", *parameters)
@@ -79,7 +81,7 @@ class Lab:
     def wait_for(self, what: Callable[[PlantState], bool]) -> PlantState:
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            if self.states.poll(200) and what(state := decode(PlantState, self.states.recv())):
+            if self.states.poll(200) and what(state := decode(PlantState, split(self.states.recv())[0])):
                 return state
         raise AssertionError(f"no such state came; {[process.poll() for process in self.processes]}")
 

@@ -17,12 +17,15 @@ from typer.testing import CliRunner
 
 from dyn_service.cli import completing
 from dyn_service.cli.main import app
+from dyn_service.errors import FailedPreconditionError
 from dyn_service.messages import Message
 from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import String
 from dyn_service.nodes import Node, settable
 from dyn_service.nodes.everywhere import Everywhere
+from dyn_service.nodes.graph import announce_launch
 from dyn_service.nodes.listening import Rate
+from dyn_service.nodes.publishing import folder_of
 from dyn_service.nodes.topics import RUNTIME_DIR
 from tests.conftest import ROOT
 from tests.nodes.in_process import Nodes, nodes_in
@@ -197,6 +200,28 @@ def test_two_nodes_of_one_name_are_not_mixed_up(dyn: Dyn, wave: Wave, tmp_path: 
     finally:
         again.all[0].close()
         again.context.destroy(linger=0)
+
+
+def test_launches_are_not_mixed(tmp_path: Path) -> None:
+    """The same topic in two launches is none that one could echo."""
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    with nodes_in(tmp_path / "a") as one, nodes_in(tmp_path / "b") as two:
+        everywhere = Everywhere({"XDG_RUNTIME_DIR": str(tmp_path)})
+        for nodes in (one, two):
+            announce_launch(nodes.folder, {"XDG_RUNTIME_DIR": str(tmp_path)})
+            nodes.make("/plant").create_publisher(String, "x")
+            assert [found.folder for found in everywhere.nodes()] == [one.folder, two.folder][: len(everywhere.nodes())]
+        assert everywhere.topics() == {"/x": {"std_msgs/msg/String"}}
+        for ask in (lambda: everywhere.topic_type("/x"), lambda: everywhere.node("/plant")):
+            with pytest.raises(FailedPreconditionError) as caught:
+                ask()
+            assert str(caught.value).endswith(f"DYN_RUNTIME_DIR=FOLDER, one of {one.folder}, {two.folder}")
+        with pytest.raises(FailedPreconditionError, match="choose a launch by"):
+            folder_of(everywhere, "/x")
+        nodes.end(nodes.all[0])
+        assert everywhere.topic_type("/x") == "std_msgs/msg/String"
+        assert folder_of(everywhere, "/x") == one.folder
 
 
 def test_shells_complete_names(dyn: Dyn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from dyn_service.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
+from dyn_service.messages.diagnostic_msgs import DiagnosticArray, DiagnosticStatus
 from dyn_service.messages.std_msgs import String
 from dyn_service.nodes import services
 from dyn_service.nodes.dyn_service_srvs import (
@@ -380,3 +381,19 @@ def test_log_levels(nodes: Nodes) -> None:
     assert logger.level == logging.DEBUG
     with pytest.raises(InvalidArgumentError, match="/n/set_log_level: level: invalid enum value 'loud'"):
         ask(nodes, client, msgspec.defstruct("W", ["level"])("loud"))
+
+
+def test_a_node_says_how_it_does(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On /diagnostics, as a node with a process of its own does."""
+    monkeypatch.setattr("dyn_service.nodes.node.PERIOD_S", 0.001)
+    talker, asks = nodes.make("/talker", Parameters(), Talker), nodes.make("/asks")
+    talker.diagnosed = True
+    talker.change_state("configure")
+    talker.telemetry.stats({"rate_hz": 499.99, "mode": "active", "steps": 12345678})
+    heard = asks.create_subscription(DiagnosticArray, "/diagnostics")
+    talker.change_state("activate")
+    found = nodes.until(heard.take)
+    assert found.header.stamp.sec > 1_700_000_000
+    (status,) = found.status
+    assert (status.level, status.name, status.message) == (DiagnosticStatus.OK, "/talker", "active")
+    assert {one.key: one.value for one in status.values} == {"rate_hz": "499.99", "mode": "active", "steps": "12345678"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,6 @@ from dyn_service.config.arguments import NodeArguments
 from dyn_service.control.safety import RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.messages import decode, encode
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.messages.rosgraph_msgs import Clock
 from dyn_service.nodes.plant_loop import PlantLoop, steps_between_states, wall_speed
@@ -26,9 +26,10 @@ from dyn_service.nodes.runtime import Node, Stop
 from dyn_service.nodes.telemetry import Telemetry
 from tests.conftest import URDF
 from tests.nodes import launches
+from tests.nodes.in_process import NoParameters
 from tests.nodes.launches import Launched
 
-PATIENCE_MS = 30_000
+PATIENCE_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -37,33 +38,35 @@ def pendulum() -> Robot:
 
 
 class Commanding:
-    """Who commands a plant, by its sockets."""
+    """Who commands a plant."""
 
     def __init__(self, context: zmq.Context, folder: Path) -> None:
-        self.sockets = []
-        for kind, topic in ((zmq.SUB, "joint_states"), (zmq.SUB, "clock"), (zmq.PUSH, "joint_commands")):
-            socket = context.socket(kind)
-            socket.setsockopt(zmq.LINGER, 0)
-            if kind == zmq.SUB:
-                socket.setsockopt(zmq.SUBSCRIBE, b"")
-            socket.connect(f"ipc://{folder}/{topic}")
-            self.sockets.append(socket)
-        self.states, self.clock, self.commands = self.sockets
+        self.node = Node.alone("/commanding", NoParameters(), folder, context)
+        self.states = self.node.create_subscription(PlantState, "plant_state", queue=10_000)
+        self.clock = self.node.create_subscription(Clock, "/clock", queue=10_000)
+        self.commands = self.node.create_publisher(JointCommand, "joint_commands")
 
     def state(self, wanted=lambda state: True) -> PlantState:
         """The next state that is wanted."""
-        while True:
-            assert self.states.poll(PATIENCE_MS), "no state came"
-            state = decode(PlantState, self.states.recv())
-            if wanted(state):
-                return state
+        return self.next(self.states, wanted)
+
+    def next(self, heard, wanted=lambda message: True):
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            self.node.spin_once()
+            message = heard.take()
+            if message is not None and wanted(message):
+                return message
+            if message is None:
+                heard.socket.poll(5)
+        raise AssertionError("nothing came")
 
     def answer(self, state: PlantState, **changes) -> None:
         fields = {
             "session": state.session, "state_seq": state.seq, "epoch": state.epoch, "fingerprint": state.fingerprint,
             "controller": 1, "name": state.name, "effort": [0.0], "arm": state.mode not in RUNNING,
         }  # fmt: skip
-        self.commands.send(encode(JointCommand(**{**fields, **changes})))
+        self.commands.publish(JointCommand(**{**fields, **changes}))
 
 
 @contextmanager
@@ -76,11 +79,14 @@ def at_work(robot: Robot, folder: Path, **changes) -> Iterator[tuple[Commanding,
     loop = PlantLoop(node, make_plant(robot, p, session=7), PlantTopics(node, p))
     thread = threading.Thread(target=loop.run)
     thread.start()
+    commanding = Commanding(context, folder)
     try:
-        yield Commanding(context, folder), loop
+        yield commanding, loop
     finally:
         node.stop.requested = True
         thread.join()
+        commanding.node.close()
+        node.close()
         context.destroy(linger=0)
 
 
@@ -104,7 +110,7 @@ def test_in_lockstep_time_stands_until_the_newest_state_is_answered(pendulum: Ro
         controller.answer(last, effort=[np.inf])  # an answer, though none that is taken
         assert controller.state(lambda state: state.seq > 40).seq == 42
         assert loop.plant.safety.counters.refused["not_finite"] == 1
-        assert decode(Clock, controller.clock.recv()).clock.nanoseconds() % 2_000_000 == 0
+        assert controller.next(controller.clock).clock.nanoseconds() % 2_000_000 == 0
 
 
 def test_in_lockstep_a_controller_that_falls_silent_is_missed_at_the_same_step(pendulum: Robot, tmp_path: Path) -> None:
@@ -125,7 +131,7 @@ def test_faster_is_so_many_times_the_walls_time(pendulum: Robot, tmp_path: Path)
     with at_work(pendulum, tmp_path, clock="faster", speed=20.0, rate_hz=50.0) as (controller, loop):
         assert controller.state(lambda state: state.seq >= 20).stamp >= 0.4
         assert loop.pacer.period_s == pytest.approx(0.001)
-        assert decode(Clock, controller.clock.recv()).clock.nanoseconds() % 20_000_000 == 0
+        assert controller.next(controller.clock).clock.nanoseconds() % 20_000_000 == 0
 
 
 @pytest.mark.parametrize(

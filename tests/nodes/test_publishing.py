@@ -66,13 +66,13 @@ def test_publishers_come_and_go_and_several_are_heard(nodes: Nodes) -> None:
 
 
 def test_latest_only_and_queued(nodes: Nodes) -> None:
-    """Of ten that come at once one listener wants the newest; the other all, and has room for four."""
+    """Of ten that come at once one listener wants the newest; the other all, and in turn."""
     out = nodes.make("/plant").create_publisher(String, "x")
     hears = nodes.make("/hears")
     newest, queued = (hears.create_subscription(String, "x", queue=queue) for queue in (1, 20))
     nodes.until(lambda: out.publish(String("begin")) and newest.take() and queued.take())
-    while newest.take() or queued.take():
-        pass
+    for one in (newest, queued):  # until all that was sent has come
+        nodes.until(lambda one=one: (one.take() and False) or max(one._counts.values(), default=0) == out.sent)
     before = newest.missed
     for k in range(10):
         out.publish(String(str(k)))
@@ -279,3 +279,12 @@ def test_marks() -> None:
     for frame in (b"", b"\x80", b"y" * 15, b"y" * 100):
         found, publisher, count = split(frame)
         assert (bytes(found), publisher, count) == (frame, -1, -1)
+
+
+def test_a_node_that_ends_leaves_nothing(nodes: Nodes) -> None:
+    node = nodes.make("/plant")
+    node.create_publisher(String, "x")
+    node.services()
+    assert len(list(nodes.folder.glob("*@*"))) == 2
+    nodes.end(node)
+    assert [path.name for path in nodes.folder.iterdir()] == ["graph"]
