@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Payload, Query, Wrench
+from dyn_service.api.spec import DIRECTIONS
 from dyn_service.dynamics.topology import pairs
 from dyn_service.engine.robot import Robot
 from dyn_service.model import composite
@@ -129,6 +130,11 @@ class State:
         }
         self.push = Wrench(robot.link_names[-1], force=(3.0, -2.0, 1.0), torque=(0.5, 0.2, -0.1), point=(0, 0.1, 0))
 
+        J = robot.point_motion(self.q, self.v, robot.link_names, point=(0.1, -0.2, 0.3)).jacobian * self.free
+        moved = np.linalg.norm(J, axis=-1)  # by link and direction
+        most = np.unravel_index(np.argmax(moved), moved.shape)
+        self.link, self.direction = robot.link_names[most[0]], DIRECTIONS[most[1]]
+
     @property
     def v(self) -> np.ndarray:
         return self._drawn["velocity"][0]
@@ -142,6 +148,7 @@ class State:
         made = State.__new__(State)
         made.robot, made.push = reduced, self.push
         made.q, made.q_to = self.q[self.moves], self.q_to[self.moves]
+        made.link, made.direction = self.link, self.direction
         made._drawn = {kind: x[:, self.free] for kind, x in self._drawn.items()}
         return made
 
@@ -161,6 +168,10 @@ class State:
                 given[name] = np.full(self.robot.nv, 3.0)
             elif spec.kind == "duration":
                 given[name] = np.array([1e-3])
+            elif spec.kind == "link":
+                given[name] = self.link
+            elif spec.kind == "directions":
+                given[name] = [self.direction]
             elif spec.kind == "plain":
                 given[name] = np.array([0.1, -0.2, 0.3])
         return given

@@ -15,7 +15,13 @@ from dyn_service.protocol.administration import ADMINISTRATION, Administration
 
 BEGIN = "<!-- The rest of this page is written by tools.protocol_reference. -->"
 
-_LISTED = "map or list of maps"
+_WRITTEN = {
+    **dict.fromkeys(("wrenches", "contacts"), "map or list of maps"),
+    **dict.fromkeys(("payload", "overlay"), "map"),
+    "link": "text, or lists of texts as leading axes",
+    "directions": "list of texts",
+}
+"""Inputs that are no arrays, by kind."""
 
 
 def render() -> str:
@@ -53,9 +59,7 @@ def _row(row: Row) -> list[str]:
     lines += ["| input | shape | unit | |", "|---|---|---|---|"] if row.inputs else ["It takes no inputs."]
     for name, spec in row.inputs.items():
         text = spec.text + ("; may be left out" if name in row.optional else "")
-        shape = {"wrenches": _LISTED, "contacts": _LISTED, "payload": "map", "overlay": "map"}.get(spec.kind) or _shape(
-            spec
-        )
+        shape = _WRITTEN.get(spec.kind) or _shape(spec)
         lines.append(f"| `{name}` | {shape} | {_cell(spec.unit)} | {_cell(text)} |")
     if row.options:
         lines += ["", "| option | values | default | |", "|---|---|---|---|"]

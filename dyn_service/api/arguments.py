@@ -194,6 +194,37 @@ Turn = Annotated[
         default=(0.0, 0.0, 0.0),
     ),
 ]
+PointLink = Annotated[
+    str | Sequence[Any],
+    Spec(
+        ("nl",),
+        "",
+        "the link of the point, by name; or lists of names, whose lengths are leading axes like those of other inputs",
+        kind="link",
+    ),
+]
+Point = Annotated[
+    ArrayLike | None,
+    Spec((3,), "m", "the point, in the link's frame; (0, 0, 0) if left out", default=(0.0, 0.0, 0.0)),
+]
+PointAxes = Annotated[
+    Literal["world_aligned", "local", "world"],
+    Means(
+        "whose motion, in which axes: the point's in those of the world, or in the link's; or that of the link's point "
+        "that is passing the world's origin, in world axes"
+    ),
+]
+Directions = Annotated[
+    Sequence[str] | None,
+    Spec(
+        (6,),
+        "",
+        "which directions count: some of rx, ry, rz, in which the link turns, and x, y, z, in which the point moves, "
+        "along the axes that `frame` says; all if left out",
+        kind="directions",
+        default=(1.0,) * 6,
+    ),
+]
 Direction = Annotated[
     Literal["parent_on_child", "child_on_parent"],
     Means("whose load on whom is read; the other is its negative"),

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dyn_service.api.arguments import Overlay, Wrench, mapped
-from dyn_service.api.spec import Dimensions, Query, Spec
+from dyn_service.api.named import lead_of
+from dyn_service.api.spec import BY_NAME, Dimensions, Query, Spec
 
 BODY_S = 5e-9
 """A step of a compiled sweep at one body, of one state."""
@@ -100,7 +101,11 @@ def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: 
         options: All of the row's.
     """
     pushed, numbers = row.wrenches, answer_numbers(row, sizes, options)
-    shapes = [value.shape[:-1] for name, value in inputs.items() if name not in (pushed, row.overlay)]
+    shapes = [
+        lead_of(kind, value) if (kind := row.inputs[name].kind) in BY_NAME else value.shape[:-1]
+        for name, value in inputs.items()
+        if name not in (pushed, row.overlay)
+    ]
     acting = inputs.get(pushed, ()) if pushed is not None else ()
     per_state = numbers
     if acting:

@@ -31,6 +31,7 @@ from dyn_service.api.arguments import (
     Contact,
     Contacts,
     Direction,
+    Directions,
     Distal,
     Effort,
     EffortFunction,
@@ -72,6 +73,9 @@ from dyn_service.api.arguments import (
     Overlay,
     Passive,
     Payload,
+    Point,
+    PointAxes,
+    PointLink,
     Position,
     PositionGain,
     PositionLimits,
@@ -125,7 +129,9 @@ from dyn_service.api.results import (
     LinkPoses,
     MassMatrixSteps,
     NewtonEulerBlocks,
+    OperationalSpace,
     PassiveForces,
+    PointMotion,
     RheonomicTrajectory,
     SegmentLoads,
     SegmentMatrices,
@@ -398,6 +404,63 @@ class RobotQueries(Described, ABC):
     def link_poses(self, q: Position) -> LinkPoses:
         """Orientation and position of every link in the world."""
         return self._ask("link_poses", (q,))
+
+    @query(
+        equation="Newton-Euler (4)-(8) and J = Psi_D G of one link, at a point",
+        kernel={
+            "world_aligned": "task_space.point_motion",
+            "local": "task_space.point_motion_local",
+            "world": "task_space.point_motion_world",
+        },
+        bodies="links",
+        control=False,
+    )
+    def point_motion(
+        self,
+        q: Position,
+        v: Velocity,
+        link: PointLink,
+        *,
+        point: Point = None,
+        frame: PointAxes = "world_aligned",
+        overlay: Altered = None,
+    ) -> PointMotion:
+        """Pose, velocity, Jacobian and acceleration bias of a link, or of a point that is fixed on it.
+
+        Which link and which point are inputs: one kernel answers for all of them, and several are asked about in one
+        call by leading axes.
+        """
+        return self._ask("point_motion", (q, v, link), (point, frame, overlay))
+
+    @query(
+        equation="Newton-Euler (19b): Omega_i = beta_i Omega_ip beta_i^T + G_i R_i^-1 G_i^T",
+        kernel={
+            "world_aligned": "task_space.operational_space",
+            "local": "task_space.operational_space_local",
+            "world": "task_space.operational_space_world",
+        },
+        bodies="links",
+        control=False,
+        inverts=True,
+        passive=("armature",),
+    )
+    def operational_space(
+        self,
+        q: Position,
+        link: PointLink,
+        *,
+        point: Point = None,
+        directions: Directions = None,
+        frame: PointAxes = "world_aligned",
+        overlay: Altered = None,
+        passive: Passive = True,
+    ) -> OperationalSpace:
+        """Operational-space inertia of a link at a point that is fixed on it, and its inverse, in O(N).
+
+        Where the link cannot move in all of `directions`, as no planar arm can, `inertia` is NaN, and a server's answer
+        FAILED_PRECONDITION.
+        """
+        return self._ask("operational_space", (q, link), (point, directions, frame, overlay, passive))
 
     @query(
         equation="Newton-Euler (4)-(8), (13), (15)", kernel="newton_euler.link_motion", bodies="links", control=False

@@ -103,6 +103,46 @@ class LinkPoses:
 
 
 @dataclass(frozen=True, eq=False)
+class PointMotion:
+    """Where a point of a link is, how it moves, and how the joints move it. Six-vectors have the angular part first.
+
+        velocity = jacobian v,    d/dt velocity = jacobian a + bias
+
+    With `frame="world_aligned"` the last three of `d/dt velocity` are the point's acceleration; with the others it is
+    the rate of the entries of `velocity`, which is a spatial acceleration.
+    """
+
+    rotation: Annotated[Array, Spec((3, 3), "1", "R_WL: columns are the link's axes in world axes")]
+    position: Annotated[Array, Spec((3,), "m", "of the point in the world")]
+    velocity: Annotated[Array, Spec((6,), "rad/s, m/s", "[angular; linear]")]
+    jacobian: Annotated[Array, Spec((6, "nv"), "1 | m | 1/m", "takes joint velocities to `velocity`")]
+    bias: Annotated[Array, Spec((6,), "rad/s^2, m/s^2", "J-dot v: the rate of `velocity` at zero joint accelerations")]
+
+
+@dataclass(frozen=True, eq=False)
+class OperationalSpace:
+    """How hard it is to accelerate a point of a link. Rows and columns are rx, ry, rz, x, y, z.
+
+    With J of `PointMotion`, in the same axes, mobility = J M^-1 J^T. `inertia` is its inverse in the directions that
+    count, and 0 in the others.
+    """
+
+    mobility: Annotated[
+        Array, Spec((6, 6), "1/(kg m^2), 1/(kg m), 1/kg", "Omega: accelerations that a wrench on the point adds")
+    ]
+    inertia: Annotated[
+        Array,
+        Spec(
+            (6, 6),
+            "kg m^2, kg m, kg",
+            "Lambda: the wrench that it takes to add accelerations; NaN where some of them cannot be",
+            singular="at this state link '{link}' cannot move in all of the directions that count, and J M^-1 J^T is "
+            "singular: ask with fewer `directions`",
+        ),
+    ]
+
+
+@dataclass(frozen=True, eq=False)
 class LinkMotion:
     """How each link moves and what moves it, at its inboard joint's origin. Row k belongs to `links[k]`."""
 

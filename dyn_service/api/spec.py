@@ -30,6 +30,8 @@ Kind = Literal[
     "contacts",
     "motions",
     "residuals",
+    "link",
+    "directions",
 ]
 """What an input or output means, and so how it is treated, whatever its name:
 
@@ -45,8 +47,16 @@ Kind = Literal[
     contacts                   points of links at which the ground pushes, `Contact`
     motions                    of joints that move as given, by name: `GivenMotion`
     residuals                  one output for each formulation, by its name
+    link                       a link by its name, or lists of these as leading axes; to the kernel (nl,), 1 at it
+    directions                 some of `DIRECTIONS` by their names; to the kernel (6,), 1 at each of them
     plain                      none of these
 """
+
+BY_NAME: frozenset[Kind] = frozenset({"link", "directions"})
+"""The kinds of input that are given by name, and reach kernels as numbers: 1 for what is named and 0 for the rest."""
+
+DIRECTIONS = ("rx", "ry", "rz", "x", "y", "z")
+"""In which a point's link can turn, about its axes, and the point can move, along them: the order of [omega; v]."""
 
 
 Bodies = Literal["links", "moving", "chosen"]
@@ -96,6 +106,8 @@ class Spec:
     `scalar` marks inputs for which one number stands for a vector of equal numbers; `turned` marks outputs made of
     vectors in link axes, which the `axes` option turns. True: its last axis holds vectors in the axes of the row's
     link. Else it says of each axis after the first whose axes these are: `row`, `column`, `parent`, "" for none.
+    `singular` says, of an output that is NaN at states at which it has no value, why it has none; what stands there in
+    braces is what was given for that input.
     """
 
     shape: tuple[str | int, ...]
@@ -106,6 +118,7 @@ class Spec:
     turned: bool | tuple[str, ...] = False
     kind: Kind = "plain"
     default: tuple[float, ...] | None = None
+    singular: str = ""
 
     def dims(self, sizes: Dimensions) -> tuple[int, ...]:
         """The core shape in numbers."""

@@ -18,6 +18,7 @@ from dyn_service.api.queries import (
     Row,
     Spec,
 )
+from dyn_service.api.spec import BY_NAME
 from dyn_service.client.core import (
     Ask,
     pack_inputs,
@@ -191,6 +192,8 @@ def _packed(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
         spec = row.inputs[name]
         if spec.kind in _UNPACKED:
             given[name] = _UNPACKED[spec.kind](value, f"inputs.{name}")
+        elif spec.kind == "directions" and isinstance(value, str):
+            given[name] = [value]
         elif isinstance(value, int | float) and spec.shape and not spec.scalar:
             given[name] = [value]  # of a robot with one joint
     names = values.get(NAMES)
@@ -270,6 +273,8 @@ def _meaning(declared: Spec | Option | str) -> str:
         return f"map, {declared.text}"
     if isinstance(declared, Spec) and declared.kind in ("wrenches", "contacts"):
         return f"map or list of maps, {declared.text}"
+    if isinstance(declared, Spec) and declared.kind in BY_NAME:
+        return declared.text
     if isinstance(declared, Spec):
         core = ", ".join(map(str, declared.shape))
         return f"array (.., {core}), {declared.unit}, {declared.text}"

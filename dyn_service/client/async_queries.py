@@ -18,6 +18,7 @@ from dyn_service.api.arguments import (
     Axes,
     Contacts,
     Direction,
+    Directions,
     Distal,
     Effort,
     EffortLimits,
@@ -53,6 +54,9 @@ from dyn_service.api.arguments import (
     Motions,
     Offset,
     Passive,
+    Point,
+    PointAxes,
+    PointLink,
     Position,
     PositionGain,
     PositionLimits,
@@ -104,7 +108,9 @@ from dyn_service.api.results import (
     LinkPoses,
     MassMatrixSteps,
     NewtonEulerBlocks,
+    OperationalSpace,
     PassiveForces,
+    PointMotion,
     RheonomicTrajectory,
     SegmentLoads,
     SegmentMatrices,
@@ -274,6 +280,41 @@ class AsyncRobotQueries(Described, ABC):
     async def link_poses(self, q: Position) -> LinkPoses:
         """Orientation and position of every link in the world."""
         return await self._ask("link_poses", (q,))
+
+    async def point_motion(
+        self,
+        q: Position,
+        v: Velocity,
+        link: PointLink,
+        *,
+        point: Point = None,
+        frame: PointAxes = "world_aligned",
+        overlay: Altered = None,
+    ) -> PointMotion:
+        """Pose, velocity, Jacobian and acceleration bias of a link, or of a point that is fixed on it.
+
+        Which link and which point are inputs: one kernel answers for all of them, and several are asked about in one
+        call by leading axes.
+        """
+        return await self._ask("point_motion", (q, v, link), (point, frame, overlay))
+
+    async def operational_space(
+        self,
+        q: Position,
+        link: PointLink,
+        *,
+        point: Point = None,
+        directions: Directions = None,
+        frame: PointAxes = "world_aligned",
+        overlay: Altered = None,
+        passive: Passive = True,
+    ) -> OperationalSpace:
+        """Operational-space inertia of a link at a point that is fixed on it, and its inverse, in O(N).
+
+        Where the link cannot move in all of `directions`, as no planar arm can, `inertia` is NaN, and a server's answer
+        FAILED_PRECONDITION.
+        """
+        return await self._ask("operational_space", (q, link), (point, directions, frame, overlay, passive))
 
     async def link_motion(
         self,

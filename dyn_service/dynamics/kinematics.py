@@ -120,13 +120,26 @@ def influences(tree: Tree, q: Mat) -> PerBody:
 
 def link_poses(tree: Tree, q: Mat) -> dict[str, Mat]:
     """R_WB and p_WB of every body: `rotation` (N, 3, 3), row by row, and `position` (N, 3)."""
-    poses: list[tuple[Mat, Mat]] = []
-    for parent, (R, p) in zip(tree.parent, placements(tree, q), strict=True):
-        if parent >= 0:
-            R_WP, p_WP = poses[parent]
-            R, p = R_WP @ R, p_WP + R_WP @ p
-        poses.append((R, p))
+    rotations, steps = in_world(tree, q)
     return {
-        "rotation": ca.vertcat(*(row_by_row(R) for R, _ in poses)),
-        "position": ca.vertcat(*(ca.densify(p) for _, p in poses)),
+        "rotation": ca.vertcat(*map(row_by_row, rotations)),
+        "position": ca.vertcat(*map(ca.densify, along(tree, steps))),
     }
+
+
+def in_world(tree: Tree, q: Mat) -> tuple[list[Mat], list[Mat]]:
+    """R_WB of every body, and in world axes the way to its origin from its parent's."""
+    rotations: list[Mat] = []
+    steps: list[Mat] = []
+    for parent, (R, p) in zip(tree.parent, placements(tree, q), strict=True):
+        rotations.append(R if parent < 0 else rotations[parent] @ R)
+        steps.append(p if parent < 0 else rotations[parent] @ p)
+    return rotations, steps
+
+
+def along(tree: Tree, steps: list[Mat]) -> list[Mat]:
+    """Psi_e of the steps, their sums from the world to every body: p_WB."""
+    sums: list[Mat] = []
+    for parent, step in zip(tree.parent, steps, strict=True):
+        sums.append(step if parent < 0 else sums[parent] + step)
+    return sums

@@ -85,16 +85,29 @@ def solve(tree: Tree, M: Entries, x: Mat) -> Mat:
     D is the R of (19b), so the two solutions exist for the same robots, impossible inertias included.
     """
     L, inverse, columns = factored(tree, M)
-    y = [x[k] for k in tree.entries_outward]
-    for k in range(tree.nv - 1, -1, -1):
-        for i in columns[k]:
-            y[i] = y[i] - L[k, i] * y[k]
+    y = _halfway(tree, L, columns, x)
     for k in range(tree.nv):
         y[k] = y[k] * inverse[k]
         for i in columns[k]:
             y[k] = y[k] - L[k, i] * y[i]
     found = dict(zip(tree.entries_outward, y, strict=True))
     return ca.vertcat(*(found[k] for k in range(tree.nv)))
+
+
+def mobility(tree: Tree, M: Entries, J: Mat) -> Mat:
+    """J M^-1 J^T, by the same factors: its halves are L^-T J^T. J: (k, nv)."""
+    L, inverse, columns = factored(tree, M)
+    halves: Mat = ca.horzcat(*(ca.vertcat(*_halfway(tree, L, columns, row.T)) for row in ca.vertsplit(J)))
+    return ca.triu2symm(ca.triu(halves.T @ (ca.vertcat(*inverse) * halves)))
+
+
+def _halfway(tree: Tree, L: Entries, columns: list[list[int]], x: Mat) -> list[Mat]:
+    """L^-T x, in the order of the factors."""
+    y = [x[k] for k in tree.entries_outward]
+    for k in range(tree.nv - 1, -1, -1):
+        for i in columns[k]:
+            y[i] = y[i] - L[k, i] * y[k]
+    return y
 
 
 def factored(tree: Tree, M: Entries) -> tuple[Entries, list[Mat], list[list[int]]]:

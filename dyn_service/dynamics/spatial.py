@@ -87,24 +87,28 @@ def summed(terms: Terms, before: Mat | None = None) -> Mat:
     return found
 
 
-def pivots(S: Mat) -> tuple[list[list[Mat]], list[Mat]]:
-    """Rows of L below its diagonal of ones, and D, of S = L D L^T; S (k, k) is symmetric."""
+def pivots(S: Mat, kept: Callable[[int, Mat], Mat] | None = None) -> tuple[list[list[Mat]], list[Mat]]:
+    """Rows of L below its diagonal of ones, and D, of S = L D L^T; S (k, k) is symmetric.
+
+    kept: What to go on with in place of the pivot of a number; None is the pivot.
+    """
     L: list[list[Mat]] = []
     D: list[Mat] = []
     for i in range(S.shape[0]):
         row: list[Mat] = []
         for j in range(i):
             row.append((S[i, j] - sum(row[k] * L[j][k] * D[k] for k in range(j))) / D[j])
-        D.append(S[i, i] - sum(row[k] * row[k] * D[k] for k in range(i)))
+        pivot = S[i, i] - sum(row[k] * row[k] * D[k] for k in range(i))
+        D.append(pivot if kept is None else kept(i, pivot))
         L.append(row)
     return L, D
 
 
-def inverse(S: Mat) -> Mat:
-    """S^-1 of a symmetric S, (k, k): a number's, or by L D L^T, leaving out no pivot."""
+def inverse(S: Mat, kept: Callable[[int, Mat], Mat] | None = None) -> Mat:
+    """S^-1 of a symmetric S, (k, k): a number's, or by L D L^T, leaving out no pivot. kept: as of `pivots`."""
     if S.shape[0] == 1:
         return 1 / S
-    L, D = pivots(S)
+    L, D = pivots(S, kept)
     columns = []
     for n in range(len(D)):
         x: list[Mat] = [ca.DM(0) if i < n else ca.DM(1) for i in range(len(D))]

@@ -27,6 +27,7 @@ from dyn_service.api.arguments import mapped
 from dyn_service.api.arrays import broadcast, found, spread
 from dyn_service.api.description import RobotDescription, Sizes
 from dyn_service.api.inputs import check_names, checked_option, checked_options, needed, row_of
+from dyn_service.api.named import marks, names_of
 from dyn_service.api.queries import (
     COMPUTATIONS,
     DEFAULT_GRAVITY,
@@ -39,7 +40,7 @@ from dyn_service.api.queries import (
     RobotQueries,
     Row,
 )
-from dyn_service.api.spec import PLAIN, PUSHED, Variant
+from dyn_service.api.spec import BY_NAME, PLAIN, PUSHED, Variant
 from dyn_service.engine import solvable
 from dyn_service.engine.describing import described
 from dyn_service.engine.importing import import_receipt
@@ -458,7 +459,9 @@ class Robot(RobotQueries):
         signature = self.signature(row, method)
         kernel, single = (self._kernel(signature), self._library.single_state(signature)) if plain else (None, None)
         push = self._pushed_call(row, method) if pushed else None
-        return common_call(row, kernel, single, push, [*self._left_out_of(row).values()], self._rows.labels(row))
+        named = {k: self._link_marks for k, name in enumerate(row.required) if row.inputs[name].kind == "link"}
+        left_out = [*self._left_out_of(row).values()]
+        return common_call(row, kernel, single, push, left_out, self._rows.labels(row), named)
 
     def _pushed_call(self, row: Query, method: str) -> Callable[..., Any] | None:
         """The short way for one state with external wrenches, options at their defaults: see `kernels.single`."""
@@ -614,6 +617,9 @@ class Robot(RobotQueries):
                 raise needed(row, name)
             return self._left_out(row, name)
         spec = row.inputs[name]
+        if spec.kind in BY_NAME:
+            path = f"inputs.{name}"
+            return marks(spec.kind, names_of(spec.kind, value, path), self.link_names, self.name, path)
         return operand(name, spec, value, spec.dims(self._sizes(links=row.links)), len(self.joint_names))
 
     def _is_refused(self, row: Query, method: str) -> bool:
@@ -658,6 +664,11 @@ class Robot(RobotQueries):
             q: (nq,) positions, of a size at which nothing overflows.
         """
         return solvable.singular_joint(self._weld.tree, np.asarray(q, dtype=np.float64))
+
+    @cached_property
+    def _link_marks(self) -> dict[str, Array]:
+        """What a kernel takes for each link's name."""
+        return {name: marks("link", name, self.link_names, self.name, "") for name in self.link_names}
 
     def _rotations(self, q: Array) -> Array:
         """R_WL of every link, (..., nl, 3, 3)."""

@@ -24,6 +24,7 @@ def common_call(
     push: Callable[..., Any] | None,
     left_out: Sequence[Array],
     labels: Mapping[str, tuple[str, ...]],
+    named: Mapping[int, Mapping[str, Array]],
 ) -> Call:
     """The short way of a row.
 
@@ -34,15 +35,18 @@ def common_call(
         push: Of one state with external wrenches; None: it is not there.
         left_out: What the inputs are that the common call leaves out.
         labels: Names of the answer's rows.
+        named: Which of the required arguments are one name, and what the kernel takes for each.
     """
     defaults = row.defaults
     if row.result_type is None:
-        named: Callable[[Any], Any] | None = None
+        result: Callable[[Any], Any] | None = None
     else:
-        named = lambda arrays: row.result({**labels, **dict(zip(row.outputs, arrays, strict=True))})
+        result = lambda arrays: row.result({**labels, **dict(zip(row.outputs, arrays, strict=True))})
 
     def call(given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
         try:
+            if named:
+                given = tuple(named[k][x] if k in named else x for k, x in enumerate(given))
             if others != defaults:  # an array among them has no one truth
                 if push is None:
                     return None
@@ -57,8 +61,8 @@ def common_call(
                     if kernel is None:
                         return None
                     answer = kernel(*map(np.asarray, given), *left_out)
-        except (TypeError, ValueError):
+        except (KeyError, TypeError, ValueError):
             return None
-        return answer if named is None else named(answer)
+        return answer if result is None else result(answer)
 
     return call

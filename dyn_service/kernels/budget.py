@@ -78,7 +78,7 @@ def too_large(tree: Tree, signature: Signature) -> ResourceExhaustedError:
 
 def _operations(model: KernelTree, signature: Signature, bodies: int) -> int:
     first = model.first(bodies)
-    sizes = {"nq": first.tree.nq, "nv": first.tree.nv, "nr": first.tree.nr, "nb": bodies}
+    sizes = {"nq": first.tree.nq, "nv": first.tree.nv, "nr": first.tree.nr, "nb": bodies, "nl": bodies}
 
     def resized(operand: Operand) -> Operand:
         return replace(operand, shape=tuple(size if isinstance(size, int) else sizes[size] for size in operand.dims))

@@ -199,6 +199,10 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
             array = positions
         elif operand.kind == "duration":
             array = np.full_like(array, _STEP_S)
+        elif operand.kind == "link":
+            array[:] = np.eye(operand.size)[rng.integers(0, operand.size, len(POSITIONS))]
+        elif operand.kind == "directions":
+            array[:] = rng.random(array.shape) < 0.5
         else:
             sizes = np.array(POSITIONS) if operand.kind == "position" else sizes
             array *= sizes.reshape(-1, *(1,) * len(operand.shape))

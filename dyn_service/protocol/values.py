@@ -1,11 +1,13 @@
-"""Inputs in a message, by their kind: arrays, external wrenches, payloads, overlays, contacts."""
+"""Inputs in a message, by their kind: arrays, external wrenches, payloads, overlays, contacts, names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from dyn_service.api.spec import Kind
+from dyn_service.api.named import names_of
+from dyn_service.api.spec import BY_NAME, Kind
 from dyn_service.protocol.arrays import pack_array, unpack_array
 from dyn_service.protocol.contacts import pack_contacts, unpack_contacts
 from dyn_service.protocol.overlays import pack_overlay, unpack_overlay
@@ -19,6 +21,7 @@ _FORMS: Mapping[str, tuple[_Codec, _Codec]] = {
     "payload": (pack_payload, unpack_payload),
     "overlay": (pack_overlay, unpack_overlay),
     "contacts": (pack_contacts, unpack_contacts),
+    **{kind: (partial(names_of, kind), partial(names_of, kind)) for kind in BY_NAME},
 }
 """How inputs are written and read that are no arrays."""
 

@@ -1,6 +1,7 @@
 """No answer that leaves the server holds a number that is not finite; here is said which one, and why.
 
     angle beyond 2^45 rad                         INVALID_ARGUMENT      neighbouring doubles lie too far apart there
+    NaN where the table says that it may be       FAILED_PRECONDITION   the row says why it has no value there
     M(q) is singular, and the query inverts it    FAILED_PRECONDITION   no finite effort gives a finite acceleration
     with inputs of ordinary size it is finite     INVALID_ARGUMENT      products of the inputs overflow
     with such and without the overlay it is       INVALID_ARGUMENT      products of the overlay's numbers overflow
@@ -20,7 +21,9 @@ import msgspec
 import numpy as np
 
 from dyn_service.api.arguments import mapped
+from dyn_service.api.named import lead_of
 from dyn_service.api.queries import Array, Computation, Query, Wrench
+from dyn_service.api.spec import BY_NAME
 from dyn_service.errors import DynError, FailedPreconditionError, InternalError, InvalidArgumentError
 from dyn_service.protocol.arrays import WireArray, is_finite, not_finite_at
 
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
 _WRENCH_PARTS = ("torque", "force", "point")
+_AS_THEY_ARE = BY_NAME | {"overlay"}
+"""Kinds of input without numbers that are a state's."""
+
 _HUGE = 1e50
 """A computation's input beyond this is why it overflows; no quantity in SI units comes near."""
 
@@ -109,7 +115,11 @@ class Diagnosis:
         lead = found.index[: len(found.index) - len(spec.shape)]
         place = self._place(spec.shape, found.index[len(lead) :])
         return self._explain(
-            f"{self._row.name} gives {found.output}{place} = {found.value}", lead, ask, inverts=bool(self._row.inverts)
+            f"{self._row.name} gives {found.output}{place} = {found.value}",
+            lead,
+            ask,
+            inverts=bool(self._row.inverts),
+            singular=spec.singular if np.isnan(found.value) else "",
         )
 
     def of_residual(self, found: NotFinite, ask: Callable[[Mapping[str, Any]], Any]) -> DynError:
@@ -118,7 +128,13 @@ class Diagnosis:
         return self._explain(text, found.index, ask, inverts=self._robot.massless_joint is None)
 
     def _explain(
-        self, text: str, lead: tuple[int, ...], ask: Callable[[Mapping[str, Any]], Any], *, inverts: bool
+        self,
+        text: str,
+        lead: tuple[int, ...],
+        ask: Callable[[Mapping[str, Any]], Any],
+        *,
+        inverts: bool,
+        singular: str = "",
     ) -> DynError:
         if lead:
             text += f" at state {list(lead)} of the batch"
@@ -134,6 +150,8 @@ class Diagnosis:
                     "is 2^45 rad, about 3.5e13",
                     path=f"inputs.{pose}",
                 )
+        if singular:
+            return FailedPreconditionError(f"{text}: {singular.format_map(inputs)}")
         ordinary = {name: self._cut(name, value) for name, value in inputs.items()}
         if inverts and q is not None and q.shape == (self._robot.nq,):
             joint = self._acting(inputs, self._options).singular_joint(ordinary[pose or ""])
@@ -176,6 +194,10 @@ class Diagnosis:
                 )
                 for w in value
             ]
+        if self._row.inputs[name].kind == "link":
+            return _named(value, lead)
+        if self._row.inputs[name].kind == "directions":
+            return value
         if self._row.inputs[name].kind == "overlay":
             return mapped(value, lambda array, axes, _: _entry(np.asarray(array), axes, lead))
         return _entry(np.asarray(value), len(self._row.inputs[name].shape), lead)
@@ -199,7 +221,7 @@ class Diagnosis:
                 msgspec.structs.replace(w, **{part: np.clip(getattr(w, part), -1.0, 1.0) for part in _WRENCH_PARTS})
                 for w in value
             ]
-        if self._row.inputs[name].kind == "overlay":
+        if self._row.inputs[name].kind in _AS_THEY_ARE:
             return value
         cut: Array = np.clip(value, -1.0, 1.0)
         if self._row.inputs[name].kind == "position" and value.shape == (self._robot.nq,):
@@ -211,7 +233,7 @@ class Diagnosis:
         for name, value in inputs.items():
             if self._row.inputs[name].kind == "wrenches":
                 entries += [_largest_of_wrench(k, wrench) for k, wrench in enumerate(value)]
-            elif self._row.inputs[name].kind == "overlay":
+            elif self._row.inputs[name].kind in _AS_THEY_ARE:
                 continue
             elif value.size:
                 index = _largest_index(value)
@@ -277,8 +299,19 @@ def _entry(array: Array, core: int, lead: tuple[int, ...]) -> Array:
     axes = array.ndim - core
     if axes <= 0:
         return array
-    index = tuple(k if size > 1 else 0 for k, size in zip(lead[len(lead) - axes :], array.shape[:axes], strict=True))
-    return np.asarray(array[index])
+    return np.asarray(array[_place_in(array.shape[:axes], lead)])
+
+
+def _place_in(shape: tuple[int, ...], lead: tuple[int, ...]) -> tuple[int, ...]:
+    """Where leading axes of this shape, which broadcast to others, have what stands at one place of these."""
+    return tuple(k if size > 1 else 0 for k, size in zip(lead[len(lead) - len(shape) :], shape, strict=True))
+
+
+def _named(names: Any, lead: tuple[int, ...]) -> Any:
+    """The link's name at one state of the batch."""
+    for k in _place_in(lead_of("link", names), lead):
+        names = names[k]
+    return names
 
 
 def _largest_index(array: Array) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from dyn_service.api.description import Sizes
 from dyn_service.api.queries import Array, Query, Wrench
+from dyn_service.api.spec import BY_NAME
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.order import NAMES, Order, Orders
 from dyn_service.protocol.arrays import WireArray, may_be_infinite, pack_output
@@ -78,10 +79,11 @@ class StatePlan:
     ) -> None:
         self.durations = durations
         required = row.required
-        vectors = [name for name in required if not row.inputs[name].scalar]
+        links = [name for name in required if row.inputs[name].kind in BY_NAME]
+        vectors = [name for name in required if not row.inputs[name].scalar and name not in links]
         numbers = [name for name in required if row.inputs[name].scalar]
         fields: list[Any] = [(name, _vector(row.inputs[name].dims(sizes)[0])) for name in vectors]
-        fields += [(name, float) for name in numbers]
+        fields += [(name, float) for name in numbers] + [(name, str) for name in links]
         self._wrenches = row.wrenches or "wrenches_"
         fields += [("wrenches_", _WRENCHES | UnsetType if row.wrenches else UnsetType, UNSET)]
         fields += [("names_", tuple[str, ...] | UnsetType if row.ordered else UnsetType, UNSET)]
@@ -94,6 +96,7 @@ class StatePlan:
         self._specs = [row.inputs[name] for name in vectors]
         self._vectors = _getter([f"{name}.data" for name in vectors])
         self._numbers = _getter(numbers) if numbers else None
+        self._links = links
         self._spread = _spreader({name: row.inputs[name].dims(sizes)[0] for name in numbers})
         self._ask = ask
         self._positions = (
@@ -129,6 +132,8 @@ class StatePlan:
             if None in wrenches:
                 return None
             acting = {self._wrenches: wrenches}
+        if self._links:
+            acting = {**acting, **{name: getattr(state, name) for name in self._links}}
         arrays = [*map(np.frombuffer, vectors)]
         order = None
         if state.names_ is not UNSET:

@@ -145,6 +145,8 @@ class Decoder:
             "overlay": overlay,
             "wrenches": {"link": "tip", "force": [1.0, 0.0, 0.0], "frame": "palm"},
             "contacts": {"link": "tip", "point": [0.0, 0.0, 0.1], "friction": 0.5},
+            "link": ["tip", "palm"],
+            "directions": ["x", "rz"],
         }
         inputs: dict[str, Any] = {
             name: maps[spec.kind] if spec.kind in maps else array(np.full(spec.dims(sizes), 0.5))

@@ -12,7 +12,7 @@ import numpy as np
 from flint import arb
 
 from dyn_service.api.queries import DEFAULT_GRAVITY, Wrench
-from tests.nasty.expected_links import ExpectedLinks
+from tests.nasty.expected_points import ExpectedPoints, moving
 from tests.nasty.reference import Array, ExactRobot, State, double, vector
 from tests.nasty.scales import sizes_of
 
@@ -50,6 +50,9 @@ def states(robot: ExactRobot, seed: int) -> list[dict[str, Any]]:
         # Of the smallest size of what hangs anywhere: a lever of another robot's length would hide this one's moments.
         lengths = [size[0] / size[3] for size in sizes_of(at.composite) if size.all()]
         given["xyz"] = min(lengths) * mounting.normal(size=3)
+        given["link"] = robot.links[int(mounting.choice([i for i, k in enumerate(robot.dof) if k >= 0]))]
+        given["point"] = given["xyz"]
+        given["directions"] = moving(robot, at, given["link"], given["point"])
         given["wrenches"] = _wrenches(robot, at, effort or 1.0, others)
         found.append(given)
     return found
@@ -73,10 +76,10 @@ def _wrenches(robot: ExactRobot, at: State, effort: float, rng: np.random.Genera
     return found
 
 
-class Expected(ExpectedLinks):
+class Expected(ExpectedPoints):
     """The true answers at one state, and the scales on which errors count."""
 
-    by_method = ("step", "influence_operators", "force_torque")
+    by_method = ("step", "influence_operators", "force_torque", "point_motion", "operational_space")
 
     @property
     def _bias(self) -> Any:

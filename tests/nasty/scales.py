@@ -66,6 +66,8 @@ class Measured:
                 counted = difference / self.d / scale
             elif kind == "motion":
                 counted = self.M @ difference / self.d / scale
+            elif kind == "none":  # all of it must be NaN
+                counted = np.where(np.isnan(found), 0.0, np.inf)
             elif kind == "place":
                 counted = difference * self.d / scale
             elif kind == "matrix":

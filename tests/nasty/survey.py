@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dyn_service.api.named import marks
 from dyn_service.api.queries import QUERIES
-from dyn_service.api.spec import Variant
+from dyn_service.api.spec import BY_NAME, Variant
 from dyn_service.engine.robot import Robot
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links
 from dyn_service.kernels.certify import certified, rounded_at_random
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import trace
+from dyn_service.kernels.signature import Operand
 from tests.nasty.measure import Expected, states
 from tests.nasty.reference import Array, ExactRobot
 from tests.oracle.interpreting import interpreted
@@ -109,7 +111,7 @@ def _of_graphs(at: Case, query: str, wrenches: bool) -> Iterator[Finding]:
         inputs = [
             _pushed(at, row.links)
             if operand.name == "wrenches"
-            else np.array([state[operand.name] for state in at.given])
+            else np.array([_as_taken(at.robot, operand, state[operand.name]) for state in at.given])
             for operand in signature.inputs
         ]
         names = [operand.name for operand in signature.outputs]
@@ -119,6 +121,11 @@ def _of_graphs(at: Case, query: str, wrenches: bool) -> Iterator[Finding]:
         error = _worst(expected, query, method, names, answers)
         ways = [_worst(expected, query, method, names, [r[..., k] for r in runs]) for k in range(runs[0].shape[-1])]
         yield Finding(query, method, error, max(ways), refused, wrenches)
+
+
+def _as_taken(robot: Robot, operand: Operand, value: Any) -> Any:
+    """What a kernel takes for what is given by name."""
+    return marks(operand.kind, value, robot.link_names, "", "") if operand.kind in BY_NAME else value
 
 
 def _pushed(at: Case, links: bool) -> Array:

@@ -36,6 +36,8 @@ BALANCED = {
     "influence_operators": 1e-6,
     "constraint_forces": 1e-6,
     "hamiltonian": 1e-6,
+    "operational_space": 1e-6,
+    "point_motion": 1e-9,  # about the world's origin: of a joint beside it little is left
     "body_recursion": 1e-6,  # efforts beside balanced weight
     "newton_euler_blocks": 1e-5,  # omega x I omega about the axis of a thin body
     "system_momentum_rate": 1e-5,  # eta-dot x P is nearly all of the sum where a body is far and small

@@ -29,6 +29,7 @@ MODULES = (
     "dynamics.sensors",
     "dynamics.mass_matrix",
     "dynamics.articulated",
+    "dynamics.task_space",
     "dynamics.constraint",
     "dynamics.hamilton",
     "dynamics.projected",

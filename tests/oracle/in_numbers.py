@@ -94,7 +94,7 @@ class Numbers:
         return [i for i, name in enumerate(self.tree.joints) if name]
 
     def cases(self) -> dict[str, Case]:
-        return self._efforts() | self._loads() | self._momenta() | self._links() | self._steps()
+        return self._efforts() | self._loads() | self._momenta() | self._links() | self._points() | self._steps()
 
     def _efforts(self) -> dict[str, Case]:
         made, tree, oracle = self.made, self.tree, self.free
@@ -308,6 +308,49 @@ class Numbers:
             "system_momentum, mass": (lambda: behind(branch()["mass"], 1), lambda: body(masses)),
             "system_momentum, centre": (lambda: behind(branch()["centre"], 3), lambda: body(centres)),
         }
+
+    def _points(self) -> dict[str, Case]:
+        """Of a point of the link that most joints carry, seen in three ways."""
+        made, tree, model = self.made["task_space"], self.tree, self.held.model.copy()
+        joints = [sum(tree.inboard[j].nv for j in tree.ancestors(i)) for i in self.bodies]
+        point, row = PLACE[0], self.rows[int(np.argmax(joints))]
+        body = self.bodies[int(np.argmax(joints))]
+        at = model.addFrame(pin.Frame("point", row, pin.SE3(np.eye(3), point), pin.FrameType.OP_FRAME))
+        data, still = model.createData(), np.zeros(model.nv)
+        q, v = self.held.position(self.spread(self.q)), self.spread(self.v)
+        pin.forwardKinematics(model, data, q, v, still)
+        pin.computeJointJacobians(model, data, q)
+        pin.updateFramePlacements(model, data)
+        link = ca.DM([float(i == body) for i in range(len(tree))])
+        given = (ca.DM(self.q), ca.DM(self.v), link, ca.DM(point))
+        M = self.free.mass_matrix(self.q)
+        few = [3, 4, 2]
+        directions = ca.DM([float(k in few) for k in range(6)])
+        cases: dict[str, Case] = {}
+        for name, frame in (("", pin.LOCAL_WORLD_ALIGNED), ("_local", pin.LOCAL), ("_world", pin.WORLD)):
+            rate = pin.getFrameAcceleration if name else pin.getFrameClassicalAcceleration
+            J = pin.getFrameJacobian(model, data, at, frame)[[3, 4, 5, 0, 1, 2]][:, self.movable]
+            Omega = J @ np.linalg.solve(M, J.T)
+            inertia = np.zeros((6, 6))
+            inertia[np.ix_(few, few)] = np.linalg.inv(Omega[np.ix_(few, few)])
+            expected = {
+                "rotation": data.oMf[at].rotation,
+                "position": data.oMf[at].translation,
+                "velocity": _angular_first(pin.getFrameVelocity(model, data, at, frame)),
+                "jacobian": J,
+                "bias": _angular_first(rate(model, data, at, frame)),
+                "mobility": Omega,
+                "inertia": inertia,
+            }
+            motion = cache(partial(getattr(made, f"point_motion{name}"), tree, *given))
+            space = cache(partial(getattr(made, f"operational_space{name}"), tree, given[0], *given[2:], directions))
+            for output, value in expected.items():
+                answer = space if output in ("mobility", "inertia") else motion
+                cases[f"point{name}, {output}"] = (
+                    lambda answer=answer, output=output: ca.evalf(ca.densify(answer()[output])),
+                    lambda value=value: np.array(value).ravel(),
+                )
+        return cases
 
     def _branches(self) -> tuple[list[np.ndarray], list[float], list[np.ndarray]]:
         """Momentum, mass and centre of each branch but the root's, from Pinocchio's inertias and velocities."""

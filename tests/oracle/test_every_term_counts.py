@@ -161,6 +161,47 @@ TERMS: Terms = {
             "PerBody(J @ A_i for J, A_i in zip(branch.J, A, strict=True))",
         ),
     },
+    "dynamics.task_space": {
+        "J: levers to the point": (
+            "_jacobian",
+            "shifts - skew(view.of_world @ view.levers[i]) @ turns",
+            "shifts",
+        ),
+        "J: of the bodies that carry the link": (
+            "_Place.carrying",
+            "gather(tree, self.link, lambda _, on: on)",
+            "self.link",
+        ),
+        "levers: of all bodies on the way": (
+            "_Place.levers",
+            "gather(tree, ways_on, lambda _, way: way)",
+            "ways_on",
+        ),
+        "levers: to the point on the link": ("_Place.levers", "w * (R @ self.point)", "ca.DM(3, 1)"),
+        "world: at its origin": ("_world", "-(R.T @ at.origin(tree))", "at.point"),
+        "bias: velocity products": (
+            "_motion",
+            "at.chosen(outward(tree, D, velocity_products(tree, D, G, V, v)))",
+            "0 * at.chosen(V)",
+        ),
+        "bias: omega x v of the link": (
+            "_motion",
+            "rates - join(_NO_WAY, cross(angular(link), linear(link)))",
+            "rates",
+        ),
+        "bias: omega x v of the point": (
+            "_motion",
+            "bias + join(_NO_WAY, cross(angular(velocity), linear(velocity)))",
+            "bias",
+        ),
+        "Omega: beta, e - G K^T": ("_mobilities", "S @ K", "0 * (S @ K)"),
+        "Omega: G R^-1 G^T": ("_mobilities", "K.T @ Z + branch.R_inverse[i]", "K.T @ Z"),
+        "Omega: K^T Omega K": ("_mobilities", "K.T @ Z + branch.R_inverse[i]", "branch.R_inverse[i]"),
+        "Omega: D of the parent's": ("_mobilities", "_seen_through(D[i], found[parent])", "found[parent]"),
+        "Omega: carried to the point": ("_seen_through", "S.moved(-D.offset)", "S"),
+        "Lambda: of the directions that count": ("_inverse_in", "counts * Lambda", "Lambda"),
+        "Lambda: the others left out": ("_inverse_in", "counts * Omega", "1 * Omega"),
+    },
     "dynamics.hamilton": {
         "H (P.2): Psi_D^T": (
             "momentum",

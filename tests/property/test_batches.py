@@ -18,6 +18,9 @@ from tests.wide import wide
 WAYS = ("wrenches", "overlay")
 """Inputs with kernels of their own."""
 
+SAID_ONCE = ("directions",)
+"""Inputs that are the same for a whole batch."""
+
 COUNT = 37
 """Not a multiple of any vector width, so the last block is a short one."""
 
@@ -41,6 +44,10 @@ def inputs_of(robot: Robot, query: str, rng: np.random.Generator) -> dict[str, A
             payload = Payload(robot.link_names[-1], rng.uniform(0.1, 5.0, COUNT), rng.normal(size=(COUNT, 3)))
             joints = {robot.joint_names[0]: JointNumbers(damping=rng.uniform(0.0, 5.0, COUNT))}
             inputs[name] = Overlay(payload, joints=joints)
+        elif name == "link":
+            inputs[name] = rng.choice(robot.link_names, COUNT)
+        elif name == "directions":
+            inputs[name] = ["x", "rz"]
         else:
             inputs[name] = rng.normal(size=(COUNT, *QUERIES[query].inputs[name].dims({"nq": robot.nq, "nv": robot.nv})))
     return inputs
@@ -48,7 +55,8 @@ def inputs_of(robot: Robot, query: str, rng: np.random.Generator) -> dict[str, A
 
 def taken(inputs: dict[str, Any], index: Any) -> dict[str, Any]:
     """The inputs of some of the states."""
-    chosen = {name: value[index] for name, value in inputs.items() if name not in WAYS}
+    chosen = {name: value[index] for name, value in inputs.items() if name not in (*WAYS, *SAID_ONCE)}
+    chosen |= {name: inputs[name] for name in SAID_ONCE if name in inputs}
     if "wrenches" in inputs:
         w = inputs["wrenches"]
         chosen["wrenches"] = Wrench(w.link, w.torque[index], w.force[index], w.point[index], w.frame)

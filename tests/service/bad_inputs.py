@@ -23,7 +23,7 @@ import numpy as np
 
 from dyn_service import Robot
 from dyn_service.api.queries import COMPUTATIONS, QUERIES
-from dyn_service.api.spec import Option, Row, Spec
+from dyn_service.api.spec import BY_NAME, Option, Row, Spec
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.service import Service
 from tests.conftest import URDF
@@ -118,6 +118,10 @@ def good_value(spec: Spec, lead: tuple[int, ...] = ()) -> Any:
         return {"payloads": [{"link": LINK, "mass": 1.0}]}
     if spec.kind == "contacts":
         return {"link": LINK, "rigid": True}
+    if spec.kind == "link":
+        return LINK
+    if spec.kind == "directions":
+        return ["x"]
     if spec.scalar:
         return 0.5
     value = np.full(lead + spec.dims(_SIZES), 0.5)
@@ -126,7 +130,8 @@ def good_value(spec: Spec, lead: tuple[int, ...] = ()) -> Any:
 
 def good(row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
     """Inputs and options that are answered."""
-    inputs = {name: good_value(spec) for name, spec in row.inputs.items() if name in row.required}
+    needed = (name for name, spec in row.inputs.items() if name in row.required or spec.kind == "directions")
+    inputs = {name: good_value(row.inputs[name]) for name in needed}  # a planar robot moves in few directions
     options: dict[str, Any] = {name: 1e-3 if name == "dt" else STEPS for name in row.options if name in ("dt", "steps")}
     if "joints" in row.options and row.options["joints"].required:
         options["joints"] = [Robot.from_urdf(URDF / f"{ROBOT}.urdf").joint_names[0]]
@@ -147,7 +152,7 @@ def of_row(row: Row) -> Iterator[Case]:
             given = {key: x for key, x in {**inputs, name: value}.items() if x is not ...}
             about = "inputs" if "leading axes" in what or name == "mass" else f"inputs.{name}"
             yield Case(f"{row.name} {name}: {what}", asked(row, given, options), about)
-    batched = [name for name, spec in row.inputs.items() if not spec.scalar and spec.kind not in MAPS]
+    batched = [name for name, spec in row.inputs.items() if not spec.scalar and spec.kind not in (*MAPS, *BY_NAME)]
     for name in batched[1:]:
         first = batched[0]
         given = {**inputs, first: good_value(row.inputs[first], (2,)), name: good_value(row.inputs[name], (3,))}
@@ -197,6 +202,12 @@ def wrong_values(spec: Spec, *, required: bool) -> Iterator[tuple[str, Any]]:
     if spec.kind == "contacts":
         yield from wrong_contacts()
         return
+    if spec.kind == "link":
+        yield from wrong_links()
+        return
+    if spec.kind == "directions":
+        yield from wrong_directions()
+        return
     shape = spec.dims(_SIZES)
     yield "a map of nothing", {}
     yield "no data", {"dtype": "<f8", "shape": [1]}
@@ -219,6 +230,25 @@ def wrong_values(spec: Spec, *, required: bool) -> Iterator[tuple[str, Any]]:
         yield "an empty last axis", {"dtype": "<f8", "shape": [2, 0], "data": b""}
     if shape and not spec.scalar:
         yield "no axes", 0.5
+
+
+def wrong_links() -> Iterator[tuple[str, Any]]:
+    yield "a map", {"link": LINK}
+    yield "a list with a number", [LINK, 5]
+    yield "a list with nil", [LINK, None]
+    yield "lists of unequal lengths", [[LINK, LINK], [LINK]]
+    yield "a name beside a list", [LINK, [LINK]]
+    yield "a link that is not there", [LINK, "tool9"]
+    yield "an array", array(np.zeros(3))
+
+
+def wrong_directions() -> Iterator[tuple[str, Any]]:
+    yield "an empty list", []
+    yield "a direction that is none", ["x", "w"]
+    yield "a number", 3
+    yield "a list with a number", ["x", 1]
+    yield "a list of lists", [["x"]]
+    yield "an array", array(np.ones(6))
 
 
 def wrong_wrenches() -> Iterator[tuple[str, Any]]:

@@ -13,6 +13,7 @@ import pytest
 import zmq
 
 from dyn_service import QUERIES, Robot, Server, Wrench
+from dyn_service.api.spec import DIRECTIONS
 from tests.conftest import URDF
 
 TRANSPORTS = ("tcp", "ipc", "inproc")
@@ -117,13 +118,24 @@ def sample(robot: Any, query: str, lead: tuple[int, ...] = (), seed: int = 0) ->
     sizes = {"nq": robot.nq, "nv": robot.nv}
     required = [name for name in row.inputs if name not in row.optional]
     values = {
-        name: float(rng.uniform(1e-3, 2e-3) if name == "dt" else rng.uniform(1.0, 50.0))
+        name: robot.link_names[-1]
+        if row.inputs[name].kind == "link"
+        else float(rng.uniform(1e-3, 2e-3) if name == "dt" else rng.uniform(1.0, 50.0))
         if row.inputs[name].scalar
         else rng.uniform(-1.0, 1.0, lead + row.inputs[name].dims(sizes))
         for name in required
     }
-    numbers = {name: value for name, value in values.items() if row.inputs[name].scalar}
+    numbers = {n: value for n, value in values.items() if row.inputs[n].scalar or row.inputs[n].kind == "link"}
+    numbers |= {n: [moving(robot)] for n, spec in row.inputs.items() if spec.kind == "directions"}
     return {name: value for name, value in values.items() if name not in numbers}, numbers
+
+
+def moving(robot: Any) -> str:
+    """A direction in which the last link moves at any state: in which it turns, if it does."""
+    q = robot.random_configuration(seed=1)
+    J = robot.point_motion(q, np.zeros(robot.nv), robot.link_names[-1], point=(0.1, 0.2, 0.3)).jacobian
+    turns, shifts = np.linalg.norm(J[:3], axis=1), np.linalg.norm(J[3:], axis=1)
+    return DIRECTIONS[int(np.argmax(turns) if turns.any() else 3 + np.argmax(shifts))]
 
 
 def variants(robot: Any, query: str, lead: tuple[int, ...] = ()) -> list[dict[str, Any]]:
@@ -144,6 +156,10 @@ def variants(robot: Any, query: str, lead: tuple[int, ...] = ()) -> list[dict[st
                 ]
             },
         ]
+    if "link" in row.inputs:
+        ways += [{"point": np.random.default_rng(2).uniform(-1, 1, (size, 3)), "link": [last] * size}]
+    if "directions" in row.inputs and robot.nv > 6:
+        ways += [{"directions": None}, {"directions": ["x", "y", "rz"]}]
     for option in row.options.values():
         if option.choices is not None:
             ways += [{option.name: choice} for choice in option.choices]

@@ -22,7 +22,7 @@ from dyn_service.cli import main as cli
 from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.server.settings import ServerSettings, read_settings
 from tests.conftest import ROOT, URDF
-from tests.service.conftest import assert_same, sample
+from tests.service.conftest import assert_same, moving, sample
 
 DYN = [sys.executable, "-W", "error", "-m", "dyn_service"]
 WAIT_S = 60.0
@@ -293,7 +293,8 @@ def example(robot: Robot, query: str, names: list[str]) -> dict[str, Any]:
     """Values of these inputs and options of a query, read off how it is declared."""
     if query in QUERIES:
         vectors, numbers = sample(robot, query)
-        return {name: value.tolist() for name, value in vectors.items()} | numbers
+        found = {name: value.tolist() for name, value in vectors.items()} | numbers
+        return {name: found[name] for name in names}
     # One joint is given, the others are free.
     sizes: dict[str, Any] = {"n": 2, "nq": robot.nq, "nv": robot.nv, "nf": robot.nv - 1, "np": 1}
     sizes["2 steps + 1"] = 2 * NUMBERS["steps"] + 1
@@ -343,6 +344,10 @@ def test_call_asks_what_it_lists(
             assert (status, out) == (1, "")
             assert re.match(f"error: {query} needs the (input|option) '{name}'", err)
         status, out, err = ask(query, given)
+        if query in QUERIES and any(spec.singular for spec in QUERIES[query].outputs.values()):
+            assert status == 1
+            assert "link 'pendulum' cannot move in all of the directions" in err  # a pendulum's has one
+            status, out, err = ask(query, {**given, "directions": moving(pendulum)})
         # With an empty kernel cache the server has to compile, and says so.
         assert status == 0, (query, err)
         assert all(line.startswith("waiting: ") for line in err.splitlines()), (query, err)

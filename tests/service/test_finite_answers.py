@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from dyn_service import QUERIES, Client, FailedPreconditionError, InvalidArgumentError, Robot, Server
+from dyn_service.api.spec import BY_NAME
 from dyn_service.server.finite import NotFinite, defect, first_not_finite
 from dyn_service.server.service import Service
 from dyn_service.urdf.reader import read
@@ -93,7 +94,8 @@ def attacks(robot: Robot, query: str) -> Iterator[dict[str, Any]]:
         plain = {name: array(value) for name, value in vectors.items()} | numbers
         for size in (0.0, 1e14, 1e154, 1e200, 1e305):
             grown = {name: array(value * size) for name, value in vectors.items()}
-            grown |= {name: value * size for name, value in numbers.items()}
+            named = {name for name, spec in row.inputs.items() if spec.kind in BY_NAME}
+            grown |= {name: value if name in named else value * size for name, value in numbers.items()}
             if "gravity" in row.inputs:
                 grown["gravity"] = array([0.0, size, -size])
             if "wrenches" in row.inputs:

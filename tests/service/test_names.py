@@ -137,7 +137,7 @@ def test_every_row_in_and_out(robot: Robot, remote: Any, query: str) -> None:
                 with pytest.raises(FailedPreconditionError, match="follows"):
                     getattr(remote, query)(**asked)
                 continue
-            expected = getattr(robot, query)(**values, **more)
+            expected = getattr(robot, query)(**{**values, **more})
             for _ in range(2):  # by the short way too
                 found = getattr(remote, query)(**asked)
                 assert_answers(robot, row, found, expected, names)

@@ -47,8 +47,8 @@ def test_answers_are_the_same_to_the_last_bit(remote: Any, panda: Robot, query: 
     for lead in ((), (4,), (3, 1, 4), (0,)):
         vectors, numbers = sample(panda, query, lead)
         for more in variants(panda, query, lead):
-            expected = getattr(panda, query)(*vectors.values(), **numbers, **more)
-            found = getattr(remote, query)(*vectors.values(), **numbers, **more)
+            expected = getattr(panda, query)(*vectors.values(), **{**numbers, **more})
+            found = getattr(remote, query)(*vectors.values(), **{**numbers, **more})
             assert_same(found, expected)
 
 

@@ -20,6 +20,7 @@ import msgpack
 import numpy as np
 
 from dyn_service.api.queries import QUERIES, Query
+from dyn_service.api.spec import DIRECTIONS
 from dyn_service.engine.robot import Robot
 from dyn_service.server.service import Service
 from dyn_service.urdf.reader import read
@@ -71,6 +72,10 @@ def _asked(
                 if rng.integers(2):
                     parts = {part: [*rng.normal(size=3) * _size(kind, rng)] for part in ("torque", "force", "point")}
                     inputs[name] = {"link": str(rng.choice(robot.link_names)), **parts}
+            elif spec.kind == "link":
+                inputs[name] = str(rng.choice(robot.link_names))
+            elif spec.kind == "directions":
+                inputs[name] = [str(each) for each in rng.permutation(DIRECTIONS)[: rng.integers(1, 7)]]
             elif spec.kind == "overlay":
                 if not rng.integers(3):
                     inputs[name] = _overlay(robot, kind, rng)

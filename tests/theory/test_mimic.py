@@ -98,6 +98,14 @@ def rows(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
         found = led.step(q, v, s.tau, [h], integrator="explicit_euler", **s.pushed)
         return [(found.q, led.integrate(q, v, h)), (found.v, v + h * a)]
 
+    def operational() -> list[tuple[Any, Any]]:
+        J = free.point_motion(Q, V, s.child).jacobian @ S
+        mobility = J @ np.linalg.solve(s.M, J.T)
+        found = led.operational_space(q, s.child, directions=["x", "y"])
+        inertia = np.zeros((6, 6))
+        inertia[3:5, 3:5] = np.linalg.inv(mobility[3:5, 3:5])
+        return [(found.mobility, mobility), (found.inertia, inertia)]
+
     return {
         "inverse_dynamics": lambda: [(led.inverse_dynamics(q, v, a, **s.pushed), s.tau)],
         "forward_dynamics": lambda: [(led.forward_dynamics(q, v, s.tau, method=m, **s.pushed), a) for m in METHODS],
@@ -117,6 +125,12 @@ def rows(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
         ],
         "link_poses": lambda: s.fields(led.link_poses(q), free.link_poses(Q)),
         "link_motion": lambda: s.fields(led.link_motion(q, v, a, **s.pushed), free.link_motion(Q, V, A, **s.pushed)),
+        "point_motion": lambda: s.fields(
+            led.point_motion(q, v, s.child, point=(0.1, -0.2, 0.3)),
+            free.point_motion(Q, V, s.child, point=(0.1, -0.2, 0.3)),
+            jacobian=lambda J: J @ S,
+        ),
+        "operational_space": operational,
         "topology": lambda: s.fields(led.topology(), free.topology()),
         "influence_operators": lambda: s.fields(
             led.influence_operators(q, frame="world"), free.influence_operators(Q, frame="world")

@@ -39,6 +39,9 @@ def state(robot: Robot, row: Query, seed: int = 0) -> tuple[np.ndarray, ...]:
     inputs = []
     for name in row.required:
         spec = row.inputs[name]
+        if spec.kind == "link":
+            inputs.append(str(rng.choice(robot.link_names)))
+            continue
         there = robot.random_configuration(seed=seed) if spec.kind == "position" else None
         inputs.append(rng.normal(size=spec.dims(robot.sizes)) if there is None else there)
     return tuple(inputs)

@@ -1,0 +1,99 @@
+"""Inputs that are given by name, which link and which directions, and what they are to a kernel: 1 for what is named.
+
+link          "tool0", or lists of names whose lengths are leading axes       one row of zeros and a 1 for each
+directions    ["x", "y"]                                                      one row with a 1 for each
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dyn_service.api.arrays import found
+from dyn_service.api.spec import BY_NAME, DIRECTIONS, Kind
+from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.suggestions import did_you_mean
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+_TAKES: Mapping[str, str] = {
+    "link": "a link's name, or lists of names of one length",
+    "directions": f"a list of {', '.join(DIRECTIONS)}",
+}
+
+
+def names_of(kind: Kind, value: Any, path: str) -> Any:
+    """What was given, in plain texts and lists; whether there are such names is for the robot to say.
+
+    Raises:
+        InvalidArgumentError: It is neither a name nor lists of names that are equally long.
+    """
+    name = path.removeprefix("inputs.")
+    plain = _plain(value)
+    if (kind == "directions" and isinstance(plain, str)) or _lead(plain) is None:
+        raise InvalidArgumentError(f"{name} must be {_TAKES[kind]}, found {found(value)}", path=path)
+    if kind == "directions":
+        wrong = next((each for each in plain if each not in DIRECTIONS), None)
+        if wrong is not None or not plain:
+            raise InvalidArgumentError(
+                f"{name} must be {_TAKES[kind]}, found {'none' if wrong is None else repr(wrong)}", path=path
+            )
+    return plain
+
+
+def lead_of(kind: Kind, names: Any) -> tuple[int, ...]:
+    """The leading axes of what `names_of` gave."""
+    return (_lead(names) or ()) if kind == "link" else ()
+
+
+def marks(kind: Kind, names: Any, links: Sequence[str], robot: str, path: str) -> Array:
+    """What a kernel takes, (..., nl) or (6,), for what `names_of` gave.
+
+    Args:
+        kind: One of `BY_NAME`.
+        names: Of links or directions.
+        links: Those of the robot.
+        robot: Its name, for the error.
+        path: Where they stand in the request.
+
+    Raises:
+        NotFoundError: The robot has no link of a name.
+    """
+    assert kind in BY_NAME
+    if kind == "directions":
+        return np.array([float(each in names) for each in DIRECTIONS])
+    lead = lead_of(kind, names)
+    made = np.zeros((*lead, len(links)))
+    for index in np.ndindex(lead):
+        each: Any = names
+        for k in index:
+            each = each[k]
+        if each not in links:
+            raise NotFoundError(
+                f"robot '{robot}' has no link '{each}'; its links are {', '.join(links)}{did_you_mean(each, links)}",
+                path=path + "".join(f"[{k}]" for k in index),
+            )
+        made[(*index, links.index(each))] = 1.0
+    return made
+
+
+def _plain(value: Any) -> Any:
+    """Arrays and tuples as lists, NumPy's texts as Python's."""
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _lead(names: Any) -> tuple[int, ...] | None:
+    """The lengths of nested lists of texts, outermost first; None where they are none, or not equally long."""
+    if isinstance(names, str):
+        return ()
+    if not isinstance(names, list):
+        return None
+    inner = {_lead(each) for each in names}
+    if not inner:
+        return (0,)
+    (first, *others) = inner
+    return None if others or first is None else (len(names), *first)

@@ -1,0 +1,271 @@
+"""How one link moves at a point that is fixed on it, and how hard it is to accelerate there.
+
+Which link is a number: w_i is 1 at that link's body and 0 at all others, an input like q. What the link has is then
+the sum of w_i times what each body has, and the joints that move it are found by an inward sweep, so that one kernel
+answers for every link of a robot, in O(N):
+
+    on = Psi_e^T w                                       1 at every body that carries the link, itself among them
+    d  = Psi_e^T (w R point + Phi_e^T (on R p))          the way to the point from each of their origins, world axes
+    J_i = on_i [R_i g_i; R_i u_i + R_i g_i x d_i]        G_i = [g_i; u_i]: columns of J = Psi_D G at the point
+
+    Omega_i = beta_i Omega_ip beta_i^T + G_i R_i^-1 G_i^T     diagonal blocks of Psi_beta G R^-1 G^T Psi_beta^T, (19b)
+    Lambda  = Omega^-1                                        Omega = J M^-1 J^T at the link
+
+Where the answer is seen from is one influence D = (R, d) of the link's motion, in its axes at its origin:
+
+    local          R = e       d = point          at the point, in the link's axes
+    world_aligned  R = R_WL    d = point          at the point, in world axes
+    world          R = R_WL    d = -R^T p_WL      at the world's origin, in world axes
+
+J-dot v is D of the link's spatial acceleration [omega-dot; v-dot - omega x v] at q-ddot = 0; in world-aligned axes
+omega x v of the point comes back to it, and leaves the point's own acceleration.
+
+Where joints follow others, and no body yields without another, Omega is J M^-1 J^T with M factored, (19a), in O(N^3).
+Source: Newton-Euler document, (4)-(7), (19b). The recursion for Omega: G. Rodriguez, A. Jain, K. Kreutz-Delgado,
+'Spatial Operator Algebra for Manipulator Modeling and Control', 1991; there from the base outward as here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import casadi as ca
+
+from dyn_service.dynamics import mass_matrix
+from dyn_service.dynamics.articulated import branches
+from dyn_service.dynamics.kinematics import along, in_world, influences, motion_subspaces, ways
+from dyn_service.dynamics.newton_euler import inertias, velocities, velocity_products
+from dyn_service.dynamics.spatial import (
+    Inertia,
+    Mat,
+    RigidTransform,
+    angular,
+    constant,
+    cross,
+    inverse,
+    join,
+    linear,
+    row_by_row,
+    skew,
+)
+from dyn_service.dynamics.sweeps import gather, outward
+from dyn_service.model.tree import Tree
+
+LOST = 2.0**-40
+"""1 / Lambda_kk is what is left of the mobility in a direction while all others are held. Where that is less than this
+beside the mobility of its kind, to turn or to shift, it is rounding: of the 52 bits of what it is the difference of, a
+dozen are left, and rounding takes some of these.
+"""
+
+
+def point_motion(tree: Tree, q: Mat, v: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
+    """rotation (3, 3), position (3,), and at the point in world axes velocity (6,), jacobian (6, nv), bias (6,).
+
+    Args:
+        tree: One body per link.
+        q: Positions.
+        v: Velocities.
+        link: w, (nl,).
+        point: In the link's axes, from its origin.
+    """
+    return _motion(tree, q, v, _Place.of(tree, q, link, point), _aligned)
+
+
+def point_motion_local(tree: Tree, q: Mat, v: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
+    """The same at the point in the link's axes."""
+    return _motion(tree, q, v, _Place.of(tree, q, link, point), _local)
+
+
+def point_motion_world(tree: Tree, q: Mat, v: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
+    """The same at the world's origin in world axes."""
+    return _motion(tree, q, v, _Place.of(tree, q, link, point), _world)
+
+
+def operational_space(tree: Tree, q: Mat, link: Mat, point: Mat, directions: Mat) -> dict[str, Mat]:
+    """mobility and inertia, (6, 6) each, in world-aligned axes at the point.
+
+    Args:
+        tree: One body per link.
+        q: Positions.
+        link: w, (nl,).
+        point: In the link's axes, from its origin.
+        directions: (6,), 1 for each direction that counts, 0 for the others.
+    """
+    return _inertia(tree, q, _Place.of(tree, q, link, point), _aligned, directions)
+
+
+def operational_space_local(tree: Tree, q: Mat, link: Mat, point: Mat, directions: Mat) -> dict[str, Mat]:
+    """The same at the point in the link's axes."""
+    return _inertia(tree, q, _Place.of(tree, q, link, point), _local, directions)
+
+
+def operational_space_world(tree: Tree, q: Mat, link: Mat, point: Mat, directions: Mat) -> dict[str, Mat]:
+    """The same at the world's origin in world axes."""
+    return _inertia(tree, q, _Place.of(tree, q, link, point), _world, directions)
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """A link and a point on it. link: w, per body. rotations: R_WB. steps: to each body from its parent, world axes."""
+
+    link: list[Mat]
+    point: Mat
+    rotations: list[Mat]
+    steps: list[Mat]
+
+    @classmethod
+    def of(cls, tree: Tree, q: Mat, link: Mat, point: Mat) -> _Place:
+        return cls(ca.vertsplit(link), point, *in_world(tree, q))
+
+    def chosen(self, x: Sequence[Mat]) -> Mat:
+        """Of what each body has, the link's."""
+        return sum((w * x_i for w, x_i in zip(self.link, x, strict=True)), ca.DM(*x[0].shape))
+
+    @property
+    def rotation(self) -> Mat:
+        """R_WL."""
+        return self.chosen(self.rotations)
+
+    def origin(self, tree: Tree) -> Mat:
+        """p_WL."""
+        return self.chosen(along(tree, self.steps))
+
+    def carrying(self, tree: Tree) -> list[Mat]:
+        """1 for every body that carries the link, itself among them."""
+        return gather(tree, self.link, lambda _, on: on)
+
+    def levers(self, tree: Tree) -> list[Mat]:
+        """The way to the point from the origin of each body that carries the link, world axes; 0 from others."""
+        on = self.carrying(tree)
+        ways_on = [w * (R @ self.point) for w, R in zip(self.link, self.rotations, strict=True)]
+        for i, parent in enumerate(tree.parent):
+            if parent >= 0:
+                ways_on[parent] = ways_on[parent] + on[i] * self.steps[i]
+        return gather(tree, ways_on, lambda _, way: way)
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """Where an answer is seen from. of_link: D there from the link's origin, in its axes. of_world: what turns world
+    axes into its axes. levers: the way there from each body's origin, world axes. carried: whether it goes along with
+    the point while its axes stand still.
+    """
+
+    of_link: RigidTransform
+    of_world: Mat
+    levers: list[Mat]
+    carried: bool = False
+
+
+_Seen = Callable[[Tree, _Place], _View]
+_SAME, _NO_WAY = ca.DM.eye(3), ca.DM(3, 1)
+
+
+def _aligned(tree: Tree, at: _Place) -> _View:
+    return _View(RigidTransform(at.rotation, at.point), _SAME, at.levers(tree), carried=True)
+
+
+def _local(tree: Tree, at: _Place) -> _View:
+    return _View(RigidTransform(_SAME, at.point), at.rotation.T, at.levers(tree))
+
+
+def _world(tree: Tree, at: _Place) -> _View:
+    R = at.rotation
+    return _View(RigidTransform(R, -(R.T @ at.origin(tree))), _SAME, [-p for p in along(tree, at.steps)])
+
+
+def _motion(tree: Tree, q: Mat, v: Mat, at: _Place, seen: _Seen) -> dict[str, Mat]:
+    view = seen(tree, at)
+    D, G = influences(tree, q), motion_subspaces(tree)
+    V = velocities(tree, D, G, v)
+    link, rates = at.chosen(V), at.chosen(outward(tree, D, velocity_products(tree, D, G, V, v)))
+    spatial = rates - join(_NO_WAY, cross(angular(link), linear(link)))
+    velocity, bias = view.of_link @ link, view.of_link @ spatial
+    if view.carried:
+        bias = bias + join(_NO_WAY, cross(angular(velocity), linear(velocity)))
+    return {
+        "rotation": row_by_row(at.rotation),
+        "position": at.origin(tree) + at.rotation @ at.point,
+        "velocity": velocity,
+        "jacobian": row_by_row(_jacobian(tree, at, view)),
+        "bias": bias,
+    }
+
+
+def _jacobian(tree: Tree, at: _Place, view: _View) -> Mat:
+    """J, (6, nv)."""
+    on, columns, J = at.carrying(tree), ways(tree), ca.SX(6, tree.nv)
+    for i in tree.movable:
+        G, R = constant(tree.inboard[i].subspace), view.of_world @ at.rotations[i]
+        turns, shifts = R @ G[:3, :], R @ G[3:, :]
+        shifts = shifts - skew(view.of_world @ view.levers[i]) @ turns
+        J = J + on[i] * ca.vertcat(turns, shifts) @ columns[tree.in_v[i], :]
+    return J
+
+
+def _inertia(tree: Tree, q: Mat, at: _Place, seen: _Seen, directions: Mat) -> dict[str, Mat]:
+    view = seen(tree, at)
+    if tree.coupled:
+        Omega = mass_matrix.mobility(tree, mass_matrix.entries(tree, q), _jacobian(tree, at, view))
+    else:
+        of_bodies = _mobilities(tree, q)
+        parts = (at.chosen([getattr(S, part) for S in of_bodies]) for part in ("I", "H", "m"))
+        S = _seen_through(view.of_link, Inertia(*parts))
+        Omega = ca.blockcat([[S.m, S.H.T], [S.H, S.I]])
+    return {"mobility": row_by_row(Omega), "inertia": row_by_row(_inverse_in(Omega, directions))}
+
+
+def _mobilities(tree: Tree, q: Mat) -> list[Inertia]:
+    """Omega of every body, at its origin in its axes.
+
+    Where the linear part stands first, a mobility is changed by D as an inertia is by D^T: it is kept as one, its
+    blocks [I, H; H^T, m] those of [shifts; turns].
+    """
+    D, G = influences(tree, q), motion_subspaces(tree)
+    branch = branches(tree, D, G, inertias(tree))
+    none = ca.DM(3, 3)
+    found: list[Inertia] = []
+    for i, parent in enumerate(tree.parent):
+        S = Inertia(none, none, none) if parent < 0 else _seen_through(D[i], found[parent])
+        if tree.inboard[i].nv:
+            G_i, K = _linear_first(G[i]), _linear_first(branch.K[i])
+            # (e - G K^T) S (e - G K^T)^T + G R^-1 G^T = S - G Z^T - Z G^T
+            Z = S @ K
+            Z = Z - G_i @ (0.5 * (K.T @ Z + branch.R_inverse[i]))
+            S = S.minus_outer(ca.horzcat(G_i, Z), ca.horzcat(Z, G_i))
+        found.append(S)
+    return found
+
+
+def _seen_through(D: RigidTransform, S: Inertia) -> Inertia:
+    """D Omega D^T."""
+    return S.moved(-D.offset).turned(D.rotation.T)
+
+
+def _linear_first(X: Mat) -> Mat:
+    return ca.vertcat(X[3:, :], X[:3, :])
+
+
+def _inverse_in(Omega: Mat, directions: Mat) -> Mat:
+    """Lambda: the inverse in the directions that count, 0 in the others; NaN where there is none."""
+    counts, lost = directions @ directions.T, []
+
+    def kept(k: int, pivot: Mat) -> Mat:
+        there = ca.if_else(_positive(pivot), 1, 0)
+        lost.append(directions[k] * (1 - there))
+        return ca.if_else(there, pivot, 1)
+
+    part = counts * Omega
+    for k in range(6):  # chosen, not added and taken away: sums are compiled in any order
+        part[k, k] = ca.if_else(directions[k], Omega[k, k], 1)
+    Lambda = inverse(part, kept)
+    for k, kind in enumerate([ca.trace(Omega[:3, :3])] * 3 + [ca.trace(Omega[3:, 3:])] * 3):
+        share = _positive(LOST * kind * Lambda[k, k])
+        lost.append(directions[k] * (1 - ca.if_else(share < 1, 1, 0)))
+    return ca.if_else(sum(lost, ca.DM(1, 1)), ca.DM.nan(6, 6), counts * Lambda)
+
+
+def _positive(x: Mat) -> Mat:
+    """x, or 0 where it is negative: numbers that a compiled `<` takes for what they are."""
+    return ca.fabs(x + ca.fabs(x)) / 2
