@@ -44,7 +44,11 @@ class Plant:
     def __post_init__(self) -> None:
         self.names = self.safety.names
         self.configuration = self.robot.configuration
-        self.reading: Reading = self.robot.open()
+        try:
+            self.reading: Reading = self.robot.open()
+        except BaseException:
+            self.robot.close()
+            raise
         self.out_of_range: np.ndarray[tuple[int], np.dtype[np.int64]] = np.zeros(self.configuration.nq, np.int64)
         self._stale = 0
 

@@ -45,6 +45,7 @@ def main(node: Node[PlantParameters]) -> None:
             "substeps": p.substeps,
             "rate_hz": p.rate_hz,
             "clock": p.clock,
+            "driver": p.driver,
             "safe_stop": p.safe_stop,
             "hold_s": plant.safety.settings.hold_s,
             **differences(p),

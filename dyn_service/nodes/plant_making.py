@@ -19,9 +19,10 @@ from dyn_service.config.documents import ConfigurationError
 from dyn_service.control.actuators import Actuators
 from dyn_service.control.encoders import Measuring
 from dyn_service.control.plant_core import Plant
-from dyn_service.control.safety import SafetySupervisor
+from dyn_service.control.safety import SafetySettings, SafetySupervisor
 from dyn_service.control.simulated import SimulatedRobot
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.nodes.plant_hardware import make_hardware
 from dyn_service.nodes.plant_parameters import ActuatorParameters, PlantParameters, initial_position, safety_settings
 from dyn_service.protocol.contacts import unpack_contacts
 from dyn_service.protocol.overlays import unpack_overlay
@@ -45,21 +46,12 @@ def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
         InvalidArgumentError: A parameter is out of its range.
         NotFoundError: The overlay, a contact or a sensor names what the robot does not have.
         ConfigurationError: The sensor file is none, or not one of this robot.
+        DynError: What a driver raises.
     """
     at, limits = robot.configuration, robot.limits
-    truth = real_robot(robot, p)
     settings = safety_settings(p, limits)
-    q = initial_position(p.initial_position, at, limits)
-    moving = SimulatedRobot(
-        make_engine(truth, p, q),
-        at,
-        q,
-        1.0 / p.rate_hz,
-        p.brake_s,
-        settings.velocity_limit,
-        make_actuators(p, at.nv),
-        make_measuring(truth, p),
-    )
+    if p.stale_cycles < 0:
+        raise InvalidArgumentError(f"stale_cycles is {p.stale_cycles}: expected at least 0", path="stale_cycles")
 
     def damping() -> Array:  # every motion then dies out as exp(-t / damping_s), but for what pulls at it
         matrix: Array = robot.mass_matrix(plant.q) / p.damping_s
@@ -67,8 +59,23 @@ def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
 
     robot.prepare(["mass_matrix"] if p.safe_stop == "damping" else [])
     safety = SafetySupervisor(settings, at.velocity_names, session, robot.fingerprint, damping)
-    plant = Plant(moving, limits, safety, 1.0 / p.rate_hz)
+    moving = make_hardware(at, limits, p) if p.driver else make_simulated(robot, p, settings)
+    plant = Plant(moving, limits, safety, 1.0 / p.rate_hz, p.stale_cycles)
     return plant
+
+
+def make_simulated(robot: Robot, p: PlantParameters, settings: SafetySettings) -> SimulatedRobot:
+    """The simulated robot as the parameters say. robot: the model.
+
+    Raises:
+        DynError: As `make_plant`.
+    """
+    at = robot.configuration
+    real = real_robot(robot, p)
+    q = initial_position(p.initial_position, at, robot.limits)
+    engine, actuators = make_engine(real, p, q), make_actuators(p, at.nv)
+    limit = settings.velocity_limit
+    return SimulatedRobot(engine, at, q, 1.0 / p.rate_hz, p.brake_s, limit, actuators, make_measuring(real, p))
 
 
 def differences(p: PlantParameters) -> dict[str, Any]:

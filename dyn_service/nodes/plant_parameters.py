@@ -63,6 +63,10 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     engine: what moves the simulated robot: our equations, or MuJoCo, which shares no code with them, made from the same
     file. mjcf: in its place an MJCF file with the same joints, whose contacts then act.
 
+    driver: path of a Python file whose `connect` gives a real robot in place of a simulated one, see
+    `control/hardware.py`. driver_settings: what it is given. stale_cycles: how many cycles in a row may bring nothing
+    new from it; one more stops it safely.
+
     position_limits: whether joints meet stops at their limits. contacts: points of links that meet planes, such as
     {link: FL_foot, radius: 0.016}. Both take their time, with RK4 one or two milliseconds a step, so that rate_hz wants
     to be some hundreds.
@@ -102,6 +106,9 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     rearm_share: float = 0.1
     engine: Literal["own", "mujoco"] = "own"
     mjcf: FilePath = ""
+    driver: FilePath = ""
+    driver_settings: dict[str, Any] = {}
+    stale_cycles: int = 5
     position_limits: bool = False
     contacts: list[dict[str, Any]] = []
     clock: Literal["real_time", "faster", "lockstep"] = "real_time"

@@ -75,7 +75,7 @@ class Registry:
         if key not in self._kinds:
             if not path.is_file():
                 raise InvalidArgumentError(f"there is no file {str(path)!r}")
-            self._kinds[key] = _load(f"node {str(path)!r}", lambda: getattr(_run_file(path), "NODE", None), "NODE")
+            self._kinds[key] = _load(f"node {str(path)!r}", lambda: getattr(run_file(path), "NODE", None), "NODE")
         return self._kinds[key]
 
     def kind_of(self, planned: Kind | None, node: NodeBoard | None) -> Kind | None:
@@ -108,7 +108,7 @@ def _load(name: str, load: Callable[[], Any], where: str) -> Kind:
     return found
 
 
-def _run_file(path: Path) -> ModuleType:
+def run_file(path: Path) -> ModuleType:
     """The file as a module, under a name that no other module has."""
     name = f"_dyn_node_{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(name, path)

@@ -1,0 +1,186 @@
+"""A robot behind UDP, and its driver: `control/hardware.py` in a hundred lines. Pattern for a driver of one's own.
+
+    python examples/udp_robot.py urdf/pendulum.urdf --port 5800    # the robot: its own process, its own 1 kHz
+    dyn launch examples/udp_robot.launch.yaml --duration 10        # robot, server, controller, plant with this driver
+
+One datagram each way in every cycle, little-endian:
+
+    to the robot     "DYNC", number u32, brakes u8, efforts nv f64
+    from the robot   "DYNS", number u32 of the last command it took, fault u8, q nq f64, v nv f64
+
+Nobody sends a datagram again: the next one is newer. So either side has to bear that one is lost, and neither may go on
+without any. The robot shuts its brakes by itself when no command has come for `PATIENCE` of its cycles; it has to, for
+the computer with the driver may hang. The driver says that a reading is not fresh when nothing has come since the last:
+the plant bears `stale_cycles` of these in a row, and then stops safely. Datagrams that come late, out of order or from
+somewhere else are left out, by their number and their sender.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import select
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dyn_service.control.hardware import Reading
+from dyn_service.errors import InvalidArgumentError, UnavailableError
+from dyn_service.model.configuration import Configuration, Limits
+
+COMMAND, STATE = b"DYNC", b"DYNS"
+HEAD = struct.Struct("<4sIB")
+"""Kind, number, brakes or fault."""
+PATIENCE = 20
+"""Cycles of the robot without a command."""
+LARGEST = 1 << 16
+
+
+def packed(kind: bytes, number: int, flag: bool, values: np.ndarray) -> bytes:
+    """A datagram."""
+    return HEAD.pack(kind, number, flag) + np.ascontiguousarray(values, dtype="<f8").tobytes()
+
+
+def unpacked(kind: bytes, data: bytes, count: int) -> tuple[int, bool, np.ndarray] | None:
+    """Number, flag and so many numbers; None of what is no datagram of that kind."""
+    if len(data) != HEAD.size + 8 * count or data[:4] != kind:
+        return None
+    values = np.frombuffer(data, dtype="<f8", offset=HEAD.size)
+    _, number, flag = HEAD.unpack_from(data)
+    return (number, bool(flag), values.astype(np.float64)) if np.isfinite(values).all() else None
+
+
+class UdpDriver:
+    """The plant's side."""
+
+    simulated = False
+
+    def __init__(self, at: Configuration, address: tuple[str, int], timeout_s: float) -> None:
+        self.configuration, self._address, self._timeout_s = at, address, timeout_s
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._sent = self._heard = 0
+        self._last = Reading(at.neutral, np.zeros(at.nv), fresh=False)
+
+    def open(self) -> Reading:
+        """Asks, with the brakes shut, until the robot answers."""
+        until = time.monotonic() + self._timeout_s
+        while time.monotonic() < until:
+            self.write(np.zeros(self.configuration.nv), brakes=True)
+            select.select([self._socket], [], [], 0.05)
+            if (reading := self.read()).fresh:
+                return reading
+        host, port = self._address
+        raise UnavailableError(f"no robot answers at {host}:{port} within {self._timeout_s:g} s")
+
+    def write(self, effort: np.ndarray, *, brakes: bool) -> None:
+        """Sends a command, and waits for nothing."""
+        self._sent += 1
+        with contextlib.suppress(OSError):  # as if it were lost: the robot's own watchdog is for that
+            self._socket.sendto(packed(COMMAND, self._sent, brakes, effort), self._address)
+
+    def read(self) -> Reading:
+        """The newest state that has come."""
+        at, newest = self.configuration, None
+        while True:
+            try:
+                data, sender = self._socket.recvfrom(LARGEST)
+            except OSError:  # nothing more; or nobody listens at the robot's port, which is no other thing here
+                break
+            state = unpacked(STATE, data, at.nq + at.nv) if sender == self._address else None
+            if state is not None and state[0] > self._heard:
+                self._heard, newest = state[0], state
+        if newest is None:
+            self._last = Reading(self._last.q, self._last.v, fresh=False)
+        else:
+            _, fault, values = newest
+            self._last = Reading(values[: at.nq], values[at.nq :], fault="driver" if fault else "")
+        return self._last
+
+    def close(self) -> None:
+        """Shuts the brakes, as far as one datagram can; the robot's watchdog does the rest."""
+        self.write(np.zeros(self.configuration.nv), brakes=True)
+        self._socket.close()
+
+
+def connect(at: Configuration, limits: Limits, cycle_s: float, settings: Mapping[str, Any]) -> UdpDriver:
+    """What the plant's parameter `driver` calls. settings: `host`, `port`, `timeout_s`."""
+    unknown = set(settings) - {"host", "port", "timeout_s"}
+    if unknown or not isinstance(settings.get("port"), int):
+        raise InvalidArgumentError(
+            f"driver_settings are {dict(settings)}: expected a port, and host and timeout_s or not",
+            path="driver_settings",
+        )
+    address = socket.gethostbyname(str(settings.get("host", "127.0.0.1"))), settings["port"]
+    return UdpDriver(at, address, float(settings.get("timeout_s", 5.0)))
+
+
+class UdpRobot:
+    """The robot's side. body: what moves, as the plant's own loop would have it: write, then read."""
+
+    def __init__(self, body: Any, host: str = "127.0.0.1", port: int = 0) -> None:
+        self.body, self._nv = body, body.configuration.nv
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind((host, port))
+        self.socket.setblocking(False)
+        self.address: tuple[str, int] = self.socket.getsockname()
+        self._peer: tuple[str, int] | None = None
+        self._number, self._silent = 0, PATIENCE
+        self._effort, self._brakes = np.zeros(self._nv), True
+        self.reading = body.open()
+
+    @property
+    def braked(self) -> bool:
+        """Whether its brakes are shut: it was told to, or nobody told it anything for too long."""
+        return self._brakes or self._silent >= PATIENCE
+
+    def cycle(self) -> None:
+        """One cycle of its drives: the newest command, a step, a state to whoever commands."""
+        self._silent += 1
+        while True:
+            try:
+                data, sender = self.socket.recvfrom(LARGEST)
+            except OSError:
+                break
+            command = unpacked(COMMAND, data, self._nv)
+            if command is None or (sender == self._peer and command[0] <= self._number):
+                continue
+            if sender != self._peer and not self.braked:
+                continue  # it obeys one computer at a time
+            self._peer, self._silent = sender, 0
+            self._number, self._brakes, self._effort = command
+        effort = np.zeros(self._nv) if self.braked else self._effort
+        self.body.write(effort, brakes=self.braked)
+        self.reading = self.body.read()
+        if self._peer is not None and self._silent == 0:
+            values = np.concatenate([self.reading.q, self.reading.v])
+            self.socket.sendto(packed(STATE, self._number, bool(self.reading.fault), values), self._peer)
+
+
+def main() -> None:
+    """Runs the robot, in wall time."""
+    parser = argparse.ArgumentParser(description="A simulated robot behind UDP.")
+    parser.add_argument("robot")
+    parser.add_argument("--port", type=int, default=5800)
+    said = parser.parse_args()
+
+    from dyn_service import Robot
+    from dyn_service.nodes.plant_making import make_plant
+    from dyn_service.nodes.plant_parameters import PlantParameters
+
+    body = make_plant(Robot.from_file(said.robot), PlantParameters(robot=said.robot), session=1).robot
+    robot = UdpRobot(body, port=said.port)
+    next_s = time.monotonic()
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            next_s += 1e-3
+            time.sleep(max(0.0, next_s - time.monotonic()))
+            robot.cycle()
+
+
+if __name__ == "__main__":
+    main()
