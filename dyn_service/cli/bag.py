@@ -86,15 +86,21 @@ def verify(
     server: Annotated[
         str | None, typer.Option(metavar="ENDPOINT", help="Ask this server in place of this version in this process.")
     ] = None,
+    engine: Annotated[
+        Literal["dyn_service", "pinocchio"], typer.Option(help="Whose dynamics: ours, or Pinocchio's.")
+    ] = "dyn_service",
     within: Annotated[
-        float, typer.Option(metavar="X", help="Relative difference that is no failure; 0: to the bit.")
-    ] = 0.0,
+        float | None,
+        typer.Option(metavar="X", help="Relative difference that is no failure. (default: none; of Pinocchio 1e-9)"),
+    ] = None,
 ) -> int:
     """Ask recorded requests again, and say where the first bit differs."""
     _needed()
     from dyn_service.cli.bag_recording import verify_bag
 
-    return verify_bag(bag, robot or [], joints, server, within)
+    if server is not None and engine != "dyn_service":
+        raise UsageError("--server and --engine: one of the two")
+    return verify_bag(bag, robot or [], joints, server, engine, within)
 
 
 @app.command()

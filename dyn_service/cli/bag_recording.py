@@ -14,6 +14,7 @@ import zmq
 
 from dyn_service import Robot
 from dyn_service.bags import requests
+from dyn_service.bags.pinocchio_engine import WITHIN, pinocchio
 from dyn_service.bags.playing import Player
 from dyn_service.bags.reader import BagReader
 from dyn_service.bags.recording import TopicRecorder
@@ -80,7 +81,9 @@ def play_bag(file: Path, topics: list[str], rate: float, start_s: float, delay_s
     typer.echo(f"played {player.played} messages; the latest came {1e3 * player.latest_s:.1f} ms late")
 
 
-def verify_bag(file: Path, robots: list[Path], joints: str | None, server: str | None, within: float) -> int:
+def verify_bag(
+    file: Path, robots: list[Path], joints: str | None, server: str | None, engine: str, within: float | None
+) -> int:
     """Asks recorded requests again and prints how the replies differ; 1 where they do, by more than `within`."""
     with BagReader(file) as bag:
         if server is not None:
@@ -89,10 +92,16 @@ def verify_bag(file: Path, robots: list[Path], joints: str | None, server: str |
         else:
             given = [Robot.from_file(each, joints=joints) for each in robots]
             known, remarks = robots_of(bag, given, joints)
-            found = compare_all(bag, replay(known))
+            if engine == "pinocchio":
+                texts = [each.data.decode("utf-8", "replace") for each in bag.attached]
+                texts += [each.read_text("utf-8") for each in robots]
+                found = compare_all(bag, pinocchio(known, texts, remarks.append))
+                within = WITHIN if within is None else within
+            else:
+                found = compare_all(bag, replay(known))
             found.remarks += remarks
     typer.echo("\n".join(report(found)))
-    differs = found.first is not None and (within == 0.0 or found.largest > within)
+    differs = found.first is not None and (not within or found.largest > within)
     return 1 if differs or not found.compared else 0
 
 

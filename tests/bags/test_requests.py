@@ -285,7 +285,7 @@ def test_the_recorder_is_bounded_and_goes_on_when_its_bag_is_full(
     finally:
         ended.set()
         thread.join()
-        assert len(recorder._backs) == 2
+        assert len(recorder._backs) == len(recorder._whose) == 2
         recorder.close()
         for socket in (server, *clients):
             socket.close(linger=0)
