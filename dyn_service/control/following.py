@@ -172,6 +172,9 @@ class Following:
         efforts = commanded(law, moment.state, moment.reference, moment.dt, self.configuration.velocity_names)
         self._fresh = False
         self._updated_s = moment.state.measured.t
+        chosen = law.motion()
+        if chosen is not None and chosen[0] is not self.trajectory:
+            self.begin(*chosen)
         return efforts
 
     def begin(self, trajectory: ReferenceTrajectory, at_s: float) -> None:

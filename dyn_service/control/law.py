@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.control.trajectory import Reference
+from dyn_service.control.trajectory import Reference, ReferenceTrajectory
 from dyn_service.errors import DynError, FailedPreconditionError
 
 
@@ -74,6 +74,13 @@ class Law(ABC):
 
     def reset(self, state: RobotState) -> None:  # noqa: B027  a law without a memory has nothing to forget
         """Forgets what was before: the robot is taken over at this state."""
+
+    def motion(self) -> tuple[ReferenceTrajectory, float] | None:
+        """A reference of the law's own, and the plant's time s at which it began; the frame follows the latest.
+
+        None leaves the reference that the frame has.
+        """
+        return None
 
     def signals(self) -> Mapping[str, Array | float]:
         """What the law has to show of the last update, for the recording and the report: numbers, or arrays (nv,)."""

@@ -8,6 +8,7 @@ Every motion begins at a measured state (q0, v0) with zero acceleration, and is 
   fade s(t) for both, a start at rest gives (1 - s) q0 + s (centre + sines): a blend of two positions within the limits,
   so within the limits itself.
 - `PointToPoint`: minimum-jerk moves from waypoint to waypoint, each from rest to rest, with a pause between.
+- `Piecewise`: polynomials as `joint_goals.py` makes them; their accelerations may jump where a goal says no more.
 
 Where positions do not add up, as those of joints with several ways to move, the terms of these sums become motions one
 after the other, each along a direction of its own in the body's axes. A motion x(t) after one with q, v, a gives
@@ -163,6 +164,39 @@ class PointToPoint(ReferenceTrajectory):
         return {"kind": "point_to_point", **_plain(self)}
 
 
+@dataclass(frozen=True, eq=False)
+class Piecewise(ReferenceTrajectory):
+    """Polynomials in time, one after the other, for joints whose positions add up; then it stays where it ended.
+
+    knots: (k + 1,) s, growing from 0. coefficients: (k, 6, n), of 1, s, .., s^5 with s the time since the piece's knot.
+    """
+
+    knots: Array
+    coefficients: Array
+    on: Configuration = FLAT
+
+    def sample(self, t: ArrayLike) -> Reference:
+        """The reference at the times `t` (...) s."""
+        time = np.asarray(t, dtype=np.float64)
+        over = (time >= self.knots[-1])[..., None]
+        piece = np.clip(np.searchsorted(self.knots, time, side="right") - 1, 0, len(self.coefficients) - 1)
+        s = (np.clip(time, 0.0, self.knots[-1]) - self.knots[piece])[..., None]
+        c0, c1, c2, c3, c4, c5 = np.moveaxis(self.coefficients[piece], -2, 0)
+        q = c0 + s * (c1 + s * (c2 + s * (c3 + s * (c4 + s * c5))))
+        v = c1 + s * (2.0 * c2 + s * (3.0 * c3 + s * (4.0 * c4 + s * 5.0 * c5)))
+        a = 2.0 * c2 + s * (6.0 * c3 + s * (12.0 * c4 + s * 20.0 * c5))
+        return Reference(q, np.where(over, 0.0, v), np.where(over, 0.0, a))
+
+    @property
+    def duration_s(self) -> float:
+        """How long it moves."""
+        return float(self.knots[-1])
+
+    def to_wire(self) -> dict[str, Any]:
+        """The motion as a map of plain numbers."""
+        return {"kind": "piecewise", **_plain(self)}
+
+
 @dataclass(frozen=True)
 class Bounds:
     """What a designed motion keeps to: lower and upper (nq,) rad | m, velocity (nv,) rad/s | m/s; infinite where free.
@@ -288,7 +322,7 @@ def from_wire(wire: Mapping[str, Any]) -> ReferenceTrajectory:
     Raises:
         InvalidArgumentError: The kind is unknown or a number is missing.
     """
-    kinds: dict[str, type[Any]] = {"multi_sine": MultiSine, "point_to_point": PointToPoint}
+    kinds: dict[str, type[Any]] = {"multi_sine": MultiSine, "point_to_point": PointToPoint, "piecewise": Piecewise}
     values = dict(wire)
     joints = values.pop("joints", ())
     kind = str(values.pop("kind", None))

@@ -27,6 +27,7 @@ MODULES = {
     "gravity_compensation": "dyn_service.nodes.gravity_compensation",
     "joint_impedance": "dyn_service.nodes.joint_impedance",
     "collision_stop": "dyn_service.nodes.collision_stop",
+    "trajectory_following": "dyn_service.nodes.trajectory_following",
     "admittance": "dyn_service.nodes.admittance",
 }
 """The nodes of this package; each module declares its node as `NODE`. Also entry points in pyproject.toml."""

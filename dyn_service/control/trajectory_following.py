@@ -1,0 +1,165 @@
+"""Following of goals, one after the other: taken or refused with the reason, watched, ended, put aside by a newer one.
+
+    waiting ──► following ──► succeeded          within the goal's tolerance, at the end or `goal_time_s` later
+                  │   │ └───► aborted            a joint was beyond `path_tolerance`, or not there in time
+                  │   └─────► preempted          another goal came
+                  └─ every update: progress and errors
+
+What moves the joints is another law. An aborted motion ends where the robot is, by a motion to rest of its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from dyn_service.api.queries import Array
+from dyn_service.control.following import hold_maker
+from dyn_service.control.joint_goals import GoalError, MotionLimits, library, plan, read
+from dyn_service.control.law import Law, RobotState
+from dyn_service.control.trajectory import Piecewise, Reference, ReferenceTrajectory
+from dyn_service.messages.trajectory_msgs import JointTrajectory
+from dyn_service.model.configuration import Configuration
+
+State = Literal["waiting", "following", "succeeded", "aborted", "preempted", "refused"]
+
+
+@dataclass
+class Goal:
+    """A goal and what became of it. reason: why it was refused, aborted or preempted."""
+
+    trajectory: JointTrajectory
+    state: State = "waiting"
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Tolerances:
+    """path, goal: (n,) rad | m, the largest error on the way and at the end; infinite is any. goal_time_s: after it."""
+
+    path: Array
+    goal: Array
+    goal_time_s: float
+
+
+@dataclass
+class Feedback:
+    """Of the last update. progress: 0 to 1 of the goal's time. error: (n,) rad | m, from the robot to the reference."""
+
+    progress: float = 0.0
+    error: Array = field(default_factory=lambda: np.zeros(0))
+
+
+class TrajectoryFollowing(Law):
+    """Another law, whose reference is the motion of goals.
+
+    law: what moves the joints. first: goals that wait when it begins, and anew whenever the plant was taken over.
+    goals: all since then.
+    """
+
+    name = "trajectory_following"
+
+    def __init__(
+        self,
+        law: Law,
+        on: Configuration,
+        limits: MotionLimits,
+        tolerances: Tolerances,
+        first: tuple[JointTrajectory, ...] = (),
+    ) -> None:
+        self.law, self.on, self.limits, self.tolerances, self.first = law, on, limits, tolerances, first
+        self.goals: list[Goal] = []
+        self.feedback = Feedback(error=np.zeros(on.nv))
+        self._waiting: deque[Goal] = deque()
+        self._goal: Goal | None = None
+        self._motion: tuple[ReferenceTrajectory, float] | None = None
+        self._settled = False
+        if any(read(trajectory, on).time is None for trajectory in first):
+            library()
+
+    def offer(self, trajectory: JointTrajectory) -> Goal:
+        """Takes a goal, which puts aside the one that is followed and all that wait; it begins at the next update.
+
+        Raises:
+            GoalError: It is none for this robot; the sentence says why. What is followed goes on.
+        """
+        read(trajectory, self.on)
+        for goal in (*self._waiting, *([] if self._goal is None else [self._goal])):
+            goal.state, goal.reason = "preempted", "another goal came"
+        self._goal = None
+        self._waiting.clear()
+        return self._append(trajectory)
+
+    def reset(self, state: RobotState) -> None:
+        """Stands where the robot is, and begins the first goals anew."""
+        for goal in self.goals:
+            if goal.state in ("waiting", "following"):
+                goal.state, goal.reason = "aborted", "the robot was not under command"
+        self.goals.clear()
+        self._settled = False
+        self._goal, self._motion = None, (hold_maker(self.on)(state.q, state.v), state.t)
+        self._waiting.clear()
+        for trajectory in self.first:
+            self._append(trajectory)
+        self.law.reset(state)
+
+    def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
+        """The questions of the law inside."""
+        here = state.measured
+        motion, begun_s = self._motion or (hold_maker(self.on)(here.q, here.v), here.t)
+        elapsed = here.t - begun_s
+        now = motion.sample(elapsed)
+        self.feedback = Feedback(0.0, self.on.difference(here.q, now.q))
+        if isinstance(motion, Piecewise) and self._goal is not None:
+            self.feedback.progress = min(1.0, elapsed / motion.duration_s)
+            self._watch(self._goal, elapsed - motion.duration_s, here)
+        if self._goal is None and self._waiting and self._settled:
+            self._begin(self._waiting.popleft(), now, here)
+        self._settled = True  # while a robot is armed each update is a first one: nothing is planned for naught
+        return self.law.update(state, reference, dt)
+
+    def motion(self) -> tuple[ReferenceTrajectory, float] | None:
+        """That of the goal that is followed, or where it stands."""
+        return self._motion
+
+    def signals(self) -> Mapping[str, Array | float]:
+        """goal: how many were begun. progress, error: of the feedback. And what the law inside shows."""
+        begun = sum(goal.state not in ("waiting", "refused") for goal in self.goals)
+        shown: dict[str, Array | float] = {
+            "goal": float(begun),
+            "progress": self.feedback.progress,
+            "error": self.feedback.error,
+        }
+        return {**self.law.signals(), **shown}
+
+    def _append(self, trajectory: JointTrajectory) -> Goal:
+        goal = Goal(trajectory)
+        self.goals.append(goal)
+        self._waiting.append(goal)
+        return goal
+
+    def _begin(self, goal: Goal, now: Reference, here: RobotState) -> None:
+        try:
+            self._motion = plan(goal.trajectory, now, self.on, self.limits), here.t
+        except GoalError as error:
+            goal.state, goal.reason = "refused", str(error)
+            return
+        goal.state, self._goal = "following", goal
+
+    def _watch(self, goal: Goal, over_s: float, here: RobotState) -> None:
+        """Ends the goal where it is reached, or is not."""
+        error, limits = np.abs(self.feedback.error), self.tolerances
+        most = limits.path if over_s < 0.0 else limits.goal
+        beyond = error > most
+        if over_s >= 0.0 and not beyond.any():
+            goal.state, self._goal = "succeeded", None
+        elif beyond.any() and (over_s < 0.0 or over_s > limits.goal_time_s):
+            k = int(np.argmax(error - np.where(np.isfinite(most), most, np.inf)))
+            where = "on the way" if over_s < 0.0 else f"{over_s:.3g} s after its end"
+            goal.state, self._goal = "aborted", None
+            goal.reason = f"joint '{self.on.names[k]}' is {error[k]:.3g} off {where}, the tolerance is {most[k]:.3g}"
+            self._motion = hold_maker(self.on)(here.q, here.v), here.t

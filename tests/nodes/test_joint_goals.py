@@ -1,0 +1,284 @@
+"""Goals as motions: what they pass, what they keep to, why they are refused; and what becomes of them on the way."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyn_service.control.computed_torque import ComputedTorque, gains
+from dyn_service.control.joint_goals import GoalError, MotionLimits, motion_limits, plan
+from dyn_service.control.rehearsal import rehearse
+from dyn_service.control.trajectory import Piecewise, Reference, from_wire
+from dyn_service.control.trajectory_following import Tolerances, TrajectoryFollowing
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.messages.builtin_interfaces import Duration
+from dyn_service.messages.trajectory_msgs import JointTrajectory, JointTrajectoryPoint
+from dyn_service.nodes.trajectory_following import goals_of
+from tests.conftest import URDF
+
+FREE = np.full(2, np.inf)
+LIMITS = MotionLimits(-3.0 * np.ones(2), 3.0 * np.ones(2), np.array([1.0, 2.0]), 4.0 * np.ones(2), 40.0 * np.ones(2))
+START = Reference(np.array([0.1, -0.2]), np.array([0.2, -0.1]), np.array([0.5, -0.4]))
+REST = Reference(np.zeros(2), np.zeros(2), np.zeros(2))
+POSITIONS = np.array([[0.4, 0.1], [0.2, 0.5], [-0.1, 0.3]])
+TIMES = (0.6, 1.1, 1.9)
+VELOCITIES = np.array([[0.1, 0.4], [-0.3, 0.2], [0.0, 0.0]])
+ACCELERATIONS = np.array([[-0.2, 0.3], [0.1, -0.5], [0.6, -0.7]])
+
+
+@pytest.fixture(scope="module")
+def arm() -> Robot:
+    return Robot.from_urdf(URDF / "double_pendulum.urdf")
+
+
+def goal(names, positions, times=None, velocities=None, accelerations=None) -> JointTrajectory:
+    points = []
+    for k, position in enumerate(positions):
+        points.append(
+            JointTrajectoryPoint(
+                list(position),
+                [] if velocities is None else list(velocities[k]),
+                [] if accelerations is None else list(accelerations[k]),
+                time_from_start=Duration() if times is None else Duration.from_seconds(times[k]),
+            )
+        )
+    return JointTrajectory(joint_names=list(names), points=points)
+
+
+def timed(arm: Robot, *, velocities=None, accelerations=None) -> Piecewise:
+    given = goal(arm.joint_names, POSITIONS, TIMES, velocities, accelerations)
+    return plan(given, START, arm.configuration, LIMITS)
+
+
+def jumps(motion: Piecewise) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The largest steps of q, v, a at the inner knots."""
+    before, after = (motion.sample(motion.knots[1:-1] + by) for by in (-1e-10, 1e-10))
+    return tuple(np.abs(b - a).max() for b, a in zip(before, after, strict=True))
+
+
+def is_one_motion(motion: Piecewise) -> None:
+    """Its velocity and acceleration are the rates of what stands before them, by differences of 1e-4 s."""
+    t = np.linspace(0.01, motion.duration_s - 0.01, 57)
+    t = t[np.abs(t[:, None] - motion.knots).min(axis=1) > 2e-4]
+    later, earlier, here = motion.sample(t + 1e-4), motion.sample(t - 1e-4), motion.sample(t)
+    np.testing.assert_allclose((later.q - earlier.q) / 2e-4, here.v, atol=1e-6)
+    np.testing.assert_allclose((later.v - earlier.v) / 2e-4, here.a, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("velocities", "accelerations"), [(None, None), (VELOCITIES, None), (VELOCITIES, ACCELERATIONS)]
+)
+def test_a_timed_goal_passes_its_points_when_it_should(arm: Robot, velocities, accelerations) -> None:
+    motion = timed(arm, velocities=velocities, accelerations=accelerations)
+    is_one_motion(motion)
+    begun, there = motion.sample(0.0), motion.sample(np.array(TIMES) - 1e-12)
+    np.testing.assert_allclose(begun.q, START.q, atol=1e-12)
+    np.testing.assert_allclose(begun.v, START.v, atol=1e-12)
+    np.testing.assert_allclose(there.q, POSITIONS, atol=1e-10)
+    np.testing.assert_allclose(there.v[-1], 0.0, atol=1e-10)
+    if velocities is not None:
+        np.testing.assert_allclose(there.v, VELOCITIES, atol=1e-10)
+    if accelerations is not None:
+        np.testing.assert_allclose(begun.a, START.a, atol=1e-12)
+        np.testing.assert_allclose(there.a, ACCELERATIONS, atol=1e-9)
+    step_q, step_v, step_a = jumps(motion)
+    assert max(step_q, step_v) < 1e-8
+    assert (step_a < 1e-7) == (velocities is None or accelerations is not None)  # cubics of given speeds do jump
+    after = motion.sample(5.0)
+    assert np.array_equal(np.stack(after[1:]), np.zeros((2, 2)))
+    np.testing.assert_allclose(after.q, POSITIONS[-1], atol=1e-12)
+
+
+def test_order_of_joints_is_by_name_and_the_wire_keeps_all(arm: Robot) -> None:
+    turned = goal(arm.joint_names[::-1], POSITIONS[:, ::-1], TIMES, VELOCITIES[:, ::-1])
+    motion, plain = plan(turned, START, arm.configuration, LIMITS), timed(arm, velocities=VELOCITIES)
+    t = np.linspace(0.0, 2.0, 9)
+    read = from_wire(motion.to_wire()).sample(t)
+    assert all(np.array_equal(a, b) for a, b in zip(read, plain.sample(t), strict=True))
+
+
+def test_without_times_it_takes_the_least_time_within_its_limits(arm: Robot) -> None:
+    """Far enough to come to each limit: T = d/v + v/a + a/j, the jerk-limited move from rest to rest."""
+    motion = plan(goal(arm.joint_names, [[2.0, 0.5]]), REST, arm.configuration, LIMITS)
+    assert motion.duration_s == pytest.approx(2.0 / 1.0 + 1.0 / 4.0 + 4.0 / 40.0, rel=1e-9)
+    is_one_motion(motion)
+    jerks = np.abs(6.0 * motion.coefficients[:, 3])
+    assert jerks.max() == pytest.approx(40.0, rel=1e-9)
+    times = np.linspace(0.0, motion.duration_s, 500)
+    found = motion.sample(times)
+    assert (np.abs(found.v).max(axis=0) <= LIMITS.velocity * (1.0 + 1e-9)).all()
+    assert (np.abs(found.a).max(axis=0) <= LIMITS.acceleration * (1.0 + 1e-9)).all()
+    assert np.abs(found.v[:, 0]).max() == pytest.approx(1.0, rel=1e-9)
+    np.testing.assert_allclose(motion.sample(9.0).q, [2.0, 0.5], atol=1e-9)
+
+
+@pytest.mark.parametrize("then", [[], [[0.3, 0.2]]])
+def test_a_goal_that_is_where_it_stands_is_reached(arm: Robot, then: list) -> None:
+    motion = plan(goal(arm.joint_names, [[0.0, 0.0], *then]), REST, arm.configuration, LIMITS)
+    np.testing.assert_allclose(motion.sample(5.0).q, then[0] if then else [0.0, 0.0], atol=1e-12)
+    assert (motion.duration_s > 0.1) is bool(then)
+    assert np.isfinite(np.stack(motion.sample(np.linspace(0.0, 1.0, 9)))).all()
+
+
+def test_points_without_times_are_stopped_at_or_passed(arm: Robot) -> None:
+    stopping = plan(goal(arm.joint_names, POSITIONS), START, arm.configuration, LIMITS)
+    is_one_motion(stopping)
+    np.testing.assert_allclose(np.stack(stopping.sample(0.0)), np.stack(START), atol=1e-9)
+    near = np.abs(stopping.sample(stopping.knots).q[:, None] - POSITIONS).max(axis=2).argmin(axis=0)
+    assert np.abs(stopping.sample(stopping.knots[near]).v).max() < 1e-9
+    step_q, step_v, step_a = jumps(stopping)
+    assert max(step_q, step_v) < 1e-8
+    assert step_a < 1e-7
+    passing = plan(goal(arm.joint_names, POSITIONS, None, VELOCITIES), START, arm.configuration, LIMITS)
+    near = np.abs(passing.sample(passing.knots).q[:, None] - POSITIONS).max(axis=2).argmin(axis=0)
+    np.testing.assert_allclose(passing.sample(passing.knots[near] - 1e-12).v, VELOCITIES, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"names": ["hinge"]}, "a goal's joints must be the robot's, {joints}, found hinge"),
+        ({"positions": []}, "a goal must have points, found none"),
+        ({"positions": [[0.0]]}, "points[0].positions must be 2 numbers, found 1"),
+        ({"positions": [[0.0, np.nan]]}, "points[0].positions must be finite numbers"),
+        ({"velocities": [[0.1], [], []]}, "points[0].velocities must be 2 numbers, found 1"),
+        ({"accelerations": ACCELERATIONS}, "points with accelerations must have velocities too"),
+        ({"times": (0.5, 0.5, 0.9)}, "times of points must grow from above 0, or all be 0, found 0.5, 0.5, 0.9 s"),
+        ({"times": (0.0, 0.5, 0.9)}, "times of points must grow from above 0, or all be 0, found 0, 0.5, 0.9 s"),
+        ({"velocities": [*VELOCITIES[:2], [0.1, 0.0]]}, "the last point's velocities must be 0: the motion ends there"),
+        ({"positions": [[3.5, 0.0]], "times": (9.0,)},
+         "at 6.75 s joint '{first}' would have the position 3.053, its limits are -3 and 3"),
+        ({"positions": [[2.5, 0.0]], "times": (2.0,)},
+         "at 0.375 s joint '{first}' would have the velocity 1.168/s, its limits are -1 and 1"),
+        ({"times": None, "velocities": [[5.0, 0.0], *VELOCITIES[1:]]},
+         "points[0] cannot be reached within the limits of velocity, acceleration and jerk from where the motion is "
+         "before it"),
+    ],
+)  # fmt: skip
+def test_goals_that_are_refused(arm: Robot, changes: dict, said: str) -> None:
+    given = {"names": arm.joint_names, "positions": POSITIONS, "times": TIMES, **changes}
+    start = given.pop("start", START)
+    with pytest.raises(GoalError) as caught:
+        plan(goal(**given), start, arm.configuration, LIMITS)
+    expected = said.format(joints=", ".join(arm.joint_names), first=arm.joint_names[0])
+    assert str(caught.value) == expected
+
+
+def test_limits_are_for_joints_with_one_way_to_move(arm: Robot) -> None:
+    flying = Robot.from_urdf(URDF / "pendulum.urdf", root="floating")
+    with pytest.raises(
+        InvalidArgumentError, match="goals are for joints with one way to move: 'root_joint' has several"
+    ):
+        motion_limits(flying.configuration, flying.limits, 0.5, FREE, FREE)
+    with pytest.raises(InvalidArgumentError, match=r"velocity_share must be above 0 and at most 1, found 1\.5"):
+        motion_limits(arm.configuration, arm.limits, 1.5, FREE, FREE)
+    found = motion_limits(arm.configuration, arm.limits, 0.5, FREE, FREE)
+    assert np.array_equal(found.velocity, 0.5 * arm.limits.speeds)
+
+
+def following(arm: Robot, *goals, path=0.05, end=0.01, late_s=0.2) -> TrajectoryFollowing:
+    inside = ComputedTorque(arm, *gains(40.0, 1.0, 2))
+    tolerances = Tolerances(np.full(2, path), np.full(2, end), late_s)
+    return TrajectoryFollowing(inside, arm.configuration, LIMITS, tolerances, goals)
+
+
+def test_goals_are_followed_one_after_the_other(arm: Robot) -> None:
+    first = goal(arm.joint_names, [[0.3, -0.2]])
+    second = goal(arm.joint_names, [[0.1, 0.2]], (0.5,))
+    law = following(arm, first, second)
+    run = rehearse(law, arm, 2.2)
+    assert [one.state for one in law.goals] == ["succeeded", "succeeded"]
+    np.testing.assert_allclose(run.q[-1], [0.1, 0.2], atol=1e-4)
+    assert np.abs(run.error).max() < 2e-3  # jerk that jumps, through 2 ms
+    goals, progress = run.signals["goal"], run.signals["progress"]
+    assert sorted(set(goals)) == [0.0, 1.0, 2.0]
+    assert (np.diff(progress[goals == 1.0]) >= 0.0).all()
+    assert progress[goals == 1.0].max() > 0.99
+    # the reference is the goal's own motion, from the state at which it began
+    alone = plan(first, REST, arm.configuration, LIMITS)
+    begun = run.t[run.updated[int(np.argmax(goals == 1.0))]]
+    np.testing.assert_allclose(run.reference[100], alone.sample(run.t[100] - begun).q, atol=1e-9)
+
+
+class Interrupted(TrajectoryFollowing):
+    """One that gets another goal while it moves."""
+
+    def update(self, state, reference, dt):
+        if self.coming is not None and state.measured.t >= 0.3:
+            self.coming, self.taken = None, self.offer(self.coming)
+        return super().update(state, reference, dt)
+
+
+def test_another_goal_takes_over_without_a_jump(arm: Robot) -> None:
+    law = following(arm, goal(arm.joint_names, [[1.5, -0.5]]), goal(arm.joint_names, [[1.0, 1.0]]))
+    law.__class__ = Interrupted
+    law.coming = goal(arm.joint_names, [[-0.2, 0.3]])
+    run = rehearse(law, arm, 2.5)
+    assert [one.state for one in law.goals] == ["preempted", "preempted", "succeeded"]
+    assert law.goals[0].reason == "another goal came"
+    np.testing.assert_allclose(run.q[-1], [-0.2, 0.3], atol=1e-4)
+    # in 1 ms positions move by velocity, velocities by acceleration, no more
+    steps = np.diff(run.reference, axis=0)
+    assert np.abs(steps).max() < 1.01e-3 * 2.0
+    assert np.abs(np.diff(steps, axis=0)).max() < 1.01e-6 * 4.0 + 1e-7
+
+
+def test_a_goal_that_is_none_leaves_the_one_that_is_followed(arm: Robot) -> None:
+    law = following(arm, goal(arm.joint_names, [[0.3, 0.0]]))
+    rehearse(law, arm, 0.1)
+    with pytest.raises(GoalError, match="a goal's joints must be the robot's"):
+        law.offer(goal(["x", "y"], [[0.0, 0.0]]))
+    assert [one.state for one in law.goals] == ["following"]
+    beyond = following(arm, goal(arm.joint_names, [[9.0, 0.0]], (9.0,)))
+    run = rehearse(beyond, arm, 0.2)
+    assert beyond.goals[0].state == "refused"
+    assert beyond.goals[0].reason.endswith("its limits are -3 and 3")
+    assert np.abs(run.q).max() < 1e-9
+
+
+def test_a_push_on_the_way_aborts_and_it_stands_there(arm: Robot) -> None:
+    law = following(arm, goal(arm.joint_names, [[1.0, 0.0]]), path=0.02)
+    run = rehearse(law, arm, 2.2, push=lambda t, q, v: [120.0 * (0.4 < t < 0.6), 0.0])
+    found = law.goals[0]
+    assert found.state == "aborted"
+    assert re.fullmatch(r"joint 'joint_[12]' is 0.02\d+ off on the way, the tolerance is 0.02", found.reason)
+    assert np.abs(run.v[-1]).max() < 1e-3
+    assert run.q[-1, 0] < 0.9
+
+
+def test_a_goal_that_is_not_reached_in_time_is_said(arm: Robot) -> None:
+    law = following(arm, goal(arm.joint_names, [[0.3, 0.0]]), path=np.inf, end=0.001)
+    rehearse(law, arm, 1.6, push=lambda t, q, v: [10.0, 0.0])
+    found = law.goals[0]
+    assert found.state == "aborted"
+    said = re.search(r"([0-9.]+) s after its end, the tolerance is 0.001", found.reason)
+    assert said is not None, found.reason
+    assert 0.2 < float(said[1]) < 0.2 + 2 * 0.002  # the first update after the time it has
+
+
+def test_after_an_outage_goals_begin_anew(arm: Robot) -> None:
+    law = following(arm, goal(arm.joint_names, [[0.6, 0.0]]))
+    rehearse(law, arm, 0.2)
+    (before,) = law.goals
+    run = rehearse(law, arm, 2.0, q=[0.1, 0.0])
+    assert (before.state, before.reason) == ("aborted", "the robot was not under command")
+    assert [one.state for one in law.goals] == ["succeeded"]
+    np.testing.assert_allclose(run.q[-1], [0.6, 0.0], atol=1e-4)
+
+
+def test_goals_of_a_file(arm: Robot, tmp_path: Path) -> None:
+    first, second = arm.joint_names
+    path = tmp_path / "goals.yaml"
+    text = (
+        f"- joint_names: [{first}, {second}]\n  points:\n    - {{positions: [0.1, 0], time_from_start: {{sec: 2}}}}\n"
+    )
+    path.write_text(text, "utf-8")
+    (found,) = goals_of(path, arm.configuration)
+    assert found.points[0].time_from_start.seconds() == 2.0
+    path.write_text(text + "- joint_names: [x]\n  points: []\n", "utf-8")
+    with pytest.raises(InvalidArgumentError, match=r"goals.yaml:4: .*a goal's joints must be the robot's"):
+        goals_of(path, arm.configuration)
