@@ -98,6 +98,8 @@ def values(kind: type[Message]) -> st.SearchStrategy[Any]:
             one = st.lists(one, min_size=field.length, max_size=field.length or 3)
         if kind.__annotations__.get(field.name) == "tuple[str, ...]":
             one = one.map(tuple)
+        if kind.__annotations__.get(field.name) == "bytes":
+            one = st.binary(max_size=4)
         parts[field.name] = one
     return st.builds(kind, **parts)
 
