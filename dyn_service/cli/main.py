@@ -25,7 +25,7 @@ except ModuleNotFoundError:
         "error: the command line needs 'typer', which the base install leaves out: pip install 'dyn_service[server]'"
     )
 
-from dyn_service.cli import launch, node, nodes, param, robots, service, topic  # typer is there
+from dyn_service.cli import launch, node, nodes, param, robots, service, topic, view  # typer is there
 from dyn_service.cli.bag import app as bag_app
 from dyn_service.cli.keys import app as keys_app
 from dyn_service.cli.new import app as new_app
@@ -277,7 +277,7 @@ def metrics(
     serve_metrics(server, listen, key, server_key)
 
 
-for _command in (robots.robots, robots.check, robots.convert, robots.bench):
+for _command in (robots.robots, robots.check, robots.convert, view.view, robots.bench):
     app.command(rich_help_panel="Robots")(_command)
 app.command(rich_help_panel="Launches and nodes")(launch.launch)
 app.command(context_settings=nodes.OWN_WORDS, rich_help_panel="Launches and nodes")(nodes.run)

@@ -55,7 +55,7 @@ def write_report(folder: Path, plan: LaunchPlan, board: Board, outcome: Outcome)
         return _keep(folder / MAIN_FILE, lambda file: file.write(content.encode()))
 
     outcome.faults += main_file()  # first, for it is small and says most
-    arrays = _recordings(board)
+    arrays = _recordings(board, parts)
     lacking = _keep(folder / RECORDING, lambda file: np.savez(file, **arrays)) if arrays else []
     outcome.faults += lacking
     lacking += _write_page(folder, plan, board, outcome, parts, lines)
@@ -158,13 +158,17 @@ def finite(value: Any) -> Any:
     return value
 
 
-def _recordings(board: Board) -> dict[str, Any]:
+def _recordings(board: Board, parts: Sequence[Shown]) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
-    for name, node in board.nodes.items():
-        for channel, recording in node.recordings.items():
-            key = f"{name}.{channel}".replace("/", ".")
-            arrays[key] = recording.table
-            arrays[f"{key}.columns"] = np.array(recording.columns)
+    tables: list[tuple[str, str, Sequence[str], Any]] = [
+        (name, channel, recording.columns, recording.table)
+        for name, node in board.nodes.items()
+        for channel, recording in node.recordings.items()
+    ]
+    tables += [(part.node, channel, *made) for part in parts for channel, made in part.section.tables.items()]
+    for name, channel, columns, table in tables:
+        key = f"{name}.{channel}".replace("/", ".")
+        arrays[key], arrays[f"{key}.columns"] = table, np.array(columns)
     return arrays
 
 

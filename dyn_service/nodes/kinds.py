@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
 
+from dyn_service.api.queries import Array
 from dyn_service.nodes.board import Board, NodeBoard
 from dyn_service.nodes.charts import Card, Finding
 from dyn_service.nodes.help import asks_for_help, node_help
@@ -34,6 +35,7 @@ class Section:
     content: what stands in report.json; NaN and infinities become null. lines: the same in a few lines for a terminal.
     plots: by their names, what draws pictures for the page; it is given the run's title. charts: by their headings,
     charts for the page that can be looked at closer. findings: what there is to look at, for the top of the page.
+    tables: what was made from the recordings and is kept beside them, by channel: names of columns, rows (k, columns).
     """
 
     content: Mapping[str, Any]
@@ -41,6 +43,7 @@ class Section:
     plots: Mapping[str, Callable[[str], Figure]] = field(default_factory=dict)
     charts: Mapping[str, Sequence[Card]] = field(default_factory=dict)
     findings: Sequence[Finding] = ()
+    tables: Mapping[str, tuple[Sequence[str], Array]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

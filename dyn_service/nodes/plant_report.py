@@ -37,7 +37,10 @@ def tracking_section(plant: NodeBoard, board: Board) -> Section | None:
         return None
     content = tracking_summary(motion)
     charts: dict[str, Sequence[Card]] = {"Tracking": tracking_cards(motion), "Efforts that acted": effort_cards(motion)}
-    return Section(content, _lines(content), charts=charts, findings=motion_findings(motion))
+    columns = ["t", *(f"q.{name}" for name in motion.configuration.position_names)]
+    reference = np.where(motion.active[:, None], motion.reference, np.nan)
+    tables = {"reference": (columns, np.column_stack([motion.t, reference]))} if motion.active.any() else {}
+    return Section(content, _lines(content), charts=charts, findings=motion_findings(motion), tables=tables)
 
 
 def tracking_summary(motion: Motion) -> dict[str, Any]:

@@ -1,0 +1,117 @@
+"""`dyn view`: a robot, or what one did, in the browser."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dyn_service import shipped
+from dyn_service.cli.progress import tell
+from dyn_service.cli.usage import ROBOT, assigned, taken
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from dyn_service.engine.robot import Robot
+    from dyn_service.view.motions import Motion
+    from dyn_service.view.shapes import Looks
+
+
+def view(
+    target: Annotated[
+        Path,
+        typer.Argument(metavar="WHAT", help="A robot's file or name; or the report of a launch, a folder; or a bag."),
+    ],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Arguments of a xacro file.")
+    ] = None,
+    robot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help=f"Of a bag, or another than the report names. {ROBOT}")
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of a report, which plant. (default: the first)")
+    ] = None,
+    topic: Annotated[str, typer.Option(help="Of a bag, the topic of joint states.")] = "/joint_states",
+    root: Annotated[str | None, typer.Option(help="How the root link moves: fixed, planar or floating.")] = None,
+    host: Annotated[
+        str, typer.Option(help="Where the page is served; who reaches it can move the sliders.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0 takes a free one.")] = 8080,
+) -> int:
+    """Show a robot in the browser, with sliders; or play what a launch's report or a bag has of one."""
+    if find_spec("viser") is None:
+        raise FailedPreconditionError("dyn view needs viser: pip install 'dyn_service[view]'")
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    from dyn_service.view.scene import Scene
+    from dyn_service.view.shell import Player, Viewer, run
+
+    motion: Motion | None = None
+    if (target / "report.json").is_file() or target.name == "recording.npz":
+        model, looks, motion = _report(target if target.is_dir() else target.parent, node, robot, root)
+    elif target.suffix == ".mcap" or (target.is_dir() and (target / "metadata.yaml").is_file()):
+        model, looks, motion = _bag(target, robot, topic, root)
+    elif target.is_dir():
+        raise InvalidArgumentError(f"{str(target)!r} is neither the report of a launch (report.json) nor a bag")
+    else:
+        model, looks = _robot(taken(target, tell), {"root": root or "fixed"}, assigned(arguments))
+    for note in looks.notes:
+        tell(note)
+    tell(f"preparing {model.name}")
+    scene = Scene(model)
+    scene.still(model.configuration.neutral)  # compiles what is asked for each picture
+    viewer = Viewer(scene, looks, host, port)
+    try:
+        player = None
+        if motion is None:
+            viewer.sliders()
+        else:
+            player = Player(viewer, motion)
+        viewer.options()
+    except BaseException:
+        viewer.close()
+        raise
+    typer.echo(f"open {viewer.url} in a browser; Ctrl-C ends it")
+    run(viewer, None if player is None else player.tick, stop)
+    return 0
+
+
+def _robot(file: Path, given: dict[str, Any], arguments: dict[str, str]) -> tuple[Robot, Looks]:
+    from dyn_service import Robot
+    from dyn_service.formats import reading
+    from dyn_service.view.shapes import looks_of
+
+    description = reading.read_file(file, arguments=arguments or None)
+    whole = reading.completed(
+        description, given.get("root", "fixed"), given.get("joints") or None, given.get("mimic", True)
+    )
+    return Robot(whole), looks_of(description, file, arguments)
+
+
+def _report(folder: Path, node: str | None, other: Path | None, root: str | None) -> tuple[Robot, Looks, Motion]:
+    """A plant of a launch's report, as it was started."""
+    from dyn_service.view.motions import of_report
+
+    recorded = of_report(folder, node)
+    given = {name: recorded.parameters[name] for name in ("root", "joints", "mimic") if name in recorded.parameters}
+    file = shipped.find_robot(other if other is not None else recorded.parameters["robot"])
+    model, looks = _robot(file, given if root is None else {**given, "root": root}, {})
+    tell(f"{recorded.node}: {model.name}, {file}")
+    return model, looks, recorded.motion(model.configuration)
+
+
+def _bag(file: Path, robot: Path | None, topic: str, root: str | None) -> tuple[Robot, Looks, Motion]:
+    from dyn_service.bags.reader import BagReader
+    from dyn_service.view.motions import of_joint_states
+
+    if robot is None:
+        raise InvalidArgumentError("a bag does not say whose motion it has: name the robot's file, --robot")
+    model, looks = _robot(taken(robot, tell), {"root": root or "fixed"}, {})
+    with BagReader(file) as bag:
+        states = [one.message for one in bag.messages([topic])]
+    return model, looks, of_joint_states(states, model.configuration, f"topic {topic!r} of {str(file)!r}")

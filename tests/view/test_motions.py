@@ -1,0 +1,93 @@
+"""Motions as launches and bags recorded them."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyn_service.control.trajectory import PointToPoint
+from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.launching.planned import LaunchPlan, ProcessPlan
+from dyn_service.launching.process import Hooks, ManagedProcess
+from dyn_service.launching.report import write_report
+from dyn_service.launching.supervisor import Outcome
+from dyn_service.messages.builtin_interfaces import Time
+from dyn_service.messages.sensor_msgs import JointState
+from dyn_service.messages.std_msgs import Header
+from dyn_service.nodes.board import Board
+from dyn_service.nodes.telemetry import Facts
+from dyn_service.view.motions import of_joint_states, of_report
+from tests.nodes.test_page import JOINTS, take_plant
+from tests.trees import configuration
+
+AT = configuration(JOINTS, ["prismatic", "revolute"])
+MOTION = PointToPoint(np.zeros(2), np.zeros(2), np.array([[1.0, -2.0]]), move_s=1.0, dwell_s=1.0)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A launch of two plants; the second one has a reference from 1 s on."""
+    folder, board, nothing = tmp_path_factory.mktemp("report"), Board(), lambda *words: None
+    outcome = Outcome("done")
+    for node, session in (("left/plant", 9), ("right/plant", 10)):
+        take_plant(board, node, session)
+        plan = ProcessPlan(node, (), "", parameters={"robot": f"{node}.urdf"})
+        outcome.processes.append(ManagedProcess(plan, {}, Hooks(nothing, nothing, nothing, nothing)))
+    reference = {"session": 10, "begin_s": 1.0, "joints": JOINTS, "motion": MOTION.to_wire()}
+    board.take(Facts("right/controller", 2, {"role": "controller", "reference": reference}))
+    write_report(folder, LaunchPlan(folder / "x.launch.yaml", {}, ()), board, outcome)
+    return folder
+
+
+def test_of_a_report(report: Path) -> None:
+    recorded = of_report(report, "/right/plant")
+    assert (recorded.node, recorded.parameters) == ("right/plant", {"robot": "right/plant.urdf"})
+    motion = recorded.motion(AT)
+    assert motion.q.shape == motion.v.shape == motion.tau.shape == (3000, 2)
+    assert motion.tau[1600].tolist() == [1.0, -20.0]
+    assert np.isnan(motion.reference[:1000]).all()  # not under command
+    np.testing.assert_allclose(motion.reference[1500], MOTION.sample(0.5).q, rtol=1e-12)
+    assert [motion.at(time) for time in (-1.0, 0.0, 1.0004, 99.0)] == [0, 0, 1000, 2999]
+    assert of_report(report).node == "left/plant"
+    assert np.isnan(of_report(report).motion(AT).reference).all()
+
+
+def test_reports_that_are_none(report: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        NotFoundError, match=r"has no plant 'plant' that recorded its motion; did you mean 'left/plant'"
+    ):
+        of_report(report, "plant")
+    with pytest.raises(NotFoundError, match=r"is no report of a launch: it has no report.json"):
+        of_report(tmp_path)
+    (tmp_path / "report.json").write_text("{}")
+    (tmp_path / "recording.npz").write_text("damaged")
+    with pytest.raises(InvalidArgumentError, match=r"the report in '.*' cannot be read"):
+        of_report(tmp_path)
+    other = configuration(["other"], ["revolute"])
+    with pytest.raises(
+        InvalidArgumentError, match=r"the recording of 'left/plant' has no column 'q.other': it is of another"
+    ):
+        of_report(report).motion(other)
+
+
+def state(sec: int, nanosec: int, **given: list) -> JointState:
+    return JointState(Header(Time(sec, nanosec), ""), **given)
+
+
+def test_of_joint_states() -> None:
+    states = [
+        state(5, 0, name=["turn", "lift"], position=[1.0, 2.0], effort=[3.0, 4.0]),
+        state(5, 0, name=["turn"]),  # of nothing is nothing known
+        state(5, 500_000_000, name=["turn", "stranger"], position=[1.5, 9.0], velocity=[0.5, 9.0]),
+    ]
+    motion = of_joint_states(states, AT, "topic '/joint_states'")
+    assert motion.t.tolist() == [0.0, 0.5]
+    assert motion.q.tolist() == [[2.0, 1.0], [0.0, 1.5]]
+    assert motion.v.tolist() == [[0.0, 0.0], [0.0, 0.5]]
+    assert motion.tau.tolist() == [[4.0, 3.0], [0.0, 0.0]]
+    assert math.isnan(motion.reference[0, 0])
+    with pytest.raises(InvalidArgumentError, match=r"topic 'x' names no joint of the robot, which has lift, turn"):
+        of_joint_states([state(0, 0, name=["stranger"], position=[1.0])], AT, "topic 'x'")
+    with pytest.raises(InvalidArgumentError, match=r"topic 'x' names no joint"):
+        of_joint_states([], AT, "topic 'x'")

@@ -1,0 +1,174 @@
+"""What links look like: read from the file, and made where a file has nothing to show."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyn_service.formats.reading import read_file, read_text
+from dyn_service.model.description import Inertial
+from dyn_service.shipped import find_robot
+from dyn_service.view.meshes import mesh_of
+from dyn_service.view.shapes import PLAIN, ellipsoid, looks_of, mesh_file, rod, stand_ins
+
+STL = """solid one
+facet normal 0 0 1
+outer loop
+vertex 0 0 0
+vertex 1 0 0
+vertex 0 2 0
+endloop
+endfacet
+endsolid one
+"""
+INERTIAL = """<inertial><origin xyz="0 0 0.2"/><mass value="2"/>
+<inertia ixx="0.1" ixy="0" ixz="0" iyy="0.1" iyz="0" izz="0.02"/></inertial>"""
+ROBOT = f"""<robot name="arm">
+<material name="red"><color rgba="1 0 0 1"/></material>
+<link name="base">{INERTIAL}
+  <visual><origin xyz="1 2 3" rpy="0 0 1.5707963267948966"/><geometry><box size="1 2 3"/></geometry>
+    <material name="red"/></visual>
+  <visual><geometry><sphere radius="0.5"/></geometry><material name="own"><color rgba="0 0.5 2 1"/></material></visual>
+  <collision><geometry><sphere radius="9"/></geometry></collision>
+</link>
+<link name="upper">{INERTIAL}<collision><geometry><cylinder radius="0.1" length="0.4"/></geometry></collision></link>
+<link name="lower">{INERTIAL}
+  <visual><geometry><mesh filename="package://arm_meshes/lower.stl" scale="1 2 0.001"/></geometry></visual></link>
+<link name="hand">{INERTIAL}<visual><geometry><mesh filename="package://elsewhere/hand.dae"/></geometry></visual></link>
+<link name="wrong">{INERTIAL}<visual><geometry><box size="1 two 3"/></geometry></visual></link>
+<link name="bare">{INERTIAL}</link>
+<joint name="a" type="revolute"><origin xyz="0 0 0.5"/><parent link="base"/><child link="upper"/><axis xyz="0 1 0"/>
+  <limit lower="-1" upper="1" effort="10" velocity="1"/></joint>
+<joint name="b" type="continuous"><origin xyz="0 0 0.4"/><parent link="upper"/><child link="lower"/>
+  <axis xyz="0 1 0"/></joint>
+<joint name="c" type="fixed"><parent link="lower"/><child link="hand"/></joint>
+<joint name="d" type="fixed"><origin xyz="0.3 0 0"/><parent link="hand"/><child link="wrong"/></joint>
+<joint name="e" type="fixed"><parent link="wrong"/><child link="bare"/></joint>
+</robot>"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """The robot in a package beside the one that has its mesh."""
+    path = tmp_path / "arm_description" / "urdf" / "arm.urdf"
+    path.parent.mkdir(parents=True)
+    path.write_text(ROBOT, "utf-8")
+    (tmp_path / "arm_meshes").mkdir()
+    (tmp_path / "arm_meshes" / "lower.stl").write_text(STL, "utf-8")
+    return path
+
+
+def test_looks_are_those_of_the_file(file: Path) -> None:
+    looks = looks_of(read_file(file), file)
+    box, sphere = looks.shapes["base"]
+    assert (box.kind, box.size, box.colour, box.xyz.tolist()) == ("box", (1.0, 2.0, 3.0), (255, 0, 0), [1.0, 2.0, 3.0])
+    np.testing.assert_allclose(box.rotation, [[0, -1, 0], [1, 0, 0], [0, 0, 1]], atol=1e-15)
+    assert (sphere.kind, sphere.size, sphere.colour) == ("sphere", (0.5,), (0, 128, 255))  # 0.5 * 255, and cut at 1
+    (cylinder,) = looks.shapes["upper"]  # of its collision, for it has no visual
+    assert (cylinder.kind, cylinder.size, cylinder.colour) == ("cylinder", (0.1, 0.4), PLAIN)
+    (mesh,) = looks.shapes["lower"]
+    assert mesh.mesh == file.parents[2] / "arm_meshes" / "lower.stl"
+    read = mesh_of(mesh.mesh, mesh.size)
+    assert read is not None
+    assert sorted(map(tuple, read.vertices.tolist())) == [(0.0, 0.0, 0.0), (0.0, 4.0, 0.0), (1.0, 0.0, 0.0)]
+    assert looks.drawn == {"base", "upper", "lower"}
+    assert "bare" not in looks.shapes  # it has no looks, and none were lost
+
+
+def test_what_cannot_be_shown_has_a_stand_in_and_is_said(file: Path) -> None:
+    looks = looks_of(read_file(file), file)
+    assert [shape.kind for shape in looks.shapes["hand"]] == [
+        "cylinder",
+        "ellipsoid",
+    ]  # to the joint it carries, its mass
+    assert [shape.kind for shape in looks.shapes["wrong"]] == ["ellipsoid"]
+    missing, malformed = looks.notes
+    assert missing.startswith("link 'hand' is not shown as it is: the mesh package://elsewhere/hand.dae is not there")
+    assert "link 'wrong'" in malformed
+    assert "expected 3 plain decimal numbers, found '1 two 3'" in malformed
+
+
+def test_robots_without_looks_have_stand_ins(tmp_path: Path) -> None:
+    text = "<robot name='r'><link name='a'/><link name='b'/><joint name='j' type='fixed'><origin xyz='0 3 4'/>"
+    description = read_text(text + "<parent link='a'/><child link='b'/></joint></robot>")
+    assert {link: [shape.kind for shape in shapes] for link, shapes in stand_ins(description).items()} == {
+        "a": ["cylinder"]
+    }
+    mjcf = tmp_path / "one.xml"
+    mjcf.write_text(
+        "<mujoco><worldbody><body name='b'><geom size='1' mass='1'/><joint name='j'/></body></worldbody></mujoco>"
+    )
+    looks = looks_of(read_file(mjcf), mjcf)
+    assert looks.notes == ("one.xml: looks are read from URDF and xacro only; stand-ins are shown",)
+    assert [shape.kind for shape in looks.shapes["b"]] == ["ellipsoid"]
+
+
+@pytest.mark.parametrize("arm", [(0.0, 0.0, -2.0), (0.3, -0.4, 1.2), (1.0, 0.0, 0.0)])
+def test_a_rod_goes_from_the_origin_to_the_joint(arm: tuple[float, float, float]) -> None:
+    shape = rod(np.array(arm), 0.01)
+    ends = [shape.xyz + shape.rotation @ np.array([0.0, 0.0, side * shape.size[1] / 2]) for side in (-1, 1)]
+    np.testing.assert_allclose(ends, [np.zeros(3), arm], atol=1e-15)
+    np.testing.assert_allclose(np.linalg.det(shape.rotation), 1.0, atol=1e-15)
+    np.testing.assert_allclose(shape.rotation.T @ shape.rotation, np.eye(3), atol=1e-15)
+
+
+def test_an_ellipsoid_has_the_inertia_of_its_link() -> None:
+    """m/5 (b^2 + c^2) about its first axis, and so on, turned as the ellipsoid is, is the inertia again."""
+    rng = np.random.default_rng(3)
+    turned, _ = np.linalg.qr(rng.normal(size=(3, 3)))
+    turned *= np.linalg.det(turned)
+    semi = np.array([0.3, 0.2, 0.1])
+    inertia = turned @ np.diag(4.0 / 5.0 * (np.sum(semi**2) - semi**2)) @ turned.T
+    frame, _ = np.linalg.qr(rng.normal(size=(3, 3)))
+    frame *= np.linalg.det(frame)
+    shape = ellipsoid(Inertial(4.0, np.array([1.0, 2.0, 3.0]), frame, inertia), largest=10.0)
+    assert shape is not None
+    assert sorted(shape.size) == pytest.approx([0.1, 0.2, 0.3])
+    assert np.linalg.det(shape.rotation) == pytest.approx(1.0)
+    size = np.array(shape.size)
+    again = shape.rotation @ np.diag(4.0 / 5.0 * (np.sum(size**2) - size**2)) @ shape.rotation.T
+    np.testing.assert_allclose(again, frame @ inertia @ frame.T, atol=1e-14)
+    assert shape.xyz.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_inertias_of_no_body_have_an_ellipsoid_too() -> None:
+    shape = ellipsoid(Inertial(1.0, np.zeros(3), np.eye(3), np.diag([1.0, 1.0, 9.0])), largest=0.8)
+    assert shape is not None
+    assert min(shape.size) > 0.0
+    assert max(shape.size) <= 0.4
+    assert ellipsoid(Inertial(1.0, np.zeros(3), np.eye(3), np.zeros((3, 3))), largest=0.8) is None
+
+
+def test_where_meshes_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = tmp_path / "work" / "robot"
+    places = {
+        "meshes/a.stl": beside / "meshes" / "a.stl",
+        "package://robot/b.STL": beside / "b.STL",
+        "package://there/c%20d.obj": tmp_path / "ros" / "there" / "c d.obj",
+        "package://shared/e.dae": tmp_path / "ament" / "share" / "shared" / "e.dae",
+        f"file://{tmp_path}/f.ply": tmp_path / "f.ply",
+    }
+    monkeypatch.setenv("ROS_PACKAGE_PATH", str(tmp_path / "ros"))
+    monkeypatch.setenv("AMENT_PREFIX_PATH", str(tmp_path / "ament"))
+    for path in places.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mesh")
+    for address, path in places.items():
+        assert mesh_file(address, beside) == path
+    (beside / "passwd").write_text("no mesh")
+    for address in ("https://example.org/a.stl", "meshes/none.stl", "passwd", "package://nowhere/a.stl", ""):
+        assert mesh_file(address, beside) is None
+
+
+def test_files_that_are_no_meshes_are_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "a.stl").write_text("nothing of the kind")
+    assert mesh_of(tmp_path / "a.stl", (1.0, 1.0, 1.0)) is None
+    assert mesh_of(tmp_path / "b.stl", (1.0, 1.0, 1.0)) is None
+
+
+@pytest.mark.parametrize("name", ["panda", "ur5e", "solo12", "upper_body", "scara"])
+def test_shipped_robots_have_looks(name: str) -> None:
+    file = find_robot(name)
+    looks = looks_of(read_file(file), file)
+    assert looks.drawn
+    assert not looks.notes
