@@ -6,8 +6,10 @@ libmsgpack-cxx-dev), and node with npm, which fetches two packages.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 
 from dyn_service import Robot, Server
+from dyn_service.shipped import find_robot
 
 CLIENTS = Path(__file__).parents[2] / "examples" / "clients"
 STATE = 0.1
@@ -34,22 +37,25 @@ def endpoint(robot: Robot) -> Iterator[str]:
         yield server.endpoints[0]
 
 
-@pytest.fixture(scope="module")
-def cpp(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def built(source: Path, program: Path, *includes: Path) -> list[str]:
+    """The program, compiled; the test is skipped where what it is built with is not there."""
     if shutil.which("g++") is None:
         pytest.skip("no g++")
-    program = tmp_path_factory.mktemp("cpp") / "example"
     for header in ("zmq.h", "msgpack.hpp"):
         found = subprocess.run(
             ["g++", "-x", "c++", "-E", "-"], input=f"#include <{header}>", capture_output=True, text=True
         )
         if found.returncode and "No such file" in found.stderr:
             pytest.skip(f"no {header}: install libzmq3-dev and libmsgpack-cxx-dev")
-    source = str(CLIENTS / "cpp" / "example.cpp")
-    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror"]
-    built = subprocess.run(["g++", *flags, source, "-lzmq", "-o", str(program)], capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
+    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", *(f"-I{folder}" for folder in includes)]
+    made = subprocess.run(["g++", *flags, str(source), "-lzmq", "-o", str(program)], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
     return [str(program)]
+
+
+@pytest.fixture(scope="module")
+def cpp(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return built(CLIENTS / "cpp" / "example.cpp", tmp_path_factory.mktemp("cpp") / "example")
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +94,21 @@ def test_no_server_is_one_line(language: str, request: pytest.FixtureRequest) ->
     assert ran.returncode == 1
     assert ran.stderr.startswith("error: no server took the request at tcp://127.0.0.1:1")
     assert len(ran.stderr.splitlines()) == 1
+
+
+def test_a_plant_is_taken_over_and_released(tmp_path: Path) -> None:
+    """What the ros2_control component does, less ROS."""
+    package = CLIENTS.parents[1] / "ros2" / "dyn_service_hardware"
+    program = built(package / "test" / "take_over.cpp", tmp_path / "take_over", package / "include")
+    states, commands = (f"ipc://{tmp_path}/{name}" for name in ("states", "commands"))
+    parameters = {"robot": find_robot("pendulum"), "plant_state": states, "joint_commands": commands}
+    given = [word for name, value in parameters.items() for word in ("-p", f"{name}:={value}")]
+    environment = {**os.environ, "DYN_RUNTIME_DIR": str(tmp_path)}
+    tmp_path.chmod(0o700)
+    plant = subprocess.Popen([sys.executable, "-m", "dyn_service.nodes.plant", "--ros-args", *given], env=environment)
+    try:
+        ran = subprocess.run([*program, states, commands], capture_output=True, text=True, timeout=60)
+    finally:
+        plant.terminate()
+        plant.wait(60)
+    assert ran.stdout.splitlines() == ["hinge: active, commanded", "braked (released)"], ran.stdout + ran.stderr

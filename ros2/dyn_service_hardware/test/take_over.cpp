@@ -1,0 +1,25 @@
+// Takes a plant over, commands it for a second of its time, hands it over again. Without ROS.
+//
+//   g++ -std=c++17 -I../include take_over.cpp -lzmq -o take_over && ./take_over STATES COMMANDS
+
+#include <cstdio>
+
+#include "plant_link.hpp"
+
+int main(int argc, char** argv) {
+    if (argc != 3) return 2;
+    dyn::PlantLink link(argv[1], argv[2]);
+    int answered = 0;
+    double from = -1.0;
+    while (from < 0.0 || link.state().stamp < from + 1.0) {
+        if (!link.receive(10000)) return std::puts("no state came"), 1;
+        if (link.stopped()) return std::printf("stopped: %s\n", link.state().cause.c_str()), 1;
+        answered += link.send(std::vector<double>(link.state().name.size(), 0.0));
+        if (link.state().mode == "active" && from < 0.0) from = link.state().stamp;
+    }
+    std::printf("%s: active, %s\n", link.state().name.at(0).c_str(), answered > 100 ? "commanded" : "hardly commanded");
+    link.release();
+    while (link.engaged())
+        if (!link.receive(10000)) return std::puts("no state came"), 1;
+    std::printf("%s (%s)\n", link.state().mode.c_str(), link.state().cause.c_str());
+}
