@@ -46,6 +46,8 @@ class TopicRecorder:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._heard: dict[tuple[str, str], tuple[type[Message], Frames]] = {}
         self._refused: set[tuple[str, str]] = set()
+        self._first: dict[str, int] = {}
+        self._mixed: set[str] = set()
         self._poller = zmq.Poller()
         self._next_look = 0.0
         self.malformed = 0
@@ -105,13 +107,24 @@ class TopicRecorder:
         self._writer.write(topic, message, came)
 
     def _look(self) -> None:
-        nodes = [node for graph in self._graphs for node in graph.nodes()]
-        for node in nodes:
-            for end in node.publishers:
-                if any(fnmatch.fnmatchcase(end.name, each) for each in self._topics):
-                    self._hear(end.name, end.type)
+        nodes = []
+        for k, graph in enumerate(self._graphs):
+            for node in graph.nodes():
+                nodes.append(node)
+                for end in node.publishers:
+                    if any(fnmatch.fnmatchcase(end.name, each) for each in self._topics):
+                        self._hear(end.name, end.type)
+                        self._tell_apart(end.name, k)
         for _, heard in self._heard.values():
             heard.look(nodes)
+
+    def _tell_apart(self, topic: str, folder: int) -> None:
+        """Says that a topic is one of several launches, which a bag does not tell apart."""
+        if self._first.setdefault(topic, folder) != folder and topic not in self._mixed:
+            self._mixed.add(topic)
+            self._say(
+                f"topic {topic!r} is published in several launches, and recorded from all: $DYN_RUNTIME_DIR names one"
+            )
 
     def _hear(self, topic: str, called: str) -> None:
         key = (topic, called)

@@ -88,6 +88,23 @@ def test_recording_whoever_publishes(tmp_path: Path, folder: Path, node: Node[No
     assert said == []
 
 
+def test_a_topic_of_two_launches_is_said(tmp_path: Path, folder: Path, node: Node[Nothing]) -> None:
+    second = tmp_path / "second"
+    second.mkdir(mode=0o700)
+    other = Node.alone("/arm/plant", Nothing(), second, node.context)
+    node.create_publisher(JointState, "joint_states")
+    other.create_publisher(JointState, "joint_states")
+    said: list[str] = []
+    with BagWriter(tmp_path / "a.mcap") as writer:
+        recorder = TopicRecorder(writer, ["/arm/*"], [folder, second], said.append)
+        recorder.turn(0)
+        assert recorder.topics() == ["/arm/joint_states"]
+        recorder.close()
+    other.close()
+    assert len(said) == 1
+    assert said[0].startswith("topic '/arm/joint_states' is published in several launches")
+
+
 def test_playing_what_was_recorded(tmp_path: Path, folder: Path, node: Node[Nothing]) -> None:
     """A subscriber gets the messages of the bag from its start on, in order, one after the other in the bag's time."""
     path = tmp_path / "a.mcap"
