@@ -25,9 +25,10 @@ AT_REST = 1e-3
 class Check:
     """Assertions on one run. Times are the plant's; without a joint they are about all of them."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, verdicts: list[Verdict] | None = None) -> None:
+        """verdicts: where they are noted, beside those of other checks; a list of its own by default."""
         self.record = record
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[Verdict] = [] if verdicts is None else verdicts
         self._note = self.verdicts.append
 
     def tracking(self, joint: str | None = None, *, from_s: float | None = None, until_s: float = math.inf) -> OverTime:

@@ -165,12 +165,12 @@ class Reorder(WayFault):
 class WrongPayload(Fault):
     """The plant carries what its controller does not know of: a body of `mass` kg welded to a link, from the start.
 
-    centre: (3,) m, its centre of mass in the link's frame.
+    com: (3,) m, its centre of mass in the link's frame.
     """
 
     link: str
     mass: float
-    centre: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    com: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,6 +178,11 @@ class WrongPayload(Fault):
             raise InvalidArgumentError(f"WrongPayload: mass is {self.mass:g}: expected a positive number of kg")
         if self.from_s or self.until_s != math.inf:
             raise InvalidArgumentError("WrongPayload: it is there from the start to the end")
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """As in the `overlay` of a plant's parameters."""
+        return {"link": self.link, "mass": self.mass, "com": list(self.com)}
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.hil.signals import Array, Signal
 
+_NAMED = 3
+"""So many of the joints that fail beside the worst are named."""
+
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
@@ -72,11 +75,13 @@ class _Noting:
         self._note, self._what = note, what
 
     def _judged(self, verdict: Verdict) -> None:
+        __tracebackhide__ = True
         self._note(verdict)
         if not verdict.passed:
             raise AssertionError(verdict.sentence)
 
     def _nothing(self, why: str) -> None:
+        __tracebackhide__ = True
         self._judged(Verdict(self._what, "", math.nan, "", "", False, f"{self._what}: {why}"))
 
 
@@ -106,6 +111,7 @@ class OverTime(_Noting):
         Raises:
             AssertionError: One is not, is not a number, or there is none.
         """
+        __tracebackhide__ = True
         self._hold([_Band(-math.inf, limit, f"below {said(limit)}", strictly=True)] * len(self.signals))
 
     def at_most(self, limit: float) -> None:
@@ -114,6 +120,7 @@ class OverTime(_Noting):
         Raises:
             AssertionError: One is, is not a number, or there is none.
         """
+        __tracebackhide__ = True
         self._hold([_Band(-math.inf, limit, f"at most {said(limit)}")] * len(self.signals))
 
     def within_limits(self, margin: float = 0.0, *, share: float = 1.0) -> None:
@@ -122,6 +129,7 @@ class OverTime(_Noting):
         Raises:
             AssertionError: One is, is not a number, or no joint has such a limit.
         """
+        __tracebackhide__ = True
         if not self._limits:
             raise InvalidArgumentError(f"the robot's file has no limits of {self._what}: say `below` or `at_most`")
         bands = []
@@ -168,6 +176,7 @@ class OverTime(_Noting):
         return self._why_not(t) if self._why_not is not None else ""
 
     def _hold(self, bands: Sequence[_Band]) -> None:
+        __tracebackhide__ = True
         seen = [(one, band) for one, band in zip(self.signals, bands, strict=True) if len(one.t)]
         if len(seen) < len(self.signals) or not seen:
             self._nothing("nothing was recorded that could be judged")
@@ -179,8 +188,7 @@ class OverTime(_Noting):
             return
         worst = max(failed, key=lambda one: math.inf if math.isnan(one.value) else abs(one.value))
         others = [one.subject for one in failed if one is not worst]
-        also = f"; so are {', '.join(others)}" if len(others) > 1 else f"; so is {others[0]}" if others else ""
-        self._judged(_with(worst, [one for each in failed for one in each.signals], worst.sentence + also))
+        self._judged(_with(worst, [one for each in failed for one in each.signals], worst.sentence + _also(others)))
 
     def _one(self, signal: Signal, band: _Band) -> Verdict:
         values = np.abs(signal.values) if self._size else signal.values
@@ -200,10 +208,11 @@ class OverTime(_Noting):
             sentence = f"{who}{self._what} is no number at {signal.t[when]:.4g} s ({count}){why}, allowed {allowed}"
             value, first = math.nan, when
         else:
-            share = 100.0 * float(np.mean(~holds))
+            share = said(round(100.0 * float(np.mean(~holds)), 1))
+            found = _beside(values[worst], band, signal.unit)
             sentence = (
-                f"{who}{self._what} {sized(values[worst], signal.unit)} at {signal.t[worst]:.4g} s, allowed {allowed} "
-                f"(first exceeded at {signal.t[first]:.4g} s; {share:.2g} % of the run)"
+                f"{who}{self._what} {found} at {signal.t[worst]:.4g} s, allowed {allowed} "
+                f"(first exceeded at {signal.t[first]:.4g} s; {share} % of the run)"
             )
             value = float(values[worst])
         passed = bool(holds.all())
@@ -242,6 +251,7 @@ class Numbers(_Noting):
         Raises:
             AssertionError: One is not, is not a number, or there is none.
         """
+        __tracebackhide__ = True
         self._hold(_Band(-math.inf, limit, f"below {said(limit)}", strictly=True))
 
     def at_most(self, limit: float) -> None:
@@ -250,6 +260,7 @@ class Numbers(_Noting):
         Raises:
             AssertionError: One is, is not a number, or there is none.
         """
+        __tracebackhide__ = True
         self._hold(_Band(-math.inf, limit, f"at most {said(limit)}"))
 
     def at_least(self, limit: float) -> None:
@@ -258,9 +269,11 @@ class Numbers(_Noting):
         Raises:
             AssertionError: One is, is not a number, or there is none.
         """
+        __tracebackhide__ = True
         self._hold(_Band(limit, math.inf, f"at least {said(limit)}"))
 
     def _hold(self, band: _Band) -> None:
+        __tracebackhide__ = True
         if not self.values:
             self._nothing("nothing was recorded that could be judged")
         holds = [bool(band.holds(np.array(one.value))) for one in self.values]
@@ -270,12 +283,12 @@ class Numbers(_Noting):
         one, what = self.values[k], self._what
         who = f"{one.name}: " if one.name else ""
         allowed = f"{band.words} {one.unit}".rstrip()
-        found = "is no number" if math.isnan(one.value) else sized(one.value, one.unit)
+        found = "is no number" if math.isnan(one.value) else _beside(one.value, band, one.unit)
         detail = f" ({one.detail})" if one.detail else ""
         others = [self.values[n].name for n in bad if n != k]
-        also = f"; so are {', '.join(others)}" if len(others) > 1 else f"; so is {others[0]}" if others else ""
-        sentence = f"{who}{what} {found}{detail}, allowed {allowed}{also}"
-        shown = [signal for signal in self._signals if not bad or signal.name in {self.values[n].name for n in bad}]
+        sentence = f"{who}{what} {found}{detail}, allowed {allowed}{_also(others)}"
+        broken = {self.values[n].name for n in bad}
+        shown = [signal for signal in self._signals if not bad or "" in broken or signal.name in broken]
         self._judged(Verdict(what, one.name, one.value, one.unit, allowed, not bad, sentence, tuple(shown)))
 
 
@@ -287,9 +300,21 @@ def said(x: float) -> str:
     return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
 
 
+def _also(others: Sequence[str]) -> str:
+    """Which other joints fail."""
+    named = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED} more" if len(others) > _NAMED else "")
+    return f"; so {'are' if len(others) > 1 else 'is'} {named}" if others else ""
+
+
 def sized(x: float, unit: str) -> str:
     """A number with its unit."""
     return f"{said(float(x))} {unit}".rstrip()
+
+
+def _beside(x: float, band: _Band, unit: str) -> str:
+    """A number with its unit, with more digits where it would read as a bound that it is beyond."""
+    near = said(float(x)) in (said(band.lower), said(band.upper)) and float(x) not in (band.lower, band.upper)
+    return f"{float(x)!r} {unit}".rstrip() if near and math.isfinite(x) else sized(x, unit)
 
 
 def _with(verdict: Verdict, signals: Sequence[Signal], sentence: str | None = None) -> Verdict:

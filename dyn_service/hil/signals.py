@@ -96,6 +96,7 @@ class Record:
     answers: one value per command that was taken, s from the state that it answers to its effect, at the time of that.
     bounds: of the joints. control_s: the controller's period. deadline_s: what an answer may take. counts: what the
     plant and the controller counted, `refused`, `stops`, .. where they could be asked. title: of the robot.
+    notes: what else happened, with its time.
     """
 
     t: Array
@@ -107,6 +108,7 @@ class Record:
     deadline_s: float
     counts: Mapping[str, int] = field(default_factory=dict)
     title: str = ""
+    notes: tuple[tuple[float, str], ...] = ()
 
     def signals(self, kind: str, joint: str | None = None) -> list[Signal]:
         """The signals of a kind: of one joint, all its entries, or of all.
@@ -186,6 +188,8 @@ class Record:
         arrays["counts.names"] = np.array(list(self.counts), dtype=np.str_)
         arrays["counts.values"] = np.array(list(self.counts.values()), dtype=np.int64)
         arrays["title"] = np.array(self.title)
+        arrays["notes.t"] = np.array([t for t, _ in self.notes])
+        arrays["notes.text"] = np.array([text for _, text in self.notes], dtype=np.str_)
         with path.open("wb") as file:
             np.savez_compressed(file, **arrays)
 
@@ -216,6 +220,7 @@ class Record:
                 deadline_s=float(arrays["deadline_s"]),
                 counts=dict(zip(_texts(arrays["counts.names"]), map(int, arrays["counts.values"]), strict=True)),
                 title=str(arrays["title"]),
+                notes=tuple(zip(map(float, arrays["notes.t"]), _texts(arrays["notes.text"]), strict=True)),
             )
         except OSError as error:
             raise InvalidArgumentError(f"record {str(path)!r} cannot be read: {error.strerror}") from None

@@ -32,6 +32,7 @@ _SPANS = 8
 """So many spans of a finding can be looked at by a click."""
 _LARGEST_SVG = 1 << 20
 """A picture that takes more as drawing is kept as dots."""
+WITHOUT_SCRIPTS = '<noscript><p class="nothing">The charts need JavaScript; the numbers do not.</p></noscript>'
 _NOTHING = "Nothing: no fault, no safe stop, no limit reached."
 _OK_STATES = ("stopped", "done", "ready")
 
@@ -79,33 +80,51 @@ def make_page(
     bodies = [_part(k, part, title, charts, budget.points, failed) for k, part in enumerate(parts)]
     begin, end = budget.begin, budget.end
     outcome = report["outcome"]
-    navigation = "".join(f'<a href="#part-{k}">{escape(part.title)}</a>' for k, part in enumerate(parts))
-    text = f"""<!DOCTYPE html>
-<html lang="en" data-begin="{begin!r}" data-end="{end!r}">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}: {"clean" if outcome["clean"] else "not clean"}</title>
-<style>{_asset("uPlot.min.css")}{_asset("page.css")}</style>
-</head>
-<body>
-<nav><a href="#top">{escape(title)}</a><a href="#look">what to look at</a><a href="#nodes">nodes</a>{navigation}
-<span class="push"></span><button id="all-of-it" hidden>whole run</button><button id="theme">light | dark</button></nav>
-{_header(title, report, links)}
+    navigation = f"""<a href="#top">{escape(title)}</a><a href="#look">what to look at</a><a href="#nodes">nodes</a>
+{"".join(f'<a href="#part-{k}">{escape(part.title)}</a>' for k, part in enumerate(parts))}"""
+    body = f"""{_header(title, report, links)}
 <main>
 {_findings(outcome["faults"], parts)}
 {_nodes(report["processes"], columns, tails)}
-<noscript><p class="nothing">The charts need JavaScript; the numbers do not.</p></noscript>
+{WITHOUT_SCRIPTS}
 {"".join(bodies)}
-</main>
-<footer>{_footer(report)}</footer>
+</main>"""
+    heading = f"{title}: {'clean' if outcome['clean'] else 'not clean'}"
+    return document(heading, navigation, body, _footer(report), charts, (begin, end))
+
+
+def document(
+    title: str, navigation: str, body: str, footer: str, charts: Sequence[str], span: tuple[float, float]
+) -> str:
+    """A page with charts that needs nothing beside it.
+
+    Args:
+        title: What the browser calls it.
+        navigation: HTML of the links at its top.
+        body: HTML, with the places of charts that `card_html` gave.
+        footer: HTML.
+        charts: What `card_html` added.
+        span: From when to when the charts over time go, s.
+    """
+    return f"""<!DOCTYPE html>
+<html lang="en" data-begin="{span[0]!r}" data-end="{span[1]!r}">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{_asset("uPlot.min.css")}{_asset("page.css")}</style>
+</head>
+<body>
+<nav>{navigation}
+<span class="push"></span><button id="all-of-it" hidden>whole run</button><button id="theme">light | dark</button></nav>
+{body}
+<footer>{footer}</footer>
 <script type="application/json" id="chart-data">[{",".join(charts)}]</script>
 <script>{_asset("uPlot.min.js")}</script>
 <script>{_asset("page.js")}</script>
 </body>
 </html>
 """
-    return text
 
 
 class _Budget:
@@ -221,7 +240,7 @@ def _part(
     section = part.section
     body = []
     for heading, cards in section.charts.items():
-        shown = "".join(_card(card, charts, points) for card in cards)
+        shown = "".join(card_html(card, charts, points) for card in cards)
         body.append(f'<h3>{escape(heading)}</h3><div class="cards">{shown}</div>')
     for name, draw in section.plots.items():
         try:
@@ -239,7 +258,8 @@ def _part(
 {"".join(body)}</details>"""
 
 
-def _card(card: Card, charts: list[str], points: int) -> str:
+def card_html(card: Card, charts: list[str], points: int) -> str:
+    """A card as HTML. Adds its charts, as JSON, to `charts`; `points` is how many a line may have."""
     places = []
     for n, chart in enumerate(card.charts):
         label = escape(f"{card.title}: {chart.label}", quote=True)

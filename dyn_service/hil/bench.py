@@ -1,0 +1,187 @@
+"""Where a plant and its controller run, seen from a test: the same in lockstep, in real time and on hardware."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from dyn_service.api.queries import RobotQueries
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import InvalidArgumentError, UnimplementedError
+from dyn_service.hil.checks import Check
+from dyn_service.hil.faults import Fault
+from dyn_service.hil.lockstep import Lockstep
+from dyn_service.hil.setup import Parts, Setup, parts_of
+from dyn_service.hil.signals import Record
+from dyn_service.hil.tape import Tape
+from dyn_service.messages.dyn_service_msgs import PlantState
+from dyn_service.server.opening import open_robots
+from dyn_service.shipped import find_robot
+from dyn_service.suggestions import did_you_mean
+
+PARTS = ("launch", "arguments", "plant", "controller")
+"""What a test may say of its setup."""
+
+
+class Bench(Protocol):
+    """A run that goes on as far as it is told."""
+
+    ended: str
+    """Why the controller, or all, has ended by itself; empty while it goes on."""
+    tape: Tape
+    """What was seen."""
+
+    @property
+    def now_s(self) -> float:
+        """The plant's time."""
+
+    @property
+    def state(self) -> PlantState:
+        """The newest state of the plant."""
+
+    @property
+    def server(self) -> RobotQueries:
+        """What the controller asks."""
+
+    def inject(self, fault: Fault) -> None:
+        """From now on this goes wrong too.
+
+        Raises:
+            InvalidArgumentError: It does not fit the robot, or has to be there from the start.
+        """
+
+    def run_until(self, t: float) -> None:
+        """Goes on until the plant's time is t s.
+
+        Raises:
+            DynError: The plant ended.
+        """
+
+    def record(self) -> Record:
+        """What there was so far."""
+
+    def close(self) -> None:
+        """Ends all that was started."""
+
+
+class Shelf:
+    """Robots that were read and prepared, for all tests of a session: tests begin with kernels that are made."""
+
+    def __init__(self) -> None:
+        self._robots: dict[Any, list[Robot]] = {}
+
+    def of(self, parts: Parts) -> tuple[Robot, Robot]:
+        """The robot that the controller asks, and the one that the plant's file describes.
+
+        Raises:
+            DynError: A robot's file is not sound.
+        """
+        p, settings = parts.plant_parameters(), parts.server_settings()
+        file = find_robot(p.robot)
+
+        def plants() -> list[Robot]:
+            return [Robot.from_file(file, root=p.root, joints=p.joints or None, mimic=p.mimic)]
+
+        [robot] = self._kept(("plant", _stamp(file, p.joints), p.root, p.mimic), plants)
+        if settings is None:
+            return robot, robot
+        files = [find_robot(path) for path in settings.robots]
+        key = ("server", _stamp(*files, *settings.joints), settings.root, settings.mimic)
+        models = self._kept(key, lambda: open_robots(settings))
+        named = parts.controller_parameters().robot
+        chosen = [one for one in models if one.name == named] if named else models
+        model = chosen[0] if chosen else models[0]
+        return (robot, robot) if model.fingerprint == robot.fingerprint else (model, robot)
+
+    def _kept(self, key: Any, make: Callable[[], list[Robot]]) -> list[Robot]:
+        if key not in self._robots:
+            self._robots[key] = make()
+        return self._robots[key]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, over. record: its signals. check: assertions on them. ended: why it, or its controller, ended by itself.
+    tape: its messages. mode, seed, faults: how it was run.
+    """
+
+    record: Record
+    check: Check
+    ended: str
+    tape: Tape
+    mode: str
+    seed: int
+    faults: tuple[Fault, ...]
+
+
+def open_bench(
+    mode: str, setup: Setup, shelf: Shelf, faults: Sequence[Fault], seed: int, endpoints: Sequence[str] = ()
+) -> Bench:
+    """A bench of this mode.
+
+    Args:
+        mode: `lockstep`, `real_time` or `hardware`.
+        setup: What runs.
+        shelf: The robots of the session.
+        faults: What goes wrong.
+        seed: Of all chance.
+        endpoints: Of a driver's topics, `NAME=ENDPOINT`, for hardware.
+
+    Raises:
+        DynError: The launch file, a robot's file, a parameter or a fault is not sound.
+    """
+    if mode != "lockstep":
+        raise UnimplementedError(f"--hil={mode} is not there yet: there is lockstep")
+    with tempfile.TemporaryDirectory() as folder:  # for the names of sockets that nobody opens
+        parts = parts_of(setup, Path(folder))
+        model, robot = shelf.of(parts)
+        return Lockstep(parts, model, robot, faults, seed)
+
+
+def robot_of(setup: Setup, shelf: Shelf) -> Robot:
+    """The robot of the plant's file.
+
+    Raises:
+        DynError: The launch file, or the robot's, is not sound.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        return shelf.of(parts_of(setup, Path(folder)))[1]
+
+
+def run_of(bench: Bench, seconds: float, mode: str, seed: int, faults: Sequence[Fault]) -> Run:
+    """Lets a bench go on for some seconds of the plant's time, and ends it."""
+    try:
+        bench.run_until(bench.now_s + seconds)
+    finally:
+        bench.close()
+    record = bench.record()
+    return Run(record, Check(record), bench.ended, bench.tape, mode, seed, tuple(faults))
+
+
+def merged(base: Setup, more: Mapping[str, Any]) -> Setup:
+    """The setup with what a test says of it over it: `launch` in place of its own, the others beside its own.
+
+    Raises:
+        InvalidArgumentError: There is no such part of a setup.
+    """
+    over = dict(more)
+    for name in over:
+        if name not in PARTS:
+            near = did_you_mean(name, PARTS)
+            raise InvalidArgumentError(f"marker hil: unknown part {name!r}: expected {', '.join(PARTS)}{near}")
+    return Setup(
+        str(over.pop("launch", base.launch)),
+        {**base.arguments, **over.pop("arguments", {})},
+        {**base.plant, **over.pop("plant", {})},
+        {**base.controller, **over.pop("controller", {})},
+        base.folder,
+    )
+
+
+def _stamp(*paths: Path | str) -> tuple[tuple[str, float], ...]:
+    """The files and when they were written: one that is written anew is read anew."""
+    files = [Path(path).resolve() for path in paths if path]
+    return tuple((str(file), file.stat().st_mtime if file.exists() else 0.0) for file in files)

@@ -1,0 +1,214 @@
+"""The fixtures: `run`, and a run that a test steers itself: `clock`, `plant`, `controller`, `server`, `robot`.
+
+`run(4.0, faults=[..])` is a whole run of its own, from the start, as often as it is called. The others are of one run
+that begins with the test and goes on as far as `clock` is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dyn_service.hil.reporting import Reporting
+
+if TYPE_CHECKING:
+    from dyn_service.api.queries import RobotQueries
+    from dyn_service.engine.robot import Robot
+    from dyn_service.hil.bench import Bench, Run, Shelf
+    from dyn_service.hil.checks import Check
+    from dyn_service.hil.faults import Fault
+    from dyn_service.hil.measures import Verdict
+    from dyn_service.hil.setup import Setup
+    from dyn_service.hil.signals import Record
+    from dyn_service.messages.dyn_service_msgs import PlantState
+
+_REPORTING = pytest.StashKey[Reporting]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Takes note of verdicts for the reports."""
+    folder = config.getoption("hil_report")
+    reporting = config.stash[_REPORTING] = Reporting(
+        None if folder is None else Path(folder), is_worker=hasattr(config, "workerinput")
+    )
+    config.pluginmanager.register(reporting, "dyn_service.hil.reporting")
+
+
+@pytest.fixture(scope="session")
+def hil_shelf() -> Shelf:
+    """Robots that are read once for all tests."""
+    from dyn_service.hil.bench import Shelf
+
+    return Shelf()
+
+
+@pytest.fixture
+def hil_setup(request: pytest.FixtureRequest) -> Setup:
+    """What a test is of: the launch file of the project, with what the test's marker `hil` says over it."""
+    from dyn_service.hil.bench import merged
+    from dyn_service.hil.setup import Setup
+
+    config = request.config
+    config.stash[_REPORTING].expect(request.node)
+    given = config.getoption("hil_launch")
+    launch, folder = given or config.getini("hil_launch"), Path.cwd() if given else config.rootpath
+    if not given and config.inipath is not None:
+        folder = config.inipath.parent
+    setup = Setup(launch, folder=folder)
+    for mark in reversed(list(request.node.iter_markers("hil"))):  # the nearest has the last word
+        setup = merged(setup, mark.kwargs)
+    return setup
+
+
+@pytest.fixture
+def hil_benches(request: pytest.FixtureRequest, hil_setup: Setup, hil_shelf: Shelf) -> Callable[..., Bench]:
+    """(faults, seed) -> a bench where `--hil` says."""
+    config = request.config
+    mode = config.getoption("hil")
+
+    def make(faults: Sequence[Fault] = (), seed: int = 0) -> Bench:
+        from dyn_service.hil import bench
+
+        return bench.open_bench(mode, hil_setup, hil_shelf, faults, seed, config.getoption("hil_endpoint"))
+
+    return make
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest, hil_benches: Callable[..., Bench]) -> Callable[..., Run]:
+    """(seconds, faults=(), seed=None) -> a run of its own, of which `check` has the assertions."""
+    config = request.config
+    reporting = config.stash[_REPORTING]
+
+    def go(seconds: float, faults: Sequence[Fault] = (), seed: int | None = None) -> Run:
+        from dyn_service.hil.bench import run_of
+
+        chosen = config.getoption("hil_seed") if seed is None else seed
+        done = run_of(hil_benches(faults, chosen), seconds, config.getoption("hil"), chosen, faults)
+        reporting.take(request.node, lambda: done)
+        return done
+
+    return go
+
+
+class Clock:
+    """The plant's time."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    @property
+    def now_s(self) -> float:
+        """The plant's time, s."""
+        return self._bench.now_s
+
+    def run(self, seconds: float) -> None:
+        """Goes on for some seconds."""
+        self._bench.run_until(self._bench.now_s + seconds)
+
+    def run_until(self, t: float) -> None:
+        """Goes on until the plant's time is t s."""
+        self._bench.run_until(t)
+
+
+class PlantHandle:
+    """The plant of a test's own run."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._verdicts: list[Verdict] = []
+
+    @property
+    def state(self) -> PlantState:
+        """Its newest state."""
+        return self._bench.state
+
+    @property
+    def record(self) -> Record:
+        """What there was so far."""
+        return self._bench.record()
+
+    @property
+    def check(self) -> Check:
+        """Assertions on what there was so far."""
+        from dyn_service.hil.checks import Check
+
+        return Check(self._bench.record(), self._verdicts)
+
+    def run(self, mode: str, seed: int) -> Run:
+        """The run so far, with all that was asserted on it."""
+        from dyn_service.hil.bench import Run
+
+        return Run(self._bench.record(), self.check, self._bench.ended, self._bench.tape, mode, seed, ())
+
+    def inject(self, fault: Fault) -> None:
+        """From now on this goes wrong between the plant and its controller.
+
+        Raises:
+            InvalidArgumentError: It does not fit the robot, or has to be there from the start.
+        """
+        self._bench.inject(fault)
+
+
+class ControllerHandle:
+    """The controller of a test's own run."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    @property
+    def ended(self) -> str:
+        """Why it has ended by itself; empty while it goes on."""
+        return self._bench.ended
+
+    def kill(self) -> None:
+        """Kills it."""
+        from dyn_service.hil.faults import Killed
+
+        self._bench.inject(Killed(from_s=self._bench.now_s))
+
+
+@pytest.fixture
+def hil_bench(request: pytest.FixtureRequest, hil_benches: Callable[..., Bench]) -> Iterator[Bench]:
+    """The test's own run, from its start."""
+    bench = hil_benches((), request.config.getoption("hil_seed"))
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def clock(hil_bench: Bench) -> Clock:
+    """The time of the test's own run: it goes on as far as it is told."""
+    return Clock(hil_bench)
+
+
+@pytest.fixture
+def plant(request: pytest.FixtureRequest, hil_bench: Bench) -> PlantHandle:
+    """The plant of the test's own run."""
+    handle, config = PlantHandle(hil_bench), request.config
+    mode, seed = config.getoption("hil"), config.getoption("hil_seed")
+    config.stash[_REPORTING].take(request.node, lambda: handle.run(mode, seed))
+    return handle
+
+
+@pytest.fixture
+def controller(hil_bench: Bench) -> ControllerHandle:
+    """The controller of the test's own run."""
+    return ControllerHandle(hil_bench)
+
+
+@pytest.fixture
+def server(hil_bench: Bench) -> RobotQueries:
+    """What the controller asks: in lockstep the robot in this process, else the server's."""
+    return hil_bench.server
+
+
+@pytest.fixture
+def robot(hil_setup: Setup, hil_shelf: Shelf) -> Robot:
+    """The robot of the plant's file, in this process."""
+    from dyn_service.hil.bench import robot_of
+
+    return robot_of(hil_setup, hil_shelf)

@@ -1,0 +1,192 @@
+"""A plant and its controller in one process, step by step: the same bits each time, as fast as the machine goes.
+
+The loop is `ClosedLoop`; the plant is the one of its node (`make_plant`), the controller the one of its (`Commander`).
+Between them are the two ways, `Line`s, on which faults are: of what has come by a state's time, the controller takes
+the newest state, and the plant the newest command. A command that nothing delays has come one step after its state, as
+in real time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from dyn_service.api.queries import RobotQueries
+from dyn_service.control.closed_loop import ClosedLoop
+from dyn_service.control.commander import Commander
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.hil.faults import Fault, Killed, WrongPayload
+from dyn_service.hil.lines import Line
+from dyn_service.hil.setup import Parts
+from dyn_service.hil.signals import Bounds, Record
+from dyn_service.hil.tape import Following, Seen, Tape
+from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
+from dyn_service.nodes.control_loop import commander
+from dyn_service.nodes.plant_making import make_plant
+from dyn_service.nodes.plant_parameters import PlantParameters
+from dyn_service.nodes.plant_recording import counts
+
+SESSION, CONTROLLER = 1, 1
+"""Numbers of the plant's and the controller's run: a run in lockstep is alone, and the same each time."""
+
+
+class Lockstep:
+    """A run in lockstep.
+
+    Args:
+        parts: The plant and the controller.
+        model: The robot that the controller asks.
+        robot: The one that the plant's file describes.
+        faults: What goes wrong.
+        seed: Of all chance.
+
+    Raises:
+        DynError: A parameter is out of its range, or a fault does not fit the robot.
+    """
+
+    def __init__(self, parts: Parts, model: Robot, robot: Robot, faults: Sequence[Fault] = (), seed: int = 0) -> None:
+        self._parts, self._model = parts, model
+        p, c = parts.plant_parameters(), parts.controller_parameters()
+        self.plant = make_plant(robot, with_faults(p, faults), SESSION)
+        at = self.plant.configuration
+        self._states: Line[PlantState] = Line(faults, "states", seed, at)
+        self._commands: Line[JointCommand] = Line(faults, "commands", seed, at)
+        self._killed = [fault for fault in faults if isinstance(fault, Killed)]
+        self._state_timeout_s = c.state_timeout_s
+        self.ended = ""
+        self._lives = 0
+        self._heard_s = 0.0
+        self._controller: Commander | None = self._started()
+        every = round(p.rate_hz / p.state_rate_hz) if p.state_rate_hz > 0.0 else 1
+        self._loop = ClosedLoop(self.plant, self._answer, every)
+        self._last: PlantState | None = None
+        self._announced: object = None
+        limits, safety = self.plant.limits, self.plant.safety.settings
+        bounds = Bounds(limits.lower, limits.upper, safety.velocity_limit, safety.effort_limit)
+        control_s = 1.0 / c.rate_hz
+        self.tape = Tape(at, bounds, control_s, c.deadline_s or control_s, robot.name)
+
+    @property
+    def now_s(self) -> float:
+        """The plant's time."""
+        return self.plant.time_s
+
+    @property
+    def server(self) -> RobotQueries:
+        """What the controller asks: in lockstep, the robot in this process."""
+        return self._model
+
+    @property
+    def state(self) -> PlantState:
+        """The plant's state."""
+        return self.plant.state()
+
+    def inject(self, fault: Fault) -> None:
+        """From now on this goes wrong too.
+
+        Raises:
+            InvalidArgumentError: It does not fit the robot, or has to be there from the start.
+        """
+        if isinstance(fault, WrongPayload):
+            raise InvalidArgumentError("WrongPayload: it is there from the start: give it to `run`")
+        if isinstance(fault, Killed):
+            self._killed.append(fault)
+        self._states.add(fault)
+        self._commands.add(fault)
+
+    def run_until(self, t: float) -> None:
+        """Goes on until the plant's time is t s.
+
+        Raises:
+            DynError: The simulation diverged.
+        """
+        self._loop.run(t - self.now_s)
+
+    def record(self) -> Record:
+        """What there was so far."""
+        found = {name: int(value) for name, value in counts(self.plant).items() if isinstance(value, int)}
+        if self._controller is not None:
+            following = self._controller.following
+            found |= {"skipped": following.skipped, "reference_restarts": following.restarts}
+        return self.tape.record(found)
+
+    def close(self) -> None:
+        """Nothing is left behind."""
+
+    def _answer(self, state: PlantState) -> JointCommand | None:
+        """What has come of commands when the plant sends this state out."""
+        self.tape.states.append(state)
+        self.tape.motions.append((self.plant.motion.q, self.plant.motion.v))
+        self._states.send(state, state.stamp)
+        self._control(state.stamp)
+        return self._commands.newest(state.stamp)
+
+    def _control(self, now: float) -> None:
+        """What the controller's node does with what has come by now."""
+        gone = self._gone("controller", now)
+        if gone and self._controller is not None:
+            self._end("controller: it was killed", now, says_so=False)
+        elif not gone and self._controller is None and self._lives == 1 and self._killed_before(now):
+            self._controller, self._heard_s, self.ended = self._started(), now, ""
+            self.tape.notes.append((now, "controller: it is started again"))
+        state = self._states.newest(now)
+        if state is not None:
+            self.tape.seen.append(Seen(len(self.tape.states) - 1, state))
+        controller = self._controller
+        if controller is None:
+            return
+        if state is None:
+            if now - self._heard_s > self._state_timeout_s:
+                self._end(f"controller: no state came for {self._state_timeout_s:g} s", now)
+            return
+        self._heard_s, self._last = now, state
+        try:
+            if not controller.following.due(state):
+                return
+            command = controller.answer(state, lambda ask: None if self._gone("server", now) else ask())
+        except DynError as error:
+            self._end(f"controller: {error}", now)
+            return
+        if command is not None:
+            self._send(command, now)
+        following = controller.following
+        motion = following.trajectory
+        if following.engaged and motion is not None and self._announced is not motion:
+            self._announced = motion
+            names = following.configuration.names
+            self.tape.followed.append(Following(state.session, following.begin_s, names, motion))
+
+    def _started(self) -> Commander:
+        self._lives += 1
+        number, restarted = CONTROLLER + self._lives - 1, self._lives > 1
+        p = self._parts.controller_parameters()
+        return commander(self._parts.kind.purpose, p, self._model, number=number, restarted=restarted)
+
+    def _end(self, why: str, now: float, *, says_so: bool = True) -> None:
+        """The controller ends; one that can releases the plant."""
+        controller, self._controller, self.ended = self._controller, None, why
+        self.tape.notes.append((now, why))
+        release = controller.taking_over.release(self._last) if controller is not None and says_so else None
+        if release is not None:
+            self._send(release, now)
+
+    def _send(self, command: JointCommand, now: float) -> None:
+        self.tape.commands.append((now, command))
+        self._commands.send(command, now + self.plant.dt_s, now)
+
+    def _gone(self, node: str, now: float) -> bool:
+        return any(fault.node == node and fault.there(now) for fault in self._killed)
+
+    def _killed_before(self, now: float) -> bool:
+        return any(fault.node == "controller" and fault.until_s <= now for fault in self._killed)
+
+
+def with_faults(p: PlantParameters, faults: Sequence[Fault]) -> PlantParameters:
+    """The plant's parameters, with what is wrong in the plant itself."""
+    payloads = [fault.payload for fault in faults if isinstance(fault, WrongPayload)]
+    if not payloads:
+        return p
+    overlay = {**p.overlay, "payloads": [*p.overlay.get("payloads", []), *payloads]}
+    return msgspec.structs.replace(p, overlay=overlay)

@@ -1,0 +1,251 @@
+"""The page of a session of hardware-in-the-loop tests: requirements, tests, and each test's runs with their signals.
+
+What is one test's is made where the test ran (`run_content`), as plain values; the page (`session_page`) puts it
+together. Its frame and charts are those of a launch's report.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from dyn_service.control.safety import ACTIVE
+from dyn_service.hil.bench import Run
+from dyn_service.hil.measures import Verdict, sized
+from dyn_service.hil.signals import Array, Record, Signal
+from dyn_service.launching.page import WITHOUT_SCRIPTS, card_html, document
+from dyn_service.nodes.charts import Card, Chart, Line, Mark, Span, prefix, spans_of
+
+POINTS = 800
+"""Of a line at most: a page has the runs of many tests."""
+_SHOWN = 3
+"""Of the signals that one assertion is about, so many are drawn: those that broke it, or came nearest."""
+_NEAR = 0.2
+"""A limit is drawn where a signal comes to this share of it: else it would flatten the line."""
+_JOIN_S = 0.01
+"""Spans that are no further apart are one on the page."""
+_OUTCOMES = {"passed": "good", "failed": "bad", "error": "bad", "skipped": ""}
+
+
+def run_content(run: Run, recordings: Sequence[str]) -> dict[str, Any]:
+    """What a page shows of one run, as plain values. recordings: files beside the page."""
+    charts: list[str] = []
+    marks = _marks(run)
+    failed = any(not verdict.passed for verdict in run.check.verdicts)
+    cards = [_verdict_card(verdict, marks) for verdict in run.check.verdicts if verdict.signals]
+    shown = "".join(card_html(card, charts, POINTS) for card in cards if card is not None)
+    motion = "".join(card_html(card, charts, POINTS) for card in _motion(run.record, marks)) if failed else ""
+    t = run.record.t
+    return {
+        "mode": run.mode,
+        "seed": run.seed,
+        "seconds": float(t[-1] - t[0]) if len(t) else 0.0,
+        "robot": run.record.title,
+        "faults": [_words(fault) for fault in run.faults],
+        "ended": run.ended,
+        "notes": [f"{time:.4g} s: {text}" for time, text in run.record.notes],
+        "verdicts": [{"passed": verdict.passed, "sentence": verdict.sentence} for verdict in run.check.verdicts],
+        "cards": shown,
+        "motion": motion,
+        "charts": charts,
+        "span": [float(t[0]), float(t[-1])] if len(t) else [0.0, 1.0],
+        "recordings": list(recordings),
+    }
+
+
+def session_page(results: Sequence[Mapping[str, Any]]) -> str:
+    """The page of all tests, in the order in which they ran."""
+    charts: list[str] = []
+    spans = [run["span"] for result in results for run in result["runs"]]
+    span = (min((one[0] for one in spans), default=0.0), max((one[1] for one in spans), default=1.0))
+    parts = "".join(_test(k, result, charts) for k, result in enumerate(results))
+    bad = sum(_class(result["outcome"]) == "bad" for result in results)
+    counted = f"{len(results)} tests, {bad} failed" if bad else f"{len(results)} tests, all passed"
+    badge = f'<span class="badge {"bad" if bad else "good"}">{"failed" if bad else "passed"}</span>'
+    body = f"""<header id="top"><h1>Hardware in the loop</h1>
+<div class="status">{badge}<span>{counted}</span></div></header>
+<main>
+{_matrix(results)}
+{_tests(results)}
+{WITHOUT_SCRIPTS}
+{parts}
+</main>"""
+    links = '<a href="#top">Hardware in the loop</a><a href="#requirements">requirements</a><a href="#tests">tests</a>'
+    return document(f"hardware in the loop: {counted}", links, body, "", charts, span)
+
+
+def _matrix(results: Sequence[Mapping[str, Any]]) -> str:
+    """A row for each requirement: what its tests came to."""
+    names = sorted({name for result in results for name in result["requirements"]}, key=_natural)
+    if not names:
+        return '<section id="requirements"></section>'
+    rows = []
+    for name in names:
+        about = [(k, result) for k, result in enumerate(results) if name in result["requirements"]]
+        good = all(result["outcome"] == "passed" for _, result in about)
+        tests = ", ".join(f'<a href="#test-{k}">{escape(_short(result["test"]))}</a>' for k, result in about)
+        word = "met" if good else "not met"
+        rows.append(f'<tr><td><b>{escape(name)}</b></td><td class="state{_red(good)}">{word}</td><td>{tests}</td></tr>')
+    head = "<tr><th>requirement</th><th>verdict</th><th>tests</th></tr>"
+    return f"""<section id="requirements"><h2>Requirements</h2>
+<div class="wide-table"><table>{head}{"".join(rows)}</table></div></section>"""
+
+
+def _tests(results: Sequence[Mapping[str, Any]]) -> str:
+    rows = []
+    for k, result in enumerate(results):
+        verdicts = [one for run in result["runs"] for one in run["verdicts"]]
+        kept = sum(one["passed"] for one in verdicts)
+        requirements = ", ".join(result["requirements"])
+        rows.append(
+            f'<tr><td><a href="#test-{k}">{escape(_short(result["test"]))}</a></td>'
+            f'<td class="state{_red(_class(result["outcome"]) != "bad")}">{escape(result["outcome"])}</td>'
+            f"<td>{escape(requirements)}</td>"
+            f'<td class="number">{kept} of {len(verdicts)}</td>'
+            f'<td class="number">{result["duration_s"]:.2f} s</td>'
+            f'<td class="words">{escape(result["message"])}</td></tr>'
+        )
+    head = "".join(f"<th>{name}</th>" for name in ("test", "outcome", "requirements", "held", "took", "why"))
+    return f"""<section id="tests"><h2>Tests</h2>
+<div class="wide-table"><table class="nodes"><tr>{head}</tr>{"".join(rows)}</table></div></section>"""
+
+
+def _test(k: int, result: Mapping[str, Any], charts: list[str]) -> str:
+    good = _class(result["outcome"]) != "bad"
+    runs = "".join(_run(n, run, charts) for n, run in enumerate(result["runs"]))
+    badge = f'<span class="badge {"good" if good else "bad"}">{escape(result["outcome"])}</span>'
+    message = f'<ul class="look"><li class="grave">{escape(result["message"])}</li></ul>' if result["message"] else ""
+    return f"""<details class="part" id="test-{k}"{"" if good else " open"}>
+<summary><h2>{escape(_short(result["test"]))}</h2> {badge}<span class="soft">{escape(result["test"])}</span></summary>
+{message}{runs}</details>"""
+
+
+def _run(n: int, run: Mapping[str, Any], charts: list[str]) -> str:
+    offset = len(charts)
+    charts += run["charts"]
+    facts = [
+        ("robot", run["robot"]),
+        ("where", run["mode"]),
+        ("seed", run["seed"]),
+        ("plant's time", f"{run['seconds']:.3g} s"),
+    ]
+    shown = "".join(f"<span>{name} <b>{escape(str(value))}</b></span>" for name, value in facts)
+    faults = "".join(f"<li>{escape(fault)}</li>" for fault in run["faults"])
+    notes = "".join(f"<li>{escape(note)}</li>" for note in run["notes"])
+    beside = ", ".join(f'<a href="{escape(name, quote=True)}">{escape(name)}</a>' for name in run["recordings"])
+    said = "".join(
+        f'<tr><td class="state{_red(one["passed"])}">{"held" if one["passed"] else "broken"}</td>'
+        f"<td>{escape(one['sentence'])}</td></tr>"
+        for one in run["verdicts"]
+    )
+    motion = _shifted(run["motion"], offset)
+    more = f'<details class="more"><summary>the motion</summary><div class="cards">{motion}</div></details>'
+    return f"""<h3>Run {n + 1}</h3><div class="facts">{shown}</div>
+{f"<p>Wrong on purpose:</p><ul>{faults}</ul>" if faults else ""}{f"<ul>{notes}</ul>" if notes else ""}
+{f'<p class="soft">Recording: {beside}</p>' if beside else ""}
+<div class="wide-table"><table>{said}</table></div>
+<div class="cards">{_shifted(run["cards"], offset)}</div>{more if motion else ""}"""
+
+
+def _verdict_card(verdict: Verdict, marks: Sequence[Mark]) -> Card | None:
+    """The signals of an assertion with what is allowed; those beyond it, or the one that came nearest."""
+    of_it = [one for one in verdict.signals if len(one.t)]
+    if verdict.passed:
+        of_it = [one for one in of_it if one.name == verdict.subject][:1] or of_it[:1]
+    of_it.sort(key=lambda one: one.name != verdict.subject)
+    if not of_it:
+        return None
+    found = [_chart(one, verdict, marks) for one in of_it[:_SHOWN]]
+    title = f"{verdict.what}: {'held' if verdict.passed else 'broken'}"
+    return Card(title, found, f"allowed {verdict.allowed}" if verdict.allowed else "")
+
+
+def _chart(signal: Signal, verdict: Verdict, marks: Sequence[Mark]) -> Chart:
+    sizes = np.abs(signal.values[np.isfinite(signal.values)])
+    largest = float(sizes.max(initial=0.0))
+    factor, letter = prefix(largest)
+    limits = [limit for limit in (verdict.lower, verdict.upper) if math.isfinite(limit)]
+    near = [limit for limit in limits if largest >= _NEAR * abs(limit)]
+    spans: list[Span] = []
+    if limits:
+        outside = ~((signal.values >= verdict.lower) & (signal.values <= verdict.upper))
+        spans = spans_of(signal.t, outside, join_s=_JOIN_S)
+    drawn = [Mark(factor * limit, sized(limit, verdict.unit)) for limit in near]
+    name = f"{signal.name} " if signal.name else ""
+    label = f"{name}[{letter}{signal.unit}]" if signal.unit else name
+    line = Line(verdict.what, factor * signal.values, "error")
+    return Chart(signal.t, [line], label, marks=[*drawn, *marks], bands=spans, alarm=True)
+
+
+def _motion(record: Record, marks: Sequence[Mark]) -> list[Card]:
+    """Position beside the reference, the error and the effort of each joint that has one of each."""
+    stopped = spans_of(record.t, ~record.under(ACTIVE)) if len(record.t) else []
+    cards = []
+    for error, effort in zip(record.signals("error"), record.signals("effort"), strict=True):
+        if error.name not in record.groups["position"].names:
+            continue
+        position, reference = (record.signal(kind, error.name) for kind in ("position", "reference"))
+        lines = [Line("reference", reference.values, "reference"), Line("position", position.values)]
+        if "measured" in record.groups:
+            measured = record.signal("measured", error.name)
+            if not np.array_equal(measured.values, position.values):
+                lines.append(Line("as the controller saw it", measured.values, "second"))
+        charts = [Chart(record.t, lines, f"position [{position.unit}]", marks=list(marks), bands=stopped)]
+        for signal, role in ((error, "error"), (effort, "effort")):
+            factor, letter = prefix(_largest(signal.values))
+            label = f"{role} [{letter}{signal.unit}]"
+            line = Line(role, factor * signal.values, "error" if role == "error" else "effort")
+            charts.append(Chart(record.t, [line], label, bands=stopped, height=110))
+        cards.append(Card(error.name, charts))
+    return cards
+
+
+def _marks(run: Run) -> list[Mark]:
+    """When faults begin and end."""
+    marks = []
+    for fault in run.faults:
+        name = type(fault).__name__
+        if fault.from_s > 0.0:
+            marks.append(Mark(fault.from_s, name, "x"))
+        if math.isfinite(fault.until_s):
+            marks.append(Mark(fault.until_s, f"end of {name}", "x"))
+    return marks
+
+
+def _words(fault: Any) -> str:
+    """A fault as it was written, less what it leaves as it is."""
+    fields = [(field.name, getattr(fault, field.name), field.default) for field in dataclasses.fields(fault)]
+    said = [f"{name}={value!r}" for name, value, default in fields if value != default]
+    return f"{type(fault).__name__}({', '.join(said)})"
+
+
+def _largest(values: Array) -> float:
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+
+
+def _shifted(html: str, offset: int) -> str:
+    """The places of charts, whose numbers count from 0 in each run, as they count on the page."""
+    return re.sub(r'data-chart="(\d+)"', lambda found: f'data-chart="{int(found[1]) + offset}"', html)
+
+
+def _short(test: str) -> str:
+    return test.rpartition("::")[2]
+
+
+def _class(outcome: str) -> str:
+    return _OUTCOMES.get(outcome, "bad")
+
+
+def _red(good: bool) -> str:
+    return "" if good else " bad"
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """REQ-2 before REQ-12."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

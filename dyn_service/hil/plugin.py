@@ -1,0 +1,43 @@
+"""The pytest plug-in: options and markers, and the fixtures where a project asks for them.
+
+pytest loads this module in every run of an environment that has this package, so it brings nothing. A project asks by
+naming its launch file, `hil_launch` in its pytest section, or `--hil-launch`; only then there are fixtures.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+MODES = ("lockstep", "real_time", "hardware")
+FIXTURES = "dyn_service.hil.fixtures"
+MARKERS = (
+    "requirement(*names): the requirements that a test is about; they stand in the reports",
+    "hil(launch=, arguments=, plant=, controller=): the launch file of a test, its arguments, parameters of its nodes",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of hardware-in-the-loop tests."""
+    group = parser.getgroup("hil", "hardware in the loop (dyn_service)")
+    group.addoption("--hil", choices=MODES, default=MODES[0], help="where the plant and its controller run")
+    group.addoption("--hil-launch", metavar="FILE", help="the launch file, in place of hil_launch")
+    group.addoption(
+        "--hil-endpoint",
+        metavar="NAME=ENDPOINT",
+        action="append",
+        default=[],
+        help="with --hil=hardware: where the driver's topics are, joint_states=tcp://.. and joint_commands=tcp://..",
+    )
+    group.addoption("--hil-seed", metavar="N", type=int, default=0, help="of all chance in faults; by default 0")
+    group.addoption(
+        "--hil-report", metavar="DIR", help="write an HTML page of all runs there, and a recording of each failure"
+    )
+    parser.addini("hil_launch", "launch file of hardware-in-the-loop tests, or the name of one that comes along")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declares the markers; brings the fixtures where the project names a launch file."""
+    for line in MARKERS:
+        config.addinivalue_line("markers", line)
+    if config.getini("hil_launch") or config.getoption("hil_launch"):
+        config.pluginmanager.import_plugin(FIXTURES)

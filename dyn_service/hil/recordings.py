@@ -1,0 +1,54 @@
+"""What is kept of a run: a bag of its messages, and its signals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from dyn_service.hil.bench import Run
+from dyn_service.messages import Message
+from dyn_service.messages.builtin_interfaces import Time
+from dyn_service.messages.dyn_service_msgs import PlantState
+from dyn_service.messages.sensor_msgs import JointState
+from dyn_service.messages.std_msgs import Header
+
+STATES, COMMANDS, JOINTS = "/plant_state", "/joint_commands", "/joint_states"
+
+
+def keep(run: Run, folder: Path, name: str, test: str) -> list[Path]:
+    """Writes `NAME.npz`, and `NAME.mcap` where the library for bags is installed; the files.
+
+    Times in the bag are the plant's.
+    """
+    kept = [folder / f"{name}.npz"]
+    run.record.save(kept[0])
+    try:
+        from dyn_service.bags.writer import BagWriter
+    except ImportError:
+        return kept
+    path = folder / f"{name}.mcap"
+    path.unlink(missing_ok=True)
+    with BagWriter(path) as bag:
+        said = {"test": test, "mode": run.mode, "seed": str(run.seed), "ended": run.ended}
+        bag.note("dyn_service.hil", {**said, "faults": json.dumps([repr(fault) for fault in run.faults])})
+        messages: list[tuple[float, str, Message]] = [(state.stamp, STATES, state) for state in run.tape.states]
+        messages += [(state.stamp, JOINTS, _joints(state)) for state in run.tape.states if _flat(state)]
+        messages += [(t, COMMANDS, command) for t, command in run.tape.commands]
+        for t, topic, message in sorted(messages, key=lambda one: one[0]):
+            bag.write(topic, message, _nanoseconds(t))
+    return [*kept, path]
+
+
+def _joints(state: PlantState) -> JointState:
+    """The state as ROS's own message: what other readers plot."""
+    seconds, rest = divmod(_nanoseconds(state.stamp), 1_000_000_000)
+    return JointState(Header(Time(seconds, rest)), list(state.name), state.position, state.velocity, state.effort)
+
+
+def _flat(state: PlantState) -> bool:
+    """Whether every entry has one position, as ROS's message wants it."""
+    return len(state.name) == len(state.position)
+
+
+def _nanoseconds(t: float) -> int:
+    return round(1e9 * t)

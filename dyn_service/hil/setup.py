@@ -1,0 +1,127 @@
+"""What a test is of: the server, the plant and the controller of a launch file, with a few words of the test's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from dyn_service.config.documents import parse_document
+from dyn_service.config.parameters import Parameters
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.launching.plan import make_plan
+from dyn_service.launching.planned import LaunchPlan, ProcessPlan
+from dyn_service.launching.schema import read_launch_file
+from dyn_service.nodes.control_loop import ControllerKind
+from dyn_service.nodes.controller_parameters import LoopParameters
+from dyn_service.nodes.plant_parameters import PlantParameters
+from dyn_service.nodes.runtime import typed
+from dyn_service.server.settings import ServerSettings
+from dyn_service.shipped import find_launch_file
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """launch: a launch file, or the name of one that comes along. arguments: of it. plant, controller: parameters of
+    these nodes, over those of the file. folder: that from which a relative path is taken.
+    """
+
+    launch: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    plant: Mapping[str, Any] = field(default_factory=dict)
+    controller: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path = Path()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What of a launch a test needs. The server is None where the launch has none."""
+
+    plan: LaunchPlan
+    plant: ProcessPlan
+    controller: ProcessPlan
+    server: ProcessPlan | None
+
+    @property
+    def kind(self) -> ControllerKind[Any]:
+        """What the controller is."""
+        assert isinstance(self.controller.kind, ControllerKind)
+        return self.controller.kind
+
+    def plant_parameters(self) -> PlantParameters:
+        """The plant's parameters."""
+        return _typed(self.plant, PlantParameters)
+
+    def controller_parameters(self) -> LoopParameters:
+        """The controller's."""
+        kind: type[LoopParameters] = self.kind.parameters
+        return _typed(self.controller, kind)
+
+    def server_settings(self) -> ServerSettings | None:
+        """The server's, or None where there is none."""
+        return None if self.server is None else _typed(self.server, ServerSettings)
+
+
+def parts_of(setup: Setup, folder: Path) -> Parts:
+    """The launch file's processes, with the parameters that the setup says.
+
+    Args:
+        setup: Which launch file, and what is otherwise.
+        folder: For sockets, `$(endpoint ..)`.
+
+    Raises:
+        NotFoundError: There is no such launch file.
+        ConfigurationError: It is malformed, or a parameter is none of its node or of another type.
+        InvalidArgumentError: It has not one plant and one controller.
+    """
+    named = setup.folder / setup.launch
+    path = named if named.exists() else find_launch_file(setup.launch)
+    plan = make_plan(read_launch_file(path), dict(setup.arguments), folder=folder)
+    found: dict[str, list[ProcessPlan]] = {"plant": [], "controller": [], "server": []}
+    for process in plan.processes:
+        kind = process.kind
+        if isinstance(kind, ControllerKind):
+            found["controller"].append(process)
+        elif kind is not None and kind.name in found:
+            found[kind.name].append(process)
+    for what in ("plant", "controller"):
+        if len(found[what]) != 1:
+            raise InvalidArgumentError(f"{path} starts {len(found[what])} {what}s: a test is of one {what}")
+    plant = with_parameters(found["plant"][0], setup.plant)
+    controller = with_parameters(found["controller"][0], setup.controller)
+    server = found["server"][0] if found["server"] else None
+    changed = {process.name: process for process in (plant, controller)}
+    processes = tuple(changed.get(process.name, process) for process in plan.processes)
+    return Parts(replace(plan, processes=processes), plant, controller, server)
+
+
+def with_parameters(process: ProcessPlan, values: Mapping[str, Any]) -> ProcessPlan:
+    """The process with some parameters over its own.
+
+    Raises:
+        ConfigurationError: It has no such parameter, or the value is of another type.
+    """
+    if not values:
+        return process
+    parameters = Parameters(_copied(process.parameters))
+    for name, value in values.items():
+        text = json.dumps(msgspec.to_builtins(value))
+        parameters.set(name, json.loads(text), parse_document(text, f"test: {name}"), ())
+    assert process.kind is not None  # only registered nodes are asked for
+    typed(parameters, process.kind.parameters)
+    words = [word for name, value in values.items() for word in ("-p", f"{name}:={json.dumps(value)}")]
+    return replace(process, command=(*process.command, *words), parameters=parameters.values)
+
+
+def _typed(process: ProcessPlan, kind: type[T]) -> T:
+    return typed(Parameters(_copied(process.parameters)), kind)[1]
+
+
+def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in values.items()}

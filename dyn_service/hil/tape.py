@@ -1,0 +1,136 @@
+"""What was seen of a plant and its controller, message by message; a record is made of it at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dyn_service.control.safety import ACTIVE
+from dyn_service.control.trajectory import ReferenceTrajectory
+from dyn_service.hil.signals import Array, Bounds, Change, Group, Record, Signal
+from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
+from dyn_service.model.configuration import Configuration
+
+
+class Following(NamedTuple):
+    """A reference that a controller began: in which run of the plant, at which of its times, in which joints' order."""
+
+    session: int
+    begin_s: float
+    joints: tuple[str, ...]
+    motion: ReferenceTrajectory
+
+
+class Seen(NamedTuple):
+    """A message that the controller took, at which row of the states."""
+
+    row: int
+    state: PlantState
+
+
+@dataclass
+class Tape:
+    """at: the plant's joints. bounds: of these. control_s, deadline_s: the controller's. title: of the robot.
+
+    states: as the plant sent them. motions: where it really was, one (q, v) for each state, where that is known.
+    seen: what the controller took of them, where that is known. commands: as they were sent, with their times.
+    followed: the references. notes: what happened beside, with its time.
+    """
+
+    at: Configuration
+    bounds: Bounds
+    control_s: float
+    deadline_s: float
+    title: str
+    states: list[PlantState] = field(default_factory=list)
+    motions: list[tuple[Array, Array]] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    commands: list[tuple[float, JointCommand]] = field(default_factory=list)
+    followed: list[Following] = field(default_factory=list)
+    notes: list[tuple[float, str]] = field(default_factory=list)
+
+    def record(self, counts: Mapping[str, int]) -> Record:
+        """All of it, as signals."""
+        at, states = self.at, self.states
+        t = np.array([state.stamp for state in states])
+        effort = _table([state.effort for state in states], at.nv)
+        if self.motions:
+            q, v = (_table([motion[k] for motion in self.motions], n) for k, n in ((0, at.nq), (1, at.nv)))
+        else:
+            q = _table([state.position for state in states], at.nq)
+            v = _table([state.velocity for state in states], at.nv)
+        reference, rate = self._reference(t)
+        active = np.array([state.mode == ACTIVE for state in states], dtype=bool)
+        known = active & ~np.isnan(reference).any(axis=1)
+        reference[~known], rate[~known] = np.nan, np.nan
+        error = np.full_like(v, np.nan)
+        error[known] = at.difference(q[known], reference[known])
+        lengths = ["m" if shift else "rad" if angle else "" for shift, angle in zip(at.shifts, at.angles, strict=True)]
+        turning = [bool(turn) for turn in at.turns]
+        groups = {"position": Group(at.position_names, tuple(lengths), q)}
+        if self.seen:
+            groups["measured"] = Group(at.position_names, tuple(lengths), self._measured(len(t)))
+        groups["reference"] = Group(at.position_names, tuple(lengths), reference)
+        for kind, table, units in (
+            ("velocity", v, ("rad/s", "m/s")),
+            ("reference_velocity", rate, ("rad/s", "m/s")),
+            ("effort", effort, ("N m", "N")),
+            ("error", error, ("rad", "m")),
+        ):
+            groups[kind] = Group(at.velocity_names, tuple(units[0] if turn else units[1] for turn in turning), table)
+        return Record(
+            t, groups, self._changes(), self._answers(), self.bounds, self.control_s, self.deadline_s,
+            dict(counts), self.title, tuple(self.notes),
+        )  # fmt: skip
+
+    def _reference(self, t: Array) -> tuple[Array, Array]:
+        """The reference and its velocity at the plant's times; NaN before the first."""
+        at = self.at
+        q, v = np.full((len(t), at.nq), np.nan), np.full((len(t), at.nv), np.nan)
+        session = np.array([state.session for state in self.states])
+        for k, one in enumerate(self.followed):
+            later = [other.begin_s for other in self.followed[k + 1 :] if other.session == one.session]
+            rows = (session == one.session) & (t >= one.begin_s) & (t < min(later, default=np.inf))
+            sample = one.motion.sample(t[rows] - one.begin_s)
+            if one.joints == at.names:
+                q[rows], v[rows] = sample.q, sample.v
+            else:  # the controller's joints are in its server's order
+                in_q, in_v = _places(at, one.joints)
+                q[np.ix_(rows, in_q)], v[np.ix_(rows, in_v)] = sample.q, sample.v
+        return q, v
+
+    def _measured(self, count: int) -> Array:
+        """What the controller had seen last at each row; before the first, that one."""
+        rows = np.array([one.row for one in self.seen])
+        which = np.maximum(np.searchsorted(rows, np.arange(count), side="right") - 1, 0)
+        return _table([one.state.position for one in self.seen], self.at.nq)[which]
+
+    def _changes(self) -> tuple[Change, ...]:
+        changes: list[Change] = []
+        for state in self.states:
+            if not changes or (changes[-1].mode, changes[-1].cause) != (state.mode, state.cause):
+                changes.append(Change(state.stamp, state.mode, state.cause))
+        return tuple(changes)
+
+    def _answers(self) -> Signal:
+        """When a command took effect, and how long after the state that it answered."""
+        taken = [
+            (after.stamp, round(after.command_delay, 9))  # a difference of times: to the ns, without their rounding
+            for before, after in zip([None, *self.states], self.states, strict=False)
+            if after.command_seq >= 0 and (before is None or after.command_seq != before.command_seq)
+        ]
+        t, delay = np.array(taken).reshape(-1, 2).T
+        return Signal("answers", "s", t.copy(), delay.copy())
+
+
+def _places(at: Configuration, joints: tuple[str, ...]) -> tuple[list[int], list[int]]:
+    """Where the entries of these joints, in their order, stand in the arrays of `at`."""
+    _, in_q, in_v = at.chosen(list(joints))
+    return list(in_q), list(in_v)
+
+
+def _table(rows: list[Any], width: int) -> Array:
+    return np.array(rows, dtype=np.float64).reshape(-1, width)
