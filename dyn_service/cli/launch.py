@@ -9,7 +9,7 @@ import typer
 
 from dyn_service import shipped
 from dyn_service.cli.progress import tell
-from dyn_service.cli.usage import UsageError, assigned
+from dyn_service.cli.usage import LogLevel, UsageError, assigned
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 
 
@@ -25,10 +25,7 @@ def launch(
     duration: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after so long.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the report.")] = None,
     log_format: Annotated[Literal["text", "json"], typer.Option(help="How lines are shown.")] = "text",
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        typer.Option(help="The least that nodes write; debug shows their commands, too."),
-    ] = "info",
+    log_level: LogLevel = "info",
     show_args: Annotated[
         bool, typer.Option("--show-args", "-s", help="Print the file's arguments, and start nothing.")
     ] = False,

@@ -30,7 +30,7 @@ from dyn_service.cli.bag import app as bag_app
 from dyn_service.cli.keys import app as keys_app
 from dyn_service.cli.new import app as new_app
 from dyn_service.cli.progress import bar
-from dyn_service.cli.usage import ROBOT, UsageError
+from dyn_service.cli.usage import ROBOT, LogLevel, UsageError
 
 if TYPE_CHECKING:
     from dyn_service.server.settings import ServerSettings
@@ -149,9 +149,7 @@ def serve(
         ),
     ] = None,
     log_format: Annotated[Literal["text", "json"], typer.Option(help="How log lines are written.")] = "text",
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], typer.Option(help="The least that is written.")
-    ] = "info",
+    log_level: LogLevel = "info",
     keys: Annotated[
         str | None,
         typer.Option(

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
 
 from dyn_service import shipped
 from dyn_service.errors import InvalidArgumentError
 
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"],
+    typer.Option(metavar="LEVEL", help="The least that is written: debug, info, warning or error."),
+]
 ROBOT = "A robot: URDF, MJCF, SDFormat, xacro; or the name of one that comes along, see `dyn robots`."
 """The help of an argument that `taken` reads."""
 

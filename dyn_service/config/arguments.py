@@ -15,7 +15,7 @@ from typing import cast, get_args
 
 from dyn_service.config.documents import read_document
 from dyn_service.config.logs import Level
-from dyn_service.config.parameters import Parameters, assignment
+from dyn_service.config.parameters import Parameters, assignment, section_names
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.suggestions import did_you_mean
 
@@ -88,7 +88,11 @@ def parse_arguments(argv: Sequence[str], *, default_name: str) -> NodeArguments:
                 arguments.remaps[source] = target
     for kind, value in pairs:  # only now: which sections of a file apply depends on the name
         if kind == "file":
-            arguments.parameters.merge_file(read_document(Path(value)), arguments.full_name)
+            document = read_document(Path(value))
+            if not arguments.parameters.merge_file(document, arguments.full_name):
+                raise document.fault(
+                    f"no section is for {arguments.full_name}; others are for {section_names(document)}"
+                )
         elif kind == "parameter":
             name, parsed, document = assignment(value, origin=COMMAND_LINE)
             arguments.parameters.set(name, parsed, document, ())

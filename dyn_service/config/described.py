@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from dyn_service.config.parameters import FilePath
+from dyn_service.config.parameters import file_sort
 
 _WORDS = {float: "number", int: "whole number", bool: "true or false", str: "text", dict: "map", type(None): "nothing"}
 _BOUNDS = (("gt", "above {:g}"), ("ge", "at least {:g}"), ("lt", "below {:g}"), ("le", "at most {:g}"))
@@ -63,7 +63,7 @@ def type_in_words(hint: Any, *, many: bool = False) -> str:
     """A type as the YAML that it takes: `list of numbers`, `one of rk4, euler`."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        if hint == FilePath:
+        if file_sort(hint):
             return "paths" if many else "path"
         return type_in_words(arguments[0], many=many)
     if origin in (list, tuple):

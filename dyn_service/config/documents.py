@@ -77,7 +77,7 @@ class Document:
         try:
             return msgspec.convert(value, kind, strict=True)
         except msgspec.ValidationError as error:
-            message, inner = explain(error, kind)
+            message, inner = explain(error, kind, value)
             raise self.fault(message, place + inner) from None
 
 

@@ -7,7 +7,8 @@
 
 In the name of a node `*` stands for one part and `**` for any number of them. A parameter whose type is `FilePath`, or
 a list of them, names files: in a parameter file they are taken from that file's own folder, elsewhere from the working
-directory.
+directory. Those of `InputFile` and `RobotFile` are read, and have to be there; the latter may be the name of a robot
+that comes along (`shipped.py`).
 """
 
 from __future__ import annotations
@@ -25,14 +26,20 @@ from dyn_service.config.documents import (
     parse_document,
 )
 from dyn_service.config.wording import Place, missing_key
+from dyn_service.errors import NotFoundError
+from dyn_service.shipped import find_robot
 from dyn_service.suggestions import did_you_mean
 
 T = TypeVar("T", bound=msgspec.Struct)
 _MARK = "ros__parameters"
-_NAMES_A_FILE = msgspec.Meta(extra={"names_a_file": True})
+_FILE = "names_a_file"
 
-FilePath = Annotated[str, _NAMES_A_FILE]
+FilePath = Annotated[str, msgspec.Meta(extra={_FILE: "any"})]
 """The type of a parameter that names a file."""
+InputFile = Annotated[str, msgspec.Meta(extra={_FILE: "read"})]
+"""One that names a file that is read; empty is none."""
+RobotFile = Annotated[str, msgspec.Meta(extra={_FILE: "robot"})]
+"""One that names a robot's file, or a robot that comes along."""
 
 
 @dataclass
@@ -56,7 +63,7 @@ class Parameters:
         self.files.append(document)
         spoken_to = False
         for pattern, place, values in _sections(document, document.value, (), ()):
-            if _matches(pattern, tuple(part for part in node.split("/") if part)):
+            if _matches(pattern, _parts(node)):
                 self._merge((), values, document, place, bare=True)
                 spoken_to = True
         return spoken_to
@@ -75,9 +82,31 @@ class Parameters:
         found = {}
         for name, hint in get_type_hints(kind, include_extras=True).items():
             origin = self.origins.get((name,))
-            if origin is not None and _names_files(hint) and any(origin[0] is file for file in self.files):
+            if origin is not None and file_sort(hint) and any(origin[0] is file for file in self.files):
                 found[name] = _below(Path(origin[0].file).parent, self.values[name])
         return found
+
+    def check_files(self, kind: type, folder: Path | None = None) -> None:
+        """Refuses a parameter of the struct `kind` that names a file to be read which is not there.
+
+        Args:
+            kind: The struct.
+            folder: Where relative paths begin that do not come from a parameter file; None is the working directory.
+
+        Raises:
+            ConfigurationError: It names the file, the line, the parameter and the path.
+        """
+        below = self.below_their_files(kind)
+        for name, hint in get_type_hints(kind, include_extras=True).items():
+            sort = file_sort(hint)
+            if sort in ("read", "robot") and name in self.values:
+                given = below.get(name, self.values[name])
+                for text in filter(None, given if isinstance(given, list) else [given]):
+                    path = Path(text) if folder is None else folder / text
+                    fault = _unreadable(path, text if sort == "robot" else None)
+                    if fault is not None:
+                        document, place = self.origins[(name,)]
+                        raise document.fault(f"parameter {name!r}: {fault}", place)
 
     def to(self, kind: type[T]) -> T:
         """The parameters as the struct `kind`.
@@ -139,8 +168,43 @@ def assignment(text: str, *, origin: str) -> tuple[str, Any, Document]:
     return name, document.value, Document(origin, document.value, {})  # a command line has no line worth naming
 
 
-def _names_files(hint: Any) -> bool:
-    return _NAMES_A_FILE in getattr(hint, "__metadata__", ()) or any(map(_names_files, get_args(hint)))
+def file_sort(hint: Any) -> str:
+    """`any`, `read` or `robot` for a type that names files, or has such types in it; empty for others."""
+    for meta in getattr(hint, "__metadata__", ()):
+        if isinstance(meta, msgspec.Meta) and meta.extra and _FILE in meta.extra:
+            return str(meta.extra[_FILE])
+    return next(filter(None, map(file_sort, get_args(hint))), "")
+
+
+def strangers(document: Document, nodes: Collection[str]) -> list[tuple[str, Place]]:
+    """The sections of a parameter file that are for none of the nodes with these full names, and where they stand."""
+    return [
+        ("/".join(pattern), place)
+        for pattern, place, _ in _sections(document, document.value, (), ())
+        if not any(_matches(pattern, _parts(node)) for node in nodes)
+    ]
+
+
+def section_names(document: Document) -> str:
+    """For whom the sections of a parameter file are, as text."""
+    return ", ".join("/".join(pattern) for pattern, _, _ in _sections(document, document.value, (), ())) or "nobody"
+
+
+def _parts(node: str) -> tuple[str, ...]:
+    return tuple(part for part in node.split("/") if part)
+
+
+def _unreadable(path: Path, robot: str | None) -> str | None:
+    """Why no file can be read there, nor a robot of that name; None where one can."""
+    if path.is_file():
+        return None
+    if path.exists():
+        return f"{str(path)!r} is no file"
+    try:
+        found = robot is not None and find_robot(robot).is_file()
+    except NotFoundError as error:
+        return error.message
+    return None if found else f"there is no file {str(path)!r}"
 
 
 def _below(folder: Path, value: Any) -> Any:

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from dyn_service.config.arguments import full_name
-from dyn_service.config.documents import parse_document, read_document
-from dyn_service.config.parameters import Parameters
+from dyn_service.config.documents import Document, parse_document, read_document
+from dyn_service.config.parameters import Parameters, section_names, strangers
 from dyn_service.config.wording import Place, dotted, suggestion
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.launching import schema
@@ -69,6 +69,12 @@ def make_plan(
         )
     if not planner.processes:
         raise launch.document.fault("the launch starts no process", ("launch",))
+    for document in planner.files.values():
+        for section, place in strangers(document, planner.nodes):
+            near = did_you_mean(section, [name for node in planner.nodes for name in (node, node.rpartition("/")[2])])
+            raise document.fault(
+                f"section {section!r} is for none of the launch's nodes: {', '.join(planner.nodes)}{near}", place[:-1]
+            )
     return LaunchPlan(launch.path, planner.values, tuple(planner.processes), planner.registry)
 
 
@@ -84,6 +90,8 @@ class _Planner:
         self.processes: list[ProcessPlan] = []
         self.registry = Registry()
         self.kinds: dict[str, Kind] = {}
+        self.files: dict[str, Document] = {}
+        self.nodes: list[str] = []
         self._names: set[str] = set()
         self._depth = 0
 
@@ -204,9 +212,7 @@ class _FilePlanner(FileValues):
         respawn = self.text(action.respawn, (*place, "respawn"))
         with self.located((*place, "respawn")):
             again = truth(respawn)
-        cwd = None if action.cwd is None else self.text(action.cwd, (*place, "cwd"))
-        if cwd is not None and not Path(cwd).is_dir():
-            raise self.document.fault(f"there is no folder {cwd!r}", (*place, "cwd"))
+        cwd = self._cwd(action, place)
         line = self.document.lines.get(place)
         return ProcessPlan(
             name=name,
@@ -228,6 +234,12 @@ class _FilePlanner(FileValues):
             sigkill_timeout_s=self.number(action.sigkill_timeout, (*place, "sigkill_timeout")),
         )
 
+    def _cwd(self, action: Any, place: Place) -> str | None:
+        cwd = None if action.cwd is None else self.text(action.cwd, (*place, "cwd"))
+        if cwd is not None and not Path(cwd).is_dir():
+            raise self.document.fault(f"there is no folder {cwd!r}", (*place, "cwd"))
+        return cwd
+
     def _executable(self, action: schema.Executable, place: Place) -> None:
         words = [
             *self.words(action.launch_prefix, (*place, "launch-prefix")),
@@ -245,6 +257,7 @@ class _FilePlanner(FileValues):
         default_name, program, kind = self._program(package, executable, place)
         name = default_name if action.name is None else self.text(action.name, (*place, "name"))
         namespace = full_name(self.namespace, self.text(action.namespace, (*place, "namespace")))
+        self.planner.nodes.append(full_name(namespace, name))
         parameters = Parameters()
         ros = ["--ros-args", "-r", f"__node:={name}", "-r", f"__ns:={namespace}"]
         for k, remap in enumerate(action.remap):
@@ -261,6 +274,7 @@ class _FilePlanner(FileValues):
                     ros += ["-p", f"{key}:={json.dumps(said)}"]
             with self.located((*place, "param")):
                 typed(parameters, kind.parameters)
+                parameters.check_files(kind.parameters, Path(cwd) if (cwd := self._cwd(action, place)) else None)
             # said outright: where the file was written anew, with its substitutions, it lies in another folder
             below = parameters.below_their_files(kind.parameters)
             for key, value in below.items():
@@ -326,7 +340,12 @@ class _FilePlanner(FileValues):
                     text = substitute(path.read_text("utf-8"), self.scope(path.resolve()))
                     document = parse_document(text, str(path))
                     path = self._scratch_file(text)
-                parameters.merge_file(document, node)
+                if not parameters.merge_file(document, node):
+                    raise self.document.fault(
+                        f"{document.file} has no section for {node}, but some for {section_names(document)}",
+                        (*place, "from"),
+                    )
+                self.planner.files.setdefault(document.file, document)
             return ["--params-file", str(path)]
         value = self._value(parameter, place)
         parameters.set(str(parameter.name), value, self.document, place)

@@ -28,6 +28,8 @@ QUICK_DEATH_S = 5.0
 MOST_QUICK_DEATHS = 10
 MOST_FAILED_STARTS = 3
 """So often in a row may a process end without having been ready before; what is wrong with it will not pass."""
+WRONG_STATUS = 2
+"""With it a node ends that was told what cannot be; to start it again would mend nothing."""
 MAX_DELAY_S = 30.0
 TAIL_LINES = 200
 
@@ -214,6 +216,10 @@ class ManagedProcess:
     def _after_death(self, status: int) -> bool:
         """What an end that nobody asked for means; whether to start again."""
         plan, cause = self.plan, self.causes[-1]
+        if plan.reports and status == WRONG_STATUS and not self._ever_ready:
+            self.fault = f"{cause} before it was ready"
+            self._enter(ProcessState.FAILED)
+            return False
         if not plan.respawn:
             service = plan.reports and not plan.on_exit_shutdown
             if status == 0 and not service:

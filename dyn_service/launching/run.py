@@ -97,7 +97,10 @@ def launch_file(
             if process.fault is not None and process.plan.output == "log":
                 for line in list(process.tail)[-20:]:
                     display.line(process.plan.name, line)
-        notice(f"stopped: {outcome.reason}")
+        if outcome.reason in outcome.faults:  # the last line says it
+            logs.write("launch", f"stopped: {outcome.reason}")
+        else:
+            notice(f"stopped: {outcome.reason}")
         outcome.faults += logs.close()
         fault = screen.settle()
         if fault is not None:
@@ -107,7 +110,8 @@ def launch_file(
             for line in write_report(report_dir, plan, supervisor.board, outcome):
                 display.notice(line)
         for line in outcome.faults:
-            display.notice(f"not clean: {line}")
+            if line != outcome.reason:
+                display.notice(f"not clean: {line}")
         said = [f"status {outcome.exit_code}: {outcome.reason}"] if outcome.exit_code else []
         said += _at_end(plan, supervisor.board)
         if said:

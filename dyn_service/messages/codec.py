@@ -57,7 +57,7 @@ def decode(kind: type[M], frame: bytes | memoryview) -> M:
     try:
         message: M = _decoder(kind).decode(frame)
     except msgspec.ValidationError as error:
-        raise _no(kind, _at(error, kind)) from None
+        raise _no(kind, _at(error, kind, None)) from None
     except msgspec.DecodeError as error:
         found = _MALFORMED.fullmatch(str(error))
         cause = f"it is not MessagePack from byte {found[2]} on" if found else "its end is missing"
@@ -78,7 +78,7 @@ def from_builtins(kind: type[M], values: Any) -> M:
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise _no(kind, _at(error, kind)) from None
+        raise _no(kind, _at(error, kind, values)) from None
 
 
 def check_version(message: Message) -> None:
@@ -97,8 +97,8 @@ def _decoder(kind: type[M]) -> msgspec.msgpack.Decoder[M]:
     return msgspec.msgpack.Decoder(kind)
 
 
-def _at(error: msgspec.ValidationError, kind: type[Message]) -> str:
-    message, place = explain(error, kind)
+def _at(error: msgspec.ValidationError, kind: type[Message], values: Any) -> str:
+    message, place = explain(error, kind, values)
     return f"{dotted(place)}: {message}" if place else message
 
 

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from dyn_service.config.described import on_topic
-from dyn_service.config.parameters import FilePath
+from dyn_service.config.parameters import InputFile
 from dyn_service.control.following import TrajectoryMaker, hold_maker
 from dyn_service.control.trajectory import Bounds, MultiSineDesign, PointToPoint, design_multi_sine
 from dyn_service.errors import InvalidArgumentError
@@ -46,7 +46,7 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     delay_compensation: bool = True
     plant_state: Annotated[str, on_topic("subscribes", ros_type(PlantState))] = "plant_state"
     joint_commands: Annotated[str, on_topic("publishes", ros_type(JointCommand))] = "joint_commands"
-    keys: FilePath = ""
+    keys: InputFile = ""
     record: bool = True
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.config.described import on_topic
-from dyn_service.config.parameters import FilePath
+from dyn_service.config.parameters import InputFile, RobotFile
 from dyn_service.control.encoders import Velocities
 from dyn_service.control.safety import MAX_MISSED_CYCLES, LimitPolicy, SafetySettings, StopPolicy
 from dyn_service.errors import InvalidArgumentError
@@ -81,8 +81,8 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     joint_commands: of the commands it takes. record: whether the recording goes to the launcher.
     """
 
-    robot: FilePath
-    joints: FilePath = ""
+    robot: RobotFile
+    joints: InputFile = ""
     root: RootType = "fixed"
     mimic: bool = True
     rate_hz: float = 1000.0
@@ -92,7 +92,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     initial_position: list[float] | dict[str, float | dict[str, float]] = []
     overlay: dict[str, Any] = {}
     actuators: ActuatorParameters = msgspec.field(default_factory=ActuatorParameters)
-    sensors: FilePath = ""
+    sensors: InputFile = ""
     velocities: Velocities = "encoders"
     sensor_seed: int | None = None
     missed_cycles: int = 20

@@ -18,7 +18,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.api.results import LinkPoses
-from dyn_service.config.parameters import FilePath
+from dyn_service.config.parameters import RobotFile
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.geometry_msgs import Quaternion, Transform, TransformStamped, Vector3
@@ -45,7 +45,7 @@ class RobotStatePublisherParameters(msgspec.Struct, forbid_unknown_fields=True, 
     the name of each frame. joint_states: the topic it listens to.
     """
 
-    robot: FilePath
+    robot: RobotFile
     root: RootType = "fixed"
     mimic: bool = True
     rate_hz: Annotated[float, msgspec.Meta(gt=0.0)] = 50.0

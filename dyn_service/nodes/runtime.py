@@ -2,7 +2,8 @@
 
 SIGINT and SIGTERM ask the node to stop; it leaves its loop, sends what it recorded and returns 0. While it does what
 takes long and can be left, within `stop.at_once()`, they end it there and then, with status 130 or 143. An error of
-this package ends it with one line on stderr and status 1, any other error with its traceback and status 1.
+this package ends it with one line on stderr and status 1, or 2 where what the node was told is at fault and it was
+never ready, so that starting it again mends nothing; any other error with its traceback and status 1.
 
 Beside its own parameters every node takes `realtime` (`config/realtime.py`), `log_format` and `log_level`
 (`config/logs.py`), and `autostart`.
@@ -25,7 +26,13 @@ from dyn_service.config import logs
 from dyn_service.config.arguments import full_name, parse_arguments
 from dyn_service.config.parameters import Parameters
 from dyn_service.config.realtime import Realtime, check
-from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.errors import (
+    DynError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnimplementedError,
+)
 from dyn_service.nodes import telemetry, topics
 from dyn_service.nodes.node import Context, Node, P
 from dyn_service.nodes.stop import Stop
@@ -33,6 +40,8 @@ from dyn_service.nodes.stop import Stop
 __all__ = ["CommonParameters", "Node", "P", "Stop", "run_node", "typed"]
 
 _LOG = logging.getLogger(__name__)
+_WRONG = (InvalidArgumentError, NotFoundError, UnimplementedError, PermissionDeniedError)
+"""Errors that, before a node is ready, are those of what it was told, and do not mend themselves."""
 
 
 class CommonParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -103,7 +112,7 @@ def run_node(
         except DynError as error:
             _LOG.error("%s: %s", arguments.full_name, error)
             sender.fault(str(error))
-            return 1
+            return 1 if sender.was_ready or not isinstance(error, _WRONG) else 2
         except Exception as error:  # noqa: BLE001  the launcher shall learn of any end
             _LOG.exception("%s ended", arguments.full_name)
             sender.fault(f"{type(error).__name__}: {error}")

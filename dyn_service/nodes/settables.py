@@ -78,7 +78,7 @@ def with_values(parameters: P, given: Mapping[str, Any], node: str) -> P:
     try:
         return msgspec.convert(values, kind, strict=True)
     except msgspec.ValidationError as error:
-        message, place = explain(error, kind)
+        message, place = explain(error, kind, values)
         raise InvalidArgumentError(f"parameter {dotted(place)!r}: {message}", path=dotted(place)) from None
 
 

@@ -124,6 +124,7 @@ class Telemetry:
         self.dropped = 0
         self.latest: dict[str, float | int | str] = {}
         self.before_ready: Callable[[], None] = lambda: None
+        self.was_ready = False
         self._next_beat_s = 0.0
         self._busy_s = 0.0
         self._pid = os.getpid()
@@ -137,6 +138,7 @@ class Telemetry:
     def ready(self) -> None:
         """Says that the node does its work now; what is to be done at that moment, `before_ready`, is done first."""
         self.before_ready()
+        self.was_ready = True
         self._send(Ready(self.node, self._pid))
 
     def beat(self, busy_s: float = 0.0) -> None:

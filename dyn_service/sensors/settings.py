@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
+from dyn_service.config.wording import dotted, explain
 from dyn_service.errors import InvalidArgumentError
 
 LARGEST = 1e300
@@ -206,7 +207,8 @@ def checked(settings: T) -> T:
         InvalidArgumentError: A number is none that it may be; `path` names it.
     """
     try:
-        return msgspec.convert(msgspec.to_builtins(settings), type(settings), strict=True)
+        values = msgspec.to_builtins(settings)
+        return msgspec.convert(values, type(settings), strict=True)
     except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$.")
-        raise InvalidArgumentError(message, path=path.removesuffix("`") or None) from None
+        message, place = explain(error, type(settings), values)
+        raise InvalidArgumentError(message, path=dotted(place) or None) from None

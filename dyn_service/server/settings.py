@@ -18,7 +18,7 @@ import msgspec
 
 from dyn_service.api.preparation import PURPOSES, chosen
 from dyn_service.config.documents import read_document
-from dyn_service.config.parameters import FilePath, Parameters
+from dyn_service.config.parameters import FilePath, InputFile, Parameters, RobotFile
 from dyn_service.config.realtime import Realtime
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.description import RootType
@@ -43,8 +43,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     them; empty is its default. audit: the file that says who loaded and unloaded what; empty: only the log does.
     """
 
-    robots: list[FilePath] = []
-    joints: list[FilePath] = []
+    robots: list[RobotFile] = []
+    joints: list[InputFile] = []
     root: RootType = "fixed"
     mimic: bool = True
     endpoints: list[str] = msgspec.field(default_factory=lambda: [DEFAULT_ENDPOINT])

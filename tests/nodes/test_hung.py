@@ -90,7 +90,7 @@ def test_a_node_that_hangs_is_killed_and_brought_back_and_then_given_up(tmp_path
     hung = "hung, without a heartbeat for 0.5 s, and was killed"
     given_up = f"moody {hung} after 2 restarts, the most that are allowed"
     assert sum(f"[launch] moody: {hung}; restart " in line for line in launch.lines) == 2
-    assert f"[launch] not clean: {given_up}" in launch.lines
+    assert f"[launch] status 1: {given_up}" in launch.lines
     assert launch.lines[-1] == f"[launch] status 1: {given_up}"
     found = json.loads((report / "report.json").read_text("utf-8"))
     assert found["outcome"]["reason"] == given_up

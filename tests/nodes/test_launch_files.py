@@ -11,6 +11,7 @@ from dyn_service.launching import show_arguments
 from dyn_service.launching.plan import make_plan
 from dyn_service.launching.planned import LaunchPlan
 from dyn_service.launching.schema import read_launch_file
+from tests.phrases import in_our_words
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -34,6 +35,7 @@ def fault_of(plan, text: str, **arguments: str) -> str:
     with pytest.raises(InvalidArgumentError) as caught:
         plan(text, **arguments)
     file = getattr(caught.value, "file", None)
+    assert in_our_words(str(caught.value))
     return str(caught.value).replace(file, Path(file).name, 1) if file else str(caught.value)
 
 
@@ -116,6 +118,7 @@ launch:
 
 def test_parameters_of_own_nodes_are_typed_and_later_ones_win(plan, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("/**: {ros__parameters: {robot: a.urdf, rate_hz: 100.0}}", encoding="utf-8")
+    (tmp_path / "a.urdf").touch()
     (tmp_path / "b.yaml").write_text(
         "other: {ros__parameters: {rate_hz: 1.0}}\nplant: {ros__parameters: {rate_hz: $(var r), substeps: 2}}",
         encoding="utf-8",
@@ -131,6 +134,7 @@ launch:
         - {from: $(dirname)/a.yaml}
         - {from: $(dirname)/b.yaml, allow_substs: true}
         - {name: substeps, value: 4}
+  - node: {pkg: dyn_service, exec: controller, name: other}
 """
     )
     assert made.processes[0].name == "plant"
@@ -234,7 +238,7 @@ def test_fault_in_a_parameter_file_names_that_file(plan, tmp_path: Path) -> None
         plan("launch: [{node: {pkg: dyn_service, exec: plant, param: [{from: $(dirname)/p.yaml}]}}]")
     assert str(caught.value) == (
         f"{tmp_path}/p.yaml:4: plant.ros__parameters.substeps: parameter 'substeps': "
-        "expected a whole number, found a number"
+        "expected a whole number, found a fraction"
     )
 
 

@@ -174,7 +174,7 @@ FAULTS = {
     "topic pub /x std_msgs/String [": "VALUES: not YAML: ",
     "topic pub /x std_msgs/String --rate -1": "--rate is -1: expected a positive number",
     "param get /arm/wave amplitud": "node '/arm/wave' has no parameter 'amplitud'; did you mean 'amplitude'?",
-    "param set /arm/wave amplitude 7": "parameter 'amplitude': expected a number <= 1.0",
+    "param set /arm/wave amplitude 7": "parameter 'amplitude': expected a number of at most 1, found 7",
     "param set /arm/wave rate_hz 7": "parameter 'rate_hz' of node '/arm/wave' is read-only while it runs",
     "service call /arm/wave/get_stat": "there is no service '/arm/wave/get_stat'; did you mean",
     "service call /arm/wave/get_state a/srv/B": "service '/arm/wave/get_state' is of dyn_service_srvs/srv/GetState",

@@ -215,8 +215,12 @@ def test_parameters_over_services(nodes: Nodes) -> None:
 @pytest.mark.parametrize(
     ("values", "kind", "said"),
     [
-        ({"gains.kp": -1.0}, InvalidArgumentError, "parameter 'gains.kp': expected a number > 0.0"),
-        ({"gains.kp": 5001.0}, InvalidArgumentError, "parameter 'gains.kp': expected a number <= 5000.0"),
+        ({"gains.kp": -1.0}, InvalidArgumentError, "parameter 'gains.kp': expected a number above 0, found -1"),
+        (
+            {"gains.kp": 5001.0},
+            InvalidArgumentError,
+            "parameter 'gains.kp': expected a number of at most 5000, found",
+        ),
         ({"gains.kp": "high"}, InvalidArgumentError, "parameter 'gains.kp': expected a number, found text"),
         ({"weights": [1.0, float("nan")]}, InvalidArgumentError, "parameter 'weights' is not finite"),
         ({"gains.kd": float("inf")}, InvalidArgumentError, "parameter 'gains.kd' is not finite"),
@@ -379,7 +383,7 @@ def test_log_levels(nodes: Nodes) -> None:
     logger = logging.getLogger("of.this.test")
     ask(nodes, client, SetLogLevelRequest("debug", "of.this.test"))
     assert logger.level == logging.DEBUG
-    with pytest.raises(InvalidArgumentError, match="/n/set_log_level: level: invalid enum value 'loud'"):
+    with pytest.raises(InvalidArgumentError, match=r"/n/set_log_level: level: expected one of .*, found 'loud'"):
         ask(nodes, client, msgspec.defstruct("W", ["level"])("loud"))
 
 

@@ -152,7 +152,7 @@ def test_a_declaration_that_is_none_is_a_fault_of_the_launch(
 def test_panels_of_two_nodes_may_not_share_a_section(site: Path, tmp_path: Path) -> None:
     module = MODULE.replace('Panel("temperature"', 'Panel("plant"')
     installed(site, module, {"thermometer": "my_robot.nodes.thermometer:NODE"})
-    text = "launch: [{node: {pkg: dyn_service, exec: plant, param: [{name: robot, value: r}]}},"
+    text = "launch: [{node: {pkg: dyn_service, exec: plant, param: [{name: robot, value: panda}]}},"
     with pytest.raises(InvalidArgumentError, match="section 'plant' of the report is that of dyn_service/plant"):
         plan_of(tmp_path, text + "{node: {pkg: my_robot, exec: thermometer}}]")
     twice = "launch: [{node: {pkg: my_robot, exec: thermometer}}, {node: {pkg: my_robot, exec: thermometer, name: b}}]"

@@ -71,7 +71,9 @@ def as_the_node_reads_it(process: ProcessPlan) -> ServerSettings:
 @pytest.mark.parametrize("substitutions", [False, True])
 def test_one_file_both_ways(tmp_path: Path, substitutions: bool) -> None:
     file = tmp_path / "config" / "server.yaml"
-    file.parent.mkdir()
+    (file.parent / "robots").mkdir(parents=True)
+    (file.parent / "robots" / "pendulum.urdf").touch()
+    (file.parent / "joints.yaml").touch()
     text = EVERYTHING if substitutions else EVERYTHING.replace("$(env WHERE)", f"{tmp_path}/socket")
     file.write_text(text, "utf-8")
     allowed = ", allow_substs: true" if substitutions else ""
@@ -257,7 +259,7 @@ def test_a_node_that_cannot_serve_says_why(tmp_path: Path) -> None:
         fault = telemetry.decode(launcher.recv())
         assert isinstance(fault, telemetry.Fault)
         assert fault.message == "there is nothing to serve: name a robot's file"
-        assert process.wait(WAIT_S) == 1
+        assert process.wait(WAIT_S) == 2  # what it was told is wrong: a launcher does not start it again
     finally:
         process.kill()
         process.communicate()

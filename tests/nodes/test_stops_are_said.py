@@ -16,7 +16,7 @@ from dyn_service.nodes.board import Board
 from dyn_service.nodes.telemetry import Stats
 from tests.nodes.launches import Launched, pendulum, wait_for
 
-ONE_PLANT = "launch: [{node: {pkg: dyn_service, exec: plant, name: arm, param: [{name: robot, value: a.urdf}]}}]"
+ONE_PLANT = "launch: [{node: {pkg: dyn_service, exec: plant, name: arm, param: [{name: robot, value: panda}]}}]"
 STOPPED = {"stops": 39, "stops_missed": 38, "stops_velocity": 1, "armed": 40, "steps": 1000, "active_steps": 910}
 
 

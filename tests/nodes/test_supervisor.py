@@ -121,8 +121,8 @@ def test_a_launch_whose_processes_are_done_is_done(launch: Launch) -> None:
 def test_a_death_ends_the_launch(launch: Launch) -> None:
     text = "launch:\n" + action("other", SLEEPS) + action("mortal", "sh -c 'sleep 0.2; exit 3'")
     assert launch(text, duration_s=PATIENCE_S) == 1
-    assert "[launch] stopped: mortal exited with status 3" in launch.lines
-    assert "[launch] not clean: mortal exited with status 3" in launch.lines
+    assert launch.lines[-1] == "[launch] status 1: mortal exited with status 3"
+    assert sum("mortal exited with status 3" in line for line in launch.lines) == 1
     assert any("test.launch.yaml:3: launch[1].executable" in line for line in launch.lines)
 
 
@@ -151,13 +151,13 @@ def test_respawn_has_a_limit(launch: Launch) -> None:
     text = "launch:\n" + action("hopeless", "sh -c 'exit 7'", respawn="true", respawn_max_retries=2)
     assert launch(text, duration_s=PATIENCE_S) == 1
     assert (
-        "[launch] not clean: hopeless exited with status 7 after 2 restarts, the most that are allowed" in launch.lines
+        "[launch] status 1: hopeless exited with status 7 after 2 restarts, the most that are allowed" in launch.lines
     )
 
 
 def test_what_cannot_be_started(launch: Launch) -> None:
     assert launch("launch:\n" + action("missing", "/nowhere/program")) == 1
-    assert "[launch] not clean: missing cannot start '/nowhere/program': No such file or directory" in launch.lines
+    assert "[launch] status 1: missing cannot start '/nowhere/program': No such file or directory" in launch.lines
 
 
 def test_a_node_that_never_gets_ready_is_given_up(launch: Launch) -> None:
@@ -165,13 +165,25 @@ def test_a_node_that_never_gets_ready_is_given_up(launch: Launch) -> None:
     launch:
       - node:
           pkg: dyn_service
-          exec: plant
+          exec: controller
           respawn: true
-          param: [{name: robot, value: /nowhere/robot.urdf}]
+          param: [{name: endpoint, value: "tcp://127.0.0.1:9"}, {name: connect_timeout_s, value: 0.1}]
     """
     assert launch(text, duration_s=PATIENCE_S) == 1
-    assert any("started 3 times, it was never ready" in line for line in launch.lines)
-    assert any("/nowhere/robot.urdf" in line for line in launch.lines if line.startswith("[plant]"))
+    assert "started 3 times, it was never ready" in launch.lines[-1]
+
+
+def test_what_a_node_was_told_is_at_fault_once(launch: Launch, tmp_path: Path) -> None:
+    robot = tmp_path / "robot.urdf"
+    robot.write_text("<robot name='r'>")
+    text = f"""
+    launch:
+      - node: {{pkg: dyn_service, exec: plant, respawn: true, param: [{{name: robot, value: {robot}}}]}}
+    """
+    assert launch(text, duration_s=PATIENCE_S) == 1
+    assert sum(str(robot) in line for line in launch.lines) == 1
+    assert launch.lines[-1] == "[launch] status 1: plant exited with status 2 before it was ready"
+    assert len(launch.lines) == 3, launch.lines  # its own, where it stands in the launch file, and the last
 
 
 def test_what_ignores_signals_is_killed(launch: Launch, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from dyn_service.api.queries import COMPUTATIONS, QUERIES
 from dyn_service.server.service import Service
+from tests.phrases import in_our_words
 from tests.service import bad_inputs
 from tests.service.bad_inputs import committed, every_case
 
@@ -46,6 +47,7 @@ def test_each_is_refused_as_it_was(service: Service) -> None:
         reply = reply_to(service, case.payload)
         error = reply.get("error", {})
         found = (reply["id"], error.get("code"), error.get("path"))
+        assert in_our_words(error.get("message", "")), case.name
         if found != (case.id, case.code, case.path):
             wrong.append((case.name, found, (case.id, case.code, case.path)))
     assert not wrong

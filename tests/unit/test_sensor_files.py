@@ -132,12 +132,12 @@ FAULTS = {
     "robot: panda\n": (1, "robot", "the sensors are for robot 'panda', the robot is 'ur5e'"),
     "seed: 1\n": (1, None, "missing key 'robot'"),
     HEAD + "imu: {}\n": (2, "imu", "unknown key 'imu'; did you mean 'imus'?"),
-    HEAD + "seed: -1\n": (2, "seed", "expected a whole number >= 0"),
+    HEAD + "seed: -1\n": (2, "seed", "expected a whole number of at least 0, found -1"),
     HEAD + "imus:\n  a:\n    rate_hz: 10\n": (3, "imus.a", "missing key 'link'"),
     HEAD + "imus:\n  a:\n    link: nowhere\n    rate_hz: 10\n": (4, "imus.a.link", "the robot has no link 'nowhere'"),
-    HEAD + "imus:\n  a:\n    link: tool0\n    rate_hz: 0\n": (5, "imus.a.rate_hz", "expected a number > 0.0"),
+    HEAD + "imus:\n  a:\n    link: tool0\n    rate_hz: 0\n": (5, "imus.a.rate_hz", "a number above 0, found 0"),
     HEAD + "imus:\n  a:\n    link: tool0\n    rate_hz: .nan\n": (5, "imus.a.rate_hz", "expected a number"),
-    HEAD + "imus:\n  a:\n    link: tool0\n    rate_hz: .inf\n": (5, "imus.a.rate_hz", "expected a number <= 1e+300"),
+    HEAD + "imus:\n  a:\n    link: tool0\n    rate_hz: .inf\n": (5, "imus.a.rate_hz", "of at most 1e+300, found inf"),
     HEAD + "imus:\n  a:\n    link: tool0\n    rate_hz: 10\n    gyroscope:\n      nois: 1\n": (
         7,
         "imus.a.gyroscope.nois",
@@ -151,7 +151,7 @@ FAULTS = {
     HEAD + "imus:\n  a:\n    link: tool0\n    rate_hz: 10\n    xyz: [1, 2]\n": (
         6,
         "imus.a.xyz",
-        "expected a list of length 3",
+        "expected a list of 3 entries, found 2",
     ),
     HEAD + "force_torque:\n  a: {joint: tool_joint, rate_hz: 10}\n": (
         3,
@@ -161,7 +161,7 @@ FAULTS = {
     HEAD + "force_torque:\n  a: {joint: tool0_joint, rate_hz: 10, direction: up}\n": (
         3,
         "force_torque.a.direction",
-        "invalid enum",
+        "expected one of parent_on_child, child_on_parent, found 'up'",
     ),
     HEAD + "force_torque:\n  a: {joint: tool0_joint, rate_hz: 10, filter: {cutoff_hz: 5}}\n": (
         3,
