@@ -105,8 +105,8 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     effort_rate: list[float] = []
     rearm_share: float = 0.1
     engine: Literal["own", "mujoco"] = "own"
-    mjcf: FilePath = ""
-    driver: FilePath = ""
+    mjcf: InputFile = ""
+    driver: InputFile = ""
     driver_settings: dict[str, Any] = {}
     stale_cycles: int = 5
     position_limits: bool = False
