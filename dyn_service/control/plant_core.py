@@ -92,6 +92,10 @@ class Plant:
         for _ in range(0, steps, max(1, each)):
             self._cycle(each)
 
+    def look(self) -> None:
+        """Reads the robot anew, between two cycles: it was put somewhere else."""
+        self.reading = self.robot.read()
+
     def publish(self) -> PlantState:
         """The state, to be sent out now: from here on it can be answered."""
         self.safety.published(self.counters.steps, self.time_s)

@@ -113,6 +113,18 @@ class SimulatedRobot:
         """The wrenches that act."""
         return [wrench for wrench, _ in self._pushes]
 
+    def end_pushes(self) -> None:
+        """Nothing pushes any more."""
+        if self._pushes:
+            self._pushes = []
+            self.engine.push([])
+
+    def change_engine(self, engine: Engine) -> None:
+        """Lets another engine go on from here, pushed as the one before."""
+        if self._pushes:
+            engine.push(self.pushes)
+        self.engine = engine
+
     def set_state(self, q: Array, v: Array) -> None:
         """Puts it at q (nq,), v (nv,): motors and brakes begin anew. Sensors go on from there."""
         self.q, self.v = q, v

@@ -17,9 +17,9 @@ from dyn_service.shipped import find_robot
 
 def main(node: Node[PlantParameters]) -> None:
     """Runs the plant until it is asked to stop."""
-    from dyn_service.engine.robot import (
-        Robot,  # the engine: a launcher, which reads the declaration below, does without
-    )
+    # the engine: a launcher, which reads the declaration below, does without
+    from dyn_service.engine.robot import Robot
+    from dyn_service.nodes.plant_services import PlantChanges, PlantServices
 
     p = node.parameters
     if not 0.0 <= p.state_rate_hz <= p.rate_hz or p.rate_hz <= 0.0 or p.substeps < 1:
@@ -27,6 +27,9 @@ def main(node: Node[PlantParameters]) -> None:
     with node.stop.at_once():
         robot = Robot.from_file(find_robot(p.robot), root=p.root, joints=p.joints or None, mimic=p.mimic)
         plant = make_plant(robot, p, session=secrets.randbits(53))
+        changes = None if p.driver else PlantChanges(plant, robot, p)
+        if changes is not None:
+            changes.prepare()
     ways = PlantTopics(node, p)
     node.telemetry.facts(
         {
@@ -51,7 +54,10 @@ def main(node: Node[PlantParameters]) -> None:
             **differences(p),
         }
     )
-    PlantLoop(node, plant, ways).run()
+    loop = PlantLoop(node, plant, ways)
+    if changes is not None:
+        PlantServices(node, loop, changes)
+    loop.run()
 
 
 NODE = NodeKind(

@@ -23,7 +23,7 @@ import numpy as np
 
 from dyn_service.control.plant_core import Plant
 from dyn_service.control.safety import RUNNING
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.nodes.pacing import Pacer, precise_sleep
 from dyn_service.nodes.plant_parameters import PlantParameters
 from dyn_service.nodes.plant_recording import PlantRecording, counts
@@ -83,6 +83,16 @@ class PlantLoop:
         if self.recording is not None:
             self.recording.flush()
         self._stats(time.monotonic())
+
+    def step_unanswered(self, steps: int) -> None:
+        """In lockstep, lets so many steps pass without a command.
+
+        Raises:
+            FailedPreconditionError: The wall's clock makes its time pass.
+        """
+        if not self._lockstep:
+            raise FailedPreconditionError("step: the plant's time is not that of commands, expected clock 'lockstep'")
+        self._go_on(steps)
 
     def _period(self) -> None:
         """A period of the wall's clock."""

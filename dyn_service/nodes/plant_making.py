@@ -112,15 +112,19 @@ def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
         FailedPreconditionError: MuJoCo is asked for and not installed.
         UnimplementedError: MuJoCo has not such joints, or not such steps.
     """
+    from dyn_service.engine.overlaid import Overlaid
+
     if p.engine == "mujoco":
         return _mujoco(robot, p)
     if p.mjcf:
         raise InvalidArgumentError("mjcf: a file for MuJoCo, expected engine 'mujoco' beside it", path="mjcf")
 
-    def efforts_of(q: Array, wrenches: Sequence[Wrench]) -> Array:
-        still = np.zeros(robot.nv)
-        efforts: Array = robot.inverse_dynamics(q, still, still)
-        return efforts - robot.inverse_dynamics(q, still, still, wrenches=list(wrenches))
+    bare = robot.base if isinstance(robot, Overlaid) else robot
+
+    def efforts_of(q: Array, wrenches: Sequence[Wrench]) -> Array:  # J^T f, which no mass has a part in
+        still = np.zeros(bare.nv)
+        efforts: Array = bare.inverse_dynamics(q, still, still)
+        return efforts - bare.inverse_dynamics(q, still, still, wrenches=list(wrenches))
 
     robot.prepare(["forward_dynamics"])
     engine = OwnEngine(_forward_dynamics(robot, p, q), robot.configuration, p.integrator, p.substeps, efforts_of)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -167,27 +167,39 @@ def initial_position(
     Raises:
         InvalidArgumentError: A joint is unknown, or the list's length is not that of q.
     """
-    bounded, names = np.isfinite(limits.lower) & np.isfinite(limits.upper), at.position_names
+    bounded = np.isfinite(limits.lower) & np.isfinite(limits.upper)
     with np.errstate(invalid="ignore"):
         q = np.where(bounded, 0.5 * (limits.lower + limits.upper), np.clip(at.neutral, limits.lower, limits.upper))
-    if isinstance(given, dict):
-        for name, value in _by_entry(given):
-            if name not in names:
-                near = did_you_mean(name, names)
-                raise InvalidArgumentError(
-                    f"initial_position: no joint {name!r}; the joints are {', '.join(names)}{near}"
-                )
-            q[names.index(name)] = value
-    elif given:
-        if len(given) != at.nq:
-            raise InvalidArgumentError(f"initial_position has {len(given)} numbers, the robot {at.nq} positions")
-        q = np.array(given, dtype=np.float64)
+    q = values_by_joint(given, at.position_names, q, "initial_position")
     at.check_unit(q, "initial_position", "initial_position")
     return q
 
 
+def values_by_joint(
+    given: list[float] | dict[str, float | dict[str, float]], names: Sequence[str], base: Array, what: str
+) -> Array:
+    """`base` (n,) with what is given over it, by name or all of it in order. names: of its entries. what: for faults.
+
+    Raises:
+        InvalidArgumentError: A name is unknown, or the list has another length.
+    """
+    values = base.copy()
+    if isinstance(given, dict):
+        for name, value in _by_entry(given):
+            if name not in names:
+                near = did_you_mean(name, names)
+                raise InvalidArgumentError(f"{what}: no joint {name!r}; the joints are {', '.join(names)}{near}")
+            values[names.index(name)] = value
+    elif given:
+        if len(given) != len(base):
+            kind = "velocities" if what == "velocity" else "positions"
+            raise InvalidArgumentError(f"{what} has {len(given)} numbers, the robot {len(base)} {kind}")
+        values = np.array(given, dtype=np.float64)
+    return values
+
+
 def _by_entry(given: dict[str, float | dict[str, float]]) -> Iterator[tuple[str, float]]:
-    """Positions by the names of their entries: of parameters, dots in names and maps in maps are the same thing."""
+    """Values by the names of their entries: of parameters, dots in names and maps in maps are the same thing."""
     for name, value in given.items():
         if isinstance(value, dict):
             yield from ((f"{name}.{part}", inner) for part, inner in value.items())

@@ -66,6 +66,10 @@ class Sensors:
             raise document.fault(fault[1], fault[0])
         return cls(robot, settings, seed=seed)
 
+    def of(self, robot: RobotQueries) -> None:
+        """From now on this robot says what is true: one of the same links and joints, with another payload, say."""
+        self._robot = robot
+
     def reset(self, seed: int | None = None) -> None:
         """Switches all off and on again, with the seed of the settings or another: the same gives the same bits."""
         for device in self.devices.values():

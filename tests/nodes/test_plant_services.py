@@ -1,0 +1,185 @@
+"""What a simulated plant can be asked: another state, pushes, payloads, steps; by its node's services."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyn_service.api.queries import Overlay, Payload, Wrench
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import DynError, FailedPreconditionError, ResourceExhaustedError
+from dyn_service.nodes.plant_loop import PlantLoop
+from dyn_service.nodes.plant_making import make_plant
+from dyn_service.nodes.plant_parameters import PlantParameters
+from dyn_service.nodes.plant_services import MAX_PUSHES, PlantChanges, PlantServices
+from dyn_service.nodes.plant_srvs import PlantTimeResponse
+from dyn_service.nodes.plant_topics import PlantTopics
+from tests.conftest import URDF
+from tests.nodes.in_process import Nodes, nodes_in
+from tests.nodes.test_plant_truth import driven, made
+
+
+@pytest.fixture(scope="module")
+def arm() -> Robot:
+    return Robot.from_urdf(URDF / "double_pendulum.urdf")
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    with nodes_in(tmp_path) as made:
+        yield made
+
+
+class Plant:
+    """A plant's node and one who asks it, in turns."""
+
+    def __init__(self, nodes: Nodes, robot: Robot, **changes) -> None:
+        p = PlantParameters(robot="-", **changes)
+        self.nodes, self.node, self.asks = nodes, nodes.make("/arm/plant", p), nodes.make("/asks")
+        self.of = make_plant(robot, p, session=1)
+        self.changes = PlantChanges(self.of, robot, p)
+        PlantServices(self.node, PlantLoop(self.node, self.of, PlantTopics(self.node, p)), self.changes)
+
+    def call(self, name: str, **request):
+        pending = self.asks.create_client(f"/arm/plant/{name}", PlantTimeResponse).begin(request, 30.0)
+        self.nodes.until(lambda: pending.done)
+        return pending.result()
+
+
+def test_another_state_is_where_the_plant_is_at_once(nodes: Nodes, arm: Robot) -> None:
+    plant = Plant(nodes, arm)
+    plant.of.advance(3)
+    found = plant.call("set_state", position={"joint_2": 0.5}, velocity={"joint_1": 0.2})
+    assert found == PlantTimeResponse(0.003, "braked")
+    state = plant.of.state()
+    assert (state.position, state.velocity) == ([plant.of.limits.lower[0] + 100.0, 0.5], [0.2, 0.0])
+    plant.call("set_state", position=[0.1, 0.2])
+    assert plant.of.state().position == [0.1, 0.2]
+    assert plant.of.state().velocity == [0.0, 0.0]
+    plant.call("reset")
+    assert plant.of.state().position == make_plant(arm, PlantParameters(robot="-"), session=1).state().position
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"position": {"joint_9": 0.0}}, "position: no joint 'joint_9'; the joints are joint_1, joint_2"),
+        ({"position": [0.0]}, "position has 1 numbers, the robot 2 positions"),
+        ({"velocity": [0.0]}, "velocity has 1 numbers, the robot 2 velocities"),
+        ({"position": {"joint_1": 101.0}}, "position of 'joint_1' is 101: expected -100 to 100"),
+        ({"velocity": {"joint_2": -51.0}}, "velocity of 'joint_2' is -51: expected -50 to 50"),
+        ({"position": {"joint_1": float("nan")}}, "position of 'joint_1' is nan: expected -100 to 100"),
+        ({"postion": {}}, "unknown key 'postion'"),
+    ],
+)
+def test_states_that_are_refused_change_nothing(nodes: Nodes, arm: Robot, request_: dict, message: str) -> None:
+    plant = Plant(nodes, arm)
+    before = plant.of.state()
+    with pytest.raises(DynError) as caught:
+        plant.call("set_state", **request_)
+    assert message in str(caught.value)
+    assert plant.of.state() == before
+
+
+@pytest.mark.parametrize("what", ["set_state", "reset"])
+def test_a_robot_under_command_is_not_put_elsewhere(nodes: Nodes, arm: Robot, what: str) -> None:
+    plant = Plant(nodes, arm)
+    driven(plant.of, [0.0, 0.0], 3)
+    before = plant.of.state()
+    with pytest.raises(FailedPreconditionError, match=rf"{what}: the robot is under command \(active\): end its contr"):
+        plant.call(what)
+    assert plant.of.state() == before
+
+
+def test_a_push_acts_under_command_for_its_time(nodes: Nodes, arm: Robot) -> None:
+    plant, plain = Plant(nodes, arm), driven(made(arm), [0.0, 0.0], 35)
+    driven(plant.of, [0.0, 0.0], 5)
+    q, v = plant.of.q, plant.of.v
+    given = {"link": "lower_bar", "force": [0.0, 0.0, 5.0], "point": [0.1, 0.0, 0.0]}
+    assert plant.call("push", **given, duration=0.02).mode == "active"
+    driven(plant.of, [0.0, 0.0], 30)
+    pushed = arm.simulate(q, v, dt=1e-3, steps=20, wrenches=[Wrench(**given)])
+    last = arm.simulate(pushed.q[-1], pushed.v[-1], dt=1e-3, steps=10)
+    np.testing.assert_allclose(plant.of.q, last.q[-1], atol=1e-10)  # roundings of 30 steps
+    assert np.abs(plant.of.q - plain.q).max() > 1e-4
+
+
+def test_a_payload_is_carried_from_now_on_and_put_down_again(nodes: Nodes, arm: Robot) -> None:
+    """Beside what the parameters let the robot carry; its sensors weigh it; the fingerprint stays."""
+    own = {"payloads": [{"link": "upper_bar", "mass": 0.3}], "joints": {"joint_1": {"damping": 0.1}}}
+    plant = Plant(nodes, arm, overlay=own)
+    driven(plant.of, [0.0, 0.0], 3)
+    q, v = plant.of.q, plant.of.v
+    plant.call("set_payload", link="lower_bar", mass=0.5, com=[0.0, 0.0, -0.2])
+    driven(plant.of, [0.0, 0.0], 10)
+    parts = [Payload("upper_bar", 0.3), Payload("lower_bar", 0.5, com=(0.0, 0.0, -0.2))]
+    damped = {"joint_1": plant.changes._overlay.joints["joint_1"]}
+    real = arm.overlaid(Overlay(payloads=parts, joints=damped))
+    np.testing.assert_allclose(plant.of.q, real.simulate(q, v, dt=1e-3, steps=10).q[-1], atol=1e-11)
+    assert plant.of.state().fingerprint == arm.fingerprint
+    q, v = plant.of.q, plant.of.v
+    plant.call("set_payload", link="lower_bar", mass=0.0)
+    driven(plant.of, [0.0, 0.0], 10)
+    real = arm.overlaid(Overlay(payloads=parts[:1], joints=damped))
+    np.testing.assert_allclose(plant.of.q, real.simulate(q, v, dt=1e-3, steps=10).q[-1], atol=1e-11)
+
+
+def test_mujoco_carries_and_is_pushed_as_well(nodes: Nodes, arm: Robot) -> None:
+    """As ours does, but for how a push is held through a step: of first order in it."""
+    ends = []
+    for engine in ("own", "mujoco"):
+        plant = Plant(nodes, arm, engine=engine)
+        driven(plant.of, [0.0, 0.0], 2)
+        plant.call("push", link="lower_bar", torque=[0.0, 0.3, 0.0], duration=0.01)
+        plant.call("set_payload", link="lower_bar", mass=0.5, com=[0.0, 0.0, -0.2])
+        driven(plant.of, [0.0, 0.0], 20)
+        ends.append(np.concatenate([plant.of.q, plant.of.v]))
+        for node in (plant.node, plant.asks):
+            nodes.end(node)
+    np.testing.assert_allclose(ends[0], ends[1], atol=1e-9)  # a torque in the plane of motion has no arm: roundings
+    assert np.abs(ends[0] - driven(made(arm), [0.0, 0.0], 22).q.repeat(2)).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "request_", "message"),
+    [
+        ("push", {"link": "bar", "duration": 0.1}, "link 'bar'"),
+        ("push", {"link": "lower_bar", "duration": 0.1, "frame": "wrld"}, "wrld"),
+        ("push", {"link": "lower_bar", "duration": 61.0}, "duration"),
+        ("push", {"link": "lower_bar", "duration": 0.1, "force": [0.0, float("inf"), 0.0]}, "force is"),
+        ("push", {"link": "lower_bar", "duration": 0.1, "force": [0.0]}, "force"),
+        ("set_payload", {"link": "lower_bar", "mass": -1.0}, "mass"),
+        ("set_payload", {"link": "bar", "mass": 1.0}, "has no link 'bar'"),
+        ("set_payload", {"link": "lower_bar", "mass": 1.0, "inertia": [[1, 0, 0], [0, 1, 0], [0, 0, 9]]}, "principal"),
+        ("step", {"steps": 1}, "step: the plant's time is not that of commands"),
+        ("step", {"steps": 0}, "steps"),
+    ],
+)
+def test_what_cannot_be_is_refused(nodes: Nodes, arm: Robot, name: str, request_: dict, message: str) -> None:
+    plant = Plant(nodes, arm)
+    with pytest.raises(DynError) as caught:
+        plant.call(name, **request_)
+    assert message in str(caught.value)
+    assert plant.of.robot.pushes == []
+    assert plant.changes.payloads == {}
+
+
+def test_pushes_that_act_at_once_are_bounded(nodes: Nodes, arm: Robot) -> None:
+    plant = Plant(nodes, arm)
+    push = Wrench("lower_bar", force=(0.0, 0.0, 0.01))
+    for _ in range(MAX_PUSHES):
+        plant.changes.push(push, 1.0)
+    with pytest.raises(ResourceExhaustedError, match="32 pushes act already"):
+        plant.changes.push(push, 1.0)
+    plant.changes.reset()
+    assert plant.of.robot.pushes == []
+
+
+def test_steps_in_lockstep_pass_as_if_nobody_answered(nodes: Nodes, arm: Robot) -> None:
+    plant = Plant(nodes, arm, clock="lockstep")
+    assert plant.call("step", steps=5).time == pytest.approx(0.005)
+    assert plant.call("step").time == pytest.approx(0.006)
+    assert plant.of.safety.mode == "braked"
