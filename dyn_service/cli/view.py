@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,21 +36,26 @@ def view(
     node: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of a report, which plant. (default: the first)")
     ] = None,
-    topic: Annotated[str, typer.Option(help="Of a bag, the topic of joint states.")] = "/joint_states",
+    live: Annotated[bool, typer.Option("--live", help="Show the plant that is at work, by its joint states.")] = False,
+    topic: Annotated[
+        str, typer.Option(help="Of a bag, or live: the topic of joint states; or an endpoint, tcp://HOST:PORT.")
+    ] = "/joint_states",
     root: Annotated[str | None, typer.Option(help="How the root link moves: fixed, planar or floating.")] = None,
     host: Annotated[
         str, typer.Option(help="Where the page is served; who reaches it can move the sliders.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0 takes a free one.")] = 8080,
 ) -> int:
-    """Show a robot in the browser, with sliders; or play what a launch's report or a bag has of one."""
+    """Show a robot in the browser, with sliders; play a launch's report or a bag; or look on while one works."""
     if find_spec("viser") is None:
         raise FailedPreconditionError("dyn view needs viser: pip install 'dyn_service[view]'")
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
+    from dyn_service.view.live import live as live_states
+    from dyn_service.view.playing import Player, Watcher
     from dyn_service.view.scene import Scene
-    from dyn_service.view.shell import Player, Viewer, run
+    from dyn_service.view.shell import Viewer, run
 
     motion: Motion | None = None
     if (target / "report.json").is_file() or target.name == "recording.npz":
@@ -60,24 +66,27 @@ def view(
         raise InvalidArgumentError(f"{str(target)!r} is neither the report of a launch (report.json) nor a bag")
     else:
         model, looks = _robot(taken(target, tell), {"root": root or "fixed"}, assigned(arguments))
+    if live and motion is not None:
+        raise InvalidArgumentError("--live shows a robot: name its file, not a recording")
     for note in looks.notes:
         tell(note)
     tell(f"preparing {model.name}")
     scene = Scene(model)
     scene.still(model.configuration.neutral)  # compiles what is asked for each picture
-    viewer = Viewer(scene, looks, host, port)
-    try:
-        player = None
-        if motion is None:
-            viewer.sliders()
+    with ExitStack() as stack:
+        states = stack.enter_context(live_states(topic, scene.at, tell)) if live else None
+        viewer = Viewer(scene, looks, host, port)
+        stack.callback(viewer.close)
+        mover: Player | Watcher | None = None
+        if states is not None:
+            mover = Watcher(viewer, states)
+        elif motion is not None:
+            mover = Player(viewer, motion)
         else:
-            player = Player(viewer, motion)
+            viewer.sliders()
         viewer.options()
-    except BaseException:
-        viewer.close()
-        raise
-    typer.echo(f"open {viewer.url} in a browser; Ctrl-C ends it")
-    run(viewer, None if player is None else player.tick, stop)
+        typer.echo(f"open {viewer.url} in a browser; Ctrl-C ends it")
+        run(None if mover is None else mover.tick, stop)
     return 0
 
 

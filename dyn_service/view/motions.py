@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -97,34 +97,60 @@ def of_report(folder: Path, node: str | None = None) -> Recorded:
     return Recorded(chosen, plants[chosen]["parameters"], tables)
 
 
-def of_joint_states(states: Sequence[Any], at: Configuration, source: str) -> Motion:
-    """The motion that messages of joint states tell, `sensor_msgs/msg/JointState`.
+@dataclass(frozen=True, eq=False)
+class State:
+    """A robot at a time t s: q (nq,), v, tau (nv,). What nothing is known of is neutral, or zero."""
 
-    Joints of the robot that no message names stay neutral.
+    t: float
+    q: Array
+    v: Array
+    tau: Array
+
+
+def of_joint_state(message: Any, at: Configuration) -> State | None:
+    """What a message of joint states says, `sensor_msgs/msg/JointState`; None where it names no joint of the robot.
+
+    Names are those of joints with one way to move, and `joint.part` of the velocities of others. Positions that are
+    not as many as names, as those of a plant with quaternions, are all of q, in the order of the robot's joints.
+    """
+    names = list(message.name)
+    q, v, tau = at.neutral.copy(), np.zeros(at.nv), np.zeros(at.nv)
+    positions = {name: n for n, name in enumerate(at.position_names)}
+    velocities = {name: n for n, name in enumerate(at.velocity_names)}
+    if not velocities.keys() & set(names) or not len(message.position):
+        return None
+    if len(message.position) != len(names) and len(message.position) == at.nq:
+        q[:] = message.position
+    for table, values, entries in (
+        (q, message.position, positions),
+        (v, message.velocity, velocities),
+        (tau, message.effort, velocities),
+    ):
+        if len(values) == len(names):
+            for name, value in zip(names, values, strict=True):
+                if name in entries:
+                    table[entries[name]] = value
+    stamp = message.header.stamp
+    return State(stamp.sec + 1e-9 * stamp.nanosec, q, v, tau)
+
+
+def of_joint_states(messages: Iterable[Any], at: Configuration, source: str) -> Motion:
+    """The motion that messages of joint states tell, its time from the first one on.
 
     Raises:
         InvalidArgumentError: No message names a joint of the robot.
     """
-    rows = [one for one in states if len(one.position)]
-    q, tau = np.tile(at.neutral, (len(rows), 1)), np.zeros((len(rows), at.nv))
-    v = np.zeros_like(tau)
-    t = np.array([one.header.stamp.sec + 1e-9 * one.header.stamp.nanosec for one in rows])
-    positions = {name: n for n, name in enumerate(at.position_names)}
-    velocities = {name: n for n, name in enumerate(at.velocity_names)}
-    known = False
-    for row, one in enumerate(rows):
-        for table, values, entries in (
-            (q, one.position, positions),
-            (v, one.velocity, velocities),
-            (tau, one.effort, velocities),
-        ):
-            for name, value in zip(one.name, values, strict=False):
-                if name in entries:
-                    table[row, entries[name]] = value
-                    known = True
-    if not known:
+    states = [state for message in messages if (state := of_joint_state(message, at)) is not None]
+    if not states:
         raise InvalidArgumentError(f"{source} names no joint of the robot, which has {', '.join(at.names)}")
-    return Motion(_rising(t - t[0]), q, v, tau, np.full_like(q, np.nan))
+    motion = of_states(states)
+    return replace(motion, t=_rising(motion.t - motion.t[0]))
+
+
+def of_states(states: Sequence[State]) -> Motion:
+    """The motion through states, of which there is at least one."""
+    q, v, tau = (np.array(rows) for rows in zip(*((one.q, one.v, one.tau) for one in states), strict=True))
+    return Motion(np.array([one.t for one in states]), q, v, tau, np.full_like(q, np.nan))
 
 
 def _of(columns: Sequence[str], table: Array, names: Sequence[str], node: str) -> Array:

@@ -18,20 +18,14 @@ from typing import Any
 import numpy as np
 import rich
 import viser
-from viser import uplot
 
-from dyn_service.api.queries import Array
 from dyn_service.errors import UnavailableError
 from dyn_service.view.meshes import mesh_of
-from dyn_service.view.motions import Motion
 from dyn_service.view.scene import Scene, Snapshot, colours, quaternions
 from dyn_service.view.shapes import Looks, Shape
 
 FRAME_S = 1.0 / 30.0
 """Between two pictures."""
-PLOT_S = 0.2
-"""Between two drawings of the place in a plot."""
-PLOT_POINTS = 1500
 LEAST_EFFORT = 1e-9
 """N m | N: what is smaller is rounding."""
 OPACITY = 0.5
@@ -230,127 +224,6 @@ class Viewer:
             self._bodies.append(handle)
 
 
-class Player:
-    """Plays a motion in a viewer: a scrub bar, a button, a speed, the robot that was to be followed, and plots."""
-
-    def __init__(self, viewer: Viewer, motion: Motion) -> None:
-        self.viewer, self.motion = viewer, motion
-        gui = viewer.server.gui
-        begin, end = float(motion.t[0]), float(motion.t[-1])
-        self._playing, self._time = False, begin
-        self._drawn, self._plotted_s = -1, 0.0
-        self._followed = bool(np.isfinite(motion.reference).all(axis=1).any())
-        with gui.add_folder("Motion"):
-            self._bar: Any = gui.add_slider("time [s]", begin, max(end, begin + 1e-3), step=1e-3, initial_value=begin)
-            self._button = gui.add_button("play")
-            self._speed = gui.add_dropdown("speed", ("0.1", "0.25", "0.5", "1", "2", "4"), initial_value="1")
-            self._ghost = gui.add_checkbox("reference", self._followed, visible=self._followed)
-        with gui.add_folder("Plot"):
-            self._joint = gui.add_dropdown("joint", viewer.scene.at.velocity_names)
-            self._plots = [self._plot(*lines) for lines in self._lines()]
-        self._setting = False
-        self._bar.on_update(self._scrubbed)
-        self._button.on_click(lambda _: self.play(not self._playing))
-        self._ghost.on_update(lambda _: self._draw(force=True))
-        self._joint.on_update(lambda _: self._replot())
-        self._draw(force=True)
-
-    def play(self, playing: bool) -> None:
-        """Plays, from the begin where the end was reached, or stands still."""
-        if playing and self._time >= self.motion.t[-1]:
-            self._time = float(self.motion.t[0])
-        self._playing = playing
-        self._button.label = "pause" if playing else "play"
-
-    def tick(self, elapsed_s: float) -> None:
-        """Goes on by so much wall time, if it plays."""
-        if not self._playing:
-            return
-        self._time = min(float(self.motion.t[-1]), self._time + elapsed_s * float(self._speed.value))
-        self._setting = True
-        self._bar.value = round(self._time, 3)
-        self._setting = False
-        self._draw()
-        if self._time >= self.motion.t[-1]:
-            self.play(False)
-
-    def _scrubbed(self, event: Any) -> None:
-        if not self._setting and event.client is not None:
-            self._time = float(self._bar.value)
-            self._draw(force=True)
-
-    def _draw(self, *, force: bool = False) -> None:
-        row = self.motion.at(self._time)
-        if row == self._drawn and not force:
-            return
-        self._drawn = row
-        motion, scene = self.motion, self.viewer.scene
-        self.viewer.show(scene.moving(motion.q[row], motion.v[row], motion.tau[row]))
-        followed = self._ghost.value and bool(np.isfinite(motion.reference[row]).all())
-        self.viewer.show_ghost(scene.still(motion.reference[row]) if followed else None)
-        now = time.monotonic()
-        if force or now - self._plotted_s > PLOT_S:
-            self._plotted_s = now
-            self._replot()
-
-    def _lines(self) -> list[tuple[str, list[tuple[str, str, Array]]]]:
-        """What the plots show of the chosen joint: their titles, and each line's name, colour and values."""
-        at, motion = self.viewer.scene.at, self.motion
-        n = at.velocity_names.index(self._joint.value)
-        chosen = slice(None, None, max(1, len(motion.t) // PLOT_POINTS))
-        lines = []
-        if self._joint.value in at.position_names:
-            m = at.position_names.index(self._joint.value)
-            position = [("measured", "#1b5e9b", motion.q[chosen, m])]
-            if self._followed:
-                position.insert(0, ("reference", "#f0a830", motion.reference[chosen, m]))
-            lines.append(("position [rad | m]", position))
-        else:
-            lines.append(("velocity [rad/s | m/s]", [("measured", "#1b5e9b", motion.v[chosen, n])]))
-        lines.append(("effort [N m | N]", [("effort", "#12806a", motion.tau[chosen, n])]))
-        return lines
-
-    def _data(self, lines: list[tuple[str, str, Array]]) -> tuple[Array, ...]:
-        """Of a plot: times, the lines, and the present moment as an upright line."""
-        chosen = slice(None, None, max(1, len(self.motion.t) // PLOT_POINTS))
-        t = self.motion.t[chosen]
-        place = np.full(len(t), np.nan)
-        k = max(0, int(np.searchsorted(t, self._time, side="right")) - 1)
-        low, high = _bounds(lines)
-        place[k] = high
-        if k:
-            place[k - 1] = low
-        return (t, *(values for _, _, values in lines), place)
-
-    def _scales(self, lines: list[tuple[str, str, Array]]) -> dict[str, uplot.Scale]:
-        """Written out: a plot does not find its own where values are lacking."""
-        begin, end = float(self.motion.t[0]), float(self.motion.t[-1])
-        return {
-            "x": uplot.Scale(time=False, auto=False, range=(begin, max(end, begin + 1e-3))),
-            "y": uplot.Scale(auto=False, range=_bounds(lines)),
-        }
-
-    def _plot(self, title: str, lines: list[tuple[str, str, Array]]) -> Any:
-        series = [uplot.Series(label="t")]
-        series += [uplot.Series(label=name, stroke=colour, width=2) for name, colour, _ in lines]
-        series.append(uplot.Series(label="now", stroke="#c0392b", width=2))
-        return self.viewer.server.gui.add_uplot(
-            self._data(lines), tuple(series), title=title, scales=self._scales(lines), aspect=1.7
-        )
-
-    def _replot(self) -> None:
-        for plot, (_, lines) in zip(self._plots, self._lines(), strict=True):
-            plot.data, plot.scales = self._data(lines), self._scales(lines)
-
-
-def _bounds(lines: Sequence[tuple[str, str, Array]]) -> tuple[float, float]:
-    """The least and largest value of lines that may lack some, and a little more."""
-    values = np.concatenate([values for _, _, values in lines])
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    pad = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
-    return low - pad, high + pad
-
-
 def efforts_table(scene: Scene, snapshot: Snapshot) -> str:
     """A row for each effort: its joint, its value, and a bar of its share of the limit in the colour of its arrow."""
     rows = []
@@ -372,17 +245,14 @@ def efforts_table(scene: Scene, snapshot: Snapshot) -> str:
     return f'<div style="font-size:0.75em;padding:0 0.9em 0.6em">{"".join(rows)}</div>'
 
 
-def run(viewer: Viewer, tick: Callable[[float], None] | None, stop: threading.Event) -> None:
-    """Serves until it is asked to stop. tick: is called for each picture with the time since the last, s."""
+def run(tick: Callable[[float], None] | None, stop: threading.Event) -> None:
+    """Waits until it is asked to stop. tick: is called for each picture with the time since the last, s."""
     last = time.monotonic()
-    try:
-        while not stop.wait(FRAME_S):
-            now = time.monotonic()
-            if tick is not None:
-                tick(now - last)
-            last = now
-    finally:
-        viewer.close()
+    while not stop.wait(FRAME_S):
+        now = time.monotonic()
+        if tick is not None:
+            tick(now - last)
+        last = now
 
 
 def _serve(host: str, port: int, label: str) -> viser.ViserServer:

@@ -1,0 +1,189 @@
+"""What moves a robot in the viewer by itself: a recording that is played, or a plant that is at work now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from viser import uplot
+
+from dyn_service.api.queries import Array
+from dyn_service.view.live import Live
+from dyn_service.view.motions import Motion
+from dyn_service.view.shell import Viewer
+
+PLOT_S = 0.2
+"""Between two drawings of the place in a plot."""
+PLOT_POINTS = 1500
+SILENT_S = 1.0
+"""So long without a message, and it is said."""
+
+
+class Player:
+    """Plays a motion in a viewer: a scrub bar, a button, a speed, the robot that was to be followed, and plots."""
+
+    def __init__(self, viewer: Viewer, motion: Motion) -> None:
+        self.viewer, self.motion = viewer, motion
+        gui = viewer.server.gui
+        begin, end = float(motion.t[0]), float(motion.t[-1])
+        self._playing, self._time = False, begin
+        self._drawn, self._plotted_s = -1, 0.0
+        followed = bool(np.isfinite(motion.reference).all(axis=1).any())
+        with gui.add_folder("Motion"):
+            self._bar: Any = gui.add_slider("time [s]", begin, max(end, begin + 1e-3), step=1e-3, initial_value=begin)
+            self._button = gui.add_button("play")
+            self._speed = gui.add_dropdown("speed", ("0.1", "0.25", "0.5", "1", "2", "4"), initial_value="1")
+            self._ghost = gui.add_checkbox("reference", followed, visible=followed)
+        self._plots = Plots(viewer, motion, followed=followed)
+        self._setting = False
+        self._bar.on_update(self._scrubbed)
+        self._button.on_click(lambda _: self.play(not self._playing))
+        self._ghost.on_update(lambda _: self._draw(force=True))
+        self._draw(force=True)
+
+    def play(self, playing: bool) -> None:
+        """Plays, from the begin where the end was reached, or stands still."""
+        if playing and self._time >= self.motion.t[-1]:
+            self._time = float(self.motion.t[0])
+        self._playing = playing
+        self._button.label = "pause" if playing else "play"
+
+    def tick(self, elapsed_s: float) -> None:
+        """Goes on by so much wall time, if it plays."""
+        if not self._playing:
+            return
+        self._time = min(float(self.motion.t[-1]), self._time + elapsed_s * float(self._speed.value))
+        self._setting = True
+        self._bar.value = round(self._time, 3)
+        self._setting = False
+        ended = self._time >= self.motion.t[-1]
+        self._draw(force=ended)
+        if ended:
+            self.play(False)
+
+    def _scrubbed(self, event: Any) -> None:
+        if not self._setting and event.client is not None:
+            self._time = float(self._bar.value)
+            self._draw(force=True)
+
+    def _draw(self, *, force: bool = False) -> None:
+        row = self.motion.at(self._time)
+        if row == self._drawn and not force:
+            return
+        self._drawn = row
+        motion, scene = self.motion, self.viewer.scene
+        self.viewer.show(scene.moving(motion.q[row], motion.v[row], motion.tau[row]))
+        followed = self._ghost.value and bool(np.isfinite(motion.reference[row]).all())
+        self.viewer.show_ghost(scene.still(motion.reference[row]) if followed else None)
+        now = time.monotonic()
+        if force or now - self._plotted_s > PLOT_S:
+            self._plotted_s = now
+            self._plots.show(motion, self._time)
+
+
+class Watcher:
+    """Shows a plant that is at work: its newest joint states, and plots of the last seconds."""
+
+    def __init__(self, viewer: Viewer, live: Live) -> None:
+        self.viewer, self.live = viewer, live
+        self._said = viewer.server.gui.add_markdown("")
+        self._plots: Plots | None = None
+        self._plotted_s = self._heard_s = 0.0
+        self._words = ""
+        viewer.show(viewer.scene.still(viewer.scene.position_of(viewer.scene.start())))
+
+    def tick(self, elapsed_s: float) -> None:
+        """Shows what came since, if anything did."""
+        now = time.monotonic()
+        newest = self.live.take()
+        if newest is not None:
+            self._heard_s = now
+            self.viewer.show(self.viewer.scene.moving(newest.q, newest.v, newest.tau))
+            if now - self._plotted_s > PLOT_S:
+                self._plotted_s = now
+                recent = self.live.recent()
+                if self._plots is None:
+                    self._plots = Plots(self.viewer, recent, followed=False)
+                self._plots.show(recent, newest.t)
+                self._say(f"{self.live.topic}, {newest.t:.1f} s")
+        elif now - self._heard_s > SILENT_S:
+            self._say(f"{self.live.topic}: nothing comes")
+
+    def _say(self, words: str) -> None:
+        if words != self._words:
+            self._said.content = self._words = words
+
+
+class Plots:
+    """Position and effort of a joint that is chosen, beside each other in time."""
+
+    def __init__(self, viewer: Viewer, motion: Motion, *, followed: bool) -> None:
+        self._at, self._followed = viewer.scene.at, followed
+        self._last = motion, float(motion.t[0])
+        gui = viewer.server.gui
+        with gui.add_folder("Plot"):
+            self._joint = gui.add_dropdown("joint", self._at.velocity_names)
+            self._plots = [
+                gui.add_uplot(
+                    self._data(lines), self._series(lines), title=title, scales=self._scales(lines), aspect=1.7
+                )
+                for title, lines in self._lines()
+            ]
+        self._joint.on_update(lambda _: self.show(*self._last))
+
+    def show(self, motion: Motion, time_s: float) -> None:
+        """Draws the motion, with a mark at a time."""
+        self._last = motion, time_s
+        for plot, (title, lines) in zip(self._plots, self._lines(), strict=True):
+            plot.title, plot.data, plot.scales = title, self._data(lines), self._scales(lines)
+
+    def _lines(self) -> list[tuple[str, list[tuple[str, str, Array]]]]:
+        """What is shown of the chosen joint: the plots' titles, and each line's name, colour and values."""
+        at, motion = self._at, self._last[0]
+        n = at.velocity_names.index(self._joint.value)
+        chosen = self._rows()
+        if self._joint.value in at.position_names:
+            m = at.position_names.index(self._joint.value)
+            title, first = "position [rad | m]", [("measured", "#1b5e9b", motion.q[chosen, m])]
+        else:  # positions of joints with several ways to move are none of its own
+            m, title, first = -1, "velocity [rad/s | m/s]", [("measured", "#1b5e9b", motion.v[chosen, n])]
+        if self._followed:
+            wanted = motion.reference[chosen, m] if m >= 0 else np.full_like(motion.t[chosen], np.nan)
+            first.insert(0, ("reference", "#f0a830", wanted))
+        return [(title, first), ("effort [N m | N]", [("effort", "#12806a", motion.tau[chosen, n])])]
+
+    def _rows(self) -> slice:
+        return slice(None, None, max(1, len(self._last[0].t) // PLOT_POINTS))
+
+    def _data(self, lines: list[tuple[str, str, Array]]) -> tuple[Array, ...]:
+        """Of a plot: times, the lines, and the mark as an upright line."""
+        motion, time_s = self._last
+        t = motion.t[self._rows()]
+        place = np.full(len(t), np.nan)
+        k = max(0, int(np.searchsorted(t, time_s, side="right")) - 1)
+        place[max(0, k - 1)], place[k] = _bounds(lines)
+        return (t, *(values for _, _, values in lines), place)
+
+    def _scales(self, lines: list[tuple[str, str, Array]]) -> dict[str, uplot.Scale]:
+        """Written out: a plot does not find its own where values are lacking."""
+        t = self._last[0].t
+        begin, end = float(t[0]), float(t[-1])
+        return {
+            "x": uplot.Scale(time=False, auto=False, range=(begin, max(end, begin + 1e-3))),
+            "y": uplot.Scale(auto=False, range=_bounds(lines)),
+        }
+
+    def _series(self, lines: list[tuple[str, str, Array]]) -> tuple[uplot.Series, ...]:
+        series = [uplot.Series(label="t")]
+        series += [uplot.Series(label=name, stroke=colour, width=2) for name, colour, _ in lines]
+        return (*series, uplot.Series(label="now", stroke="#c0392b", width=2))
+
+
+def _bounds(lines: Sequence[tuple[str, str, Array]]) -> tuple[float, float]:
+    """The least and largest value of lines that may lack some, and a little more."""
+    values = np.concatenate([values for _, _, values in lines])
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    pad = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    return low - pad, high + pad
