@@ -36,3 +36,8 @@ class Commander:
         moment = self.following.moment(state)
         efforts = ask(lambda: self.following.answer(self.law, moment))
         return None if efforts is None else self.taking_over.command(state, efforts)
+
+    def exchange(self, law: Law) -> None:
+        """Asks this law from now on, which is reset first. The reference goes on where it is."""
+        self.law = law
+        self.following.anew()

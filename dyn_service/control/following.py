@@ -181,6 +181,10 @@ class Following:
         """Follows this motion from the plant's time `at_s` on."""
         self.trajectory, self.begin_s = trajectory, at_s
 
+    def anew(self) -> None:
+        """Has the law reset before it is asked again; the reference goes on."""
+        self._fresh = True
+
     @property
     def engaged(self) -> bool:
         """Whether the plant follows this controller's reference."""

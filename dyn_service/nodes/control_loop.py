@@ -184,8 +184,8 @@ class ControlLoop(Generic[L]):
         self.node, self.robot, self.at, self.purpose = node, robot, at, purpose
         self.names = at.velocity_names
         self.commander = commander(purpose, p, robot, number=secrets.randbits(53), restarted=node.restarted)
-        self.following, self.law = self.commander.following, self.commander.law
-        self.signals = LawSignals(self.law, self.names, node.telemetry if p.record else None)
+        self.following = self.commander.following
+        self.signals = LawSignals(self.commander.law, self.names, node.telemetry if p.record else None)
         self.deadline_s = p.deadline_s or 1.0 / p.rate_hz
         self.asker = Asker(self.deadline_s, Recorder(node.telemetry, "requests", COLUMNS) if p.record else None)
         self.loads: Recorder | None = None
@@ -193,6 +193,7 @@ class ControlLoop(Generic[L]):
         self.states = node.create_subscription(PlantState, p.plant_state, name="plant_state")
         self.efforts = node.create_publisher(JointCommand, p.joint_commands, name="joint_commands", binds=False)
         self.busy_poll_s = node.busy_poll_s()
+        node.on_set(self._set)
         self._last: PlantState | None = None
         self._next_load = -1
         self._announced: object = None
@@ -292,12 +293,19 @@ class ControlLoop(Generic[L]):
         deadline = time.monotonic() + self.node.parameters.connect_timeout_s
         while not self.node.stop.requested:
             try:
-                following.answer(self.law, at_rest)
+                following.answer(self.commander.law, at_rest)
                 self.robot.constraint_forces(q, zero, zero)
                 return
             except PASSING:
                 if time.monotonic() > deadline:
                     raise
+
+    def _set(self, before: L, after: L) -> None:
+        """Has the law made anew, with the parameters that are to be; what it refuses is refused."""
+        law = self.purpose.make_law(after, self.robot)
+        self.commander.exchange(law)
+        self.signals.exchange(law)
+        self.node.telemetry.facts({"law_parameters": own_parameters(after)})
 
     def _facts(self) -> None:
         p = self.node.parameters
@@ -309,7 +317,7 @@ class ControlLoop(Generic[L]):
                 "endpoint": p.endpoint,
                 "rate_hz": p.rate_hz,
                 "deadline_s": self.deadline_s,
-                "law": self.law.name,
+                "law": self.commander.law.name,
                 "law_parameters": own_parameters(p),
             }
         )

@@ -5,11 +5,14 @@ What it does beside its law, `control/computed_torque.py`, is that of every cont
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control import computed_torque
 from dyn_service.control.computed_torque import ComputedTorque
 from dyn_service.nodes.control_loop import controller_kind
 from dyn_service.nodes.controller_parameters import MotionParameters
+from dyn_service.nodes.settables import settable
 
 
 class ControllerParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
@@ -19,8 +22,8 @@ class ControllerParameters(MotionParameters, forbid_unknown_fields=True, kw_only
     critical.
     """
 
-    natural_frequency: float | list[float] = 30.0
-    damping_ratio: float = 1.0
+    natural_frequency: Annotated[float | list[float], settable] = 30.0
+    damping_ratio: Annotated[float, settable] = 1.0
 
 
 def gains(p: ControllerParameters, n: int) -> tuple[Array, Array]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from dyn_service.api.queries import RobotQueries
 from dyn_service.control.joint_impedance import JointImpedance
 from dyn_service.nodes.control_loop import controller_kind
 from dyn_service.nodes.controller_parameters import Motion, MotionParameters
+from dyn_service.nodes.settables import settable
 
 
 class JointImpedanceParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
@@ -15,8 +18,8 @@ class JointImpedanceParameters(MotionParameters, forbid_unknown_fields=True, kw_
     """
 
     trajectory: Motion = "hold"
-    stiffness: float | list[float] = 100.0
-    damping_ratio: float = 1.0
+    stiffness: Annotated[float | list[float], settable] = 100.0
+    damping_ratio: Annotated[float, settable] = 1.0
 
 
 def make_law(p: JointImpedanceParameters, model: RobotQueries) -> JointImpedance:

@@ -20,6 +20,10 @@ class LawSignals:
         self._recorder: Recorder | None = None
         self._latest: dict[str, float] = {}
 
+    def exchange(self, law: Law) -> None:
+        """Records those of this law from now on; it shows what the one before did."""
+        self._law = law
+
     def take(self, stamp: float) -> None:
         """Records what the law shows of its last update, at the plant's time `stamp` s."""
         found = {name: np.asarray(value, dtype=np.float64) for name, value in self._law.signals().items()}

@@ -89,6 +89,7 @@ def _watch(node: Node[ServerSettings], server: Server, ended: threading.Event, f
         client.timeout_s = STATS_PERIOD_S
         before, since = 0, time.monotonic()
         while not ended.wait(BEAT_PERIOD_S):
+            node.spin_once()
             with suppress(DynError):  # a loop that does not answer is a heartbeat that is missing
                 client.health()
                 node.telemetry.beat()
