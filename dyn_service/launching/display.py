@@ -6,10 +6,12 @@ import json
 import time
 from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
 from rich.live import Live
-from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 from dyn_service.config.logs import Format, json_line
 from dyn_service.launching.planned import ProcessPlan
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from dyn_service.launching.supervisor import Supervisor
 
 PLAIN_PERIOD_S = 5.0
+_ANY_WIDTH = 10_000
+"""Of a screen on which any table fits: rich tells of no more width than there is."""
 _COLOURS = {
     ProcessState.READY: "green",
     ProcessState.STARTING: "yellow",
@@ -67,7 +71,7 @@ class Display:
     def tick(self, supervisor: Supervisor) -> None:
         """Brings the table up to date, or prints the next plain line."""
         if self._live is not None:
-            self._live.update(_table(self._title, supervisor), refresh=True)
+            self._live.update(_table(self._title, supervisor, self._console), refresh=True)
         elif time.monotonic() >= self._next_line_s and supervisor.ready_s is not None:
             self._next_line_s = time.monotonic() + PLAIN_PERIOD_S
             self.notice(plain_line(supervisor))
@@ -109,22 +113,43 @@ def _text(column: Column, stats: Stats) -> str:
         return "?"
 
 
-def _table(title: str, supervisor: Supervisor) -> Table:
-    table = Table(title=escape(f"{title}  {supervisor.running_s:.0f} s"), title_justify="left")
-    table.add_column("node")
-    table.add_column("state")
-    table.add_column("pid", justify="right")
+def _table(title: str, supervisor: Supervisor, console: Console) -> Group:
+    """The processes and what they show, with nothing cut: what a process has to note stands below the table, process
+    ids only where there is room, and where even so the columns do not fit, each process is a paragraph.
+    """
     rows = [_cells(process, supervisor) for process in supervisor.processes]
-    labels = [label for row in rows for label in row if label not in ("notes", "restarts")]
-    columns = list(dict.fromkeys([*labels, "notes", "restarts"]))
-    for label in columns:
-        table.add_column(label, justify="right")
+    notes = [row.pop("notes") for row in rows]
+    heading = Text(f"{title}  {supervisor.running_s:.0f} s", style="italic")
+    body: list[Table | Text] = []
+    for with_pid in (True, False):
+        table = _columns(supervisor, rows, with_pid=with_pid)
+        if Measurement.get(console, console.options.update_width(_ANY_WIDTH), table).maximum <= console.width:
+            body = [table]
+            break
+    else:
+        for process, row in zip(supervisor.processes, rows, strict=True):
+            facts = ", ".join(f"{label} {text}" for label, text in row.items() if text)
+            body.append(Text.assemble(f"{process.plan.name} ", _state(process), f"  {facts}"))
+    for process, said in zip(supervisor.processes, notes, strict=True):
+        if said:
+            body.append(Text(f"{process.plan.name}: {said}", style="yellow"))
+    return Group(heading, *body)
+
+
+def _columns(supervisor: Supervisor, rows: list[dict[str, str]], *, with_pid: bool) -> Table:
+    used = [label for row in rows for label, text in row.items() if text or label != "restarts"]
+    labels = list(dict.fromkeys([*(label for label in used if label != "restarts"), *used]))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for label in ("node", "state"):
+        table.add_column(label, no_wrap=True)
+    for label in [*(["pid"] if with_pid else []), *labels]:
+        table.add_column(label, justify="right", no_wrap=True)
     for process, cells in zip(supervisor.processes, rows, strict=True):
-        colour = _COLOURS.get(process.state, "white")
-        table.add_row(
-            escape(process.plan.name),
-            f"[{colour}]{process.state.value}[/]",
-            "" if process.pid is None else str(process.pid),
-            *(escape(cells.get(label, "")) for label in columns),
-        )
+        pid = [Text("" if process.pid is None else str(process.pid))] if with_pid else []
+        shown = (Text(cells.get(label, "")) for label in labels)
+        table.add_row(Text(process.plan.name), _state(process), *pid, *shown)
     return table
+
+
+def _state(process: ManagedProcess) -> Text:
+    return Text(process.state.value, style=_COLOURS.get(process.state, "white"))

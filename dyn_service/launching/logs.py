@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,14 +29,25 @@ class Logs:
         self._told = False
         self._files: dict[str, _Log] = {}
 
+    def begin(self, names: Iterable[str]) -> None:
+        """Makes the logs of processes of these names: one that says nothing has an empty one."""
+        for name in names:
+            self._add(name, None)
+
     def write(self, name: str, line: str) -> None:
         """Adds a line to the log of the process of that name."""
+        self._add(name, line)
+
+    def _add(self, name: str, line: str | None) -> None:
         if self._folder is None:
             return
         log = self._files.get(name)
         if log is None:
             log = self._files[name] = _Log(self._folder / f"{name.replace('/', '.')}.log")
-        log.write(line)
+        if line is None:
+            log.make()
+        else:
+            log.write(line)
         if log.cause is not None and not self._told:
             self._told = True
             self._tell(f"logs cannot be written to {str(self._folder)!r}: {log.cause}; the launch goes on")
@@ -63,6 +74,12 @@ class _Log:
         self._lost = 0
         self._retry_s = 0.0
 
+    def make(self) -> None:
+        try:
+            self._open()
+        except OSError as error:
+            self.cause = error.strerror or str(error)
+
     def write(self, line: str) -> None:
         self._flush()
         if len(self._waiting) > KEPT_BYTES:
@@ -84,15 +101,19 @@ class _Log:
                 os.close(self._file)
         return self._lost + self._waiting.count(b"\n")
 
+    def _open(self) -> int:
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        return self._file
+
     def _flush(self) -> None:
         if not self._waiting or time.monotonic() < self._retry_s:
             return
         try:
-            if self._file is None:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            file = self._open()
             while self._waiting:
-                del self._waiting[: os.write(self._file, self._waiting)]
+                del self._waiting[: os.write(file, self._waiting)]
         except OSError as error:
             self.cause = error.strerror or str(error)
             self._retry_s = time.monotonic() + RETRY_S

@@ -85,6 +85,7 @@ def launch_file(
             display.notice(line)
             logs.write("launch", line)
 
+        logs.begin(["launch", *(planned.name for planned in plan.processes)])
         with display:
             if log_level == "debug":
                 for planned in plan.processes:

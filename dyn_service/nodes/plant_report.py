@@ -141,7 +141,7 @@ def _notes(stats: Stats) -> str:
     if stats.get("mode") not in (None, ACTIVE):
         cause = stats.get("cause")
         notes.append(f"{stats['mode']} ({cause})" if cause else str(stats["mode"]))
-    return " ".join(notes)
+    return ", ".join(notes)
 
 
 def at_end(plant: NodeBoard) -> str:

@@ -37,7 +37,7 @@ def supervisor() -> SimpleNamespace:
 
 
 LINE = (
-    "12 s | server ready, rate 502 Hz | plant ready, rate 1000 Hz, 3 overruns 1 stops stopped (missed) | "
+    "12 s | server ready, rate 502 Hz | plant ready, rate 1000 Hz, 3 overruns, 1 stops, stopped (missed) | "
     "controller ready, rate 500 Hz, round trip p50/p99 150/301 us, missed 2, lost 0, error rms/max 1.2e-06/3.0e-06, "
     "restarts 1"
 )
@@ -47,14 +47,44 @@ def test_plain_line(supervisor: SimpleNamespace) -> None:
     assert plain_line(supervisor) == LINE
 
 
-def test_columns_of_the_table(supervisor: SimpleNamespace) -> None:
-    table = _table("x", supervisor)
-    assert [column.header for column in table.columns] == [
-        "node", "state", "pid", "rate", "round trip p50/p99", "missed", "lost", "error rms/max", "notes", "restarts",
-    ]  # fmt: skip
+def shown(supervisor: SimpleNamespace, width: int) -> list[str]:
+    """The table on a screen of that width, line by line."""
     screen = io.StringIO()
-    Console(file=screen, width=200).print(table)
-    assert "3 overruns 1 stops stopped (missed)" in screen.getvalue()
+    console = Console(file=screen, width=width)
+    console.print(_table("panda_computed_torque.launch.yaml", supervisor, console))
+    lines = [line.rstrip() for line in screen.getvalue().splitlines()]
+    assert max(map(len, lines)) <= width
+    return [line for line in lines if line]
+
+
+def test_columns_of_the_table(supervisor: SimpleNamespace) -> None:
+    lines = shown(supervisor, 120)
+    assert lines[0] == "panda_computed_torque.launch.yaml  12 s"
+    labels = ["node", "state", "pid", "rate", "round trip p50/p99", "missed", "lost", "error rms/max", "restarts"]
+    assert lines[1].split() == " ".join(labels).split()
+
+
+@pytest.mark.parametrize("width", [120, 100, 80, 60, 40])
+def test_nothing_that_matters_is_cut(supervisor: SimpleNamespace, width: int) -> None:
+    for process in supervisor.processes:
+        if process.plan.name == "controller":
+            process.plan = ProcessPlan("left/controller_of_the_arm", (), "", kind=process.plan.kind)
+            supervisor.board.take(Stats(process.plan.name, 1, STATS["controller"]))
+    lines = shown(supervisor, width)
+    text = " ".join(" ".join(lines).split())
+    for what in ("left/controller_of_the_arm", "150/301 us", "1.2e-06/3.0e-06", "plant: 3 overruns, 1 stops, stopped"):
+        assert what in text
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    assert text.count("ready") == 3
+
+
+def test_what_does_not_fit_is_told_in_paragraphs(supervisor: SimpleNamespace) -> None:
+    lines = shown(supervisor, 78)
+    assert "pid" not in lines[1].split()
+    assert lines[-1] == "plant: 3 overruns, 1 stops, stopped (missed)"
+    lines = shown(supervisor, 50)
+    assert "server ready  rate 502 Hz" in lines
+    assert lines[-1] == "plant: 3 overruns, 1 stops, stopped (missed)"
 
 
 def test_ours_as_executables_are_told_by_their_role(supervisor: SimpleNamespace) -> None:

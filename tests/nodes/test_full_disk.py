@@ -246,3 +246,15 @@ def small_report(folder: Path) -> None:
     board.take(Rows("n", 1, "c", ["t"], np.arange(10_000, dtype="<f8").tobytes()))
     clear_report(folder)
     write_report(folder, LaunchPlan(folder / "x.launch.yaml", {}, ()), board, Outcome("done"))
+
+
+def test_who_says_nothing_has_a_log_all_the_same(tmp_path: Path) -> None:
+    kept = Logs(tmp_path / "logs", lambda line: None)
+    kept.begin(["launch", "arm/plant"])
+    assert {path.name: path.read_text() for path in (tmp_path / "logs").iterdir()} == {
+        "launch.log": "",
+        "arm.plant.log": "",
+    }
+    kept.write("arm/plant", "a word")
+    assert kept.close() == []
+    assert (tmp_path / "logs" / "arm.plant.log").read_text() == "a word\n"

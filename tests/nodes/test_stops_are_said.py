@@ -98,4 +98,4 @@ def test_what_the_live_table_says_of_a_strained_plant() -> None:
     """The worst joint of each kind, before what else there is: the table may be narrow."""
     stats = {"steps": 100, "active_steps": 50, "saturated.a": 5, "saturated.b": 40, "overruns": 2, "refused_stale": 1}
     notes = plant_report.COLUMNS[-1].text({**stats, "mode": "active"})
-    assert notes == "b cut 80.0 % +1 2 overruns 1 stale commands"
+    assert notes == "b cut 80.0 % +1, 2 overruns, 1 stale commands"
