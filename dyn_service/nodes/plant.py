@@ -30,7 +30,7 @@ def main(node: Node[PlantParameters]) -> None:
         changes = None if p.driver else PlantChanges(plant, robot, p)
         if changes is not None:
             changes.prepare()
-    ways = PlantTopics(node, p)
+    ways = PlantTopics(node, p, plant)
     node.telemetry.facts(
         {
             "role": "plant",

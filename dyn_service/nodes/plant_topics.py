@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from dyn_service.control.plant_core import Plant
+from dyn_service.control.simulated import SimulatedRobot
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
+from dyn_service.messages.geometry_msgs import Vector3, Wrench, WrenchStamped
 from dyn_service.messages.rosgraph_msgs import Clock
-from dyn_service.messages.sensor_msgs import JointState
+from dyn_service.messages.sensor_msgs import Imu, JointState
 from dyn_service.messages.std_msgs import Header
 from dyn_service.nodes.plant_parameters import PlantParameters
+from dyn_service.nodes.publisher import Publisher
 from dyn_service.nodes.runtime import Node
 
 CLOCK = "/clock"
@@ -23,12 +27,13 @@ class PlantTopics:
     the newest of `joint_commands`, whoever publishes them, and where endpoints are written down it listens at them.
     """
 
-    def __init__(self, node: Node[Any], p: PlantParameters) -> None:
+    def __init__(self, node: Node[Any], p: PlantParameters, plant: Plant | None = None) -> None:
         self._states = node.create_publisher(PlantState, p.plant_state, name="plant_state")
         self._joints = node.create_publisher(JointState, p.joint_states, name="joint_states")
         self._commands = node.create_subscription(JointCommand, p.joint_commands, name="joint_commands", binds=True)
         self._clock = node.create_publisher(Clock, CLOCK) if p.clock != "real_time" else None
         self._names: list[str] = []
+        self._sensors = SensorTopics(node, plant) if plant is not None else None
         self.published = 0
 
     @property
@@ -44,6 +49,8 @@ class PlantTopics:
         self._states.publish(state)
         self._names = self._names or list(state.name)
         self._joints.publish(JointState(Header(stamp), self._names, state.position, state.velocity, state.effort))
+        if self._sensors is not None:
+            self._sensors.send()
         self.published += 1
 
     def take(self, wait_ms: int = 0) -> JointCommand | None:
@@ -51,3 +58,34 @@ class PlantTopics:
         if wait_ms:
             self._commands.socket.poll(wait_ms)
         return self._commands.take()
+
+
+class SensorTopics:
+    """The readings of a simulated robot's sensors but for its encoders, each on a topic of its own: `NAME/wrench` of
+    force/torque sensors, `NAME/imu`; in the axes of the sensor, with the time at which it was sampled.
+    """
+
+    def __init__(self, node: Node[Any], plant: Plant) -> None:
+        self._measuring = plant.robot.measuring if isinstance(plant.robot, SimulatedRobot) else None
+        self._wrenches: dict[str, Publisher[WrenchStamped]] = {}
+        self._imus: dict[str, Publisher[Imu]] = {}
+        self._last: dict[str, int] = {}
+        if self._measuring is not None:
+            said = self._measuring.sensors.settings
+            self._wrenches = {
+                name: node.create_publisher(WrenchStamped, f"{name}/wrench") for name in said.force_torque
+            }
+            self._imus = {name: node.create_publisher(Imu, f"{name}/imu") for name in said.imus}
+
+    def send(self) -> None:
+        """Sends what was read since the last time, of each sensor the newest."""
+        for name, reading in self._measuring.readings.items() if self._measuring is not None else ():
+            if reading.seq == self._last.get(name):
+                continue
+            self._last[name] = reading.seq
+            header = Header(Time.from_seconds(reading.stamp), name)
+            first, second = (Vector3(*reading.value[k : k + 3].tolist()) for k in (0, 3))
+            if name in self._wrenches:
+                self._wrenches[name].publish(WrenchStamped(header, Wrench(first, second)))
+            elif name in self._imus:
+                self._imus[name].publish(Imu(header, linear_acceleration=first, angular_velocity=second))

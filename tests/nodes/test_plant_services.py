@@ -11,6 +11,8 @@ import pytest
 from dyn_service.api.queries import Overlay, Payload, Wrench
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, ResourceExhaustedError
+from dyn_service.messages.geometry_msgs import WrenchStamped
+from dyn_service.messages.sensor_msgs import Imu
 from dyn_service.nodes.plant_loop import PlantLoop
 from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_parameters import PlantParameters
@@ -183,3 +185,39 @@ def test_steps_in_lockstep_pass_as_if_nobody_answered(nodes: Nodes, arm: Robot) 
     assert plant.call("step", steps=5).time == pytest.approx(0.005)
     assert plant.call("step").time == pytest.approx(0.006)
     assert plant.of.safety.mode == "braked"
+
+
+def test_readings_are_published_as_ros_has_them(nodes: Nodes, arm: Robot, tmp_path: Path) -> None:
+    """What the weight behind a wrist is, and gravity in an IMU; each reading once, with the time of its sample."""
+    path = tmp_path / "sensors.yaml"
+    path.write_text(
+        "robot: double_pendulum\nforce_torque: {wrist: {joint: joint_2, rate_hz: 500, latency_s: 0.002}}\n"
+        "imus: {tip: {link: lower_bar, rate_hz: 1000}}\nencoders: {joint_1: {step: 0.001, rate_hz: 1000}}\n"
+    )
+    p = PlantParameters(robot="-", sensors=str(path), initial_position=[0.0, 0.0])
+    plant, node, other = make_plant(arm, p, session=1), nodes.make("/arm/plant", p), nodes.make("/asks")
+    topics = PlantTopics(node, p, plant)
+    wrenches, readings = list[WrenchStamped](), list[Imu]()
+    other.create_subscription(WrenchStamped, "/arm/wrist/wrench", wrenches.append, queue=100)
+    other.create_subscription(Imu, "/arm/tip/imu", readings.append, queue=100)
+
+    def step() -> None:
+        plant.advance(2)
+        topics.send(plant.publish())
+        topics.send(plant.publish())
+
+    nodes.until(lambda: step() or (wrenches and readings))  # both are connected
+    nodes.turns(20)  # and nothing is under way
+    wrenches.clear()
+    readings.clear()
+    begun = plant.counters.steps * 1_000_000
+    for _ in range(10):
+        step()
+    nodes.until(lambda: len(readings) >= 10 and len(wrenches) >= 10)
+    assert [each.header.stamp.nanoseconds() - begun for each in readings] == [k * 2_000_000 for k in range(1, 11)]
+    assert [each.header.stamp.nanoseconds() - begun for each in wrenches] == [k * 2_000_000 for k in range(10)]
+    assert (readings[0].header.frame_id, wrenches[0].header.frame_id) == ("tip", "wrist")
+    assert readings[0].linear_acceleration.z == pytest.approx(9.81)
+    weight = arm.force_torque([0.0, 0.0], np.zeros(2), np.zeros(2), joints=["joint_2"])
+    assert wrenches[0].wrench.force.z == pytest.approx(weight.force[0, 2])
+    assert np.abs(weight.torque).max() < 1e-9
