@@ -27,6 +27,7 @@ MODULES = {
     "gravity_compensation": "dyn_service.nodes.gravity_compensation",
     "joint_impedance": "dyn_service.nodes.joint_impedance",
     "collision_stop": "dyn_service.nodes.collision_stop",
+    "cartesian_impedance": "dyn_service.nodes.cartesian_impedance",
     "trajectory_following": "dyn_service.nodes.trajectory_following",
     "admittance": "dyn_service.nodes.admittance",
 }

@@ -197,8 +197,7 @@ def test_signals_of_a_law_are_recorded_and_shown() -> None:
     assert (shoulder["name"], shoulder["max"], elbow["max"]) == ("shoulder", 3.0, 6.0)
     assert elbow["rms"] == pytest.approx(2.0 * np.sqrt(14.0 / 3.0))
     assert section.content["signals"]["share"] == [{"name": "share", "rms": 0.5, "max": 0.5}]
-    figure = section.plots["law_residual"]("crane")
-    assert [panel.axes[0].get_title(loc="left") for panel in figure.subfigs] == ["shoulder   max 3", "elbow   max 6"]
+    assert [card.title for card in section.charts["showing: residual"]] == ["shoulder", "elbow"]
     assert law_section(Board().nodes.setdefault("x", type(sent.board.nodes["arm"])()), sent.board) is None
 
 
