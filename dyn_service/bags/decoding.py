@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +47,8 @@ def _theirs(channel: Channel, schema: Schema) -> Decoder:
             ) from None
 
     try:
-        made = DecoderFactory().decoder_for("cdr", schema)
+        with contextlib.redirect_stderr(io.StringIO()):  # where the parser prints what it stumbles over
+            made = DecoderFactory().decoder_for("cdr", schema)
     except Exception as error:  # noqa: BLE001 - the same holds for the parser
         raise InvalidArgumentError(
             f"topic {channel.topic!r}: the definition of {schema.name!r} cannot be read: {error}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 from mcap.data_stream import RecordBuilder
 from mcap.opcode import Opcode
 from mcap.records import (
@@ -101,7 +102,7 @@ def _tail(stream: BinaryIO, places: list[records.Place], path: Path, end: int) -
                     channels[record.id] = record
                 case Message():
                     counts[record.channel_id] = counts.get(record.channel_id, 0) + 1
-                    times.append(record.log_time)
+                    times.append(int(records.checked_times(np.array([record.log_time], np.uint64), place)[0]))
                 case Attachment():
                     size = place.end - place.start
                     where = (place.start, size, record.create_time, record.log_time, len(record.data))

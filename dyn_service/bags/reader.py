@@ -143,8 +143,8 @@ class BagReader:
             for _, _, message in reader.iter_messages(names, starting_at=begin_ns, ending_before=end_ns):
                 if wanted(message):
                     yield message
-        except records.DAMAGE as error:
-            raise InvalidArgumentError(f"bag {str(self.path)!r} is damaged: {error}") from None
+        except records.DAMAGE:
+            raise InvalidArgumentError(f"bag {str(self.path)!r} is damaged: a chunk or its index has changed") from None
 
     def _records(self, place: records.Place) -> list[McapRecord]:
         """The record, or those of the chunk."""
@@ -185,7 +185,8 @@ class BagReader:
             elif place.opcode == Opcode.MESSAGE or (place.opcode == Opcode.CHUNK and not indexed):
                 for record in self._records(place):
                     if isinstance(record, Message):
-                        times.setdefault(record.channel_id, []).append(np.array([record.log_time], np.int64))
+                        found = records.checked_times(np.array([record.log_time], np.uint64), place)
+                        times.setdefault(record.channel_id, []).append(found)
         return [
             Topic(
                 channel.topic,

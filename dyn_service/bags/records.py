@@ -23,8 +23,20 @@ MAGIC = b"\x89MCAP0\r\n"
 _HEAD = struct.Struct("<BQ")
 _INDEX = struct.Struct("<HI")
 _MESSAGE = struct.Struct("<HIQ")
-DAMAGE = (McapError, zstandard.ZstdError, ValueError, struct.error, RuntimeError, MemoryError)
+DAMAGE = (
+    McapError,
+    zstandard.ZstdError,
+    ValueError,
+    LookupError,
+    OverflowError,
+    OSError,
+    struct.error,
+    RuntimeError,
+    MemoryError,
+)
 """What the libraries raise where a file's bytes have changed; lz4's errors are RuntimeErrors."""
+MAX_TIME_NS = 2**63 - 1
+"""ROS 2's times have 63 bits."""
 MAX_CHUNK_BYTES = 1 << 28
 """Of a chunk, compressed or not; those of rosbag2 have some four million."""
 _ALONE: dict[int, type[Header | Schema | Channel | Attachment | Metadata]] = {
@@ -133,8 +145,26 @@ def entries(stream: BinaryIO, place: Place) -> dict[int, list[tuple[int, int]]]:
 
 
 def log_times(stream: BinaryIO, place: Place) -> tuple[int, NDArray[np.int64]]:
-    """A chunk's index of one channel: its number, and when its messages came (ns)."""
+    """A chunk's index of one channel: its number, and when its messages came (ns).
+
+    Raises:
+        InvalidArgumentError: Its bytes have changed.
+    """
     data = content(stream, place)
-    number, length = _INDEX.unpack_from(data)
-    pairs = np.frombuffer(data, "<i8", count=length // 8, offset=_INDEX.size)
-    return number, pairs[::2].astype(np.int64)
+    try:
+        number, length = _INDEX.unpack_from(data)
+        found = np.frombuffer(data, "<u8", count=length // 8, offset=_INDEX.size)[::2]
+    except DAMAGE:
+        raise InvalidArgumentError(f"the record at byte {place.start} is damaged") from None
+    return number, checked_times(found, place)
+
+
+def checked_times(times: NDArray[np.uint64], place: Place) -> NDArray[np.int64]:
+    """The times (ns) as ROS 2 has them, in 63 bits.
+
+    Raises:
+        InvalidArgumentError: One has more.
+    """
+    if (times > np.uint64(MAX_TIME_NS)).any():
+        raise InvalidArgumentError(f"the record at byte {place.start} has times beyond 2^63 ns")
+    return times.astype(np.int64)

@@ -74,8 +74,9 @@ def stamp_s(message: Any) -> float | None:
         found = getattr(holder, name, None)
         if isinstance(found, float):
             return found
-        if found is not None and hasattr(found, "sec"):
-            return float(found.sec) + float(found.nanosec) / NANOSECONDS
+        sec, nanosec = getattr(found, "sec", None), getattr(found, "nanosec", None)
+        if isinstance(sec, int) and isinstance(nanosec, int):
+            return (sec * NANOSECONDS + nanosec) / NANOSECONDS
     return None
 
 

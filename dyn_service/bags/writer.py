@@ -17,6 +17,7 @@ from mcap.writer import Writer
 
 from dyn_service.bags.cdr import rihs01, to_cdr
 from dyn_service.bags.mending import mend
+from dyn_service.bags.records import MAX_TIME_NS
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from dyn_service.messages import Message, ros_type, schema
 
@@ -25,8 +26,6 @@ CHUNK_BYTES = 1 << 20
 """Of a chunk before it is compressed."""
 CHUNK_S = 1.0
 """A chunk is written when it is so old: what a kill can lose."""
-MAX_TIME_NS = 2**63 - 1
-"""ROS 2's times have 63 bits."""
 
 
 class BagWriter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -9,6 +10,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
@@ -289,6 +291,28 @@ def test_changed_bytes_are_found(bag: Path, tmp_path: Path) -> None:
         data[at] ^= 0x10
         with pytest.raises(InvalidArgumentError, match="damaged"), BagReader(changed) as reader:
             list(reader.messages())
+
+
+def test_no_bytes_bring_another_error(tmp_path: Path) -> None:
+    """Bytes changed by chance, anywhere, and ends cut off: messages, or an error of ours, in reading and in mending."""
+    chance, file = Random(4), tmp_path / "changed.mcap"
+    data = write(tmp_path / "small.mcap", 40, chunk_bytes=2048).read_bytes()
+    refused = 0
+    for _ in range(150):
+        changed = bytearray(data)
+        for _ in range(chance.randint(1, 3)):
+            changed[chance.randrange(len(data))] = chance.choice([0, 255, chance.randrange(256)])
+        file.write_bytes(changed[: chance.choice([len(data), chance.randrange(len(data))])])
+        try:
+            with BagReader(file) as reader:
+                lines(summary(reader))
+                for topic in reader.topics:
+                    signals(reader, topic.name)
+        except DynError:
+            refused += 1
+        with contextlib.suppress(DynError):
+            mend(file)
+    assert 30 < refused < 150
 
 
 def test_a_bag_is_not_written_over(bag: Path, tmp_path: Path) -> None:
