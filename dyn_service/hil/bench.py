@@ -10,13 +10,14 @@ from typing import Any, Protocol
 
 from dyn_service.api.queries import RobotQueries
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import InvalidArgumentError, UnimplementedError
+from dyn_service.errors import InvalidArgumentError
 from dyn_service.hil.checks import Check
-from dyn_service.hil.faults import Fault
+from dyn_service.hil.faults import Fault, WrongPayload
 from dyn_service.hil.lockstep import Lockstep
 from dyn_service.hil.setup import Parts, Setup, parts_of
 from dyn_service.hil.signals import Record
 from dyn_service.hil.tape import Tape
+from dyn_service.launching.runtime import Runtime
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.server.opening import open_robots
 from dyn_service.shipped import find_robot
@@ -133,12 +134,58 @@ def open_bench(
     Raises:
         DynError: The launch file, a robot's file, a parameter or a fault is not sound.
     """
-    if mode != "lockstep":
-        raise UnimplementedError(f"--hil={mode} is not there yet: there is lockstep")
-    with tempfile.TemporaryDirectory() as folder:  # for the names of sockets that nobody opens
-        parts = parts_of(setup, Path(folder))
-        model, robot = shelf.of(parts)
-        return Lockstep(parts, model, robot, faults, seed)
+    if mode == "lockstep":
+        with tempfile.TemporaryDirectory() as folder:  # for the names of sockets that nobody opens
+            parts = parts_of(setup, Path(folder))
+            model, robot = shelf.of(parts)
+            return Lockstep(parts, model, robot, faults, seed)
+    from dyn_service.hil.real_time import CONTROLLER, RealTime
+
+    where = _endpoints(mode, endpoints)
+    wrong = [fault.payload for fault in faults if isinstance(fault, WrongPayload)]
+    if wrong and mode == "hardware":
+        raise InvalidArgumentError("WrongPayload: real hardware carries what it carries")
+    overlay = dict(setup.plant.get("overlay", {}))
+    plant = {"overlay": {**overlay, "payloads": [*overlay.get("payloads", []), *wrong]}} if wrong else {}
+    setup = merged(setup, {"plant": plant, "controller": CONTROLLER})
+    runtime = Runtime()
+    try:
+        parts = parts_of(setup, runtime.folder)
+        if mode == "hardware" and not where:
+            _check_driver(parts)
+        return RealTime(parts, shelf.of(parts)[1], runtime, faults, seed, where)
+    except BaseException:
+        runtime.close()
+        raise
+
+
+def _endpoints(mode: str, given: Sequence[str]) -> dict[str, str]:
+    """The plant's topics where they are elsewhere.
+
+    Raises:
+        InvalidArgumentError: There are some where there is no hardware, or not both.
+    """
+    found = dict(one.partition("=")[::2] for one in given)
+    names = ("plant_state", "joint_commands")
+    if found and (mode != "hardware" or sorted(found) != sorted(names) or not all("://" in x for x in found.values())):
+        raise InvalidArgumentError(
+            f"--hil-endpoint: found {', '.join(given)}; expected, with --hil=hardware, plant_state=tcp://.. and "
+            "joint_commands=tcp://.."
+        )
+    return found
+
+
+def _check_driver(parts: Parts) -> None:
+    """Refuses a plant that is simulated.
+
+    Raises:
+        InvalidArgumentError: It is.
+    """
+    if not parts.plant_parameters().driver:
+        raise InvalidArgumentError(
+            "--hil=hardware needs a robot: a plant with a driver in the launch file, or --hil-endpoint "
+            "plant_state=tcp://.. and --hil-endpoint joint_commands=tcp://.."
+        )
 
 
 def robot_of(setup: Setup, shelf: Shelf) -> Robot:

@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAME=ENDPOINT",
         action="append",
         default=[],
-        help="with --hil=hardware: where the driver's topics are, joint_states=tcp://.. and joint_commands=tcp://..",
+        help="with --hil=hardware: where the driver's topics are, plant_state=tcp://.. and joint_commands=tcp://..",
     )
     group.addoption("--hil-seed", metavar="N", type=int, default=0, help="of all chance in faults; by default 0")
     group.addoption(

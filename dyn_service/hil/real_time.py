@@ -1,0 +1,225 @@
+"""A run of real processes, started, watched and ended by the launcher's own supervisor, with a proxy in between.
+
+The plant is the launch's own, simulated or, by its parameter `driver`, a real robot; or it is elsewhere, where its
+topics' endpoints are given. A run begins when all processes have said that they are ready; its times count from then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from dyn_service.api.queries import RobotQueries
+from dyn_service.client.sync import Client
+from dyn_service.config.arguments import full_name
+from dyn_service.control.trajectory import from_wire
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
+from dyn_service.hil.between import COMMANDS, STATES, Between, Ways
+from dyn_service.hil.faults import Fault, Killed, WrongPayload
+from dyn_service.hil.setup import Parts
+from dyn_service.hil.signals import Bounds, Record
+from dyn_service.hil.tape import Following, Tape
+from dyn_service.launching.planned import LaunchPlan, ProcessPlan
+from dyn_service.launching.runtime import Runtime
+from dyn_service.launching.supervisor import Listener, Supervisor
+from dyn_service.messages.dyn_service_msgs import PlantState
+from dyn_service.nodes.plant_parameters import safety_settings
+
+CONTROLLER = {"plant_state": STATES, "joint_commands": COMMANDS}
+"""Parameters of the controller: it speaks to the proxy."""
+_PATIENCE, _PATIENCE_S = 4.0, 20.0
+"""A run may take so many times as long as it is, and so many seconds more, where the machine is busy."""
+_FOR_GOOD_S = 1e6
+
+
+class RealTime:
+    """A run in real time.
+
+    Args:
+        parts: The launch, whose controller has the parameters `CONTROLLER`.
+        robot: The one of the plant's file.
+        runtime: The launch's folder; it is closed with the run.
+        faults: What goes wrong.
+        seed: Of all chance.
+        endpoints: Of a plant that is elsewhere: `plant_state` and `joint_commands`. Empty: it is the launch's.
+
+    Raises:
+        UnavailableError: A process ended before all were ready; it says why.
+        DynError: A fault does not fit the robot.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        robot: Robot,
+        runtime: Runtime,
+        faults: Sequence[Fault] = (),
+        seed: int = 0,
+        endpoints: Mapping[str, str] | None = None,
+    ) -> None:
+        self._parts, self._runtime = parts, runtime
+        self._client: Client | None = None
+        p, c = parts.plant_parameters(), parts.controller_parameters()
+        safety = safety_settings(p, robot.limits)
+        bounds = Bounds(robot.limits.lower, robot.limits.upper, safety.velocity_limit, safety.effort_limit)
+        control_s = 1.0 / c.rate_hz
+        self.tape = Tape(robot.configuration, bounds, control_s, c.deadline_s or control_s, robot.name)
+        self._killed = [fault for fault in faults if isinstance(fault, Killed)]
+        namespace = full_name("/", parts.plant.name).rpartition("/")[0] or "/"
+        named = {"plant_state": p.plant_state, "joint_commands": p.joint_commands} | dict(endpoints or {})
+        ways = {name: topic if "://" in topic else full_name(namespace, topic) for name, topic in named.items()}
+        plan = _plan(parts, self._killed, without_plant=bool(endpoints))
+        self._between = Between(
+            runtime.folder, Ways(ways["plant_state"], ways["joint_commands"]), self.tape, faults, seed
+        )
+        self._ready, self._over = threading.Event(), threading.Event()
+        self.ended = ""
+        self._supervisor: Supervisor | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._supervise(plan)), name="hil launch")
+        self._thread.start()
+        try:
+            self._ready.wait()
+        except BaseException:  # such as Ctrl-C: nothing is left behind
+            self.close()
+            raise
+        if self._over.is_set():
+            self.close()
+            raise UnavailableError(f"the launch ended before all were ready: {self.ended}")
+        self._between.open()
+
+    @property
+    def now_s(self) -> float:
+        """The plant's time since the run began."""
+        return self._between.now_s
+
+    @property
+    def state(self) -> PlantState:
+        """The newest state of the plant, with its own times.
+
+        Raises:
+            UnavailableError: None has come yet.
+        """
+        if self._between.state is None:
+            raise UnavailableError("no state of the plant has come yet")
+        return self._between.state
+
+    @property
+    def server(self) -> RobotQueries:
+        """The robot on the launch's server."""
+        if self._client is None:
+            self._client = Client(self._parts.controller_parameters().endpoint)
+        names = self._client.list_robots()
+        return self._client.robot(self._parts.controller_parameters().robot or names[0])
+
+    def inject(self, fault: Fault) -> None:
+        """From now on this goes wrong too.
+
+        Raises:
+            InvalidArgumentError: It does not fit the robot, or has to be there from the start.
+        """
+        if isinstance(fault, WrongPayload):
+            raise InvalidArgumentError("WrongPayload: it is there from the start: give it to `run`")
+        if isinstance(fault, Killed):
+            self._kill(fault)
+            return
+        self._between.inject(fault)
+
+    def run_until(self, t: float) -> None:
+        """Waits until the plant's time is t s, or all has ended.
+
+        Raises:
+            DeadlineExceededError: It takes far longer.
+            UnavailableError: The proxy cannot do its work.
+        """
+        until = time.monotonic() + _PATIENCE * max(0.0, t - self.now_s) + _PATIENCE_S
+        between = self._between
+        with between.changed:
+            while between.now_s < t and not self._over.is_set() and not between.fault:
+                for fault in [one for one in self._killed if between.begin_s is not None and one.there(between.now_s)]:
+                    self._killed.remove(fault)
+                    self._kill(fault)
+                if not between.changed.wait(0.5) and time.monotonic() > until:
+                    raise DeadlineExceededError(
+                        f"the plant's time is {between.now_s:g} s, and does not come to {t:g} s"
+                    )
+
+        if between.fault:
+            raise UnavailableError(f"the proxy between plant and controller ended: {between.fault}")
+
+    def record(self) -> Record:
+        """What there was so far."""
+        begin_s = self._between.begin_s or 0.0
+        board = self._supervisor.board if self._supervisor is not None else None
+        controller = board.nodes.get(self._parts.controller.name) if board is not None else None
+        told = [] if controller is None else [facts["reference"] for facts in controller.facts if "reference" in facts]
+        self.tape.followed = [
+            Following(one["session"], float(one["begin_s"]) - begin_s, tuple(one["joints"]), from_wire(one["motion"]))
+            for one in told
+        ]
+        plant = board.nodes.get(self._parts.plant.name) if board is not None else None
+        counted = {} if plant is None else {k: v for k, v in plant.stats.items() if isinstance(v, int)}
+        with self._between.changed:
+            return self.tape.record(counted)
+
+    def close(self) -> None:
+        """Ends all processes, in the order that the launcher has; what they counted is known then."""
+        if self._client is not None:
+            self._client.close()
+        self._between.writes = False  # how all ends is not the test's
+        supervisor, loop = self._supervisor, self._loop
+        if supervisor is not None and loop is not None and not self._over.is_set():
+            loop.call_soon_threadsafe(supervisor.request_stop, "the run is over")
+        self._thread.join()
+        self._between.close()
+        self._runtime.close()
+
+    async def _supervise(self, plan: LaunchPlan) -> None:
+        self._loop = asyncio.get_running_loop()
+        listener = Listener(lambda process, line: None, self._notice, lambda supervisor: None)
+        supervisor = self._supervisor = Supervisor(plan, self._runtime, listener)
+        try:
+            outcome = await supervisor.run(None)
+            if outcome.reason != "the run is over":
+                tails = [process.tail[-1] for process in outcome.processes if process.fault and process.tail]
+                self.ended = ": ".join([outcome.reason, *tails[:1]])
+        finally:
+            self._over.set()
+            self._ready.set()
+            with self._between.changed:
+                self._between.changed.notify_all()
+
+    def _notice(self, line: str) -> None:
+        if line.startswith("ready: "):
+            self._ready.set()
+        elif self._between.begin_s is not None:
+            self.tape.notes.append((self._between.now_s, line))
+
+    def _kill(self, fault: Killed) -> None:
+        plan = self._parts.controller if fault.node == "controller" else self._parts.server
+        assert self._supervisor is not None
+        for process in self._supervisor.processes:
+            if plan is not None and process.plan.name == plan.name and process.pid is not None:
+                os.kill(process.pid, signal.SIGKILL)
+
+
+def _plan(parts: Parts, killed: Sequence[Killed], *, without_plant: bool) -> LaunchPlan:
+    """The launch, in which who is killed comes back when it is to, or not before the end."""
+
+    def kept(process: ProcessPlan) -> ProcessPlan:
+        named = {"controller": parts.controller.name, "server": parts.server.name if parts.server else ""}
+        for fault in killed:
+            if process.name == named[fault.node]:
+                delay_s = fault.until_s - fault.from_s if math.isfinite(fault.until_s) else _FOR_GOOD_S
+                return replace(process, respawn=True, respawn_delay_s=delay_s)
+        return process
+
+    chosen = [kept(one) for one in parts.plan.processes if not (without_plant and one.name == parts.plant.name)]
+    return replace(parts.plan, processes=tuple(chosen))

@@ -1,0 +1,101 @@
+"""The same runs with real processes: what begins when, faults on the way, who is killed; a plant that is elsewhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from dyn_service.errors import InvalidArgumentError, UnavailableError
+from dyn_service.hil import Bias, Killed, WrongPayload
+from dyn_service.hil.bench import Run, Setup, Shelf, merged, open_bench, run_of
+from dyn_service.hil.faults import Fault
+from tests.conftest import ROOT
+
+ROBOT = str(ROOT / "urdf" / "double_pendulum.urdf")
+# slow enough for a machine that does other things: efforts are held for 20 of these periods
+SETUP = Setup(
+    str(ROOT / "launch" / "ur5e_computed_torque.launch.yaml"),
+    {"robot": ROBOT},
+    {"control_rate_hz": 50.0, "rate_hz": 500.0},
+    {"rate_hz": 50.0},
+)
+
+
+def run(mode: str, seconds: float, *faults: Fault, endpoints=(), **setup) -> Run:
+    bench = open_bench(mode, merged(SETUP, setup), Shelf(), faults, 0, endpoints)
+    return run_of(bench, seconds, mode, 0, faults)
+
+
+@pytest.mark.slow
+def test_a_run_of_processes() -> None:
+    """A bias that only the controller sees from 0.3 s on, and a controller that is killed at 0.6 s for good."""
+    bias = Bias(0.01, path="states", joints=["joint_2"], from_s=0.3)
+    done = run("real_time", 1.4, bias, Killed(from_s=0.6))
+    record = done.record
+    assert 0.0 <= record.t[0] < 0.1  # it begins when all are ready, not when the plant began
+    assert (np.diff(record.t) > 0.0).all()
+    assert [change.mode for change in record.changes][:3] == ["braked", "arming", "active"]
+    assert (record.changes[-1].mode, record.changes[-1].cause) == ("stopped", "missed")
+    assert any("was killed by SIGKILL" in text for _, text in record.notes)
+    off = {round(seen.state.stamp, 6): seen.state.position[1] for seen in done.tape.seen}
+    sent = {round(state.stamp, 6): state.position[1] for state in done.tape.states}
+    late = [(t, off[t] - sent[t]) for t in off if t in sent]
+    assert {round(by, 9) for t, by in late if t >= 0.3} == {0.01}
+    assert {round(by, 9) for t, by in late if t < 0.3} == {0.0}
+    assert len(record.answers.t) > 3
+    error = record.signal("error", "joint_1").values
+    assert np.isfinite(error[record.under("active")]).mean() > 0.9  # the controller told its reference
+    done.check.safe_stop(record.changes[-1].t).below(0.2)  # the brakes take 0.1 s
+
+
+@pytest.mark.slow
+def test_a_plant_that_is_elsewhere() -> None:
+    """As a driver on another machine would be: its topics are endpoints, and the launch starts no plant."""
+    ports = []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            ports.append(free.getsockname()[1])
+    where = {
+        name: f"tcp://127.0.0.1:{port}" for name, port in zip(("plant_state", "joint_commands"), ports, strict=True)
+    }
+    values = {**SETUP.plant, "robot": ROBOT, **where}
+    words = [word for name, value in values.items() for word in ("-p", f"{name}:={value}")]
+    program = [sys.executable, "-P", "-m", "dyn_service.nodes.plant", "--ros-args", *words]
+    plant = subprocess.Popen(program, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        done = run("hardware", 0.5, endpoints=[f"{name}={place}" for name, place in where.items()])
+    finally:
+        plant.send_signal(signal.SIGINT)
+        plant.wait(30)
+    assert done.record.changes[-1].mode == "active"
+    done.check.stops().at_most(0)
+    assert done.check.count("steps").value != done.check.count("steps").value  # nobody here knows them: no number
+
+
+@pytest.mark.slow
+def test_what_ends_before_it_is_ready_says_why() -> None:
+    with pytest.raises(UnavailableError, match=r"the launch ended before all were ready: .*controller.*'nobody'"):
+        run("real_time", 0.1, controller={"robot": "nobody"})
+
+
+@pytest.mark.parametrize(
+    ("mode", "faults", "endpoints", "sentence"),
+    [
+        ("hardware", [], [], "--hil=hardware needs a robot: a plant with a driver in the launch file, or"),
+        ("hardware", [WrongPayload("lower_bar", 1.0)], [], "WrongPayload: real hardware carries what it carries"),
+        ("hardware", [], ["plant_state=tcp://a:1"], "--hil-endpoint: found plant_state=tcp://a:1; expected, with"),
+        ("real_time", [], ["plant_state=tcp://a:1", "joint_commands=tcp://a:2"], "--hil-endpoint: found plant_state"),
+        ("hardware", [], ["plant_state=a", "joint_commands=b"], "--hil-endpoint: found plant_state=a, joint_commands"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_anything_starts(mode, faults, endpoints, sentence: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        run(mode, 0.1, *faults, endpoints=endpoints)
+    assert str(caught.value).startswith(sentence)
