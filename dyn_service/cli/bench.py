@@ -1,9 +1,11 @@
 """How fast this machine answers, beside the engine a user could pick instead.
 
-Every figure is the time per state on one core. Where Pinocchio is installed (`pip install pin`), each round times us
-and it in turn, so that both meet the same noise; a ratio is the median over rounds of theirs by ours, with its spread.
-A single call goes from Python and back on one state. A batch is one call on many states for us; Pinocchio's bindings
-take one state at a time, so there it is a loop in Python, which is what its users write.
+Every figure is the processor's time per state, of all threads, so that what else runs on a machine does not count.
+Where Pinocchio is installed (`pip install pin`), each round times us and it in turn, so that both meet the same noise;
+a ratio is the median over rounds of theirs by ours, with its spread. A single call goes from Python and back on one
+state. A batch is one call on many states for us, on one thread. It is held against two ways with Pinocchio: a loop over
+`rnea` and its like in Python, and, where the bindings have it, one call of `rneaInParallel` or `abaInParallel` for all
+states, on one thread as well, into an array made before.
 """
 
 from __future__ import annotations
@@ -30,14 +32,21 @@ PEER_STATES = 512
 """States in the peer's loop per round: enough to hide the clock, few enough to keep rounds short."""
 
 
+_THEIRS = {"inverse_dynamics": "rnea", "forward_dynamics": "aba", "mass_matrix": "crba"}
+"""The peer's functions that answer our queries."""
+
+
 @dataclass(frozen=True)
 class Row:
-    """One comparison. Times are microseconds per state, medians over rounds; the ratio is theirs / ours."""
+    """One comparison. against: the peer's function, empty where there is none. Times are microseconds per state,
+    medians over rounds; the ratio is theirs / ours.
+    """
 
     robot: str
     dof: int
     query: str
     states: int
+    against: str
     ours_us: float
     theirs_us: float | None
     ratio: float | None
@@ -56,7 +65,8 @@ def run(robot_files: list[Path], *, batch: int, json_output: bool) -> int:
     about = {
         "machine": f"{_processor()}, Python {platform.python_version()}, one core",
         "peer": f"Pinocchio {peer.__version__} (Python bindings)" if peer else None,
-        "method": f"{ROUNDS} interleaved rounds after one warm-up; medians, ratio with its 10th and 90th percentile",
+        "method": f"processor time, {ROUNDS} interleaved rounds after one warm-up; medians, ratio with 10th and 90th "
+        "percentile",
     }
     if json_output:
         print(json.dumps({**about, "rows": [asdict(row) for row in rows]}, indent=2))
@@ -84,6 +94,7 @@ def _rows(path: Path, peer: Any | None, batch: int) -> list[Row]:
     }
     inputs = {"inverse_dynamics": (q, v, a), "forward_dynamics": (q, v, tau), "mass_matrix": (q,)}
     theirs: dict[str, Callable[..., Any]] = {}
+    batches: dict[str, Callable[..., Any]] = {}
     if peer is not None and path.suffix == ".urdf":
         model = peer.buildModelFromUrdf(str(path))
         data = model.createData()
@@ -93,35 +104,53 @@ def _rows(path: Path, peer: Any | None, batch: int) -> list[Row]:
                 "forward_dynamics": lambda *state: peer.aba(model, data, *state),
                 "mass_matrix": lambda *state: peer.crba(model, data, *state),
             }
+            batches = _in_parallel(peer, model, batch)
     rows = []
     for query, call in ours.items():
         arrays = inputs[query]
         one = tuple(x[0] for x in arrays)
         few = [tuple(x[k] for x in arrays) for k in range(min(batch, PEER_STATES))]
         other = theirs.get(query)
+        name = _THEIRS[query]
+        single = partial(_repeat, other, one) if other else None
+        rows.append(_compare(robot, query, 1, name, partial(_repeat, call, one), single))
+        whole = partial(_whole, call, arrays, batch)
         rows.append(
-            _compare(
-                robot,
-                query,
-                1,
-                partial(_repeat, call, one),
-                partial(_repeat, other, one) if other else None,
-            )
+            _compare(robot, query, batch, f"{name}, loop", whole, partial(_loop, other, few) if other else None)
         )
-        rows.append(
-            _compare(
-                robot,
-                query,
-                batch,
-                partial(_whole, call, arrays, batch),
-                partial(_loop, other, few) if other else None,
-            )
-        )
+        at_once = batches.get(query)
+        if at_once is not None:
+            columns = tuple(np.asfortranarray(x.T) for x in arrays)  # a state each
+            there = partial(_whole, at_once, columns, batch)
+            rows.append(_compare(robot, query, batch, f"{name}InParallel(1)", whole, there))
     return rows
 
 
+def _in_parallel(peer: Any, model: Any, batch: int) -> dict[str, Callable[..., Any]]:
+    """The peer's own functions for batches, on one thread: arrays with a column for each state, in and out; none where
+    it was built without them.
+    """
+    if not hasattr(peer, "rneaInParallel"):
+        return {}
+    pool, result = peer.ModelPool(model, 1), np.zeros((model.nv, batch), order="F")
+
+    def answered(call: Callable[..., Any], *states: Any) -> Any:
+        call(1, pool, *states, result)
+        return result
+
+    return {
+        "inverse_dynamics": partial(answered, peer.rneaInParallel),
+        "forward_dynamics": partial(answered, peer.abaInParallel),
+    }
+
+
 def _compare(
-    robot: Robot, query: str, states: int, ours: Callable[[], float], theirs: Callable[[], float] | None
+    robot: Robot,
+    query: str,
+    states: int,
+    against: str,
+    ours: Callable[[], float],
+    theirs: Callable[[], float] | None,
 ) -> Row:
     mine: list[float] = []
     other: list[float] = []
@@ -136,6 +165,7 @@ def _compare(
         robot.nv,
         query,
         states,
+        against if theirs is not None else "",
         statistics.median(mine) * 1e6,
         statistics.median(other) * 1e6 if other else None,
         statistics.median(ratios) if ratios else None,
@@ -146,25 +176,25 @@ def _compare(
 
 def _repeat(call: Callable[..., Any], state: tuple[Any, ...]) -> float:
     """Seconds per call on one state."""
-    begun = time.perf_counter()
+    begun = time.process_time()
     for _ in range(SINGLE_CALLS):
         call(*state)
-    return (time.perf_counter() - begun) / SINGLE_CALLS
+    return (time.process_time() - begun) / SINGLE_CALLS
 
 
 def _whole(call: Callable[..., Any], arrays: tuple[Any, ...], states: int) -> float:
     """Seconds per state of one call on all states."""
-    begun = time.perf_counter()
+    begun = time.process_time()
     call(*arrays)
-    return (time.perf_counter() - begun) / states
+    return (time.process_time() - begun) / states
 
 
 def _loop(call: Callable[..., Any], states: list[tuple[Any, ...]]) -> float:
     """Seconds per state of a loop over states."""
-    begun = time.perf_counter()
+    begun = time.process_time()
     for state in states:
         call(*state)
-    return (time.perf_counter() - begun) / len(states)
+    return (time.process_time() - begun) / len(states)
 
 
 def _processor() -> str:
@@ -178,7 +208,8 @@ def _processor() -> str:
 
 
 def _table(rows: list[Row], about: dict[str, Any]) -> str:
-    head = f"{'robot':<18}{'DoF':>4}  {'query':<18}{'states':>7}{'ours':>11}{'Pinocchio':>12}{'ratio':>8}  spread"
+    head = f"{'robot':<15}{'DoF':>4}  {'query':<17}{'states':>7}{'ours':>11}{'Pinocchio':>12}"
+    head += f"  {'by':<18}{'ratio':>6}  spread"
     lines = [
         about["machine"],
         about["peer"] or "no peer: `pip install pin` for a comparison",
@@ -187,8 +218,9 @@ def _table(rows: list[Row], about: dict[str, Any]) -> str:
         head,
     ]
     for row in rows:
-        line = f"{row.robot:<18.18}{row.dof:>4}  {row.query:<18}{row.states:>7}{row.ours_us:>8.3f} us"
+        line = f"{row.robot:<15.15}{row.dof:>4}  {row.query:<17}{row.states:>7}{row.ours_us:>8.3f} us"
         if row.ratio is not None and row.theirs_us is not None:
-            line += f"{row.theirs_us:>9.3f} us{row.ratio:>7.1f}x  {row.ratio_low:.1f} to {row.ratio_high:.1f}"
+            line += f"{row.theirs_us:>9.3f} us  {row.against:<18}{row.ratio:>5.1f}x  "
+            line += f"{row.ratio_low:.1f} to {row.ratio_high:.1f}"
         lines.append(line)
     return "\n".join(lines)
