@@ -24,6 +24,7 @@ from dyn_service.launching.planned import ProcessPlan
 from dyn_service.launching.schema import read_launch_file
 from dyn_service.nodes import telemetry
 from dyn_service.nodes.server import NODE
+from dyn_service.nodes.topics import RUNTIME_DIR
 from dyn_service.protocol.administration import Role
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.key_folder import KeyFolder
@@ -153,7 +154,12 @@ def run_node(tmp_path: Path, **parameters: Any) -> tuple[subprocess.Popen[str], 
     process = subprocess.Popen(
         [sys.executable, "-m", "dyn_service.nodes.server", "--ros-args", *words],
         cwd=ROOT,
-        env={**os.environ, telemetry.ENDPOINT: f"ipc://{tmp_path}/launcher", telemetry.NODE: "server"},
+        env={
+            **os.environ,
+            telemetry.ENDPOINT: f"ipc://{tmp_path}/launcher",
+            telemetry.NODE: "server",
+            RUNTIME_DIR: str(tmp_path),
+        },
         stderr=subprocess.PIPE,
         text=True,
     )
