@@ -82,6 +82,10 @@ class Law(ABC):
         """
         return None
 
+    def notes(self) -> Sequence[str]:
+        """What has happened since it was last asked for them, a sentence each: the frame logs them."""
+        return ()
+
     def signals(self) -> Mapping[str, Array | float]:
         """What the law has to show of the last update, for the recording and the report: numbers, or arrays (nv,)."""
         return {}

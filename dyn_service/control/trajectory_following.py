@@ -28,7 +28,7 @@ from dyn_service.model.configuration import Configuration
 State = Literal["waiting", "following", "succeeded", "aborted", "preempted", "refused"]
 
 
-@dataclass
+@dataclass(eq=False)
 class Goal:
     """A goal and what became of it. reason: why it was refused, aborted or preempted."""
 
@@ -78,6 +78,7 @@ class TrajectoryFollowing(Law):
         self._goal: Goal | None = None
         self._motion: tuple[ReferenceTrajectory, float] | None = None
         self._settled = False
+        self._notes: list[str] = []
         if any(read(trajectory, on).time is None for trajectory in first):
             library()
 
@@ -88,8 +89,8 @@ class TrajectoryFollowing(Law):
             GoalError: It is none for this robot; the sentence says why. What is followed goes on.
         """
         read(trajectory, self.on)
-        for goal in (*self._waiting, *([] if self._goal is None else [self._goal])):
-            goal.state, goal.reason = "preempted", "another goal came"
+        for goal in (*([] if self._goal is None else [self._goal]), *self._waiting):
+            self._end(goal, "preempted", "another goal came")
         self._goal = None
         self._waiting.clear()
         return self._append(trajectory)
@@ -97,8 +98,9 @@ class TrajectoryFollowing(Law):
     def reset(self, state: RobotState) -> None:
         """Stands where the robot is, and begins the first goals anew."""
         for goal in self.goals:
-            if goal.state in ("waiting", "following"):
-                goal.state, goal.reason = "aborted", "the robot was not under command"
+            offered = not any(goal.trajectory is one for one in self.first)  # the first ones just begin anew
+            if goal.state == "following" or (goal.state == "waiting" and offered):
+                self._end(goal, "aborted", "the robot was not under command")
         self.goals.clear()
         self._settled = False
         self._goal, self._motion = None, (hold_maker(self.on)(state.q, state.v), state.t)
@@ -136,6 +138,17 @@ class TrajectoryFollowing(Law):
         }
         return {**self.law.signals(), **shown}
 
+    def notes(self) -> list[str]:
+        """What became of goals since it was last asked for."""
+        said, self._notes = self._notes, []
+        return said
+
+    def _end(self, goal: Goal, state: State, reason: str = "") -> None:
+        goal.state, goal.reason = state, reason
+        self._notes.append(f"goal {self.goals.index(goal) + 1} {state}{f': {reason}' if reason else ''}")
+        if goal is self._goal:
+            self._goal = None
+
     def _append(self, trajectory: JointTrajectory) -> Goal:
         goal = Goal(trajectory)
         self.goals.append(goal)
@@ -146,7 +159,7 @@ class TrajectoryFollowing(Law):
         try:
             self._motion = plan(goal.trajectory, now, self.on, self.limits), here.t
         except GoalError as error:
-            goal.state, goal.reason = "refused", str(error)
+            self._end(goal, "refused", str(error))
             return
         goal.state, self._goal = "following", goal
 
@@ -156,10 +169,10 @@ class TrajectoryFollowing(Law):
         most = limits.path if over_s < 0.0 else limits.goal
         beyond = error > most
         if over_s >= 0.0 and not beyond.any():
-            goal.state, self._goal = "succeeded", None
+            self._end(goal, "succeeded")
         elif beyond.any() and (over_s < 0.0 or over_s > limits.goal_time_s):
             k = int(np.argmax(error - np.where(np.isfinite(most), most, np.inf)))
             where = "on the way" if over_s < 0.0 else f"{over_s:.3g} s after its end"
-            goal.state, self._goal = "aborted", None
-            goal.reason = f"joint '{self.on.names[k]}' is {error[k]:.3g} off {where}, the tolerance is {most[k]:.3g}"
+            by = f"{error[k]:.3g} off {where}, the tolerance is {most[k]:.3g}"
+            self._end(goal, "aborted", f"joint '{self.on.names[k]}' is {by}")
             self._motion = hold_maker(self.on)(here.q, here.v), here.t

@@ -18,12 +18,14 @@ fails or returns what is no command.
 
 from __future__ import annotations
 
+import logging
 import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -35,7 +37,8 @@ from dyn_service.control.law import Law, RobotState
 from dyn_service.control.safety import ACTIVE
 from dyn_service.control.taking_over import TakingOver
 from dyn_service.control.trajectory import Reference
-from dyn_service.errors import DeadlineExceededError, InvalidArgumentError
+from dyn_service.errors import DeadlineExceededError, DynError, InvalidArgumentError
+from dyn_service.messages import Message
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.nodes import controller_report
@@ -53,6 +56,7 @@ from dyn_service.nodes.runtime import Node
 from dyn_service.nodes.telemetry import Recorder
 from dyn_service.protocol.sockets import is_readable
 
+_LOG = logging.getLogger(__name__)
 STATS_PERIOD_S = 0.5
 WAIT_MS = 100
 RELEASE_S = 0.1
@@ -66,12 +70,24 @@ MakeMotion = Callable[[L, Configuration, Limits], TrajectoryMaker]
 
 
 @dataclass(frozen=True)
+class Input:
+    """A topic that a law listens to, in the node's namespace. take: is given the law and each message; what it refuses
+    by an error of this package is logged, and the law goes on.
+    """
+
+    topic: str
+    type: type[Message]
+    take: Callable[[Any, Any], object]
+
+
+@dataclass(frozen=True)
 class Purpose(Generic[L]):
     """What makes a controller that one. name: of its kind. make_motion: None where the law follows no reference."""
 
     name: str
     make_law: MakeLaw[L]
     make_motion: MakeMotion[L] | None
+    inputs: tuple[Input, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +103,7 @@ def controller_kind(
     make_law: MakeLaw[L],
     *,
     make_motion: MakeMotion[L] | None = None,
+    inputs: Sequence[Input] = (),
     panels: Sequence[Panel] = (),
     columns: Sequence[Column] = (),
     about: str = "",
@@ -100,6 +117,7 @@ def controller_kind(
         make_law: Makes the law from the parameters and the model. It is called once, before the loop begins.
         make_motion: What begins the reference; left out, that of the parameters `trajectory` where the kind has them,
             else the law's reference is where it was taken over, and nothing is said of tracking.
+        inputs: Topics that the law listens to.
         panels: Parts of the report beside those of every controller.
         columns: Cells of the live table beside those of every controller.
         about: What it is, in a sentence or two, for `--help`.
@@ -109,7 +127,7 @@ def controller_kind(
     """
     if make_motion is None and issubclass(parameters, MotionParameters):
         make_motion = trajectory_maker  # type: ignore[assignment]  # L is below MotionParameters here
-    purpose = Purpose(name, make_law, make_motion)
+    purpose = Purpose(name, make_law, make_motion, tuple(inputs))
     return ControllerKind(
         name,
         parameters,
@@ -192,6 +210,8 @@ class ControlLoop(Generic[L]):
         self.counters = _Counters()
         self.states = node.create_subscription(PlantState, p.plant_state, name="plant_state")
         self.efforts = node.create_publisher(JointCommand, p.joint_commands, name="joint_commands", binds=False)
+        for one in purpose.inputs:
+            node.create_subscription(one.type, one.topic, partial(self._take, one))
         self.busy_poll_s = node.busy_poll_s()
         node.on_set(self._set)
         self._last: PlantState | None = None
@@ -256,6 +276,8 @@ class ControlLoop(Generic[L]):
         if command is None:
             return
         self._send(command)
+        for note in self.commander.law.notes():
+            _LOG.info(note)
         if state.mode == ACTIVE:
             self.signals.take(state.stamp)
         if self.following.engaged and self._announced is not self.following.trajectory:
@@ -264,6 +286,12 @@ class ControlLoop(Generic[L]):
         if rate > 0.0 and state.mode == ACTIVE and int(state.stamp * rate) > self._next_load:
             self._next_load = int(state.stamp * rate)
             self._record_loads(state)
+
+    def _take(self, one: Input, message: Message) -> None:
+        try:
+            one.take(self.commander.law, message)
+        except DynError as error:
+            _LOG.warning("%s: %s", one.topic, error)
 
     def _send(self, command: JointCommand) -> None:
         self.efforts.publish(command)

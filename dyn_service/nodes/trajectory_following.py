@@ -17,7 +17,7 @@ from dyn_service.control.trajectory_following import Tolerances, TrajectoryFollo
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages.trajectory_msgs import JointTrajectory
 from dyn_service.model.configuration import Configuration, Limits
-from dyn_service.nodes.control_loop import controller_kind
+from dyn_service.nodes.control_loop import Input, controller_kind
 from dyn_service.nodes.controller_parameters import LoopParameters
 
 
@@ -92,7 +92,13 @@ def _tolerance(name: str, given: float | list[float], n: int) -> Array:
     return np.where(values > 0.0, values, np.inf)
 
 
-NODE = controller_kind("trajectory_following", TrajectoryFollowingParameters, make_law, make_motion=hold)
+NODE = controller_kind(
+    "trajectory_following",
+    TrajectoryFollowingParameters,
+    make_law,
+    make_motion=hold,
+    inputs=(Input("joint_trajectory", JointTrajectory, TrajectoryFollowing.offer),),
+)
 
 if __name__ == "__main__":
     raise SystemExit(NODE.run())

@@ -244,6 +244,25 @@ def test_a_law_that_returns_no_number_ends_with_its_name_and_the_plant_is_releas
     assert (state.mode, state.cause) == ("braked", "released")
 
 
+def test_a_goal_on_the_topic_is_followed_and_one_that_is_none_refused(lab: Lab) -> None:
+    lab.serve()
+    lab.plant(PATIENT)
+    node = lab.node("trajectory_following", f"endpoint:={lab.endpoint}", "loads_rate_hz:=0.0")
+    lab.wait_for(lambda state: state.mode == "active")
+    topic = ("/joint_trajectory", "trajectory_msgs/msg/JointTrajectory")
+    for joint in ("elbow", "hinge"):
+        goal = f"{{joint_names: [{joint}], points: [{{positions: [0.4]}}]}}"
+        done = lab.start("dyn_service", "topic", "pub", "--once", *topic, goal)
+        assert ended(done)[0] == 0
+    there = lab.wait_for(lambda state: abs(state.position[0] - 0.4) < 1e-3 and abs(state.velocity[0]) < 1e-3)
+    lab.wait_for(lambda state: state.stamp > there.stamp + 0.1)  # its motion ends some updates later
+    node.send_signal(signal.SIGINT)
+    status, said = ended(node)
+    assert status == 0
+    assert "joint_trajectory: a goal's joints must be the robot's, hinge, found elbow" in said
+    assert "goal 1 succeeded" in said
+
+
 DIVERGING = """launch:
   - node:
       {{pkg: dyn_service, exec: server, param: [{{name: robots, value: [{robot}]}},

@@ -192,6 +192,8 @@ def test_goals_are_followed_one_after_the_other(arm: Robot) -> None:
     law = following(arm, first, second)
     run = rehearse(law, arm, 2.2)
     assert [one.state for one in law.goals] == ["succeeded", "succeeded"]
+    assert law.notes() == ["goal 1 succeeded", "goal 2 succeeded"]
+    assert law.notes() == []
     np.testing.assert_allclose(run.q[-1], [0.1, 0.2], atol=1e-4)
     assert np.abs(run.error).max() < 2e-3  # jerk that jumps, through 2 ms
     goals, progress = run.signals["goal"], run.signals["progress"]
@@ -219,7 +221,7 @@ def test_another_goal_takes_over_without_a_jump(arm: Robot) -> None:
     law.coming = goal(arm.joint_names, [[-0.2, 0.3]])
     run = rehearse(law, arm, 2.5)
     assert [one.state for one in law.goals] == ["preempted", "preempted", "succeeded"]
-    assert law.goals[0].reason == "another goal came"
+    assert law.notes() == [*(f"goal {k} preempted: another goal came" for k in (1, 2)), "goal 3 succeeded"]
     np.testing.assert_allclose(run.q[-1], [-0.2, 0.3], atol=1e-4)
     # in 1 ms positions move by velocity, velocities by acceleration, no more
     steps = np.diff(run.reference, axis=0)
@@ -267,6 +269,9 @@ def test_after_an_outage_goals_begin_anew(arm: Robot) -> None:
     run = rehearse(law, arm, 2.0, q=[0.1, 0.0])
     assert (before.state, before.reason) == ("aborted", "the robot was not under command")
     assert [one.state for one in law.goals] == ["succeeded"]
+    other = law.offer(goal(arm.joint_names, [[0.2, 0.1]]))
+    rehearse(law, arm, 0.1)
+    assert (other.state, other.reason) == ("aborted", "the robot was not under command")
     np.testing.assert_allclose(run.q[-1], [0.6, 0.0], atol=1e-4)
 
 
