@@ -6,7 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dyn_service.api.queries import Array
 from dyn_service.control.closed_loop import ClosedLoop
+from dyn_service.control.law import Law, RobotState
+from dyn_service.control.trajectory import Reference
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.nodes.control_loop import ControlLoop
@@ -77,20 +80,17 @@ def test_the_law_is_reset_before_it_is_asked(pendulum: Robot, at_work: At) -> No
     closed = ClosedLoop(plant, loop.commander.answer, every=2)
     closed.run(0.5)
 
-    class Counting:
+    class Counting(Law):
         name = "counting"
         resets = updates = 0
 
-        def reset(self, state) -> None:
+        def reset(self, state: RobotState) -> None:
             self.resets += 1
             assert self.updates == 0
 
-        def update(self, state, reference, dt):
+        def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
             self.updates += 1
             return np.zeros(1)
-
-        def signals(self):
-            return {}
 
     law = Counting()
     loop.commander.exchange(law)
