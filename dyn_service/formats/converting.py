@@ -66,7 +66,7 @@ def convert(
 
     Raises:
         DynError: The source is not sound, or cannot be carried over.
-        InvalidArgumentError: There is no such format, or the target is there.
+        InvalidArgumentError: There is no such format, or the target is there, or cannot be written.
     """
     chosen = format_of(target, format)
     if not force and Path(target).exists():
@@ -74,7 +74,10 @@ def convert(
     described = read_file(source, arguments=arguments)
     description = completed(described, root, joints, mimic)  # type: ignore[arg-type]  # what root may be is said there
     text, missing = written(description, chosen)
-    Path(target).write_text(text, encoding="utf-8")
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidArgumentError(f"{os.fspath(target)} cannot be written: {error.strerror}", path="target") from None
     return [*(note for note in description.notes if note.kind in _MISSING), *missing]
 
 

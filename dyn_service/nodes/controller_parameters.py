@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from dyn_service.config.described import on_topic
-from dyn_service.config.parameters import InputFile
+from dyn_service.config.parameters import InputFile, NotNegative, Positive
 from dyn_service.control.following import TrajectoryMaker, hold_maker
 from dyn_service.control.trajectory import Bounds, MultiSineDesign, PointToPoint, design_multi_sine
 from dyn_service.errors import InvalidArgumentError
@@ -36,13 +36,13 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     endpoint: str = "tcp://127.0.0.1:5755"
     robot: str = ""
-    rate_hz: float = 500.0
-    deadline_s: float = 0.0
-    request_timeout_s: float = 0.25
-    connect_timeout_s: float = 30.0
-    state_timeout_s: float = 2.0
+    rate_hz: Positive = 500.0
+    deadline_s: NotNegative = 0.0
+    request_timeout_s: Positive = 0.25
+    connect_timeout_s: Positive = 30.0
+    state_timeout_s: Positive = 2.0
     rearm: bool = False
-    loads_rate_hz: float = 25.0
+    loads_rate_hz: NotNegative = 25.0
     delay_compensation: bool = True
     plant_state: Annotated[str, on_topic("subscribes", ros_type(PlantState))] = "plant_state"
     joint_commands: Annotated[str, on_topic("publishes", ros_type(JointCommand))] = "joint_commands"
@@ -60,12 +60,12 @@ class MultiSineParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tr
     all with several ways to move, where the plant stands when the motion begins.
     """
 
-    period_s: float = 6.0
-    harmonics: int = 3
+    period_s: Positive = 6.0
+    harmonics: Annotated[int, msgspec.Meta(ge=1)] = 3
     range_fraction: float = 0.5
     velocity_fraction: float = 0.5
     max_amplitude: float = 0.6
-    ramp_s: float = 2.0
+    ramp_s: NotNegative = 2.0
     centre: list[float] = []
 
 
@@ -77,8 +77,8 @@ class PointToPointParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only
     """
 
     points: list[list[float]] = []
-    move_s: float = 2.0
-    dwell_s: float = 0.5
+    move_s: Positive = 2.0
+    dwell_s: NotNegative = 0.5
 
 
 class MotionParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True):

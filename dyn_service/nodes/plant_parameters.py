@@ -10,7 +10,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.config.described import on_topic
-from dyn_service.config.parameters import InputFile, RobotFile
+from dyn_service.config.parameters import InputFile, NotNegative, Positive, RobotFile
 from dyn_service.control.encoders import Velocities
 from dyn_service.control.safety import MAX_MISSED_CYCLES, LimitPolicy, SafetySettings, StopPolicy
 from dyn_service.errors import InvalidArgumentError
@@ -85,25 +85,25 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     joints: InputFile = ""
     root: RootType = "fixed"
     mimic: bool = True
-    rate_hz: float = 1000.0
+    rate_hz: Positive = 1000.0
     integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4"
-    substeps: int = 1
-    state_rate_hz: float = 0.0
+    substeps: Annotated[int, msgspec.Meta(ge=1)] = 1
+    state_rate_hz: NotNegative = 0.0
     initial_position: list[float] | dict[str, float | dict[str, float]] = []
     overlay: dict[str, Any] = {}
     actuators: ActuatorParameters = msgspec.field(default_factory=ActuatorParameters)
     sensors: InputFile = ""
     velocities: Velocities = "encoders"
     sensor_seed: int | None = None
-    missed_cycles: int = 20
-    control_rate_hz: float = 0.0
+    missed_cycles: Annotated[int, msgspec.Meta(ge=1, le=MAX_MISSED_CYCLES)] = 20
+    control_rate_hz: NotNegative = 0.0
     safe_stop: StopPolicy = "brake"
-    brake_s: float = 0.1
-    damping_s: float = 0.01
+    brake_s: Positive = 0.1
+    damping_s: Positive = 0.01
     beyond_limits: LimitPolicy = "clip"
-    effort_ramp_s: float = 0.05
+    effort_ramp_s: Positive = 0.05
     effort_rate: list[float] = []
-    rearm_share: float = 0.1
+    rearm_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
     engine: Literal["own", "mujoco"] = "own"
     mjcf: InputFile = ""
     driver: InputFile = ""
@@ -114,7 +114,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     clock: Literal["real_time", "faster", "lockstep"] = "real_time"
     speed: float = 10.0
     lockstep_patience_s: float = 10.0
-    max_catch_up_s: float = 0.01
+    max_catch_up_s: NotNegative = 0.01
     plant_state: Annotated[str, on_topic("publishes", ros_type(PlantState))] = "plant_state"
     joint_states: Annotated[str, on_topic("publishes", ros_type(JointState))] = "joint_states"
     joint_commands: Annotated[str, on_topic("subscribes", ros_type(JointCommand))] = "joint_commands"

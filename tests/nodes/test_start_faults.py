@@ -76,6 +76,11 @@ def test_files_that_fit_are_taken(folder: Path) -> None:
             "plant.yaml:4: plant.ros__parameters.joints: parameter 'joints': '{folder}' is no file",
         ),
         (
+            "both.yaml",
+            "/**:\n  ros__parameters:\n    rate_hz: -5.0\n",
+            "both.yaml:3: /**.ros__parameters.rate_hz: parameter 'rate_hz': expected a number above 0, found -5",
+        ),
+        (
             "plant.yaml",
             "plant:\n  ros__parameters:\n    safe_stop: brak\n",
             "plant.yaml:3: plant.ros__parameters.safe_stop: parameter 'safe_stop': "

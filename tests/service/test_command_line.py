@@ -219,6 +219,7 @@ def test_faults_in_the_file_are_named(tmp_path: Path, text: str, words: list[str
         ),
         (["run", "dyn_servic", "plant"], 2, "no nodes of a package 'dyn_servic' are registered; did you mean 'dyn_ser"),
         (["run", "dyn_service", "plnt"], 2, "package 'dyn_service' has no node 'plnt'; it has server, plant, contr"),
+        (["convert", "urdf/pendulum.urdf", "/nowhere/out.sdf"], 1, "/nowhere/out.sdf cannot be written: No such file"),
         (["check"], 2, "FILE"),
         (["divine"], 2, "divine"),
         (["serve", "--speed", "9"], 2, "--speed"),
