@@ -119,15 +119,16 @@ class Check:
 
     def deadlines(self, deadline_s: float | None = None) -> Numbers:
         """How often no command took effect in time: one that came later than `deadline_s`, by default the controller's
-        own, after its state, and each period of an armed plant in which none came.
+        own, after its state, and each period of an armed plant of which no state was answered.
         """
         limit = self.record.deadline_s if deadline_s is None else deadline_s
         answers = self.record.answers
         if not len(answers.t):
             return Numbers(self._note, "missed deadlines", [])
         late = answers.values > limit + 1e-9  # times are sums of steps: their rounding is no delay
-        gaps, t = self._gaps()
-        skipped = np.maximum(np.round(gaps / self.record.control_s) - 1.0, 0.0)
+        gaps, t = self._gaps(answered=True)
+        # from one answered state to the next, whatever either answer took; a state may come half a period late
+        skipped = np.maximum(np.ceil(gaps / self.record.control_s - 0.5 - 1e-6) - 1.0, 0.0)
         count = float(np.count_nonzero(late) + skipped.sum())
         whens = [*answers.t[late], *t[skipped > 0.0]]
         detail = f"the first at {min(whens):.4g} s, the deadline is {said(limit)} s" if whens else ""
@@ -209,19 +210,24 @@ class Check:
         pairs = zip(speeds, efforts, strict=True)
         return [Signal(v.name, "W", v.t, v.values * tau.values) for v, tau in pairs]
 
-    def _gaps(self) -> tuple[Array, Array]:
+    def _gaps(self, *, answered: bool = False) -> tuple[Array, Array]:
         """Times between commands that took effect while the plant stayed armed, and when each ended. A plant that is
         still armed at the end, but got nothing any more, has a last gap.
+
+        answered: between the states that they answered instead.
         """
         gaps: list[float] = []
         ends: list[float] = []
         for begin, until in self.record.running if len(self.record.t) else ():
-            at = self.record.answers.between(begin, until).t
+            answers = self.record.answers.between(begin, until)
+            at = answers.t - answers.values if answered else answers.t
             end = min(until, float(self.record.t[-1]))
-            if len(at) and end - at[-1] > self.record.control_s:
-                at = np.append(at, end)
+            when = answers.t
+            silent_s = end - when[-1] if len(when) else 0.0
+            if silent_s > self.record.control_s:
+                at, when = np.append(at, at[-1] + silent_s), np.append(when, end)
             gaps += np.diff(at).tolist()
-            ends += at[1:].tolist()
+            ends += when[1:].tolist()
         return np.array(gaps), np.array(ends)
 
     def _mode_words(self, t: float) -> str:
