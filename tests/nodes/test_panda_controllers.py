@@ -1,0 +1,88 @@
+"""Each of the Panda's controllers as its launch file has it, against the Panda's plant: in lockstep, in one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from dyn_service.control.closed_loop import ClosedLoop
+from dyn_service.control.collision_stop import CollisionError
+from dyn_service.control.commander import Commander
+from dyn_service.control.plant_core import Plant
+from dyn_service.engine.robot import Robot
+from dyn_service.launching.plan import make_plan
+from dyn_service.launching.schema import read_launch_file
+from dyn_service.nodes.control_loop import ControllerKind, commander
+from dyn_service.nodes.plant_making import make_plant
+from dyn_service.nodes.plant_parameters import PlantParameters
+from tests.conftest import ROOT, URDF
+
+LAUNCH = ROOT / "launch" / "panda.launch.yaml"
+CHOICES = [
+    choice["value"]
+    for action in read_launch_file(LAUNCH).document.value["launch"]
+    for choice in action.get("arg", {}).get("choice", [])
+]
+TRACKS = {"collision_stop", "trajectory_following"}
+
+
+@pytest.fixture(scope="module")
+def panda() -> Robot:
+    return Robot.from_urdf(URDF / "panda.urdf")
+
+
+def planned(name: str, panda: Robot, folder: Path, of_plant=(), **changes) -> tuple[Plant, Commander]:
+    """The plant and the controller of the launch file, with other parameters of both."""
+    _, plant, controller = make_plan(read_launch_file(LAUNCH), {"controller": name}, folder=folder).processes
+    assert isinstance(controller.kind, ControllerKind)
+    parameters = msgspec.convert({**controller.parameters, **changes}, controller.kind.parameters)
+    made = commander(controller.kind.purpose, parameters, panda, number=5, restarted=False)
+    return make_plant(panda, msgspec.convert({**plant.parameters, **dict(of_plant)}, PlantParameters), session=1), made
+
+
+def test_there_is_one_for_each() -> None:
+    assert len(CHOICES) >= 6
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_it_takes_the_plant_over_and_keeps_it(name: str, panda: Robot, tmp_path: Path) -> None:
+    """No stop, no refusal, nothing cut; what tracks does, and what holds stays."""
+    plant, made = planned(name, panda, tmp_path)
+    begin = plant.q.copy()
+
+    def answer(state):
+        return made.answer(state) if made.following.due(state) else None
+
+    ClosedLoop(plant, answer).run(0.3)
+    counters = plant.safety.counters
+    assert plant.safety.mode == "active"
+    assert (sum(counters.stops.values()), sum(counters.refused.values()), counters.clipped) == (0, 0, 0)
+    if name in TRACKS:
+        assert made.following.tracking.maximum < 1e-4  # rad and m: efforts held through 2 ms
+        assert np.abs(plant.q - begin).max() > 1e-5
+    else:  # weightless, or held by a reference at rest; to admittance, what grew last while it was armed is a push
+        assert np.abs(plant.q - begin).max() < (1e-3 if name == "admittance" else 1e-6)
+
+
+@pytest.mark.parametrize(("mass", "action"), [(3.0, "hold"), (3.0, "float"), (3.0, "stop"), (0.8, "stop")])
+def test_it_notices_a_weight_above_the_threshold_alone(panda: Robot, tmp_path: Path, mass: float, action: str) -> None:
+    """A payload in the hand that the model lacks: 3 kg are some 15 N m at the second joint, of a threshold of 8.7."""
+    payload = {"payloads": [{"link": "panda_hand", "mass": mass}]}
+    plant, made = planned("collision_stop", panda, tmp_path, {"overlay": payload}, action=action, trajectory="hold")
+    begin = plant.q.copy()
+    run = ClosedLoop(plant, lambda state: made.answer(state) if made.following.due(state) else None)
+    if action == "stop" and mass > 1.0:
+        with pytest.raises(
+            CollisionError, match=r"on joint 'panda_joint[26]' act -?[0-9.]+ beside the model, the thres"
+        ):
+            run.run(0.3)
+        return
+    run.run(0.9)
+    assert plant.safety.mode == "active"
+    assert made.law.signals()["collision"] == float(mass > 1.0)
+    moved = np.abs(plant.q - begin).max()
+    # springs of 200 N m/rad bear 15 N m within some 0.1 rad; what floats goes on sinking
+    assert moved > 0.4 if action == "float" else moved < 0.15
