@@ -129,6 +129,14 @@ def test_a_payload_is_carried_from_now_on_and_put_down_again(nodes: Nodes, arm: 
     np.testing.assert_allclose(plant.of.q, real.simulate(q, v, dt=1e-3, steps=10).q[-1], atol=1e-11)
 
 
+def test_a_reset_puts_the_payload_down(nodes: Nodes, arm: Robot) -> None:
+    plant = Plant(nodes, arm)
+    plant.call("set_payload", link="lower_bar", mass=0.5)
+    plant.call("reset")
+    driven(plant.of, [0.3, 0.0], 10)
+    assert np.array_equal(plant.of.q, driven(made(arm), [0.3, 0.0], 10).q)
+
+
 def test_mujoco_carries_and_is_pushed_as_well(nodes: Nodes, arm: Robot) -> None:
     """As ours does, but for how a push is held through a step: of first order in it."""
     ends = []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import zmq
 
 from dyn_service.api.queries import Overlay, Payload, Wrench
 from dyn_service.control.actuators import Actuators
@@ -11,8 +14,11 @@ from dyn_service.control.safety import RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand
+from dyn_service.nodes.board import Board, NodeBoard
 from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_parameters import ActuatorParameters, PlantParameters
+from dyn_service.nodes.plant_recording import PlantRecording
+from dyn_service.nodes.telemetry import Telemetry, decode
 from tests.conftest import URDF
 
 CARRIED = {"payloads": [{"link": "lower_bar", "mass": 0.4, "com": [0.0, 0.0, 0.1]}]}
@@ -227,3 +233,50 @@ def test_counts_by_joint(arm: Robot) -> None:
     assert plant.safety.saturated.tolist() == [5, 0]
     driven(plant, [0.0, 0.0], 3)
     assert plant.safety.saturated.tolist() == [5, 0]
+
+
+def test_until_its_first_reading_an_encoder_says_where_it_was_switched_on(arm: Robot, sensors: str) -> None:
+    measuring = made(arm, sensors=sensors).robot.measuring
+    measuring.reset()
+    start, later = np.array([0.2, 0.3]), np.array([0.7, 0.8])
+    for t, q in ((0.0, start), (0.001, later)):  # two steps of latency
+        measuring.sample(t, q, np.ones(2), np.zeros(2))
+    q, v = measuring.measured(later, np.ones(2))
+    assert (q.tolist(), v.tolist()) == ([0.2, 0.8], [0.0, 1.0])
+
+
+def test_a_robot_that_is_put_elsewhere_has_forgotten_what_its_motors_were_told(arm: Robot) -> None:
+    plant = driven(made(arm, actuators=ActuatorParameters(delay_steps=5), effort_ramp_s=1e-6), [5.0, 0.0], 6)
+    plant.robot.set_state(plant.q, np.zeros(2))
+    assert driven(plant, [0.0, 0.0], 1).state().effort == [0.0, 0.0]
+
+
+def test_positions_out_of_range_are_those_of_the_robot_and_not_of_its_encoders(arm: Robot, tmp_path: Path) -> None:
+    path = tmp_path / "far.yaml"
+    path.write_text("robot: double_pendulum\nencoders: {joint_1: {step: 0.001, rate_hz: 1000, offset: 500.0}}\n")
+    plant = made(arm, sensors=str(path))
+    plant.advance(3)
+    assert plant.q[0] > plant.limits.upper[0]
+    assert (plant.counters.out_of_range_steps, plant.out_of_range.tolist()) == (0, [0, 0])
+
+
+def test_a_recording_holds_the_motion_beside_what_was_measured(arm: Robot, sensors: str) -> None:
+    context: zmq.Context = zmq.Context()
+    pull = context.socket(zmq.PULL)
+    pull.bind("inproc://launcher")
+    telemetry, board = Telemetry("plant", context, "inproc://launcher"), Board()
+    plant = made(arm, sensors=sensors)
+    recording = PlantRecording(telemetry, plant)
+    for _ in range(20):
+        driven(plant, [0.4, 0.0], 1)
+        recording.row()
+    recording.flush()
+    while pull.poll(1000 if "sensor.tip" not in board.nodes.get("plant", NodeBoard()).recordings else 0):
+        board.take(decode(pull.recv()))
+    telemetry.close()
+    context.destroy(linger=0)
+    found = board.nodes["plant"].recordings
+    assert set(found) == {"plant", "measured", "sensor.wrist", "sensor.tip"}
+    assert found["plant"].group("q")[1][-1].tolist() == plant.motion.q.tolist()
+    assert found["measured"].group("q")[1][-1].tolist() == plant.q.tolist() != plant.motion.q.tolist()
+    assert [len(found[f"sensor.{name}"].table) for name in ("wrist", "tip")] == [11, 20]  # each reading once

@@ -145,6 +145,24 @@ def test_its_own_contacts_hold_it(tmp_path: Path) -> None:
     assert plant.robot.engine.model.opt.timestep == pytest.approx(1e-3)
 
 
+HINGED = """<mujoco model="hinged"><compiler angle="radian" autolimits="true"/><worldbody><body name="bar">
+  <joint name="hinge" axis="0 1 0" range="-0.5 0.5"/><geom type="box" pos="0.2 0 0" size="0.2 0.02 0.02" mass="1"/>
+  </body></worldbody><actuator><position joint="hinge" kp="500"/></actuator></mujoco>"""
+
+
+@pytest.mark.parametrize("limits", [False, True])
+def test_limits_act_where_they_are_asked_for_and_actuators_never(tmp_path: Path, limits: bool) -> None:
+    """A bar falls from the horizontal: past its limit or not, and its servo does not hold it."""
+    path = tmp_path / "hinged.xml"
+    path.write_text(HINGED)
+    parameters = PlantParameters(
+        robot="-", engine="mujoco", mjcf=str(path), position_limits=limits, safe_stop="zero", initial_position=[0.0]
+    )
+    plant = driven(make_plant(Robot.from_file(path), parameters, session=1), [0.0], 500)
+    assert (plant.q[0] > 0.6) is not limits
+    assert not limits or plant.q[0] == pytest.approx(0.5, abs=0.05)  # the limit gives way by MuJoCo's solimp
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
