@@ -18,6 +18,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
+    from dyn_service.view.ground import Ground
     from dyn_service.view.motions import Motion
     from dyn_service.view.shapes import Looks
 
@@ -58,8 +59,9 @@ def view(
     from dyn_service.view.shell import Viewer, run
 
     motion: Motion | None = None
+    ground: Ground | None = None
     if (target / "report.json").is_file() or target.name == "recording.npz":
-        model, looks, motion = _report(target if target.is_dir() else target.parent, node, robot, root)
+        model, looks, motion, ground = _report(target if target.is_dir() else target.parent, node, robot, root)
     elif target.suffix == ".mcap" or (target.is_dir() and (target / "metadata.yaml").is_file()):
         model, looks, motion = _bag(target, robot, topic, root)
     elif target.is_dir():
@@ -71,11 +73,14 @@ def view(
     for note in looks.notes:
         tell(note)
     tell(f"preparing {model.name}")
-    scene = Scene(model)
-    scene.still(model.configuration.neutral)  # compiles what is asked for each picture
+    scene = Scene(model, ground)
+    if motion is None:
+        first, floor = scene.still(scene.position_of(scene.start())), scene.floor
+    else:  # where it stood stands in the recording
+        first, floor = scene.moving(motion.q[0], motion.v[0], motion.tau[0]), 0.0
     with ExitStack() as stack:
         states = stack.enter_context(live_states(topic, scene.at, tell)) if live else None
-        viewer = Viewer(scene, looks, host, port)
+        viewer = Viewer(scene, looks, first, floor, host, port)
         stack.callback(viewer.close)
         mover: Player | Watcher | None = None
         if states is not None:
@@ -102,16 +107,20 @@ def _robot(file: Path, given: dict[str, Any], arguments: dict[str, str]) -> tupl
     return Robot(whole), looks_of(description, file, arguments)
 
 
-def _report(folder: Path, node: str | None, other: Path | None, root: str | None) -> tuple[Robot, Looks, Motion]:
-    """A plant of a launch's report, as it was started."""
+def _report(
+    folder: Path, node: str | None, other: Path | None, root: str | None
+) -> tuple[Robot, Looks, Motion, Ground | None]:
+    """A plant of a launch's report, as it was started, and what it stood on."""
+    from dyn_service.view.ground import Ground
     from dyn_service.view.motions import of_report
 
     recorded = of_report(folder, node)
-    given = {name: recorded.parameters[name] for name in ("root", "joints", "mimic") if name in recorded.parameters}
-    file = shipped.find_robot(other if other is not None else recorded.parameters["robot"])
+    said = recorded.parameters
+    given = {name: said[name] for name in ("root", "joints", "mimic") if name in said}
+    file = shipped.find_robot(other if other is not None else said["robot"])
     model, looks = _robot(file, given if root is None else {**given, "root": root}, {})
     tell(f"{recorded.node}: {model.name}, {file}")
-    return model, looks, recorded.motion(model.configuration)
+    return model, looks, recorded.motion(model.configuration), Ground(model, said) if said.get("contacts") else None
 
 
 def _bag(file: Path, robot: Path | None, topic: str, root: str | None) -> tuple[Robot, Looks, Motion]:

@@ -30,6 +30,8 @@ ALL_POINTS = 600_000
 """Of all lines together, some 3 MB of page: with more lines each has fewer points."""
 _SPANS = 8
 """So many spans of a finding can be looked at by a click."""
+_LONG = 24
+"""Characters."""
 _LARGEST_SVG = 1 << 20
 """A picture that takes more as drawing is kept as dots."""
 WITHOUT_SCRIPTS = '<noscript><p class="nothing">The charts need JavaScript; the numbers do not.</p></noscript>'
@@ -220,7 +222,7 @@ def _nodes(
         rows.append(
             f"<tr><td><b>{escape(name)}</b></td>"
             f'<td class="state{"" if good else " bad"}">{escape(process["state"])}</td><td>{process["restarts"]}</td>'
-            + "".join(f"<td>{escape(cells.get(label, ''))}</td>" for label in labels)
+            + "".join(_words(cells.get(label, "")) for label in labels)
             + f'<td class="words soft">{escape(ended)}</td></tr>'
         )
         if process["parameters"]:
@@ -232,6 +234,11 @@ def _nodes(
     more = f'<details class="more"><summary>parameters</summary>{"".join(parameters)}</details>' if parameters else ""
     return f"""<details class="part" id="nodes" open><summary><h2>Nodes</h2></summary>
 <div class="wide-table"><table class="nodes"><tr>{head}</tr>{"".join(rows)}</table></div>{last}{more}</details>"""
+
+
+def _words(text: str) -> str:
+    """A cell that keeps to one line unless it is long."""
+    return f"<td{' class=words' if len(text) > _LONG else ''}>{escape(text)}</td>"
 
 
 def _part(

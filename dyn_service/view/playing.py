@@ -92,7 +92,6 @@ class Watcher:
         self._plots: Plots | None = None
         self._plotted_s = self._heard_s = 0.0
         self._words = ""
-        viewer.show(viewer.scene.still(viewer.scene.position_of(viewer.scene.start())))
 
     def tick(self, elapsed_s: float) -> None:
         """Shows what came since, if anything did."""
@@ -158,13 +157,11 @@ class Plots:
         return slice(None, None, max(1, len(self._last[0].t) // PLOT_POINTS))
 
     def _data(self, lines: list[tuple[str, str, Array]]) -> tuple[Array, ...]:
-        """Of a plot: times, the lines, and the mark as an upright line."""
+        """Of a plot: times, the lines, and the mark: a step from edge to edge, since what lacks values lacks a line."""
         motion, time_s = self._last
         t = motion.t[self._rows()]
-        place = np.full(len(t), np.nan)
-        k = max(0, int(np.searchsorted(t, time_s, side="right")) - 1)
-        place[max(0, k - 1)], place[k] = _bounds(lines)
-        return (t, *(values for _, _, values in lines), place)
+        low, high = _bounds(lines)
+        return (t, *(values for _, _, values in lines), np.where(t < time_s, low, high))
 
     def _scales(self, lines: list[tuple[str, str, Array]]) -> dict[str, uplot.Scale]:
         """Written out: a plot does not find its own where values are lacking."""
@@ -177,7 +174,9 @@ class Plots:
 
     def _series(self, lines: list[tuple[str, str, Array]]) -> tuple[uplot.Series, ...]:
         series = [uplot.Series(label="t")]
-        series += [uplot.Series(label=name, stroke=colour, width=2) for name, colour, _ in lines]
+        series += [
+            uplot.Series(label=name, stroke=colour, width=5 if name == "reference" else 2) for name, colour, _ in lines
+        ]
         return (*series, uplot.Series(label="now", stroke="#c0392b", width=2))
 
 

@@ -15,8 +15,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.api.queries import Array, RobotQueries, Wrench
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.view.ground import Ground
 
 Colours = NDArray[np.uint8]
 
@@ -36,7 +37,8 @@ class Snapshot:
 
     rotation (nl, 3, 3), position (nl, 3) m: of the links, X_WL. centre (3,) m: of mass. tau, share (nv,): efforts and
     their shares of their limits, NaN where there is none. loads (k, 2, 3) m: ends of the arrows, force (k,) N what
-    they stand for, colours (k, 3), joints: whose they are.
+    they stand for, colours (k, 3), joints: whose they are. contacts (nc, 2, 3) m, contact_force (nc,) N: the same of
+    what planes push with.
     """
 
     rotation: Array
@@ -48,13 +50,15 @@ class Snapshot:
     force: Array
     colours: Colours
     joints: tuple[str, ...]
+    contacts: Array
+    contact_force: Array
 
 
 class Scene:
-    """A robot as it is shown. `links` are those of `Snapshot.position`, `size` m is how far it reaches."""
+    """A robot as it is shown, and the planes that it stands on. `links` are those of `Snapshot.position`."""
 
-    def __init__(self, robot: RobotQueries) -> None:
-        self.robot = robot
+    def __init__(self, robot: RobotQueries, ground: Ground | None = None) -> None:
+        self.robot, self._ground = robot, ground
         self.at = robot.configuration
         about = robot.description
         self.links = about.link_names
@@ -82,20 +86,31 @@ class Scene:
         return np.where(np.isfinite(efforts) & (efforts > 0.0), efforts, np.nan)
 
     def still(self, q: Array) -> Snapshot:
-        """The robot held still at q (nq,): efforts are those against gravity."""
-        return self.moving(q, np.zeros(self.at.nv), np.asarray(self.robot.gravity_forces(q)))
+        """The robot held still at q (nq,), by no plane: efforts are those against gravity."""
+        return self._shown(q, np.zeros(self.at.nv), np.asarray(self.robot.gravity_forces(q)), None)
 
     def moving(self, q: Array, v: Array, tau: Array) -> Snapshot:
-        """The robot at q (nq,), v (nv,) while the efforts tau (nv,) act."""
+        """The robot at q (nq,), v (nv,) while the efforts tau (nv,) act, and planes push."""
+        return self._shown(q, v, tau, self._ground)
+
+    def _shown(self, q: Array, v: Array, tau: Array, ground: Ground | None) -> Snapshot:
         poses = self.robot.link_poses(q)
+        points = pushes = np.zeros((0, 3))
+        wrenches = None
+        if ground is not None:
+            points, pushes = ground.points(poses.rotation, poses.position), ground.forces(q, v, tau)
+            wrenches = ground.wrenches(points, poses.rotation, poses.position, pushes)
         branch = self.robot.system_momentum(q, v, frame="world")
         share = np.abs(tau) / self.limits
-        forces = self._carried(q, v, tau)
+        forces = self._carried(q, v, tau, wrenches)
         size = np.linalg.norm(forces, axis=1)
         largest = float(size.max(initial=0.0))
         shown: list[int] = np.flatnonzero((size > _LEAST_FORCE * largest) & np.isfinite(size)).tolist()
         begin = poses.position[self._child[shown]]
-        arrows = FORCE_LENGTH * self.size / max(largest, 1e-12) * forces[shown]
+        contact_force = np.linalg.norm(pushes, axis=1)
+        largest = max(largest, float(contact_force.max(initial=0.0)), 1e-12)
+        per_newton = FORCE_LENGTH * self.size / largest
+        arrows = per_newton * forces[shown]
         return Snapshot(
             rotation=poses.rotation,
             position=poses.position,
@@ -106,12 +121,14 @@ class Scene:
             force=size[shown],
             colours=colours([self._share(share, k) for k in shown]),
             joints=tuple(self._joints[k] for k in shown),
+            contacts=np.stack([points, points + per_newton * pushes], axis=1),
+            contact_force=contact_force,
         )
 
-    def _carried(self, q: Array, v: Array, tau: Array) -> Array:
+    def _carried(self, q: Array, v: Array, tau: Array, wrenches: list[Wrench] | None) -> Array:
         """(nj, 3) N, world axes; NaN where the efforts give no motion: a massless branch moves."""
         try:
-            carried: Array = self.robot.constraint_forces(q, v, tau, frame="world").constraint[:, 3:]
+            carried: Array = self.robot.constraint_forces(q, v, tau, frame="world", wrenches=wrenches).constraint[:, 3:]
         except FailedPreconditionError:
             carried = np.full((len(self._joints), 3), np.nan)
         return carried

@@ -19,6 +19,7 @@ import numpy as np
 import rich
 import viser
 
+from dyn_service.api.queries import Array
 from dyn_service.errors import UnavailableError
 from dyn_service.view.meshes import mesh_of
 from dyn_service.view.scene import Scene, Snapshot, colours, quaternions
@@ -33,6 +34,7 @@ OPACITY = 0.5
 GHOST = (255, 176, 46)
 GHOST_OPACITY = 0.25
 CENTRE = (225, 60, 160)
+CONTACT = np.array([[40, 110, 230]], dtype=np.uint8)
 _SHAFT, _HEAD, _HEAD_LENGTH = 0.018, 0.042, 0.08
 """Of the robot's size: radii and length of an arrow."""
 
@@ -43,6 +45,8 @@ class Viewer:
     Args:
         scene: What is shown.
         looks: What its links look like.
+        first: The robot at the beginning, at which one looks.
+        floor: How high the floor is drawn, m.
         host: Where the page is served.
         port: Of it; 0 takes a free one.
 
@@ -50,7 +54,9 @@ class Viewer:
         UnavailableError: The port is taken.
     """
 
-    def __init__(self, scene: Scene, looks: Looks, host: str = "127.0.0.1", port: int = 8080) -> None:
+    def __init__(
+        self, scene: Scene, looks: Looks, first: Snapshot, floor: float, host: str = "127.0.0.1", port: int = 8080
+    ) -> None:
         self.scene = scene
         self._lock = threading.Lock()
         self.server = _serve(host, port, scene.robot.description.name)
@@ -58,12 +64,17 @@ class Viewer:
         self.server.scene.set_up_direction("+z")
         self.server.gui.configure_theme(control_layout="collapsible", show_logo=False, show_share_button=False)
         size = scene.size
-        floor = (0.0, 0.0, scene.floor)
         self.server.scene.add_grid(
-            "/floor", width=8 * size, height=8 * size, cell_size=0.25 * size, section_size=size, position=floor
+            "/floor",
+            width=8 * size,
+            height=8 * size,
+            cell_size=0.25 * size,
+            section_size=size,
+            position=(0.0, 0.0, floor),
         )
-        self.server.initial_camera.position = (1.2 * size, -1.5 * size, 1.35 * size + scene.floor)
-        self.server.initial_camera.look_at = (0.0, 0.0, 0.6 * size + scene.floor)
+        middle = 0.5 * (first.position.min(axis=0) + first.position.max(axis=0))
+        self.server.initial_camera.position = middle + size * np.array([1.3, -1.7, 0.8])
+        self.server.initial_camera.look_at = middle
         self._bodies: list[Any] = []
         self._links = self._robot("robot", looks, None)
         self._ghost = self._robot("ghost", looks, GHOST)
@@ -75,11 +86,12 @@ class Viewer:
             self.server.scene.add_label(f"/names/{k}", name, visible=False) for k, name in enumerate(scene.links)
         ]
         self._centre = self.server.scene.add_icosphere("/centre", radius=0.04 * size, color=CENTRE)
-        self._arrows: Any = None
-        self._shown = {"loads": True, "axes": False, "names": False}
+        self._arrows: dict[str, Any] = {}
+        self._shown = {"loads": True, "contacts": True, "axes": False, "names": False}
         self._said: Any = None
         self._last: Snapshot | None = None
         self.show_ghost(None)
+        self.show(first)
 
     def close(self) -> None:
         """Ends the page and its server."""
@@ -90,7 +102,12 @@ class Viewer:
         """Adds what can be shown or hidden, and the table of efforts."""
         gui = self.server.gui
         with gui.add_folder("Show"):
-            for name, label in (("loads", "joint loads"), ("axes", "link frames"), ("names", "link names")):
+            for name, label in (
+                ("loads", "joint loads"),
+                ("contacts", "contact forces"),
+                ("axes", "link frames"),
+                ("names", "link names"),
+            ):
                 box = gui.add_checkbox(label, self._shown[name])
                 box.on_update(partial(self._choose, name))
             body = gui.add_slider("links' opacity", 0.0, 1.0, step=0.05, initial_value=OPACITY)
@@ -174,23 +191,28 @@ class Viewer:
                 handle.visible = visible
 
     def _show_loads(self, snapshot: Snapshot) -> None:
-        if not len(snapshot.loads) or not self._shown["loads"]:
-            if self._arrows is not None:
-                self._arrows.visible = False
-            return
-        size = self.scene.size
-        if self._arrows is None:
-            self._arrows = self.server.scene.add_arrows(
-                "/loads",
-                snapshot.loads.astype(np.float32),
-                snapshot.colours,
+        self._show_arrows("loads", snapshot.loads, snapshot.colours)
+        pushing = snapshot.contact_force > 0.0
+        self._show_arrows("contacts", snapshot.contacts[pushing], np.tile(CONTACT, (int(pushing.sum()), 1)))
+
+    def _show_arrows(self, name: str, ends: Array, colour: Any) -> None:
+        """Arrows between the ends (k, 2, 3) in the colours (k, 3), in place of those of that name."""
+        arrows = self._arrows.get(name)
+        if not len(ends) or not self._shown[name]:
+            if arrows is not None:
+                arrows.visible = False
+        elif arrows is None:
+            size = self.scene.size
+            self._arrows[name] = self.server.scene.add_arrows(
+                f"/{name}",
+                ends.astype(np.float32),
+                colour,
                 shaft_radius=_SHAFT * size,
                 head_radius=_HEAD * size,
                 head_length=_HEAD_LENGTH * size,
             )
         else:
-            self._arrows.points, self._arrows.colors = snapshot.loads.astype(np.float32), snapshot.colours
-            self._arrows.visible = True
+            arrows.points, arrows.colors, arrows.visible = ends.astype(np.float32), colour, True
 
     def _robot(self, name: str, looks: Looks, tint: tuple[int, int, int] | None) -> list[Any]:
         """A frame for each link with its shapes below it."""
