@@ -272,7 +272,8 @@ def test_a_servers_heartbeat_is_an_answer_of_its_loop() -> None:
     pull = context.socket(zmq.PULL)
     pull.rcvtimeo = 30_000
     pull.bind("inproc://launcher")
-    node = SimpleNamespace(telemetry=Telemetry("server", context, "inproc://launcher"), parameters=ServerSettings())
+    sender = Telemetry("server", context, "inproc://launcher")
+    node = SimpleNamespace(telemetry=sender, parameters=ServerSettings(), spin_once=lambda: None)
     ended, faults = threading.Event(), []
     server = Server([], endpoints=["tcp://127.0.0.1:0"])
     server.start()
