@@ -31,6 +31,20 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "sensors": ("sensors",),
     "plant": ("control/plant_core.py", "control/safety.py"),
+    "laws": (
+        "control/admittance.py",
+        "control/cartesian_impedance.py",
+        "control/collision_stop.py",
+        "control/computed_torque.py",
+        "control/following.py",
+        "control/gains.py",
+        "control/gravity_compensation.py",
+        "control/joint_goals.py",
+        "control/joint_impedance.py",
+        "control/law.py",
+        "control/momentum_observer.py",
+        "control/trajectory_following.py",
+    ),
 }
 """The parts of the command line: folders and files of the package."""
 
@@ -49,6 +63,7 @@ SHAPING = (
 
 _NUMBERS = "tests/oracle/test_in_numbers.py"
 _OVERLAYS = ("tests/theory/test_overlays.py", "tests/oracle/test_overlays.py", "tests/service/test_overlays.py")
+_LAWS = ("tests/nodes/test_laws.py", "tests/nodes/test_panda_controllers.py")
 _READING = (
     "tests/unit/test_urdf_reading.py",
     "tests/unit/test_urdf_faults.py",
@@ -196,6 +211,18 @@ STAGES: dict[str, tuple[str, ...]] = {
     "urdf/reader.py": (*_READING, "tests/unit/test_urdf_doubts.py", "tests/property/test_urdf_mutilated.py"),
     "control/plant_core.py": ("tests/nodes/test_plant_core.py",),
     "control/safety.py": ("tests/nodes/test_safety.py", "tests/nodes/test_plant_core.py"),
+    "control/admittance.py": _LAWS,
+    "control/cartesian_impedance.py": ("tests/nodes/test_cartesian_impedance.py",),
+    "control/collision_stop.py": _LAWS,
+    "control/computed_torque.py": ("tests/nodes/test_computed_torque.py", "tests/nodes/test_law.py"),
+    "control/following.py": ("tests/nodes/test_law.py", "tests/nodes/test_computed_torque.py"),
+    "control/gains.py": _LAWS,
+    "control/gravity_compensation.py": _LAWS,
+    "control/joint_goals.py": ("tests/nodes/test_joint_goals.py",),
+    "control/joint_impedance.py": _LAWS,
+    "control/law.py": ("tests/nodes/test_law.py",),
+    "control/momentum_observer.py": _LAWS,
+    "control/trajectory_following.py": ("tests/nodes/test_joint_goals.py",),
     "engine/overlay.py": _OVERLAYS,
     "engine/overlaid.py": _OVERLAYS,
     "urdf/structure.py": (*_READING, "tests/unit/test_loaded_objects.py"),
