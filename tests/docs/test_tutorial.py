@@ -17,7 +17,7 @@ from docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "tutorial.md"
 _BLOCK = re.compile(
-    r'^```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?(?: replace="(?P<replace>[^"]+)")?\n(?P<text>.*?)^```$',
+    r'^```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?(?: replace="(?P<replace>[^\n]+)")?\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,
 )
 
@@ -52,6 +52,7 @@ def test_word_by_word(tmp_path: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
     environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    environment["PYTEST_ADDOPTS"] = "-p dyn_service.hil.plugin"  # as where the package is installed
     followed = list(steps())
     assert len(followed) >= 8
     for step in followed:
