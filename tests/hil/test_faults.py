@@ -175,6 +175,9 @@ def test_chance_of_one_fault_does_not_depend_on_another() -> None:
     alone = seqs(through([Loss(0.3)], seed=3))
     assert seqs(through([Loss(0.3), Noise(1.0)], seed=3)) == alone
     assert seqs(through([Loss(0.3), Loss(0.0)], seed=3)) == alone
+    # two of one kind are two chances: their deviations add up as squares, those of one chance as they are
+    off = np.array([one.effort[0] for _, one in through([Noise(1.0), Noise(1.0)], count=4000)]) - 30.0
+    assert off.std() == pytest.approx(2.0**0.5, rel=0.05)  # four deviations of 1 / sqrt(2 4000)
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,7 @@ def test_the_record_is_what_the_plant_did(shelf: Shelf) -> None:
     reference, error = record.groups["reference"].values, record.groups["error"].values
     known = ~np.isnan(error)
     assert np.array_equal(known.all(axis=1), record.under("active"))
+    assert np.array_equal(~np.isnan(reference).any(axis=1), record.under("active"))
     assert error[known] == pytest.approx((reference - q)[known])
     rate = record.groups["reference_velocity"].values
     assert np.nanmax(np.abs(np.diff(reference, axis=0) - 0.5e-3 * (rate[1:] + rate[:-1]))) < 1e-7
@@ -154,6 +155,14 @@ def test_the_test_says_parameters_over_the_files(shelf: Shelf) -> None:
     assert np.diff(slow.record.answers.t) == pytest.approx(0.01)
     rarely = run(shelf, 0.1, plant={"state_rate_hz": 250.0})
     assert rarely.record.t == pytest.approx(0.004 * np.arange(25))
+
+
+def test_the_nearest_word_stands_over_the_others() -> None:
+    base = Setup("a", {"x": "1", "y": "1"}, {"rate_hz": 1.0}, {"rearm": True, "rate_hz": 1.0})
+    over = merged(base, {"arguments": {"y": "2"}, "plant": {"brake_s": 1.0}, "controller": {"rate_hz": 2.0}})
+    assert (over.launch, over.arguments) == ("a", {"x": "1", "y": "2"})
+    assert (over.plant, over.controller) == ({"rate_hz": 1.0, "brake_s": 1.0}, {"rearm": True, "rate_hz": 2.0})
+    assert merged(base, {"launch": "b"}) == dataclasses.replace(base, launch="b")
 
 
 @pytest.mark.parametrize(
