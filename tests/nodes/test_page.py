@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dyn_service.control.safety import ACTIVE, BRAKED, MODES, STOPPED
+from dyn_service.control.trajectory import PointToPoint
 from dyn_service.launching.page import LEAST_POINTS, POINTS, Shown, make_page
 from dyn_service.launching.planned import LaunchPlan, ProcessPlan
 from dyn_service.launching.report import write_report
@@ -155,7 +156,12 @@ def test_two_pairs_are_both_reported(tmp_path: Path) -> None:
     board = Board()
     for node, session in (("left/plant", 9), ("right/plant", 10)):
         take_plant(board, node, session)
+    motion = PointToPoint(np.zeros(2), np.zeros(2), np.array([[1.0, -2.0]]), move_s=1.0, dwell_s=1.0).to_wire()
+    for session, joints in ((10, JOINTS), (11, ["of", "another"])):
+        reference = {"session": session, "begin_s": 1.0, "joints": joints, "motion": motion}
+        board.take(Facts(f"{session}/controller", session, {"reference": reference}))
     report, page = written(tmp_path, board)
+    assert [report["nodes"][f"{side}/plant"]["tracking"]["samples"] for side in ("left", "right")] == [0, 1899]
     assert "tracking" not in report
     assert "plant" not in report
     assert {node: sorted(found) for node, found in report["nodes"].items()} == {

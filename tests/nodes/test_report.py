@@ -265,5 +265,6 @@ def test_lines_of_plots() -> None:
     assert len(kept) <= 200
     assert (kept_t[np.argmax(kept[:, 0])], kept_t[np.nanargmin(kept[:, 1])]) == (7777.0, 7780.0)
     assert np.isnan(kept[0, 1])
+    assert len(envelope(t, np.random.default_rng(0).normal(size=(len(t), 2)), 200)[0]) <= 200
     assert quantiles(np.empty(0))["count"] == 0
     assert finite({"a": [1.0, math.nan], "b": (math.inf, 2)}) == {"a": [1.0, None], "b": [None, 2]}
