@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dyn_service.control.computed_torque import ComputedTorque
-from dyn_service.control.following import Following, hold_maker
+from dyn_service.control.computed_torque import ComputedTorque, gains
+from dyn_service.control.following import Following, Tracking, hold_maker
 from dyn_service.control.law import Law, LawError, RobotState, commanded
 from dyn_service.control.rehearsal import rehearse
 from dyn_service.control.trajectory import Reference
@@ -151,19 +151,28 @@ def test_the_measured_state_is_beside_the_foretold_one(pendulum: Robot, compensa
 
 def test_a_rehearsal_tracks_as_the_loop_does(pendulum: Robot) -> None:
     """And under what pushes: at rest e = -push / (M kp), so the push, the gains and the mass are all in it."""
-    kp, kd = np.array([400.0]), np.array([40.0])
+    kp, kd = gains(20.0, 0.9, 1)
+    assert (kp.tolist(), kd.tolist()) == ([400.0], [36.0])
     law = ComputedTorque(pendulum, kp, kd)
     free = rehearse(law, pendulum, 0.5, q=[0.3])
     # the effort is held for 2 ms at a joint that stands: nothing but rounding is left
     assert np.abs(free.error).max() < 1e-9
     pushed = rehearse(law, pendulum, 1.0, q=[0.3], push=lambda t, q, v: [0.4])
     inertia = pendulum.mass_matrix([0.3])[0, 0]
-    # after 20 time constants the rest is exp(-20) of it
+    # after 18 time constants the rest is exp(-18) of it
     np.testing.assert_allclose(pushed.error[-1], -0.4 / (inertia * kp), rtol=1e-6)
     assert len(pushed.t) == 1001
     assert len(pushed.updated) == 501
     with pytest.raises(InvalidArgumentError, match="q needs 1 numbers, v 1, found \\(2,\\) and \\(1,\\)"):
         rehearse(law, pendulum, 0.1, q=[0.0, 0.0])
+
+
+def test_what_tracking_sums_up() -> None:
+    tracking = Tracking()
+    for error in ([3.0, 0.0], [0.0, -4.0], [1.0, 1.0]):
+        tracking.add(np.array(error))
+    assert (tracking.count, tracking.maximum) == (3, 4.0)
+    assert tracking.rms == pytest.approx(np.sqrt(27.0 / 6.0))
 
 
 class Showing(Scripted):

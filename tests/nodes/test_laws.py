@@ -205,6 +205,8 @@ def test_what_is_done_after_a_collision(arm: Robot, sine: MultiSine, action: str
     [
         ([1.0], [10.0, 10.0], "threshold must be 2 positive numbers, found [1.0]"),
         ([1.0, 0.0], [10.0, 10.0], "threshold must be 2 positive numbers, found [1.0, 0.0]"),
+        ([1.0, np.inf], [10.0, 10.0], "threshold must be 2 positive numbers, found [1.0, inf]"),
+        ([], [10.0, 0.0], "threshold must be given, 2 numbers: joint 'b' has no limit of its effort to take 0.1 of"),
         ([], [10.0, np.inf], "threshold must be given, 2 numbers: joint 'b' has no limit of its effort to take 0.1 of"),
     ],
 )
@@ -213,6 +215,8 @@ def test_thresholds_that_are_none(given, efforts, said: str) -> None:
         thresholds(given, 0.1, np.array(efforts), ("a", "b"))
     assert str(caught.value) == said
     assert thresholds([], 0.1, np.array([10.0, 20.0]), ("a", "b")).tolist() == [1.0, 2.0]
+    with pytest.raises(InvalidArgumentError, match=r"threshold_share must be positive, found 0$"):
+        thresholds([], 0.0, np.array([10.0, 20.0]), ("a", "b"))
 
 
 def test_admittance_gives_way_as_the_mass_that_was_asked_for(arm: Robot) -> None:
@@ -246,6 +250,9 @@ def test_what_follows_a_collision_begins_at_the_place_of_it(arm: Robot, sine: Mu
     first = run.updated[int(np.argmax(run.signals["collision"]))]
     assert after.begun.t == run.t[first]
     assert np.array_equal(after.begun.q, run.q[first])
+    before = Noting(arm, 5.0)
+    rehearse(CollisionStop(before, MomentumObserver(arm, 25.0), np.ones(2), None), arm, 0.01, q=[0.3, 0.0])
+    assert before.begun.q.tolist() == [0.3, 0.0]
 
 
 @pytest.mark.parametrize("name", ["collision_stop", "admittance", "joint_impedance"])
