@@ -116,6 +116,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "dynamics/projected.py": (_NUMBERS, "tests/theory/test_projected.py"),
     "dynamics/sensors.py": (_NUMBERS, "tests/unit/test_sensor_queries.py"),
+    "dynamics/task_space.py": (_NUMBERS, "tests/unit/test_task_space.py", "tests/oracle/test_task_space.py"),
+    "api/named.py": ("tests/unit/test_task_space.py", "tests/service/test_same_answers.py"),
     "dynamics/operators.py": (_NUMBERS, "tests/theory/test_operators.py"),
     "sensors/": ("tests/unit/test_sensor_devices.py", "tests/unit/test_sensor_files.py"),
     "reference/segments.py": ("tests/theory/test_matrix_formalism.py",),

@@ -58,7 +58,7 @@ def test_every_query_is_measured() -> None:
                 assert set(expected.answers(query, method)) == set(QUERIES[query].outputs), query
 
 
-@pytest.mark.parametrize("group", wide(range(GROUPS), {0, 15}.__contains__))
+@pytest.mark.parametrize("group", wide(range(GROUPS), {0}.__contains__))
 def test_no_query_loses_digits(group: int) -> None:
     """At most ten times the error of the same sweep on the tree as given; of a few roundings where that has none."""
     for seed in range(group, TREES, GROUPS):
@@ -86,7 +86,7 @@ def test_machine_code(seed: int) -> None:
             assert error < BALANCED.get(finding.query, 1e-11), (seed, error, finding)
 
 
-@pytest.mark.parametrize("group", range(5))
+@pytest.mark.parametrize("group", wide(range(5), {0}.__contains__))
 def test_reference_and_pinocchio_agree(group: int) -> None:
     """The fifty digits are the right ones: another engine, in doubles, gives their beginning."""
     for seed in range(group, TREES, 5):
@@ -134,7 +134,7 @@ TURNS = 12
 TILTS = [10.0 ** (k / 2) for k in range(-24, -1)]
 
 
-@pytest.mark.parametrize("tilt", wide(TILTS, TILTS[::3].__contains__), ids=lambda tilt: f"{tilt:.0e}")
+@pytest.mark.parametrize("tilt", wide(TILTS, TILTS[::6].__contains__), ids=lambda tilt: f"{tilt:.0e}")
 def test_nearly_parallel_axes(tilt: float) -> None:
     """The smallest robot whose frames used to slide to offset / tilt, and whose inertias cancelled there."""
     robot, exact = Robot.from_urdf(pair_urdf(tilt)), ExactRobot(pair_urdf(tilt))

@@ -68,24 +68,32 @@ class Edit:
         replacing = _Replacing(_expression(self.old), _expression(self.new))
         if replacing.old == ast.dump(replacing.new):
             raise EditError(f"{self.module}.{self.function}: '{self.new}' is what stands there")
-        edited = copy.deepcopy(tree)
-        replacing.generic_visit(self._function(edited))
+        edited, function = self._copied(tree)
+        replacing.generic_visit(function)
         if replacing.count != self.times:
             raise EditError(
                 f"{self.module}.{self.function}: '{self.old}' occurs {replacing.count} times, expected {self.times}"
             )
         return ast.fix_missing_locations(edited)
 
-    def _function(self, tree: ast.Module) -> ast.AST:
-        found: Any = tree
-        for name in self.function.split("."):
+    def _copied(self, tree: ast.Module) -> tuple[ast.Module, ast.AST]:
+        """The module with a copy of the function, and that; the rest of it is shared."""
+        made = copy.copy(tree)
+        found: Any = made
+        *classes, function = self.function.split(".")
+        for name in (*classes, function):
             inside = [
-                node for node in found.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
+                k
+                for k, node in enumerate(found.body)
+                if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
             ]
             if len(inside) != 1:
                 raise EditError(f"{self.module} has {len(inside)} functions {self.function}, expected 1")
-            found = inside[0]
-        return found
+            (k,) = inside
+            child = copy.deepcopy(found.body[k]) if name == function else copy.copy(found.body[k])
+            found.body = [*found.body[:k], child, *found.body[k + 1 :]]
+            found = child
+        return made, found
 
 
 class _Replacing(ast.NodeTransformer):

@@ -24,10 +24,12 @@ from tests.wide import one_in, wide
 
 TREES = 200
 STATES = 100
-COMPILED_TREES = 80
-"""One tree in so many is compiled; all of our robots are."""
+COMPILED_TREES = 200
+"""One tree in so many is compiled; of our robots those that the suite compiles anyway."""
 
 COMPILED_ROBOTS = ("a1_description/urdf/a1.urdf", "panda_description/urdf/panda.urdf", "z1_description/urdf/z1.urdf")
+OF_OURS = ("double_pendulum", "scara", "panda")
+"""Compiled here; the rest are by `python -m tests.oracle`, and the large ones take the longest of all."""
 
 Maker = Callable[[str | os.PathLike[str]], Robot]
 TOLERANCE = 1e-10
@@ -106,7 +108,7 @@ def assert_agrees(xml: str, make: Maker, seed: int = 0) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("seed", wide(range(TREES), one_in(16)))
+@pytest.mark.parametrize("seed", wide(range(TREES), one_in(40)))
 def test_random_tree(seed: int) -> None:
     assert_agrees(random_urdf(seed), interpreting if seed % COMPILED_TREES else Robot.from_urdf, seed)
 
@@ -117,10 +119,10 @@ FREE = partial(Robot.from_urdf, mimic=False)
 
 @pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
 def test_our_robot(path: Path) -> None:
-    assert_agrees(path.read_text(), FREE)
+    assert_agrees(path.read_text(), FREE if path.stem in OF_OURS else partial(interpreting, mimic=False))
 
 
-@pytest.mark.parametrize("name", wide(SUPPORTED, {*SOME, *COMPILED_ROBOTS}.__contains__))
+@pytest.mark.parametrize("name", wide(SUPPORTED, {*SOME, COMPILED_ROBOTS[-1]}.__contains__))
 def test_example_robot(name: str) -> None:
     make = FREE if name in COMPILED_ROBOTS else partial(interpreting, certifying=name in FIRST, mimic=False)
     assert_agrees(path_of(name).read_text(), make)

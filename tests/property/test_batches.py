@@ -21,14 +21,17 @@ WAYS = ("wrenches", "overlay")
 SAID_ONCE = ("directions",)
 """Inputs that are the same for a whole batch."""
 
+ALWAYS = ("scara", "pendulum", "random")
+"""Each has kernels of its own to compile, and lanes know nothing of joints."""
+
 COUNT = 37
 """Not a multiple of any vector width, so the last block is a short one."""
 
 
-@pytest.fixture(scope="module", params=["panda", "random"])
+@pytest.fixture(scope="module", params=wide(["scara", "pendulum", "random", "panda"], ALWAYS.__contains__))
 def robot(request: pytest.FixtureRequest) -> Robot:
     """Each joint by itself, so that every row has an answer; those that follow others are in theory/test_mimic.py."""
-    source = URDF / "panda.urdf" if request.param == "panda" else random_urdf(1003, movable=4)
+    source = random_urdf(1003, movable=4) if request.param == "random" else URDF / f"{request.param}.urdf"
     return Robot.from_urdf(source, mimic=False)
 
 

@@ -13,8 +13,8 @@ from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.trees import motion_subspaces
 
-TREES = 12
-"""Kernels are compiled per tree, so a handful of trees and many states."""
+TREES = 5
+"""Kernels are traced per tree, so a handful of trees and many states."""
 
 ROUNDING = 1e-11
 """Relative; rounding is 1e-16 times the condition number of the mass matrix, at most 1e4 on these trees."""

@@ -497,6 +497,6 @@ def test_everything_in_any_order() -> None:
     robot = new_robot()
     parts = {"robot": robot, "elsewhere": Service([robot]), "reply_sizes": {}}
     many = settings(
-        max_examples=200, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
     run_state_machine_as_test(type("Machine", (Dispatching,), parts), settings=many)

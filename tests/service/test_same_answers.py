@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dyn_service import QUERIES, AsyncClient, AsyncRemoteRobot, Client, DynError, Robot, RobotQueries, Server, Wrench
-from tests.service.conftest import assert_same, sample, variants
+from tests.service.conftest import TRANSPORTS, assert_same, sample, variants
 
 QUERY_NAMES = tuple(QUERIES)
 
@@ -29,15 +29,24 @@ class _Awaited:
         return (lambda *args, **kwargs: self._run(found(*args, **kwargs))) if name in QUERIES else found
 
 
-@pytest.fixture(params=["Client", "AsyncClient"])
-def remote(request: pytest.FixtureRequest, server: Server) -> Iterator[Any]:
+@pytest.fixture(scope="module", params=TRANSPORTS)
+def served(request: pytest.FixtureRequest, panda: Robot, pendulum: Robot, tmp_path_factory: Any) -> Iterator[str]:
+    """One server for all tests of a transport, by its endpoint."""
+    folder = tmp_path_factory.mktemp("s")
+    endpoints = {"tcp": "tcp://127.0.0.1:0", "ipc": f"ipc://{folder}/s", "inproc": "inproc://same-answers"}
+    with Server([panda, pendulum], endpoints=[endpoints[request.param]]) as server:
+        yield server.endpoints[0]
+
+
+@pytest.fixture(scope="module", params=["Client", "AsyncClient"])
+def remote(request: pytest.FixtureRequest, served: str) -> Iterator[Any]:
     """The Panda through each kind of client."""
     if request.param == "Client":
-        with Client(server.endpoints[0], timeout_s=20.0) as client:
+        with Client(served, timeout_s=20.0) as client:
             yield client.robot("panda")
     else:
         with asyncio.Runner() as runner:
-            client = AsyncClient(server.endpoints[0], timeout_s=20.0)
+            client = AsyncClient(served, timeout_s=20.0)
             yield _Awaited(runner.run(client.robot("panda")), runner.run)
             runner.run(client.close())
 
