@@ -145,6 +145,22 @@ def test_its_own_contacts_hold_it(tmp_path: Path) -> None:
     assert plant.robot.engine.model.opt.timestep == pytest.approx(1e-3)
 
 
+@pytest.mark.parametrize("joint", ["panda_finger_joint1", "panda_finger_joint2"])
+def test_an_overlay_in_the_words_of_a_file_is_the_overlaid_robot(joint: str) -> None:
+    """Of a follower too, whose spring rests where its leader is at zero."""
+    text = (URDF / "panda.urdf").read_text()
+    text = text.replace('multiplier="1" offset="0"', 'multiplier="1" offset="0.003"')
+    assert 'offset="0.003"' in text
+    panda = Robot.from_urdf(text)
+    overlay = {"joints": {joint: {"stiffness": 30.0, "rest": 0.01, "damping": 2.0}}}
+    real = real_robot(panda, PlantParameters(robot="-", overlay=overlay))
+    again = Robot(real.as_described)
+    q, v = panda.random_configuration(seed=4), np.linspace(-0.5, 0.5, 8)
+    one, two = (robot.inverse_dynamics(q, v, np.zeros(8)) for robot in (real, again))
+    np.testing.assert_allclose(one, two, rtol=1e-12, atol=1e-12)  # roundings
+    assert np.abs(one - panda.inverse_dynamics(q, v, np.zeros(8))).max() > 1e-2
+
+
 HINGED = """<mujoco model="hinged"><compiler angle="radian" autolimits="true"/><worldbody><body name="bar">
   <joint name="hinge" axis="0 1 0" range="-0.5 0.5"/><geom type="box" pos="0.2 0 0" size="0.2 0.02 0.02" mass="1"/>
   </body></worldbody><actuator><position joint="hinge" kp="500"/></actuator></mujoco>"""
@@ -159,7 +175,7 @@ def test_limits_act_where_they_are_asked_for_and_actuators_never(tmp_path: Path,
         robot="-", engine="mujoco", mjcf=str(path), position_limits=limits, safe_stop="zero", initial_position=[0.0]
     )
     plant = driven(make_plant(Robot.from_file(path), parameters, session=1), [0.0], 500)
-    assert (plant.q[0] > 0.6) is not limits
+    assert bool(plant.q[0] > 0.6) is not limits
     assert not limits or plant.q[0] == pytest.approx(0.5, abs=0.05)  # the limit gives way by MuJoCo's solimp
 
 
