@@ -23,7 +23,7 @@ from dyn_service.nodes.plant_parameters import ActuatorParameters, PlantParamete
 from dyn_service.nodes.registry import run_file
 from tests.conftest import ROOT, URDF
 
-EXAMPLE = ROOT / "examples" / "udp_robot.py"
+EXAMPLE = ROOT / "examples" / "udp_robot" / "udp_robot.py"
 udp = run_file(EXAMPLE)
 
 
