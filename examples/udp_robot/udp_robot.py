@@ -1,7 +1,7 @@
 """A robot behind UDP, and its driver: `control/hardware.py` in a hundred lines. Pattern for a driver of one's own.
 
     python examples/udp_robot/udp_robot.py urdf/pendulum.urdf --port 5800    # the robot: its own process, its own 1 kHz
-    dyn launch examples/udp_robot/udp_robot.launch.yaml --duration 10        # robot, server, controller, plant with this driver
+    dyn launch examples/udp_robot/udp_robot.launch.yaml --duration 10
 
 One datagram each way in every cycle, little-endian:
 
