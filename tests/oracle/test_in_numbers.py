@@ -27,6 +27,7 @@ MODULES = (
     "projected",
     "sensors",
     "sweeps",
+    "task_space",
 )
 MADE = {name: importlib.import_module(f"dyn_service.dynamics.{name}") for name in MODULES}
 MADE["midpoint"] = midpoint

@@ -107,7 +107,7 @@ def test_a_node_refuses_it_first_too() -> None:
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=WAIT_S
     )
-    assert (done.returncode, "realtime.affinity is refused" in done.stderr) == (1, True), done.stderr
+    assert (done.returncode, "realtime.affinity is refused" in done.stderr) == (2, True), done.stderr
 
 
 # json
