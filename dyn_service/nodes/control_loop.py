@@ -209,7 +209,10 @@ class ControlLoop(Generic[L]):
         self.loads: Recorder | None = None
         self.counters = _Counters()
         self.states = node.create_subscription(PlantState, p.plant_state, name="plant_state")
-        self.efforts = node.create_publisher(JointCommand, p.joint_commands, name="joint_commands", binds=False)
+        # latched, so that a plant that finds the controller after its first answer, and waits for it, has it
+        self.efforts = node.create_publisher(
+            JointCommand, p.joint_commands, name="joint_commands", binds=False, latched=True
+        )
         for one in purpose.inputs:
             node.create_subscription(one.type, one.topic, partial(self._take, one))
         self.busy_poll_s = node.busy_poll_s()
