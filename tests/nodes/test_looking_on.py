@@ -23,12 +23,12 @@ from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import String
 from dyn_service.nodes import Node, settable
 from dyn_service.nodes.everywhere import Everywhere
-from dyn_service.nodes.graph import announce_launch
+from dyn_service.nodes.graph import Graph, announce_launch
 from dyn_service.nodes.listening import Rate
 from dyn_service.nodes.publishing import folder_of
 from dyn_service.nodes.topics import RUNTIME_DIR
 from tests.conftest import ROOT
-from tests.nodes.in_process import Nodes, nodes_in
+from tests.nodes.in_process import PATIENCE_S, Nodes, nodes_in
 
 
 class WaveParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -62,6 +62,10 @@ def wave(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wave]:
         made = spun(nodes, "/arm/wave")
         thread = threading.Thread(target=made.run)
         thread.start()
+        deadline = time.monotonic() + PATIENCE_S
+        while [node.state for node in Graph(made.runtime_dir).read()] != ["active"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         try:
             yield made
         finally:
