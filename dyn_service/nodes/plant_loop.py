@@ -24,7 +24,7 @@ import numpy as np
 from dyn_service.control.plant_core import Plant
 from dyn_service.control.safety import RUNNING
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.nodes.pacing import Pacer, precise_sleep
+from dyn_service.nodes.pacing import Lateness, Pacer, precise_sleep
 from dyn_service.nodes.plant_parameters import PlantParameters
 from dyn_service.nodes.plant_recording import PlantRecording, counts
 from dyn_service.nodes.plant_topics import PlantTopics
@@ -54,7 +54,7 @@ class PlantLoop:
         self.pacer = Pacer(1.0 / (p.rate_hz * wall_speed(p)), busy_poll_s=node.busy_poll_s())
         self.most = max(1, round(p.max_catch_up_s * p.rate_hz))
         self.slipped = self.unanswered = 0
-        self.late_s: list[float] = []
+        self.lateness = Lateness()
         self._patience_s = p.lockstep_patience_s
         self._next_publish = 0
         self._sent, self._sent_s, self._first_sent_s = -1, 0.0, 0.0
@@ -98,7 +98,7 @@ class PlantLoop:
         """A period of the wall's clock."""
         plant = self.plant
         due = self.pacer.wait()
-        self.late_s.append(self.pacer.late_s)
+        self.lateness.add(self.pacer.late_s)
         self.slipped += max(0, due - self.most)
         plant.advance(min(due, self.most))
         command = self.ways.take()
@@ -149,8 +149,6 @@ class PlantLoop:
 
     def _stats(self, now: float) -> None:
         plant, pacer, safety = self.plant, self.pacer, self.plant.safety
-        late_us = 1e6 * np.array(self.late_s or [0.0])
-        self.late_s.clear()
         self.node.telemetry.stats(
             {
                 "time_s": plant.time_s,
@@ -163,8 +161,7 @@ class PlantLoop:
                 "slipped": self.slipped,
                 "unanswered": self.unanswered,
                 "malformed": self.ways.malformed,
-                "late_p50_us": float(np.percentile(late_us, 50)),
-                "late_max_us": float(late_us.max()),
+                **self.lateness.microseconds(),
                 "telemetry_dropped": self.node.telemetry.dropped,
                 **counts(plant),
             }

@@ -22,11 +22,14 @@ from dyn_service.nodes.kinds import Column, Panel, Section, Stats, number, rate
 from dyn_service.nodes.motion import Motion, motion_of
 from dyn_service.nodes.plant_charts import effort_cards, motion_findings, stop_spans, tracking_cards
 
+LATE = ("late_p50_us", "late_p99_us", "late_p99_9_us", "late_max_us")
+
 
 def plant_section(plant: NodeBoard, board: Board) -> Section:
     """What the plant counted."""
     content = _plant_summary(plant)
-    lines = [*_difference_lines(content), *_stop_lines(content), *strain.lines(content["by_joint"])]
+    lines = [*_late_lines(content), *_difference_lines(content), *_stop_lines(content)]
+    lines += strain.lines(content["by_joint"])
     return Section(content, lines, findings=_findings(content, plant.recordings.get("plant")))
 
 
@@ -77,7 +80,7 @@ def _plant_summary(plant: NodeBoard) -> dict[str, Any]:
     return {
         **{name: plant.fact(name) for name in names},
         "measured_rate_hz": stats.get("step_rate_hz"),
-        "late_p50_us": stats.get("late_p50_us"),
+        **{name: stats.get(name) for name in LATE},
         **{name: plant.total(name) for name in counters},
         "refusals": {name: count for name in REFUSALS if (count := plant.total(f"refused_{name}"))},
         "last_refusal": stats.get("last_refusal", ""),
@@ -85,6 +88,13 @@ def _plant_summary(plant: NodeBoard) -> dict[str, Any]:
         "by_joint": strain.shares(plant),
         "differences": plant.fact("differences") or {},
     }
+
+
+def _late_lines(plant: Mapping[str, Any]) -> list[str]:
+    late = [plant[name] for name in LATE]
+    if not plant["steps"] or not all(late):  # in lockstep nothing can be late
+        return []
+    return ["plant's periods came late by: p50 {:.0f} us, p99 {:.0f} us, p99.9 {:.0f} us, max {:.0f} us".format(*late)]
 
 
 def _difference_lines(plant: Mapping[str, Any]) -> list[str]:

@@ -1,9 +1,10 @@
 """The paced clock, on a clock of its own: no test here depends on how busy the machine is."""
 
+import numpy as np
 import pytest
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.nodes.pacing import Pacer
+from dyn_service.nodes.pacing import Lateness, Pacer
 
 
 class FakeClock:
@@ -61,3 +62,28 @@ def test_a_sleep_that_ends_early_is_continued() -> None:
 def test_period_must_be_positive() -> None:
     with pytest.raises(InvalidArgumentError, match=r"period_s is 0\.0: expected a positive number of seconds"):
         Pacer(0.0)
+
+
+def test_lateness_of_a_whole_run_within_its_bins() -> None:
+    late_us = np.random.default_rng(0).lognormal(np.log(40.0), 1.0, 20_000)
+    lateness = Lateness()
+    for count, late in enumerate(late_us):
+        lateness.add(1e-6 * late)
+        if count % 500 == 0:  # folded now and then, as the plant's statistics are
+            lateness.microseconds()
+    found = lateness.microseconds()
+    for name, percent in (("late_p50_us", 50), ("late_p99_us", 99), ("late_p99_9_us", 99.9)):
+        true = np.percentile(late_us, percent, method="inverted_cdf")
+        assert true * (1 - 1e-9) <= found[name] <= 1.02 * true  # the upper edge of its bin, and those are 2 % apart
+    assert found["late_max_us"] == pytest.approx(late_us.max(), rel=1e-12)  # s and back
+    assert lateness.microseconds() == found  # a second look changes nothing
+
+
+def test_lateness_of_no_period_and_of_endless_ones() -> None:
+    lateness = Lateness()
+    assert set(lateness.microseconds().values()) == {0.0}
+    lateness.add(0.0)
+    assert set(lateness.microseconds().values()) == {0.0}
+    lateness.add(3600.0)
+    assert lateness.microseconds()["late_max_us"] == 3.6e9
+    assert lateness.microseconds()["late_p99_us"] == pytest.approx(1e7)  # beyond 10 s they are counted, not told apart
