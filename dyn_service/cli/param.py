@@ -68,15 +68,14 @@ def describe(
     ] = None,
     timeout: Timeout = 2.0,
 ) -> None:
-    """Print what parameters are: type, range, whether they can be set while the node runs."""
+    """Print what parameters are, as the node's `--help` does: type, range, default, whether they can be set."""
+    from dyn_service.config.described import table, terminal_width
     from dyn_service.nodes.dyn_service_srvs import DescribeParametersRequest, DescribeParametersResponse
 
     asked = DescribeParametersRequest(names or [])
     rows = _ask(name, "describe_parameters", asked, DescribeParametersResponse, timeout).descriptors
-    width = max((len(row.name) for row in rows), default=0)
-    for row in rows:
-        kind = f"{row.type} {row.range}".strip()
-        typer.echo(f"{row.name:<{width}}  {kind}{', settable' if row.settable else ''}")
+    for line in table(rows, terminal_width()):
+        typer.echo(line)
 
 
 @app.command()

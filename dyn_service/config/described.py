@@ -1,5 +1,10 @@
-"""What a struct of parameters says of itself: names, types, defaults, ranges, and a sentence on each.
+"""What a struct of parameters says of itself: names, types, defaults, ranges, a sentence on each, which can be set.
 
+    class ThermometerParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+        rate_hz: Annotated[float, Meta(gt=0, le=1000)] = 50.0
+        ambient_c: Annotated[float, Meta(ge=-50, le=60), settable] = 20.0
+
+A field without the mark is read-only while the node runs. A struct with the mark is settable with all that is in it.
 The sentences are those of the struct's docstring, and of those it is made from: `rate_hz: commands per second.` speaks
 of the field `rate_hz`, `integrator, substeps: ..` of both, up to the next field that is spoken of. So there is one text
 for those who read the source and those who ask `--help`. Types and ranges are those of the annotations.
@@ -9,10 +14,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import textwrap
 import typing
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -21,14 +26,18 @@ from dyn_service.config.parameters import file_sort
 
 _WORDS = {float: "number", int: "whole number", bool: "true or false", str: "text", dict: "map", type(None): "nothing"}
 _BOUNDS = (("gt", "above {:g}"), ("ge", "at least {:g}"), ("lt", "below {:g}"), ("le", "at most {:g}"))
-_TOPIC = "topic"
+_TOPIC, _SETTABLE = "topic", "settable"
+MAX_WIDTH = 120
+
+settable = msgspec.Meta(extra={_SETTABLE: True})
+"""The mark of a parameter that may be set while the node runs."""
 
 
-@dataclass(frozen=True)
-class Described:
+class ParameterDescriptor(msgspec.Struct, frozen=True):
     """A parameter. name: with dots where it is in a struct. type: in words. default: as YAML has it; None where it must
     be given. range: in words, empty for none. about: its sentence, empty where the struct has none. topic: for one that
     names a topic what is done there and the type of its messages, `publishes sensor_msgs/msg/JointState`; else empty.
+    settable: whether it may be set while the node runs.
     """
 
     name: str
@@ -37,6 +46,7 @@ class Described:
     range: str = ""
     about: str = ""
     topic: str = ""
+    settable: bool = False
 
 
 def on_topic(does: Literal["publishes", "subscribes"], ros_type: str) -> msgspec.Meta:
@@ -44,9 +54,9 @@ def on_topic(does: Literal["publishes", "subscribes"], ros_type: str) -> msgspec
     return msgspec.Meta(extra={_TOPIC: f"{does} {ros_type}"})
 
 
-def described(kind: type[msgspec.Struct], above: str = "") -> list[Described]:
+def described(kind: type[msgspec.Struct]) -> list[ParameterDescriptor]:
     """The parameters of a struct in order, those of structs in it as `struct.name`."""
-    return list(_described(kind, above))
+    return list(_described(kind, "", False))
 
 
 def sentences(kind: type[msgspec.Struct]) -> dict[str, str]:
@@ -79,33 +89,35 @@ def type_in_words(hint: Any, *, many: bool = False) -> str:
     return f"{word}s" if many and word in ("number", "whole number", "text") else word
 
 
-def table(parameters: Sequence[Described], width: int) -> list[str]:
-    """The parameters as lines for a terminal of that width."""
+def terminal_width() -> int:
+    """Columns of a line of text on this terminal: no more than a reader likes."""
+    return min(shutil.get_terminal_size().columns, MAX_WIDTH)
+
+
+def table(parameters: Sequence[ParameterDescriptor], width: int) -> list[str]:
+    """The parameters as lines of `width` columns."""
     lines = []
     for one in parameters:
-        facts = [one.type, *([one.range] if one.range else [])]
-        facts.append("must be given" if one.default is None else f"default {one.default}")
-        lines.append(f"  {one.name}  ({'; '.join(facts)})")
+        facts = [one.type, one.range, "must be given" if one.default is None else f"default {one.default}"]
+        facts.append("settable" if one.settable else "")
+        lines.append(f"  {one.name}  ({'; '.join(filter(None, facts))})")
         lines += textwrap.wrap(one.about, max(width, 40), initial_indent=" " * 6, subsequent_indent=" " * 6)
     return lines
 
 
-def _described(kind: type[msgspec.Struct], above: str) -> Iterator[Described]:
+def _described(kind: type[msgspec.Struct], above: str, marked_above: bool) -> Iterator[ParameterDescriptor]:
     hints, about = typing.get_type_hints(kind, include_extras=True), sentences(kind)
     for field in msgspec.structs.fields(kind):
         hint, name = hints[field.name], above + field.encode_name
-        if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-            yield from _described(hint, f"{name}.")
+        metas = [meta for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
+        marks = {key: value for meta in metas for key, value in (meta.extra or {}).items()}
+        marked = marked_above or _SETTABLE in marks
+        bare = hint.__origin__ if typing.get_origin(hint) is Annotated else hint
+        if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
+            yield from _described(bare, f"{name}.", marked)
             continue
-        metas = _metas(hint)
-        topics = [str(meta.extra[_TOPIC]) for meta in metas if meta.extra and _TOPIC in meta.extra]
-        yield Described(
-            name, type_in_words(hint), _default(field), _range(metas), about.get(field.encode_name, ""), "".join(topics)
-        )
-
-
-def _metas(hint: Any) -> list[msgspec.Meta]:
-    return [meta for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
+        said, topic = about.get(field.encode_name, ""), marks.get(_TOPIC, "")
+        yield ParameterDescriptor(name, type_in_words(hint), _default(field), _range(metas), said, topic, marked)
 
 
 def _range(metas: list[msgspec.Meta]) -> str:

@@ -12,9 +12,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dyn_service.config.described import settable
     from dyn_service.nodes.kinds import NodeKind
     from dyn_service.nodes.node import Node
-    from dyn_service.nodes.settables import settable
 
 __all__ = ["MODULES", "Node", "NodeKind", "settable"]
 
@@ -36,7 +36,7 @@ MODULES = {
 _HOMES = {
     "Node": "dyn_service.nodes.node",
     "NodeKind": "dyn_service.nodes.kinds",
-    "settable": "dyn_service.nodes.settables",
+    "settable": "dyn_service.config.described",
 }
 
 

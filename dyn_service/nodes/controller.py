@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.config.described import settable
 from dyn_service.control import computed_torque
 from dyn_service.control.computed_torque import ComputedTorque
 from dyn_service.nodes.control_loop import controller_kind
 from dyn_service.nodes.controller_parameters import MotionParameters
-from dyn_service.nodes.settables import settable
 
 
 class ControllerParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):

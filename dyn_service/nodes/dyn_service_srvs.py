@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from dyn_service.nodes.settables import ParameterDescription
+from dyn_service.config.described import ParameterDescriptor
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -30,7 +30,7 @@ class DescribeParametersRequest(msgspec.Struct, frozen=True, forbid_unknown_fiel
 class DescribeParametersResponse(msgspec.Struct, frozen=True):
     """How they are, in the order in which they were asked for."""
 
-    descriptors: list[ParameterDescription]
+    descriptors: list[ParameterDescriptor]
 
 
 class GetParametersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from dyn_service.api.queries import RobotQueries
+from dyn_service.config.described import settable
 from dyn_service.control.gravity_compensation import GravityCompensation
 from dyn_service.nodes.control_loop import controller_kind
 from dyn_service.nodes.controller_parameters import LoopParameters
-from dyn_service.nodes.settables import settable
 
 
 class GravityCompensationParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True):

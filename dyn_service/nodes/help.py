@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import textwrap
 from collections.abc import Sequence
 
 import msgspec
 
-from dyn_service.config.described import described, table
+from dyn_service.config.described import described, table, terminal_width
 from dyn_service.nodes.runtime import CommonParameters
 
-MAX_WIDTH = 120
 _USAGE = """\
 usage: .. [NAME:=VALUE ..] [--ros-args ARGUMENTS]
 
@@ -30,7 +28,7 @@ def asks_for_help(words: Sequence[str]) -> bool:
 
 def node_help(name: str, parameters: type[msgspec.Struct], about: str) -> str:
     """The help of a node: what it is, its arguments, its parameters, its topics."""
-    width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
+    width = terminal_width()
     own = described(parameters)
     names = {one.name for one in own}
     common = [one for one in described(CommonParameters) if one.name not in names]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from dyn_service.api.queries import RobotQueries
+from dyn_service.config.described import settable
 from dyn_service.control.joint_impedance import JointImpedance
 from dyn_service.nodes.control_loop import controller_kind
 from dyn_service.nodes.controller_parameters import Motion, MotionParameters
-from dyn_service.nodes.settables import settable
 
 
 class JointImpedanceParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):

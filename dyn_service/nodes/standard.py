@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
+from dyn_service.config.described import described
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.nodes import settables
 from dyn_service.nodes.dyn_service_srvs import (
@@ -27,14 +28,29 @@ from dyn_service.nodes.lifecycle import possible
 from dyn_service.nodes.services import Empty
 from dyn_service.suggestions import did_you_mean
 
-if TYPE_CHECKING:
-    from dyn_service.nodes.node import Node
+
+class Asked(Protocol):
+    """What of a node the answers are about."""
+
+    parameters: Any
+    state: str
+    managed: bool
+
+    @property
+    def name(self) -> str:
+        """Its full name."""
+
+    def set_parameters(self, values: Mapping[str, Any]) -> None:
+        """Sets all of them, or raises and sets none."""
+
+    def change_state(self, transition: str) -> None:
+        """Makes the transition, or raises."""
 
 
 class Answers:
     """The answers of one node."""
 
-    def __init__(self, node: Node[Any]) -> None:
+    def __init__(self, node: Asked) -> None:
         self._node = node
 
     def services(self) -> dict[str, tuple[type[msgspec.Struct], Callable[[Any], msgspec.Struct | None]]]:
@@ -50,10 +66,10 @@ class Answers:
         }
 
     def _list(self, request: ListParametersRequest) -> ListParametersResponse:
-        return ListParametersResponse([found.name for found in settables.describe(type(self._node.parameters))])
+        return ListParametersResponse([found.name for found in described(type(self._node.parameters))])
 
     def _describe(self, request: DescribeParametersRequest) -> DescribeParametersResponse:
-        known = {found.name: found for found in settables.describe(type(self._node.parameters))}
+        known = {found.name: found for found in described(type(self._node.parameters))}
         return DescribeParametersResponse(list(self._chosen(request.names, known).values()))
 
     def _get(self, request: GetParametersRequest) -> GetParametersResponse:

@@ -13,7 +13,7 @@ import pytest
 
 from dyn_service.config import logs
 from dyn_service.config.arguments import parse_arguments
-from dyn_service.config.described import Described, described, on_topic
+from dyn_service.config.described import ParameterDescriptor, described, on_topic, settable
 from dyn_service.config.parameters import FilePath
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.nodes.kinds import NodeKind
@@ -56,20 +56,20 @@ class Parameters(Base, kw_only=True):
     folder: FilePath = ""
     other: FilePath = "x"
     topic: Annotated[str, on_topic("publishes", "std_msgs/msg/String")] = "said"
-    part: Inner = Inner()
+    part: Annotated[Inner, settable] = Inner()
     counts: list[list[int]] | dict[str, int] = msgspec.field(default_factory=lambda: [[1]])
 
 
 def test_what_a_struct_says_of_itself() -> None:
     assert described(Parameters) == [
-        Described("name", "text", None, "", "under which it is known"),
-        Described("unit", "one of m, rad", "m", "", "of this one's readings"),
-        Described("files", "list of paths", "none", "", "where they are; none is nowhere"),
-        Described("folder", "path", "none", "", "of more. They are read once"),
-        Described("other", "path", "x", "", "of more. They are read once, both may lack"),
-        Described("topic", "text", "said", "", "what it says", "publishes std_msgs/msg/String"),
-        Described("part.width", "number", "0.5", "above 0, at most 2", "m"),
-        Described("counts", "list of lists of whole numbers or map", "[[1]]"),
+        ParameterDescriptor("name", "text", None, "", "under which it is known"),
+        ParameterDescriptor("unit", "one of m, rad", "m", "", "of this one's readings"),
+        ParameterDescriptor("files", "list of paths", "none", "", "where they are; none is nowhere"),
+        ParameterDescriptor("folder", "path", "none", "", "of more. They are read once"),
+        ParameterDescriptor("other", "path", "x", "", "of more. They are read once, both may lack"),
+        ParameterDescriptor("topic", "text", "said", "", "what it says", "publishes std_msgs/msg/String"),
+        ParameterDescriptor("part.width", "number", "0.5", "above 0, at most 2", "m", settable=True),
+        ParameterDescriptor("counts", "list of lists of whole numbers or map", "[[1]]"),
     ]
 
 

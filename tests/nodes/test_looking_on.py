@@ -144,7 +144,9 @@ def test_pub_is_heard(dyn: Dyn, wave: Wave) -> None:
 
 def test_parameters(dyn: Dyn, wave: Wave) -> None:
     assert dyn("param", "list", "/arm/wave") == "rate_hz\namplitude\n"
-    assert dyn("param", "describe", "/arm/wave", "amplitude") == "amplitude  number >= 0, <= 1, settable\n"
+    assert dyn("param", "describe", "/arm/wave", "amplitude") == (
+        "  amplitude  (number; at least 0, at most 1; default 0.5; settable)\n"
+    )
     assert dyn("param", "set", "/arm/wave", "amplitude", "0.25") == "amplitude = 0.25\n"
     assert wave.parameters.amplitude == 0.25
     assert dyn("param", "get", "arm/wave", "amplitude") == "0.25\n"

@@ -10,6 +10,7 @@ import pytest
 import zmq
 from msgspec import Meta
 
+from dyn_service.config.described import described, settable
 from dyn_service.errors import (
     DeadlineExceededError,
     DynError,
@@ -36,7 +37,7 @@ from dyn_service.nodes.dyn_service_srvs import (
 )
 from dyn_service.nodes.node import Node
 from dyn_service.nodes.services import Empty
-from dyn_service.nodes.settables import describe, flat, settable
+from dyn_service.nodes.settables import flat
 from tests.nodes.in_process import Nodes, NoParameters, nodes_in
 
 
@@ -171,17 +172,17 @@ def test_garbage_and_floods_end_nothing(nodes: Nodes) -> None:
 
 
 def test_parameters_are_described(nodes: Nodes) -> None:
-    rows = {one.name: (one.type, one.range, one.settable) for one in describe(Parameters)}
+    rows = {one.name: (one.type, one.range, one.settable) for one in described(Parameters)}
     assert rows == {
         "robot": ("text", "", False),
-        "rate_hz": ("number", "> 0", False),
+        "rate_hz": ("number", "above 0", False),
         "bias": ("number", "", True),
-        "gains.kp": ("number", "> 0, <= 5000", True),
+        "gains.kp": ("number", "above 0, at most 5000", True),
         "gains.kd": ("number", "", True),
-        "weights": ("list of number", "", True),
+        "weights": ("list of numbers", "", True),
         "mode": ("one of fast, slow", "", True),
         "offsets": ("map", "", False),
-        "limit": ("number or nothing", "", False),
+        "limit": ("number", "", False),
     }
     assert flat(Parameters(weights=[1.0]))["weights"] == [1.0]
     assert list(flat(Parameters())) == list(rows)
@@ -200,10 +201,10 @@ def test_parameters_over_services(nodes: Nodes) -> None:
         InvalidArgumentError, match=r"node '/arm/c' has no parameter 'gains.kpp'; did you mean 'gains.kp'?"
     ):
         ask(nodes, read, GetParametersRequest(["gains.kpp"]))
-    described = ask(
+    answer = ask(
         nodes, client("describe_parameters", DescribeParametersResponse), DescribeParametersRequest(["gains.kp"])
     )
-    assert described.descriptors == [one for one in describe(Parameters) if one.name == "gains.kp"]
+    assert answer.descriptors == [one for one in described(Parameters) if one.name == "gains.kp"]
     write = client("set_parameters")
     before = node.parameters
     ask(nodes, write, SetParametersRequest({"gains.kp": 900, "bias": 1.5}))
