@@ -12,7 +12,7 @@ from dyn_service.api.queries import RobotQueries
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.hil.checks import Check
-from dyn_service.hil.faults import Fault, WrongPayload
+from dyn_service.hil.faults import Fault, WrongPayload, check_faults
 from dyn_service.hil.lockstep import Lockstep
 from dyn_service.hil.setup import Parts, Setup, parts_of
 from dyn_service.hil.signals import Record
@@ -134,6 +134,7 @@ def open_bench(
     Raises:
         DynError: The launch file, a robot's file, a parameter or a fault is not sound.
     """
+    check_faults(faults)
     if mode == "lockstep":
         with tempfile.TemporaryDirectory() as folder:  # for the names of sockets that nobody opens
             parts = parts_of(setup, Path(folder))
@@ -199,8 +200,14 @@ def robot_of(setup: Setup, shelf: Shelf) -> Robot:
 
 
 def run_of(bench: Bench, seconds: float, mode: str, seed: int, faults: Sequence[Fault]) -> Run:
-    """Lets a bench go on for some seconds of the plant's time, and ends it."""
+    """Lets a bench go on for some seconds of the plant's time, and ends it.
+
+    Raises:
+        InvalidArgumentError: The time is not positive, or a fault begins when it is over.
+        DynError: What the bench raises.
+    """
     try:
+        check_faults(faults, seconds)
         bench.run_until(bench.now_s + seconds)
     finally:
         bench.close()

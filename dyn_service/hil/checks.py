@@ -15,9 +15,12 @@ import math
 import numpy as np
 
 from dyn_service.control.safety import ACTIVE, RUNNING, STOPPED
+from dyn_service.errors import InvalidArgumentError
 from dyn_service.hil.measures import Numbers, OverTime, Value, Verdict, said, sized
 from dyn_service.hil.signals import Array, Record, Signal
 
+ROUNDING = 1e-9
+"""rad | m: a joint so near to a place is there."""
 AT_REST = 1e-3
 """rad/s | m/s: what is slower stands still; the brakes of the simulated plant bring joints to exactly 0."""
 
@@ -93,7 +96,8 @@ class Check:
         return Numbers(self._note, "settling time", values, signals)
 
     def overshoot(self, joint: str, *, to: float | None = None, from_s: float = 0.0) -> Numbers:
-        """By how much a joint goes beyond `to` after `from_s`, seen from where it was then; 0 where it does not.
+        """By how much a joint goes beyond `to` after `from_s`, seen from where it was then; 0 where it does not. A joint
+        that was there already goes beyond it either way.
 
         to: rad | m; None is the reference's last value.
         """
@@ -101,8 +105,9 @@ class Check:
         if not len(signal.t):
             return Numbers(self._note, "overshoot", [])
         target = self.record.signal("reference", joint).values[-1] if to is None else to
-        way = math.copysign(1.0, target - signal.values[0])
-        beyond = way * (signal.values - target)
+        way = target - signal.values[0]
+        off = signal.values - target
+        beyond = np.abs(off) if abs(way) <= ROUNDING else math.copysign(1.0, way) * off
         most = int(np.argmax(beyond))  # a NaN counts as largest
         value = math.nan if math.isnan(target) else float(np.maximum(beyond[most], 0.0))
         detail = f"at {signal.t[most]:.4g} s, beyond {said(float(target))}"
@@ -120,8 +125,13 @@ class Check:
     def deadlines(self, deadline_s: float | None = None) -> Numbers:
         """How often no command took effect in time: one that came later than `deadline_s`, by default the controller's
         own, after its state, and each period of an armed plant of which no state was answered.
+
+        Raises:
+            InvalidArgumentError: The deadline is no positive time: nothing would be late by it.
         """
         limit = self.record.deadline_s if deadline_s is None else deadline_s
+        if not 0.0 < limit < math.inf:
+            raise InvalidArgumentError(f"deadline_s is {limit:g}: expected a positive, finite number of seconds")
         answers = self.record.answers
         if not len(answers.t):
             return Numbers(self._note, "missed deadlines", [])
@@ -140,13 +150,18 @@ class Check:
     def safe_stop(self, after_s: float, *, at_rest: float = AT_REST) -> Numbers:
         """The time from `after_s` until the plant is stopped and every joint stands still, to the end of the run.
 
-        Infinite where that does not come about. at_rest: rad/s | m/s, what counts as standing.
+        Infinite where that does not come about; no number, which does not pass, where it had stopped before: not for
+        what happened then. at_rest: rad/s | m/s, what counts as standing.
         """
         speeds = [one.between(after_s, math.inf) for one in self.record.signals("velocity")]
         t = speeds[0].t
         if not len(t):
             return Numbers(self._note, "time to safe stop", [])
         still = np.all([np.abs(one.values) <= at_rest for one in speeds], axis=0)
+        earlier = self.record.t < after_s
+        if earlier.any() and self.record.under(STOPPED)[earlier][-1]:
+            detail = f"the plant had stopped before: {self.record.at(float(self.record.t[earlier][-1])).words}"
+            return Numbers(self._note, "time to safe stop", [Value("", math.nan, "s", detail)], speeds)
         safe = still & self.record.under(STOPPED)[self.record.t >= after_s]
         if not safe[-1]:
             moving = [one for one in speeds if not abs(one.values[-1]) <= at_rest]

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from dyn_service.model.configuration import Configuration
 from dyn_service.suggestions import did_you_mean
 
 Way = Literal["states", "commands"]
+Process = Literal["controller", "server"]
 Sent = tuple[float, Any]
 """When a message arrives, s, and the message."""
 Meddler = Callable[[float, Any], list[Sent]]
@@ -42,9 +43,9 @@ class Fault:
         return self.from_s <= t < self.until_s
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.from_s <= self.until_s:
+        if not 0.0 <= self.from_s < self.until_s:
             raise InvalidArgumentError(
-                f"{type(self).__name__}: from_s is {self.from_s:g}, until_s {self.until_s:g}: expected 0 <= from_s <= "
+                f"{type(self).__name__}: from_s is {self.from_s:g}, until_s {self.until_s:g}: expected 0 <= from_s < "
                 "until_s"
             )
 
@@ -62,6 +63,10 @@ class WayFault(Fault, ABC):
 
     path: Way = "commands"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_one_of(self, "path", self.path, get_args(Way))
+
     @abstractmethod
     def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
         """What does it in one run: with its own memory, and chance from there."""
@@ -75,7 +80,7 @@ class Delay(WayFault):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_time(self, "by_s", self.by_s)
+        is_size(self, "by_s", self.by_s)
 
     def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
         """Adds the delay."""
@@ -90,7 +95,7 @@ class Jitter(WayFault):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_time(self, "most_s", self.most_s)
+        is_size(self, "most_s", self.most_s)
 
     def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
         """Adds delays of chance."""
@@ -114,8 +119,8 @@ class Loss(WayFault):
     def __post_init__(self) -> None:
         super().__post_init__()
         is_share(self, self.share)
-        if self.burst < 1:
-            raise InvalidArgumentError(f"Loss: burst is {self.burst}: expected at least 1")
+        if not isinstance(self.burst, int) or self.burst < 1:
+            raise InvalidArgumentError(f"Loss: burst is {self.burst}: expected a whole number of at least 1")
 
     def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
         """Loses some."""
@@ -191,7 +196,28 @@ class Killed(Fault):
     it is started again; a controller then arms the plant only with `rearm`.
     """
 
-    node: Literal["controller", "server"] = "controller"
+    node: Process = "controller"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_one_of(self, "node", self.node, get_args(Process))
+
+
+def check_faults(faults: Sequence[Fault], seconds: float = math.inf) -> None:
+    """Refuses what would do nothing in a run of so many seconds: a test that passes beside it has shown nothing.
+
+    Raises:
+        InvalidArgumentError: One is no fault, or begins when the run is over; or the run has no time.
+    """
+    if not seconds > 0.0:
+        raise InvalidArgumentError(f"a run of {seconds:g} s: expected a positive number of seconds")
+    for fault in faults:
+        if not isinstance(fault, Fault):
+            raise InvalidArgumentError(f"faults: found {fault!r}: expected faults, such as Delay(0.02)")
+        if fault.from_s >= seconds:
+            raise InvalidArgumentError(
+                f"{type(fault).__name__}: it begins at {fault.from_s:g} s, when the run of {seconds:g} s is over"
+            )
 
 
 def known(fault: Fault, name: str, at: Configuration) -> int:
@@ -208,6 +234,29 @@ def known(fault: Fault, name: str, at: Configuration) -> int:
     return at.names.index(name)
 
 
+def is_one_of(fault: Fault, name: str, found: str, expected: Sequence[str]) -> None:
+    """Refuses a word that means nothing here: the fault would do nothing.
+
+    Raises:
+        InvalidArgumentError: It is none of them.
+    """
+    if found not in expected:
+        near = did_you_mean(str(found), expected)
+        raise InvalidArgumentError(
+            f"{type(fault).__name__}: {name} is {found!r}: expected {' or '.join(map(repr, expected))}{near}"
+        )
+
+
+def is_finite(fault: Fault, name: str, value: float) -> None:
+    """Refuses what is no number: `NotANumber` is the fault for that.
+
+    Raises:
+        InvalidArgumentError: It is NaN or infinite.
+    """
+    if not math.isfinite(value):
+        raise InvalidArgumentError(f"{type(fault).__name__}: {name} is {value:g}: expected a finite number")
+
+
 def is_share(fault: Fault, share: float) -> None:
     """Refuses what is no share.
 
@@ -218,8 +267,8 @@ def is_share(fault: Fault, share: float) -> None:
         raise InvalidArgumentError(f"{type(fault).__name__}: share is {share:g}: expected 0 to 1")
 
 
-def is_time(fault: Fault, name: str, value: float) -> None:
-    """Refuses what is no span of time.
+def is_size(fault: Fault, name: str, value: float) -> None:
+    """Refuses what is no size, such as a span of time.
 
     Raises:
         InvalidArgumentError: It is negative or infinite.

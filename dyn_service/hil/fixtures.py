@@ -6,12 +6,14 @@ that begins with the test and goes on as far as `clock` is told.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dyn_service.errors import InvalidArgumentError
 from dyn_service.hil.reporting import Reporting
 
 if TYPE_CHECKING:
@@ -106,11 +108,21 @@ class Clock:
         return self._bench.now_s
 
     def run(self, seconds: float) -> None:
-        """Goes on for some seconds."""
-        self._bench.run_until(self._bench.now_s + seconds)
+        """Goes on for some seconds.
+
+        Raises:
+            InvalidArgumentError: It is no positive time.
+        """
+        self.run_until(self._bench.now_s + seconds)
 
     def run_until(self, t: float) -> None:
-        """Goes on until the plant's time is t s."""
+        """Goes on until the plant's time is t s.
+
+        Raises:
+            InvalidArgumentError: It has passed already, or is no time.
+        """
+        if not self._bench.now_s < t < math.inf:
+            raise InvalidArgumentError(f"clock: expected a time after now, {self._bench.now_s:g} s, found {t:g} s")
         self._bench.run_until(t)
 
 
@@ -148,8 +160,15 @@ class PlantHandle:
         """From now on this goes wrong between the plant and its controller.
 
         Raises:
-            InvalidArgumentError: It does not fit the robot, or has to be there from the start.
+            InvalidArgumentError: It does not fit the robot, has to be there from the start, or was over before now.
         """
+        from dyn_service.hil.faults import check_faults
+
+        check_faults([fault])
+        if fault.until_s <= self._bench.now_s:
+            raise InvalidArgumentError(
+                f"{type(fault).__name__}: it is over at {fault.until_s:g} s, now it is {self._bench.now_s:g} s"
+            )
         self._bench.inject(fault)
 
 

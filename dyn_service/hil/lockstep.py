@@ -57,6 +57,7 @@ class Lockstep:
         self._state_timeout_s = c.state_timeout_s
         self.ended = ""
         self._lives = 0
+        self._comes_back = False
         self._heard_s = 0.0
         self._controller: Commander | None = self._started()
         every = round(p.rate_hz / p.state_rate_hz) if p.state_rate_hz > 0.0 else 1
@@ -128,8 +129,9 @@ class Lockstep:
         gone = self._gone("controller", now)
         if gone and self._controller is not None:
             self._end("controller: it was killed", now, says_so=False)
-        elif not gone and self._controller is None and self._lives == 1 and self._killed_before(now):
-            self._controller, self._heard_s, self.ended = self._started(), now, ""
+            self._comes_back = True
+        elif not gone and self._controller is None and self._comes_back:
+            self._controller, self._heard_s, self.ended, self._comes_back = self._started(), now, "", False
             self.tape.notes.append((now, "controller: it is started again"))
         state = self._states.newest(now)
         if state is not None:
@@ -178,9 +180,6 @@ class Lockstep:
 
     def _gone(self, node: str, now: float) -> bool:
         return any(fault.node == node and fault.there(now) for fault in self._killed)
-
-    def _killed_before(self, now: float) -> bool:
-        return any(fault.node == "controller" and fault.until_s <= now for fault in self._killed)
 
 
 def with_faults(p: PlantParameters, faults: Sequence[Fault]) -> PlantParameters:

@@ -149,7 +149,13 @@ class OverTime(_Noting):
         return self._folded("rms", lambda x: math.sqrt(float(np.mean(x * x))))
 
     def percentile(self, q: float) -> Numbers:
-        """The percentile q (0 to 100) over time, of each signal's magnitude."""
+        """The percentile q (0 to 100) over time, of each signal's magnitude.
+
+        Raises:
+            InvalidArgumentError: q is none.
+        """
+        if not 0.0 <= q <= 100.0:
+            raise InvalidArgumentError(f"percentile({q:g}): expected 0 to 100")
         return self._folded(f"p{q:g}", lambda x: float(np.percentile(np.abs(x), q)))
 
     @property

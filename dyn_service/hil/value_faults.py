@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.hil.faults import Meddler, Sent, Way, WayFault, is_share, known
+from dyn_service.hil.faults import Meddler, Sent, Way, WayFault, is_finite, is_share, is_size, known
 from dyn_service.hil.signals import Array
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration
@@ -27,6 +27,10 @@ class ValueFault(WayFault, ABC):
 
     def check(self, at: Configuration) -> None:
         """Refuses joints that the robot has not."""
+        if isinstance(self.joints, str):
+            raise InvalidArgumentError(
+                f"{type(self).__name__}: joints is {self.joints!r}: expected a list of names, [{self.joints!r}]"
+            )
         for name in self.joints:
             known(self, name, at)
 
@@ -94,6 +98,10 @@ class Bias(ValueFault):
 
     by: float
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_finite(self, "by", self.by)
+
     def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
         """Adds it."""
         _, of_v = self.entries(at)
@@ -108,6 +116,11 @@ class Noise(ValueFault):
 
     deviation: float
     rate_deviation: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_size(self, "deviation", self.deviation)
+        is_size(self, "rate_deviation", self.rate_deviation)
 
     def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
         """Adds it, anew for each message."""
@@ -132,6 +145,10 @@ class Saturation(ValueFault):
 
     limit: float
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_size(self, "limit", self.limit)
+
     def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
         """Cuts them."""
         of_q, of_v = self.entries(at)
@@ -149,6 +166,11 @@ class Swapped(WayFault):
 
     one: str
     other: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.one == self.other:
+            raise InvalidArgumentError(f"Swapped: both are {self.one!r}: expected two joints")
 
     def check(self, at: Configuration) -> None:
         """Refuses joints that the robot has not, or of different sizes."""

@@ -201,6 +201,22 @@ def test_overshoot(sign: float) -> None:
     check.overshoot("shoulder", to=1.6 * sign).at_most(0.0)
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_who_is_there_already_overshoots_either_way(sign: float) -> None:
+    """A reference that comes back to where it began, to rounding: no side of it is the far one."""
+    pushed = Check(record(position=lambda t: sign * 0.1 * np.sin(np.pi * t), reference=lambda t: 1e-16 * t))
+    assert pushed.overshoot("shoulder").value == pytest.approx(0.1)
+    assert pushed.overshoot("shoulder", to=0.0).value == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("deadline_s", [np.nan, np.inf, 0.0, -1.0])
+def test_a_deadline_by_which_nothing_is_late(deadline_s: float) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"deadline_s is {deadline_s:g}: expected a positive, finite"):
+        Check(record()).deadlines(deadline_s)
+    with pytest.raises(InvalidArgumentError, match=r"percentile\(101\): expected 0 to 100"):
+        Check(record()).effort().percentile(101.0)
+
+
 def test_deadlines_count_late_and_missing_commands() -> None:
     at = 0.2 + 0.002 * np.arange(400)
     delays = np.full(400, 0.001)
@@ -250,7 +266,9 @@ def test_safe_stop() -> None:
     assert time.value == pytest.approx(0.1, abs=2e-3)  # 1e-3 rad/s is reached 0.1 ms before rest
     time.below(0.11)
     assert refused(time.below, 0.05) == "time to safe stop 0.1 s (stopped (missed)), allowed below 0.05 s"
-    assert check.safe_stop(0.7).value == pytest.approx(0.0, abs=1e-12)
+    assert check.safe_stop(0.52).value == pytest.approx(0.08, abs=2e-3)  # its own time is no earlier stop
+    # what had stopped long before says nothing of a fault at 0.7 s
+    assert "is no number (the plant had stopped before: stopped (missed))" in refused(check.safe_stop(0.7).below, 1e9)
     latched_late = Check(record(velocity=falls, changes=(*BEGUN, Change(0.8, "stopped", "missed"))))
     assert latched_late.safe_stop(0.5).value == pytest.approx(0.3)
     never = Check(record(velocity=falls))

@@ -9,7 +9,7 @@ import pytest
 
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.hil.faults import Delay, Fault, Jitter, Killed, Loss, Reorder, WrongPayload
+from dyn_service.hil.faults import Delay, Fault, Jitter, Killed, Loss, Reorder, WrongPayload, check_faults
 from dyn_service.hil.lines import Line
 from dyn_service.hil.value_faults import Bias, Noise, NotANumber, Saturation, Stale, Swapped
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
@@ -188,11 +188,22 @@ def test_chance_of_one_fault_does_not_depend_on_another() -> None:
         (lambda: Line([Stale(path="commands")], "commands", 0, AT), "Stale: commands have no positions: expected path"),
         (lambda: Loss(1.5), "Loss: share is 1.5: expected 0 to 1"),
         (lambda: Reorder(math.nan), "Reorder: share is nan: expected 0 to 1"),
-        (lambda: Loss(0.5, 0), "Loss: burst is 0: expected at least 1"),
+        (lambda: Loss(0.5, 0), "Loss: burst is 0: expected a whole number of at least 1"),
         (lambda: Delay(-0.1), "Delay: by_s is -0.1: expected a finite number of at least 0"),
         (lambda: Jitter(math.inf), "Jitter: most_s is inf: expected a finite number of at least 0"),
-        (lambda: Delay(0.1, from_s=2.0, until_s=1.0), "Delay: from_s is 2, until_s 1: expected 0 <= from_s <= until_s"),
-        (lambda: Killed(from_s=-1.0), "Killed: from_s is -1, until_s inf: expected 0 <= from_s <= until_s"),
+        (lambda: Delay(0.1, from_s=2.0, until_s=1.0), "Delay: from_s is 2, until_s 1: expected 0 <= from_s < until_s"),
+        (lambda: Delay(0.1, from_s=1.0, until_s=1.0), "Delay: from_s is 1, until_s 1: expected 0 <= from_s < until_s"),
+        (lambda: Killed(from_s=-1.0), "Killed: from_s is -1, until_s inf: expected 0 <= from_s < until_s"),
+        (lambda: Killed(node="plant"), "Killed: node is 'plant': expected 'controller' or 'server'"),
+        (lambda: Stale(path="state"), "Stale: path is 'state': expected 'states' or 'commands'; did you mean 'states'"),
+        (lambda: Loss(0.5, 1.5), "Loss: burst is 1.5: expected a whole number of at least 1"),
+        (lambda: Bias(math.nan), "Bias: by is nan: expected a finite number"),
+        (lambda: Noise(math.nan), "Noise: deviation is nan: expected a finite number of at least 0"),
+        (lambda: Noise(0.1, -0.1), "Noise: rate_deviation is -0.1: expected a finite number of at least 0"),
+        # cut to [5, -5] every effort would be -5
+        (lambda: Saturation(-5.0), "Saturation: limit is -5: expected a finite number of at least 0"),
+        (lambda: Swapped("a", "a"), "Swapped: both are 'a': expected two joints"),
+        (lambda: Line([Stale(joints="abc")], "states", 0, AT), "Stale: joints is 'abc': expected a list of names"),
         (lambda: WrongPayload("tool", 0.0), "WrongPayload: mass is 0: expected a positive number of kg"),
         (lambda: WrongPayload("tool", 1.0, from_s=1.0), "WrongPayload: it is there from the start to the end"),
     ],
@@ -201,6 +212,22 @@ def test_what_does_not_fit_is_said(make, sentence: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         make()
     assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("faults", "seconds", "sentence"),
+    [
+        ([Delay(0.1), Delay(0.1, from_s=2.0)], 2.0, "Delay: it begins at 2 s, when the run of 2 s is over"),
+        ([Delay], 2.0, "faults: found <class 'dyn_service.hil.faults.Delay'>: expected faults, such as Delay(0.02)"),
+        ([], 0.0, "a run of 0 s: expected a positive number of seconds"),
+        ([], math.nan, "a run of nan s: expected a positive number of seconds"),
+    ],
+)
+def test_a_run_in_which_a_fault_does_nothing_shows_nothing(faults, seconds: float, sentence: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        check_faults(faults, seconds)
+    assert str(caught.value) == sentence
+    check_faults([Delay(0.1, from_s=1.99)], 2.0)
 
 
 def test_every_fault_is_in_the_tests_above() -> None:

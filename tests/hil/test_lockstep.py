@@ -115,6 +115,15 @@ def test_one_that_comes_back_takes_over_with_rearm_alone(shelf: Shelf) -> None:
     ]  # fmt: skip
 
 
+def test_each_kill_that_is_over_is_followed_by_a_start(shelf: Shelf) -> None:
+    kills = [Killed(from_s=0.1, until_s=0.15), Killed(from_s=0.3, until_s=0.35)]
+    bench = open_bench("lockstep", merged(ARM, {"controller": {"rearm": True}}), shelf, kills, 0)
+    bench.run_until(0.4)
+    said = [(t, text) for t, text in bench.record().notes]
+    assert [text for _, text in said] == ["controller: it was killed", "controller: it is started again"] * 2
+    assert [t for t, _ in said] == pytest.approx([0.1, 0.15, 0.3, 0.35])
+
+
 def test_a_server_that_is_away_for_a_moment_is_borne(shelf: Shelf) -> None:
     check = run(shelf, 0.5, Killed(node="server", from_s=0.3, until_s=0.31)).check
     check.stops().at_most(0)
