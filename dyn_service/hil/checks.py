@@ -96,7 +96,7 @@ class Check:
         return Numbers(self._note, "settling time", values, signals)
 
     def overshoot(self, joint: str, *, to: float | None = None, from_s: float = 0.0) -> Numbers:
-        """By how much a joint goes beyond `to` after `from_s`, seen from where it was then; 0 where it does not. A joint
+        """By how much a joint goes beyond `to` after `from_s`, seen from where it was then; 0 where it does not. One
         that was there already goes beyond it either way.
 
         to: rad | m; None is the reference's last value.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dyn_service.control.driver import Driver
 from dyn_service.control.hardware import Hardware
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.model.configuration import Configuration, Limits
@@ -15,6 +16,8 @@ from dyn_service.nodes.registry import run_file
 Connect = Callable[[Configuration, Limits, float, Mapping[str, Any]], Hardware]
 """(the model's joints, their limits, s of a cycle, settings) -> the robot, not opened yet."""
 
+_MEMBERS = ("configuration", "simulated", "open", "write", "read", "close")
+"""Of `Hardware`."""
 _OF_SIMULATED = ("overlay", "sensors", "mjcf", "position_limits", "contacts", "initial_position")
 """Parameters that say what a simulated robot is; a real one is what it is."""
 
@@ -39,12 +42,19 @@ def make_hardware(at: Configuration, limits: Limits, p: PlantParameters) -> Hard
     if not path.is_file():
         raise NotFoundError(f"driver: there is no file {p.driver!r}", path="driver")
     robot = _connected(path, at, limits, p)
+    missing = [name for name in _MEMBERS if not hasattr(robot, name)]
+    if missing:
+        raise InvalidArgumentError(
+            f"driver {p.driver!r}: 'connect' gave {type(robot).__name__} without {', '.join(missing)}: expected a "
+            "robot as control/hardware.py has it",
+            path="driver",
+        )
     theirs = robot.configuration
     if (theirs.names, theirs.nq, theirs.nv) != (at.names, at.nq, at.nv):
         raise FailedPreconditionError(
             f"the driver's joints are {', '.join(theirs.names)}, the model's {', '.join(at.names)}"
         )
-    return robot
+    return Driver(robot)
 
 
 def _connected(path: Path, at: Configuration, limits: Limits, p: PlantParameters) -> Hardware:

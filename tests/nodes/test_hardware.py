@@ -139,7 +139,7 @@ def test_what_is_no_datagram_of_the_robots_is_left_out(pendulum: Robot) -> None:
     """Another sender's, a short one, one of NaN, an older number: none of them moves or feeds anything."""
     with rig(pendulum) as lab:
         lab.turn(50)
-        driver, far = lab.plant.robot, lab.far
+        driver, far = lab.plant.robot.of, lab.far
         port = driver._socket.getsockname()[1]
         state = udp.packed(udp.STATE, 10**6, False, np.array([3.0, 0.0]))
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
@@ -171,9 +171,9 @@ def test_a_plant_that_comes_late_writes_a_real_robot_once(pendulum: Robot) -> No
     """Four periods have passed, and they are over: the watchdog counts them, and one datagram goes out."""
     with rig(pendulum) as lab:
         lab.turn(100)
-        before = lab.plant.robot._sent, lab.plant.counters.steps
+        before = lab.plant.robot.of._sent, lab.plant.counters.steps
         lab.plant.advance(4)
-        assert (lab.plant.robot._sent - before[0], lab.plant.counters.steps - before[1]) == (1, 4)
+        assert (lab.plant.robot.of._sent - before[0], lab.plant.counters.steps - before[1]) == (1, 4)
         lab.plant.advance(20)
         assert lab.mode == ("stopped", "missed")
 
@@ -194,6 +194,7 @@ def test_a_robot_that_does_not_answer_is_named(pendulum: Robot) -> None:
         ("x = 1", {}, "has no function 'connect'"),
         ("def connect(at, limits, cycle_s, settings): return 1 / 0", {}, "cannot be used: ZeroDivisionError"),
         ("import nowhere_at_all", {}, "cannot be used: ModuleNotFoundError"),
+        ("def connect(at, limits, cycle_s, settings): pass", {}, "gave NoneType without configuration, simul"),
         (EXAMPLE.read_text(), {}, "driver_settings are {}: expected a port"),
         (EXAMPLE.read_text(), {"overlay": {"gravity": [0, 0, 0]}}, "overlay: of a simulated robot"),
         (EXAMPLE.read_text(), {"initial_position": [0.1]}, "initial_position: of a simulated robot"),
@@ -201,7 +202,8 @@ def test_a_robot_that_does_not_answer_is_named(pendulum: Robot) -> None:
         (EXAMPLE.read_text(), {"actuators": ActuatorParameters(delay_steps=1)}, "clock, engine, actuators: of a"),
         (EXAMPLE.read_text(), {"stale_cycles": -1}, "stale_cycles is -1: expected at least 0"),
         (
-            "class Mine: pass\ndef connect(at, limits, cycle_s, settings):\n"
+            "class Mine:\n    simulated = open = write = read = close = None\n"
+            "def connect(at, limits, cycle_s, settings):\n"
             "    Mine.configuration = at.chosen([])[0]\n    return Mine()",
             {},
             "the driver's joints are , the model's hinge",
