@@ -10,6 +10,7 @@ import pytest
 
 from dyn_service.control.computed_torque import ComputedTorque, gains
 from dyn_service.control.joint_goals import GoalError, MotionLimits, motion_limits, plan
+from dyn_service.control.law import RobotState
 from dyn_service.control.rehearsal import rehearse
 from dyn_service.control.trajectory import Piecewise, Reference, from_wire
 from dyn_service.control.trajectory_following import Tolerances, TrajectoryFollowing
@@ -144,6 +145,7 @@ def test_points_without_times_are_stopped_at_or_passed(arm: Robot) -> None:
         ({"names": ["hinge"]}, "a goal's joints must be the robot's, {joints}, found hinge"),
         ({"positions": []}, "a goal must have points, found none"),
         ({"positions": [[0.0]]}, "points[0].positions must be 2 numbers, found 1"),
+        ({"positions": [[], [], []]}, "points[0].positions must be 2 numbers, found 0"),
         ({"positions": [[0.0, np.nan]]}, "points[0].positions must be finite numbers"),
         ({"velocities": [[0.1], [], []]}, "points[0].velocities must be 2 numbers, found 1"),
         ({"accelerations": ACCELERATIONS}, "points with accelerations must have velocities too"),
@@ -260,6 +262,25 @@ def test_a_goal_that_is_not_reached_in_time_is_said(arm: Robot) -> None:
     said = re.search(r"([0-9.]+) s after its end, the tolerance is 0.001", found.reason)
     assert said is not None, found.reason
     assert 0.2 < float(said[1]) < 0.2 + 2 * 0.002  # the first update after the time it has
+
+
+def test_the_joint_that_is_beyond_its_tolerance_is_named_though_another_that_may_is_farther_off(arm: Robot) -> None:
+    law = following(arm, goal(arm.joint_names, [[0.3, 0.0]]), path=np.inf, end=0.01, late_s=0.0)
+    law.tolerances.goal[:] = [np.inf, 0.001]
+    rehearse(law, arm, 1.6, push=lambda t, q, v: [60.0, 10.0])
+    assert np.abs(law.feedback.error[0]) > np.abs(law.feedback.error[1])
+    assert re.fullmatch(
+        rf"joint '{arm.joint_names[1]}' is [0-9.]+ off [0-9.]+ s after its end, the tolerance is 0.001",
+        law.goals[0].reason,
+    )
+
+
+def test_one_that_was_never_reset_stays_where_the_robot_is(arm: Robot) -> None:
+    here = RobotState(0.5, np.array([0.3, -0.2]), np.zeros(2), np.zeros(2))
+    law = following(arm)
+    law.update(here, Reference(here.q, here.v, here.v), 0.002)
+    assert not law.feedback.error.any()
+    assert law.motion() is None
 
 
 def test_after_an_outage_goals_begin_anew(arm: Robot) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
 from dyn_service.control.computed_torque import ComputedTorque, gains
 from dyn_service.control.following import Following, Tracking, hold_maker
-from dyn_service.control.law import Law, LawError, RobotState, commanded
+from dyn_service.control.law import Law, LawError, RobotState, commanded, restarted
 from dyn_service.control.rehearsal import rehearse
-from dyn_service.control.trajectory import Reference
+from dyn_service.control.trajectory import MultiSine, Reference
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.messages.dyn_service_msgs import PlantState
@@ -68,6 +69,15 @@ def test_what_is_no_command_is_refused_by_name(answer, said: str) -> None:
 def test_a_law_that_fails_is_named_with_the_line() -> None:
     with pytest.raises(LawError, match=r"law 'scripted' failed in its update: ZeroDivisionError: .* \(test_law.py, "):
         commanded(Scripted(divided), STATE, REFERENCE, 0.002, NAMES)
+
+
+def test_a_reset_that_fails_is_named_too_and_an_error_without_words_by_its_kind() -> None:
+    class Wordless(Scripted):
+        def reset(self, state: RobotState) -> None:
+            raise KeyError
+
+    with pytest.raises(LawError, match=r"^law 'scripted' failed in its reset: KeyError \(test_law.py, line \d+\)$"):
+        restarted(Wordless(), STATE)
 
 
 def test_errors_of_the_model_are_not_the_laws() -> None:
@@ -134,6 +144,50 @@ def test_an_update_that_is_lost_is_made_up_for(pendulum: Robot) -> None:
             following.answer(law, moment)
     assert len(law.resets) == 2
     assert [dt for *_, dt in law.asked] == pytest.approx([0.002, 0.002, 0.002, 0.004])
+
+
+class Moving(Scripted):
+    """One that has a motion of its own from the second update on."""
+
+    own = None
+
+    def motion(self):
+        return (self.own, 0.5) if self.own is not None and len(self.asked) > 1 else None
+
+
+def test_a_motion_of_the_laws_own_is_followed_from_when_it_began(pendulum: Robot) -> None:
+    at = pendulum.configuration
+    following, law = Following(at, pendulum.fingerprint, hold_maker(at), 500.0), Moving([0.0])
+    law.own = MultiSine(*([np.zeros(1)] * 3), np.ones((1, 1)), np.ones(1), np.zeros((1, 1)), 0.1)
+    for k in range(0, 800, 2):
+        state = state_of(pendulum, k)
+        assert following.due(state)
+        moment = following.moment(state)
+        following.answer(law, moment)
+    assert (following.trajectory is law.own, following.begin_s) == (True, 0.5)
+    # the last state is of 0.798 s, and the horizon twice 1 ms: the plant's delay, and half a period
+    np.testing.assert_allclose(moment.reference.q, law.own.sample(0.3).q, atol=1e-12)
+    np.testing.assert_allclose(moment.error, law.own.sample(0.298).q - 0.1, atol=1e-12)
+
+
+def test_the_delay_is_the_median_of_the_last_and_none_of_another_run_of_the_plant(pendulum: Robot) -> None:
+    at = pendulum.configuration
+    following = Following(at, pendulum.fingerprint, hold_maker(at), 1000.0)
+
+    def horizon(k: int, **changes) -> float:
+        state = state_of(pendulum, k, **changes)
+        assert following.due(state)
+        return following.moment(state).horizon_s
+
+    for k in range(60):  # the first state is the one of the taking over: a command before it is not this controller's
+        assert horizon(k, command_delay=0.5 if k == 0 else 0.001) == pytest.approx(0.001 if k == 0 else 0.0015)
+    # of 31, 16 are the larger half
+    found = [horizon(k, command_delay=0.003) for k in range(60, 80)]
+    assert found == pytest.approx([0.0015] * 15 + [0.0035] * 5)
+    again = msgspec.structs.replace(state_of(pendulum, 0), session=2)
+    assert following.due(again)
+    assert following.moment(again).horizon_s == pytest.approx(0.001)  # half a period for one that is not known
+    assert (following.restarts, following.skipped) == (1, 0)
 
 
 @pytest.mark.parametrize("compensate", [False, True])
