@@ -1,8 +1,12 @@
 """A law at work against a simulated robot, in simulated time: for tests and for the first look at a law of one's own.
 
-The loop is the one of a controller node: the same due times, the same reference, the same prediction, commands that act
-one step of the plant after the state they answer; at the first state the efforts are there, as when brakes open. There
-is no process, no socket, no safety and no limit in between: what the law says acts.
+`Following` asks the law, as in a controller node: the same due times, the same reference, the same prediction; commands
+act one step of the plant after the state they answer. There is no process, no socket, no safety and no limit in
+between: what the law says acts.
+
+It does not stand on `ClosedLoop`, whose plant begins at rest behind brakes and has to be armed. Here the law's efforts
+are there at the first state, which may be one of motion, and pushes are functions of the state: to bring that about
+through a plant's brakes and safety takes more than the loop does.
 """
 
 from __future__ import annotations
