@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import zmq
 
 from dyn_service.bags.reader import BagReader, Recorded, Topic
 from dyn_service.bags.requests import REPLIES, REQUESTS
+from dyn_service.config.parameters import NoParameters
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.messages import Message, by_type
 from dyn_service.nodes.node import Node
@@ -20,10 +20,6 @@ from dyn_service.nodes.publisher import Publisher
 LATCHED = ("robot_description", "tf_static")
 """Topics whose last message those get that come late, by the last part of their names."""
 _STEP_S = 0.05
-
-
-class _Nothing(msgspec.Struct):
-    """Parameters of a node that has none."""
 
 
 class Player:
@@ -63,7 +59,7 @@ class Player:
         self._begin_ns = begin + round(1e9 * start_s)
         self._names = [name for name in topics or sorted(bag.names()) if name not in (REQUESTS, REPLIES)]
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._node = Node.alone(f"/player_{time.monotonic_ns() % 10**6}", _Nothing(), folder, self._context)
+        self._node = Node.alone(f"/player_{time.monotonic_ns() % 10**6}", NoParameters(), folder, self._context)
         self._publishers: dict[str, Publisher[Any]] = {}
         self.played = 0
         self.latest_s = 0.0

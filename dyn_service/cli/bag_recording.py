@@ -22,6 +22,7 @@ from dyn_service.bags.summary import size_text
 from dyn_service.bags.verify import Answer, replay, report, robots_of
 from dyn_service.bags.verify import verify as compare_all
 from dyn_service.bags.writer import BagWriter
+from dyn_service.cli.progress import tell
 from dyn_service.errors import DeadlineExceededError, InvalidArgumentError
 from dyn_service.nodes.graph import runtime_folders
 from dyn_service.nodes.stop import Stop
@@ -33,8 +34,8 @@ _PATIENCE_MS = 60_000
 def record_topics(file: Path, topics: list[str], duration_s: float | None) -> int:
     """Records topics until it is asked to stop; 0."""
     with stopping() as stop, BagWriter(file) as writer:
-        recorder = TopicRecorder(writer, topics, runtime_folders(), _tell)
-        _tell(f"recording {', '.join(topics)} to {file}; Ctrl-C ends it")
+        recorder = TopicRecorder(writer, topics, runtime_folders(), tell)
+        tell(f"recording {', '.join(topics)} to {file}; Ctrl-C ends it")
         try:
             recorder.run(_until(stop, duration_s))
             missed, malformed = recorder.missed, recorder.malformed
@@ -42,9 +43,9 @@ def record_topics(file: Path, topics: list[str], duration_s: float | None) -> in
             recorder.close()
     _done(writer)
     if missed:
-        _tell(f"missed: {missed} messages were published and did not come in time")
+        tell(f"missed: {missed} messages were published and did not come in time")
     if malformed:
-        _tell(f"malformed: {malformed} messages were none of their type")
+        tell(f"malformed: {malformed} messages were none of their type")
     return 0
 
 
@@ -53,7 +54,7 @@ def record_requests(file: Path, server: str, listen: str, robots: list[Path], du
     known = requests.fingerprints(server)
     with stopping() as stop, BagWriter(file) as writer:
         requests.describe(writer, known, robots)
-        recorder = requests.RequestRecorder(server, listen, writer, _tell)
+        recorder = requests.RequestRecorder(server, listen, writer, tell)
         # on standard output, by itself: scripts read it
         typer.echo(f"ready: {recorder.endpoint} for {server}, robots: {', '.join(known) or 'none'}")
         sys.stdout.flush()
@@ -63,14 +64,14 @@ def record_requests(file: Path, server: str, listen: str, robots: list[Path], du
             recorder.close()
     _done(writer)
     if recorder.dropped:
-        _tell(f"dropped: {recorder.dropped} messages that nobody took in time")
+        tell(f"dropped: {recorder.dropped} messages that nobody took in time")
     return 0 if recorder.whole else 1
 
 
 def play_bag(file: Path, topics: list[str], rate: float, start_s: float, delay_s: float, *, loop: bool) -> None:
     """Plays a bag, once or until it is asked to stop."""
     with stopping() as stop, BagReader(file) as bag:
-        player = Player(bag, topics, runtime_dir(), rate=rate, start_s=start_s, say=_tell)
+        player = Player(bag, topics, runtime_dir(), rate=rate, start_s=start_s, say=tell)
         going_on = _until(stop, None)
         try:
             player.run(going_on, delay_s)
@@ -143,8 +144,4 @@ def _until(stop: Stop, duration_s: float | None) -> Callable[[], bool]:
 
 def _done(writer: BagWriter) -> None:
     counts = ", ".join(f"{count} of {topic}" for topic, count in sorted(writer.counts.items()))
-    _tell(f"recorded {counts or 'nothing'}: {writer.path}, {size_text(writer.path.stat().st_size)}")
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    tell(f"recorded {counts or 'nothing'}: {writer.path}, {size_text(writer.path.stat().st_size)}")

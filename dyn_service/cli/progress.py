@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 def tell(line: str) -> None:
     """Says one line."""
-    print(line, file=sys.stderr)
+    print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager

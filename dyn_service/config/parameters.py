@@ -44,6 +44,10 @@ RobotFile = Annotated[str, msgspec.Meta(extra={_FILE: "robot"})]
 """One that names a robot's file, or a robot that comes along."""
 
 
+class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
+    """Of a node that takes none of its own."""
+
+
 @dataclass
 class Parameters:
     """Nested parameters of one node, each with the file and place it came from."""

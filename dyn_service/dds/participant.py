@@ -97,10 +97,6 @@ class Writer:
         """Sends the message; does not wait for readers."""
         self._writer.write(self._kind.to_dds(message))
 
-    def readers(self) -> int:
-        """How many readers it has now."""
-        return len(self._writer.get_matched_subscriptions())
-
 
 class Reader:
     """Reads one topic."""

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
+from dyn_service.config.parameters import NoParameters
 from dyn_service.errors import DynError
 from dyn_service.hil.faults import Fault
 from dyn_service.hil.lines import Line
@@ -26,10 +27,6 @@ STATES, COMMANDS = "/hil/plant_state", "/hil/joint_commands"
 """The controller's topics."""
 _QUEUE = 10_000
 _TURN_S = 0.05
-
-
-class NoParameters(msgspec.Struct):
-    """A proxy has none."""
 
 
 @dataclass(frozen=True)

@@ -35,20 +35,17 @@ def keep(run: Run, folder: Path, name: str, test: str) -> list[Path]:
         messages += [(state.stamp, JOINTS, _joints(state)) for state in run.tape.states if _flat(state)]
         messages += [(t, COMMANDS, command) for t, command in run.tape.commands]
         for t, topic, message in sorted(messages, key=lambda one: one[0]):
-            bag.write(topic, message, _nanoseconds(t))
+            bag.write(topic, message, Time.from_seconds(t).nanoseconds())
     return [*kept, path]
 
 
 def _joints(state: PlantState) -> JointState:
     """The state as ROS's own message: what other readers plot."""
-    seconds, rest = divmod(_nanoseconds(state.stamp), 1_000_000_000)
-    return JointState(Header(Time(seconds, rest)), list(state.name), state.position, state.velocity, state.effort)
+    return JointState(
+        Header(Time.from_seconds(state.stamp)), list(state.name), state.position, state.velocity, state.effort
+    )
 
 
 def _flat(state: PlantState) -> bool:
     """Whether every entry has one position, as ROS's message wants it."""
     return len(state.name) == len(state.position)
-
-
-def _nanoseconds(t: float) -> int:
-    return round(1e9 * t)

@@ -21,7 +21,8 @@ from enum import Enum
 
 from dyn_service.launching.planned import ProcessPlan
 from dyn_service.launching.reaper import send
-from dyn_service.nodes.telemetry import RESTARTS
+from dyn_service.nodes.telemetry import ENDPOINT, RESTARTS
+from dyn_service.nodes.topics import RUNTIME_DIR
 
 QUICK_DEATH_S = 5.0
 """A process that does its work for less than this makes the next delay longer."""
@@ -154,7 +155,7 @@ class ManagedProcess:
                 if hurry.is_set():
                     break
                 self._signal(number)
-                await self._wait_ended(grace, hurry)
+                await first_of(self.ended, hurry, timeout_s=grace)
                 if self.ended.is_set():
                     break
                 name = signal.Signals(number).name
@@ -300,12 +301,6 @@ class ManagedProcess:
             self._sent.add(int(number))
             send(self.pid, number)
 
-    async def _wait_ended(self, timeout_s: float, hurry: asyncio.Event) -> None:
-        waits = [asyncio.ensure_future(self.ended.wait()), asyncio.ensure_future(hurry.wait())]
-        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-
     def _enter(self, state: ProcessState) -> None:
         self.state = state
         self.hooks.changed()
@@ -316,6 +311,14 @@ class ManagedProcess:
             return True
         status = self.exits[-1]
         return status == 0 or -status in self._sent or status - 128 in self._sent
+
+
+async def first_of(*events: asyncio.Event, timeout_s: float) -> None:
+    """Waits until one of them is set, at most so long."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
 
 
 def exit_text(status: int) -> str:
@@ -333,8 +336,8 @@ def launch_environment(runtime_dir: str, endpoint: str) -> dict[str, str]:
     return {
         **os.environ,
         **python_path(os.environ),
-        "DYN_RUNTIME_DIR": runtime_dir,
-        "DYN_LAUNCH_ENDPOINT": endpoint,
+        RUNTIME_DIR: runtime_dir,
+        ENDPOINT: endpoint,
         "PYTHONUNBUFFERED": "1",
         # one thread per process: the matrices are small, and idle pools would only take time from the loops
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),

@@ -26,7 +26,15 @@ import zmq.asyncio
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.launching.planned import LaunchPlan, ProcessPlan
-from dyn_service.launching.process import ENDED, Hooks, ManagedProcess, ProcessState, exit_text, launch_environment
+from dyn_service.launching.process import (
+    ENDED,
+    Hooks,
+    ManagedProcess,
+    ProcessState,
+    exit_text,
+    first_of,
+    launch_environment,
+)
 from dyn_service.launching.runtime import Runtime
 from dyn_service.nodes import telemetry, topics
 from dyn_service.nodes.board import Board
@@ -169,10 +177,7 @@ class Supervisor:
 
     async def _wait_for_change(self, timeout_s: float) -> None:
         """Waits until a process changes its state or a stop is asked for."""
-        waits = [asyncio.ensure_future(self._changed.wait()), asyncio.ensure_future(self._stop.wait())]
-        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+        await first_of(self._changed, self._stop, timeout_s=timeout_s)
         self._changed.clear()
 
     async def _shut_down(self, runs: list[asyncio.Task[None]]) -> None:

@@ -55,6 +55,12 @@ class Limits:
         """(nv,), the most that each effort may be. A limit of 0 is taken at its word: the joint has no motor."""
         return np.maximum(self.effort, 0.0)
 
+    def middle(self, otherwise: Array) -> Array:
+        """(nq,), the middle of the limits of positions; where not both are finite, that of `otherwise` (nq,)."""
+        bounded = np.isfinite(self.lower) & np.isfinite(self.upper)
+        with np.errstate(invalid="ignore"):
+            return np.where(bounded, 0.5 * (self.lower + self.upper), otherwise)
+
 
 @dataclass(frozen=True, eq=False)
 class Configuration:

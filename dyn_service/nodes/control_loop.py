@@ -316,10 +316,8 @@ class ControlLoop(Generic[L]):
 
     def _warm_up(self) -> None:
         """Asks each question once, so that what the server makes late is made before the loop begins."""
-        limits, zero, following = self.robot.limits, np.zeros(self.at.nv), self.following
-        bounded = np.isfinite(limits.lower) & np.isfinite(limits.upper)
-        middle = 0.5 * (np.where(bounded, limits.lower, 0.0) + np.where(bounded, limits.upper, 0.0))
-        q = np.where(bounded, middle, self.at.neutral)  # neutral alone may be a stretched arm, beyond a law's sense
+        zero, following = np.zeros(self.at.nv), self.following
+        q = self.robot.limits.middle(otherwise=self.at.neutral)  # neutral may be a stretched arm, beyond a law's sense
         at_rest = Moment(RobotState(0.0, q, zero, zero), Reference(q, zero, zero), 1.0 / following.rate_hz, zero, 0.0)
         deadline = time.monotonic() + self.node.parameters.connect_timeout_s
         while not self.node.stop.requested:

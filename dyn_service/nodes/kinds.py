@@ -6,7 +6,7 @@
         raise SystemExit(NODE.run())
 
 A launcher imports the module to hold parameters against their types before anything is started, and to make the report.
-So the module stays light: `main` and the plots import what takes long, an engine or matplotlib, when they are called.
+So the module stays light: `main` imports what takes long, such as an engine, when it is called.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.suggestions import did_you_mean
 
 UNCONFIGURED, INACTIVE, ACTIVE, FINALIZED = "unconfigured", "inactive", "active", "finalized"
-STATES = (UNCONFIGURED, INACTIVE, ACTIVE, FINALIZED)
 
 
 class Transition(NamedTuple):

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
@@ -75,7 +74,6 @@ class Node(Apart, Generic[P]):
         self.arguments, self.parameters, self.context = arguments, parameters, context
         self.stop, self.runtime_dir = stop, runtime_dir
         self.diagnosed = False
-        self.started_s = time.monotonic()
         self.managed = type(self) is not Node
         self.state = lifecycle.UNCONFIGURED
         self.graph = Graph(runtime_dir)

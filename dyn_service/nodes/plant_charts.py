@@ -17,6 +17,7 @@ from dyn_service.nodes.board import Recording
 from dyn_service.nodes.charts import ENTRIES, Card, Chart, Finding, Line, Mark, Role, Span, prefix, spans_of
 from dyn_service.nodes.motion import Motion, Part, parts_of
 from dyn_service.nodes.series import running_time
+from dyn_service.nodes.strain import percent
 
 _NEAR = 0.55
 """An effort above this share of its limit is drawn together with the limit."""
@@ -93,7 +94,7 @@ def motion_findings(motion: Motion) -> list[Finding]:
             share = float(_at_effort_limit(motion, n).sum() / max(1, int(running.sum())))
             text = (
                 f"{name}: its effort was at its limit, \N{PLUS-MINUS SIGN}{motion.effort_limit[n]:g} {unit}, for "
-                f"{_percent(share)} of the time under command"
+                f"{percent(share)} of the time under command"
             )
             found.append(Finding(text, spans, grave=share > _GRAVE_SHARE))
         limit = float(motion.velocity_limit[n])
@@ -147,7 +148,3 @@ def _entries(part: Part, values: Array, label: str, single: Role) -> list[Line]:
 
 def _where(active: np.ndarray[tuple[int], np.dtype[np.bool_]], values: Array) -> Array:
     return np.where(active[:, None], values, np.nan)
-
-
-def _percent(share: float) -> str:
-    return f"{100.0 * share:.1f} %" if share >= 1e-3 else "less than 0.1 %"

@@ -167,9 +167,7 @@ def initial_position(
     Raises:
         InvalidArgumentError: A joint is unknown, or the list's length is not that of q.
     """
-    bounded = np.isfinite(limits.lower) & np.isfinite(limits.upper)
-    with np.errstate(invalid="ignore"):
-        q = np.where(bounded, 0.5 * (limits.lower + limits.upper), np.clip(at.neutral, limits.lower, limits.upper))
+    q = limits.middle(otherwise=np.clip(at.neutral, limits.lower, limits.upper))
     q = values_by_joint(given, at.position_names, q, "initial_position")
     at.check_unit(q, "initial_position", "initial_position")
     return q

@@ -6,9 +6,9 @@ import os
 import time
 from pathlib import Path
 
-import msgspec
 import zmq
 
+from dyn_service.config.parameters import NoParameters
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.messages import Message
 from dyn_service.nodes.everywhere import Everywhere
@@ -20,10 +20,6 @@ WAIT_S = 2.0
 """How long one who publishes a few messages waits for someone to listen."""
 _STAY_S = 0.2
 """How long he stays after the last one."""
-
-
-class _NoParameters(msgspec.Struct):
-    pass
 
 
 def publish(everywhere: Everywhere, topic: str, message: Message, rate_hz: float, times: int) -> int:
@@ -43,7 +39,7 @@ def publish(everywhere: Everywhere, topic: str, message: Message, rate_hz: float
         FailedPreconditionError: The topic is in several launches.
     """
     with zmq.Context[zmq.Socket[bytes]]() as context:
-        node = Node.alone(f"/_dyn_topic_pub_{os.getpid()}", _NoParameters(), folder_of(everywhere, topic), context)
+        node = Node.alone(f"/_dyn_topic_pub_{os.getpid()}", NoParameters(), folder_of(everywhere, topic), context)
         try:
             out = node.create_publisher(type(message), topic, latched=True)
             node.telemetry.before_ready = node.begin

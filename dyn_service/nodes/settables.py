@@ -6,7 +6,7 @@ Which may be set is said by the mark `settable`, see `config.described`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -38,8 +38,7 @@ def with_values(parameters: P, given: Mapping[str, Any], node: str) -> P:
     for name, value in given.items():
         found = known.get(name)
         if found is None:
-            near = did_you_mean(name, known) or (f"; it has {', '.join(known)}" if known else "; it has none")
-            raise InvalidArgumentError(f"node {node!r} has no parameter {name!r}{near}", path=name)
+            raise unknown(name, known, node)
         if not found.settable:
             raise FailedPreconditionError(
                 f"parameter {name!r} of node {node!r} is read-only while it runs: say it at the start", path=name
@@ -56,6 +55,12 @@ def with_values(parameters: P, given: Mapping[str, Any], node: str) -> P:
     except msgspec.ValidationError as error:
         message, place = explain(error, kind, values)
         raise InvalidArgumentError(f"parameter {dotted(place)!r}: {message}", path=dotted(place)) from None
+
+
+def unknown(name: str, known: Collection[str], node: str) -> InvalidArgumentError:
+    """The error of a name that is none of this node's parameters."""
+    near = did_you_mean(name, known) or (f"; it has {', '.join(known)}" if known else "; it has none")
+    return InvalidArgumentError(f"node {node!r} has no parameter {name!r}{near}", path=name)
 
 
 def _at(values: Any, name: str) -> Any:

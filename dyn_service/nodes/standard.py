@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import msgspec
 
 from dyn_service.config.described import described
-from dyn_service.errors import InvalidArgumentError
 from dyn_service.nodes import settables
 from dyn_service.nodes.dyn_service_srvs import (
     ChangeStateRequest,
@@ -26,7 +25,6 @@ from dyn_service.nodes.dyn_service_srvs import (
 )
 from dyn_service.nodes.lifecycle import possible
 from dyn_service.nodes.services import Empty
-from dyn_service.suggestions import did_you_mean
 
 
 class Asked(Protocol):
@@ -90,8 +88,7 @@ class Answers:
     def _chosen(self, names: list[str], known: dict[str, Any]) -> dict[str, Any]:
         for name in names:
             if name not in known:
-                near = did_you_mean(name, known) or (f"; it has {', '.join(known)}" if known else "; it has none")
-                raise InvalidArgumentError(f"node {self._node.name!r} has no parameter {name!r}{near}", path=name)
+                raise settables.unknown(name, known, self._node.name)
         return {name: known[name] for name in names} if names else known
 
 

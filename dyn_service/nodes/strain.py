@@ -37,7 +37,7 @@ def lines(found: Mapping[str, Mapping[str, float]]) -> list[str]:
     said = []
     for kind, joints in found.items():
         what, of = _WORDS[kind]
-        named = [f"{name} {_percent(share)}" for name, share in list(joints.items())[:_NAMED]]
+        named = [f"{name} {percent(share)}" for name, share in list(joints.items())[:_NAMED]]
         more = f" and {len(joints) - _NAMED} more" if len(joints) > _NAMED else ""
         said.append(f"{what}: {', '.join(named)}{more} {of}")
     return said
@@ -50,7 +50,7 @@ def briefly(stats: Stats) -> list[str]:
     said = []
     for kind, joints in found.items():
         name, share = next(iter(joints.items()))
-        said.append(f"{name} {_BRIEF[kind]} {_percent(share)}{f' +{len(joints) - 1}' if len(joints) > 1 else ''}")
+        said.append(f"{name} {_BRIEF[kind]} {percent(share)}{f' +{len(joints) - 1}' if len(joints) > 1 else ''}")
     return said
 
 
@@ -69,5 +69,6 @@ def _by_share(entry: tuple[str, Any]) -> tuple[float, str]:
     return -share, name
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share as one says it."""
     return "under 0.1 %" if share < 1e-3 else f"{100.0 * share:.1f} %"

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 import zmq
 
@@ -18,16 +17,13 @@ from dyn_service.bags.playing import Player
 from dyn_service.bags.reader import BagReader
 from dyn_service.bags.recording import TopicRecorder
 from dyn_service.bags.writer import BagWriter
+from dyn_service.config.parameters import NoParameters
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.messages.geometry_msgs import WrenchStamped
 from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import String
 from dyn_service.nodes.node import Node
 from tests.bags.test_bags import MS, T0, state, write
-
-
-class Nothing(msgspec.Struct):
-    """Parameters of a node that has none."""
 
 
 @pytest.fixture
@@ -38,16 +34,16 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def node(folder: Path) -> Iterator[Node[Nothing]]:
+def node(folder: Path) -> Iterator[Node[NoParameters]]:
     context = zmq.Context()
-    made = Node.alone("/arm/plant", Nothing(), folder, context)
+    made = Node.alone("/arm/plant", NoParameters(), folder, context)
     made.state = "active"
     yield made
     made.close()
     context.term()
 
 
-def test_recording_whoever_publishes(tmp_path: Path, folder: Path, node: Node[Nothing]) -> None:
+def test_recording_whoever_publishes(tmp_path: Path, folder: Path, node: Node[NoParameters]) -> None:
     """Topics that are there, one that comes later, one that nobody asked for, one of an unknown type, a latched one
     that was said before."""
     said: list[str] = []
@@ -88,10 +84,10 @@ def test_recording_whoever_publishes(tmp_path: Path, folder: Path, node: Node[No
     assert said == []
 
 
-def test_a_topic_of_two_launches_is_said(tmp_path: Path, folder: Path, node: Node[Nothing]) -> None:
+def test_a_topic_of_two_launches_is_said(tmp_path: Path, folder: Path, node: Node[NoParameters]) -> None:
     second = tmp_path / "second"
     second.mkdir(mode=0o700)
-    other = Node.alone("/arm/plant", Nothing(), second, node.context)
+    other = Node.alone("/arm/plant", NoParameters(), second, node.context)
     node.create_publisher(JointState, "joint_states")
     other.create_publisher(JointState, "joint_states")
     said: list[str] = []
@@ -105,7 +101,7 @@ def test_a_topic_of_two_launches_is_said(tmp_path: Path, folder: Path, node: Nod
     assert said[0].startswith("topic '/arm/joint_states' is published in several launches")
 
 
-def test_playing_what_was_recorded(tmp_path: Path, folder: Path, node: Node[Nothing]) -> None:
+def test_playing_what_was_recorded(tmp_path: Path, folder: Path, node: Node[NoParameters]) -> None:
     """A subscriber gets the messages of the bag from its start on, in order, one after the other in the bag's time."""
     path = tmp_path / "a.mcap"
     with BagWriter(path) as bag:
@@ -147,7 +143,7 @@ def test_what_cannot_be_played(tmp_path: Path, folder: Path, given, kind, cause:
 
 
 @pytest.mark.slow
-def test_ctrl_c_closes_the_file(tmp_path: Path, folder: Path, node: Node[Nothing]) -> None:
+def test_ctrl_c_closes_the_file(tmp_path: Path, folder: Path, node: Node[NoParameters]) -> None:
     """As a user does it: `dyn bag record --all`, a publisher, Ctrl-C; then `dyn bag info`."""
     states = node.create_publisher(JointState, "joint_states")
     file = tmp_path / "a.mcap"

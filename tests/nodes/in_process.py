@@ -11,14 +11,11 @@ from typing import Any
 import msgspec
 import zmq
 
+from dyn_service.config.parameters import NoParameters
 from dyn_service.nodes.node import Node
 
 PATIENCE_S = 30.0
 """Far longer than anything here takes."""
-
-
-class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
-    """A node without parameters has these."""
 
 
 class Nodes:

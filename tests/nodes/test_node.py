@@ -11,6 +11,7 @@ import zmq
 from msgspec import Meta
 
 from dyn_service.config.described import described, settable
+from dyn_service.config.parameters import NoParameters
 from dyn_service.errors import (
     DeadlineExceededError,
     DynError,
@@ -38,7 +39,7 @@ from dyn_service.nodes.dyn_service_srvs import (
 from dyn_service.nodes.node import Node
 from dyn_service.nodes.services import Empty
 from dyn_service.nodes.settables import flat
-from tests.nodes.in_process import Nodes, NoParameters, nodes_in
+from tests.nodes.in_process import Nodes, nodes_in
 
 
 class AddRequest(msgspec.Struct, forbid_unknown_fields=True):

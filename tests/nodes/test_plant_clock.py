@@ -13,6 +13,7 @@ import pytest
 import zmq
 
 from dyn_service.config.arguments import NodeArguments
+from dyn_service.config.parameters import NoParameters
 from dyn_service.control.safety import RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
@@ -26,7 +27,6 @@ from dyn_service.nodes.runtime import Node, Stop
 from dyn_service.nodes.telemetry import Telemetry
 from tests.conftest import URDF
 from tests.nodes import launches
-from tests.nodes.in_process import NoParameters
 from tests.nodes.launches import Launched
 
 PATIENCE_S = 30.0
