@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -210,9 +211,15 @@ def _compiled(mj: Any, source: Description | Path) -> tuple[Any, list[str]]:
             if not source.is_file():
                 raise NotFoundError(f"there is no file {str(source)!r}", path="mjcf")
             return mj.MjModel.from_xml_path(str(source)), []
-        text, notes = written(source, "mjcf")
+        text, notes = written(_without_speed_limits(source), "mjcf")
         return mj.MjModel.from_xml_string(text), [f"{note.element}: {note.text}" for note in notes]
     except ValueError as error:
         where = source.source if isinstance(source, Description) else source
         first = str(error).strip().splitlines()[0]
         raise InvalidArgumentError(f"{where}: MuJoCo does not take it: {first}", path="mjcf") from None
+
+
+def _without_speed_limits(robot: Description) -> Description:
+    """MJCF has none; they are the plant's safety's to keep, whatever moves the robot."""
+    joints = (replace(j, limit=replace(j.limit, velocity=None)) if j.limit else j for j in robot.joints)
+    return replace(robot, joints=tuple(joints))

@@ -24,7 +24,8 @@ LAUNCH = ROOT / "launch" / "panda.launch.yaml"
 CHOICES = [
     choice["value"]
     for action in read_launch_file(LAUNCH).document.value["launch"]
-    for choice in action.get("arg", {}).get("choice", [])
+    if action.get("arg", {}).get("name") == "controller"
+    for choice in action["arg"]["choice"]
 ]
 TRACKS = {"collision_stop", "trajectory_following"}
 
@@ -45,6 +46,18 @@ def planned(name: str, panda: Robot, folder: Path, of_plant=(), **changes) -> tu
 
 def test_there_is_one_for_each() -> None:
     assert len(CHOICES) >= 6
+
+
+@pytest.mark.parametrize("file", ["panda", "panda_computed_torque"])
+def test_engine_and_clock_are_arguments(file: str, tmp_path: Path) -> None:
+    launch = read_launch_file(ROOT / "launch" / f"{file}.launch.yaml")
+    for rate_hz, clock, engine in (("500.0", "lockstep", "mujoco"), ("250.0", "real_time", "own")):
+        given = {"rate_hz": rate_hz, "clock": clock, "engine": engine}
+        _, plant, controller = make_plan(launch, given, folder=tmp_path).processes
+        found = msgspec.convert(plant.parameters, PlantParameters)
+        assert (found.clock, found.engine) == (clock, engine)
+        # in lockstep each state that is sent out has to be answered
+        assert found.state_rate_hz == controller.parameters["rate_hz"] == float(rate_hz)
 
 
 @pytest.mark.parametrize("name", CHOICES)
