@@ -135,23 +135,20 @@ def open_bench(
         DynError: The launch file, a robot's file, a parameter or a fault is not sound.
     """
     check_faults(faults)
+    wrong = [fault.payload for fault in faults if isinstance(fault, WrongPayload)]
     if mode == "lockstep":
         with tempfile.TemporaryDirectory() as folder:  # for the names of sockets that nobody opens
-            parts = parts_of(setup, Path(folder))
+            parts = parts_of(setup, Path(folder)).carrying(wrong)
             model, robot = shelf.of(parts)
             return Lockstep(parts, model, robot, faults, seed)
     from dyn_service.hil.real_time import CONTROLLER, RealTime
 
     where = _endpoints(mode, endpoints)
-    wrong = [fault.payload for fault in faults if isinstance(fault, WrongPayload)]
     if wrong and mode == "hardware":
         raise InvalidArgumentError("WrongPayload: real hardware carries what it carries")
-    overlay = dict(setup.plant.get("overlay", {}))
-    plant = {"overlay": {**overlay, "payloads": [*overlay.get("payloads", []), *wrong]}} if wrong else {}
-    setup = merged(setup, {"plant": plant, "controller": CONTROLLER})
     runtime = Runtime()
     try:
-        parts = parts_of(setup, runtime.folder)
+        parts = parts_of(setup, runtime.folder).over({}, CONTROLLER).carrying(wrong)
         if mode == "hardware" and not where:
             _check_driver(parts)
         return RealTime(parts, shelf.of(parts)[1], runtime, faults, seed, where)

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from dyn_service.api.queries import RobotQueries
 from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.control.commander import Commander
@@ -20,12 +18,12 @@ from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.hil.faults import Fault, Killed, WrongPayload
 from dyn_service.hil.lines import Line
 from dyn_service.hil.setup import Parts
-from dyn_service.hil.signals import Bounds, Record
-from dyn_service.hil.tape import Following, Seen, Tape
+from dyn_service.hil.signals import Record
+from dyn_service.hil.tape import Seen, Tape
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.nodes.control_loop import commander
+from dyn_service.nodes.motion import Followed
 from dyn_service.nodes.plant_making import make_plant
-from dyn_service.nodes.plant_parameters import PlantParameters
 from dyn_service.nodes.plant_recording import counts
 
 SESSION, CONTROLLER = 1, 1
@@ -36,7 +34,7 @@ class Lockstep:
     """A run in lockstep.
 
     Args:
-        parts: The plant and the controller.
+        parts: The plant, with what is wrong in itself, and the controller.
         model: The robot that the controller asks.
         robot: The one that the plant's file describes.
         faults: What goes wrong.
@@ -49,7 +47,7 @@ class Lockstep:
     def __init__(self, parts: Parts, model: Robot, robot: Robot, faults: Sequence[Fault] = (), seed: int = 0) -> None:
         self._parts, self._model = parts, model
         p, c = parts.plant_parameters(), parts.controller_parameters()
-        self.plant = make_plant(robot, with_faults(p, faults), SESSION)
+        self.plant = make_plant(robot, p, SESSION)
         at = self.plant.configuration
         self._states: Line[PlantState] = Line(faults, "states", seed, at)
         self._commands: Line[JointCommand] = Line(faults, "commands", seed, at)
@@ -64,10 +62,7 @@ class Lockstep:
         self._loop = ClosedLoop(self.plant, self._answer, every)
         self._last: PlantState | None = None
         self._announced: object = None
-        limits, safety = self.plant.limits, self.plant.safety.settings
-        bounds = Bounds(limits.lower, limits.upper, safety.velocity_limit, safety.effort_limit)
-        control_s = 1.0 / c.rate_hz
-        self.tape = Tape(at, bounds, control_s, c.deadline_s or control_s, robot.name)
+        self.tape = Tape.of(robot, self.plant.safety.settings, c)
 
     @property
     def now_s(self) -> float:
@@ -158,7 +153,7 @@ class Lockstep:
         if following.engaged and motion is not None and self._announced is not motion:
             self._announced = motion
             names = following.configuration.names
-            self.tape.followed.append(Following(state.session, following.begin_s, names, motion))
+            self.tape.followed.append(Followed(state.session, following.begin_s, names, motion))
 
     def _started(self) -> Commander:
         self._lives += 1
@@ -180,12 +175,3 @@ class Lockstep:
 
     def _gone(self, node: str, now: float) -> bool:
         return any(fault.node == node and fault.there(now) for fault in self._killed)
-
-
-def with_faults(p: PlantParameters, faults: Sequence[Fault]) -> PlantParameters:
-    """The plant's parameters, with what is wrong in the plant itself."""
-    payloads = [fault.payload for fault in faults if isinstance(fault, WrongPayload)]
-    if not payloads:
-        return p
-    overlay = {**p.overlay, "payloads": [*p.overlay.get("payloads", []), *payloads]}
-    return msgspec.structs.replace(p, overlay=overlay)

@@ -18,18 +18,18 @@ from dataclasses import replace
 from dyn_service.api.queries import RobotQueries
 from dyn_service.client.sync import Client
 from dyn_service.config.arguments import full_name
-from dyn_service.control.trajectory import from_wire
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
-from dyn_service.hil.between import COMMANDS, STATES, Between, Ways
 from dyn_service.hil.faults import Fault, Killed, WrongPayload
+from dyn_service.hil.proxy import COMMANDS, STATES, Proxy, Ways
 from dyn_service.hil.setup import Parts
-from dyn_service.hil.signals import Bounds, Record
-from dyn_service.hil.tape import Following, Tape
+from dyn_service.hil.signals import Record
+from dyn_service.hil.tape import Tape
 from dyn_service.launching.planned import LaunchPlan, ProcessPlan
 from dyn_service.launching.runtime import Runtime
 from dyn_service.launching.supervisor import Listener, Supervisor
 from dyn_service.messages.dyn_service_msgs import PlantState
+from dyn_service.nodes.motion import Followed
 from dyn_service.nodes.plant_parameters import safety_settings
 
 CONTROLLER = {"plant_state": STATES, "joint_commands": COMMANDS}
@@ -66,19 +66,14 @@ class RealTime:
     ) -> None:
         self._parts, self._runtime = parts, runtime
         self._client: Client | None = None
-        p, c = parts.plant_parameters(), parts.controller_parameters()
-        safety = safety_settings(p, robot.limits)
-        bounds = Bounds(robot.limits.lower, robot.limits.upper, safety.velocity_limit, safety.effort_limit)
-        control_s = 1.0 / c.rate_hz
-        self.tape = Tape(robot.configuration, bounds, control_s, c.deadline_s or control_s, robot.name)
+        p = parts.plant_parameters()
+        self.tape = Tape.of(robot, safety_settings(p, robot.limits), parts.controller_parameters())
         self._killed = [fault for fault in faults if isinstance(fault, Killed)]
         namespace = full_name("/", parts.plant.name).rpartition("/")[0] or "/"
         named = {"plant_state": p.plant_state, "joint_commands": p.joint_commands} | dict(endpoints or {})
         ways = {name: topic if "://" in topic else full_name(namespace, topic) for name, topic in named.items()}
         plan = _plan(parts, self._killed, without_plant=bool(endpoints))
-        self._between = Between(
-            runtime.folder, Ways(ways["plant_state"], ways["joint_commands"]), self.tape, faults, seed
-        )
+        self._proxy = Proxy(runtime.folder, Ways(ways["plant_state"], ways["joint_commands"]), self.tape, faults, seed)
         self._ready, self._over = threading.Event(), threading.Event()
         self.ended = ""
         self._supervisor: Supervisor | None = None
@@ -93,12 +88,12 @@ class RealTime:
         if self._over.is_set():
             self.close()
             raise UnavailableError(f"the launch ended before all were ready: {self.ended}")
-        self._between.open()
+        self._proxy.open()
 
     @property
     def now_s(self) -> float:
         """The plant's time since the run began."""
-        return self._between.now_s
+        return self._proxy.now_s
 
     @property
     def state(self) -> PlantState:
@@ -107,9 +102,9 @@ class RealTime:
         Raises:
             UnavailableError: None has come yet.
         """
-        if self._between.state is None:
+        if self._proxy.state is None:
             raise UnavailableError("no state of the plant has come yet")
-        return self._between.state
+        return self._proxy.state
 
     @property
     def server(self) -> RobotQueries:
@@ -130,7 +125,7 @@ class RealTime:
         if isinstance(fault, Killed):
             self._kill(fault)
             return
-        self._between.inject(fault)
+        self._proxy.inject(fault)
 
     def run_until(self, t: float) -> None:
         """Waits until the plant's time is t s, or all has ended.
@@ -140,45 +135,40 @@ class RealTime:
             UnavailableError: The proxy cannot do its work.
         """
         until = time.monotonic() + _PATIENCE * max(0.0, t - self.now_s) + _PATIENCE_S
-        between = self._between
-        with between.changed:
-            while between.now_s < t and not self._over.is_set() and not between.fault:
-                for fault in [one for one in self._killed if between.begin_s is not None and one.there(between.now_s)]:
+        proxy = self._proxy
+        with proxy.changed:
+            while proxy.now_s < t and not self._over.is_set() and not proxy.fault:
+                for fault in [one for one in self._killed if proxy.begin_s is not None and one.there(proxy.now_s)]:
                     self._killed.remove(fault)
                     self._kill(fault)
-                if not between.changed.wait(0.5) and time.monotonic() > until:
-                    raise DeadlineExceededError(
-                        f"the plant's time is {between.now_s:g} s, and does not come to {t:g} s"
-                    )
+                if not proxy.changed.wait(0.5) and time.monotonic() > until:
+                    raise DeadlineExceededError(f"the plant's time is {proxy.now_s:g} s, and does not come to {t:g} s")
 
-        if between.fault:
-            raise UnavailableError(f"the proxy between plant and controller ended: {between.fault}")
+        if proxy.fault:
+            raise UnavailableError(f"the proxy between plant and controller ended: {proxy.fault}")
 
     def record(self) -> Record:
         """What there was so far."""
-        begin_s = self._between.begin_s or 0.0
+        begin_s = self._proxy.begin_s or 0.0
         board = self._supervisor.board if self._supervisor is not None else None
         controller = board.nodes.get(self._parts.controller.name) if board is not None else None
         told = [] if controller is None else [facts["reference"] for facts in controller.facts if "reference" in facts]
-        self.tape.followed = [
-            Following(one["session"], float(one["begin_s"]) - begin_s, tuple(one["joints"]), from_wire(one["motion"]))
-            for one in told
-        ]
+        self.tape.followed = [one._replace(begin_s=one.begin_s - begin_s) for one in map(Followed.of_fact, told)]
         plant = board.nodes.get(self._parts.plant.name) if board is not None else None
         counted = {} if plant is None else {k: v for k, v in plant.stats.items() if isinstance(v, int)}
-        with self._between.changed:
+        with self._proxy.changed:
             return self.tape.record(counted)
 
     def close(self) -> None:
         """Ends all processes, in the order that the launcher has; what they counted is known then."""
         if self._client is not None:
             self._client.close()
-        self._between.writes = False  # how all ends is not the test's
+        self._proxy.writes = False  # how all ends is not the test's
         supervisor, loop = self._supervisor, self._loop
         if supervisor is not None and loop is not None and not self._over.is_set():
             loop.call_soon_threadsafe(supervisor.request_stop, "the run is over")
         self._thread.join()
-        self._between.close()
+        self._proxy.close()
         self._runtime.close()
 
     async def _supervise(self, plan: LaunchPlan) -> None:
@@ -193,14 +183,14 @@ class RealTime:
         finally:
             self._over.set()
             self._ready.set()
-            with self._between.changed:
-                self._between.changed.notify_all()
+            with self._proxy.changed:
+                self._proxy.changed.notify_all()
 
     def _notice(self, line: str) -> None:
         if line.startswith("ready: "):
             self._ready.set()
-        elif self._between.begin_s is not None:
-            self.tape.notes.append((self._between.now_s, line))
+        elif self._proxy.begin_s is not None:
+            self.tape.notes.append((self._proxy.now_s, line))
 
     def _kill(self, fault: Killed) -> None:
         plan = self._parts.controller if fault.node == "controller" else self._parts.server

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -67,6 +67,25 @@ class Parts:
         """The server's, or None where there is none."""
         return None if self.server is None else _typed(self.server, ServerSettings)
 
+    def over(self, plant: Mapping[str, Any], controller: Mapping[str, Any]) -> Parts:
+        """The same with these parameters of the plant and the controller over their own.
+
+        Raises:
+            ConfigurationError: There is no such parameter, or a value is of another type.
+        """
+        first, second = with_parameters(self.plant, plant), with_parameters(self.controller, controller)
+        by_name = {first.name: first, second.name: second}
+        processes = tuple(by_name.get(process.name, process) for process in self.plan.processes)
+        return Parts(replace(self.plan, processes=processes), first, second, self.server)
+
+    def carrying(self, payloads: Sequence[Mapping[str, Any]]) -> Parts:
+        """The same with a plant that carries these beside what its own overlay says."""
+        if not payloads:
+            return self
+        said = self.plant_parameters().overlay.get("payloads", [])
+        own = said if isinstance(said, list) else [said]
+        return self.over({"overlay": {"payloads": [*own, *payloads]}}, {})
+
 
 def parts_of(setup: Setup, folder: Path) -> Parts:
     """The launch file's processes, with the parameters that the setup says.
@@ -93,12 +112,8 @@ def parts_of(setup: Setup, folder: Path) -> Parts:
     for what in ("plant", "controller"):
         if len(found[what]) != 1:
             raise InvalidArgumentError(f"{path} starts {len(found[what])} {what}s: a test is of one {what}")
-    plant = with_parameters(found["plant"][0], setup.plant)
-    controller = with_parameters(found["controller"][0], setup.controller)
     server = found["server"][0] if found["server"] else None
-    changed = {process.name: process for process in (plant, controller)}
-    processes = tuple(changed.get(process.name, process) for process in plan.processes)
-    return Parts(replace(plan, processes=processes), plant, controller, server)
+    return Parts(plan, found["plant"][0], found["controller"][0], server).over(setup.plant, setup.controller)
 
 
 def with_parameters(process: ProcessPlan, values: Mapping[str, Any]) -> ProcessPlan:

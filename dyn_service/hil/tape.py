@@ -8,20 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dyn_service.control.safety import ACTIVE
-from dyn_service.control.trajectory import ReferenceTrajectory
+from dyn_service.api.queries import RobotQueries
+from dyn_service.control.safety import ACTIVE, SafetySettings
 from dyn_service.hil.signals import Array, Bounds, Change, Group, Record, Signal
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration
-
-
-class Following(NamedTuple):
-    """A reference that a controller began: in which run of the plant, at which of its times, in which joints' order."""
-
-    session: int
-    begin_s: float
-    joints: tuple[str, ...]
-    motion: ReferenceTrajectory
+from dyn_service.nodes.controller_parameters import LoopParameters
+from dyn_service.nodes.motion import Followed, followed_at
 
 
 class Seen(NamedTuple):
@@ -49,8 +42,15 @@ class Tape:
     motions: list[tuple[Array, Array]] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     commands: list[tuple[float, JointCommand]] = field(default_factory=list)
-    followed: list[Following] = field(default_factory=list)
+    followed: list[Followed] = field(default_factory=list)
     notes: list[tuple[float, str]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, robot: RobotQueries, safety: SafetySettings, controller: LoopParameters) -> Tape:
+        """An empty one of a plant and its controller. robot: the one of the plant's file. safety: the plant's."""
+        limits, control_s = robot.limits, 1.0 / controller.rate_hz
+        bounds = Bounds(limits.lower, limits.upper, safety.velocity_limit, safety.effort_limit)
+        return cls(robot.configuration, bounds, control_s, controller.deadline_s or control_s, robot.description.name)
 
     def record(self, counts: Mapping[str, int]) -> Record:
         """All of it, as signals."""
@@ -62,7 +62,8 @@ class Tape:
         else:
             q = _table([state.position for state in states], at.nq)
             v = _table([state.velocity for state in states], at.nv)
-        reference, rate = self._reference(t)
+        session = np.array([state.session for state in states])
+        reference, rate = followed_at(at, t, session, self.followed)
         active = np.array([state.mode == ACTIVE for state in states], dtype=bool)
         known = active & ~np.isnan(reference).any(axis=1)
         reference[~known], rate[~known] = np.nan, np.nan
@@ -86,22 +87,6 @@ class Tape:
             dict(counts), self.title, tuple(self.notes),
         )  # fmt: skip
 
-    def _reference(self, t: Array) -> tuple[Array, Array]:
-        """The reference and its velocity at the plant's times; NaN before the first."""
-        at = self.at
-        q, v = np.full((len(t), at.nq), np.nan), np.full((len(t), at.nv), np.nan)
-        session = np.array([state.session for state in self.states])
-        for k, one in enumerate(self.followed):
-            later = [other.begin_s for other in self.followed[k + 1 :] if other.session == one.session]
-            rows = (session == one.session) & (t >= one.begin_s) & (t < min(later, default=np.inf))
-            sample = one.motion.sample(t[rows] - one.begin_s)
-            if one.joints == at.names:
-                q[rows], v[rows] = sample.q, sample.v
-            else:  # the controller's joints are in its server's order
-                in_q, in_v = _places(at, one.joints)
-                q[np.ix_(rows, in_q)], v[np.ix_(rows, in_v)] = sample.q, sample.v
-        return q, v
-
     def _measured(self, count: int) -> Array:
         """What the controller had seen last at each row; before the first, that one."""
         rows = np.array([one.row for one in self.seen])
@@ -124,12 +109,6 @@ class Tape:
         ]
         t, delay = np.array(taken).reshape(-1, 2).T
         return Signal("answers", "s", t.copy(), delay.copy())
-
-
-def _places(at: Configuration, joints: tuple[str, ...]) -> tuple[list[int], list[int]]:
-    """Where the entries of these joints, in their order, stand in the arrays of `at`."""
-    _, in_q, in_v = at.chosen(list(joints))
-    return list(in_q), list(in_v)
 
 
 def _table(rows: list[Any], width: int) -> Array:

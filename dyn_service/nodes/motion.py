@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.control.safety import ACTIVE, MODES
-from dyn_service.control.trajectory import from_wire
+from dyn_service.control.trajectory import ReferenceTrajectory, from_wire
 from dyn_service.model.configuration import Configuration
 from dyn_service.nodes.board import Board, NodeBoard
 from dyn_service.nodes.series import running_time
+
+
+class Followed(NamedTuple):
+    """A reference that a controller began: in which run of the plant, at which of its times (s), in which joints."""
+
+    session: int
+    begin_s: float
+    joints: tuple[str, ...]
+    motion: ReferenceTrajectory
+
+    @classmethod
+    def of_fact(cls, told: Mapping[str, Any]) -> Self:
+        """From the fact `reference` of a controller."""
+        return cls(told["session"], float(told["begin_s"]), tuple(told["joints"]), from_wire(told["motion"]))
 
 
 @dataclass
@@ -90,6 +105,20 @@ def parts_of(at: Configuration) -> list[Part]:
     return parts
 
 
+def followed_at(at: Configuration, t: Array, session: Array, followed: Sequence[Followed]) -> tuple[Array, Array]:
+    """The reference's positions (k, nq) and velocities (k, nv) at the plant's times t (k,) s of its runs session (k,);
+    NaN where none was followed. Of those of one run, in the order in which they began, each goes to the next.
+    """
+    q, v = np.full((len(t), at.nq), np.nan), np.full((len(t), at.nv), np.nan)
+    for k, one in enumerate(followed):
+        later = [other.begin_s for other in followed[k + 1 :] if other.session == one.session]
+        rows = (session == one.session) & (t >= one.begin_s) & (t < min(later, default=math.inf))
+        sample = one.motion.sample(t[rows] - one.begin_s)
+        _, in_q, in_v = at.chosen(list(one.joints))
+        q[np.ix_(rows, in_q)], v[np.ix_(rows, in_v)] = sample.q, sample.v
+    return q, v
+
+
 def motion_of(plant: NodeBoard, board: Board) -> Motion | None:
     """The plant's recording beside the reference, or None where nothing was recorded.
 
@@ -104,16 +133,10 @@ def motion_of(plant: NodeBoard, board: Board) -> Motion | None:
     told = plant.fact("configuration") or [{"name": name, "type": "continuous"} for name in entries]
     at = Configuration.from_wire(told)
     time, session = recording.column("t"), recording.column("session")
-    reference = np.full_like(q, np.nan)
     sessions = set(session.tolist())
     told_of = (facts["reference"] for node in board.nodes.values() for facts in node.facts if "reference" in facts)
-    known = [one for one in told_of if one["session"] in sessions]
-    for k, one in enumerate(known):
-        begin = float(one["begin_s"])
-        later = [float(o["begin_s"]) for o in known[k + 1 :] if o["session"] == one["session"]]
-        rows = (session == one["session"]) & (time >= begin) & (time < min(later, default=math.inf))
-        _, in_q, _ = at.chosen(list(one["joints"]))
-        reference[np.ix_(rows, in_q)] = from_wire(one["motion"]).sample(time[rows] - begin).q
+    followed = [Followed.of_fact(one) for one in told_of if one["session"] in sessions]
+    reference, _ = followed_at(at, time, session, followed)
     mode = recording.column("mode")
     active = (mode == MODES.index(ACTIVE)) & np.isfinite(reference).all(axis=1)
     error = at.difference(q, reference)

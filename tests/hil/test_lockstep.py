@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.hil import Bias, Delay, Jitter, Killed, Loss, Noise, NotANumber, Reorder, Stale, Swapped, WrongPayload
 from dyn_service.hil.bench import Run, Setup, Shelf, merged, open_bench, run_of
 from dyn_service.hil.faults import Fault
+from dyn_service.hil.setup import parts_of
 from tests.conftest import ROOT
 
 ARM = Setup(str(ROOT / "launch" / "ur5e_computed_torque.launch.yaml"), {"robot": str(ROOT / "urdf" / "scara.urdf")})
@@ -78,6 +81,20 @@ def test_a_wrong_payload_shows_in_the_tracking_alone(shelf: Shelf) -> None:
     check.frozen().below(1e-9)
     with pytest.raises(AssertionError, match=r"tracking error 0\.\d+ m at .* allowed below 3e-5 m"):
         check.tracking().below(3e-5)
+
+
+@pytest.mark.parametrize("own", [{"link": "tool0", "mass": 0.5}, [{"link": "tool0", "mass": 0.5}]])
+def test_a_wrong_payload_comes_beside_what_the_plant_carries(tmp_path: Path, own: object) -> None:
+    """And for the plant's process, which is told by its command line, as for the plant in lockstep."""
+    overlay = {"payloads": own, "gravity": [0.0, 0.0, -9.8]}
+    parts = parts_of(merged(ARM, {"plant": {"overlay": overlay}}), tmp_path)
+    wrong = WrongPayload("tool0", 2.0).payload
+    expected = {**overlay, "payloads": [{"link": "tool0", "mass": 0.5}, wrong]}
+    carrying = parts.carrying([wrong])
+    assert carrying.plant_parameters().overlay == expected
+    [started] = [process for process in carrying.plan.processes if process.name == carrying.plant.name]
+    assert started.command[-2:] == ("-p", f"overlay:={json.dumps({'payloads': expected['payloads']})}")
+    assert parts.carrying([]) is parts
 
 
 def test_what_the_controller_sees_is_not_where_the_robot_is(shelf: Shelf) -> None:

@@ -37,7 +37,7 @@ class Ways:
     commands: str
 
 
-class Between:
+class Proxy:
     """The proxy of one run.
 
     Args:
@@ -84,7 +84,7 @@ class Between:
     def _run(self) -> None:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
-            node = Node.alone("/hil/between", NoParameters(), self._folder, context)
+            node = Node.alone("/hil/proxy", NoParameters(), self._folder, context)
             try:
                 node.create_subscription(PlantState, self._ways.states, self._on_state, name=STATES, queue=_QUEUE)
                 node.create_subscription(JointCommand, COMMANDS, self._on_command, queue=_QUEUE)
