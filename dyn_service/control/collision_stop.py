@@ -55,7 +55,7 @@ class CollisionStop(Law):
             CollisionError: Something was met, and that is to end it.
         """
         excess = np.abs(self.observer.update(state, dt)) - self.threshold
-        if self._place is None and (excess > 0.0).any():
+        if self._place is None and not (excess <= 0.0).all():  # a residual that is no number has noticed nothing
             self._met(state, int(np.argmax(excess)))
         if self._place is None or self.after is None:
             return self.law.update(state, reference, dt)

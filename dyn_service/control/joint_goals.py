@@ -30,6 +30,10 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.messages.trajectory_msgs import JointTrajectory
 from dyn_service.model.configuration import Configuration, Limits
 
+MAX_POINTS = 2000
+"""Of a goal with times: it is planned within a control period or two, which the plant waits through."""
+MAX_POINTS_UNTIMED = 100
+"""Of one without: each is a search for the quickest way."""
 _CHECKS = 16
 """A piece is held against the limits at so many times."""
 _ROUNDING = 1e-9
@@ -75,7 +79,8 @@ def plan(goal: JointTrajectory, start: Reference, on: Configuration, limits: Mot
         FailedPreconditionError: It has no times, and the library that finds them is not there.
     """
     points = read(goal, on)
-    motion = _optimal(points, start, limits) if points.time is None else _timed(points, start)
+    with np.errstate(invalid="ignore", over="ignore"):
+        motion = _optimal(points, start, limits) if points.time is None else _timed(points, start)
     _within(motion, on.names, limits)
     return motion
 
@@ -84,8 +89,8 @@ def read(goal: JointTrajectory, on: Configuration) -> Points:
     """The goal's points, in the robot's order.
 
     Raises:
-        GoalError: Its joints are not the robot's, a point has too few or too many numbers, NaN among them, or its times
-            do not grow.
+        GoalError: Its joints are not the robot's, it has too many points, a point has too few or too many numbers, NaN
+            among them, or its times do not grow.
     """
     names = list(goal.joint_names)
     if sorted(names) != sorted(on.names):
@@ -94,6 +99,8 @@ def read(goal: JointTrajectory, on: Configuration) -> Points:
         )
     if not goal.points:
         raise GoalError("a goal must have points, found none")
+    if len(goal.points) > MAX_POINTS:
+        raise GoalError(f"a goal must have at most {MAX_POINTS} points, found {len(goal.points)}")
     order = [names.index(name) for name in on.names]
     rows: dict[str, Array | None] = {}
     for what in ("positions", "velocities", "accelerations"):
@@ -118,6 +125,10 @@ def read(goal: JointTrajectory, on: Configuration) -> Points:
     assert time is not None
     if not time.any():
         time = None
+        if len(goal.points) > MAX_POINTS_UNTIMED:
+            raise GoalError(
+                f"a goal without times must have at most {MAX_POINTS_UNTIMED} points, found {len(goal.points)}"
+            )
     elif time[0] <= 0.0 or (np.diff(time) <= 0.0).any():
         raise GoalError(
             f"times of points must grow from above 0, or all be 0, found {', '.join(f'{t:g}' for t in time)} s"
@@ -156,16 +167,29 @@ def _timed(points: Points, start: Reference) -> Piecewise:
 
 
 def _spline_rates(q: Array, h: Array, first: Array) -> Array:
-    """Velocities at the knots with which cubics have no jump of acceleration: the first given, the last 0."""
-    count = len(q)
-    matrix, right = np.eye(count), np.zeros_like(q)
-    right[0] = first
+    """Velocities at the knots with which cubics have no jump of acceleration: the first given, the last 0.
+
+    Row k of the equations is after v[k-1] + 2 (before + after) v[k] + before v[k+1]: tridiagonal, with a diagonal that
+    outweighs the others. Solved by cyclic reduction, all rows at once: Golub and Van Loan, Matrix Computations, 4.5.
+    """
     slope = np.diff(q, axis=0) / h
-    for k in range(1, count - 1):
-        before, after = h[k - 1, 0], h[k, 0]
-        matrix[k, k - 1 : k + 2] = after, 2.0 * (before + after), before
-        right[k] = 3.0 * (after * slope[k - 1] + before * slope[k])
-    return np.asarray(np.linalg.solve(matrix, right))
+    lower, upper, diagonal = np.zeros((len(q), 1)), np.zeros((len(q), 1)), np.ones((len(q), 1))
+    right = np.zeros_like(q)
+    right[0] = first
+    lower[1:-1], upper[1:-1], diagonal[1:-1] = h[1:], h[:-1], 2.0 * (h[:-1] + h[1:])
+    right[1:-1] = 3.0 * (h[1:] * slope[:-1] + h[:-1] * slope[1:])
+    apart = 1
+    while apart < len(q):  # each row loses its neighbours so far apart, and gets those twice as far
+        above, below = -lower[apart:] / diagonal[:-apart], -upper[:-apart] / diagonal[apart:]
+        before = lower, upper, diagonal, right
+        lower, upper, diagonal, right = np.zeros_like(lower), np.zeros_like(upper), diagonal.copy(), right.copy()
+        diagonal[apart:] += above * before[1][:-apart]
+        diagonal[:-apart] += below * before[0][apart:]
+        right[apart:] += above * before[3][:-apart]
+        right[:-apart] += below * before[3][apart:]
+        lower[apart:], upper[:-apart] = above * before[0][:-apart], below * before[1][apart:]
+        apart *= 2
+    return np.asarray(right / diagonal)
 
 
 def _optimal(points: Points, start: Reference, limits: MotionLimits) -> Piecewise:
@@ -233,10 +257,13 @@ def _cubics(found: Any) -> tuple[Array, Array]:
 
 
 def _within(motion: Piecewise, names: Sequence[str], limits: MotionLimits) -> None:
-    """Refuses a motion that leaves the limits of position or velocity."""
-    pieces = [np.linspace(a, b, _CHECKS, endpoint=False) for a, b in zip(motion.knots, motion.knots[1:], strict=False)]
-    times = np.append(np.concatenate(pieces), motion.knots[-1])
-    found = motion.sample(times)
+    """Refuses a motion that leaves the limits of position or velocity, or that no number can say."""
+    steps = np.diff(motion.knots)[:, None] * (np.arange(_CHECKS) / _CHECKS)
+    times = np.append((motion.knots[:-1, None] + steps).ravel(), motion.knots[-1])
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = motion.sample(times)
+    if not all(np.isfinite(value).all() for value in found):
+        raise GoalError("its points are too far apart for their times: the motion would not be finite")
     room = _ROUNDING * (1.0 + np.abs(found.q))
     for what, unit, value, low, high in (
         ("position", "", found.q, limits.lower - room, limits.upper + room),

@@ -25,14 +25,19 @@ from dyn_service.control.trajectory import Piecewise, Reference, ReferenceTrajec
 from dyn_service.messages.trajectory_msgs import JointTrajectory
 from dyn_service.model.configuration import Configuration
 
+KEPT = 100
+"""Goals that are over and still known."""
 State = Literal["waiting", "following", "succeeded", "aborted", "preempted", "refused"]
 
 
 @dataclass(eq=False)
 class Goal:
-    """A goal and what became of it. reason: why it was refused, aborted or preempted."""
+    """A goal and what became of it. number: since the robot was taken over, from 1. reason: why it was refused, aborted
+    or preempted.
+    """
 
     trajectory: JointTrajectory
+    number: int
     state: State = "waiting"
     reason: str = ""
 
@@ -58,7 +63,7 @@ class TrajectoryFollowing(Law):
     """Another law, whose reference is the motion of goals.
 
     law: what moves the joints. first: goals that wait when it begins, and anew whenever the plant was taken over.
-    goals: all since then.
+    goals: those since then, but of those that are over the last `KEPT`: goals may come all day.
     """
 
     name = "trajectory_following"
@@ -73,27 +78,30 @@ class TrajectoryFollowing(Law):
     ) -> None:
         self.law, self.on, self.limits, self.tolerances, self.first = law, on, limits, tolerances, first
         self.goals: list[Goal] = []
+        self._offered = self._begun = 0
         self.feedback = Feedback(error=np.zeros(on.nv))
         self._waiting: deque[Goal] = deque()
         self._goal: Goal | None = None
+        self._newer: Goal | None = None
         self._motion: tuple[ReferenceTrajectory, float] | None = None
         self._settled = False
         self._notes: list[str] = []
-        if any(read(trajectory, on).time is None for trajectory in first):
-            library()
+        for trajectory in first:
+            self._checked(trajectory)
 
     def offer(self, trajectory: JointTrajectory) -> Goal:
-        """Takes a goal, which puts aside the one that is followed and all that wait; it begins at the next update.
+        """Takes a goal. At the next update it begins, and puts aside the one that is followed and all that wait; or it
+        is beyond the limits, is refused, and they go on.
 
         Raises:
             GoalError: It is none for this robot; the sentence says why. What is followed goes on.
+            FailedPreconditionError: It has no times, and the library that finds them is not there.
         """
-        read(trajectory, self.on)
-        for goal in (*([] if self._goal is None else [self._goal]), *self._waiting):
-            self._end(goal, "preempted", "another goal came")
-        self._goal = None
-        self._waiting.clear()
-        return self._append(trajectory)
+        self._checked(trajectory)
+        if self._newer is not None:
+            self._end(self._newer, "preempted", "another goal came")
+        self._newer = self._taken(trajectory)
+        return self._newer
 
     def reset(self, state: RobotState) -> None:
         """Stands where the robot is, and begins the first goals anew."""
@@ -102,11 +110,11 @@ class TrajectoryFollowing(Law):
             if goal.state == "following" or (goal.state == "waiting" and offered):
                 self._end(goal, "aborted", "the robot was not under command")
         self.goals.clear()
+        self._offered = self._begun = 0
         self._settled = False
         self._goal, self._motion = None, (hold_maker(self.on)(state.q, state.v), state.t)
-        self._waiting.clear()
-        for trajectory in self.first:
-            self._append(trajectory)
+        self._newer = None
+        self._waiting = deque(self._taken(trajectory) for trajectory in self.first)
         self.law.reset(state)
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
@@ -119,6 +127,9 @@ class TrajectoryFollowing(Law):
         if isinstance(motion, Piecewise) and self._goal is not None:
             self.feedback.progress = min(1.0, elapsed / motion.duration_s)
             self._watch(self._goal, elapsed - motion.duration_s, here)
+        if self._newer is not None and self._settled:
+            newer, self._newer = self._newer, None
+            self._begin(newer, now, here)
         if self._goal is None and self._waiting and self._settled:
             self._begin(self._waiting.popleft(), now, here)
         self._settled = True  # while a robot is armed each update is a first one: nothing is planned for naught
@@ -130,9 +141,8 @@ class TrajectoryFollowing(Law):
 
     def signals(self) -> Mapping[str, Array | float]:
         """goal: how many were begun. progress, error: of the feedback. And what the law inside shows."""
-        begun = sum(goal.state not in ("waiting", "refused") for goal in self.goals)
         shown: dict[str, Array | float] = {
-            "goal": float(begun),
+            "goal": float(self._begun),
             "progress": self.feedback.progress,
             "error": self.feedback.error,
         }
@@ -145,29 +155,44 @@ class TrajectoryFollowing(Law):
 
     def _end(self, goal: Goal, state: State, reason: str = "") -> None:
         goal.state, goal.reason = state, reason
-        self._notes.append(f"goal {self.goals.index(goal) + 1} {state}{f': {reason}' if reason else ''}")
+        self._notes.append(f"goal {goal.number} {state}{f': {reason}' if reason else ''}")
         if goal is self._goal:
             self._goal = None
 
-    def _append(self, trajectory: JointTrajectory) -> Goal:
-        goal = Goal(trajectory)
+    def _checked(self, trajectory: JointTrajectory) -> None:
+        """Refuses now what could not be planned later, in the middle of a motion."""
+        if read(trajectory, self.on).time is None:
+            library()
+
+    def _taken(self, trajectory: JointTrajectory) -> Goal:
+        self._offered += 1
+        goal = Goal(trajectory, self._offered)
+        over = [one for one in self.goals if one.state not in ("waiting", "following")]
+        if len(over) > KEPT:
+            self.goals.remove(over[0])
         self.goals.append(goal)
-        self._waiting.append(goal)
         return goal
 
     def _begin(self, goal: Goal, now: Reference, here: RobotState) -> None:
+        """Follows the goal in place of all that it puts aside; one that is beyond the limits puts nothing aside."""
         try:
-            self._motion = plan(goal.trajectory, now, self.on, self.limits), here.t
+            motion = plan(goal.trajectory, now, self.on, self.limits)
         except GoalError as error:
             self._end(goal, "refused", str(error))
             return
+        if goal.number > len(self.first):  # it was offered
+            for other in (*([] if self._goal is None else [self._goal]), *self._waiting):
+                self._end(other, "preempted", "another goal came")
+            self._waiting.clear()
+        self._motion = motion, here.t
         goal.state, self._goal = "following", goal
+        self._begun += 1
 
     def _watch(self, goal: Goal, over_s: float, here: RobotState) -> None:
         """Ends the goal where it is reached, or is not."""
         error, limits = np.abs(self.feedback.error), self.tolerances
         most = limits.path if over_s < 0.0 else limits.goal
-        beyond = error > most
+        beyond = ~(error <= most)  # what is no number is beyond
         if over_s >= 0.0 and not beyond.any():
             self._end(goal, "succeeded")
         elif beyond.any() and (over_s < 0.0 or over_s > limits.goal_time_s):

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dyn_service.control.computed_torque import ComputedTorque, gains
-from dyn_service.control.joint_goals import GoalError, MotionLimits, motion_limits, plan
+from dyn_service.control.joint_goals import GoalError, MotionLimits, _spline_rates, motion_limits, plan
 from dyn_service.control.law import RobotState
 from dyn_service.control.rehearsal import rehearse
 from dyn_service.control.trajectory import Piecewise, Reference, from_wire
-from dyn_service.control.trajectory_following import Tolerances, TrajectoryFollowing
+from dyn_service.control.trajectory_following import KEPT, Tolerances, TrajectoryFollowing
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.trajectory_msgs import JointTrajectory, JointTrajectoryPoint
 from dyn_service.nodes.trajectory_following import goals_of
@@ -156,6 +157,13 @@ def test_points_without_times_are_stopped_at_or_passed(arm: Robot) -> None:
          "at 6.75 s joint '{first}' would have the position 3.053, its limits are -3 and 3"),
         ({"positions": [[2.5, 0.0]], "times": (2.0,)},
          "at 0.375 s joint '{first}' would have the velocity 1.168/s, its limits are -1 and 1"),
+        # no number can say such a motion, and what is no number is beyond no limit
+        ({"positions": [[1e308, 0.0]], "times": (1.0,)},
+         "its points are too far apart for their times: the motion would not be finite"),
+        ({"positions": [[0.0, 0.0]] * 2001, "times": range(1, 2002)},
+         "a goal must have at most 2000 points, found 2001"),
+        ({"positions": [[0.0, 0.0]] * 101, "times": None},
+         "a goal without times must have at most 100 points, found 101"),
         ({"times": None, "velocities": [[5.0, 0.0], *VELOCITIES[1:]]},
          "points[0] cannot be reached within the limits of velocity, acceleration and jerk from where the motion is "
          "before it"),
@@ -168,6 +176,22 @@ def test_goals_that_are_refused(arm: Robot, changes: dict, said: str) -> None:
         plan(goal(**given), start, arm.configuration, LIMITS)
     expected = said.format(joints=", ".join(arm.joint_names), first=arm.joint_names[0])
     assert str(caught.value) == expected
+
+
+def test_a_spline_through_many_points_solves_its_equations() -> None:
+    random = np.random.default_rng(5)
+    for count in (2, 3, 4, 5, 8, 9, 301):
+        q, h, first = random.normal(size=(count, 2)), random.uniform(1e-3, 10.0, (count - 1, 1)), np.array([0.3, -0.2])
+        matrix, right = np.eye(count), np.zeros_like(q)
+        right[0] = first
+        slope = np.diff(q, axis=0) / h
+        for k in range(1, count - 1):
+            before, after = h[k - 1, 0], h[k, 0]
+            matrix[k, k - 1 : k + 2] = after, 2.0 * (before + after), before
+            right[k] = 3.0 * (after * slope[k - 1] + before * slope[k])
+        expected = np.linalg.solve(matrix, right)
+        # the diagonal is twice the sum of the others: rounding does not grow from row to row
+        np.testing.assert_allclose(_spline_rates(q, h, first), expected, rtol=0.0, atol=1e-13 * np.abs(slope).max())
 
 
 def test_limits_are_for_joints_with_one_way_to_move(arm: Robot) -> None:
@@ -242,6 +266,52 @@ def test_a_goal_that_is_none_leaves_the_one_that_is_followed(arm: Robot) -> None
     assert beyond.goals[0].state == "refused"
     assert beyond.goals[0].reason.endswith("its limits are -3 and 3")
     assert np.abs(run.q).max() < 1e-9
+
+
+def test_a_goal_beyond_the_limits_puts_nothing_aside(arm: Robot) -> None:
+    """What is followed is followed on, watched, to its end; what waits comes after it."""
+    law = following(arm, goal(arm.joint_names, [[0.3, -0.1]]), goal(arm.joint_names, [[0.2, 0.1]]))
+    law.__class__ = Interrupted
+    law.coming = goal(arm.joint_names, [[9.0, 0.0]], (9.0,))
+    run = rehearse(law, arm, 1.8)
+    assert [one.state for one in law.goals] == ["succeeded", "succeeded", "refused"]
+    np.testing.assert_allclose(run.q[-1], [0.2, 0.1], atol=1e-4)
+
+
+def test_goals_may_come_all_day(arm: Robot) -> None:
+    law = following(arm)
+    state = RobotState(0.0, np.zeros(2), np.zeros(2), np.zeros(2))
+    law.reset(state)
+    law.update(state, REST, 1e-3)
+    for k in range(3 * KEPT):
+        law.offer(goal(arm.joint_names, [[0.1, 0.0]], (9.0,)))
+        if k % 2:
+            law.update(state, REST, 1e-3)
+    assert len(law.goals) <= KEPT + 2
+    assert (law.goals[-1].number, law.goals[-1].state) == (3 * KEPT, "following")
+    assert law.signals()["goal"] == 1.5 * KEPT
+
+
+def test_a_goal_that_needs_a_library_that_is_not_there_ends_nothing(
+    arm: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    law = following(arm, goal(arm.joint_names, [[0.3, 0.0]], (2.0,)))
+    rehearse(law, arm, 0.1)
+    monkeypatch.setitem(sys.modules, "ruckig", None)
+    with pytest.raises(FailedPreconditionError, match="goals without times need the library ruckig"):
+        law.offer(goal(arm.joint_names, [[0.1, 0.0]]))
+    assert [one.state for one in law.goals] == ["following"]
+
+
+def test_an_error_that_is_no_number_reaches_no_goal(arm: Robot) -> None:
+    law = following(arm, goal(arm.joint_names, [[0.1, 0.0]], (0.5,)))
+    zero = np.zeros(2)
+    law.reset(RobotState(0.0, zero, zero, zero))
+    for t in (0.0, 0.1, 0.2):
+        law.update(RobotState(t, zero, zero, zero), REST, 0.1)
+    with np.errstate(invalid="ignore"):
+        law.update(RobotState(0.9, np.array([np.nan, 0.0]), zero, zero), REST, 0.1)
+    assert [one.state for one in law.goals] == ["aborted"]
 
 
 def test_a_push_on_the_way_aborts_and_it_stands_there(arm: Robot) -> None:

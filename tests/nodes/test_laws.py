@@ -17,7 +17,7 @@ from dyn_service.control.joint_impedance import JointImpedance
 from dyn_service.control.law import Law, RobotState
 from dyn_service.control.momentum_observer import MomentumObserver
 from dyn_service.control.rehearsal import rehearse
-from dyn_service.control.trajectory import MultiSine
+from dyn_service.control.trajectory import MultiSine, Reference
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from tests.conftest import URDF
@@ -183,6 +183,17 @@ def test_a_collision_is_noticed_when_it_should_be_and_said(arm: Robot, sine: Mul
     assert found[2] == arm.joint_names[0]
     assert float(found[3]) * way > 0.4
     assert float(found[1]) == pytest.approx(0.4 + np.log(2.0) / 25.0, abs=0.0035)  # a period, and the filter's 2 %
+
+
+def test_a_residual_that_is_no_number_is_no_quiet(arm: Robot) -> None:
+    """It is beyond no threshold: what watches nothing any more has to say so."""
+    law = watched(arm, None)
+    zero, bad = np.zeros(2), np.array([0.4, np.nan])
+    law.reset(RobotState(0.0, zero, zero, zero))
+    rest = Reference(zero, zero, zero)
+    law.update(RobotState(0.0, zero, zero, zero), rest, 0.1)
+    with pytest.raises(CollisionError, match="act nan beside the model"), np.errstate(all="ignore"):
+        law.update(RobotState(0.1, bad, zero, zero), rest, 0.1)
 
 
 @pytest.mark.parametrize("action", ["hold", "float"])
