@@ -39,11 +39,6 @@ class Measuring:
         """The names of those that are no encoders."""
         return (*self.sensors.settings.force_torque, *self.sensors.settings.imus)
 
-    def reset(self) -> None:
-        """Switches all off and on again: time begins anew, and the same is drawn."""
-        self.sensors.reset()
-        self.readings, self._begun = {}, None
-
     def sample(self, t: float, q: Array, v: Array, a: Array, pushes: Sequence[Wrench] = ()) -> None:
         """Those that are due sample the state q (nq,), v, a (nv,) at t, s, while these wrenches act."""
         if self._begun is None:

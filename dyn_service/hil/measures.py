@@ -301,7 +301,7 @@ class Numbers(_Noting):
 def said(x: float) -> str:
     """A number as one writes it: 0.25, 1e-3, 4.1e-3."""
     if x == 0.0 or not math.isfinite(x) or 0.01 <= abs(x) < 1e5:
-        return f"{x:.3g}" if abs(x) < 1000.0 or not math.isfinite(x) else f"{x:.0f}"
+        return f"{x:.3g}" if abs(x) < 1000.0 else f"{x:.0f}"
     mantissa, exponent = f"{x:.2e}".split("e")
     return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
 

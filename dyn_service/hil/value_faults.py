@@ -62,7 +62,7 @@ class Stale(ValueFault):
             q[of_q], v[of_v] = kept, 0.0
             return q, v
 
-        return _on_states(self, at, freeze)
+        return _on_states(self, freeze)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +194,7 @@ class Swapped(WayFault):
         )
 
 
-def _on_states(fault: WayFault, at: Configuration, change: Callable[[Array, Array], tuple[Array, Array]]) -> Meddler:
+def _on_states(fault: WayFault, change: Callable[[Array, Array], tuple[Array, Array]]) -> Meddler:
     """What changes (q, v) of states.
 
     Raises:
@@ -218,7 +218,7 @@ def _on_either(
 ) -> Meddler:
     """What changes (q, v) of states, or the efforts of commands, whose joints may stand in any order."""
     if fault.path == "states":
-        return _on_states(fault, at, state)
+        return _on_states(fault, state)
     names = at.velocity_names
 
     def pass_on(t: float, message: JointCommand) -> list[Sent]:

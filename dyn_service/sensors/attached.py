@@ -43,7 +43,7 @@ class Sensors:
             kind = InvalidArgumentError if place == ("robot",) else NotFoundError
             raise kind(message, path=".".join(place))
         said = self.settings
-        seed = said.seed if seed is None else seed
+        self._seed = seed = said.seed if seed is None else seed
         self.devices: dict[str, Device] = {
             **{name: force_torque(name, one, seed=seed) for name, one in said.force_torque.items()},
             **{name: imu(name, one, seed=seed) for name, one in said.imus.items()},
@@ -71,9 +71,12 @@ class Sensors:
         self._robot = robot
 
     def reset(self, seed: int | None = None) -> None:
-        """Switches all off and on again, with the seed of the settings or another: the same gives the same bits."""
+        """Switches all off and on again, with the seed that they were made with or another: the same gives the same
+        bits.
+        """
+        self._seed = self._seed if seed is None else seed
         for device in self.devices.values():
-            device.reset(self.settings.seed if seed is None else seed)
+            device.reset(self._seed)
 
     def read(
         self,

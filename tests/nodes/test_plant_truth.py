@@ -10,6 +10,7 @@ import zmq
 
 from dyn_service.api.queries import Overlay, Payload, Wrench
 from dyn_service.control.actuators import Actuators
+from dyn_service.control.encoders import Measuring
 from dyn_service.control.safety import RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
@@ -19,6 +20,7 @@ from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_parameters import ActuatorParameters, PlantParameters
 from dyn_service.nodes.plant_recording import PlantRecording
 from dyn_service.nodes.telemetry import Telemetry, decode
+from dyn_service.sensors import Sensors
 from tests.conftest import URDF
 
 CARRIED = {"payloads": [{"link": "lower_bar", "mass": 0.4, "com": [0.0, 0.0, 0.1]}]}
@@ -113,6 +115,9 @@ def test_motors_come_late_and_end_at_their_limit() -> None:
         ({"effort_limit": [1.0, -1.0]}, "expected numbers that are not negative"),
         ({"lag_s": [0.1]}, "expected times of at least 0 s, one number or one per effort"),
         ({"lag_s": -0.1}, "expected times of at least 0 s"),
+        ({"lag_s": [0.0, np.inf]}, "expected times of at least 0 s"),
+        ({"lag_s": [0.0, np.nan]}, "expected times of at least 0 s"),
+        ({"delay_steps": 10_001}, "actuators.delay_steps is 10001: expected 0 to 10000 steps"),
         ({"delay_steps": -1}, "actuators.delay_steps is -1: expected 0 to 10000 steps"),
     ],
 )
@@ -236,9 +241,10 @@ def test_counts_by_joint(arm: Robot) -> None:
 
 
 def test_until_its_first_reading_an_encoder_says_where_it_was_switched_on(arm: Robot, sensors: str) -> None:
-    measuring = made(arm, sensors=sensors).robot.measuring
-    measuring.reset()
+    measuring = Measuring(Sensors.from_file(arm, sensors), arm.configuration)
     start, later = np.array([0.2, 0.3]), np.array([0.7, 0.8])
+    q, v = measuring.measured(later, np.ones(2))  # before it is switched on, nothing is known of it
+    assert (q.tolist(), v.tolist(), measuring.readings) == ([0.7, 0.8], [1.0, 1.0], {})
     for t, q in ((0.0, start), (0.001, later)):  # two steps of latency
         measuring.sample(t, q, np.ones(2), np.zeros(2))
     q, v = measuring.measured(later, np.ones(2))

@@ -468,6 +468,19 @@ def test_damping_takes_energy_within_the_limits() -> None:
         np.testing.assert_allclose(wanted[0] * v[1], wanted[1] * v[0], rtol=1e-12)  # along -v: all scaled alike
 
 
+def test_damping_is_minus_D_v_within_small_limits_too_and_none_where_there_is_no_motor() -> None:
+    """D is 20 N m s/rad; a limit of 0.5 N m binds the first of two and scales both; of a limit of 0 nothing acts."""
+    rig = running(stop="damping")
+    rig.of.stop()
+    assert rig.of._stopping(np.array([0.1, -0.05])).tolist() == [-2.0, 1.0]
+    weak = Rig(stop="damping", effort_limit=np.array([0.5, 5.0]))
+    weak.of.stop()
+    assert weak.of._stopping(np.array([0.1, -0.05])) == pytest.approx([-0.5, 0.25])
+    none = Rig(stop="damping", effort_limit=np.array([0.0, 5.0]))
+    none.of.stop()
+    assert none.of._stopping(np.array([9.0, -0.05])).tolist() == [0.0, 1.0]
+
+
 def test_damping_that_is_no_number_is_the_brakes() -> None:
     rig = running(stop="damping")
     rig.of.damping = lambda: np.full((2, 2), math.nan)
@@ -504,12 +517,14 @@ def test_damping_needs_damping() -> None:
 def test_cycles_in_which_the_rate_holds_an_effort_back_are_counted() -> None:
     """From 0 to 2 N m at 0.4 a cycle: five cycles, the last of which gets there."""
     rig = running()
+    assert rig.of.held_back.tolist() == rig.of.saturated.tolist() == [0, 0]
     assert rig.offer((0.0, 0.0))
     rig.turn()
     slowed = rig.of.counters.slowed
     assert rig.offer((2.0, 0.0))
     rig.turn(8)
     assert rig.of.counters.slowed - slowed == 4
+    assert rig.of.held_back.tolist() == [4, 0]
     assert rig.efforts[-1][0] == 2.0
 
 

@@ -72,6 +72,26 @@ def test_a_floating_robot_parts_by_the_order_of_the_steps() -> None:
     assert 12.0 < far / near < 20.0
 
 
+BALL = """<robot name="ball"><link name="base"/>
+  <link name="arm"><inertial><origin xyz="0 0 -0.2"/><mass value="1.5"/>
+    <inertia ixx="0.02" ixy="0.001" ixz="0" iyy="0.025" iyz="0" izz="0.012"/></inertial></link>
+  <link name="hand"><inertial><origin xyz="0.1 0 0"/><mass value="0.4"/>
+    <inertia ixx="0.001" ixy="0" ixz="0" iyy="0.002" iyz="0" izz="0.002"/></inertial></link>
+  <joint name="shoulder" type="spherical"><parent link="base"/><child link="arm"/></joint>
+  <joint name="elbow" type="continuous"><parent link="arm"/><child link="hand"/>
+    <origin xyz="0 0 -0.4"/><axis xyz="0 1 0"/></joint></robot>"""
+
+
+def test_a_ball_has_four_numbers_there_too() -> None:
+    robot = Robot.from_urdf(BALL)
+    rng = np.random.default_rng(3)
+    q, v, tau = robot.random_configuration(seed=3), rng.normal(size=4), rng.normal(size=4)
+    ours, theirs = (engine.acceleration(q, v, tau) for engine in engines(robot))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9)  # roundings
+    # both turn by steps of fourth order, of different constants: 1e-3^4 of some 1e2 rad/s^2, ten times
+    assert apart(engines(robot), q, v, tau, 10) < 1e-8
+
+
 def test_a_push_is_the_same_push(ur5e: Robot) -> None:
     """Held by us as a wrench, there as force and torque that keep their arm through a step: of first order in it."""
     rng = np.random.default_rng(2)

@@ -358,6 +358,8 @@ WRONG = [
     (lambda: Errors(bias=(0.0, math.nan, 0.0)), "bias must be a finite number, found nan"),
     (lambda: Errors(step=math.inf), "step must be a finite number, at least 0, found inf"),
     (lambda: Errors(range=0.0), "range must be more than 0, found 0"),
+    (lambda: Errors(range=(1.0, 1.0, -1.0)), "range must be a finite number, at least 0, found -1"),
+    (lambda: Errors(bias_spread=-1.0), "bias_spread must be a finite number, at least 0, found -1"),
     (lambda: Errors(bias_walk=(0.0, 0.0, -1.0)), "bias_walk must be"),
     (lambda: Filter(), "a filter has a cutoff_hz or sections, found neither"),
     (lambda: Filter(cutoff_hz=1.0, sections=()), "found both"),
@@ -382,6 +384,14 @@ WRONG = [
 def test_settings_that_no_sensor_has(make: object, words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         make()  # type: ignore[operator]
+
+
+def test_latency_is_bounded_by_the_samples_that_are_on_their_way() -> None:
+    """A fast sensor without latency, and a slow one with much, have few."""
+    for rate_hz, latency_s in ((1e6, 0.0), (1e6, 0.1), (0.1, 1e6)):
+        assert ImuSettings(link="l", rate_hz=rate_hz, latency_s=latency_s).latency_s == latency_s
+    with pytest.raises(InvalidArgumentError, match=r"latency_s is 1\.1e"):
+        ImuSettings(link="l", rate_hz=0.1, latency_s=1.1e6)
 
 
 def test_settings_made_in_code_are_held_to_the_bounds_of_files() -> None:

@@ -13,7 +13,14 @@ from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.sensors import Sensors
 from dyn_service.sensors.devices import Encoder
 from dyn_service.sensors.files import read_settings
-from dyn_service.sensors.settings import MAX_SENSORS, EncoderSettings, Errors, ImuSettings, SensorSettings
+from dyn_service.sensors.settings import (
+    MAX_SENSORS,
+    EncoderSettings,
+    Errors,
+    ForceTorqueSettings,
+    ImuSettings,
+    SensorSettings,
+)
 from tests.conftest import URDF
 
 EXAMPLE = URDF.parent / "config" / "ur5e_sensors.yaml"
@@ -125,6 +132,39 @@ def test_one_more_sensor_leaves_the_others_bits(ur5e: Robot) -> None:
     assert alone.tobytes() == among.tobytes()
     other = Sensors(ur5e, fewer, seed=said.seed + 1).record(t, q, still, still)["tool"].value
     assert not np.array_equal(alone, other)
+
+
+def test_switched_on_again_they_draw_by_the_seed_that_they_were_made_with(ur5e: Robot) -> None:
+    """Each kind by it: the encoders too, whose noise is of each sample."""
+    said = SensorSettings(
+        robot="ur5e",
+        imus={"tool": ImuSettings(link="tool0", rate_hz=100.0, gyroscope=Errors(bias_spread=1.0))},
+        encoders={"elbow_joint": EncoderSettings(step=1e-9, rate_hz=100.0, noise=0.1)},
+        force_torque={"wrist": ForceTorqueSettings(joint="tool0_joint", rate_hz=100.0, force=Errors(bias_spread=1.0))},
+    )
+    still = np.zeros(6)
+
+    def bits(sensors: Sensors) -> dict[str, bytes]:
+        return {name: one.value.tobytes() for name, one in sensors.read(0.0, still, still, still).items()}
+
+    sensors = Sensors(ur5e, said, seed=5)
+    first = bits(sensors)
+    by_default = bits(Sensors(ur5e, said))
+    assert all(first[name] != by_default[name] for name in ("tool", "elbow_joint", "wrist"))
+    assert by_default == bits(Sensors(ur5e, said, seed=0))
+    for seed, expected in ((None, first), (0, by_default), (None, by_default), (5, first)):
+        sensors.reset(seed)
+        assert bits(sensors) == expected
+
+
+def test_what_a_file_leaves_out(ur5e: Robot, tmp_path: Path) -> None:
+    path = tmp_path / "few.yaml"
+    path.write_text("robot: ur5e\nimus: {tool: {link: tool0, rate_hz: 100}}\n")
+    said, _ = read_settings(str(path))
+    assert said == SensorSettings(robot="ur5e", seed=0, imus={"tool": ImuSettings(link="tool0", rate_hz=100.0)})
+    tool = said.imus["tool"]
+    assert (tool.xyz, tool.rpy, tool.latency_s, tool.filter) == ((0.0,) * 3, (0.0,) * 3, 0.0, None)
+    assert [part.bias for part in (tool.accelerometer, tool.gyroscope)] == [0.0, 0.0]
 
 
 HEAD = "robot: ur5e\n"

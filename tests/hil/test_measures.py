@@ -1,0 +1,171 @@
+"""What verdicts hold, number by number: the subject, the worst of several, the bands; each bound at its very value."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dyn_service.hil.checks import Check
+from dyn_service.hil.measures import Numbers, OverTime, Value, Verdict, said
+from dyn_service.hil.signals import Bounds, Signal
+from tests.hil.records import record
+
+T = np.array([0.0, 0.5, 1.0])
+
+
+def numbers(*values: float, unit: str = "s") -> tuple[Numbers, list[Verdict]]:
+    """Of joints a, b, .., each with its signal; and where verdicts are noted."""
+    noted: list[Verdict] = []
+    names = "abcdefgh"[: len(values)]
+    signals = [Signal(name, unit, T, np.zeros(3)) for name in names]
+    found = [Value(name, value, unit) for name, value in zip(names, values, strict=True)]
+    return Numbers(noted.append, "lag", found, signals), noted
+
+
+def over_time(*rows: list[float], size: bool = True, limits=()) -> tuple[OverTime, list[Verdict]]:
+    noted: list[Verdict] = []
+    signals = [Signal(name, "m", T[: len(row)], np.array(row)) for name, row in zip("abcdefgh", rows, strict=False)]
+    return OverTime(noted.append, "way", signals, size=size, limits=limits), noted
+
+
+def refused(assertion, *args, **kwargs) -> str:
+    with pytest.raises(AssertionError) as caught:
+        assertion(*args, **kwargs)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_none_passes_nothing(bad: float) -> None:
+    for held in ("below", "at_most", "at_least"):
+        for limit in (0.0, 1e300, -1e300, math.inf, -math.inf):
+            measure, noted = numbers(bad)
+            refused(getattr(measure, held), limit)
+            assert not noted[0].passed
+
+
+def test_each_bound_at_its_very_value() -> None:
+    for held, passes in (("below", False), ("at_most", True), ("at_least", True)):
+        measure, noted = numbers(0.5)
+        if passes:
+            getattr(measure, held)(0.5)
+        else:
+            refused(getattr(measure, held), 0.5)
+        assert [one.passed for one in noted] == [passes]
+    over_time([0.5, -0.5, 0.1])[0].at_most(0.5)
+    refused(over_time([0.5, -0.5, 0.1])[0].below, 0.5)
+    over_time([-1.0, 2.0, 0.0], limits=[(-1.0, 2.0)])[0].within_limits()
+    for row in ([np.nextafter(-1.0, -2.0), 0.0, 0.0], [0.0, np.nextafter(2.0, 3.0), 0.0]):
+        refused(over_time(row, limits=[(-1.0, 2.0)])[0].within_limits)
+
+
+def test_of_several_numbers_the_one_farthest_beyond_is_named_first() -> None:
+    measure, noted = numbers(0.4, 0.1, 0.3, 0.9)
+    assert refused(measure.at_least, 0.5) == "b: lag 0.1 s, allowed at least 0.5 s; so are a, c"
+    worst = noted[0]
+    assert (worst.what, worst.subject, worst.value, worst.unit, worst.allowed) == (
+        "lag",
+        "b",
+        0.1,
+        "s",
+        "at least 0.5 s",
+    )
+    assert [one.name for one in worst.signals] == ["a", "b", "c"]  # those that fail
+    assert (worst.lower, worst.upper, worst.broken_s) == (-math.inf, math.inf, None)  # no band over time
+    assert refused(numbers(1.0, 2.0)[0].below, 1.5) == "b: lag 2 s, allowed below 1.5 s"
+    assert refused(numbers(3.0, math.nan)[0].below, 1.5).startswith("b: lag is no number, allowed below 1.5 s; so is a")
+    many = refused(numbers(*np.arange(1.0, 7.0))[0].at_most, 0.5)
+    assert many == "f: lag 6 s, allowed at most 0.5 s; so are a, b, c and 2 more"
+
+
+def test_of_numbers_that_pass_the_one_that_is_closest_is_shown() -> None:
+    measure, noted = numbers(0.4, 0.1, 0.3)
+    measure.below(0.5)
+    measure.at_least(0.05)
+    assert [(one.subject, one.value, one.sentence) for one in noted] == [
+        ("a", 0.4, "a: lag 0.4 s, allowed below 0.5 s"),
+        ("b", 0.1, "b: lag 0.1 s, allowed at least 0.05 s"),
+    ]
+    assert [one.name for one in noted[0].signals] == ["a", "b", "c"]
+    assert measure.value == 0.4
+    assert math.isnan(numbers()[0].value)
+    assert math.isnan(numbers(1.0, math.nan)[0].value)
+
+
+def test_what_was_not_measured_is_a_verdict_too() -> None:
+    for measure, noted in (numbers(), over_time(), over_time([]), over_time([0.0, 0.0, 0.0], [])):
+        refused(measure.at_most, 1.0)
+        [one] = noted
+        assert math.isnan(one.value)
+        assert (one.subject, one.unit, one.allowed, one.passed) == ("", "", "", False)
+        assert one.sentence == f"{one.what}: nothing was recorded that could be judged"
+        assert one.what in ("lag", "way")
+
+
+def test_a_signal_is_judged_by_its_size_and_its_band_goes_both_ways() -> None:
+    measure, noted = over_time([0.1, -0.4, 0.2], [0.3, 0.0, 0.0])
+    measure.below(0.5)
+    assert (noted[0].subject, noted[0].value, noted[0].lower, noted[0].upper) == ("a", 0.4, -0.5, 0.5)
+    assert noted[0].sentence == "a: way 0.4 m at 0.5 s, allowed below 0.5 m"
+    assert [one.name for one in noted[0].signals] == ["a", "b"]
+    assert noted[0].broken_s is None
+    assert refused(measure.at_most, 0.25) == (
+        "a: way 0.4 m at 0.5 s, allowed at most 0.25 m (first exceeded at 0.5 s; 33.3 % of the run); so is b"
+    )
+    assert (noted[1].broken_s, [one.name for one in noted[1].signals]) == (0.5, ["a", "b"])
+    assert refused(measure.at_most, 0.35).endswith("33.3 % of the run)")
+    assert [one.name for one in noted[2].signals] == ["a"]
+
+
+def test_a_share_of_the_limits_is_about_their_middle_where_both_are_there() -> None:
+    """-2 to 4: 0.9 of it is -1.7 to 3.7. Of one end alone the share is of that end."""
+    edge = lambda lower, upper, row: over_time(row, limits=[(lower, upper)])
+    measure, noted = edge(-2.0, 4.0, [-1.69, 3.69, 0.0])
+    measure.within_limits(share=0.9)
+    assert (noted[0].lower, noted[0].upper) == pytest.approx((-1.7, 3.7))
+    for row in ([-1.71, 0.0, 0.0], [0.0, 3.71, 0.0]):
+        refused(edge(-2.0, 4.0, row)[0].within_limits, share=0.9)
+    for row, passes in (([-1.79, 1e9, 0.0], True), ([-1.81, 0.0, 0.0], False)):
+        measure, noted = edge(-2.0, math.inf, row)
+        if passes:
+            measure.within_limits(share=0.9)
+        else:
+            refused(measure.within_limits, share=0.9)
+        assert noted[0].lower == pytest.approx(-1.8)
+    refused(edge(-math.inf, 4.0, [-1e9, 3.61, 0.0])[0].within_limits, share=0.9)
+    edge(-math.inf, 4.0, [-1e9, 3.59, 0.0])[0].within_limits(share=0.9)
+    # the margin is taken off both ends, after the share
+    edge(-2.0, 4.0, [-1.59, 3.59, 0.0])[0].within_limits(0.1, share=0.9)
+    for row in ([-1.61, 0.0, 0.0], [0.0, 3.61, 0.0]):
+        refused(edge(-2.0, 4.0, row)[0].within_limits, 0.1, share=0.9)
+
+
+def test_limits_are_of_their_own_joint() -> None:
+    """The second of two alone has limits, and both ends of them hold."""
+    bounds = Bounds(
+        np.array([-np.inf, -1.0]), np.array([np.inf, 2.0]), np.array([np.inf, 3.0]), np.array([np.inf, 4.0])
+    )
+    both = lambda x: np.stack([9.0 * np.ones(1001), x * np.ones(1001)], axis=1)
+
+    def check(x: float) -> Check:
+        return Check(replace(record(position=both(x), velocity=both(x), effort=both(x)), bounds=bounds))
+
+    for kind, lower, upper in (("position", -1.0, 2.0), ("velocity", -3.0, 3.0), ("effort", -4.0, 4.0)):
+        for x, passes in ((lower, True), (upper, True), (lower - 0.01, False), (upper + 0.01, False)):
+            measure = getattr(check(x), kind)
+            if passes:
+                measure().within_limits()
+                measure("elbow").within_limits()
+            else:
+                assert refused(measure().within_limits).startswith(f"elbow: {kind} ")
+                refused(measure("elbow").within_limits)
+        assert "shoulder: no limit in the robot's file" in refused(getattr(check(0.0), kind)("shoulder").within_limits)
+
+
+@pytest.mark.parametrize(
+    ("x", "text"), [(999.0, "999"), (1000.0, "1000"), (0.01, "0.01"), (1e5, "1e5"), (math.nan, "nan")]
+)
+def test_numbers_at_the_edges_of_how_they_are_written(x: float, text: str) -> None:
+    assert said(x) == text
