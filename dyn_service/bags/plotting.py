@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dyn_service.bags.reader import BagReader
 from dyn_service.bags.signals import By, Signal, signals
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.nodes.series import envelope
 from dyn_service.suggestions import did_you_mean
 
 USUAL = ("position", "velocity", "effort")
@@ -21,8 +21,8 @@ USUAL = ("position", "velocity", "effort")
 UNITS = {"position": "rad | m", "velocity": "rad/s | m/s", "effort": "N m | N"}
 MAX_PANELS = 12
 DPI = 100
-POINTS = 1500
-"""Points of a line at most: what a panel has in pixels, and some."""
+POINTS = 3000
+"""Points of a line at most: what a panel has in pixels, twice, and some."""
 STYLE: Any = {
     "font.size": 10.0,
     "axes.titlesize": 10.5,
@@ -97,7 +97,7 @@ def _panel(axes: Axes, heading: str, lines: Sequence[Signal]) -> None:
     colours = mpl.colormaps["tab10" if len(lines) <= 10 else "turbo"]
     for k, signal in enumerate(lines):
         colour = colours(k) if len(lines) <= 10 else colours(k / (len(lines) - 1))
-        time, value = thinned(signal.time, signal.value)
+        time, value = envelope(signal.time, signal.value, POINTS)
         axes.plot(time, value, lw=1.2, color=colour, label=signal.entry or signal.field)
     axes.set_title(heading, loc="left")
     axes.set_ylabel(f"[{UNITS[lines[0].field]}]" if lines[0].field in UNITS else "")
@@ -114,19 +114,3 @@ def _panel(axes: Axes, heading: str, lines: Sequence[Signal]) -> None:
             bbox_to_anchor=(1.0, 0.5),
             fontsize=8.5,
         )
-
-
-def thinned(time: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """At most twice `POINTS` points of a line, the lowest and the highest of each stretch: no peak is lost."""
-    length = -(-len(value) // POINTS)
-    if length <= 2:
-        return time, value
-    starts = np.arange(0, len(value), length)
-    kept = []
-    for start in starts:
-        part = value[start : start + length]
-        if np.isnan(part).all():
-            kept.append(start)
-            continue
-        kept += sorted({start + int(np.nanargmin(part)), start + int(np.nanargmax(part))})
-    return time[kept], value[kept]

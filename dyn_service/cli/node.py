@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from dyn_service.cli.completing import nodes, transitions
 
+if TYPE_CHECKING:
+    import msgspec
+
+R = TypeVar("R")
 app = typer.Typer(help="Show the nodes that run.", no_args_is_help=True)
 lifecycle_app = typer.Typer(help="Show and change the states of nodes.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NODE", help="Its full name, such as /arm/plant.", autocompletion=nodes)]
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for the node's answer.")]
+
+
+def ask(name: str, service: str, request: msgspec.Struct, kind: type[R], timeout: float) -> R:
+    """The answer of one of the services that every node has."""
+    from dyn_service.nodes.everywhere import Everywhere, full
+
+    everywhere = Everywhere()
+    return everywhere.ask(f"{everywhere.node(full(name)).entry.name}/{service}", request, kind, timeout)
 
 
 @app.command("list")
@@ -46,21 +58,16 @@ def info(name: Name) -> None:
 def get(name: Name, timeout: Timeout = 2.0) -> None:
     """Print a node's state."""
     from dyn_service.nodes.dyn_service_srvs import GetStateRequest, GetStateResponse
-    from dyn_service.nodes.everywhere import Everywhere, full
 
-    node = Everywhere().node(full(name)).entry.name
-    typer.echo(Everywhere().ask(f"{node}/get_state", GetStateRequest(), GetStateResponse, timeout).state)
+    typer.echo(ask(name, "get_state", GetStateRequest(), GetStateResponse, timeout).state)
 
 
 @lifecycle_app.command("list")
 def list_transitions(name: Name, timeout: Timeout = 2.0) -> None:
     """Print the transitions that lead on from a node's state."""
     from dyn_service.nodes.dyn_service_srvs import GetStateRequest, GetStateResponse
-    from dyn_service.nodes.everywhere import Everywhere, full
 
-    node = Everywhere().node(full(name)).entry.name
-    found = Everywhere().ask(f"{node}/get_state", GetStateRequest(), GetStateResponse, timeout)
-    for transition in found.transitions:
+    for transition in ask(name, "get_state", GetStateRequest(), GetStateResponse, timeout).transitions:
         typer.echo(transition)
 
 
@@ -74,8 +81,7 @@ def set_(
 ) -> None:
     """Take a node from one state to another."""
     from dyn_service.nodes.dyn_service_srvs import ChangeStateRequest, GetStateResponse
-    from dyn_service.nodes.everywhere import Everywhere, full
+    from dyn_service.nodes.everywhere import full
 
-    node = Everywhere().node(full(name)).entry.name
-    found = Everywhere().ask(f"{node}/change_state", ChangeStateRequest(transition), GetStateResponse, timeout)
-    typer.echo(f"{node} is {found.state}")
+    found = ask(name, "change_state", ChangeStateRequest(transition), GetStateResponse, timeout)
+    typer.echo(f"{full(name)} is {found.state}")

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from dyn_service.cli.completing import parameters
-from dyn_service.cli.node import Name, Timeout
-
-if TYPE_CHECKING:
-    import msgspec
+from dyn_service.cli.node import Name, Timeout, ask
 
 app = typer.Typer(help="Show and set the parameters of nodes that run.", no_args_is_help=True)
 
 Parameter = Annotated[str, typer.Argument(metavar="NAME", help="Such as gains.kp.", autocompletion=parameters)]
-
-
-def _ask(name: str, service: str, request: msgspec.Struct, kind: type[Any], timeout: float) -> Any:
-    from dyn_service.nodes.everywhere import Everywhere, full
-
-    node = Everywhere().node(full(name)).entry.name
-    return Everywhere().ask(f"{node}/{service}", request, kind, timeout)
 
 
 @app.command("list")
@@ -29,7 +19,7 @@ def list_(name: Name, timeout: Timeout = 2.0) -> None:
     """Print the names of a node's parameters."""
     from dyn_service.nodes.dyn_service_srvs import ListParametersRequest, ListParametersResponse
 
-    for found in _ask(name, "list_parameters", ListParametersRequest(), ListParametersResponse, timeout).names:
+    for found in ask(name, "list_parameters", ListParametersRequest(), ListParametersResponse, timeout).names:
         typer.echo(found)
 
 
@@ -39,7 +29,7 @@ def get(name: Name, parameter: Parameter, timeout: Timeout = 2.0) -> None:
     from dyn_service.cli.yaml_text import flow
     from dyn_service.nodes.dyn_service_srvs import GetParametersRequest, GetParametersResponse
 
-    found = _ask(name, "get_parameters", GetParametersRequest([parameter]), GetParametersResponse, timeout)
+    found = ask(name, "get_parameters", GetParametersRequest([parameter]), GetParametersResponse, timeout)
     typer.echo(flow(found.values[parameter]))
 
 
@@ -56,7 +46,7 @@ def set_(
     from dyn_service.nodes.services import Empty
 
     given = parsed(value, "VALUE")
-    _ask(name, "set_parameters", SetParametersRequest({parameter: given}), Empty, timeout)
+    ask(name, "set_parameters", SetParametersRequest({parameter: given}), Empty, timeout)
     typer.echo(f"{parameter} = {flow(given)}")
 
 
@@ -73,7 +63,7 @@ def describe(
     from dyn_service.nodes.dyn_service_srvs import DescribeParametersRequest, DescribeParametersResponse
 
     asked = DescribeParametersRequest(names or [])
-    rows = _ask(name, "describe_parameters", asked, DescribeParametersResponse, timeout).descriptors
+    rows = ask(name, "describe_parameters", asked, DescribeParametersResponse, timeout).descriptors
     for line in table(rows, terminal_width()):
         typer.echo(line)
 
@@ -85,7 +75,7 @@ def dump(name: Name, timeout: Timeout = 2.0) -> None:
     from dyn_service.nodes.dyn_service_srvs import GetParametersRequest, GetParametersResponse
     from dyn_service.nodes.everywhere import full
 
-    values = _ask(name, "get_parameters", GetParametersRequest(), GetParametersResponse, timeout).values
+    values = ask(name, "get_parameters", GetParametersRequest(), GetParametersResponse, timeout).values
     nested: dict[str, Any] = {}
     for dotted, value in values.items():
         *above, last = dotted.split(".")

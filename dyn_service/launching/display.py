@@ -16,7 +16,7 @@ from rich.text import Text
 from dyn_service.config.logs import Format, json_line
 from dyn_service.launching.planned import ProcessPlan
 from dyn_service.launching.process import ManagedProcess, ProcessState
-from dyn_service.nodes.kinds import Column, Stats, rate
+from dyn_service.nodes.kinds import rate
 
 if TYPE_CHECKING:
     from dyn_service.launching.supervisor import Supervisor
@@ -99,18 +99,11 @@ def plain_line(supervisor: Supervisor) -> str:
 def _cells(process: ManagedProcess, supervisor: Supervisor) -> dict[str, str]:
     """The cells of a process by the labels of their columns."""
     node = supervisor.board.nodes.get(process.plan.name)
-    kind = supervisor.plan.registry.kind_of(process.plan.kind, node)
+    kind = supervisor.plan.kind_of(process.plan.name, node)
     stats = node.stats if node is not None else {}
-    cells = {column.label: _text(column, stats) for column in (kind.columns if kind is not None else (rate(),))}
+    cells = {column.label: column.cell(stats) for column in (kind.columns if kind is not None else (rate(),))}
     notes = cells.pop("notes", "")
     return {**cells, "notes": notes, "restarts": str(process.restarts) if process.restarts else ""}
-
-
-def _text(column: Column, stats: Stats) -> str:
-    try:
-        return column.text(stats)
-    except Exception:  # noqa: BLE001  a column, of whatever package, shall not stop the display
-        return "?"
 
 
 def _table(title: str, supervisor: Supervisor, console: Console) -> Group:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dyn_service.nodes.registry import Kind, Registry
+from dyn_service.nodes.board import NodeBoard
+from dyn_service.nodes.registry import PACKAGE, Kind, Registry
 
 REPORT_KEYS = (
     "schema", "created", "launch", "robot", "duration_s", "outcome", "processes", "nodes", "versions",
@@ -53,3 +54,11 @@ class LaunchPlan:
     arguments: Mapping[str, str]
     processes: tuple[ProcessPlan, ...]
     registry: Registry = field(default_factory=Registry)
+
+    def kind_of(self, name: str, node: NodeBoard | None) -> Kind | None:
+        """What the node of that name declares: as planned, else, for one of ours that runs as an executable, by its
+        fact `role`.
+        """
+        planned = next((process.kind for process in self.processes if process.name == name), None)
+        role = None if planned is not None or node is None else node.fact("role")
+        return self.registry.find(PACKAGE, role) if isinstance(role, str) else planned

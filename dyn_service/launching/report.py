@@ -29,8 +29,8 @@ from dyn_service import __version__
 from dyn_service.launching.page import Shown, make_page
 from dyn_service.launching.planned import LaunchPlan
 from dyn_service.launching.supervisor import Outcome
-from dyn_service.nodes.board import Board, NodeBoard
-from dyn_service.nodes.kinds import Column, Section
+from dyn_service.nodes.board import Board
+from dyn_service.nodes.kinds import Section
 
 SCHEMA = "dyn_service.launch_report/1"
 MAIN_FILE = "report.json"
@@ -76,11 +76,10 @@ def sections_of(plan: LaunchPlan, board: Board) -> tuple[list[Shown], list[str]]
 
     The nodes that were started last, which ask the others, come first.
     """
-    planned = {process.name: process.kind for process in plan.processes}
     made: list[tuple[str, str, Section]] = []
     lines: list[str] = []
     for name, node in reversed(board.nodes.items()):
-        kind = plan.registry.kind_of(planned.get(name), node)
+        kind = plan.kind_of(name, node)
         for panel in () if kind is None else kind.panels:
             try:
                 section = panel.make(node, board)
@@ -182,9 +181,9 @@ def _write_page(
     columns: dict[str, dict[str, str]] = {}
     for process in plan.processes:
         node = board.nodes.get(process.name)
-        kind = plan.registry.kind_of(process.kind, node)
+        kind = plan.kind_of(process.name, node)
         if kind is not None and node is not None:
-            columns[process.name] = {column.label: _text(column, node) for column in kind.columns}
+            columns[process.name] = {column.label: column.cell(node.stats) for column in kind.columns}
     links = [name for name in (MAIN_FILE, RECORDING) if (folder / name).exists()]
     links += [f"logs/{path.name}" for path in sorted((folder / "logs").glob("*.log"))]
     tails = {p.plan.name: list(p.tail)[-_TAIL:] for p in outcome.processes if p.fault is not None and p.tail}
@@ -196,14 +195,6 @@ def _write_page(
     lacking = _keep(folder / PAGE, lambda file: file.write(text.encode()))
     outcome.faults += lacking
     return lacking
-
-
-def _text(column: Column, node: NodeBoard) -> str:
-    """A cell of the live table as it was last; empty where its column, of whatever package, has none."""
-    try:
-        return column.text(node.stats)
-    except Exception:  # noqa: BLE001  a column shall not cost the page
-        return ""
 
 
 def _failed(section: str, error: Exception) -> str:

@@ -123,9 +123,8 @@ def launch_file(
 def _at_end(plan: LaunchPlan, board: Board) -> list[str]:
     """What the nodes' kinds have to say of them at the end."""
     said = []
-    kinds = {process.name: process.kind for process in plan.processes}
     for name, node in board.nodes.items():
-        kind = plan.registry.kind_of(kinds.get(name), node)
+        kind = plan.kind_of(name, node)
         try:
             words = kind.at_end(node) if kind is not None else ""
         except Exception as error:  # noqa: BLE001  a kind, of whatever package, shall not cost the others their words

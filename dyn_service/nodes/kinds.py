@@ -65,6 +65,13 @@ class Column:
     label: str
     text: Callable[[Stats], str]
 
+    def cell(self, stats: Stats) -> str:
+        """The cell, or `?` where `text` fails: a column, of whatever package, shall not stop who shows it."""
+        try:
+            return self.text(stats)
+        except Exception:  # noqa: BLE001
+            return "?"
+
 
 def number(stats: Stats, name: str) -> float | None:
     """The latest number of that name, or None."""

@@ -20,7 +20,6 @@ from typing import Any
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.nodes import MODULES
-from dyn_service.nodes.board import NodeBoard
 from dyn_service.nodes.kinds import NodeKind, Panel
 
 GROUP = "dyn_service.nodes"
@@ -77,11 +76,6 @@ class Registry:
                 raise InvalidArgumentError(f"there is no file {str(path)!r}")
             self._kinds[key] = _load(f"node {str(path)!r}", lambda: getattr(run_file(path), "NODE", None), "NODE")
         return self._kinds[key]
-
-    def kind_of(self, planned: Kind | None, node: NodeBoard | None) -> Kind | None:
-        """What a node declares: as planned, else, for one of ours that runs as an executable, by its fact `role`."""
-        role = None if planned is not None or node is None else node.fact("role")
-        return self.find(PACKAGE, role) if isinstance(role, str) else planned
 
 
 def clash(kinds: Iterable[tuple[str, Kind]], taken: Iterable[str]) -> str | None:

@@ -28,7 +28,7 @@ from rosbags.typesys import Stores, get_typestore
 
 from dyn_service.bags.cdr import from_cdr, rihs01, to_cdr
 from dyn_service.bags.mending import mend
-from dyn_service.bags.plotting import POINTS, plot, thinned
+from dyn_service.bags.plotting import plot
 from dyn_service.bags.reader import BagReader
 from dyn_service.bags.records import places
 from dyn_service.bags.signals import signals
@@ -484,18 +484,6 @@ class TestPictures:
         assert height > 700
         drawn = (tmp_path / "b.svg").read_text()
         assert "<path" in drawn
-
-    def test_thinning_keeps_peaks(self) -> None:
-        time = np.arange(100_000.0)
-        value = np.sin(time / 9_000.0)
-        value[54_321] = 7.0
-        value[77_777] = np.nan
-        thin_time, thin = thinned(time, value)
-        assert len(thin) <= 2 * POINTS
-        assert np.nanmax(thin) == 7.0
-        assert thin_time[np.nanargmax(thin)] == 54_321.0
-        assert (np.diff(thin_time) > 0).all()
-        assert np.nanmin(thin) == np.nanmin(value)
 
 
 def test_messages_survive_as_builtins(bag: Path) -> None:

@@ -1,13 +1,14 @@
 """What the launcher shows of nodes: the columns that their kinds declare."""
 
 import io
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from dyn_service.launching.display import _table, plain_line
-from dyn_service.launching.planned import ProcessPlan
+from dyn_service.launching.planned import LaunchPlan, ProcessPlan
 from dyn_service.launching.process import ProcessState
 from dyn_service.nodes.board import Board
 from dyn_service.nodes.kinds import Column, NodeKind
@@ -33,7 +34,14 @@ def supervisor() -> SimpleNamespace:
             SimpleNamespace(plan=plan, state=ProcessState.READY, restarts=int(name == "controller"), pid=7)
         )
         board.take(Stats(name, 1, values))
-    return SimpleNamespace(processes=processes, board=board, running_s=12.3, plan=SimpleNamespace(registry=registry))
+    found = SimpleNamespace(processes=processes, board=board, running_s=12.3, plan=None)
+    plan_anew(found)
+    return found
+
+
+def plan_anew(supervisor: SimpleNamespace) -> None:
+    """Lets the launch be planned as its processes are."""
+    supervisor.plan = LaunchPlan(Path("x"), {}, tuple(process.plan for process in supervisor.processes))
 
 
 LINE = (
@@ -70,6 +78,7 @@ def test_nothing_that_matters_is_cut(supervisor: SimpleNamespace, width: int) ->
         if process.plan.name == "controller":
             process.plan = ProcessPlan("left/controller_of_the_arm", (), "", kind=process.plan.kind)
             supervisor.board.take(Stats(process.plan.name, 1, STATS["controller"]))
+    plan_anew(supervisor)
     lines = shown(supervisor, width)
     text = " ".join(" ".join(lines).split())
     for what in ("left/controller_of_the_arm", "150/301 us", "1.2e-06/3.0e-06", "plant: 3 overruns, 1 stops, stopped"):
@@ -91,6 +100,7 @@ def test_ours_as_executables_are_told_by_their_role(supervisor: SimpleNamespace)
     for process in supervisor.processes:
         process.plan = ProcessPlan(process.plan.name, (), "")
         supervisor.board.take(Facts(process.plan.name, 1, {"role": process.plan.name}))
+    plan_anew(supervisor)
     assert plain_line(supervisor) == LINE
 
 
@@ -99,6 +109,7 @@ def test_columns_of_other_nodes(supervisor: SimpleNamespace) -> None:
     kind = NodeKind("tank", object, lambda node: None, columns=columns)
     plans = [ProcessPlan("tank", (), "", kind=kind), ProcessPlan("unknown", (), "")]
     supervisor.processes = [SimpleNamespace(plan=plan, state=ProcessState.READY, restarts=0, pid=7) for plan in plans]
+    plan_anew(supervisor)
     supervisor.board.take(Stats("tank", 1, {"level": 4}))
     supervisor.board.take(Stats("unknown", 1, {"rate_hz": 5.0, "lost": 3}))
     assert plain_line(supervisor) == "12 s | tank ready, level 4 m, bad ? | unknown ready, rate 5 Hz"

@@ -203,13 +203,10 @@ def failing(what: str, stem: str = "other"):
         ("draw", ["made", "panel 'bad' failed: ZeroDivisionError: division by zero"], True),
     ],
 )
-def test_a_panel_that_fails_costs_only_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, lines: list[str], kept: bool
-) -> None:
+def test_a_panel_that_fails_costs_only_itself(tmp_path: Path, what: str, lines: list[str], kept: bool) -> None:
     good = Panel("good", lambda node, board: Section({"y": float("nan")}))
     kind = NodeKind("n", object, lambda node: None, panels=(Panel("bad", failing(what)), good))
-    plan = LaunchPlan(tmp_path / "x.launch.yaml", {}, ())
-    monkeypatch.setattr(plan.registry, "kind_of", lambda planned, node: kind)
+    plan = LaunchPlan(tmp_path / "x.launch.yaml", {}, (ProcessPlan("n", (), "", kind=kind),))
     board = Board()
     board.take(Ready("n", 1))
     assert write_report(tmp_path, plan, board, Outcome()) == lines
