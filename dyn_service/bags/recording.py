@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import fnmatch
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import zmq
-
 from dyn_service.bags.clock import WallClock
+from dyn_service.bags.hearing import Hearing
 from dyn_service.bags.writer import BagWriter
-from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.messages import Message, by_type, decode
-from dyn_service.nodes.graph import Graph
-from dyn_service.nodes.subscription import Frames
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.messages import Message, decode
 
-QUEUE = 10_000
-"""Messages of each publisher that may wait while a chunk is written."""
-LOOK_S = 0.1
-"""How often it looks for publishers."""
-MAX_TOPICS = 1000
-"""That it listens to; those that come later are not recorded."""
 _WAIT_MS = 50
-_TURN = 1000
-"""Messages of one topic that are taken before the others have their turn."""
 
 
 class TopicRecorder:
@@ -33,29 +20,26 @@ class TopicRecorder:
     Args:
         writer: The bag.
         topics: Full names, or patterns such as `/arm/*`; "*" is all.
-        folders: Where the nodes are, see `nodes.graph.runtime_folders`.
+        folders: Gives the folders in which nodes are now, see `nodes.graph.runtime_folders`.
         say: Told what goes wrong, once each.
     """
 
     def __init__(
-        self, writer: BagWriter, topics: Sequence[str], folders: Sequence[Path], say: Callable[[str], None]
+        self,
+        writer: BagWriter,
+        topics: Sequence[str],
+        folders: Callable[[], Sequence[Path]],
+        say: Callable[[str], None],
     ) -> None:
-        self._writer, self._topics, self._say = writer, tuple(topics), say
-        self._graphs = [Graph(folder) for folder in folders]
+        self._writer, self._say = writer, say
+        self._hearing = Hearing(topics, folders, say)
         self._clock = WallClock()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._heard: dict[tuple[str, str], tuple[type[Message], Frames]] = {}
-        self._refused: set[tuple[str, str]] = set()
-        self._first: dict[str, int] = {}
-        self._mixed: set[str] = set()
-        self._poller = zmq.Poller()
-        self._next_look = 0.0
         self.malformed = 0
 
     @property
     def missed(self) -> int:
         """Messages that were published and did not come, by their publishers' counts."""
-        return sum(heard.missed for _, heard in self._heard.values())
+        return self._hearing.missed
 
     def run(self, going_on: Callable[[], bool]) -> None:
         """Records as long as `going_on`, which is asked ten times a second and more.
@@ -72,28 +56,16 @@ class TopicRecorder:
         Raises:
             ResourceExhaustedError: The disk is full; the bag has been ended.
         """
-        now = time.monotonic()
-        if now >= self._next_look:
-            self._next_look = now + LOOK_S
-            self._look()
-        self._poller.poll(wait_ms)
-        for (topic, _), (kind, heard) in self._heard.items():
-            for _ in range(_TURN):
-                frame = heard.take_frame()
-                if frame is None:
-                    break
-                self._take(topic, kind, frame)
+        self._hearing.turn(wait_ms, self._take)
         self._writer.flush_when_due()
 
     def topics(self) -> list[str]:
         """Those that it listens to."""
-        return sorted({topic for topic, _ in self._heard})
+        return sorted({topic for topic, _ in self._hearing.topics()})
 
     def close(self) -> None:
         """Ends it; the bag is its owner's to close."""
-        for _, heard in self._heard.values():
-            heard.close()
-        self._context.term()
+        self._hearing.close()
 
     def _take(self, topic: str, kind: type[Message], frame: memoryview) -> None:
         came = self._clock.now_ns()
@@ -105,40 +77,3 @@ class TopicRecorder:
                 self._say(f"topic {topic!r}: {error}; it is not recorded")
             return
         self._writer.write(topic, message, came)
-
-    def _look(self) -> None:
-        nodes = []
-        for k, graph in enumerate(self._graphs):
-            for node in graph.nodes():
-                nodes.append(node)
-                for end in node.publishers:
-                    if any(fnmatch.fnmatchcase(end.name, each) for each in self._topics):
-                        self._hear(end.name, end.type)
-                        self._tell_apart(end.name, k)
-        for _, heard in self._heard.values():
-            heard.look(nodes)
-
-    def _tell_apart(self, topic: str, folder: int) -> None:
-        """Says that a topic is one of several launches, which a bag does not tell apart."""
-        if self._first.setdefault(topic, folder) != folder and topic not in self._mixed:
-            self._mixed.add(topic)
-            self._say(
-                f"topic {topic!r} is published in several launches, and recorded from all: $DYN_RUNTIME_DIR names one"
-            )
-
-    def _hear(self, topic: str, called: str) -> None:
-        key = (topic, called)
-        if key in self._heard or key in self._refused:
-            return
-        if len(self._heard) + len(self._refused) >= MAX_TOPICS:
-            return
-        try:
-            kind = by_type(called)
-        except NotFoundError as error:
-            self._refused.add(key)
-            self._say(f"topic {topic!r} is not recorded: {error}")
-            return
-        # Publishers of a topic that differ in their type have a subscription each, and each hears its own kind alone.
-        heard = Frames(self._context, topic, called, QUEUE, say=lambda sentence: None)
-        self._heard[key] = kind, heard
-        self._poller.register(heard.socket, zmq.POLLIN)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ from dyn_service.bags.writer import BagWriter
 from dyn_service.cli.progress import tell
 from dyn_service.errors import DeadlineExceededError, InvalidArgumentError
 from dyn_service.nodes.graph import runtime_folders
-from dyn_service.nodes.stop import Stop
+from dyn_service.nodes.stop import Stop, stopping
 from dyn_service.nodes.topics import runtime_dir
 
 _PATIENCE_MS = 60_000
@@ -34,7 +33,7 @@ _PATIENCE_MS = 60_000
 def record_topics(file: Path, topics: list[str], duration_s: float | None) -> int:
     """Records topics until it is asked to stop; 0."""
     with stopping() as stop, BagWriter(file) as writer:
-        recorder = TopicRecorder(writer, topics, runtime_folders(), tell)
+        recorder = TopicRecorder(writer, topics, runtime_folders, tell)
         tell(f"recording {', '.join(topics)} to {file}; Ctrl-C ends it")
         try:
             recorder.run(_until(stop, duration_s))
@@ -104,18 +103,6 @@ def verify_bag(
     typer.echo("\n".join(report(found)))
     differs = found.first is not None and (not within or found.largest > within)
     return 1 if differs or not found.compared else 0
-
-
-@contextlib.contextmanager
-def stopping() -> Iterator[Stop]:
-    """Within it, Ctrl-C and SIGTERM ask to stop in place of ending the process."""
-    stop = Stop()
-    before = {number: signal.signal(number, stop.request) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ except ModuleNotFoundError:
         "error: the command line needs 'typer', which the base install leaves out: pip install 'dyn_service[server]'"
     )
 
-from dyn_service.cli import launch, node, nodes, param, robots, service, topic, view  # typer is there
+from dyn_service.cli import foxglove, launch, node, nodes, param, robots, service, topic, view  # typer is there
 from dyn_service.cli.bag import app as bag_app
 from dyn_service.cli.keys import app as keys_app
 from dyn_service.cli.new import app as new_app
@@ -83,6 +83,7 @@ def main() -> NoReturn:
 
 
 app.add_typer(bag_app, name="bag", rich_help_panel="What runs")
+app.command(rich_help_panel="What runs")(foxglove.foxglove)
 app.add_typer(keys_app, name="keys", rich_help_panel="Servers")
 app.add_typer(new_app, name="new", rich_help_panel="Launches and nodes")
 app.add_typer(node.app, name="node", rich_help_panel="What runs")

@@ -10,7 +10,6 @@ move too. A state that lacks a joint, or is of another robot, moves nothing, and
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -28,6 +27,7 @@ from dyn_service.messages.tf2_msgs import TFMessage
 from dyn_service.model.description import RootType
 from dyn_service.nodes.kinds import NodeKind
 from dyn_service.nodes.runtime import Node
+from dyn_service.shipped import find_robot
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
@@ -124,7 +124,8 @@ class RobotStatePublisher(Node[RobotStatePublisherParameters]):
 
         p = self.parameters
         with self.stop.at_once():
-            self.robot = Robot.from_file(p.robot, root=p.root, mimic=p.mimic)
+            self._file = find_robot(p.robot)
+            self.robot = Robot.from_file(self._file, root=p.root, mimic=p.mimic)
             self.frames = Frames(self.robot, p.frame_prefix)
         self.tf = self.create_publisher(TFMessage, "tf")
         self.tf_static = self.create_publisher(TFMessage, "tf_static", latched=True)
@@ -137,7 +138,7 @@ class RobotStatePublisher(Node[RobotStatePublisherParameters]):
         if not self._begun:  # publishers speak only once the node is active
             self._begun = True
             self.tf_static.publish(self.frames.fixed(Time()))
-            self.text.publish(String(Path(self.parameters.robot).read_text(encoding="utf-8")))
+            self.text.publish(String(self._file.read_text(encoding="utf-8")))
         state = self.states.take()
         if state is None:
             return

@@ -1,4 +1,4 @@
-"""Whether a node was asked to stop."""
+"""Whether a node, or a command that goes on until Ctrl-C, was asked to stop."""
 
 from __future__ import annotations
 
@@ -30,5 +30,19 @@ class Stop:
         self._ends_at_once = True
         if self.requested:
             os._exit(128 + self._signum)
-        yield
-        self._ends_at_once = False
+        try:
+            yield
+        finally:  # what failed within is still to be said
+            self._ends_at_once = False
+
+
+@contextlib.contextmanager
+def stopping() -> Iterator[Stop]:
+    """Within it, Ctrl-C and SIGTERM ask to stop in place of ending the process."""
+    stop = Stop()
+    before = {number: signal.signal(number, stop.request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import html
 import math
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,8 +19,8 @@ import rich
 import viser
 
 from dyn_service.api.queries import Array
-from dyn_service.errors import UnavailableError
 from dyn_service.view.meshes import mesh_of
+from dyn_service.view.places import free_port
 from dyn_service.view.scene import Scene, Snapshot, colours, quaternions
 from dyn_service.view.shapes import Looks, Shape
 
@@ -278,13 +277,7 @@ def run(tick: Callable[[float], None] | None, stop: threading.Event) -> None:
 
 
 def _serve(host: str, port: int, label: str) -> viser.ViserServer:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise UnavailableError(f"the viewer cannot listen on {host}:{port}: {error.strerror}; try --port") from None
-        port = int(probe.getsockname()[1])
+    port = free_port("the viewer", host, port)
     with _silent():
         return viser.ViserServer(host=host, port=port, label=label, verbose=False)
 

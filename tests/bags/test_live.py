@@ -52,7 +52,7 @@ def test_recording_whoever_publishes(tmp_path: Path, folder: Path, node: Node[No
     other = node.create_publisher(String, "/other")
     text.publish(String("<robot/>"))
     writer = BagWriter(tmp_path / "a.mcap")
-    recorder = TopicRecorder(writer, ["/arm/*"], [folder], said.append)
+    recorder = TopicRecorder(writer, ["/arm/*"], lambda: [folder], said.append)
     begun = time.time_ns()
     late = None
     deadline = time.monotonic() + 30.0
@@ -92,7 +92,7 @@ def test_a_topic_of_two_launches_is_said(tmp_path: Path, folder: Path, node: Nod
     other.create_publisher(JointState, "joint_states")
     said: list[str] = []
     with BagWriter(tmp_path / "a.mcap") as writer:
-        recorder = TopicRecorder(writer, ["/arm/*"], [folder, second], said.append)
+        recorder = TopicRecorder(writer, ["/arm/*"], lambda: [folder, second], said.append)
         recorder.turn(0)
         assert recorder.topics() == ["/arm/joint_states"]
         recorder.close()

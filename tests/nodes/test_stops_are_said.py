@@ -13,6 +13,7 @@ from dyn_service.launching.run import _at_end
 from dyn_service.launching.schema import read_launch_file
 from dyn_service.nodes import plant_report
 from dyn_service.nodes.board import Board
+from dyn_service.nodes.stop import Stop
 from dyn_service.nodes.telemetry import Stats
 from tests.nodes.launches import Launched, pendulum, wait_for
 
@@ -99,3 +100,17 @@ def test_what_the_live_table_says_of_a_strained_plant() -> None:
     stats = {"steps": 100, "active_steps": 50, "saturated.a": 5, "saturated.b": 40, "overruns": 2, "refused_stale": 1}
     notes = plant_report.COLUMNS[-1].text({**stats, "mode": "active"})
     assert notes == "b cut 80.0 % +1, 2 overruns, 1 stale commands"
+
+
+def test_a_node_that_fails_while_it_prepares_goes_on_to_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within `at_once` a stop ends the process; after a fault in it, one that the node asks for itself does not."""
+    ended: list[int] = []
+    monkeypatch.setattr("dyn_service.nodes.stop.os._exit", ended.append)
+    stop = Stop()
+    with pytest.raises(ValueError, match="no file"), stop.at_once():
+        raise ValueError("no file")
+    stop.request()
+    assert (stop.requested, ended) == (True, [])
+    with stop.at_once():
+        stop.request(signal.SIGINT)
+    assert ended == [128 + signal.SIGTERM, 128 + signal.SIGINT]

@@ -1,0 +1,46 @@
+"""`dyn foxglove`: topics as they come, for Foxglove."""
+
+from __future__ import annotations
+
+import logging
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from dyn_service.cli.progress import tell
+from dyn_service.errors import FailedPreconditionError
+
+
+def foxglove(
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC", help="Full names, or patterns: '/arm/*'. (default: all)")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Where it listens; who reaches it sees all messages.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of it; 0 takes a free one.")] = 8765,
+) -> int:
+    """Serve the topics of whatever runs to Foxglove, until Ctrl-C."""
+    for name, package in (("foxglove", "foxglove-sdk"), ("rosbags", "rosbags")):
+        if find_spec(name) is None:
+            raise FailedPreconditionError(f"dyn foxglove needs {package}: pip install 'dyn_service[foxglove]'")
+    from dyn_service.nodes.graph import runtime_folders
+    from dyn_service.nodes.stop import stopping
+    from dyn_service.view.foxglove import FoxgloveServer
+
+    logging.getLogger("foxglove").setLevel(logging.CRITICAL)  # of clients' faults, in the words of a library
+    with stopping() as stop:
+        server = FoxgloveServer(topics or ["*"], runtime_folders, tell, _found, host, port)
+        try:
+            typer.echo(f"serving {server.url}: in Foxglove, Open connection, Foxglove WebSocket; Ctrl-C ends it")
+            server.run(lambda: not stop.requested)
+        finally:
+            server.close()
+    if server.missed:
+        tell(f"missed: {server.missed} messages were published and did not come in time")
+    if server.malformed:
+        tell(f"malformed: {server.malformed} messages were none of their type")
+    return 0
+
+
+def _found(topic: str, kind: str) -> None:
+    typer.echo(f"{topic}  {kind}")

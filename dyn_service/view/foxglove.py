@@ -1,0 +1,186 @@
+"""Topics as they come, for Foxglove: the server of its SDK, with ROS 2's schemas and bytes, those that bags have.
+
+It gives and takes nothing: a client can neither publish nor call. What nobody looks at is not even decoded. Who begins
+to look gets a topic's last message, whether its publisher keeps that or not: a robot's description is published once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import foxglove
+from foxglove.websocket import ChannelView, Client, ServerListener
+
+from dyn_service.bags.cdr import to_cdr
+from dyn_service.bags.clock import WallClock
+from dyn_service.bags.hearing import Hearing
+from dyn_service.errors import InvalidArgumentError, UnavailableError
+from dyn_service.messages import Message, decode, ros_type, schema
+from dyn_service.messages.builtin_interfaces import Time
+from dyn_service.view.places import free_port
+
+NAME = "dyn_service"
+PORT = 8765
+"""Foxglove's own default."""
+AGAIN_S = 1.0
+"""Stamps that go back further are another run's; those of several publishers differ by less."""
+_WAIT_MS = 50
+
+
+class FoxgloveServer:
+    """Serves the messages of topics to Foxglove, and other clients of its protocol.
+
+    url: where. found: told of each topic when it is first there, its name and type.
+
+    Args:
+        topics: Full names, or patterns such as `/arm/*`; "*" is all.
+        folders: Gives the folders in which nodes are now, see `nodes.graph.runtime_folders`.
+        say: Told what goes wrong, once each.
+        host: Where it listens.
+        port: Of it; 0 takes a free one.
+
+    Raises:
+        UnavailableError: The port is taken, or this machine has no such address.
+    """
+
+    def __init__(
+        self,
+        topics: Sequence[str],
+        folders: Callable[[], Sequence[Path]],
+        say: Callable[[str], None],
+        found: Callable[[str, str], None],
+        host: str = "127.0.0.1",
+        port: int = PORT,
+    ) -> None:
+        self._say, self._found = say, found
+        self._context = foxglove.Context()
+        self._channels: dict[str, _Channel] = {}
+        self._refused: set[tuple[str, type[Message]]] = set()
+        self._clock = WallClock()
+        self._came = _Comers()
+        self.malformed = 0
+        port = free_port("Foxglove's server", host, port)
+        try:
+            self._server = foxglove.start_server(
+                name=NAME,
+                host=host,
+                port=port,
+                server_listener=self._came,
+                supported_encodings=["cdr"],
+                context=self._context,
+            )
+        except RuntimeError:  # between the look and now; its words are those of another language
+            raise UnavailableError(f"Foxglove's server cannot listen on {host}:{port}: try --port") from None
+        self._hearing = Hearing(topics, folders, say, "shown")
+        self.url = f"ws://{host}:{self._server.port}"
+
+    @property
+    def missed(self) -> int:
+        """Messages that were published and did not come, by their publishers' counts."""
+        return self._hearing.missed
+
+    def run(self, going_on: Callable[[], bool]) -> None:
+        """Serves as long as `going_on`, which is asked ten times a second and more."""
+        while going_on():
+            self.turn(_WAIT_MS)
+
+    def turn(self, wait_ms: int) -> None:
+        """Waits for messages, at most so long, and hands on what has come."""
+        for topic in self._came.take():
+            channel = self._channels.get(topic)
+            if channel is not None and channel.last is not None:
+                self._send(channel, *channel.last)
+        self._hearing.turn(wait_ms, self._take)
+        for topic, kind in self._hearing.topics():
+            self._channel(topic, kind)
+
+    def close(self) -> None:
+        """Ends it; clients are told."""
+        self._server.stop()
+        self._hearing.close()
+
+    def _take(self, topic: str, kind: type[Message], frame: memoryview) -> None:
+        channel = self._channel(topic, kind)
+        if channel.kind is not kind:
+            if (topic, kind) not in self._refused:
+                self._refused.add((topic, kind))
+                self._say(
+                    f"topic {topic!r} is published as {ros_type(channel.kind)} and as {ros_type(kind)}: "
+                    "the second is not shown"
+                )
+            return
+        channel.last = frame, self._clock.now_ns()
+        if channel.out.has_sinks():
+            self._send(channel, *channel.last)
+
+    def _channel(self, topic: str, kind: type[Message]) -> _Channel:
+        """That of the topic, offered from now on if it was not; of another type where it was offered so."""
+        channel = self._channels.get(topic)
+        if channel is None:
+            channel = self._channels[topic] = _Channel(topic, kind, self._context)
+            self._found(topic, ros_type(kind))
+        return channel
+
+    def _send(self, channel: _Channel, frame: memoryview, came_ns: int) -> None:
+        try:
+            message = decode(channel.kind, frame)
+            data = to_cdr(message)
+        except InvalidArgumentError as error:
+            self.malformed += 1
+            if self.malformed == 1:
+                self._say(f"topic {channel.topic!r}: {error}; it is not shown")
+            return
+        stamp_s = _stamp_s(message)
+        if stamp_s is not None:
+            if stamp_s < channel.stamp_s - AGAIN_S:
+                self._begin_again()
+            channel.stamp_s = stamp_s
+        channel.out.log(data, log_time=came_ns)
+
+    def _begin_again(self) -> None:
+        """Has clients forget what they hold: of what came of an earlier run the newest stamps would stay on top."""
+        self._server.clear_session()
+        for channel in self._channels.values():
+            channel.stamp_s = float("-inf")
+            if channel.out.has_sinks():
+                self._came.add(channel.topic)
+
+
+class _Channel:
+    """A topic as it is offered. last: its last frame, and when it came, ns."""
+
+    def __init__(self, topic: str, kind: type[Message], context: foxglove.Context) -> None:
+        self.topic, self.kind = topic, kind
+        self.last: tuple[memoryview, int] | None = None
+        self.stamp_s = float("-inf")
+        about = foxglove.Schema(name=ros_type(kind), encoding="ros2msg", data=schema(kind).encode())
+        self.out = foxglove.Channel(topic, schema=about, message_encoding="cdr", context=context)
+
+
+class _Comers(ServerListener):
+    """The topics at which somebody began to look; told by the server, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._waiting: SimpleQueue[str] = SimpleQueue()
+
+    def on_subscribe(self, client: Client, channel: ChannelView) -> None:
+        """What the server calls; the rest stays as it is, since a client may do nothing else."""
+        self.add(channel.topic)
+
+    def add(self, topic: str) -> None:
+        self._waiting.put(topic)
+
+    def take(self) -> set[str]:
+        return {self._waiting.get_nowait() for _ in range(self._waiting.qsize())}
+
+
+def _stamp_s(message: Any) -> float | None:
+    """When a message is of, by its header's stamp, its clock or its first transform; None where it does not say."""
+    header = getattr(message, "header", None)
+    if header is None and (transforms := getattr(message, "transforms", None)):
+        header = transforms[0].header
+    stamp = getattr(message, "clock", None) if header is None else header.stamp
+    return stamp.seconds() if isinstance(stamp, Time) else None

@@ -1,0 +1,294 @@
+"""What Foxglove is given: its protocol spoken by a real client, its bytes read by its own decoder of ROS 2's types."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from mcap.records import Schema
+from mcap_ros2.decoder import DecoderFactory
+from websockets.sync.client import ClientConnection, connect
+
+from dyn_service.config.parameters import NoParameters
+from dyn_service.errors import UnavailableError
+from dyn_service.messages.builtin_interfaces import Time
+from dyn_service.messages.geometry_msgs import WrenchStamped
+from dyn_service.messages.sensor_msgs import JointState
+from dyn_service.messages.std_msgs import Header, String
+from dyn_service.nodes.node import Node
+from dyn_service.view.foxglove import FoxgloveServer
+
+PROTOCOL = "foxglove.sdk.v1"
+MESSAGE = 1
+"""The first byte of a binary message that carries a topic's: then its subscription, its time, its bytes."""
+HEAD = 13
+
+
+class Client:
+    """What Foxglove's app does: takes channels as they are offered, subscribes, reads by the schema that came."""
+
+    def __init__(self, url: str) -> None:
+        self.socket: ClientConnection = connect(url, subprotocols=[PROTOCOL])  # type: ignore[list-item]
+        self.info: dict[str, Any] = {}
+        self.sessions: list[str] = []
+        self.channels: dict[str, dict[str, Any]] = {}
+        self.status: list[str] = []
+        self.came: list[tuple[str, int, Any]] = []
+        self._topics: dict[int, str] = {}
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def subscribe(self, topic: str) -> None:
+        channel = self.channels[topic]["id"]
+        self._topics[channel] = topic
+        self.send(op="subscribe", subscriptions=[{"id": channel, "channelId": channel}])
+
+    def send(self, **what: Any) -> None:
+        self.socket.send(json.dumps(what))
+
+    def take(self, wait_s: float = 0.0) -> None:
+        """All that has come."""
+        while True:
+            try:
+                frame = self.socket.recv(timeout=wait_s)
+            except TimeoutError:
+                return
+            wait_s = 0.0
+            if isinstance(frame, bytes):
+                assert frame[0] == MESSAGE
+                topic = self._topics[int.from_bytes(frame[1:5], "little")]
+                self.came.append((topic, int.from_bytes(frame[5:HEAD], "little"), self._read(topic, frame[HEAD:])))
+                continue
+            said = json.loads(frame)
+            if said["op"] == "serverInfo":
+                self.info = said
+                self.sessions.append(said["sessionId"])
+            elif said["op"] == "advertise":
+                self.channels |= {channel["topic"]: channel for channel in said["channels"]}
+            elif said["op"] == "status":
+                self.status.append(said["message"])
+
+    def of(self, topic: str) -> list[Any]:
+        return [message for called, _, message in self.came if called == topic]
+
+    def _read(self, topic: str, data: bytes) -> Any:
+        about = self.channels[topic]
+        assert about["encoding"] == "cdr"
+        schema = Schema(1, about["schema"].encode(), about["schemaEncoding"], about["schemaName"])
+        decode = DecoderFactory().decoder_for("cdr", schema)
+        assert decode is not None
+        return decode(data)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "run"
+    made.mkdir(mode=0o700)
+    return made
+
+
+@pytest.fixture
+def node(folder: Path) -> Iterator[Node[NoParameters]]:
+    context = zmq.Context()
+    made = Node.alone("/arm/plant", NoParameters(), folder, context)
+    made.state = "active"
+    yield made
+    made.close()
+    context.term()
+
+
+class Served:
+    """A server on a free port, and what it said."""
+
+    def __init__(self, folder: Path) -> None:
+        self.said: list[str] = []
+        self.found: list[tuple[str, str]] = []
+        self.server = FoxgloveServer(
+            ["*"], lambda: [folder], self.said.append, lambda *one: self.found.append(one), port=0
+        )
+
+    def until(self, client: Client, met: Callable[[], bool], do: Callable[[], object] = lambda: None) -> None:
+        deadline = time.monotonic() + 30.0
+        while not met():
+            assert time.monotonic() < deadline, (client.came, client.channels, self.said)
+            do()
+            self.server.turn(2)
+            client.take(0.002)
+
+
+@pytest.fixture
+def served(folder: Path) -> Iterator[Served]:
+    made = Served(folder)
+    yield made
+    made.server.close()
+
+
+def state(t: float, *position: float) -> JointState:
+    return JointState(Header(Time.from_seconds(t), "base"), ["elbow", "wrist"], list(position), [0.0, 0.0], [1.5, -2.0])
+
+
+def test_topics_are_offered_and_read(served: Served, node: Node[NoParameters]) -> None:
+    """Those that are there, one that comes later; to who looks, and the last message to who begins to look."""
+    states = node.create_publisher(JointState, "joint_states")
+    text = node.create_publisher(String, "robot_description", latched=True)
+    text.publish(String("<robot/>"))
+    begun = time.time_ns()
+    with Client(served.server.url) as client:
+        names = {"/arm/joint_states", "/arm/robot_description"}
+        served.until(client, lambda: client.channels.keys() >= names, text.turn)
+        assert client.info["capabilities"] == []  # to look, and nothing else
+        client.take(0.05)
+        assert client.came == []
+        client.subscribe("/arm/joint_states")
+        served.until(
+            client, lambda: bool(client.of("/arm/joint_states")), lambda: states.publish(state(2.5, 0.25, -1.0))
+        )
+        client.subscribe("/arm/robot_description")  # that was published before
+        served.until(client, lambda: bool(client.of("/arm/robot_description")), text.turn)
+        late = node.create_publisher(WrenchStamped, "wrench")
+        served.until(client, lambda: "/arm/wrench" in client.channels)
+        late.close()
+    assert client.channels["/arm/joint_states"]["schemaName"] == "sensor_msgs/msg/JointState"
+    assert client.channels["/arm/joint_states"]["schemaEncoding"] == "ros2msg"
+    message = client.of("/arm/joint_states")[0]
+    assert (message.header.stamp.sec, message.header.stamp.nanosec, message.header.frame_id) == (2, 500_000_000, "base")
+    assert (message.name, message.position, message.effort) == (["elbow", "wrist"], [0.25, -1.0], [1.5, -2.0])
+    assert {one.data for one in client.of("/arm/robot_description")} == {"<robot/>"}
+    assert all(begun <= came <= time.time_ns() for _, came, _ in client.came)
+    assert ("/arm/wrench", "geometry_msgs/msg/WrenchStamped") in served.found
+    assert len(served.found) == len(set(served.found)) == 3
+    assert served.said == []
+
+
+def test_another_run_clears_what_clients_hold(served: Served, node: Node[NoParameters]) -> None:
+    """Its stamps begin at 0 again, below the run before, which would stay on top; what stands still comes too."""
+    states = node.create_publisher(JointState, "joint_states")
+    text = node.create_publisher(String, "robot_description", latched=True)
+    text.publish(String("<robot/>"))
+    with Client(served.server.url) as client:
+        served.until(client, lambda: len(client.channels) == 2, text.turn)
+        for topic in client.channels:
+            client.subscribe(topic)
+        served.until(client, lambda: bool(client.of("/arm/joint_states")), lambda: states.publish(state(9.0, 1.0, 1.0)))
+        served.until(client, lambda: bool(client.of("/arm/robot_description")), text.turn)
+        states.publish(state(8.5, 1.0, 1.0))  # several publishers of a topic are not of one time
+        served.until(client, lambda: client.of("/arm/joint_states")[-1].header.stamp.sec == 8)
+        assert len(client.sessions) == 1
+        client.came.clear()
+        states.publish(state(0.0, 2.0, 2.0))
+        served.until(client, lambda: bool(client.of("/arm/robot_description")))
+        assert len(client.sessions) == len(set(client.sessions)) == 2
+        assert client.of("/arm/joint_states")[-1].position == [2.0, 2.0]
+
+
+def test_who_looks_cannot_speak(served: Served, node: Node[NoParameters]) -> None:
+    """A client that offers messages of its own is refused, and nothing of it comes to a node."""
+    heard = node.create_subscription(JointState, "/arm/joint_states", queue=10)
+    states = node.create_publisher(JointState, "joint_states")
+    with Client(served.server.url) as client:
+        served.until(client, lambda: bool(client.channels))
+        offer = {"id": 1, "topic": "/arm/joint_states", "encoding": "json", "schemaName": "sensor_msgs/msg/JointState"}
+        client.send(op="advertise", channels=[offer])
+        client.socket.send(b"\x01\x01\x00\x00\x00{}")
+        served.until(client, lambda: bool(client.status))
+        client.subscribe("/arm/joint_states")  # and may still look
+        served.until(client, lambda: bool(client.came), lambda: states.publish(state(1.0, 0.0, 0.0)))
+    node.spin_once(0.0)
+    assert heard.malformed == 0
+    assert [one for one in iter(heard.take, None) if one != state(1.0, 0.0, 0.0)] == []
+
+
+def test_a_topic_of_two_types_is_said_once(served: Served, node: Node[NoParameters]) -> None:
+    one = node.create_publisher(String, "/mixed")
+    other = node.create_publisher(WrenchStamped, "/mixed")
+    with Client(served.server.url) as client:
+
+        def speak() -> None:
+            one.publish(String("a"))
+            other.publish(WrenchStamped())
+
+        served.until(client, lambda: bool(served.said), speak)
+        served.until(client, lambda: "/mixed" in client.channels)
+        first = client.channels["/mixed"]["schemaName"]
+        for _ in range(3):
+            speak()
+            served.server.turn(2)
+    second = ({"std_msgs/msg/String", "geometry_msgs/msg/WrenchStamped"} - {first}).pop()
+    assert served.said == [f"topic '/mixed' is published as {first} and as {second}: the second is not shown"]
+
+
+def test_a_port_that_is_taken(served: Served, folder: Path) -> None:
+    port = int(served.server.url.rpartition(":")[2])
+    with pytest.raises(UnavailableError) as caught:
+        FoxgloveServer(["*"], lambda: [folder], print, print, port=port)
+    assert str(caught.value) == (
+        f"Foxglove's server cannot listen on 127.0.0.1:{port}: Address already in use; try --port"
+    )
+
+
+@pytest.mark.slow
+def test_a_plant_seen_in_foxglove(tmp_path: Path, folder: Path) -> None:
+    """As a user does it: `dyn foxglove`, then a plant and who says where its links are, a client, Ctrl-C."""
+    environment = os.environ | {"DYN_RUNTIME_DIR": str(folder)}
+
+    def dyn(*words: str, **more: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dyn_service", *words],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **more,
+        )
+
+    started = [
+        dyn("foxglove", "--port", "0"),
+        dyn("plant", "robot:=pendulum"),
+        dyn("run", "dyn_service", "robot_state_publisher", "robot:=pendulum"),
+    ]
+    process = started[0]
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[1].rstrip(":")
+        with Client(url) as client:
+            want = {"/joint_states", "/tf", "/tf_static", "/robot_description", "/plant_state"}
+            deadline = time.monotonic() + 60.0
+            while not client.channels.keys() >= want:
+                assert time.monotonic() < deadline, client.channels.keys()
+                client.take(0.05)
+            for topic in want:
+                client.subscribe(topic)
+            while {topic for topic, _, _ in client.came} < want:
+                assert time.monotonic() < deadline, {topic for topic, _, _ in client.came}
+                client.take(0.05)
+            process.send_signal(signal.SIGINT)
+            said, wrong = process.communicate(timeout=30)
+    finally:
+        for one in started:
+            one.terminate()
+        for one in started:
+            one.wait(timeout=30)
+            for stream in (one.stdout, one.stderr):
+                assert stream is not None
+                stream.close()
+    assert process.returncode == 0
+    assert wrong == ""
+    assert "/joint_states  sensor_msgs/msg/JointState" in said.splitlines()
+    names = client.of("/joint_states")[0].name
+    assert names == ["hinge"]
+    assert "<robot" in client.of("/robot_description")[0].data
+    frames = {one.child_frame_id for topic in ("/tf", "/tf_static") for m in client.of(topic) for one in m.transforms}
+    assert "pendulum" in frames
