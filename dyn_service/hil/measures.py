@@ -189,10 +189,10 @@ class OverTime(_Noting):
         found = [self._one(signal, band) for signal, band in seen]
         failed = [one for one in found if not one.passed]
         if not failed:
-            nearest = max(found, key=lambda one: max(one.value - one.upper, one.lower - one.value))
+            nearest = max(found, key=_excess)
             self._judged(_with(nearest, [one for each in found for one in each.signals]))
             return
-        worst = max(failed, key=lambda one: math.inf if math.isnan(one.value) else abs(one.value))
+        worst = max(failed, key=_excess)
         others = [one.subject for one in failed if one is not worst]
         self._judged(_with(worst, [one for each in failed for one in each.signals], worst.sentence + _also(others)))
 
@@ -227,6 +227,11 @@ class OverTime(_Noting):
         return Verdict(
             self._what, signal.name, value, signal.unit, allowed, passed, sentence, (signal,), lower, band.upper, broken
         )
+
+
+def _excess(one: Verdict) -> float:
+    """By how much its value is outside of what is allowed; negative inside, infinite where it is no number."""
+    return math.inf if math.isnan(one.value) else max(one.value - one.upper, one.lower - one.value)
 
 
 class Value(NamedTuple):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -172,6 +175,20 @@ def test_effort_its_rate_power_and_energy() -> None:
     assert refused(energy.below, 2.0) == "shoulder: energy 2.5 J, allowed below 2 J"
 
 
+def test_power_of_all_is_the_sum_with_its_signs_and_energy_is_of_each() -> None:
+    """One joint drives with 6 W, the other brakes with 2 W."""
+    both = lambda a, b: np.tile([a, b], (1001, 1))
+    check = Check(record(effort=both(3.0, -4.0), velocity=both(2.0, 0.5)))
+    check.power(total=True).at_most(4.0 + 1e-12)
+    refused(check.power(total=True).at_most, 3.999)
+    assert refused(check.power().at_most, 1.0).startswith("shoulder: power 6 W at 0 s, allowed at most 1 W")
+    check.power("elbow").at_most(2.0)
+    assert [(one.name, one.value) for one in check.energy().values] == [
+        ("shoulder", pytest.approx(6.0)), ("elbow", pytest.approx(2.0)),
+    ]  # fmt: skip
+    assert check.energy("elbow").value == pytest.approx(2.0)
+
+
 def test_settling() -> None:
     check = Check(record(position=lambda t: 1.0 - np.exp(-t / 0.1), error=lambda t: np.exp(-t / 0.1)))
     settling = check.settling("shoulder", to=1.0, band=0.05)
@@ -217,6 +234,23 @@ def test_a_deadline_by_which_nothing_is_late(deadline_s: float) -> None:
         Check(record()).effort().percentile(101.0)
 
 
+def test_overshoot_is_beyond_the_last_reference_from_where_the_joint_was_then() -> None:
+    """A reference that ramps to 1 rad by 0.5 s; the joint goes to 1.3 and back, and before all dips to -0.2."""
+    ramp = lambda t: np.minimum(2.0 * t, 1.0)
+    way = lambda t: np.interp(t, [0.0, 0.1, 0.6, 0.8, 1.0], [0.0, -0.2, 1.3, 0.9, 1.0])
+    check = Check(record(position=way, reference=ramp))
+    found = check.overshoot("shoulder")
+    assert found.value == pytest.approx(0.3)
+    assert found.values[0].detail == "at 0.6 s, beyond 1"
+    # seen from 1.3 rad at 0.6 s the target lies below: by 0.1 rad beyond it at 0.8 s
+    later = check.overshoot("shoulder", from_s=0.6)
+    assert later.value == pytest.approx(0.1)
+    assert later.values[0].detail == "at 0.8 s, beyond 1"
+    assert check.overshoot("shoulder", to=-0.1).value == pytest.approx(0.1)
+    assert check.overshoot("shoulder", to=1.3).value == 0.0
+    assert math.isnan(check.overshoot("shoulder", from_s=2.0).value)
+
+
 def test_deadlines_count_late_and_missing_commands() -> None:
     at = 0.2 + 0.002 * np.arange(400)
     delays = np.full(400, 0.001)
@@ -249,6 +283,34 @@ def test_answers_that_take_one_step_or_two_are_all_in_time() -> None:
     Check(record(answers=((at + delays)[lost], delays[lost]), count=1000)).deadlines().at_most(0)
 
 
+def test_a_state_may_come_half_a_period_late_and_no_more() -> None:
+    """Answered states 3 ms apart at 2 ms are all there were, to rounding; of 3.1 ms one was missed."""
+    for gap, missed in ((0.003, 0.0), (0.003 + 1e-10, 0.0), (0.0031, 1.0), (0.005, 1.0), (0.0051, 2.0)):
+        at = np.concatenate([[0.2], 0.2 + gap + 0.002 * np.arange(300), [0.9985]])
+        at = np.r_[at[:-1], np.arange(at[-2] + 0.002, 1.0, 0.002)]
+        check = Check(record(answers=(at + 0.001, np.full(len(at), 0.001))))
+        assert check.deadlines().value == missed, gap
+
+
+def test_a_plant_that_gets_nothing_any_more_has_a_last_gap() -> None:
+    at = 0.2 + 0.002 * np.arange(100)  # to 0.398 s, and the record to 1 s
+    check = Check(record(answers=(at, np.full(100, 0.001))))
+    assert refused(check.jitter().below, 0.1) == (
+        "jitter of the commands 0.6 s at 1 s, allowed below 0.1 s (first exceeded at 1 s; 1 % of the run)"
+    )
+    # one that was stopped by then was silent up to the stop alone
+    stopped = (*BEGUN, Change(0.42, "stopped", "missed"))
+    check = Check(record(answers=(at, np.full(100, 0.001)), changes=stopped))
+    assert refused(check.jitter().below, 0.01).startswith("jitter of the commands 0.02 s at 0.42 s")
+    assert check.deadlines().value == 10.0
+    # taken over again: what lies between is no gap
+    again = (*stopped, Change(0.8, "arming", ""), Change(0.81, "active", ""))
+    more = np.r_[at, 0.8 + 0.002 * np.arange(100)]
+    check = Check(record(answers=(more, np.full(200, 0.001)), changes=again))
+    assert check.deadlines().value == 10.0
+    assert check.record.running == [(0.1, 0.42), (0.8, math.inf)]
+
+
 def test_jitter() -> None:
     at = 0.2 + 0.002 * np.arange(400)
     at[100] += 0.0005
@@ -275,6 +337,26 @@ def test_safe_stop() -> None:
     assert "inf s (at the end the plant is active), allowed" in refused(never.safe_stop(0.5).below, 1e9)
     moves = Check(record(velocity=lambda t: np.full_like(t, 0.2), changes=stopped))
     assert "the plant is stopped (missed) and shoulder moves at 0.2 rad/s" in refused(moves.safe_stop(0.5).below, 1e9)
+
+
+def test_every_joint_has_to_stand_for_a_safe_stop_to_the_very_end() -> None:
+    t = 1e-3 * np.arange(1001)
+    stopped = (*BEGUN, Change(0.5, "stopped", "missed"))
+    speeds = np.zeros((1001, 2))
+    speeds[t < 0.6, 0], speeds[t < 0.7, 1] = 0.5, -0.5
+    check = Check(record(velocity=speeds, changes=stopped))
+    assert check.safe_stop(0.5).value == pytest.approx(0.2)
+    assert check.safe_stop(0.5, at_rest=0.5).value == pytest.approx(0.0)  # the bound itself stands
+    assert check.safe_stop(0.5, at_rest=0.49).value == pytest.approx(0.2)
+    speeds[-1, 1] = 0.1  # it moves again at the end
+    again = Check(record(velocity=speeds, changes=stopped)).safe_stop(0.5)
+    assert again.value == math.inf
+    assert again.values[0].detail == "at the end the plant is stopped (missed) and elbow moves at 0.1 rad/s"
+    speeds[-1], speeds[800, 0] = 0.0, 0.1  # or in between: from then on
+    assert Check(record(velocity=speeds, changes=stopped)).safe_stop(0.5).value == pytest.approx(0.301)
+    # what is armed again at the end has not stopped
+    armed = (*stopped, Change(1.0, "active", ""))
+    assert Check(record(changes=armed)).safe_stop(0.5).value == math.inf
 
 
 def test_stops_and_time_under_command() -> None:
@@ -324,14 +406,21 @@ def test_names_that_there_are_not() -> None:
 
 
 def test_a_record_comes_back_from_its_file(tmp_path) -> None:
-    written = record(error=bump, changes=(*BEGUN, Change(0.6, "stopped", "missed")))
+    written = record(error=bump, changes=(*BEGUN, Change(0.6, "stopped", "missed")), counts={"refused": 3, "stops": 1})
+    written = replace(written, notes=((0.25, "pushed"),), deadline_s=0.003)
     written.save(tmp_path / "run.npz")
     read = Record.load(tmp_path / "run.npz")
     assert written.same_as(read) is None
     assert (read.changes, read.counts, read.control_s, read.title) == (
         written.changes, written.counts, written.control_s, written.title,
     )  # fmt: skip
-    assert np.array_equal(read.bounds.lower, written.bounds.lower)
+    for name, value in vars(written.bounds).items():
+        assert np.array_equal(getattr(read.bounds, name), value), name
+    assert (read.notes, read.deadline_s) == (written.notes, written.deadline_s) == (((0.25, "pushed"),), 0.003)
+    assert (read.answers.name, read.answers.unit) == (written.answers.name, written.answers.unit)
+    assert [(one.names, one.units) for one in read.groups.values()] == [
+        (one.names, one.units) for one in written.groups.values()
+    ]
     for bad in ("none.npz", "bad.npz"):
         (tmp_path / "bad.npz").write_bytes(b"PK no zip")
         with pytest.raises(InvalidArgumentError, match=f"{bad}' (cannot be read: No such file|is no record of a run)"):

@@ -128,6 +128,11 @@ def test_bias_noise_and_saturation() -> None:
     assert one.effort == [30.0, 8.0, 20.0]
     [(_, one)] = through([Saturation(15.0, joints=["a", "c"])], count=1)
     assert one.effort == [15.0, 10.0, 20.0]
+    negative = lambda seq: command(seq, effort=(-30.0, -10.0, 20.0))
+    [(_, one)] = through([Saturation(15.0)], count=1, make=negative)
+    assert one.effort == [-15.0, -10.0, 15.0]
+    [(_, one)] = through([Saturation(1.5, path="states")], count=1, path="states", make=state)
+    assert (one.position, one.velocity) == ([0.0, 1.0, 1.5], [1.0, 2.0, 3.0])
     noisy = through([Noise(0.01, 0.1, path="states", joints=["b"])], count=4000, path="states", make=state)
     off = np.array([one.position for _, one in noisy]) - [state(seq).position for seq in range(4000)]
     rates = np.array([one.velocity for _, one in noisy]) - state(0).velocity

@@ -154,6 +154,8 @@ def test_states_that_are_no_numbers_end_the_law_and_release_the_plant(shelf: She
     assert (done.record.changes[-1].mode, done.record.changes[-1].cause) == ("braked", "released")
     silent = run(shelf, 0.4, Loss(1.0, path="states", from_s=0.2), controller={"state_timeout_s": 0.1})
     assert silent.ended == "controller: no state came for 0.1 s"
+    # the last came at 0.199 s; more than 0.1 s later it ends
+    assert [t for t, _ in silent.record.notes] == pytest.approx([0.3])
 
 
 def test_swapped_drives_stop_the_robot(shelf: Shelf) -> None:

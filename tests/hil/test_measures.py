@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dyn_service.errors import InvalidArgumentError
 from dyn_service.hil.checks import Check
 from dyn_service.hil.measures import Numbers, OverTime, Value, Verdict, said
 from dyn_service.hil.signals import Bounds, Signal
@@ -140,6 +141,47 @@ def test_a_share_of_the_limits_is_about_their_middle_where_both_are_there() -> N
     edge(-2.0, 4.0, [-1.59, 3.59, 0.0])[0].within_limits(0.1, share=0.9)
     for row in ([-1.61, 0.0, 0.0], [0.0, 3.61, 0.0]):
         refused(edge(-2.0, 4.0, row)[0].within_limits, 0.1, share=0.9)
+
+
+def test_of_joints_with_different_limits_the_one_farthest_beyond_its_own_is_named() -> None:
+    """Not the one whose value is largest; and of those within theirs, the one that is closest."""
+    limits = [(-9.0, 9.0), (-1.0, 2.0), (-5.0, 5.0)]
+    measure, noted = over_time([9.1, 0.0, 0.0], [0.0, -3.0, 0.0], [4.0, -4.0, 0.0], limits=limits)
+    assert refused(measure.within_limits) == (
+        "b: way -3 m at 0.5 s, allowed -1 to 2 m (first exceeded at 0.5 s; 33.3 % of the run); so is a"
+    )
+    assert [one.name for one in noted[0].signals] == ["a", "b"]
+    measure, noted = over_time([8.0, 0.0, 0.0], [0.0, -0.9, 0.0], [4.0, -4.0, 0.0], limits=limits)
+    measure.within_limits()
+    assert (noted[0].subject, noted[0].value, noted[0].lower, noted[0].upper) == ("b", -0.9, -1.0, 2.0)
+    measure, noted = over_time([8.0, 0.0, 0.0], [0.0, 1.9, 0.0], [4.0, -4.0, 0.0], limits=limits)
+    measure.within_limits()
+    assert (noted[0].subject, noted[0].value) == ("b", 1.9)
+    # what is no number is worse than any
+    spoilt, _ = over_time([99.0, 0.0, 0.0], [0.0, math.nan, 0.0])
+    assert refused(spoilt.below, 0.5).startswith(
+        "b: way is no number at 0.5 s (1 of 3 samples), allowed below 0.5 m; so is a"
+    )
+
+
+def test_percentiles_are_of_sizes_and_of_0_to_100() -> None:
+    measure, _ = over_time([-3.0, 1.0, 2.0])
+    assert [measure.percentile(q).value for q in (0.0, 0.5, 50.0, 100.0)] == pytest.approx([1.0, 1.01, 2.0, 3.0])
+    for q in (-0.1, 100.1, math.nan):
+        with pytest.raises(InvalidArgumentError, match="expected 0 to 100"):
+            measure.percentile(q)
+    assert measure.rms.value == pytest.approx(math.sqrt(14.0 / 3.0))
+    empty = over_time([])[0].rms.values[0]
+    assert (empty.name, empty.unit, empty.detail) == ("a", "m", "nothing was recorded")
+
+
+def test_why_there_is_no_number_is_said_of_limits_too() -> None:
+    noted: list[Verdict] = []
+    signal = Signal("a", "m", T, np.array([0.0, math.nan, 0.0]))
+    measure = OverTime(noted.append, "way", [signal], limits=[(-1.0, 1.0)], why_not=lambda t: f": it slept at {t:g}")
+    expected = "a: way is no number at 0.5 s (1 of 3 samples): it slept at 0.5, allowed -1 to 1 m"
+    assert refused(measure.within_limits) == expected
+    assert noted[0].broken_s == 0.5
 
 
 def test_limits_are_of_their_own_joint() -> None:

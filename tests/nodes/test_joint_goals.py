@@ -334,6 +334,20 @@ def test_a_goal_that_is_not_reached_in_time_is_said(arm: Robot) -> None:
     assert 0.2 < float(said[1]) < 0.2 + 2 * 0.002  # the first update after the time it has
 
 
+def test_a_goal_has_its_time_to_the_last_of_it(arm: Robot) -> None:
+    """Begun at 0.25 s, over at 0.75 s; within another 0.25 s it may still come, that moment too."""
+    law = following(arm, goal(arm.joint_names, [[0.3, 0.0]], (0.5,)), path=np.inf, end=0.01, late_s=0.25)
+    states = []
+    for k in range(6):
+        here = RobotState(0.25 * k, np.zeros(2), np.zeros(2), np.zeros(2))
+        if k == 0:
+            law.reset(here)
+        law.update(here, REST, 0.25)
+        states.append(law.goals[0].state)
+    assert states == ["waiting", "following", "following", "following", "following", "aborted"]
+    assert law.goals[0].reason == f"joint '{arm.joint_names[0]}' is 0.3 off 0.5 s after its end, the tolerance is 0.01"
+
+
 def test_the_joint_that_is_beyond_its_tolerance_is_named_though_another_that_may_is_farther_off(arm: Robot) -> None:
     law = following(arm, goal(arm.joint_names, [[0.3, 0.0]]), path=np.inf, end=0.01, late_s=0.0)
     law.tolerances.goal[:] = [np.inf, 0.001]
