@@ -13,7 +13,7 @@ that comes along (`shipped.py`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
@@ -25,8 +25,8 @@ from dyn_service.config.documents import (
     Document,
     parse_document,
 )
-from dyn_service.config.wording import Place, missing_key
-from dyn_service.errors import NotFoundError
+from dyn_service.config.wording import Place, dotted, explain, missing_key
+from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.shipped import find_robot
 from dyn_service.suggestions import did_you_mean
 
@@ -159,6 +159,28 @@ class Parameters:
         if not (keep and isinstance(table.get(last), dict)):
             table[last] = value
         self.origins[target] = (document, place)
+
+
+def converted(values: Mapping[str, Any], kind: type[T]) -> T:
+    """Plain values as the struct `kind`, for values that come from no file.
+
+    Raises:
+        InvalidArgumentError: It names the parameter, what was found and what was expected.
+    """
+    try:
+        return msgspec.convert(values, kind, strict=True)
+    except msgspec.ValidationError as error:
+        message, place = explain(error, kind, values)
+        raise InvalidArgumentError(f"parameter {dotted(place)!r}: {message}", path=dotted(place)) from None
+
+
+def in_range(parameters: T) -> T:
+    """The parameters, held against the types and ranges of their struct: nobody has, where they were made in Python.
+
+    Raises:
+        InvalidArgumentError: As `converted`.
+    """
+    return converted(msgspec.to_builtins(parameters), type(parameters))
 
 
 def assignment(text: str, *, origin: str) -> tuple[str, Any, Document]:

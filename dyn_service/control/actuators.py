@@ -24,11 +24,11 @@ class Actuators:
     """The motors of one robot, one per entry of v.
 
     dt_s: the step. effort_limit: (nv,) N m | N, infinite where there is none. delay_steps: so many steps pass before
-    anything comes of what is told. lag_s: (nv,) s, the time constant T; 0 is none. saturated: (nv,) steps in which a
+    anything comes of what is told, 0 or more. lag_s: (nv,) s, the time constant T; 0 is none. saturated: (nv,) steps in which a
     motor was at its limit.
 
     Raises:
-        InvalidArgumentError: A number is negative or not finite, or not one per entry.
+        InvalidArgumentError: A limit or a lag is negative or not finite, or not one per entry.
     """
 
     dt_s: float
@@ -49,11 +49,6 @@ class Actuators:
                 f"actuators.lag_s is {self.lag_s.tolist()}: expected times of at least 0 s, one number or one per "
                 "effort",
                 path="actuators.lag_s",
-            )
-        if not 0 <= self.delay_steps <= MAX_DELAY_STEPS:
-            raise InvalidArgumentError(
-                f"actuators.delay_steps is {self.delay_steps}: expected 0 to {MAX_DELAY_STEPS} steps",
-                path="actuators.delay_steps",
             )
         with np.errstate(divide="ignore"):
             ratio = np.where(self.lag_s > 0.0, self.dt_s / self.lag_s, np.inf)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 
-from dyn_service.errors import InvalidArgumentError
 from dyn_service.nodes import plant_report
 from dyn_service.nodes.kinds import NodeKind
 from dyn_service.nodes.plant_loop import PlantLoop
@@ -22,8 +21,6 @@ def main(node: Node[PlantParameters]) -> None:
     from dyn_service.nodes.plant_services import PlantChanges, PlantServices
 
     p = node.parameters
-    if not 0.0 <= p.state_rate_hz <= p.rate_hz or p.rate_hz <= 0.0 or p.substeps < 1:
-        raise InvalidArgumentError("rate_hz and substeps must be positive, and state_rate_hz at most rate_hz")
     with node.stop.at_once():
         robot = Robot.from_file(find_robot(p.robot), root=p.root, joints=p.joints or None, mimic=p.mimic)
         plant = make_plant(robot, p, session=secrets.randbits(53))

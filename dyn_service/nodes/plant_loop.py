@@ -19,8 +19,6 @@ import logging
 import time
 from typing import Any
 
-import numpy as np
-
 from dyn_service.control.plant_core import Plant
 from dyn_service.control.safety import RUNNING
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
@@ -51,7 +49,8 @@ class PlantLoop:
         self.recording = PlantRecording(node.telemetry, plant) if p.record else None
         self._lockstep = p.clock == "lockstep"
         self.every = steps_between_states(p)
-        self.pacer = Pacer(1.0 / (p.rate_hz * wall_speed(p)), busy_poll_s=node.busy_poll_s())
+        per_second = p.speed if p.clock == "faster" else 1.0
+        self.pacer = Pacer(1.0 / (p.rate_hz * per_second), busy_poll_s=node.busy_poll_s())
         self.most = max(1, round(p.max_catch_up_s * p.rate_hz))
         self.slipped = self.unanswered = 0
         self.lateness = Lateness()
@@ -168,23 +167,12 @@ class PlantLoop:
         )
 
 
-def wall_speed(p: PlantParameters) -> float:
-    """How many s of the plant's time pass in one of the wall's; in lockstep nobody asks.
-
-    Raises:
-        InvalidArgumentError: `speed` is not positive.
-    """
-    if not 0.0 < p.speed < np.inf:
-        raise InvalidArgumentError(f"speed is {p.speed:g}: expected a positive number", path="speed")
-    return p.speed if p.clock == "faster" else 1.0
-
-
 def steps_between_states(p: PlantParameters) -> int:
     """Steps from one state that is sent out to the next. In lockstep each of them is answered, so that they come at the
     rate of whoever commands.
 
     Raises:
-        InvalidArgumentError: In lockstep, that is no whole number of steps, or the patience is negative.
+        InvalidArgumentError: In lockstep, that is no whole number of steps.
     """
     rate_hz = p.state_rate_hz
     if p.clock == "lockstep":
@@ -195,9 +183,5 @@ def steps_between_states(p: PlantParameters) -> int:
                 f"in lockstep rate_hz must be a whole multiple of the rate at which states are answered, found "
                 f"{p.rate_hz:g} and {rate_hz:g} Hz",
                 path="control_rate_hz",
-            )
-        if not p.lockstep_patience_s >= 0.0:
-            raise InvalidArgumentError(
-                f"lockstep_patience_s is {p.lockstep_patience_s:g}: expected at least 0", path="lockstep_patience_s"
             )
     return round(p.rate_hz / rate_hz) if rate_hz > 0.0 else 1

@@ -16,6 +16,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.config.documents import ConfigurationError
+from dyn_service.config.parameters import in_range
 from dyn_service.control.actuators import Actuators
 from dyn_service.control.encoders import Measuring
 from dyn_service.control.plant_core import Plant
@@ -48,10 +49,8 @@ def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
         ConfigurationError: The sensor file is none, or not one of this robot.
         DynError: What a driver raises.
     """
-    at, limits = robot.configuration, robot.limits
+    at, limits, p = robot.configuration, robot.limits, in_range(p)
     settings = safety_settings(p, limits)
-    if p.stale_cycles < 0:
-        raise InvalidArgumentError(f"stale_cycles is {p.stale_cycles}: expected at least 0", path="stale_cycles")
 
     def damping() -> Array:  # every motion then dies out as exp(-t / damping_s), but for what pulls at it
         matrix: Array = robot.mass_matrix(plant.q) / p.damping_s

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dyn_service.config.described import described
-from dyn_service.config.wording import dotted, explain
+from dyn_service.config.parameters import converted
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.suggestions import did_you_mean
 
@@ -50,11 +50,7 @@ def with_values(parameters: P, given: Mapping[str, Any], node: str) -> P:
         for step in above:
             table = table[step]
         table[last] = value
-    try:
-        return msgspec.convert(values, kind, strict=True)
-    except msgspec.ValidationError as error:
-        message, place = explain(error, kind, values)
-        raise InvalidArgumentError(f"parameter {dotted(place)!r}: {message}", path=dotted(place)) from None
+    return converted(values, kind)
 
 
 def unknown(name: str, known: Collection[str], node: str) -> InvalidArgumentError:

@@ -200,7 +200,7 @@ def test_a_robot_that_does_not_answer_is_named(pendulum: Robot) -> None:
         (EXAMPLE.read_text(), {"initial_position": [0.1]}, "initial_position: of a simulated robot"),
         (EXAMPLE.read_text(), {"clock": "lockstep"}, "clock, engine, actuators: of a simulated robot"),
         (EXAMPLE.read_text(), {"actuators": ActuatorParameters(delay_steps=1)}, "clock, engine, actuators: of a"),
-        (EXAMPLE.read_text(), {"stale_cycles": -1}, "stale_cycles is -1: expected at least 0"),
+        (EXAMPLE.read_text(), {"stale_cycles": -1}, "parameter 'stale_cycles': expected a whole number of at least 0"),
         (
             "class Mine:\n    simulated = open = write = read = close = None\n"
             "def connect(at, limits, cycle_s, settings):\n"

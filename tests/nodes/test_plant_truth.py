@@ -117,8 +117,8 @@ def test_motors_come_late_and_end_at_their_limit() -> None:
         ({"lag_s": -0.1}, "expected times of at least 0 s"),
         ({"lag_s": [0.0, np.inf]}, "expected times of at least 0 s"),
         ({"lag_s": [0.0, np.nan]}, "expected times of at least 0 s"),
-        ({"delay_steps": 10_001}, "actuators.delay_steps is 10001: expected 0 to 10000 steps"),
-        ({"delay_steps": -1}, "actuators.delay_steps is -1: expected 0 to 10000 steps"),
+        ({"delay_steps": 10_001}, "actuators.delay_steps': expected a whole number of at most 10000, found 10001"),
+        ({"delay_steps": -1}, "actuators.delay_steps': expected a whole number of at least 0, found -1"),
     ],
 )
 def test_motors_that_there_cannot_be(arm: Robot, said: dict, message: str) -> None:
