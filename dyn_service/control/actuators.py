@@ -23,9 +23,9 @@ MAX_DELAY_STEPS = 10_000
 class Actuators:
     """The motors of one robot, one per entry of v.
 
-    dt_s: the step. effort_limit: (nv,) N m | N, infinite where there is none. delay_steps: so many steps pass before
-    anything comes of what is told, 0 or more. lag_s: (nv,) s, the time constant T; 0 is none. saturated: (nv,) steps in which a
-    motor was at its limit.
+    dt_s: the step. effort_limit: (nv,) N m | N, infinite where there is none. delay_steps: so many steps, 0 or more,
+    pass before anything comes of what is told. lag_s: (nv,) s, the time constant T; 0 is none. saturated: (nv,) steps
+    in which a motor was at its limit.
 
     Raises:
         InvalidArgumentError: A limit or a lag is negative or not finite, or not one per entry.
