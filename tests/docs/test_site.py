@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from typing import Any
@@ -22,3 +23,10 @@ def test_every_page_is_on_the_map_once() -> None:
     mapped = list(_paths(site["nav"]))
     assert len(mapped) == len(set(mapped))
     assert set(mapped) == there  # decisions, docs/adr, are found by the search
+
+
+def test_code_blocks_say_nothing_that_the_builder_does_not_know() -> None:
+    """A word more behind the language, and the site shows the block as text."""
+    for page in (ROOT / "docs").rglob("*.md"):
+        for line in page.read_text(encoding="utf-8").splitlines():
+            assert not line.startswith("```") or re.fullmatch(r'```(\w+( title="[^"]+")?)?', line), f"{page}: {line}"

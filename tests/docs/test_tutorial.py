@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +20,8 @@ from docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "tutorial.md"
 _BLOCK = re.compile(
-    r'^```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?(?: replace="(?P<replace>[^\n]+)")?\n(?P<text>.*?)^```$',
+    r"^(?:<!-- in place of: (?P<replace>[^\n]+) -->\n\n)?(?:<!-- beside: (?P<beside>[^\n]+) -->\n\n)?"
+    r'```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,
 )
 
@@ -25,12 +29,16 @@ pytestmark = pytest.mark.slow  # it launches processes, in wall time
 
 
 class Step(NamedTuple):
-    """A file to write (or a line of it to replace), or a command and the lines that it prints, among others."""
+    """A file to write (or a line of it to replace), or a command and the lines that it prints, among others.
+
+    beside: What runs in another terminal meanwhile.
+    """
 
     file: str
     replace: str
     text: str
     prints: list[str]
+    beside: str = ""
 
 
 def steps() -> Iterator[Step]:
@@ -40,7 +48,30 @@ def steps() -> Iterator[Step]:
         elif block["kind"] == "console":
             for part in re.split(r"^\$ ", block["text"], flags=re.MULTILINE)[1:]:
                 command, *prints = part.splitlines()
-                yield Step("", "", command, [line for line in prints if line.strip()])
+                yield Step("", "", command, [line for line in prints if line.strip()], block["beside"] or "")
+
+
+@contextmanager
+def another_terminal(command: str, folder: Path, environment: dict[str, str]) -> Iterator[None]:
+    """Runs a launch beside, from when it is ready until Ctrl-C."""
+    words = shlex.split(command)
+    with subprocess.Popen(
+        words, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as launch:
+        assert launch.stdout is not None
+        try:
+            said = []
+            for line in launch.stdout:
+                said.append(line)
+                if "ready: " in line:
+                    break
+            else:
+                pytest.fail("".join(said))
+            yield
+        finally:
+            launch.send_signal(signal.SIGINT)
+            launch.stdout.read()
+    assert launch.returncode in (0, 1)  # 1 where a machine was too busy for the plant's watchdog
 
 
 def test_word_by_word(tmp_path: Path) -> None:
@@ -49,28 +80,37 @@ def test_word_by_word(tmp_path: Path) -> None:
     for name, words in {"python": [sys.executable], "dyn": [sys.executable, "-m", "dyn_service"]}.items():
         (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         (programs / name).chmod(0o755)
-    folder = tmp_path / "work"
+    folder, runtime = tmp_path / "work", tmp_path / "run"
     folder.mkdir()
+    runtime.mkdir(mode=0o700)
     environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    environment["XDG_RUNTIME_DIR"] = str(runtime)  # this user's other launches are not to be seen
     environment["PYTEST_ADDOPTS"] = "-p dyn_service.hil.plugin"  # as where the package is installed
     followed = list(steps())
     assert len(followed) >= 8
-    for step in followed:
-        if step.file and step.replace:
-            path = folder / step.file
-            text = path.read_text()
-            assert text.count(step.replace) == 1, f"{step.file}: {step.replace!r} is to be replaced"
-            path.write_text(text.replace(step.replace, step.text.rstrip("\n")))
-        elif step.file:
-            path = folder / step.file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(step.text)
-        else:
-            ran = subprocess.run(
-                step.text, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
-            )
-            said = ran.stdout + ran.stderr
-            failing = any("failed" in line for line in step.prints)  # the page says so
-            assert (ran.returncode != 0) is failing, f"$ {step.text}\n{said}"
-            for line in step.prints:
-                assert line in said, f"$ {step.text}\nprints no {line!r} but\n{said}"
+    for beside, together in groupby(followed, key=lambda step: step.beside):
+        with ExitStack() as stack:
+            if beside:
+                stack.enter_context(another_terminal(beside, folder, environment))
+            for step in together:
+                follow(step, folder, environment)
+
+
+def follow(step: Step, folder: Path, environment: dict[str, str]) -> None:
+    path = folder / step.file
+    if step.file and step.replace:
+        text = path.read_text()
+        assert text.count(step.replace) == 1, f"{step.file}: {step.replace!r} is to be replaced"
+        path.write_text(text.replace(step.replace, step.text.rstrip("\n")))
+    elif step.file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(step.text)
+    else:
+        ran = subprocess.run(
+            step.text, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+        )
+        said = ran.stdout + ran.stderr
+        failing = any("failed" in line for line in step.prints)  # the page says so
+        assert (ran.returncode != 0) is failing, f"$ {step.text}\n{said}"
+        for line in step.prints:
+            assert line in said, f"$ {step.text}\nprints no {line!r} but\n{said}"

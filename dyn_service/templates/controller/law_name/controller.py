@@ -7,10 +7,13 @@ The mass matrix M makes one frequency w fit all joints, those that carry the arm
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.law import Law, RobotState
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.nodes import settable
 from dyn_service.nodes.control_loop import controller_kind
 from dyn_service.nodes.controller_parameters import MotionParameters
 
@@ -18,11 +21,12 @@ from dyn_service.nodes.controller_parameters import MotionParameters
 class LawNameParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
     """Parameters of the law, beside those of every controller and of its reference motion.
 
-    natural_frequency: w, rad/s. damping_ratio: d; 1 is critical.
+    natural_frequency: w, rad/s. damping_ratio: d; 1 is critical. Both may be set while the controller runs
+    (`settable`): the law is then made anew.
     """
 
-    natural_frequency: float = 15.0
-    damping_ratio: float = 1.0
+    natural_frequency: Annotated[float, settable] = 15.0
+    damping_ratio: Annotated[float, settable] = 1.0
 
 
 class LawName(Law):
