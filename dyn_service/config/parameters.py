@@ -13,6 +13,7 @@ that comes along (`shipped.py`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,11 +116,22 @@ class Parameters:
                         raise document.fault(f"parameter {name!r}: {fault}", place)
 
     def to(self, kind: type[T]) -> T:
-        """The parameters as the struct `kind`.
+        """The parameters as the struct `kind`. Their numbers are finite: a range alone lets infinity through, and what
+        has none NaN.
 
         Raises:
             ConfigurationError: It names the file, the line, the parameter, what was found and what was expected.
         """
+        bad = next(_not_finite(self.values), None)
+        if bad is not None:
+            at, number = bad
+            while at and at not in self.origins:
+                at = at[:-1]
+            sentence = f"parameter {dotted(bad[0])!r}: expected a finite number, found {number:g}"
+            if not at:
+                raise ConfigurationError(sentence, path=dotted(bad[0]))
+            document, place = self.origins[at]
+            raise document.fault(sentence, place)
         try:
             return Document("", None, {}).convert(self.values | self.below_their_files(kind), kind)
         except ConfigurationError as error:
@@ -268,3 +280,12 @@ def _matches(pattern: Sequence[str], node: Sequence[str]) -> bool:
     if pattern[0] == "**":
         return any(_matches(pattern[1:], node[k:]) for k in range(len(node) + 1))
     return bool(node) and pattern[0] in ("*", node[0]) and _matches(pattern[1:], node[1:])
+
+
+def _not_finite(value: Any, place: Place = ()) -> Iterator[tuple[Place, float]]:
+    """Numbers within that are NaN or infinite, and where they stand."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield place, value
+    elif isinstance(value, dict | list):
+        for step, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _not_finite(inner, (*place, step))

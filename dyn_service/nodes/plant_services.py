@@ -83,11 +83,12 @@ class PlantChanges:
             ("position", q, limits.lower, limits.upper, at.position_names),
             ("velocity", v, -limits.speeds, limits.speeds, at.velocity_names),
         ):
-            outside = ~((values >= lower) & (values <= upper))
+            outside = ~((values >= lower) & (values <= upper) & np.isfinite(values))  # a joint may be without limits
             if outside.any():
                 k = int(np.argmax(outside))
                 raise InvalidArgumentError(
-                    f"{name} of '{names[k]}' is {values[k]:g}: expected {lower[k]:g} to {upper[k]:g}", path=name
+                    f"{name} of '{names[k]}' is {values[k]:g}: expected a number, {lower[k]:g} to {upper[k]:g}",
+                    path=name,
                 )
         self._robot.set_state(q, v)
         self.plant.look()

@@ -35,15 +35,20 @@ def runtime_dir(environment: Mapping[str, str] | None = None) -> Path:
     """The folder in which topics live; made, for its owner only, where the launcher did not.
 
     Raises:
-        PermissionDeniedError: The folder belongs to someone else or others can write to it.
+        PermissionDeniedError: The folder belongs to someone else or others can write to it, or cannot be made.
     """
     variables = os.environ if environment is None else environment
     given = variables.get(RUNTIME_DIR)
     if given:
         return check_owner(Path(given))
-    base = variables.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    base = variables.get("XDG_RUNTIME_DIR", "")
+    if not os.path.isdir(base):  # a shell got by su, or a container, names one that nobody made
+        base = tempfile.gettempdir()
     folder = Path(base) / f"dyn_service-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise PermissionDeniedError(f"folder {str(folder)!r} cannot be made: {error.strerror}") from None
     return check_owner(folder)
 
 

@@ -85,6 +85,27 @@ def test_type_fault_names_the_place_deep_inside() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{brake_s: .inf}", "parameter 'brake_s': expected a finite number, found inf"),  # brakes that never brake
+        ("{max_catch_up_s: .inf}", "parameter 'max_catch_up_s': expected a finite number, found inf"),
+        ("{actuators: {lag_s: [0.1, .nan]}}", "parameter 'actuators.lag_s[1]': expected a finite number, found nan"),
+        (
+            "{initial_position: {elbow: -.inf}}",
+            "parameter 'initial_position.elbow': expected a finite number, found -inf",
+        ),
+    ],
+)
+def test_parameters_are_finite(text: str, message: str) -> None:
+    parameters = Parameters()
+    parameters.merge_file(parse_document(f"/n: {{ros__parameters: {text}}}", "p.yaml"), "/n")
+    with pytest.raises(ConfigurationError) as caught:
+        parameters.to(PlantParameters)
+    assert str(caught.value).startswith("p.yaml:1: ")
+    assert str(caught.value).endswith(message)
+
+
 def test_command_line(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text("/arm/left: {ros__parameters: {robot: a.urdf, rate_hz: 10.0}}", encoding="utf-8")

@@ -71,9 +71,9 @@ def test_another_state_is_where_the_plant_is_at_once(nodes: Nodes, arm: Robot) -
         ({"position": {"joint_9": 0.0}}, "position: no joint 'joint_9'; the joints are joint_1, joint_2"),
         ({"position": [0.0]}, "position has 1 numbers, the robot 2 positions"),
         ({"velocity": [0.0]}, "velocity has 1 numbers, the robot 2 velocities"),
-        ({"position": {"joint_1": 101.0}}, "position of 'joint_1' is 101: expected -100 to 100"),
-        ({"velocity": {"joint_2": -51.0}}, "velocity of 'joint_2' is -51: expected -50 to 50"),
-        ({"position": {"joint_1": float("nan")}}, "position of 'joint_1' is nan: expected -100 to 100"),
+        ({"position": {"joint_1": 101.0}}, "position of 'joint_1' is 101: expected a number, -100 to 100"),
+        ({"velocity": {"joint_2": -51.0}}, "velocity of 'joint_2' is -51: expected a number, -50 to 50"),
+        ({"position": {"joint_1": float("nan")}}, "position of 'joint_1' is nan: expected a number, -100 to 100"),
         ({"postion": {}}, "unknown key 'postion'"),
     ],
 )
@@ -84,6 +84,18 @@ def test_states_that_are_refused_change_nothing(nodes: Nodes, arm: Robot, reques
         plant.call("set_state", **request_)
     assert message in str(caught.value)
     assert plant.of.state() == before
+
+
+def test_a_joint_without_limits_is_put_at_no_infinity(nodes: Nodes) -> None:
+    wheel = Robot.from_urdf(
+        '<robot name="wheel"><link name="base"/><link name="rim"><inertial><mass value="1"/>'
+        '<inertia ixx="0.1" ixy="0" ixz="0" iyy="0.1" iyz="0" izz="0.1"/></inertial></link><joint name="axle" '
+        'type="continuous"><parent link="base"/><child link="rim"/></joint></robot>'
+    )
+    plant = Plant(nodes, wheel)
+    for what in ("position", "velocity"):
+        with pytest.raises(DynError, match=f"{what} of 'axle' is inf: expected a number, -inf to inf"):
+            plant.call("set_state", **{what: {"axle": float("inf")}})
 
 
 @pytest.mark.parametrize("what", ["set_state", "reset"])

@@ -1,6 +1,7 @@
 """Names of topics, the endpoints behind them, and the node's end of the telemetry."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,17 @@ def test_names_too_long_for_a_socket_are_shortened_and_stay_apart() -> None:
     assert found[0] == found[2] != found[1]
     assert all(len(where.removeprefix("ipc://")) == MAX_IPC_PATH for where in found)
     assert endpoint("é" * 60, "/", {}, folder) != endpoint("é" * 61, "/", {}, folder)
+
+
+def test_a_runtime_folder_that_nobody_made_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shells got by `su`, and containers, name one that is not there."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = runtime_dir({"XDG_RUNTIME_DIR": str(tmp_path / "gone")})
+    assert found == tmp_path / f"dyn_service-{os.getuid()}"
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    with pytest.raises(PermissionDeniedError, match=r"file/dyn_service-\d+' cannot be made: Not a directory"):
+        runtime_dir({})
 
 
 def test_runtime_folder_is_the_launchers_or_ones_own(tmp_path: Path) -> None:
