@@ -200,7 +200,7 @@ class OverTime(_Noting):
         values = np.abs(signal.values) if self._size else signal.values
         holds = band.holds(values)
         numbers = np.isfinite(values)
-        worst = int(np.argmax(np.where(numbers, band.excess(values), -math.inf)))
+        worst = int(np.argmax(band.excess(values)))  # asked for where all are numbers alone
         allowed = f"{band.words} {signal.unit}".rstrip()
         first = int(np.argmin(holds))
         who = f"{signal.name}: " if signal.name else ""
@@ -214,7 +214,7 @@ class OverTime(_Noting):
             sentence = f"{who}{self._what} is no number at {signal.t[when]:.4g} s ({count}){why}, allowed {allowed}"
             value, first = math.nan, when
         else:
-            share = said(round(100.0 * float(np.mean(~holds)), 1))
+            share = said(100.0 * float(np.mean(~holds)))
             found = _beside(values[worst], band, signal.unit)
             sentence = (
                 f"{who}{self._what} {found} at {signal.t[worst]:.4g} s, allowed {allowed} "

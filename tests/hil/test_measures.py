@@ -81,6 +81,21 @@ def test_of_several_numbers_the_one_farthest_beyond_is_named_first() -> None:
     assert many == "f: lag 6 s, allowed at most 0.5 s; so are a, b, c and 2 more"
 
 
+def test_of_numbers_of_which_one_alone_is_none_that_one_is_named() -> None:
+    assert refused(numbers(0.1, -math.inf)[0].below, 0.5) == "b: lag -inf s, allowed below 0.5 s"
+    assert refused(numbers(0.1, math.inf, 0.2)[0].below, math.inf) == "b: lag inf s, allowed below inf s"
+
+
+def test_what_has_no_unit_ends_without_a_blank() -> None:
+    noted: list[Verdict] = []
+    OverTime(noted.append, "part", [Signal("a", "", T, np.zeros(3))]).below(0.5)
+    Numbers(noted.append, "stops", [Value("", 0.0, "")]).at_most(0)
+    assert [one.sentence for one in noted] == [
+        "a: part 0 at 0 s, allowed below 0.5", "stops 0, allowed at most 0",
+    ]  # fmt: skip
+    assert [one.allowed for one in noted] == ["below 0.5", "at most 0"]
+
+
 def test_of_numbers_that_pass_the_one_that_is_closest_is_shown() -> None:
     measure, noted = numbers(0.4, 0.1, 0.3)
     measure.below(0.5)
