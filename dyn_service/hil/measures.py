@@ -325,7 +325,7 @@ def sized(x: float, unit: str) -> str:
 def _beside(x: float, band: _Band, unit: str) -> str:
     """A number with its unit, with more digits where it would read as a bound that it is beyond."""
     near = said(float(x)) in (said(band.lower), said(band.upper)) and float(x) not in (band.lower, band.upper)
-    return f"{float(x)!r} {unit}".rstrip() if near and math.isfinite(x) else sized(x, unit)
+    return f"{float(x)!r} {unit}".rstrip() if near else sized(x, unit)
 
 
 def _with(verdict: Verdict, signals: Sequence[Signal], sentence: str | None = None) -> Verdict:

@@ -86,6 +86,11 @@ def test_of_numbers_of_which_one_alone_is_none_that_one_is_named() -> None:
     assert refused(numbers(0.1, math.inf, 0.2)[0].below, math.inf) == "b: lag inf s, allowed below inf s"
 
 
+def test_a_number_just_below_what_it_has_to_be_does_not_read_as_it() -> None:
+    assert refused(numbers(0.49999999)[0].at_least, 0.5) == "a: lag 0.49999999 s, allowed at least 0.5 s"
+    assert refused(numbers(2.0000001, unit="")[0].at_most, 2.0) == "a: lag 2.0000001, allowed at most 2"
+
+
 def test_what_has_no_unit_ends_without_a_blank() -> None:
     noted: list[Verdict] = []
     OverTime(noted.append, "part", [Signal("a", "", T, np.zeros(3))]).below(0.5)
