@@ -19,12 +19,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.control.law import Law, RobotState
+from dyn_service.control.law import EffortLaw, RobotState
 from dyn_service.control.momentum_observer import MomentumObserver
 from dyn_service.control.trajectory import Reference
 
 
-class Admittance(Law):
+class Admittance(EffortLaw):
     """A mass, a spring and a damper per joint, between what pushes and the reference of the law inside.
 
     law: what follows the reference. inertia, damping, stiffness: (nv,), kg m^2 | kg, N m s/rad | N s/m, N m/rad | N/m.
@@ -32,7 +32,9 @@ class Admittance(Law):
 
     name = "admittance"
 
-    def __init__(self, law: Law, observer: MomentumObserver, inertia: Array, damping: Array, stiffness: Array) -> None:
+    def __init__(
+        self, law: EffortLaw, observer: MomentumObserver, inertia: Array, damping: Array, stiffness: Array
+    ) -> None:
         self.law, self.observer = law, observer
         self.inertia, self.damping, self.stiffness = inertia, damping, stiffness
         self._x = self._rate = np.zeros_like(inertia)

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.control.law import Law, RobotState
+from dyn_service.control.law import EffortLaw, RobotState
 from dyn_service.control.momentum_observer import MomentumObserver
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
@@ -29,7 +29,7 @@ class CollisionError(FailedPreconditionError):
     """Something unforeseen acts on a joint, and the controller is to end then."""
 
 
-class CollisionStop(Law):
+class CollisionStop(EffortLaw):
     """Another law, watched.
 
     law: what is done as long as nothing is met. after: what is done then; None ends the controller. It is reset where
@@ -38,7 +38,7 @@ class CollisionStop(Law):
 
     name = "collision_stop"
 
-    def __init__(self, law: Law, observer: MomentumObserver, threshold: Array, after: Law | None) -> None:
+    def __init__(self, law: EffortLaw, observer: MomentumObserver, threshold: Array, after: EffortLaw | None) -> None:
         self.law, self.observer, self.threshold, self.after = law, observer, threshold, after
         self._place: Reference | None = None
 

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries
-from dyn_service.control.law import Law, RobotState
+from dyn_service.control.law import EffortLaw, RobotState
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import InvalidArgumentError
 
 
-class ComputedTorque(Law):
+class ComputedTorque(EffortLaw):
     """Inverse dynamics of a linear error. kp: (nv,) 1/s^2. kd: (nv,) 1/s."""
 
     name = "computed_torque"

@@ -17,7 +17,8 @@ from typing import TypeVar, get_args
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.control.hardware import Fault, Hardware, Reading
+from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface, SetPoint
+from dyn_service.control.hardware import Fault, Hardware, Reading, TakesSetPoints
 from dyn_service.errors import DynError, FailedPreconditionError
 from dyn_service.model.configuration import Configuration
 
@@ -41,6 +42,9 @@ class Driver:
     def __post_init__(self) -> None:
         self.configuration: Configuration = self.of.configuration
         self.simulated = bool(self.of.simulated)
+        self.interfaces: tuple[Interface, ...] = EFFORT_ONLY
+        if isinstance(self.of, TakesSetPoints):
+            self.interfaces = tuple(kind for kind in INTERFACES if kind in self.of.interfaces)
 
     def open(self) -> Reading:
         """As `Hardware.open`.
@@ -63,6 +67,18 @@ class Driver:
             DynError: What it raises.
         """
         self._guarded("write", lambda: self.of.write(effort, brakes=brakes))
+
+    def write_set_point(self, to: SetPoint, *, brakes: bool) -> None:
+        """As `TakesSetPoints.write_set_point`.
+
+        Raises:
+            DriverError: The driver failed, or takes none.
+            DynError: What it raises.
+        """
+        of = self.of
+        if not isinstance(of, TakesSetPoints):
+            raise DriverError(f"the driver takes efforts alone, found a set point of {to.interface}")
+        self._guarded("write_set_point", lambda: of.write_set_point(to, brakes=brakes))
 
     def read(self) -> Reading:
         """As `Hardware.read`.

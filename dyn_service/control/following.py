@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dyn_service.api.queries import Array
+from dyn_service.control.command import Command
 from dyn_service.control.law import Law, RobotState, commanded, restarted
 from dyn_service.control.safety import ACTIVE
 from dyn_service.control.trajectory import PointToPoint, Reference, ReferenceTrajectory
@@ -160,8 +161,11 @@ class Following:
             horizon_s=horizon,
         )
 
-    def answer(self, law: Law, moment: Moment) -> Array:
-        """The law's efforts (nv,) at this moment; the law is reset first where it is taken over anew.
+    def answer(self, law: Law, moment: Moment) -> Command:
+        """The law's command at this moment; the law is reset first where it is taken over anew.
+
+        A position that goes on with a velocity is of the middle of the time in which the command will act; what is
+        returned is where that motion is at its beginning.
 
         Raises:
             LawError: The law failed, or returned what is no command.
@@ -169,13 +173,16 @@ class Following:
         """
         if self._fresh:
             restarted(law, moment.state.measured)
-        efforts = commanded(law, moment.state, moment.reference, moment.dt, self.configuration.velocity_names)
+        command = commanded(law, moment.state, moment.reference, moment.dt, self.configuration.velocity_names)
         self._fresh = False
         self._updated_s = moment.state.measured.t
         chosen = law.motion()
         if chosen is not None and chosen[0] is not self.trajectory:
             self.begin(*chosen)
-        return efforts
+        if law.interface == "position" and command.velocity is not None and self.delay_compensation:
+            begins = command.value - (0.5 / self.rate_hz) * command.velocity
+            return Command(begins, command.velocity, command.effort)
+        return command
 
     def begin(self, trajectory: ReferenceTrajectory, at_s: float) -> None:
         """Follows this motion from the plant's time `at_s` on."""

@@ -13,11 +13,11 @@ import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.gains import per_joint
-from dyn_service.control.law import Law, RobotState
+from dyn_service.control.law import EffortLaw, RobotState
 from dyn_service.control.trajectory import Reference
 
 
-class GravityCompensation(Law):
+class GravityCompensation(EffortLaw):
     """Weightless, with damping. damping: c, 1/s; 0 is none.
 
     Raises:

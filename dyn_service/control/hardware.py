@@ -8,8 +8,9 @@
 
 Efforts are N m | N, one per entry of v, in the order of `configuration`; positions rad | m, velocities rad/s | m/s.
 What comes to `write` has passed the safety supervisor: it is finite, within the limits and their rates. With `brakes`
-the brakes are to be shut, whatever the efforts. Once every period, `1 / rate_hz` of the plant, both are called; neither
-may wait longer than a small part of it.
+the brakes are to be shut, whatever the efforts. Hardware whose drives take positions or velocities themselves says so
+(`TakesSetPoints`), and gets these in place of efforts while they are commanded. Once every period, `1 / rate_hz` of the
+plant, both are called; neither may wait longer than a small part of it.
 
 Errors. What passes is no error: where nothing new was measured `read` says so (`fresh`), where the drive has a fault
 that it stands (`fault`), and both lead to a safe stop that a controller may end by arming anew. What does not pass is
@@ -20,9 +21,10 @@ nothing more: the drive itself has to shut its brakes when writes do not come.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from dyn_service.api.queries import Array
+from dyn_service.control.command import Interface, SetPoint
 from dyn_service.model.configuration import Configuration
 
 Fault = Literal["", "velocity", "driver"]
@@ -94,3 +96,21 @@ class Hardware(Protocol):
 
     def close(self) -> None:
         """Shuts the brakes and lets go; raises nothing."""
+
+
+@runtime_checkable
+class TakesSetPoints(Protocol):
+    """What hardware has besides whose drives take positions or velocities."""
+
+    @property
+    def interfaces(self) -> tuple[Interface, ...]:
+        """What it may be commanded by; `effort` too where it takes efforts."""
+
+    def write_set_point(self, to: SetPoint, *, brakes: bool) -> None:
+        """In place of `write` while positions or velocities are commanded: where the joints are to be, how fast, with
+        which efforts beside what the drives make, until the next write. It is within the limits of position and
+        velocity and never jumps; limits of effort are the drive's own. In a stop `write` is called.
+
+        Raises:
+            DynError: What does not pass.
+        """

@@ -18,11 +18,11 @@ import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.gains import modal_damping, per_joint
-from dyn_service.control.law import Law, RobotState
+from dyn_service.control.law import EffortLaw, RobotState
 from dyn_service.control.trajectory import Reference
 
 
-class JointImpedance(Law):
+class JointImpedance(EffortLaw):
     """Springs at the joints. stiffness: one number or nv, N m/rad | N/m. damping_ratio: of each mode.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a control law is: from a state and a reference to efforts. No process, no socket, no clock.
+"""What a control law is: from a state and a reference to a command. No process, no socket, no clock.
 
     class Damper(Law):
         name = "damper"
@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dyn_service.api.queries import Array
+from dyn_service.control.command import Command, Interface
 from dyn_service.control.trajectory import Reference, ReferenceTrajectory
 from dyn_service.errors import DynError, FailedPreconditionError
 
@@ -54,13 +55,14 @@ class RobotState:
 
 
 class Law(ABC):
-    """A control law. name: what errors and reports call it."""
+    """A control law. name: what errors and reports call it. interface: what its commands are; it stays the same."""
 
     name: ClassVar[str]
+    interface: Interface = "effort"
 
     @abstractmethod
-    def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
-        """The efforts (nv,) N m | N at this state.
+    def update(self, state: RobotState, reference: Reference, dt: float) -> Array | Command:
+        """The efforts (nv,) N m | N at this state, or what else its interface says; a `Command` may say more.
 
         Args:
             state: Where the robot is.
@@ -91,8 +93,16 @@ class Law(ABC):
         return {}
 
 
-def commanded(law: Law, state: RobotState, reference: Reference, dt: float, names: Sequence[str]) -> Array:
-    """The law's efforts (nv,), held against what they must be.
+class EffortLaw(Law):
+    """A law whose updates are efforts (nv,) and nothing else, so that another may add to them."""
+
+    @abstractmethod
+    def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
+        """As `Law.update`."""
+
+
+def commanded(law: Law, state: RobotState, reference: Reference, dt: float, names: Sequence[str]) -> Command:
+    """The law's command, held against what it must be.
 
     Args:
         law: The law.
@@ -106,18 +116,29 @@ def commanded(law: Law, state: RobotState, reference: Reference, dt: float, name
         DynError: What the law or its model raised.
     """
     found = _guarded(law, "update", lambda: law.update(state, reference, dt))
+    if not isinstance(found, Command):
+        return Command(_numbers(law, found, _PLURAL[law.interface], names))
+    beside = {"velocities": found.velocity, "efforts": found.effort}
+    kept = {what: None if given is None else _numbers(law, given, what, names) for what, given in beside.items()}
+    return Command(_numbers(law, found.value, _PLURAL[law.interface], names), kept["velocities"], kept["efforts"])
+
+
+_PLURAL: Mapping[Interface, str] = {"effort": "efforts", "position": "positions", "velocity": "velocities"}
+
+
+def _numbers(law: Law, found: Any, what: str, names: Sequence[str]) -> Array:
     try:
-        efforts: Array = np.asarray(found, dtype=np.float64)
+        values: Array = np.asarray(found, dtype=np.float64)
     except (TypeError, ValueError):
-        raise LawError(f"law '{law.name}' returned {_shown(found)}: expected {len(names)} efforts") from None
-    if efforts.shape != (len(names),):
-        what = "nothing" if found is None else f"numbers of shape {efforts.shape}"
-        raise LawError(f"law '{law.name}' returned {what}: expected {len(names)} efforts, one per entry of v")
-    bad = np.flatnonzero(~np.isfinite(efforts))
+        raise LawError(f"law '{law.name}' returned {_shown(found)}: expected {len(names)} {what}") from None
+    if values.shape != (len(names),):
+        came = "nothing" if found is None else f"numbers of shape {values.shape}"
+        raise LawError(f"law '{law.name}' returned {came}: expected {len(names)} {what}, one per entry of v")
+    bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         k = int(bad[0])
-        raise LawError(f"law '{law.name}' returned {efforts[k]} for joint '{names[k]}': expected finite efforts")
-    return efforts
+        raise LawError(f"law '{law.name}' returned {values[k]} for joint '{names[k]}': expected finite {what}")
+    return values
 
 
 def restarted(law: Law, state: RobotState) -> None:

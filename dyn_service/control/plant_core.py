@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.control.hardware import Hardware, Motion, Reading
+from dyn_service.control.hardware import Hardware, Motion, Reading, TakesSetPoints
 from dyn_service.control.safety import STOPPED, SafetySupervisor
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Limits
@@ -79,7 +79,7 @@ class Plant:
 
     def offer(self, command: JointCommand) -> bool:
         """Takes the command for the next step, or refuses it; whether it was taken."""
-        return self.safety.offer(command, self.time_s, self.v)
+        return self.safety.offer(command, self.time_s, self.v, self.q)
 
     def advance(self, steps: int) -> None:
         """Lets `steps` cycles pass under the effort in force. A simulated robot does each; for a real one they have
@@ -120,16 +120,20 @@ class Plant:
             command_seq=safety.command_seq,
             command_delay=safety.command_delay_s,
             fingerprint=safety.fingerprint,
+            interfaces=safety.interfaces,
         )
 
     def _cycle(self, steps: int) -> None:
         """One cycle of the drive, at the end of so many."""
         counters, safety = self.counters, self.safety
         counters.steps += steps - 1
-        effort, brakes = safety.cycle(self.time_s, self.v)
+        effort, brakes = safety.cycle(self.time_s, self.v, self.q)
         counters.steps += 1
         counters.stopped_steps += steps * (safety.mode == STOPPED)
-        self.robot.write(effort, brakes=brakes)
+        if safety.set_point is not None and safety.servo is None and isinstance(self.robot, TakesSetPoints):
+            self.robot.write_set_point(safety.set_point, brakes=brakes)
+        else:
+            self.robot.write(effort, brakes=brakes)
         self.reading = reading = self.robot.read()
         if reading.fault:
             safety.shut(reading.fault)

@@ -80,10 +80,16 @@ def rehearse(
         push: What acts beside the motors.
 
     Raises:
-        InvalidArgumentError: A state of another length, or fewer steps than updates.
+        InvalidArgumentError: A state of another length, or fewer steps than updates; a law whose commands are not
+            efforts, for there is no drive: close its loop with a plant.
         LawError: The law failed, or returned what is no command.
     """
     at, body = model.configuration, model if plant is None else plant
+    if law.interface != "effort":
+        raise InvalidArgumentError(
+            f"law '{law.name}' commands by {law.interface}, and here are no drives: close its loop with a plant, "
+            "`closed_loop.ClosedLoop`"
+        )
     here = np.array(at.neutral if q is None else q, dtype=np.float64)
     speed = np.array(np.zeros(at.nv) if v is None else v, dtype=np.float64)
     if here.shape != (at.nq,) or speed.shape != (at.nv,) or not 0.0 < rate_hz <= plant_rate_hz:
@@ -105,9 +111,9 @@ def rehearse(
         )  # fmt: skip
         if following.due(state):
             if not count:  # armed: brakes hold it until the efforts are there, and each state is a new beginning
-                effort = following.answer(law, following.moment(state))
+                effort = following.answer(law, following.moment(state)).value
                 state = msgspec.structs.replace(state, effort=effort.tolist())
-            coming = following.answer(law, following.moment(state))
+            coming = following.answer(law, following.moment(state)).value
             updated.append(count)
             shown.append({name: np.array(value, dtype=np.float64) for name, value in law.signals().items()})
         reference = following.trajectory.sample(t - following.begin_s).q if following.trajectory else here

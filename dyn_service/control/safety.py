@@ -19,6 +19,8 @@
   What is refused is counted by its reason, and changes nothing else: it neither feeds the watchdog nor moves a bound.
 - The effort never passes its limit, nor changes by more than its rate, in stops and at retaking neither. At retaking
   the brakes open when the effort has come to what the command says; until then the mode is `arming`.
+- Where positions or velocities are commanded, a set point that begins at the robot follows them within its limits, see
+  `set_points.py`; a drive makes efforts of it, for which all of this holds, or it goes to a driver that has drives.
 - A joint that would pass its velocity limit within the next cycle stops the robot, and shuts the brakes in any mode.
 """
 
@@ -26,12 +28,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from dyn_service.api.queries import Array
+from dyn_service.control.command import EFFORT_ONLY, Interface, SetPoint
+from dyn_service.control.command_values import A, not_finite, order_of, sizes, sizes_fit, values
+from dyn_service.control.set_points import SetPoints
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand
 
@@ -41,21 +45,25 @@ MODES = (BRAKED, ACTIVE, STOPPED, ARMING)
 RUNNING = (ARMING, ACTIVE)
 
 REFUSALS = (
-    "fingerprint", "session", "names", "not_finite", "ahead", "epoch", "controller", "stale", "repeated", "old",
-    "not_armed", "moving", "beyond_limits",
+    "fingerprint", "session", "interface", "names", "not_finite", "ahead", "epoch", "controller", "stale", "repeated",
+    "old", "not_armed", "moving", "beyond_limits",
 )  # fmt: skip
-"""Why a command is refused: made for another model; for another run; not these joints; a NaN or infinity; it answers a
-state that cannot have been sent out yet; one from before the last stop; another controller has armed the robot; it
-answers a state too old or not sent out; the one that the last command answered; one before that; the robot is stopped
-and it does not arm it; a joint is too fast for that; beyond a limit, where that stops."""
+"""Why a command is refused: made for another model; for another run; by an interface that the robot does not take, or
+was not armed by; not these joints; a NaN or infinity; it answers a state that cannot have been sent out yet; one from
+before the last stop; another controller has armed the robot; it answers a state too old or not sent out; the one that
+the last command answered; one before that; the robot is stopped and it does not arm it; a joint is too fast for that;
+beyond a limit, where that stops."""
 CAUSES = ("start", "released", "missed", "velocity", "beyond_limits", "driver")
 """Why the robot is not under command."""
 
 StopPolicy = Literal["brake", "damping", "zero"]
 LimitPolicy = Literal["clip", "stop"]
 Counts = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Damping = Callable[[], Array]
 """D (nv, nv) N m s/rad at the present position: in a stop the efforts are -D v."""
+Servo = Callable[[SetPoint, Array, Array], Array]
+"""(set point, q, v) -> efforts (nv,), before any limit."""
 
 MAX_MISSED_CYCLES = 20
 """So many control cycles may go by without a command, at most, before the robot is stopped."""
@@ -74,7 +82,7 @@ class SafetySettings:
     effort_limit, effort_rate, velocity_limit, rearm_velocity: (nv,), infinite where there is none. stop: how a stop is
     done: `brake` shuts the brakes, `damping` lets efforts -D v act, `zero` none. beyond_limits: whether a command
     beyond the limits of effort or its rate is cut to them, or refused and the robot stopped. control_s: the period of
-    whoever commands; 0 is the drive's.
+    whoever commands; 0 is the drive's. lower, upper: (nv,) rad | m of commanded positions; None is without limits.
     """
 
     cycle_s: float
@@ -86,6 +94,8 @@ class SafetySettings:
     stop: StopPolicy
     beyond_limits: LimitPolicy
     control_s: float = 0.0
+    lower: Array | None = None
+    upper: Array | None = None
 
     def __post_init__(self) -> None:
         if not (0.0 < self.cycle_s <= self.hold_s < np.inf):
@@ -99,6 +109,12 @@ class SafetySettings:
             value = getattr(self, name)
             if value.shape != self.effort_limit.shape or not (value >= 0.0).all():
                 raise InvalidArgumentError(f"{name} is {value}: expected numbers that are not negative, one per joint")
+
+    def set_points(self) -> SetPoints:
+        """A set point within these limits."""
+        none = np.full(self.velocity_limit.shape, np.inf)
+        lower, upper = -none if self.lower is None else self.lower, none if self.upper is None else self.upper
+        return SetPoints(self.cycle_s, lower, upper, self.velocity_limit)
 
 
 @dataclass
@@ -134,8 +150,13 @@ class Actuation(NamedTuple):
 class SafetySupervisor:
     """names: of the entries of v, in the drive's order. session, fingerprint: those of the states that are sent out.
 
-    damping: asked at each stop where the policy is `damping`. saturated, held_back: (nv,) cycles while active in which
-    what was commanded was beyond the limit of effort, and in which its rate held the effort back.
+    damping: asked at each stop where the policy is `damping`. interfaces: what commands may say. servo: what makes
+    efforts of set points; without one they are for the hardware, and the efforts are those beside what its drives make.
+
+    interface: what is commanded now. value: (nv,) the last command's, as it came. set_point: of the coming cycle, where
+    positions or velocities are commanded. saturated, held_back: (nv,) cycles while active in which an effort was beyond
+    its limit, and in which its rate held it back. beyond, too_far: (nv,) in which the last command was beyond the limit
+    of position or velocity, and in which a commanded position was too far away.
     """
 
     settings: SafetySettings
@@ -144,6 +165,8 @@ class SafetySupervisor:
     fingerprint: str
     damping: Damping | None = None
     counters: SafetyCounters = field(default_factory=SafetyCounters)
+    interfaces: tuple[Interface, ...] = EFFORT_ONLY
+    servo: Servo | None = None
 
     def __post_init__(self) -> None:
         if self.settings.stop == "damping" and self.damping is None:
@@ -155,10 +178,16 @@ class SafetySupervisor:
         self.command_seq = -1
         self.command_delay_s = 0.0
         self.refusal: Refusal | None = None
-        self.saturated: Counts = np.zeros(len(self.names), np.int64)
-        self.held_back: Counts = np.zeros(len(self.names), np.int64)
+        self.saturated, self.held_back, self.beyond, self.too_far = (
+            np.zeros(len(self.names), np.int64) for _ in range(4)
+        )
+        self.interface: Interface = "effort"
+        self.value: Array = self.effort
+        self.set_point: SetPoint | None = None
+        self._points = self.settings.set_points()
         self._target = self.effort
-        self._cut = np.zeros(len(self.names), dtype=np.bool_)
+        self._cut: Flags = np.zeros(len(self.names), dtype=np.bool_)
+        self._beyond = self._cut
         self._controller = 0
         self._accepted_s = self._now_s = 0.0
         self._published: dict[int, float] = {}
@@ -177,10 +206,13 @@ class SafetySupervisor:
         """Whether every joint is slow enough for a command to arm the robot."""
         return bool((np.abs(v) <= self.settings.rearm_velocity).all())
 
-    def offer(self, command: JointCommand, now_s: float, v: Array) -> bool:
-        """Takes the command for the next cycle, or refuses it and says why in `refusal`; whether it was taken."""
+    def offer(self, command: JointCommand, now_s: float, v: Array, q: Array | None = None) -> bool:
+        """Takes the command for the next cycle, or refuses it and says why in `refusal`; whether it was taken.
+
+        v, q: (nv,) as measured; where efforts alone are commanded q is not asked for.
+        """
         self._now_s = now_s
-        order = _order(tuple(command.name), self.names)
+        order = order_of(tuple(command.name), self.names)
         refusal = self._refusal(command, order, now_s, v)
         if refusal is None and command.release:
             if self.mode in RUNNING:  # a stop is not undone by it
@@ -188,22 +220,25 @@ class SafetySupervisor:
             self.counters.commands += 1
             return True
         if refusal is None:
-            effort = np.array(command.effort)[order]
-            limit = self.settings.effort_limit
-            cut = np.minimum(np.maximum(effort, -limit), limit)
-            beyond = cut != effort
+            asked = values(command)[order]
+            cut = self._within(command, asked)
+            beyond = cut != asked
             clipped = bool(beyond.any())
             if self.settings.beyond_limits == "stop":
-                refusal = self._beyond(clipped, cut, now_s)
+                refusal = self._beyond_limits(command, clipped, cut, now_s)
         if refusal is not None:
             self.refusal = refusal
             self.counters.refused[refusal.reason] += 1
             return False
         if self.mode not in RUNNING:
-            self._enter(ARMING, "")
-            self._controller = command.controller
-            self.counters.armed += 1
-        self._target, self._cut = cut, beyond
+            self._arm(command, v if q is None else q)
+        self.value, effort = asked, np.array(command.effort)[order]
+        if self.interface == "effort":
+            self._target, self._cut = cut, beyond
+        else:
+            goes_on = np.array(command.velocity)[order] if command.velocity else np.zeros_like(effort)
+            self._points.take(self.interface, cut, goes_on, effort)
+            self._beyond = beyond
         self._accepted_s = now_s
         self.command_delay_s = now_s - self._published[command.state_seq]
         self.command_seq = command.state_seq
@@ -211,8 +246,8 @@ class SafetySupervisor:
         self.counters.clipped += clipped
         return True
 
-    def cycle(self, now_s: float, v: Array) -> Actuation:
-        """What acts in the cycle that begins now, with the velocities v (nv,) measured now."""
+    def cycle(self, now_s: float, v: Array, q: Array | None = None) -> Actuation:
+        """What acts in the cycle that begins now, with v, q (nv,) measured now; q as for `offer`."""
         settings, self._now_s = self.settings, now_s
         before = v if self._before is None else self._before
         self._before = v
@@ -221,7 +256,11 @@ class SafetySupervisor:
             self.stop("missed")
         with np.errstate(invalid="ignore", over="ignore"):
             self.trip(v + (v - before), _TRIP)
-        wanted = self._target if self.mode in RUNNING else self._stopping(v)
+        self.set_point = None
+        if self.mode in RUNNING:
+            wanted = self._target if self.interface == "effort" else self._driven(v, v if q is None else q)
+        else:
+            wanted = self._stopping(v)
         step = settings.effort_rate * settings.cycle_s
         self.effort = np.minimum(np.maximum(wanted, self.effort - step), self.effort + step)
         behind = self.effort != wanted
@@ -234,6 +273,9 @@ class SafetySupervisor:
             self.counters.slowed += not reached
             self.saturated += self._cut
             self.held_back += behind
+            if self.set_point is not None:
+                self.beyond += self._beyond
+                self.too_far += self._points.held_back
         return Actuation(self.effort, self.brakes)
 
     def trip(self, v: Array, share: float = 1.0) -> bool:
@@ -266,6 +308,29 @@ class SafetySupervisor:
     def _enter(self, mode: str, cause: str) -> None:
         self.mode, self.cause, self.since_s = mode, cause, self._now_s
 
+    def _arm(self, command: JointCommand, q: Array) -> None:
+        self._enter(ARMING, "")
+        self._controller = command.controller
+        self.counters.armed += 1
+        self.interface = next(known for known in self.interfaces if known == command.interface)
+        self._cut = self._beyond = np.zeros(len(self.names), dtype=np.bool_)
+        self._points.begin(q)
+
+    def _within(self, command: JointCommand, asked: Array) -> Array:
+        limit = self.settings.effort_limit
+        if command.interface == "effort":
+            return np.minimum(np.maximum(asked, -limit), limit)
+        return self._points.within("velocity" if command.interface == "velocity" else "position", asked)
+
+    def _driven(self, v: Array, q: Array) -> Array:
+        """Efforts towards the set point, within their limits."""
+        to = self.set_point = self._points.advance(q, self._cut, moves=not self.brakes)
+        asked = to.effort if self.servo is None else self.servo(to, q, v)
+        limit = self.settings.effort_limit
+        cut = np.minimum(np.maximum(np.where(np.isnan(asked), 0.0, asked), -limit), limit)
+        self._cut = cut != asked
+        return cut
+
     def _stopping(self, v: Array) -> Array:
         """Efforts of a stop: -D v, scaled down together where one is beyond its limit: they only take energy."""
         limit = self.settings.effort_limit
@@ -283,10 +348,16 @@ class SafetySupervisor:
             return _of("fingerprint", f"it is for the model {model!r}, this is {self.fingerprint!r}")
         if command.session != self.session:
             return _of("session", f"it is for the run {command.session}, this is {self.session}")
-        if order is None or len(command.effort) != len(order):
-            return _of("names", f"{len(command.effort)} efforts for other joints than {', '.join(self.names)}")
-        if not np.isfinite(command.effort).all():
-            return _of("not_finite", "an effort is not a finite number")
+        kind = command.interface
+        if kind not in self.interfaces:
+            by = ", ".join(self.interfaces)
+            return _of("interface", f"it commands by {kind[:64]!r}, the robot is commanded by {by}")
+        if self.mode in RUNNING and kind != self.interface:
+            return _of("interface", f"it commands by {kind!r}, the robot was armed by {self.interface!r}")
+        if order is None or not sizes_fit(command, len(order)):
+            return _of("names", f"{sizes(command)} for other joints than {', '.join(self.names)}")
+        if none := not_finite(command):
+            return _of("not_finite", f"{A[none]} is not a finite number")
         if not 0 <= seq <= self._newest:
             return _of("ahead", f"it answers state {seq}, the newest is {self._newest}")
         if command.epoch != self.epoch:
@@ -309,22 +380,20 @@ class SafetySupervisor:
             return _of("moving", "it arms the robot while a joint is faster than rearm_velocity")
         return None
 
-    def _beyond(self, clipped: bool, effort: Array, now_s: float) -> Refusal | None:
+    def _beyond_limits(self, command: JointCommand, clipped: bool, cut: Array, now_s: float) -> Refusal | None:
         """The refusal of a command beyond the limits, whose stop is then latched."""
         elapsed = max(now_s - self._accepted_s, self.settings.cycle_s) + _ROUNDING_S
-        too_quick = np.abs(effort - self.effort) > self.settings.effort_rate * elapsed
-        if not (clipped or (self.mode == ACTIVE and too_quick.any())):
+        too_quick = False
+        if self.mode == ACTIVE and command.interface == "effort":
+            too_quick = bool((np.abs(cut - self.effort) > self.settings.effort_rate * elapsed).any())
+        elif self.mode == ACTIVE and command.interface == "position":
+            too_quick = self._points.too_far(cut, elapsed)
+        if not (clipped or too_quick):
             return None
         if self.mode in RUNNING:
             self.stop("beyond_limits")
-        return _of("beyond_limits", f"an effort is beyond its {'limit' if clipped else 'rate'}")
+        return _of("beyond_limits", f"{A[command.interface]} is beyond its {'limit' if clipped else 'rate'}")
 
 
 def _of(reason: str, sentence: str) -> Refusal:
     return Refusal(reason, f"a command was refused: {sentence}")
-
-
-@lru_cache(maxsize=16)
-def _order(given: tuple[str, ...], names: tuple[str, ...]) -> list[int] | None:
-    """Where in a command each joint of the robot stands; None where its names are not the robot's."""
-    return [given.index(name) for name in names] if sorted(given) == sorted(names) else None

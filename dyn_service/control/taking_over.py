@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dyn_service.api.queries import Array
+import numpy as np
+
+from dyn_service.control.command import Command, Interface
 from dyn_service.control.safety import RUNNING, STOPPED
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
@@ -20,9 +22,9 @@ from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 class TakingOver:
     """What a controller knows of who commands the plant.
 
-    names: of the entries of v, in the order of its efforts. fingerprint: of its model. number: no other run of a
+    names: of the entries of v, in the order of its commands. fingerprint: of its model. number: no other run of a
     controller has it. rearm: whether it takes over anew what stopped under its command. restarted: whether a launcher
-    has started it again.
+    has started it again. interface: what its commands are.
     """
 
     names: tuple[str, ...]
@@ -30,6 +32,7 @@ class TakingOver:
     number: int
     rearm: bool
     restarted: bool
+    interface: Interface = "effort"
 
     def __post_init__(self) -> None:
         self._armed = (-1, -1)
@@ -38,8 +41,13 @@ class TakingOver:
         """Whether it may answer this state; not where the plant is too fast to be armed, or is another controller's.
 
         Raises:
-            FailedPreconditionError: The plant stopped, and it is not this controller's to arm it again.
+            FailedPreconditionError: The plant does not take such commands; or it stopped, and it is not this
+                controller's to arm it again.
         """
+        if self.interface not in state.interfaces:
+            raise FailedPreconditionError(
+                f"the controller commands by {self.interface}, the plant is commanded by {', '.join(state.interfaces)}"
+            )
         arm = state.mode not in RUNNING
         session, epoch = self._armed
         under_us = session == state.session and epoch != state.epoch
@@ -55,22 +63,23 @@ class TakingOver:
             )
         return state.armable if arm else self._armed == (state.session, state.epoch)
 
-    def command(self, state: PlantState, efforts: Array) -> JointCommand:
-        """The answer to a state, which arms the plant where it is not armed. efforts: (nv,) N m | N."""
+    def command(self, state: PlantState, command: Command) -> JointCommand:
+        """The answer to a state, which arms the plant where it is not armed."""
         arm = state.mode not in RUNNING
         if arm:
             self._armed = (state.session, state.epoch)
-        return self._answer(state, efforts.tolist(), arm=arm)
+        return self._answer(state, command, arm=arm)
 
     def release(self, state: PlantState | None) -> JointCommand | None:
         """The last word to the plant, by its last state; None where it is not this controller's."""
         if state is None or self._armed != (state.session, state.epoch):
             return None
-        return self._answer(state, [0.0] * len(self.names), release=True)
+        return self._answer(state, Command(np.zeros(len(self.names))), release=True)
 
-    def _answer(
-        self, state: PlantState, effort: list[float], *, arm: bool = False, release: bool = False
-    ) -> JointCommand:
+    def _answer(self, state: PlantState, command: Command, *, arm: bool = False, release: bool = False) -> JointCommand:
+        value: list[float] = command.value.tolist()
+        effort = [0.0] * len(value) if command.effort is None else command.effort.tolist()
+        goes_on = [] if command.velocity is None else command.velocity.tolist()
         return JointCommand(
             state.session,
             state.seq,
@@ -78,7 +87,10 @@ class TakingOver:
             self.fingerprint,
             self.number,
             self.names,
-            effort,
+            value if self.interface == "effort" else effort,
             arm,
             release,
+            self.interface,
+            value if self.interface == "position" else [],
+            {"effort": [], "position": goes_on, "velocity": value}[self.interface],
         )

@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 
 from dyn_service.api.queries import Array
+from dyn_service.control.command import Command
 from dyn_service.control.following import hold_maker
 from dyn_service.control.joint_goals import GoalError, MotionLimits, library, plan, read
 from dyn_service.control.law import Law, RobotState
@@ -62,8 +63,9 @@ class Feedback:
 class TrajectoryFollowing(Law):
     """Another law, whose reference is the motion of goals.
 
-    law: what moves the joints. first: goals that wait when it begins, and anew whenever the plant was taken over.
-    goals: those since then, but of those that are over the last `KEPT`: goals may come all day.
+    law: what moves the joints, whose interface is this one's. first: goals that wait when it begins, and anew whenever
+    the plant was taken over. goals: those since then, but of those that are over the last `KEPT`: goals may come all
+    day.
     """
 
     name = "trajectory_following"
@@ -77,6 +79,7 @@ class TrajectoryFollowing(Law):
         first: tuple[JointTrajectory, ...] = (),
     ) -> None:
         self.law, self.on, self.limits, self.tolerances, self.first = law, on, limits, tolerances, first
+        self.interface = law.interface
         self.goals: list[Goal] = []
         self._offered = self._begun = 0
         self.feedback = Feedback(error=np.zeros(on.nv))
@@ -117,7 +120,7 @@ class TrajectoryFollowing(Law):
         self._waiting = deque(self._taken(trajectory) for trajectory in self.first)
         self.law.reset(state)
 
-    def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
+    def update(self, state: RobotState, reference: Reference, dt: float) -> Array | Command:
         """The questions of the law inside."""
         here = state.measured
         motion, begun_s = self._motion or (hold_maker(self.on)(here.q, here.v), here.t)

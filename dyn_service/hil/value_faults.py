@@ -216,16 +216,16 @@ def _on_either(
     state: Callable[[Array, Array], tuple[Array, Array]],
     command: Callable[[Array], Array],
 ) -> Meddler:
-    """What changes (q, v) of states, or the efforts of commands, whose joints may stand in any order."""
+    """What changes (q, v) of states, or what commands say, by efforts, positions or velocities, in any order."""
     if fault.path == "states":
         return _on_states(fault, state)
     names = at.velocity_names
 
     def pass_on(t: float, message: JointCommand) -> list[Sent]:
         order = [message.name.index(name) for name in names]
-        effort = np.array(message.effort)
-        changed = effort.copy()
-        changed[order] = command(effort[order].copy())
-        return [(t, msgspec.structs.replace(message, effort=changed.tolist()))]
+        values = np.array(getattr(message, message.interface))
+        changed = values.copy()
+        changed[order] = command(values[order].copy())
+        return [(t, msgspec.structs.replace(message, **{message.interface: changed.tolist()}))]
 
     return pass_on

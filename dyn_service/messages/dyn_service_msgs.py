@@ -24,6 +24,7 @@ class PlantState(Message, frozen=True, forbid_unknown_fields=False):
     robot follow commands. since: the simulated time at which the mode began. armable: whether every joint is slow
     enough for it to be armed. command_seq: `seq` of the state that the last command taken answered, -1 for none.
     command_delay: s of simulated time from that state to when its command took effect. fingerprint: the robot's model.
+    interfaces: by what it is commanded, of `effort`, `position` and `velocity`.
     """
 
     VERSION: ClassVar[int | None] = SCHEMA
@@ -43,15 +44,21 @@ class PlantState(Message, frozen=True, forbid_unknown_fields=False):
     command_seq: Int64
     command_delay: float
     fingerprint: str
+    interfaces: tuple[str, ...] = ("effort",)
     v: UInt8 = SCHEMA
 
 
 class JointCommand(Message, frozen=True, forbid_unknown_fields=False):
-    """Efforts (N m | N) for the joints `name`, in any order, in answer to the state `state_seq` of that session.
+    """Efforts, positions or velocities for the joints `name`, in any order, in answer to the state `state_seq` of that
+    session.
 
     name: as in `PlantState`. epoch, fingerprint: of the state that is answered. controller: a number that no other run
     of a controller has. arm: the controller has seen that the robot is stopped, and takes it over.
     release: the controller ends and hands the robot over: it brakes, whatever the efforts.
+
+    interface: what is commanded, one of `PlantState.interfaces`. effort (N m | N): one per name; for other interfaces
+    beside what the drive makes. position (rad | m): one per name where it is commanded, when the command comes to act.
+    velocity (rad/s | m/s): one per name where it is commanded; with which a commanded position goes on, or empty.
     """
 
     VERSION: ClassVar[int | None] = SCHEMA
@@ -65,6 +72,9 @@ class JointCommand(Message, frozen=True, forbid_unknown_fields=False):
     effort: list[float]
     arm: bool = False
     release: bool = False
+    interface: str = "effort"
+    position: list[float] = []
+    velocity: list[float] = []
     v: UInt8 = SCHEMA
 
 

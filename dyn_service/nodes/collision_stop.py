@@ -9,7 +9,7 @@ from dyn_service.control.collision_stop import Action, CollisionStop, thresholds
 from dyn_service.control.computed_torque import ComputedTorque, gains
 from dyn_service.control.gravity_compensation import GravityCompensation
 from dyn_service.control.joint_impedance import JointImpedance
-from dyn_service.control.law import Law
+from dyn_service.control.law import EffortLaw
 from dyn_service.control.momentum_observer import MomentumObserver
 from dyn_service.nodes.control_loop import controller_kind
 from dyn_service.nodes.controller_parameters import MotionParameters
@@ -39,7 +39,7 @@ def make_law(p: CollisionStopParameters, model: RobotQueries) -> CollisionStop:
     at = model.configuration
     following = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, at.nv))
     limits = thresholds(p.threshold, p.threshold_share, model.limits.efforts, at.velocity_names)
-    after: Law | None = None
+    after: EffortLaw | None = None
     if p.action == "hold":
         after = JointImpedance(model, p.hold_stiffness, 1.0)
     elif p.action == "float":

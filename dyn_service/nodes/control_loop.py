@@ -188,8 +188,10 @@ def commander(purpose: Purpose[L], p: L, model: RobotQueries, *, number: int, re
     at, fingerprint = model.configuration, model.description.fingerprint
     make = hold_maker(at) if purpose.make_motion is None else purpose.make_motion(p, at, model.limits)
     following = Following(at, fingerprint, make, p.rate_hz, p.delay_compensation)
-    taking_over = TakingOver(at.velocity_names, fingerprint, number, rearm=p.rearm, restarted=restarted)
-    return Commander(following, purpose.make_law(p, model), taking_over)
+    law = purpose.make_law(p, model)
+    names = at.velocity_names
+    taking_over = TakingOver(names, fingerprint, number, rearm=p.rearm, restarted=restarted, interface=law.interface)
+    return Commander(following, law, taking_over)
 
 
 class ControlLoop(Generic[L]):

@@ -6,6 +6,7 @@ import secrets
 
 from dyn_service.nodes import plant_report
 from dyn_service.nodes.kinds import NodeKind
+from dyn_service.nodes.plant_drive import prepare
 from dyn_service.nodes.plant_loop import PlantLoop
 from dyn_service.nodes.plant_making import differences, make_plant
 from dyn_service.nodes.plant_parameters import PlantParameters
@@ -27,6 +28,7 @@ def main(node: Node[PlantParameters]) -> None:
         changes = None if p.driver else PlantChanges(plant, robot, p)
         if changes is not None:
             changes.prepare()
+            prepare(robot, plant.safety.interfaces, p)
     ways = PlantTopics(node, p, plant)
     node.telemetry.facts(
         {
@@ -48,6 +50,7 @@ def main(node: Node[PlantParameters]) -> None:
             "driver": p.driver,
             "safe_stop": p.safe_stop,
             "hold_s": plant.safety.settings.hold_s,
+            "command_interfaces": list(plant.safety.interfaces),
             **differences(p),
         }
     )

@@ -34,9 +34,11 @@ def make_hardware(at: Configuration, limits: Limits, p: PlantParameters) -> Hard
     for name in _OF_SIMULATED:
         if getattr(p, name):
             raise InvalidArgumentError(f"{name}: of a simulated robot, expected none beside a driver", path=name)
-    if p.clock != "real_time" or p.engine != "own" or p.actuators != type(p.actuators)():
+    bare = p.actuators == type(p.actuators)() and p.drive == type(p.drive)()
+    if p.clock != "real_time" or p.engine != "own" or not bare:
         raise InvalidArgumentError(
-            "clock, engine, actuators: of a simulated robot, expected their defaults beside a driver", path="driver"
+            "clock, engine, actuators, drive: of a simulated robot, expected their defaults beside a driver",
+            path="driver",
         )
     path = Path(p.driver)
     if not path.is_file():

@@ -18,11 +18,13 @@ from dyn_service.api.queries import Array
 from dyn_service.config.documents import ConfigurationError
 from dyn_service.config.parameters import in_range
 from dyn_service.control.actuators import Actuators
+from dyn_service.control.command import EFFORT_ONLY
 from dyn_service.control.encoders import Measuring
 from dyn_service.control.plant_core import Plant
 from dyn_service.control.safety import SafetySettings, SafetySupervisor
 from dyn_service.control.simulated import SimulatedRobot
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.nodes.plant_drive import interfaces_of, make_servo
 from dyn_service.nodes.plant_hardware import make_hardware
 from dyn_service.nodes.plant_parameters import ActuatorParameters, PlantParameters, initial_position, safety_settings
 from dyn_service.protocol.contacts import unpack_contacts
@@ -59,6 +61,13 @@ def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
     robot.prepare(["mass_matrix"] if p.safe_stop == "damping" else [])
     safety = SafetySupervisor(settings, at.velocity_names, session, robot.fingerprint, damping)
     moving = make_hardware(at, limits, p) if p.driver else make_simulated(robot, p, settings)
+    try:
+        safety.interfaces = interfaces_of(p, at, moving)
+        if not p.driver and safety.interfaces != EFFORT_ONLY:
+            safety.servo = make_servo(robot, p)
+    except DynError:
+        moving.close()
+        raise
     plant = Plant(moving, limits, safety, 1.0 / p.rate_hz, p.stale_cycles)
     return plant
 

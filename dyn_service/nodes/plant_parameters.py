@@ -12,6 +12,7 @@ from dyn_service.api.queries import Array
 from dyn_service.config.described import on_topic
 from dyn_service.config.parameters import InputFile, NotNegative, Positive, RobotFile
 from dyn_service.control.actuators import MAX_DELAY_STEPS
+from dyn_service.control.command import Interface
 from dyn_service.control.encoders import Velocities
 from dyn_service.control.safety import MAX_MISSED_CYCLES, LimitPolicy, SafetySettings, StopPolicy
 from dyn_service.errors import InvalidArgumentError
@@ -38,6 +39,20 @@ class ActuatorParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tru
     lag_s: float | list[float] = 0.0
 
 
+class DriveParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What makes efforts of commanded positions and velocities; see `control/drive.py`.
+
+    natural_frequency: rad/s of a joint's error, for servos that know the robot's model. damping_ratio: of that error; 1
+    is critical. stiffness: N m/rad | N/m, one number or one per effort, of servos without a model, in place of these;
+    empty is with one. damping: N m s/rad | N s/m, beside the stiffness.
+    """
+
+    natural_frequency: Positive = 60.0
+    damping_ratio: Positive = 1.0
+    stiffness: float | list[float] = []
+    damping: float | list[float] = []
+
+
 class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Parameters of the plant.
 
@@ -52,6 +67,10 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     fingerprint of the file's model all the same. actuators: its motors. sensors: path of a sensor file, for what it
     measures of itself; velocities: whether those of joints with encoders are the encoders' differences, or true;
     sensor_seed: in place of the file's.
+
+    command_interfaces: what it takes commands of, of `effort`, `position` and `velocity`; empty is all that it can:
+    effort alone where a joint has several ways to move, and what a driver says. drive: the servos of a simulated robot,
+    which make efforts of the others.
 
     missed_cycles: how many control cycles, 1 to 20, may go by without a command before the plant stops.
     control_rate_hz: their rate; 0 is rate_hz. safe_stop: how it stops: by its brakes, by damping alone, or without
@@ -96,6 +115,8 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     sensors: InputFile = ""
     velocities: Velocities = "encoders"
     sensor_seed: int | None = None
+    command_interfaces: list[Interface] = []
+    drive: DriveParameters = msgspec.field(default_factory=DriveParameters)
     missed_cycles: Annotated[int, msgspec.Meta(ge=1, le=MAX_MISSED_CYCLES)] = 20
     control_rate_hz: NotNegative = 0.0
     safe_stop: StopPolicy = "brake"
@@ -151,6 +172,7 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
         stop=p.safe_stop,
         beyond_limits=p.beyond_limits,
         control_s=control_s,
+        **({"lower": limits.lower, "upper": limits.upper} if limits.lower.shape == velocity.shape else {}),
     )
 
 

@@ -17,9 +17,10 @@ from dyn_service.nodes.telemetry import Recorder, Telemetry
 CHANNEL, MEASURED, SENSOR = "plant", "measured", "sensor."
 """Channels: what it did; what its encoders say, where it has any; each other sensor's readings, by its name."""
 
-BY_JOINT = ("saturated", "held_back", "motor_saturated", "out_of_range")
-"""Counts of steps by joint: commands beyond the limit of effort; efforts held back by their rate; a motor at its own
-limit; a position beyond its limits. In the numbers of a plant, as in `saturated.elbow`, where they are not 0."""
+BY_JOINT = ("saturated", "held_back", "beyond", "too_far", "motor_saturated", "out_of_range")
+"""Counts of steps by joint: efforts beyond their limit; efforts held back by their rate; commanded positions or
+velocities beyond their limits; commanded positions too far away to be reached within the velocity limit; a motor at its
+own limit; a position beyond its limits. In the numbers of a plant, as in `saturated.elbow`, where they are not 0."""
 
 _AXES = {
     "force_torque": ("fx", "fy", "fz", "tx", "ty", "tz"),
@@ -94,6 +95,8 @@ def _by_joint(plant: Plant) -> dict[str, int]:
     tables: Mapping[str, tuple[Iterable[str], Any]] = {
         "saturated": (at.velocity_names, safety.saturated),
         "held_back": (at.velocity_names, safety.held_back),
+        "beyond": (at.velocity_names, safety.beyond),
+        "too_far": (at.velocity_names, safety.too_far),
         "motor_saturated": (at.velocity_names, _saturated(motors, at.nv)),
         "out_of_range": (at.position_names, plant.out_of_range),
     }

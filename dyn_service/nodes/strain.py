@@ -12,12 +12,21 @@ from dyn_service.nodes.plant_recording import BY_JOINT
 _WORDS: Mapping[str, tuple[str, str]] = {
     "saturated": ("commands cut to the effort limit", "of the time under command"),
     "held_back": ("efforts held back by their rate", "of the time under command"),
+    "beyond": ("commands cut to the limits of position or velocity", "of the time under command"),
+    "too_far": ("commanded positions too far away", "of the time under command"),
     "motor_saturated": ("motors at their own limit", "of the time"),
     "out_of_range": ("positions beyond their limits", "of the time"),
 }
-_BRIEF = {"saturated": "cut", "held_back": "held back", "motor_saturated": "motor at its limit", "out_of_range": "out"}
+_BRIEF = {
+    "saturated": "cut",
+    "held_back": "held back",
+    "beyond": "beyond",
+    "too_far": "too far",
+    "motor_saturated": "motor at its limit",
+    "out_of_range": "out",
+}
 """Of the live table, where there is room for a word."""
-_UNDER_COMMAND = ("saturated", "held_back")
+_UNDER_COMMAND = ("saturated", "held_back", "beyond", "too_far")
 _NAMED = 4
 """So many joints are named, the worst first."""
 
@@ -25,7 +34,7 @@ _NAMED = 4
 def shares(plant: NodeBoard) -> dict[str, dict[str, float]]:
     """By kind and joint, the share of steps in which it was so, over all runs of the plant; those under 0 left out.
 
-    Of `saturated` and `held_back` it is the share of the steps under command.
+    Of what commands and efforts came up against it is the share of the steps under command.
     """
     names = dict.fromkeys(name for life in plant.lives.values() for name in life if name.partition(".")[0] in BY_JOINT)
     counts = {name: plant.total(name) for name in names}

@@ -1,4 +1,4 @@
-"""Computed torque along `JointTrajectory` goals: see `control/trajectory_following.py` and `control/joint_goals.py`."""
+"""`JointTrajectory` goals, followed by efforts, positions or velocities: see `control/trajectory_following.py`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import numpy as np
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.config.documents import read_document
 from dyn_service.config.parameters import FilePath
+from dyn_service.control.command import Interface
 from dyn_service.control.computed_torque import ComputedTorque, gains
 from dyn_service.control.following import TrajectoryMaker, hold_maker
 from dyn_service.control.gains import per_joint
 from dyn_service.control.joint_goals import motion_limits, read
+from dyn_service.control.law import Law
+from dyn_service.control.reference_command import FeedForward, ReferenceCommand
 from dyn_service.control.trajectory_following import Tolerances, TrajectoryFollowing
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages.trajectory_msgs import JointTrajectory
@@ -27,7 +30,12 @@ class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, 
     goals: a YAML file, a list of `trajectory_msgs/JointTrajectory`, followed one after the other. velocity_share: of
     the robot's limits. max_acceleration: rad/s^2 | m/s^2, max_jerk: rad/s^3 | m/s^3, of goals without times, one number
     or one per velocity. path_tolerance, goal_tolerance: rad | m, one number or one per velocity; 0 is any. goal_time_s:
-    so long after its end a goal may be reached. natural_frequency, damping_ratio: of the computed torque.
+    so long after its end a goal may be reached.
+
+    command_interface: what is commanded: efforts of computed torque, positions, or velocities. natural_frequency,
+    damping_ratio: of the computed torque. position_gain: 1/s of the error of position in commanded velocities.
+    feed_forward: the efforts beside commanded positions and velocities: none, those of the reference's acceleration for
+    drives that know their robot's model, or all of inverse dynamics for those that do not.
     """
 
     goals: FilePath = ""
@@ -37,8 +45,11 @@ class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, 
     path_tolerance: float | list[float] = 0.05
     goal_tolerance: float | list[float] = 0.01
     goal_time_s: float = 0.5
+    command_interface: Interface = "effort"
     natural_frequency: float | list[float] = 30.0
     damping_ratio: float = 1.0
+    position_gain: float = 10.0
+    feed_forward: FeedForward = "none"
 
 
 def make_law(p: TrajectoryFollowingParameters, model: RobotQueries) -> TrajectoryFollowing:
@@ -61,8 +72,10 @@ def make_law(p: TrajectoryFollowingParameters, model: RobotQueries) -> Trajector
         _tolerance("goal_tolerance", p.goal_tolerance, at.nv),
         p.goal_time_s,
     )
-    law = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, at.nv))
-    return TrajectoryFollowing(law, at, limits, tolerances, goals_of(Path(p.goals), at) if p.goals else ())
+    inside: Law = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, at.nv))
+    if p.command_interface != "effort":
+        inside = ReferenceCommand(model, p.command_interface, p.position_gain, p.feed_forward)
+    return TrajectoryFollowing(inside, at, limits, tolerances, goals_of(Path(p.goals), at) if p.goals else ())
 
 
 def goals_of(path: Path, on: Configuration) -> tuple[JointTrajectory, ...]:

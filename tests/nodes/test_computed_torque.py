@@ -67,7 +67,7 @@ def track(
             plant.offer(under_way.popleft()[1])
         state = plant.publish()
         if not any(begin <= state.stamp < end for begin, end in pause) and following.due(state):
-            tau = following.answer(law, following.moment(state))
+            tau = following.answer(law, following.moment(state)).value
             entries = robot.configuration.velocity_names
             names = [entries[k] for k in order] if order else entries
             efforts = tau[order] if order else tau

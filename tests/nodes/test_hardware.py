@@ -19,7 +19,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, UnavailableError
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from dyn_service.nodes.plant_making import make_plant
-from dyn_service.nodes.plant_parameters import ActuatorParameters, PlantParameters
+from dyn_service.nodes.plant_parameters import ActuatorParameters, DriveParameters, PlantParameters
 from dyn_service.nodes.registry import run_file
 from tests.conftest import ROOT, URDF
 
@@ -198,8 +198,9 @@ def test_a_robot_that_does_not_answer_is_named(pendulum: Robot) -> None:
         (EXAMPLE.read_text(), {}, "driver_settings are {}: expected a port"),
         (EXAMPLE.read_text(), {"overlay": {"gravity": [0, 0, 0]}}, "overlay: of a simulated robot"),
         (EXAMPLE.read_text(), {"initial_position": [0.1]}, "initial_position: of a simulated robot"),
-        (EXAMPLE.read_text(), {"clock": "lockstep"}, "clock, engine, actuators: of a simulated robot"),
-        (EXAMPLE.read_text(), {"actuators": ActuatorParameters(delay_steps=1)}, "clock, engine, actuators: of a"),
+        (EXAMPLE.read_text(), {"clock": "lockstep"}, "clock, engine, actuators, drive: of a simulated robot"),
+        (EXAMPLE.read_text(), {"actuators": ActuatorParameters(delay_steps=1)}, "engine, actuators, drive: of a"),
+        (EXAMPLE.read_text(), {"drive": DriveParameters(damping_ratio=0.7)}, "engine, actuators, drive: of a"),
         (EXAMPLE.read_text(), {"stale_cycles": -1}, "parameter 'stale_cycles': expected a whole number of at least 0"),
         (
             "class Mine:\n    simulated = open = write = read = close = None\n"

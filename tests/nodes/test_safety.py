@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dyn_service.control import safety
+from dyn_service.control import command_values, safety
 from dyn_service.control.safety import CAUSES, REFUSALS, SafetySettings, SafetySupervisor
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages import decode, encode
@@ -117,6 +117,7 @@ def test_cycles_are_counted_whatever_their_rounding(cycle_s: float) -> None:
 WRONG = {
     "fingerprint": {"fingerprint": "f01"},
     "session": {"session": 8},
+    "interface": {"interface": "position", "position": [0.0, 0.0]},
     "names": {"name": ("a", "c")},
     "not_finite": {"effort": [math.nan, 0.0]},
     "ahead": {"state_seq": 2**62},
@@ -145,6 +146,7 @@ def wrong(reason: str, **changes) -> tuple[Rig, dict]:
 SAYS = {
     "fingerprint": "it is for the model 'f01', this is 'f00'",
     "session": "it is for the run 8, this is 7",
+    "interface": "it commands by 'position', the robot is commanded by effort",
     "names": "2 efforts for other joints than a, b",
     "not_finite": "an effort is not a finite number",
     "ahead": "it answers state 4611686018427387904, the newest is 30",
@@ -268,7 +270,7 @@ def test_names_of_strangers_neither_fill_the_memory_nor_keep_right_ones_out() ->
     rig = running()
     for k in range(40):
         assert not rig.offer(name=(f"a{k}", "b"))
-    assert safety._order.cache_info().currsize == 16
+    assert command_values.order_of.cache_info().currsize == 16
     assert rig.offer()
 
 

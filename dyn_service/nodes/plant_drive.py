@@ -1,0 +1,80 @@
+"""What a plant takes commands of, and the servos that make efforts of them, as the parameters say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dyn_service.api.queries import Array
+from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface, SetPoint
+from dyn_service.control.drive import Drive
+from dyn_service.control.hardware import Hardware, TakesSetPoints
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.model.configuration import Configuration
+from dyn_service.nodes.plant_parameters import DriveParameters, PlantParameters
+
+if TYPE_CHECKING:
+    from dyn_service.engine.robot import Robot
+
+Servo = Callable[[SetPoint, Array, Array], Array]
+
+
+def interfaces_of(p: PlantParameters, at: Configuration, robot: Hardware) -> tuple[Interface, ...]:
+    """What the plant takes commands of, in the order of `INTERFACES`.
+
+    Raises:
+        InvalidArgumentError: The parameters ask for what the joints, or the driver, do not do.
+    """
+    asked = tuple(kind for kind in INTERFACES if kind in p.command_interfaces)
+    several = next((name for name, joint in zip(at.names, at.joints, strict=True) if not joint.adds_up), None)
+    if several is not None:
+        can, why = EFFORT_ONLY, f"joint '{several}' has several ways to move"
+    elif robot.simulated:
+        can, why = INTERFACES, ""
+    else:
+        said = robot.interfaces if isinstance(robot, TakesSetPoints) else EFFORT_ONLY
+        can, why = tuple(kind for kind in INTERFACES if kind in said), "the driver takes no others"
+    beyond = [kind for kind in asked if kind not in can]
+    if beyond:
+        raise InvalidArgumentError(
+            f"command_interfaces: {', '.join(beyond)} cannot be commanded, expected {', '.join(can)}: {why}",
+            path="command_interfaces",
+        )
+    return asked or can
+
+
+def make_servo(robot: Robot, p: PlantParameters) -> Servo:
+    """The drives of a simulated robot. robot: the model, which is all that they know.
+
+    Raises:
+        InvalidArgumentError: A parameter is out of its range, or does not go with another.
+    """
+    said = p.drive
+    gains = [value if isinstance(value, list) else [value] for value in (said.stiffness, said.damping)]
+    if bool(gains[0]) != bool(gains[1]):
+        raise InvalidArgumentError("drive: stiffness and damping are of one servo: expected both or none", path="drive")
+    if gains[0]:
+        bare = DriveParameters()
+        if (said.natural_frequency, said.damping_ratio) != (bare.natural_frequency, bare.damping_ratio):
+            raise InvalidArgumentError(
+                "drive: natural_frequency and damping_ratio are of servos with a model, stiffness and damping of those "
+                "without: expected one of the two",
+                path="drive",
+            )
+        return Drive.of_gains(said.stiffness, said.damping, robot.nv).effort
+    cycle_s = 1.0 / p.rate_hz
+
+    def inverse_dynamics(q: Array, v: Array, a: Array) -> Array:
+        efforts: Array = robot.inverse_dynamics(q, v, a)
+        return efforts
+
+    return Drive.of_model(inverse_dynamics, said.natural_frequency, said.damping_ratio, robot.nv, cycle_s).effort
+
+
+def prepare(robot: Robot, interfaces: tuple[Interface, ...], p: PlantParameters) -> None:
+    """Makes now what the drives ask: who waits for a compiler in the loop misses its time."""
+    if interfaces != EFFORT_ONLY and not p.driver:
+        still = np.zeros(robot.nv)
+        robot.inverse_dynamics(robot.configuration.neutral, still, still)
