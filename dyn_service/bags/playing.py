@@ -50,9 +50,8 @@ class Player:
     ) -> None:
         if not rate > 0.0:
             raise InvalidArgumentError(f"--rate must be positive, found {rate:g}", path="rate")
-        ends = [(topic.times[0], topic.times[-1]) for topic in bag.topics if len(topic.times)]
-        begin = int(min((first for first, _ in ends), default=0))
-        duration_s = 1e-9 * (int(max((last for _, last in ends), default=0)) - begin)
+        begin, end = bag.span_ns
+        duration_s = 1e-9 * (end - begin)
         if not 0.0 <= start_s <= duration_s:
             raise InvalidArgumentError(f"--start must be 0 to {duration_s:g} s, found {start_s:g}", path="start")
         self._bag, self._rate = bag, rate

@@ -82,6 +82,12 @@ class BagReader:
             raise
         self._decoders: dict[int, Decoder] = {}
 
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """When its first and its last message came; zeros where it has none."""
+        ends = [(int(topic.times[0]), int(topic.times[-1])) for topic in self.topics if len(topic.times)]
+        return min((first for first, _ in ends), default=0), max((last for _, last in ends), default=0)
+
     def names(self) -> set[str]:
         """The names of its topics."""
         return {topic.name for topic in self.topics}

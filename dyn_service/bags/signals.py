@@ -46,7 +46,7 @@ def signals(bag: BagReader, topic: str, by: By = "stamp") -> list[Signal]:
         NotFoundError: The bag has no such topic.
         InvalidArgumentError: The bag is damaged.
     """
-    begin = min((int(each.times[0]) for each in bag.topics if len(each.times)), default=0)
+    begin, _ = bag.span_ns
     came: list[float] = []
     stamped: list[float | None] = []
     columns: dict[tuple[str, str], list[tuple[int, float]]] = {}

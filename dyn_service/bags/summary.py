@@ -49,9 +49,7 @@ class Summary:
 
 def summary(bag: BagReader) -> Summary:
     """What is in the bag."""
-    ends = [(topic.times[0], topic.times[-1]) for topic in bag.topics if len(topic.times)]
-    begin = int(min((first for first, _ in ends), default=0))
-    end = int(max((last for _, last in ends), default=0))
+    begin, end = bag.span_ns
     return Summary(
         bag.path,
         bag.path.stat().st_size,

@@ -128,7 +128,7 @@ def verify(bag: BagReader, answer: Answer) -> Verification:
 def pairs(bag: BagReader, into: Verification) -> Iterator[tuple[bytes, bytes, int, float]]:
     """(request, reply, the request's number, s since the bag's begin), in the order of the replies."""
     waiting: dict[tuple[int, int], tuple[bytes, int, float]] = {}
-    begin = min((int(topic.times[0]) for topic in bag.topics if len(topic.times)), default=0)
+    begin, _ = bag.span_ns
     number = 0
     for recorded in bag.messages([REQUESTS, REPLIES] if REPLIES in bag.names() else [REQUESTS]):
         message = recorded.message

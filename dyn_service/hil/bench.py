@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from dyn_service.api.queries import RobotQueries
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.hil.checks import Check
 from dyn_service.hil.faults import Fault, WrongPayload, check_faults
 from dyn_service.hil.lockstep import Lockstep
@@ -19,6 +19,7 @@ from dyn_service.hil.signals import Record
 from dyn_service.hil.tape import Tape
 from dyn_service.launching.runtime import Runtime
 from dyn_service.messages.dyn_service_msgs import PlantState
+from dyn_service.nodes.control_loop import only_robot
 from dyn_service.server.opening import open_robots
 from dyn_service.shipped import find_robot
 from dyn_service.suggestions import did_you_mean
@@ -92,9 +93,11 @@ class Shelf:
         files = [find_robot(path) for path in settings.robots]
         key = ("server", _stamp(*files, *settings.joints), settings.root, settings.mimic)
         models = self._kept(key, lambda: open_robots(settings))
-        named = parts.controller_parameters().robot
-        chosen = [one for one in models if one.name == named] if named else models
-        model = chosen[0] if chosen else models[0]
+        by_name = {one.name: one for one in models}
+        named = parts.controller_parameters().robot or only_robot(list(by_name))
+        if named not in by_name:
+            raise NotFoundError(f"the server has no robot {named!r}; it has {', '.join(by_name)}")
+        model = by_name[named]
         return (robot, robot) if model.fingerprint == robot.fingerprint else (model, robot)
 
     def _kept(self, key: Any, make: Callable[[], list[Robot]]) -> list[Robot]:

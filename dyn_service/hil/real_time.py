@@ -29,6 +29,7 @@ from dyn_service.launching.planned import LaunchPlan, ProcessPlan
 from dyn_service.launching.runtime import Runtime
 from dyn_service.launching.supervisor import Listener, Supervisor
 from dyn_service.messages.dyn_service_msgs import PlantState
+from dyn_service.nodes.control_loop import only_robot
 from dyn_service.nodes.motion import Followed
 from dyn_service.nodes.plant_parameters import safety_settings
 
@@ -111,8 +112,8 @@ class RealTime:
         """The robot on the launch's server."""
         if self._client is None:
             self._client = Client(self._parts.controller_parameters().endpoint)
-        names = self._client.list_robots()
-        return self._client.robot(self._parts.controller_parameters().robot or names[0])
+        named = self._parts.controller_parameters().robot
+        return self._client.robot(named or only_robot(self._client.list_robots()))
 
     def inject(self, fault: Fault) -> None:
         """From now on this goes wrong too.

@@ -198,6 +198,7 @@ def test_the_nearest_word_stands_over_the_others() -> None:
     [
         ({"plant": {"rate": 1.0}}, ConfigurationError, "test: rate:1: parameter 'rate': unknown key 'rate'"),
         ({"controller": {"rate_hz": "fast"}}, ConfigurationError, "test: rate_hz:.*'rate_hz'"),
+        ({"controller": {"robot": "scra"}}, NotFoundError, "the server has no robot 'scra'; it has scara"),
         ({"launch": "nowhere"}, NotFoundError, "nowhere"),
         ({"arguments": {"robott": "x"}}, InvalidArgumentError, "unknown launch argument 'robott'"),
     ],
