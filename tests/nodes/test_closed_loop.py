@@ -15,7 +15,6 @@ from dyn_service.messages import encode
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_parameters import ActuatorParameters, PlantParameters
-from tests.conftest import URDF
 
 SENSORS = """\
 robot: double_pendulum
@@ -25,11 +24,6 @@ encoders:
   joint_2: *one
 imus: {tip: {link: lower_bar, rate_hz: 500, gyroscope: {noise_density: 0.01}}}
 """
-
-
-@pytest.fixture(scope="module")
-def arm() -> Robot:
-    return Robot.from_urdf(URDF / "double_pendulum.urdf")
 
 
 def answering(robot: Robot, silent=()):

@@ -21,15 +21,10 @@ from dyn_service.messages.dyn_service_msgs import JointCommand
 from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_parameters import ActuatorParameters, DriveParameters, PlantParameters
 from dyn_service.nodes.registry import run_file
-from tests.conftest import ROOT, URDF
+from tests.conftest import ROOT
 
 EXAMPLE = ROOT / "examples" / "udp_robot" / "udp_robot.py"
 udp = run_file(EXAMPLE)
-
-
-@pytest.fixture(scope="module")
-def pendulum() -> Robot:
-    return Robot.from_urdf(URDF / "pendulum.urdf")
 
 
 class Rig:

@@ -32,11 +32,6 @@ VELOCITIES = np.array([[0.1, 0.4], [-0.3, 0.2], [0.0, 0.0]])
 ACCELERATIONS = np.array([[-0.2, 0.3], [0.1, -0.5], [0.6, -0.7]])
 
 
-@pytest.fixture(scope="module")
-def arm() -> Robot:
-    return Robot.from_urdf(URDF / "double_pendulum.urdf")
-
-
 def goal(names, positions, times=None, velocities=None, accelerations=None) -> JointTrajectory:
     points = []
     for k, position in enumerate(positions):

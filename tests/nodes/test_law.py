@@ -22,7 +22,6 @@ from dyn_service.nodes.law_report import law_section
 from dyn_service.nodes.law_signals import LawSignals
 from dyn_service.nodes.registry import clash
 from dyn_service.nodes.telemetry import Facts, Rows
-from tests.conftest import URDF
 
 NAMES = ("shoulder", "elbow")
 STATE = RobotState(0.0, np.zeros(2), np.zeros(2), np.zeros(2))
@@ -86,11 +85,6 @@ def test_errors_of_the_model_are_not_the_laws() -> None:
 
     with pytest.raises(UnavailableError, match=r"^no server$"):
         commanded(Scripted(gone), STATE, REFERENCE, 0.002, NAMES)
-
-
-@pytest.fixture(scope="module")
-def pendulum() -> Robot:
-    return Robot.from_urdf(URDF / "pendulum.urdf")
 
 
 def state_of(robot: Robot, k: int, mode: str = "active", **changes) -> PlantState:

@@ -33,11 +33,6 @@ ROUNDING = {"rtol": 1e-9, "atol": 1e-9}
 
 
 @pytest.fixture(scope="module")
-def arm() -> Robot:
-    return Robot.from_urdf(URDF / "double_pendulum.urdf")
-
-
-@pytest.fixture(scope="module")
 def hull() -> Robot:
     return interpreting(MANY_WAYS, root="floating")
 

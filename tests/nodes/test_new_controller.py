@@ -19,7 +19,7 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.launching.plan import make_plan
 from dyn_service.launching.schema import read_launch_file
 from dyn_service.scaffolding import check_name, new_package
-from tests.conftest import ROOT, URDF
+from tests.conftest import ROOT
 from tests.nodes.launches import Launched
 
 NAME = "soft_arm"
@@ -62,11 +62,6 @@ def test_its_own_tests_pass(package: Path) -> None:
         timeout=100,
     )
     assert "3 passed" in done.stdout, done.stdout + done.stderr
-
-
-@pytest.fixture(scope="module")
-def pendulum() -> Robot:
-    return Robot.from_urdf(URDF / "pendulum.urdf")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """Services, parameters and the lifecycle of nodes, with real sockets in one process."""
 
 import logging
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -39,7 +37,7 @@ from dyn_service.nodes.dyn_service_srvs import (
 from dyn_service.nodes.node import Node
 from dyn_service.nodes.services import Empty
 from dyn_service.nodes.settables import flat
-from tests.nodes.in_process import Nodes, nodes_in
+from tests.nodes.in_process import Nodes
 
 
 class AddRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,12 +63,6 @@ class Parameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     mode: Annotated[Literal["fast", "slow"], settable] = "slow"
     offsets: dict[str, float] = {}
     limit: float | None = None
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    with nodes_in(tmp_path) as made:
-        yield made
 
 
 def ask(nodes: Nodes, client: services.ServiceClient[Any], request: msgspec.Struct, timeout_s: float = 30.0) -> Any:

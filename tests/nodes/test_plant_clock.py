@@ -25,16 +25,10 @@ from dyn_service.nodes.plant_parameters import PlantParameters
 from dyn_service.nodes.plant_topics import PlantTopics
 from dyn_service.nodes.runtime import Node, Stop
 from dyn_service.nodes.telemetry import Telemetry
-from tests.conftest import URDF
 from tests.nodes import launches
 from tests.nodes.launches import Launched
 
 PATIENCE_S = 30.0
-
-
-@pytest.fixture(scope="module")
-def pendulum() -> Robot:
-    return Robot.from_urdf(URDF / "pendulum.urdf")
 
 
 class Commanding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,20 +18,8 @@ from dyn_service.nodes.plant_parameters import PlantParameters
 from dyn_service.nodes.plant_services import MAX_PUSHES, PlantChanges, PlantServices
 from dyn_service.nodes.plant_srvs import PlantTimeResponse
 from dyn_service.nodes.plant_topics import PlantTopics
-from tests.conftest import URDF
-from tests.nodes.in_process import Nodes, nodes_in
+from tests.nodes.in_process import Nodes
 from tests.nodes.test_plant_truth import driven, made
-
-
-@pytest.fixture(scope="module")
-def arm() -> Robot:
-    return Robot.from_urdf(URDF / "double_pendulum.urdf")
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    with nodes_in(tmp_path) as made:
-        yield made
 
 
 class Plant:

@@ -21,14 +21,8 @@ from dyn_service.nodes.plant_parameters import ActuatorParameters, PlantParamete
 from dyn_service.nodes.plant_recording import PlantRecording
 from dyn_service.nodes.telemetry import Telemetry, decode
 from dyn_service.sensors import Sensors
-from tests.conftest import URDF
 
 CARRIED = {"payloads": [{"link": "lower_bar", "mass": 0.4, "com": [0.0, 0.0, 0.1]}]}
-
-
-@pytest.fixture(scope="module")
-def arm() -> Robot:
-    return Robot.from_urdf(URDF / "double_pendulum.urdf")
 
 
 def made(robot: Robot, **changes):

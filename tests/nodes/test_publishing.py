@@ -2,8 +2,6 @@
 
 import logging
 import socket
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import zmq
@@ -15,13 +13,7 @@ from dyn_service.messages.std_msgs import String
 from dyn_service.nodes.marks import MARK_BYTES, marked, split
 from dyn_service.nodes.timers import Timer
 from dyn_service.protocol.sockets import is_readable
-from tests.nodes.in_process import Nodes, nodes_in
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    with nodes_in(tmp_path) as made:
-        yield made
+from tests.nodes.in_process import Nodes
 
 
 def state(*positions: float) -> JointState:

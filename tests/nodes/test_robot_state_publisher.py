@@ -1,8 +1,5 @@
 """Frames of links, held against the poses of the links; the node with real sockets in one process."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -20,7 +17,7 @@ from dyn_service.nodes.robot_state_publisher import (
     position_of,
 )
 from dyn_service.shipped import find_robot
-from tests.nodes.in_process import Nodes, nodes_in
+from tests.nodes.in_process import Nodes
 
 PANDA = find_robot("panda")
 
@@ -28,12 +25,6 @@ PANDA = find_robot("panda")
 @pytest.fixture(scope="module")
 def robot() -> Robot:
     return Robot.from_file(PANDA)
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    with nodes_in(tmp_path) as made:
-        yield made
 
 
 def _matrix(one: TransformStamped) -> np.ndarray:

@@ -1,7 +1,6 @@
 """The bridge between our topics and ROS 2's, over a DDS domain on the loopback interface."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,16 +12,10 @@ from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import String
 from dyn_service.messages.trajectory_msgs import JointTrajectory
 from dyn_service.nodes.ros2_bridge import Incoming, Ros2Bridge, Ros2BridgeParameters
-from tests.nodes.in_process import Nodes, nodes_in
+from tests.nodes.in_process import Nodes
 
 DOMAIN = 187
 """One that nobody else here is in."""
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    with nodes_in(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

@@ -17,15 +17,9 @@ from dyn_service.nodes.controller import NODE, ControllerParameters
 from dyn_service.nodes.node import Node
 from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_parameters import PlantParameters
-from tests.conftest import URDF
 from tests.nodes.in_process import nodes_in
 
 At = tuple[Node[ControllerParameters], ControlLoop]
-
-
-@pytest.fixture(scope="module")
-def pendulum() -> Robot:
-    return Robot.from_urdf(URDF / "pendulum.urdf")
 
 
 @pytest.fixture
