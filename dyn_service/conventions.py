@@ -14,7 +14,8 @@ docs/conventions.md tells more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -158,10 +159,10 @@ def to_ros(at: Configuration, q: ArrayLike, v: ArrayLike, tau: ArrayLike | None 
             if efforts is not None:
                 single["effort"].append(float(efforts[in_v.start]))
             continue
-        R, p = joint.pose(q[in_q])
+        rotation, p = joint.to_pose(q[in_q].tolist())
         turning, shifting = np.split(joint.subspace @ v[in_v], 2)
         several["joint_names"].append(name)
-        several["transforms"].append({"translation": _xyz(p), "rotation": _xyzw(R)})
+        several["transforms"].append({"translation": _xyz(p), "rotation": _xyzw(rotation)})
         several["twist"].append({"linear": _xyz(shifting), "angular": _xyz(turning)})
     return {"joint_state": single, "multi_dof_joint_state": several}
 
@@ -301,21 +302,11 @@ def _times(R: Array, x: Array) -> Array:
     return np.asarray((R @ x[..., None])[..., 0])
 
 
-def _xyz(x: Array) -> dict[str, float]:
+def _xyz(x: Iterable[float]) -> dict[str, float]:
     return dict(zip("xyz", map(float, x), strict=True))
 
 
-def _xyzw(R: Array) -> dict[str, float]:
-    """The unit quaternion of a rotation, its real part not negative."""
-    # Of the four ways to read it off, the one whose root is largest.
-    K = np.array(
-        [
-            [R[0, 0] - R[1, 1] - R[2, 2], 0, 0, 0],
-            [R[1, 0] + R[0, 1], R[1, 1] - R[0, 0] - R[2, 2], 0, 0],
-            [R[2, 0] + R[0, 2], R[2, 1] + R[1, 2], R[2, 2] - R[0, 0] - R[1, 1], 0],
-            [R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1], R[0, 0] + R[1, 1] + R[2, 2]],
-        ]
-    )
-    values, vectors = np.linalg.eigh(K)  # of the lower triangle
-    q = vectors[:, np.argmax(values)]
-    return dict(zip("xyzw", map(float, q if q[3] >= 0 else -q), strict=True))
+def _xyzw(quaternion: Sequence[float]) -> dict[str, float]:
+    """Of the two quaternions of one rotation, that whose real part is not negative; of unit length."""
+    length = math.copysign(math.hypot(*quaternion), quaternion[3])
+    return dict(zip("xyzw", (x / length for x in quaternion), strict=True))

@@ -125,11 +125,13 @@ def _report(
 
 def _bag(file: Path, robot: Path | None, topic: str, root: str | None) -> tuple[Robot, Looks, Motion]:
     from dyn_service.bags.reader import BagReader
-    from dyn_service.view.motions import of_joint_states
+    from dyn_service.view.motions import beside, of_joint_states, several
 
     if robot is None:
         raise InvalidArgumentError("a bag does not say whose motion it has: name the robot's file, --robot")
     model, looks = _robot(taken(robot, tell), {"root": root or "fixed"}, {})
     with BagReader(file) as bag:
-        states = [one.message for one in bag.messages([topic])]
+        other = beside(topic) if several(model.configuration) else None
+        there = [each.name for each in bag.topics if each.name == other]
+        states = [one.message for one in bag.messages([topic, *there])]
     return model, looks, of_joint_states(states, model.configuration, f"topic {topic!r} of {str(file)!r}")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from dyn_service.control.joint_states import MULTI_DOF
 from dyn_service.hil.bench import Run
 from dyn_service.messages import Message
 from dyn_service.messages.builtin_interfaces import Time
-from dyn_service.messages.dyn_service_msgs import PlantState
-from dyn_service.messages.sensor_msgs import JointState
-from dyn_service.messages.std_msgs import Header
 
 STATES, COMMANDS, JOINTS = "/plant_state", "/joint_commands", "/joint_states"
+SEVERAL, ODOMETRY = f"/{MULTI_DOF}", "/odom"
 
 
 def keep(run: Run, folder: Path, name: str, test: str) -> list[Path]:
@@ -32,20 +31,10 @@ def keep(run: Run, folder: Path, name: str, test: str) -> list[Path]:
         said = {"test": test, "mode": run.mode, "seed": str(run.seed), "ended": run.ended}
         bag.note("dyn_service.hil", {**said, "faults": json.dumps([repr(fault) for fault in run.faults])})
         messages: list[tuple[float, str, Message]] = [(state.stamp, STATES, state) for state in run.tape.states]
-        messages += [(state.stamp, JOINTS, _joints(state)) for state in run.tape.states if _flat(state)]
+        for state in run.tape.states:
+            ros = zip((JOINTS, SEVERAL, ODOMETRY), run.tape.messages.of_state(state), strict=True)
+            messages += [(state.stamp, topic, message) for topic, message in ros if message is not None]
         messages += [(t, COMMANDS, command) for t, command in run.tape.commands]
         for t, topic, message in sorted(messages, key=lambda one: one[0]):
             bag.write(topic, message, Time.from_seconds(t).nanoseconds())
     return [*kept, path]
-
-
-def _joints(state: PlantState) -> JointState:
-    """The state as ROS's own message: what other readers plot."""
-    return JointState(
-        Header(Time.from_seconds(state.stamp)), list(state.name), state.position, state.velocity, state.effort
-    )
-
-
-def _flat(state: PlantState) -> bool:
-    """Whether every entry has one position, as ROS's message wants it."""
-    return len(state.name) == len(state.position)

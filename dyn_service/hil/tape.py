@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dyn_service.api.queries import RobotQueries
+from dyn_service.control.joint_states import JointStates
 from dyn_service.control.safety import ACTIVE, SafetySettings
 from dyn_service.hil.signals import Array, Bounds, Change, Group, Record, Signal
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
@@ -26,7 +27,8 @@ class Seen(NamedTuple):
 
 @dataclass
 class Tape:
-    """at: the plant's joints. bounds: of these. control_s, deadline_s: the controller's. title: of the robot.
+    """at: the plant's joints. messages: what makes ROS's of its states. bounds: of these. control_s, deadline_s: the
+    controller's. title: of the robot.
 
     states: as the plant sent them. motions: where it really was, one (q, v) for each state, where that is known.
     seen: what the controller took of them, where that is known. commands: as they were sent, with their times.
@@ -34,6 +36,7 @@ class Tape:
     """
 
     at: Configuration
+    messages: JointStates
     bounds: Bounds
     control_s: float
     deadline_s: float
@@ -50,7 +53,8 @@ class Tape:
         """An empty one of a plant and its controller. robot: the one of the plant's file. safety: the plant's."""
         limits, control_s = robot.limits, 1.0 / controller.rate_hz
         bounds = Bounds(limits.lower, limits.upper, safety.velocity_limit, safety.effort_limit)
-        return cls(robot.configuration, bounds, control_s, controller.deadline_s or control_s, robot.description.name)
+        at, deadline_s = robot.configuration, controller.deadline_s or control_s
+        return cls(at, JointStates.of(robot), bounds, control_s, deadline_s, robot.description.name)
 
     def record(self, counts: Mapping[str, int]) -> Record:
         """All of it, as signals."""

@@ -24,6 +24,7 @@ OURS = (
     "std_msgs",
     "geometry_msgs",
     "sensor_msgs",
+    "nav_msgs",
     "trajectory_msgs",
     "tf2_msgs",
     "rosgraph_msgs",

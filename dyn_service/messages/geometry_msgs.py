@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from msgspec import Meta, field
+
 from dyn_service.messages.fields import Message
 from dyn_service.messages.std_msgs import Header
+
+Covariance = Annotated[list[float], Meta(min_length=36, max_length=36)]
+"""A matrix of six rows, x, y, z, then rotations about these, row after row; all zero says that it is not known."""
+
+
+def _unknown() -> list[float]:
+    return [0.0] * 36
 
 
 class Vector3(Message, frozen=True):
@@ -45,6 +56,13 @@ class PoseStamped(Message, frozen=True):
     pose: Pose = Pose()
 
 
+class PoseWithCovariance(Message, frozen=True):
+    """A pose, and how well it is known."""
+
+    pose: Pose = Pose()
+    covariance: Covariance = field(default_factory=_unknown)
+
+
 class Transform(Message, frozen=True):
     """From a child frame's axes to its parent's."""
 
@@ -72,6 +90,13 @@ class TwistStamped(Message, frozen=True):
 
     header: Header = Header()
     twist: Twist = Twist()
+
+
+class TwistWithCovariance(Message, frozen=True):
+    """A twist, and how well it is known."""
+
+    twist: Twist = Twist()
+    covariance: Covariance = field(default_factory=_unknown)
 
 
 class Wrench(Message, frozen=True):

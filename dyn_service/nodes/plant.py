@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 
+from dyn_service.control.joint_states import JointStates
 from dyn_service.nodes import plant_report
 from dyn_service.nodes.kinds import NodeKind
 from dyn_service.nodes.plant_drive import prepare
@@ -29,7 +30,8 @@ def main(node: Node[PlantParameters]) -> None:
         if changes is not None:
             changes.prepare()
             prepare(robot, plant.safety.interfaces, p)
-    ways = PlantTopics(node, p, plant)
+        messages = JointStates.of(robot)
+    ways = PlantTopics(node, p, messages, plant)
     node.telemetry.facts(
         {
             "role": "plant",

@@ -18,7 +18,8 @@ from dyn_service.control.safety import MAX_MISSED_CYCLES, LimitPolicy, SafetySet
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages import ros_type
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
-from dyn_service.messages.sensor_msgs import JointState
+from dyn_service.messages.nav_msgs import Odometry
+from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
 from dyn_service.suggestions import did_you_mean
@@ -98,6 +99,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     max_catch_up_s: how much missed time is integrated after an overrun; what is beyond is slipped. plant_state: topic
     or endpoint of its states, for its controller. joint_states: the same as ROS says it, for all others.
+    multi_dof_joint_states, odom: of joints with several ways to move, and of a base that drives or flies.
     joint_commands: of the commands it takes. record: whether the recording goes to the launcher.
     """
 
@@ -139,6 +141,10 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     max_catch_up_s: NotNegative = 0.01
     plant_state: Annotated[str, on_topic("publishes", ros_type(PlantState))] = "plant_state"
     joint_states: Annotated[str, on_topic("publishes", ros_type(JointState))] = "joint_states"
+    multi_dof_joint_states: Annotated[str, on_topic("publishes", ros_type(MultiDOFJointState))] = (
+        "multi_dof_joint_states"
+    )
+    odom: Annotated[str, on_topic("publishes", ros_type(Odometry))] = "odom"
     joint_commands: Annotated[str, on_topic("subscribes", ros_type(JointCommand))] = "joint_commands"
     record: bool = True
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from dyn_service.control.joint_states import MULTI_DOF, JointStates
 from dyn_service.control.plant_core import Plant
 from dyn_service.control.simulated import SimulatedRobot
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.messages.geometry_msgs import Vector3, Wrench, WrenchStamped
+from dyn_service.messages.nav_msgs import Odometry
 from dyn_service.messages.rosgraph_msgs import Clock
-from dyn_service.messages.sensor_msgs import Imu, JointState
+from dyn_service.messages.sensor_msgs import Imu, JointState, MultiDOFJointState
 from dyn_service.messages.std_msgs import Header
 from dyn_service.nodes.plant_parameters import PlantParameters
 from dyn_service.nodes.publisher import Publisher
@@ -23,16 +25,22 @@ CLOCK = "/clock"
 class PlantTopics:
     """The topics of one plant. published: states sent out.
 
-    `plant_state` is what a controller needs, `joint_states` the same as ROS says it, for all others. The plant takes
-    the newest of `joint_commands`, whoever publishes them, and where endpoints are written down it listens at them.
+    `plant_state` is what a controller needs, `joint_states` the same as ROS says it, for all others; what has no place
+    there is beside it, where the robot has such joints: `multi_dof_joint_states` and `odom`. The plant takes the newest
+    of `joint_commands`, whoever publishes them, and where endpoints are written down it listens at them.
     """
 
-    def __init__(self, node: Node[Any], p: PlantParameters, plant: Plant | None = None) -> None:
+    def __init__(self, node: Node[Any], p: PlantParameters, messages: JointStates, plant: Plant | None = None) -> None:
         self._states = node.create_publisher(PlantState, p.plant_state, name="plant_state")
         self._joints = node.create_publisher(JointState, p.joint_states, name="joint_states")
         self._commands = node.create_subscription(JointCommand, p.joint_commands, name="joint_commands", binds=True)
         self._clock = node.create_publisher(Clock, CLOCK) if p.clock != "real_time" else None
-        self._names: list[str] = []
+        self._messages = messages
+        self._several = self._odometry = None
+        if messages.has_several:
+            self._several = node.create_publisher(MultiDOFJointState, p.multi_dof_joint_states, name=MULTI_DOF)
+        if messages.has_odometry:
+            self._odometry = node.create_publisher(Odometry, p.odom, name="odom")
         self._sensors = SensorTopics(node, plant) if plant is not None else None
         self.published = 0
 
@@ -47,8 +55,13 @@ class PlantTopics:
         if self._clock is not None:
             self._clock.publish(Clock(stamp))
         self._states.publish(state)
-        self._names = self._names or list(state.name)
-        self._joints.publish(JointState(Header(stamp), self._names, state.position, state.velocity, state.effort))
+        said = self._messages.of_state(state)
+        # what is beside joint_states comes first: who waits for these has all then
+        if self._odometry is not None and said.odometry is not None:
+            self._odometry.publish(said.odometry)
+        if self._several is not None and said.several is not None:
+            self._several.publish(said.several)
+        self._joints.publish(said.joints)
         if self._sensors is not None:
             self._sensors.send()
         self.published += 1

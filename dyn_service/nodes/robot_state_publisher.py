@@ -1,27 +1,31 @@
-"""Where a robot's links are, for all who draw it: from `joint_states` to `tf`, `tf_static` and `robot_description`.
+"""Where a robot's links are, for all who draw it: from joint states to `tf`, `tf_static` and `robot_description`.
 
     X_PC = X_WP^-1 X_WC        of each joint, from its parent link P to its child link C
 
 as ROS 2's node of the same name does: a frame for each link, called like it; joints that are fixed are said once, on
-`tf_static`, all others at each state that comes, at most `rate_hz` times a second. Joints that follow others (mimic)
-move too. A state that lacks a joint, or is of another robot, moves nothing, and is said once.
+`tf_static`, all others at each state that comes, at most `rate_hz` times a second, with that state's stamp. A message
+moves the joints that it names, and those that follow them (mimic). Joints with several ways to move, a floating base
+too, are those of `multi_dof_joint_states`; where nobody publishes these, they are left to others, as ROS leaves
+`odom` to `base_link`. A message that names no joint of the robot, or is none, moves nothing, and is said once.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.api.results import LinkPoses
 from dyn_service.config.parameters import RobotFile
+from dyn_service.control.joint_states import MULTI_DOF, WORLD
+from dyn_service.control.joint_states_heard import Heard
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.geometry_msgs import Quaternion, Transform, TransformStamped, Vector3
-from dyn_service.messages.sensor_msgs import JointState
+from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.messages.std_msgs import Header, String
 from dyn_service.messages.tf2_msgs import TFMessage
 from dyn_service.model.description import RootType
@@ -32,8 +36,6 @@ from dyn_service.shipped import find_robot
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
-WORLD = "world"
-"""The frame that a robot's root moves in, where it does."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -42,7 +44,7 @@ class RobotStatePublisherParameters(msgspec.Struct, forbid_unknown_fields=True, 
 
     robot: path of its URDF, MJCF, SDFormat or xacro file. root: how its root link moves in the world. mimic: whether
     joints that mimic others follow them. rate_hz: how often at most `tf` is published. frame_prefix: what stands before
-    the name of each frame. joint_states: the topic it listens to.
+    the name of each frame. joint_states, multi_dof_joint_states: the topics it listens to.
     """
 
     robot: RobotFile
@@ -51,6 +53,7 @@ class RobotStatePublisherParameters(msgspec.Struct, forbid_unknown_fields=True, 
     rate_hz: Annotated[float, msgspec.Meta(gt=0.0)] = 50.0
     frame_prefix: str = ""
     joint_states: str = "joint_states"
+    multi_dof_joint_states: str = MULTI_DOF
 
 
 class Frames:
@@ -61,18 +64,24 @@ class Frames:
         self._places = {name: k for k, name in enumerate(robot.link_names)}
         joints = robot.description.joints
         self._fixed = [(joint.parent, joint.child) for joint in joints if joint.type == "fixed"]
-        self._moving = [(joint.parent, joint.child) for joint in joints if joint.type != "fixed"]
+        self._moving = [
+            (joint.parent, joint.child, joint.name if joint.mimic is None else joint.mimic.joint)
+            for joint in joints
+            if joint.type != "fixed"
+        ]
 
     def fixed(self, stamp: Time) -> TFMessage:
         """Frames that stand still in their parents."""
-        return self._message(self._fixed, self._robot.link_poses(self._robot.configuration.neutral), stamp)
+        poses = self._robot.link_poses(self._robot.configuration.neutral)
+        return TFMessage([self._transform(parent, child, poses, stamp) for parent, child in self._fixed])
 
-    def moving(self, q: Array, stamp: Time) -> TFMessage:
-        """Frames that move in their parents, at the position q (nq,)."""
-        return self._message(self._moving, self._robot.link_poses(q), stamp)
-
-    def _message(self, pairs: list[tuple[str | None, str]], poses: LinkPoses, stamp: Time) -> TFMessage:
-        return TFMessage([self._transform(parent, child, poses, stamp) for parent, child in pairs])
+    def moving(self, q: Array, stamps: Mapping[str, Time]) -> TFMessage:
+        """Frames that joints move in their parents, at the position q (nq,). stamps: of these joints, and of those that
+        follow them: when each stood so.
+        """
+        poses = self._robot.link_poses(q)
+        pairs = [(parent, child, stamps[mover]) for parent, child, mover in self._moving if mover in stamps]
+        return TFMessage([self._transform(parent, child, poses, stamp) for parent, child, stamp in pairs])
 
     def _transform(self, parent: str | None, child: str, poses: LinkPoses, stamp: Time) -> TransformStamped:
         from dyn_service.formats.pose import quaternion_of
@@ -89,32 +98,6 @@ class Frames:
         return TransformStamped(header, self._prefix + child, transform)
 
 
-def position_of(state: JointState, robot: Robot) -> Array:
-    """q (nq,) of a state that names the robot's joints, in any order.
-
-    Raises:
-        InvalidArgumentError: It lacks a joint, or has not one position (or as many as it has) for each.
-    """
-    at = robot.configuration
-    own = {
-        joint: [name for name, of in zip(at.velocity_names, at.velocity_joints, strict=True) if of == joint]
-        for joint in at.names
-    }
-    given = list(dict.fromkeys(joint for name in state.name for joint, parts in own.items() if name in (joint, *parts)))
-    missing = [joint for joint in at.names if joint not in given]
-    if missing:
-        raise InvalidArgumentError(f"the joint state lacks joint {missing[0]!r} of robot {robot.name!r}")
-    order, in_q, _ = at.chosen(given)
-    if len(state.position) != order.nq or len(state.name) != order.nv:
-        raise InvalidArgumentError(
-            f"the joint state has {len(state.position)} positions of {len(state.name)} names, robot {robot.name!r} "
-            f"{order.nq} of {order.nv}"
-        )
-    q = np.empty(at.nq)
-    q[in_q] = state.position
-    return q
-
-
 class RobotStatePublisher(Node[RobotStatePublisherParameters]):
     """See the module."""
 
@@ -123,14 +106,16 @@ class RobotStatePublisher(Node[RobotStatePublisherParameters]):
         from dyn_service.engine.robot import Robot
 
         p = self.parameters
+        self.file = find_robot(p.robot)
         with self.stop.at_once():
-            self._file = find_robot(p.robot)
-            self.robot = Robot.from_file(self._file, root=p.root, mimic=p.mimic)
+            self.robot = Robot.from_file(self.file, root=p.root, mimic=p.mimic)
             self.frames = Frames(self.robot, p.frame_prefix)
         self.tf = self.create_publisher(TFMessage, "tf")
         self.tf_static = self.create_publisher(TFMessage, "tf_static", latched=True)
         self.text = self.create_publisher(String, "robot_description", latched=True)
         self.states = self.create_subscription(JointState, p.joint_states)
+        self.several = self.create_subscription(MultiDOFJointState, p.multi_dof_joint_states)
+        self.heard = Heard(self.robot.configuration)
         self.create_timer(1.0 / p.rate_hz, self._publish)
         self._said, self._begun = "", False
 
@@ -138,16 +123,28 @@ class RobotStatePublisher(Node[RobotStatePublisherParameters]):
         if not self._begun:  # publishers speak only once the node is active
             self._begun = True
             self.tf_static.publish(self.frames.fixed(Time()))
-            self.text.publish(String(self._file.read_text(encoding="utf-8")))
-        state = self.states.take()
-        if state is None:
-            return
-        try:
-            self.tf.publish(self.frames.moving(position_of(state, self.robot), state.header.stamp))
-        except DynError as error:
-            if str(error) != self._said:
-                self._said = str(error)
-                _LOG.warning("%s: %s", self.name, error)
+            self.text.publish(String(self.file.read_text(encoding="utf-8")))
+        came = [message for message in (self.states.take(), self.several.take()) if message is not None]
+        stamps: dict[str, Time] = {}
+        for message in came:
+            try:
+                joints = self.heard.take(message)
+                if not joints and _names(message):
+                    raise InvalidArgumentError(
+                        f"the joint state names no joint of robot {self.robot.name!r}, but {', '.join(_names(message))}"
+                    )
+            except DynError as error:
+                if str(error) != self._said:
+                    self._said = str(error)
+                    _LOG.warning("%s: %s", self.name, error)
+            else:
+                stamps |= dict.fromkeys(joints, message.header.stamp)
+        if stamps:
+            self.tf.publish(self.frames.moving(self.heard.q, stamps))
+
+
+def _names(message: JointState | MultiDOFJointState) -> list[str]:
+    return message.name if isinstance(message, JointState) else message.joint_names
 
 
 NODE = NodeKind("robot_state_publisher", RobotStatePublisherParameters, RobotStatePublisher)

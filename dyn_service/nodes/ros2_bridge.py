@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from dyn_service.dds.participant import Participant, Reader, Writer
     from dyn_service.nodes.publisher import Publisher
 
-TO_ROS = ("joint_states", "tf", "tf_static", "robot_description", "/clock", "/diagnostics")
+TO_ROS = (
+    "joint_states", "multi_dof_joint_states", "odom", "tf", "tf_static", "robot_description", "/clock", "/diagnostics",
+)  # fmt: skip
 LATCHED = ("robot_description", "tf_static")
 """Topics that ROS 2 gives to late subscribers too."""
 LOOK_S = 0.5

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -12,6 +13,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from dyn_service.api.queries import Array
+from dyn_service.control.joint_states import MULTI_DOF
+from dyn_service.control.joint_states_heard import Heard
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.model.configuration import Configuration
 from dyn_service.suggestions import did_you_mean
@@ -107,44 +110,75 @@ class State:
     tau: Array
 
 
-def of_joint_state(message: Any, at: Configuration) -> State | None:
-    """What a message of joint states says, `sensor_msgs/msg/JointState`; None where it names no joint of the robot.
+class States:
+    """States of a robot from messages of joint states, each of one way to move or of several, as they come."""
 
-    Names are those of joints with one way to move, and `joint.part` of the velocities of others. Positions that are
-    not as many as names, as those of a plant with quaternions, are all of q, in the order of the robot's joints.
-    """
-    names = list(message.name)
-    q, v, tau = at.neutral.copy(), np.zeros(at.nv), np.zeros(at.nv)
-    positions = {name: n for n, name in enumerate(at.position_names)}
-    velocities = {name: n for n, name in enumerate(at.velocity_names)}
-    if not velocities.keys() & set(names) or not len(message.position):
-        return None
-    if len(message.position) != len(names) and len(message.position) == at.nq:
-        q[:] = message.position
-    for table, values, entries in (
-        (q, message.position, positions),
-        (v, message.velocity, velocities),
-        (tau, message.effort, velocities),
-    ):
-        if len(values) == len(names):
-            for name, value in zip(names, values, strict=True):
-                if name in entries:
-                    table[entries[name]] = value
-    stamp = message.header.stamp
-    return State(stamp.sec + 1e-9 * stamp.nanosec, q, v, tau)
+    def __init__(self, at: Configuration) -> None:
+        self._heard = Heard(at)
+
+    def take(self, messages: Iterable[Any]) -> State | None:
+        """Where the robot is by these messages, of about one time, and by all before; None where they name no joint of
+        it.
+
+        Raises:
+            InvalidArgumentError: One is none.
+        """
+        stamps = [stamp_of(message) for message in messages if self._heard.take(message)]
+        if not stamps:
+            return None
+        return State(max(stamps), self._heard.q.copy(), self._heard.v.copy(), self._heard.tau.copy())
 
 
 def of_joint_states(messages: Iterable[Any], at: Configuration, source: str) -> Motion:
-    """The motion that messages of joint states tell, its time from the first one on.
+    """The motion that messages of joint states tell, its time from the first one on; those of one time are one state.
 
     Raises:
-        InvalidArgumentError: No message names a joint of the robot.
+        InvalidArgumentError: No message names a joint of the robot, or one is none.
     """
-    states = [state for message in messages if (state := of_joint_state(message, at)) is not None]
+    states: list[State] = []
+    heard, heard_run = States(at), 0
+    for (run, _), group in groupby(sorted(_by_run(messages), key=_when), _when):
+        if run != heard_run:
+            heard, heard_run = States(at), run
+        state = heard.take([message for *_, message in group])
+        if state is not None:
+            states.append(state)
     if not states:
         raise InvalidArgumentError(f"{source} names no joint of the robot, which has {', '.join(at.names)}")
     motion = of_states(states)
     return replace(motion, t=_rising(motion.t - motion.t[0]))
+
+
+def _by_run(messages: Iterable[Any]) -> Iterator[tuple[int, float, Any]]:
+    """Messages with their time and the number of the run: another has begun where the time of a kind goes back. Those
+    of one kind came in order, those of two kinds may not have come so.
+    """
+    last: dict[type, tuple[int, float]] = {}
+    for message in messages:
+        t = stamp_of(message)
+        run, before = last.get(type(message), (0, t))
+        last[type(message)] = (run + (t < before), t)
+        yield *last[type(message)], message
+
+
+def _when(one: tuple[int, float, Any]) -> tuple[int, float]:
+    return one[:2]
+
+
+def several(at: Configuration) -> bool:
+    """Whether a joint of the robot has several ways to move, which other messages tell of."""
+    return any(joint.nv > 1 for joint in at.joints)
+
+
+def beside(topic: str) -> str | None:
+    """The topic of joints with several ways to move, beside that of the others; None where that is an endpoint."""
+    return None if "://" in topic else f"{topic.rpartition('/')[0]}/{MULTI_DOF}"
+
+
+def stamp_of(message: Any) -> float:
+    """s, of the message's header."""
+    stamp = message.header.stamp
+    return float(stamp.sec + 1e-9 * stamp.nanosec)
 
 
 def of_states(states: Sequence[State]) -> Motion:

@@ -14,6 +14,7 @@ import zmq
 
 from dyn_service.config.arguments import NodeArguments
 from dyn_service.config.parameters import NoParameters
+from dyn_service.control.joint_states import JointStates
 from dyn_service.control.safety import RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
@@ -70,7 +71,7 @@ def at_work(robot: Robot, folder: Path, **changes) -> Iterator[tuple[Commanding,
     context: zmq.Context = zmq.Context()
     p = PlantParameters(robot="-", **changes)
     node = Node(NodeArguments("plant"), p, Telemetry("/plant", context, None), context, Stop(), folder)
-    loop = PlantLoop(node, make_plant(robot, p, session=7), PlantTopics(node, p))
+    loop = PlantLoop(node, make_plant(robot, p, session=7), PlantTopics(node, p, JointStates.of(robot)))
     thread = threading.Thread(target=loop.run)
     thread.start()
     commanding = Commanding(context, folder)

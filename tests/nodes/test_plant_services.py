@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dyn_service.api.queries import Overlay, Payload, Wrench
+from dyn_service.control.joint_states import JointStates
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, ResourceExhaustedError
 from dyn_service.messages.geometry_msgs import WrenchStamped
@@ -30,7 +31,9 @@ class Plant:
         self.nodes, self.node, self.asks = nodes, nodes.make("/arm/plant", p), nodes.make("/asks")
         self.of = make_plant(robot, p, session=1)
         self.changes = PlantChanges(self.of, robot, p)
-        PlantServices(self.node, PlantLoop(self.node, self.of, PlantTopics(self.node, p)), self.changes)
+        PlantServices(
+            self.node, PlantLoop(self.node, self.of, PlantTopics(self.node, p, JointStates.of(robot))), self.changes
+        )
 
     def call(self, name: str, **request):
         pending = self.asks.create_client(f"/arm/plant/{name}", PlantTimeResponse).begin(request, 30.0)
@@ -203,7 +206,7 @@ def test_readings_are_published_as_ros_has_them(nodes: Nodes, arm: Robot, tmp_pa
     )
     p = PlantParameters(robot="-", sensors=str(path), initial_position=[0.0, 0.0])
     plant, node, other = make_plant(arm, p, session=1), nodes.make("/arm/plant", p), nodes.make("/asks")
-    topics = PlantTopics(node, p, plant)
+    topics = PlantTopics(node, p, JointStates.of(arm), plant)
     wrenches, readings = list[WrenchStamped](), list[Imu]()
     other.create_subscription(WrenchStamped, "/arm/wrist/wrench", wrenches.append, queue=100)
     other.create_subscription(Imu, "/arm/tip/imu", readings.append, queue=100)
@@ -214,10 +217,11 @@ def test_readings_are_published_as_ros_has_them(nodes: Nodes, arm: Robot, tmp_pa
         topics.send(plant.publish())
 
     nodes.until(lambda: step() or (wrenches and readings))  # both are connected
-    nodes.turns(20)  # and nothing is under way
+    begun = plant.counters.steps * 1_000_000
+    came = [lambda: readings[-1].header.stamp, lambda: wrenches[-1].header.stamp]
+    nodes.until(lambda: [at().nanoseconds() - begun for at in came] == [0, -2_000_000])  # nothing is under way
     wrenches.clear()
     readings.clear()
-    begun = plant.counters.steps * 1_000_000
     for _ in range(10):
         step()
     nodes.until(lambda: len(readings) >= 10 and len(wrenches) >= 10)

@@ -4,17 +4,20 @@ import numpy as np
 import pytest
 
 from dyn_service import Robot
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.control.joint_states import JointStates
 from dyn_service.messages.builtin_interfaces import Time
+from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.messages.geometry_msgs import TransformStamped
+from dyn_service.messages.nav_msgs import Odometry
 from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import Header, String
 from dyn_service.messages.tf2_msgs import TFMessage
+from dyn_service.nodes.plant_parameters import PlantParameters
+from dyn_service.nodes.plant_topics import PlantTopics
 from dyn_service.nodes.robot_state_publisher import (
     Frames,
     RobotStatePublisher,
     RobotStatePublisherParameters,
-    position_of,
 )
 from dyn_service.shipped import find_robot
 from tests.nodes.in_process import Nodes
@@ -46,7 +49,7 @@ def test_frames_along_the_tree_are_the_links_poses(root: str) -> None:
     robot = Robot.from_file(PANDA, root=root)
     frames, rng = Frames(robot, "left/"), np.random.default_rng(3)
     q = robot.configuration.integrate(robot.configuration.neutral, rng.uniform(-1.0, 1.0, robot.nv), 1.0)
-    said = [*frames.fixed(Time(7)).transforms, *frames.moving(q, Time(7)).transforms]
+    said = [*frames.fixed(Time(7)).transforms, *frames.moving(q, dict.fromkeys(robot.joint_names, Time(7))).transforms]
     assert len(said) == len(robot.description.joints)
     assert {one.header.stamp for one in said} == {Time(7)}
     within = {one.child_frame_id: one for one in said}
@@ -61,17 +64,62 @@ def test_frames_along_the_tree_are_the_links_poses(root: str) -> None:
         np.testing.assert_allclose(pose[:3, 3], poses.position[k], atol=1e-14)
 
 
-def test_positions_go_by_name(robot: Robot) -> None:
-    q = np.arange(1.0, 1.0 + robot.nq)
-    names = list(reversed(robot.joint_names))
-    np.testing.assert_array_equal(position_of(JointState(name=names, position=q[::-1].tolist()), robot), q)
+def test_what_moves_is_what_was_named_and_who_follows_it(robot: Robot) -> None:
+    """Each frame has the time of its own joint's state."""
+    stamps = {"panda_finger_joint1": Time(3), "panda_joint1": Time(4)}
+    said = Frames(robot).moving(robot.configuration.neutral, stamps).transforms
+    assert {one.child_frame_id: one.header.stamp for one in said} == {
+        "panda_link1": Time(4), "panda_leftfinger": Time(3), "panda_rightfinger": Time(3),
+    }  # fmt: skip
 
 
-def test_what_is_no_position_of_it_is_said(robot: Robot) -> None:
-    with pytest.raises(InvalidArgumentError, match="lacks joint 'panda_joint1'"):
-        position_of(JointState(name=["elbow"], position=[0.0]), robot)
-    with pytest.raises(InvalidArgumentError, match="has 1 positions of 8 names"):
-        position_of(JointState(name=list(robot.joint_names), position=[0.0]), robot)
+def test_a_floating_base_of_a_plant_is_where_our_kinematics_have_it(nodes: Nodes) -> None:
+    """From a plant's state through its topics to tf, for every link."""
+    file = find_robot("solo12")
+    robot = Robot.from_file(file, root="floating")
+    at, rng = robot.configuration, np.random.default_rng(4)
+    q = at.integrate(at.neutral, rng.uniform(-1.0, 1.0, robot.nv))
+    v = rng.uniform(-1.0, 1.0, robot.nv)
+    names = at.velocity_names
+    state = PlantState(
+        1, 0, 2.0, names, q.tolist(), v.tolist(), [0.0] * robot.nv, "active", "", 0.0, 0, True, -1, 0.0, ""
+    )
+    plant, other = nodes.make("/dog/plant"), nodes.make("/listener")
+    topics = PlantTopics(plant, PlantParameters(robot=str(file)), JointStates.of(robot))
+    parameters = RobotStatePublisherParameters(robot=str(file), root="floating", rate_hz=500.0)
+    publisher = nodes.make("/dog/robot_state_publisher", parameters, RobotStatePublisher)
+    for transition in ("configure", "activate"):
+        publisher.change_state(transition)
+    within: dict[str, TransformStamped] = {}
+    odometry: list[Odometry] = []
+
+    def keep(message: TFMessage) -> None:
+        within.update({one.child_frame_id: one for one in message.transforms})
+
+    for name in ("tf", "tf_static"):
+        other.create_subscription(TFMessage, f"/dog/{name}", keep)
+    other.create_subscription(Odometry, "/dog/odom", odometry.append)
+
+    def sent() -> bool:
+        topics.send(state)
+        return bool(odometry) and within.keys() == set(robot.link_names)
+
+    nodes.until(sent)
+    assert within["base_link"].header == Header(Time(2), "world")
+    poses = robot.link_poses(q)
+    for k, link in enumerate(robot.link_names):
+        pose, name = np.eye(4), link
+        while name in within:
+            pose, name = _matrix(within[name]) @ pose, within[name].header.frame_id
+        assert name == "world"
+        # products of four matrices of doubles, lengths of a metre
+        np.testing.assert_allclose(pose[:3, :3], poses.rotation[k], atol=1e-14)
+        np.testing.assert_allclose(pose[:3, 3], poses.position[k], atol=1e-14)
+    base, pose = within["base_link"].transform, odometry[0].pose.pose
+    assert (odometry[0].header, odometry[0].child_frame_id) == (Header(Time(2), "world"), "base_link")
+    assert (pose.position.x, pose.position.y, pose.position.z) == (
+        base.translation.x, base.translation.y, base.translation.z,
+    )  # fmt: skip
 
 
 def test_states_become_frames(nodes: Nodes, robot: Robot, caplog: pytest.LogCaptureFixture) -> None:
@@ -103,3 +151,5 @@ def test_states_become_frames(nodes: Nodes, robot: Robot, caplog: pytest.LogCapt
 
     nodes.until(moved)
     assert moving[0].transforms[0].header == Header(Time(5), "panda_link0")
+    nodes.until(lambda: moved() and publisher._said)
+    assert "the joint state names no joint of robot 'panda', but elbow" in caplog.text

@@ -101,7 +101,9 @@ def test_a_plant_is_taken_over_and_released(tmp_path: Path) -> None:
     package = CLIENTS.parents[1] / "ros2" / "dyn_service_hardware"
     program = built(package / "test" / "take_over.cpp", tmp_path / "take_over", package / "include")
     states, commands = (f"ipc://{tmp_path}/{name}" for name in ("states", "commands"))
-    parameters = {"robot": find_robot("pendulum"), "plant_state": states, "joint_commands": commands}
+    robot = find_robot("solo12")  # its base has a position more than velocities, and stands before the legs
+    parameters = {"robot": robot, "root": "floating", "plant_state": states, "joint_commands": commands}
+    parameters["initial_position"] = '{"HR_KFE": 0.25}'
     given = [word for name, value in parameters.items() for word in ("-p", f"{name}:={value}")]
     environment = {**os.environ, "DYN_RUNTIME_DIR": str(tmp_path)}
     tmp_path.chmod(0o700)
@@ -111,4 +113,6 @@ def test_a_plant_is_taken_over_and_released(tmp_path: Path) -> None:
     finally:
         plant.terminate()
         plant.wait(60)
-    assert ran.stdout.splitlines() == ["hinge: active, commanded", "braked (released)"], ran.stdout + ran.stderr
+    assert ran.stdout.splitlines() == ["HR_KFE at 0.250000: active, commanded", "braked (released)"], (
+        ran.stdout + ran.stderr
+    )

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dyn_service.messages.builtin_interfaces import Time
-from dyn_service.messages.sensor_msgs import JointState
+from dyn_service.messages.geometry_msgs import Quaternion, Transform, Vector3
+from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.messages.std_msgs import Header
 from dyn_service.view.live import live
-from dyn_service.view.motions import of_joint_state
+from tests.nodes.in_process import nodes_in
 from tests.trees import configuration
 
 AT = configuration(["lift", "turn"], ["prismatic", "revolute"])
@@ -38,25 +38,37 @@ def test_the_newest_of_a_topic_is_taken(tmp_path: Path) -> None:
             assert heard.recent().t.tolist() == [1.0]  # the run before is forgotten
             for _ in range(2):
                 publisher.send(encode(JointState(Header(Time(2, 0), ""), ["stranger"], [7.0])))
-                assert heard._heard.socket.poll(5000)
+                assert heard._heard[JointState].socket.poll(5000)
                 assert heard.take() is None
             assert said == [f"topic {endpoint!r}: its states name no joint of the robot"]
 
 
 def waited_for(heard):
     """All that was sent at once: the last of it, once the first is there."""
-    assert heard._heard.socket.poll(5000)
+    assert heard._heard[JointState].socket.poll(5000)
     newest = None
-    while heard._heard.socket.poll(50):
+    while heard._heard[JointState].socket.poll(50):
         newest = heard.take() or newest
     return newest
 
 
-def test_positions_of_joints_with_several_ways_to_move() -> None:
+def test_a_floating_base_is_heard_beside_the_joints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by its topic's place in the namespace, from a launch's folder."""
     at = configuration(["hull", "lift"], ["floating", "prismatic"])
-    q = [1.0, 2.0, 3.0, 0.0, 0.0, 0.6, 0.8, 0.5]
-    message = JointState(Header(Time(0, 0), ""), list(at.velocity_names), q, [0.0] * 7, np.arange(7.0).tolist())
-    state = of_joint_state(message, at)
-    assert state is not None
-    assert state.q.tolist() == q
-    assert state.tau.tolist() == list(range(7))
+    monkeypatch.setenv("DYN_RUNTIME_DIR", str(tmp_path))
+    transform = Transform(Vector3(1.0, 2.0, 3.0), Quaternion(0.0, 0.0, 0.6, 0.8))
+    header = Header(Time(2), "")
+    with nodes_in(tmp_path) as nodes:
+        plant = nodes.make("/dog/plant")
+        several = plant.create_publisher(MultiDOFJointState, "multi_dof_joint_states")
+        joints = plant.create_publisher(JointState, "joint_states")
+        with live("/dog/joint_states", at, print) as heard:
+
+            def both():
+                several.publish(MultiDOFJointState(header, ["hull"], [transform]))
+                joints.publish(JointState(header, ["lift"], [0.5]))
+                state = heard.take()
+                return state if state is not None and state.q[0] and state.q[7] else None
+
+            state = nodes.until(both)
+    assert (state.t, state.q.tolist()) == (2.0, [1.0, 2.0, 3.0, 0.0, 0.0, 0.6, 0.8, 0.5])

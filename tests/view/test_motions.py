@@ -13,11 +13,12 @@ from dyn_service.launching.process import Hooks, ManagedProcess
 from dyn_service.launching.report import write_report
 from dyn_service.launching.supervisor import Outcome
 from dyn_service.messages.builtin_interfaces import Time
-from dyn_service.messages.sensor_msgs import JointState
+from dyn_service.messages.geometry_msgs import Quaternion, Transform, Twist, Vector3, Wrench
+from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.messages.std_msgs import Header
 from dyn_service.nodes.board import Board
 from dyn_service.nodes.telemetry import Facts
-from dyn_service.view.motions import of_joint_states, of_report
+from dyn_service.view.motions import beside, of_joint_states, of_report
 from tests.nodes.test_page import JOINTS, take_plant
 from tests.trees import configuration
 
@@ -83,11 +84,41 @@ def test_of_joint_states() -> None:
     ]
     motion = of_joint_states(states, AT, "topic '/joint_states'")
     assert motion.t.tolist() == [0.0, 0.5]
-    assert motion.q.tolist() == [[2.0, 1.0], [0.0, 1.5]]
+    assert motion.q.tolist() == [[2.0, 1.0], [2.0, 1.5]]  # a joint that is not named stands where it was
     assert motion.v.tolist() == [[0.0, 0.0], [0.0, 0.5]]
-    assert motion.tau.tolist() == [[4.0, 3.0], [0.0, 0.0]]
+    assert motion.tau.tolist() == [[4.0, 3.0], [4.0, 0.0]]
     assert math.isnan(motion.reference[0, 0])
     with pytest.raises(InvalidArgumentError, match=r"topic 'x' names no joint of the robot, which has lift, turn"):
         of_joint_states([state(0, 0, name=["stranger"], position=[1.0])], AT, "topic 'x'")
     with pytest.raises(InvalidArgumentError, match=r"topic 'x' names no joint"):
         of_joint_states([], AT, "topic 'x'")
+
+
+def test_joints_with_several_ways_to_move_are_told_beside_the_others() -> None:
+    """Whichever of two messages of one time came first, also after the next time's; and a second run from the start."""
+    at = configuration(["hull", "lift"], ["floating", "prismatic"])
+
+    def both(sec: int, x: float, lift: float) -> tuple[MultiDOFJointState, JointState]:
+        header = Header(Time(sec), "world")
+        transform = Transform(Vector3(x, 2.0, 3.0), Quaternion(0.0, 0.0, 0.6, 0.8))
+        return (
+            MultiDOFJointState(header, ["hull"], [transform], [Twist(Vector3(z=x))], [Wrench(Vector3(y=x))]),
+            JointState(header, ["lift"], [lift], [0.5], [0.25]),
+        )
+
+    (hull_1, lift_1), (hull_2, lift_2), (hull_3, lift_3) = both(1, 0.1, 1.0), both(2, 0.2, 2.0), both(3, 0.3, 3.0)
+    again = both(1, 0.4, 4.0)
+    motion = of_joint_states([lift_1, hull_1, lift_2, lift_3, hull_2, hull_3, *again], at, "topic 'x'")
+    turned = [2.0, 3.0, 0.0, 0.0, 0.6, 0.8]
+    assert motion.q.tolist() == [[0.1, *turned, 1.0], [0.2, *turned, 2.0], [0.3, *turned, 3.0], [0.4, *turned, 4.0]]
+    assert motion.t.tolist() == [0.0, 1.0, 2.0, 2.0]
+    assert motion.v[0].tolist() == [0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.5]
+    assert motion.tau[1].tolist() == [0.0, 0.2, 0.0, 0.0, 0.0, 0.0, 0.25]
+    (alone,) = of_joint_states([again[1]], at, "topic 'x'").q  # nobody tells of the hull
+    assert alone.tolist() == [*at.neutral[:7], 4.0]
+
+
+def test_the_topic_beside() -> None:
+    assert beside("/joint_states") == "/multi_dof_joint_states"
+    assert beside("/left/arm/js") == "/left/arm/multi_dof_joint_states"
+    assert beside("tcp://127.0.0.1:7001") is None

@@ -175,6 +175,10 @@ class Joint:
         """The position at which the body stands at a unit quaternion (x, y, z, w) and p, where the joint lets it."""
         raise NotImplementedError(f"joints of type {self.type} have no pose of their own")
 
+    def to_pose(self, q: Sequence[float]) -> tuple[list[float], list[float]]:
+        """The inverse of `of_pose`: the quaternion (x, y, z, w) and p at q (nq,)."""
+        raise NotImplementedError(f"joints of type {self.type} have no pose of their own")
+
     def rate(self, q: Scalars, v: Scalars, m: Arithmetic) -> list[Scalar]:
         """q-dot = N(q) v."""
         return list(v)

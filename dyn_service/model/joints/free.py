@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -87,6 +87,13 @@ class Planar(Joint):
         about = float(self.axis @ np.asarray(rotation[:3]))
         return [float(e_x @ np.asarray(p)), float(e_y @ np.asarray(p)), 2.0 * math.atan2(about, rotation[3])]
 
+    def to_pose(self, q: Sequence[float]) -> tuple[list[float], list[float]]:
+        e_x, e_y = self._plane
+        half = math.remainder(q[2], 2.0 * math.pi) / 2.0  # of the two quaternions that with w >= 0
+        turned: list[float] = (math.sin(half) * self.axis).tolist()
+        shifted: list[float] = (q[0] * e_x + q[1] * e_y).tolist()
+        return [*turned, math.cos(half)], shifted
+
     def rate(self, q: Scalars, v: Scalars, m: Arithmetic) -> list[Scalar]:
         return [*turned_in_plane(v, m.cos(q[2]), m.sin(q[2])), v[2]]
 
@@ -148,6 +155,9 @@ class Spherical(Joint):
 
     def of_pose(self, rotation: Scalars, p: Scalars) -> list[float]:
         return list(map(float, rotation))
+
+    def to_pose(self, q: Sequence[float]) -> tuple[list[float], list[float]]:
+        return list(q), [0.0, 0.0, 0.0]
 
     def rate(self, q: Scalars, v: Scalars, m: Arithmetic) -> list[Scalar]:
         return [x / 2 for x in quaternion_product(q, (*v, 0.0))]
@@ -215,6 +225,9 @@ class Floating(Joint):
 
     def of_pose(self, rotation: Scalars, p: Scalars) -> list[float]:
         return [*map(float, p), *map(float, rotation)]
+
+    def to_pose(self, q: Sequence[float]) -> tuple[list[float], list[float]]:
+        return list(q[3:]), list(q[:3])
 
     def rate(self, q: Scalars, v: Scalars, m: Arithmetic) -> list[Scalar]:
         return [*times(matrix(q[3:]), v[:3]), *_SPHERICAL.rate(q[3:], v[3:], m)]

@@ -31,6 +31,19 @@ struct PlantState {
     bool armable = false;
 };
 
+/// Where in `position` the joint at `name[k]` stands. A joint with several ways to move has an entry `joint.part` in `name` for each; those
+/// whose last parts are wx, wy, wz turn by a quaternion, which is one number more in `position`.
+inline std::size_t position_place(const std::vector<std::string>& name, std::size_t k) {
+    const auto ends = [&name](std::size_t n, const std::string& joint, const char* part) { return name[n] == joint + part; };
+    std::size_t place = k;
+    for (std::size_t n = 2; n < k; ++n) {
+        const std::size_t stem = name[n].size() < 3 ? 0 : name[n].size() - 3;
+        const std::string joint = name[n].substr(0, stem);
+        place += ends(n, joint, ".wz") && ends(n - 1, joint, ".wy") && ends(n - 2, joint, ".wx");
+    }
+    return place;
+}
+
 class PlantLink {
 public:
     static constexpr int version = 2;  // of both messages

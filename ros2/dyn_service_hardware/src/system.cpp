@@ -11,6 +11,7 @@
 //     <joint name="panda_joint1"> <command_interface name="effort"/> <state_interface name="position"/> .. </joint>
 //   </ros2_control>
 //
+// A floating base moves beside: it is in `odom` and `multi_dof_joint_states` of the bridge, and gets no effort here.
 // Activating arms the plant, deactivating releases it, which shuts its brakes. A plant that stops under way, or falls silent, is an error:
 // the controller manager then deactivates the component. Not built or run by this project's tests, which have no ROS;
 // plant_link.hpp beneath it is.
@@ -50,13 +51,13 @@ public:
         timeout_ms_ = info_.hardware_parameters.count("state_timeout_ms") ? std::stoi(parameter("state_timeout_ms")) : 2000;
         if (!link_->receive(timeout_ms_)) return refuse("no state of the plant came from " + parameter("states") + " in time");
         const auto& names = link_->state().name;
-        places_.clear();
+        places_.clear(), positions_.clear();
         for (const auto& joint : info_.joints) {
             const auto at = std::find(names.begin(), names.end(), joint.name);
             if (at == names.end()) return refuse("the plant has no joint '" + joint.name + "'");
             places_.push_back(static_cast<std::size_t>(at - names.begin()));
+            positions_.push_back(dyn::position_place(names, places_.back()));
         }
-        if (link_->state().position.size() != names.size()) return refuse("a joint of the plant has more than one position, which effort interfaces cannot name");
         heard_ = Clock::now();
         return CallbackReturn::SUCCESS;
     } catch (const std::exception& error) {
@@ -80,8 +81,10 @@ public:
             const auto& state = link_->state();
             for (std::size_t k = 0; k < places_.size(); ++k) {
                 for (const auto& wanted : info_.joints[k].state_interfaces) {
-                    const auto& values = wanted.name == "velocity" ? state.velocity : wanted.name == "effort" ? state.effort : state.position;
-                    set_state(info_.joints[k].name + "/" + wanted.name, values[places_[k]]);
+                    const double value = wanted.name == "velocity" ? state.velocity[places_[k]]
+                                         : wanted.name == "effort" ? state.effort[places_[k]]
+                                                                   : state.position[positions_[k]];
+                    set_state(info_.joints[k].name + "/" + wanted.name, value);
                 }
             }
         }
@@ -119,7 +122,7 @@ private:
     }
 
     std::unique_ptr<dyn::PlantLink> link_;
-    std::vector<std::size_t> places_;
+    std::vector<std::size_t> places_, positions_;  // of each joint, in `name`, `velocity`, `effort`; in `position`
     int timeout_ms_ = 2000;
     Clock::time_point heard_;
 };

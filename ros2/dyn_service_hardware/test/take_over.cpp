@@ -13,11 +13,14 @@ int main(int argc, char** argv) {
     double from = -1.0;
     while (from < 0.0 || link.state().stamp < from + 1.0) {
         if (!link.receive(10000)) return std::puts("no state came"), 1;
+        const auto& state = link.state();
+        if (dyn::position_place(state.name, state.name.size()) != state.position.size()) return std::puts("positions are not where they should be"), 1;
         if (link.stopped()) return std::printf("stopped: %s\n", link.state().cause.c_str()), 1;
         answered += link.send(std::vector<double>(link.state().name.size(), 0.0));
         if (link.state().mode == "active" && from < 0.0) from = link.state().stamp;
     }
-    std::printf("%s: active, %s\n", link.state().name.at(0).c_str(), answered > 100 ? "commanded" : "hardly commanded");
+    const std::size_t last = link.state().name.size() - 1;
+    std::printf("%s at %.6f: active, %s\n", link.state().name.at(last).c_str(), link.state().position.at(dyn::position_place(link.state().name, last)), answered > 100 ? "commanded" : "hardly commanded");
     link.release();
     while (link.engaged())
         if (!link.receive(10000)) return std::puts("no state came"), 1;

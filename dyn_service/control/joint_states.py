@@ -1,0 +1,202 @@
+"""A robot's state in ROS's messages; `joint_states_heard` reads them.
+
+A joint with one way to move stands in `sensor_msgs/JointState`, one entry per joint in each list. One with several, a
+ball joint, a planar or a floating one, has no entry there but a transform, a twist and a wrench in
+`sensor_msgs/MultiDOFJointState`. The link that such a joint moves in the world is in `nav_msgs/Odometry` too:
+
+    pose     of the child frame in the parent frame, the quaternion x, y, z, w
+    twist    of the child, written in its own axes:  linear R^T p-dot, angular R^T omega
+
+Joints that follow others (mimic) have entries, as from ROS's `joint_state_publisher`: multiplier q + offset, multiplier
+v. Their effort is zero: that of their leader moves them all, so that the sum of effort times velocity is the power.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dyn_service.api.description import JointDescription, MimicDescription, RobotDescription
+from dyn_service.api.queries import RobotQueries
+from dyn_service.formats.pose import quaternion_of
+from dyn_service.messages.builtin_interfaces import Time
+from dyn_service.messages.dyn_service_msgs import PlantState
+from dyn_service.messages.geometry_msgs import (
+    Point,
+    Pose,
+    PoseWithCovariance,
+    Quaternion,
+    Transform,
+    Twist,
+    TwistWithCovariance,
+    Vector3,
+    Wrench,
+)
+from dyn_service.messages.nav_msgs import Odometry
+from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
+from dyn_service.messages.std_msgs import Header
+from dyn_service.model.configuration import Configuration
+from dyn_service.model.joints import Joint
+from dyn_service.model.joints.rotations import matrix, quaternion_product, times
+
+WORLD = "world"
+"""The frame that a robot's root moves in, where it does."""
+MULTI_DOF = "multi_dof_joint_states"
+"""The topic of what has no place in `joint_states`, beside it."""
+
+
+class JointMessages(NamedTuple):
+    """One state. Where all joints have one way to move, `joints` alone; odometry of a robot that drives or flies."""
+
+    joints: JointState
+    several: MultiDOFJointState | None
+    odometry: Odometry | None
+
+
+@dataclass(frozen=True)
+class Base:
+    """The link `child` that a planar or floating joint moves in a frame that stands fast, `parent`. quaternion
+    (x, y, z, w), position (m): of the joint's frame in its parent's.
+    """
+
+    joint: str
+    parent: str
+    child: str
+    quaternion: Sequence[float] = (0.0, 0.0, 0.0, 1.0)
+    position: Sequence[float] = (0.0, 0.0, 0.0)
+
+    def pose(self, quaternion: Sequence[float], position: Sequence[float]) -> Pose:
+        """That of the child in the parent's frame, from that in the joint's."""
+        shifted = times(matrix(self.quaternion), position)
+        place = Point(*(x + y for x, y in zip(self.position, shifted, strict=True)))
+        return Pose(place, Quaternion(*quaternion_product(self.quaternion, quaternion)))
+
+
+@dataclass(frozen=True)
+class _Single:
+    """An entry of `joint_states`: q[in_q] * ratio + offset, v[in_v] * ratio."""
+
+    name: str
+    in_q: int
+    in_v: int
+    ratio: float = 1.0
+    offset: float = 0.0
+    follows: bool = False
+
+
+class JointStates:
+    """Makes a robot's messages. at: its joints. followers: joints that follow others, by name. base: None of a robot
+    that stands fast, or whose first joints have one way to move. frame: in which its root is.
+    """
+
+    def __init__(
+        self,
+        at: Configuration,
+        followers: Mapping[str, MimicDescription] | None = None,
+        base: Base | None = None,
+        frame: str = "",
+    ) -> None:
+        self._base, self._frame = base, frame
+        single: dict[str, _Single] = {}
+        self._several: list[tuple[str, Joint, slice, slice]] = []
+        for name, joint, in_q, in_v in zip(at.names, at.joints, at.q_slices, at.v_slices, strict=True):
+            if joint.nv == 1:
+                single[name] = _Single(name, in_q.start, in_v.start)
+            else:
+                self._several.append((name, joint, in_q, in_v))
+        for name, rule in (followers or {}).items():
+            leader = single[rule.joint]
+            single[name] = _Single(name, leader.in_q, leader.in_v, rule.multiplier, rule.offset, follows=True)
+        self._single = list(single.values())
+        self._names = list(single)
+        self._as_is = not self._several and not followers  # then a state's lists are the message's
+
+    @classmethod
+    def of(cls, robot: RobotQueries) -> JointStates:
+        """Of a robot, in this process or elsewhere."""
+        description, at = robot.description, robot.configuration
+        followers = {joint.name: joint.mimic for joint in description.joints if joint.mimic is not None}
+        rooted = any(joint.parent is None for joint in description.joints)
+        return cls(at, followers, _base(robot, description), WORLD if rooted else description.link_names[0])
+
+    @property
+    def has_several(self) -> bool:
+        """Whether a joint has several ways to move."""
+        return bool(self._several)
+
+    @property
+    def has_odometry(self) -> bool:
+        """Whether the robot drives or flies."""
+        return self._base is not None
+
+    def of_state(self, state: PlantState) -> JointMessages:
+        """The messages of a plant's state; their stamp is the plant's time."""
+        header = Header(Time.from_seconds(state.stamp))
+        return JointMessages(self._joints(header, state), *self._with_several(header.stamp, state))
+
+    def _joints(self, header: Header, state: PlantState) -> JointState:
+        q, v, tau = state.position, state.velocity, state.effort
+        if self._as_is:
+            return JointState(header, self._names, q, v, tau)
+        return JointState(
+            header,
+            self._names,
+            [q[one.in_q] * one.ratio + one.offset for one in self._single],
+            [v[one.in_v] * one.ratio for one in self._single],
+            [0.0 if one.follows else tau[one.in_v] for one in self._single],
+        )
+
+    def _with_several(self, stamp: Time, state: PlantState) -> tuple[MultiDOFJointState | None, Odometry | None]:
+        if not self._several:
+            return None, None
+        names: list[str] = []
+        transforms: list[Transform] = []
+        twists: list[Twist] = []
+        wrenches: list[Wrench] = []
+        odometry = None
+        for name, joint, in_q, in_v in self._several:
+            names.append(name)
+            rotation, p = joint.to_pose(state.position[in_q])
+            transforms.append(Transform(Vector3(*p), Quaternion(*rotation)))
+            # G has orthonormal columns: G v is the twist, G tau the wrench whose part along the joint is tau
+            turning, shifting = np.split(joint.subspace @ np.array([state.velocity[in_v], state.effort[in_v]]).T, 2)
+            (omega, torque), (linear, force) = turning.T.tolist(), shifting.T.tolist()
+            twists.append(Twist(Vector3(*linear), Vector3(*omega)))
+            wrenches.append(Wrench(Vector3(*force), Vector3(*torque)))
+            base = self._base
+            if base is not None and name == base.joint:
+                header = Header(stamp, base.parent)
+                pose = PoseWithCovariance(base.pose(rotation, p))
+                odometry = Odometry(header, base.child, pose, TwistWithCovariance(twists[-1]))
+        return MultiDOFJointState(Header(stamp, self._frame), names, transforms, twists, wrenches), odometry
+
+
+def _base(robot: RobotQueries, description: RobotDescription) -> Base | None:
+    """The first link that a joint with several ways to move shifts, all before it being fixed."""
+    carriers = {joint.child: joint for joint in description.joints}
+    types = dict(zip(robot.configuration.names, robot.configuration.joints, strict=True))
+    for name in robot.configuration.names:
+        joint = next(one for one in description.joints if one.name == name)
+        if types[name].nv > 1 and any(types[name].shifts) and _stands(joint.parent, carriers):
+            if joint.parent is None:
+                return Base(name, WORLD, joint.child)
+            poses = robot.link_poses(robot.configuration.neutral)  # at which a child is where its joint's frame is
+            p, c = (description.link_names.index(link) for link in (joint.parent, joint.child))
+            back = poses.rotation[p].T
+            w, *xyz = quaternion_of(back @ poses.rotation[c]).tolist()
+            place = (back @ (poses.position[c] - poses.position[p])).tolist()
+            return Base(name, joint.parent, joint.child, (*xyz, w), place)
+    return None
+
+
+def _stands(link: str | None, carriers: Mapping[str, JointDescription]) -> bool:
+    """Whether only fixed joints carry a link."""
+    while link is not None and link in carriers:
+        carrier = carriers[link]
+        if carrier.type != "fixed":
+            return False
+        link = carrier.parent
+    return True
