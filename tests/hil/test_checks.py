@@ -181,6 +181,8 @@ def test_power_of_all_is_the_sum_with_its_signs_and_energy_is_of_each() -> None:
     check = Check(record(effort=both(3.0, -4.0), velocity=both(2.0, 0.5)))
     check.power(total=True).at_most(4.0 + 1e-12)
     refused(check.power(total=True).at_most, 3.999)
+    check.power("elbow").at_most(2.0)
+    refused(check.power().at_most, 5.0)  # of each, where it is not said otherwise
     assert refused(check.power().at_most, 1.0).startswith("shoulder: power 6 W at 0 s, allowed at most 1 W")
     check.power("elbow").at_most(2.0)
     assert [(one.name, one.value) for one in check.energy().values] == [
@@ -203,6 +205,26 @@ def test_settling() -> None:
     assert refused(late.settling("shoulder", to=1.0, band=0.05).below, 5.0) == (
         "shoulder: settling time inf s (0.5 rad off at the end, the band is 0.05), allowed below 5 s"
     )
+
+
+def test_settling_at_the_edges_of_the_band_and_of_the_run() -> None:
+    steps = lambda t: np.where(t < 0.4, 1.0, np.where(t < 0.7, 0.25, 0.0))
+    check = Check(record(position=steps))
+    assert check.settling("shoulder", to=0.0, band=0.25).value == pytest.approx(0.4)  # the band's edge is inside
+    assert check.settling("shoulder", to=0.0, band=0.24).value == pytest.approx(0.7)
+    last = Check(record(position=lambda t: np.where(t < 0.9995, 0.0, 1.0)))  # the very last sample is outside
+    assert last.settling("shoulder", to=0.0, band=0.5).value == math.inf
+    before = Check(record(position=lambda t: np.where(np.abs(t - 0.999) < 1e-9, 1.0, 0.0)))  # the one before it
+    assert before.settling("shoulder", to=0.0, band=0.5).value == pytest.approx(1.0)
+    (none,) = check.settling("shoulder", band=0.5, from_s=2.0).values
+    assert (none.name, none.unit, none.detail) == ("shoulder", "s", "nothing was recorded")
+    assert math.isnan(none.value)
+
+
+def test_energy_needs_two_samples() -> None:
+    two = {"effort": lambda t: 3.0 + 0.0 * t, "velocity": lambda t: 2.0 + 0.0 * t}
+    assert Check(record(count=2, **two)).energy("shoulder").value == pytest.approx(0.006)
+    assert math.isnan(Check(record(count=1, **two)).energy("shoulder").value)
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

@@ -47,6 +47,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "hil/value_faults.py",
         "hil/lines.py",
         "hil/lockstep.py",
+        "hil/proxy.py",
         "hil/tape.py",
     ),
     "topics": (
@@ -288,6 +289,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "hil/value_faults.py": ("tests/hil/test_faults.py", "tests/hil/test_lockstep.py"),
     "hil/lines.py": ("tests/hil/test_faults.py", "tests/hil/test_lockstep.py"),
     "hil/lockstep.py": ("tests/hil/test_lockstep.py",),
+    "hil/proxy.py": ("tests/hil/test_proxy.py",),
     "hil/tape.py": ("tests/hil/test_tape.py", "tests/hil/test_lockstep.py"),
     "hil/measures.py": ("tests/hil/test_measures.py", "tests/hil/test_checks.py"),
     "hil/checks.py": ("tests/hil/test_checks.py", "tests/hil/test_measures.py"),

@@ -1,0 +1,132 @@
+"""The proxy between a plant and its controller, both in the test's own thread: what passes, what is written down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service.hil.faults import Delay, Fault, Loss
+from dyn_service.hil.proxy import COMMANDS, STATES, Proxy, Ways
+from dyn_service.hil.signals import Bounds
+from dyn_service.hil.tape import Tape
+from dyn_service.hil.value_faults import Bias
+from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
+from dyn_service.model.configuration import Configuration
+from tests.nodes.in_process import Nodes, nodes_in
+
+AT = Configuration.from_wire([{"name": "a", "type": "continuous", "axis": [0, 0, 1]}])
+WAYS = Ways("/plant_state", "/joint_commands")
+
+
+def state(seq: int) -> PlantState:
+    """The seq-th, of a plant that has run for 100 s already."""
+    end = ("active", "", 99.0, 0, True, -1, 0.0, "f00")
+    return PlantState(1, seq, 100.0 + 0.125 * seq, ("a",), [float(seq)], [1.0], [0.0], *end)
+
+
+class Rig:
+    """A plant that sends one state after the other, a controller that sends commands, and the proxy."""
+
+    def __init__(self, nodes: Nodes, *faults: Fault, ways: Ways = WAYS) -> None:
+        self.nodes, self.taken, self.got = nodes, list[PlantState](), list[JointCommand]()
+        plant, controller = nodes.make("/plant"), nodes.make("/controller")
+        self._states = plant.create_publisher(PlantState, WAYS.states)
+        plant.create_subscription(JointCommand, WAYS.commands, self.got.append, queue=1000)
+        controller.create_subscription(PlantState, STATES, self.taken.append, queue=1000)
+        self._commands = controller.create_publisher(JointCommand, COMMANDS)
+        self.tape = Tape(AT, Bounds(*[np.ones(1)] * 4), 0.1, 0.1, "arm")
+        self.proxy = Proxy(nodes.folder, ways, self.tape, faults, 0)
+
+    def until(self, condition: Callable[[], Any], *, commands: bool = False) -> None:
+        """Sends states, and commands, until something is so: who has not found the other yet misses the first."""
+
+        def turned() -> Any:
+            self._states.publish(state(self._states.sent))
+            if commands:
+                n = self._commands.sent
+                self._commands.publish(JointCommand(1, n, 0, "f00", 5, ("a",), [10.0 + n]))
+            return condition()
+
+        self.nodes.until(turned)
+
+    def more(self, what: list[Any], **how: bool) -> None:
+        """Until there are five more of them."""
+        count = len(what)
+        self.until(lambda: len(what) >= count + 5, **how)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    with nodes_in(tmp_path) as made:
+        yield made
+
+
+def test_nothing_passes_before_it_is_open_and_faults_are_for_who_listens(nodes: Nodes) -> None:
+    rig = Rig(nodes, Bias(0.5, path="states"), Bias(-2.0))
+    proxy, tape = rig.proxy, rig.tape
+    try:
+        rig.until(lambda: proxy.state is not None and proxy.state.seq > 20)
+        assert (rig.taken, tape.states, tape.seen, proxy.begin_s, proxy.now_s) == ([], [], [], None, 0.0)
+        proxy.open()
+        rig.more(rig.taken)
+        assert proxy.begin_s is not None
+        # on the tape times begin with the run, and the plant is as it is; the controller gets its times as they are
+        assert tape.states[0].stamp == 0.0
+        for one in tape.states:
+            assert (one.stamp, one.since) == (0.125 * one.seq + 100.0 - proxy.begin_s, 99.0 - proxy.begin_s)
+            assert one.position == [float(one.seq)]
+        for one in rig.taken:
+            assert (one.stamp, one.since, one.position) == (100.0 + 0.125 * one.seq, 99.0, [one.seq + 0.5])
+        for row, one in list(tape.seen):
+            assert (one.stamp, one.position) == (100.0 + 0.125 * one.seq - proxy.begin_s, [one.seq + 0.5])
+            assert tape.states[row].seq >= one.seq  # no row before the state itself
+        assert proxy.now_s >= tape.seen[-1].state.stamp
+        rig.more(rig.got, commands=True)
+        assert all(one.effort == [8.0 + one.state_seq] for one in rig.got)
+        assert {one.state_seq for one in rig.got} <= {one.state_seq for _, one in tape.commands}
+        assert all(one.effort == [10.0 + one.state_seq] for _, one in tape.commands)
+        times = [t for t, _ in tape.commands]
+        assert times == sorted(times)
+        assert 0.0 < times[0] <= times[-1] <= proxy.now_s
+    finally:
+        proxy.close()
+    assert proxy.fault == ""
+
+
+def test_a_fault_that_comes_later_and_what_is_not_written_down(nodes: Nodes) -> None:
+    rig = Rig(nodes)
+    proxy, tape = rig.proxy, rig.tape
+    try:
+        proxy.open()
+        rig.more(rig.taken)
+        rig.more(rig.got, commands=True)
+        proxy.writes = False
+        rig.more(rig.taken)  # what was under way as it ended is through
+        counts = len(tape.states), len(tape.seen), len(tape.commands)
+        rig.more(rig.taken)
+        rig.more(rig.got, commands=True)
+        assert (len(tape.states), len(tape.seen), len(tape.commands)) == counts
+        proxy.inject(Loss(1.0, path="states"))
+        sent = proxy.state
+        assert sent is not None
+        rig.until(lambda: proxy.state.seq > sent.seq + 50)
+        assert rig.taken[-1].seq <= sent.seq + 1  # the one that came in just then
+        proxy.inject(Delay(0.05))
+        count, begun = rig._commands.sent, time.monotonic()
+        rig.until(lambda: rig.got[-1].state_seq > count, commands=True)
+        assert time.monotonic() - begun >= 0.05
+    finally:
+        proxy.close()
+
+
+def test_a_plant_that_cannot_be_reached_ends_it_in_a_sentence(nodes: Nodes) -> None:
+    proxy = Rig(nodes, ways=Ways("tcp://nowhere", WAYS.commands)).proxy
+    with proxy.changed:
+        assert proxy.changed.wait_for(lambda: proxy.fault, 30.0)
+    assert "tcp://nowhere" in proxy.fault
+    proxy.close()
