@@ -216,6 +216,9 @@ def test_settling_at_the_edges_of_the_band_and_of_the_run() -> None:
     assert last.settling("shoulder", to=0.0, band=0.5).value == math.inf
     before = Check(record(position=lambda t: np.where(np.abs(t - 0.999) < 1e-9, 1.0, 0.0)))  # the one before it
     assert before.settling("shoulder", to=0.0, band=0.5).value == pytest.approx(1.0)
+    first = Check(record(position=lambda t: np.where(t < 0.0005, 1.0, 0.0)))  # the first alone
+    assert first.settling("shoulder", to=0.0, band=0.5).value == pytest.approx(0.001)
+    assert first.settling("shoulder", to=0.0, band=0.5, from_s=0.2005).value == 0.0  # inside all the time, from then on
     (none,) = check.settling("shoulder", band=0.5, from_s=2.0).values
     assert (none.name, none.unit, none.detail) == ("shoulder", "s", "nothing was recorded")
     assert math.isnan(none.value)
