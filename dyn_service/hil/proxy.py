@@ -21,7 +21,7 @@ from dyn_service.hil.faults import Fault
 from dyn_service.hil.lines import Line
 from dyn_service.hil.tape import Seen, Tape
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
-from dyn_service.nodes.runtime import Node
+from dyn_service.nodes.node import Node
 
 STATES, COMMANDS = "/hil/plant_state", "/hil/joint_commands"
 """The controller's topics."""

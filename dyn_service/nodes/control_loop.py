@@ -51,8 +51,8 @@ from dyn_service.nodes.controller_parameters import (
 )
 from dyn_service.nodes.kinds import Column, NodeKind, Panel
 from dyn_service.nodes.law_signals import LawSignals
+from dyn_service.nodes.node import Node
 from dyn_service.nodes.pacing import precise_sleep, readable
-from dyn_service.nodes.runtime import Node
 from dyn_service.nodes.telemetry import Recorder
 from dyn_service.protocol.sockets import is_readable
 

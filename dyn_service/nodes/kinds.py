@@ -20,7 +20,8 @@ from dyn_service.api.queries import Array
 from dyn_service.nodes.board import Board, NodeBoard
 from dyn_service.nodes.charts import Card, Finding
 from dyn_service.nodes.help import asks_for_help, node_help
-from dyn_service.nodes.runtime import Node, P, run_node
+from dyn_service.nodes.node import Node, P
+from dyn_service.nodes.runtime import run_node
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,12 +7,12 @@ import secrets
 from dyn_service.control.joint_states import JointStates
 from dyn_service.nodes import plant_report
 from dyn_service.nodes.kinds import NodeKind
+from dyn_service.nodes.node import Node
 from dyn_service.nodes.plant_drive import prepare
 from dyn_service.nodes.plant_loop import PlantLoop
 from dyn_service.nodes.plant_making import differences, make_plant
 from dyn_service.nodes.plant_parameters import PlantParameters
 from dyn_service.nodes.plant_topics import PlantTopics
-from dyn_service.nodes.runtime import Node
 from dyn_service.shipped import find_robot
 
 

@@ -22,11 +22,11 @@ from typing import Any
 from dyn_service.control.plant_core import Plant
 from dyn_service.control.safety import RUNNING
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.nodes.node import Node
 from dyn_service.nodes.pacing import Lateness, Pacer, precise_sleep
 from dyn_service.nodes.plant_parameters import PlantParameters
 from dyn_service.nodes.plant_recording import PlantRecording, counts
 from dyn_service.nodes.plant_topics import PlantTopics
-from dyn_service.nodes.runtime import Node
 
 STATS_PERIOD_S = 0.5
 AGAIN_S = 0.05

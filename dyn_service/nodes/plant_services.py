@@ -21,6 +21,7 @@ from dyn_service.control.safety import RUNNING
 from dyn_service.control.simulated import SimulatedRobot
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
+from dyn_service.nodes.node import Node
 from dyn_service.nodes.plant_loop import PlantLoop
 from dyn_service.nodes.plant_making import make_engine
 from dyn_service.nodes.plant_parameters import PlantParameters, initial_position, values_by_joint
@@ -33,7 +34,6 @@ from dyn_service.nodes.plant_srvs import (
     StepRequest,
     Values,
 )
-from dyn_service.nodes.runtime import Node
 from dyn_service.protocol.overlays import unpack_overlay
 
 MAX_PUSHES = 32

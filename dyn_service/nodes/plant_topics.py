@@ -14,9 +14,9 @@ from dyn_service.messages.nav_msgs import Odometry
 from dyn_service.messages.rosgraph_msgs import Clock
 from dyn_service.messages.sensor_msgs import Imu, JointState, MultiDOFJointState
 from dyn_service.messages.std_msgs import Header
+from dyn_service.nodes.node import Node
 from dyn_service.nodes.plant_parameters import PlantParameters
 from dyn_service.nodes.publisher import Publisher
-from dyn_service.nodes.runtime import Node
 
 CLOCK = "/clock"
 """Everybody's topic, whatever the namespace, as in ROS."""

@@ -30,7 +30,7 @@ from dyn_service.messages.std_msgs import Header, String
 from dyn_service.messages.tf2_msgs import TFMessage
 from dyn_service.model.description import RootType
 from dyn_service.nodes.kinds import NodeKind
-from dyn_service.nodes.runtime import Node
+from dyn_service.nodes.node import Node
 from dyn_service.shipped import find_robot
 
 if TYPE_CHECKING:

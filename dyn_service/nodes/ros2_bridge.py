@@ -15,7 +15,7 @@ import msgspec
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.messages import Message, by_type, ros_type
 from dyn_service.nodes.kinds import Column, NodeKind, Stats
-from dyn_service.nodes.runtime import Node
+from dyn_service.nodes.node import Node
 
 if TYPE_CHECKING:
     from dyn_service.dds.participant import Participant, Reader, Writer

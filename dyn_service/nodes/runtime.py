@@ -37,8 +37,6 @@ from dyn_service.nodes import telemetry, topics
 from dyn_service.nodes.node import Context, Node, P
 from dyn_service.nodes.stop import Stop
 
-__all__ = ["CommonParameters", "Node", "P", "Stop", "run_node", "typed"]
-
 _LOG = logging.getLogger(__name__)
 _WRONG = (InvalidArgumentError, NotFoundError, UnimplementedError, PermissionDeniedError)
 """Errors that, before a node is ready, are those of what it was told, and do not mend themselves."""

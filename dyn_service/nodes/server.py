@@ -17,7 +17,7 @@ from dyn_service.client.sync import Client
 from dyn_service.config.realtime import apply
 from dyn_service.errors import DeadlineExceededError, DynError, UnavailableError
 from dyn_service.nodes.kinds import NodeKind
-from dyn_service.nodes.runtime import Node
+from dyn_service.nodes.node import Node
 from dyn_service.nodes.telemetry import BEAT_PERIOD_S
 from dyn_service.server.endpoints import needs_keys
 from dyn_service.server.key_folder import KeyFolder

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,6 @@ from dyn_service.errors import (
     UnimplementedError,
 )
 from dyn_service.kernels.making import KernelMissingError
-from dyn_service.model.order import Order
 from dyn_service.protocol.administration import ADMINISTRATION, Role
 from dyn_service.protocol.arrays import describe_value
 from dyn_service.protocol.limits import RequestLimits
@@ -50,8 +49,9 @@ from dyn_service.server.compiling import CompileClock
 from dyn_service.server.computations import compute, read_inputs
 from dyn_service.server.deadlines import due_ns, given_up, not_begun
 from dyn_service.server.finite import NotFinite, defect, explain_computation, first_not_finite
+from dyn_service.server.job import Job
 from dyn_service.server.metrics import Metrics
-from dyn_service.server.plan import SLOW_BYTES, SLOW_WORK_S, Plan
+from dyn_service.server.plan import SLOW_BYTES, SLOW_WORK_S
 from dyn_service.server.registry import Registry, other_model
 from dyn_service.server.state import decode_state_request
 from dyn_service.server.task import Task
@@ -61,9 +61,6 @@ if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
 _LOG = logging.getLogger(__name__)
-_NOTHING: Mapping[str, Any] = {}
-
-
 _ITSELF = Caller("the server, for it was unused", Role.LOAD)
 """Who unloads robots that expire."""
 
@@ -71,29 +68,6 @@ _ITSELF = Caller("the server, for it was unused", Role.LOAD)
 def is_query(name: str) -> bool:
     """Whether there is a query of that name."""
     return name in QUERIES or name in COMPUTATIONS or name in ADMINISTRATION
-
-
-class Job(msgspec.Struct, gc=False):
-    """A request that was read and checked.
-
-    plan: None for a query about the server itself, and for what takes long by itself. excused_ns: what of the time
-    since its receipt does not count against its deadline. slow: it is no work for the thread that serves. caller: who
-    asks; None is a process of this machine that the endpoint knows no more of. order: that of the joints in its arrays;
-    None is the robot's.
-    """
-
-    request: Request
-    plan: Plan | None
-    received_ns: int
-    excused_ns: int = 0
-    inputs: Mapping[str, Any] = _NOTHING
-    options: Mapping[str, Any] = _NOTHING
-    slow: bool = False
-    verify: bool = False
-    caller: Caller | None = None
-    order: Order | None = None
-    not_finite: NotFinite | None = None
-    """A number of the answer, once there is one, that may not leave the server."""
 
 
 class Service:

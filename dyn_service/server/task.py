@@ -10,7 +10,7 @@ from dyn_service.protocol.messages import Head
 if TYPE_CHECKING:
     from dyn_service.api.spec import Variant
     from dyn_service.server.access import Caller
-    from dyn_service.server.service import Job
+    from dyn_service.server.job import Job
 
 Envelope = tuple[Any, bool]
 """Where a reply goes: the peer, and whether it is a REQ socket, which wants an empty frame first."""

@@ -30,10 +30,11 @@ from dyn_service.engine.robot import Robot
 from dyn_service.kernels.making import listening
 from dyn_service.protocol.messages import decode_reply_head, peek
 from dyn_service.server.audit import AUDIT
+from dyn_service.server.job import Job
 from dyn_service.server.pipes import ORDER, Pipe, PipeClosedError
 from dyn_service.server.process import resident_bytes
 from dyn_service.server.registry import Served
-from dyn_service.server.service import Job, Service
+from dyn_service.server.service import Service
 from dyn_service.server.worker_words import (
     Answered,
     Audit,

@@ -32,7 +32,7 @@ class DropRobot(msgspec.Struct, tag="drop"):
 
 
 class Work(msgspec.Struct, tag="work"):
-    """Answer a request. received_ns, excused_ns, caller: see `service.Job`."""
+    """Answer a request. received_ns, excused_ns, caller: see `job.Job`."""
 
     received_ns: int
     excused_ns: int

@@ -31,7 +31,7 @@ import sys, time
 from pathlib import Path
 import msgspec
 from dyn_service.nodes.kinds import NodeKind
-from dyn_service.nodes.runtime import Node
+from dyn_service.nodes.node import Node
 
 
 class Parameters(msgspec.Struct, forbid_unknown_fields=True):

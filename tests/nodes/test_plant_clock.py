@@ -20,11 +20,12 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.messages.rosgraph_msgs import Clock
+from dyn_service.nodes.node import Node
 from dyn_service.nodes.plant_loop import PlantLoop, steps_between_states
 from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_parameters import PlantParameters
 from dyn_service.nodes.plant_topics import PlantTopics
-from dyn_service.nodes.runtime import Node, Stop
+from dyn_service.nodes.stop import Stop
 from dyn_service.nodes.telemetry import Telemetry
 from tests.nodes import launches
 from tests.nodes.launches import Launched

@@ -21,7 +21,8 @@ from dyn_service.errors import DeadlineExceededError, ResourceExhaustedError
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.protocol.values import unpack
 from dyn_service.server.bounds import foretell, meter, refuse_over
-from dyn_service.server.service import Job, Service
+from dyn_service.server.job import Job
+from dyn_service.server.service import Service
 from dyn_service.server.settings import read_settings
 from dyn_service.sim import parts, rheonomic_parts
 from tests.conftest import URDF

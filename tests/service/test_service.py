@@ -12,8 +12,9 @@ import pytest
 
 from dyn_service import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError, Robot
 from dyn_service.protocol.limits import RequestLimits
+from dyn_service.server.job import Job
 from dyn_service.server.metrics import Durations, Metrics
-from dyn_service.server.service import Job, Service
+from dyn_service.server.service import Service
 from tests.conftest import URDF
 from tests.service.conftest import array, request
 
