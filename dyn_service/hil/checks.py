@@ -84,15 +84,15 @@ class Check:
         signals = self.record.signals("error" if to is None else "position", joint)
         for signal in (one.between(from_s, math.inf) for one in signals):
             off = np.abs(signal.values if to is None else signal.values - to)
-            inside = off <= band  # what is no number is outside
+            outside = np.flatnonzero(~(off <= band))  # what is no number is outside
             if not len(off):
                 values.append(Value(signal.name, math.nan, "s", "nothing was recorded"))
-            elif not inside[-1]:
+            elif len(off) - 1 in outside:
                 detail = f"{sized(off[-1], signal.unit)} off at the end, the band is {said(band)}"
                 values.append(Value(signal.name, math.inf, "s", detail))
             else:
-                last = len(inside) - 1 - int(np.argmin(inside[::-1])) if not inside.all() else -1
-                values.append(Value(signal.name, float(signal.t[last + 1]) - from_s if last >= 0 else 0.0, "s"))
+                settled = float(signal.t[outside[-1] + 1]) - from_s if len(outside) else 0.0
+                values.append(Value(signal.name, settled, "s"))
         return Numbers(self._note, "settling time", values, signals)
 
     def overshoot(self, joint: str, *, to: float | None = None, from_s: float = 0.0) -> Numbers:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dyn_service.control.joint_states import JointStates
 from dyn_service.hil.faults import Delay, Fault, Loss
 from dyn_service.hil.proxy import COMMANDS, STATES, Proxy, Ways
 from dyn_service.hil.signals import Bounds
@@ -39,7 +40,7 @@ class Rig:
         plant.create_subscription(JointCommand, WAYS.commands, self.got.append, queue=1000)
         controller.create_subscription(PlantState, STATES, self.taken.append, queue=1000)
         self._commands = controller.create_publisher(JointCommand, COMMANDS)
-        self.tape = Tape(AT, Bounds(*[np.ones(1)] * 4), 0.1, 0.1, "arm")
+        self.tape = Tape(AT, JointStates(AT), Bounds(*[np.ones(1)] * 4), 0.1, 0.1, "arm")
         self.proxy = Proxy(nodes.folder, ways, self.tape, faults, 0)
 
     def until(self, condition: Callable[[], Any], *, commands: bool = False) -> None:
@@ -67,32 +68,35 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
 
 
 def test_nothing_passes_before_it_is_open_and_faults_are_for_who_listens(nodes: Nodes) -> None:
-    rig = Rig(nodes, Bias(0.5, path="states"), Bias(-2.0))
+    rig = Rig(nodes, Bias(0.5, path="states", from_s=2.0), Bias(-2.0, from_s=5.0))
     proxy, tape = rig.proxy, rig.tape
     try:
         rig.until(lambda: proxy.state is not None and proxy.state.seq > 20)
         assert (rig.taken, tape.states, tape.seen, proxy.begin_s, proxy.now_s) == ([], [], [], None, 0.0)
         proxy.open()
-        rig.more(rig.taken)
+        rig.until(lambda: rig.got and proxy.now_s > 10.0, commands=True)
         assert proxy.begin_s is not None
         # on the tape times begin with the run, and the plant is as it is; the controller gets its times as they are
         assert tape.states[0].stamp == 0.0
         for one in tape.states:
             assert (one.stamp, one.since) == (0.125 * one.seq + 100.0 - proxy.begin_s, 99.0 - proxy.begin_s)
             assert one.position == [float(one.seq)]
+        off = lambda one: 0.5 if 100.0 + 0.125 * one.seq - proxy.begin_s >= 2.0 else 0.0  # of the run's time
+        assert {off(one) for one in rig.taken} == {0.0, 0.5}
         for one in rig.taken:
-            assert (one.stamp, one.since, one.position) == (100.0 + 0.125 * one.seq, 99.0, [one.seq + 0.5])
+            assert (one.stamp, one.since, one.position) == (100.0 + 0.125 * one.seq, 99.0, [one.seq + off(one)])
         for row, one in list(tape.seen):
-            assert (one.stamp, one.position) == (100.0 + 0.125 * one.seq - proxy.begin_s, [one.seq + 0.5])
+            assert (one.stamp, one.position) == (100.0 + 0.125 * one.seq - proxy.begin_s, [one.seq + off(one)])
             assert tape.states[row].seq >= one.seq  # no row before the state itself
         assert proxy.now_s >= tape.seen[-1].state.stamp
         rig.more(rig.got, commands=True)
-        assert all(one.effort == [8.0 + one.state_seq] for one in rig.got)
-        assert {one.state_seq for one in rig.got} <= {one.state_seq for _, one in tape.commands}
+        sent_s = {one.state_seq: t for t, one in tape.commands}
+        assert all(one.effort == [10.0 + one.state_seq - 2.0 * (sent_s[one.state_seq] >= 5.0)] for one in rig.got)
+        assert rig.got[-1].effort == [8.0 + rig.got[-1].state_seq]
         assert all(one.effort == [10.0 + one.state_seq] for _, one in tape.commands)
         times = [t for t, _ in tape.commands]
         assert times == sorted(times)
-        assert 0.0 < times[0] <= times[-1] <= proxy.now_s
+        assert 0.0 <= times[0] < times[-1] <= proxy.now_s
     finally:
         proxy.close()
     assert proxy.fault == ""

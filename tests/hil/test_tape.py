@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dyn_service.control.joint_states import JointStates
 from dyn_service.control.trajectory import MultiSine
 from dyn_service.hil.signals import Bounds, Change
 from dyn_service.hil.tape import Seen, Tape
@@ -36,7 +37,7 @@ def constant(*q: float) -> MultiSine:
 
 
 def tape() -> Tape:
-    return Tape(AT, BOUNDS, 0.2, 0.3, "arm")
+    return Tape(AT, JointStates(AT), BOUNDS, 0.2, 0.3, "arm")
 
 
 def test_values_have_their_units_and_joints() -> None:
