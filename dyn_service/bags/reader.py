@@ -71,6 +71,8 @@ class BagReader:
             self._places = list(records.places(self._stream, self.path))
             self.whole = bool(self._places) and self._places[-1].opcode == Opcode.FOOTER
             """Whether it was ended as it should be; a recorder that was killed leaves one that was not."""
+            if self.whole:
+                records.check_summary(self._stream, self._places[-1], self.path)
             self._schemas: dict[int, Schema] = {}
             self._channels: dict[int, Channel] = {}
             self.attached: list[Attached] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -21,6 +22,8 @@ from dyn_service.errors import InvalidArgumentError
 
 MAGIC = b"\x89MCAP0\r\n"
 _HEAD = struct.Struct("<BQ")
+_FOOTER = struct.Struct("<QQI")
+_CRC_BYTES = 4
 _INDEX = struct.Struct("<HI")
 _MESSAGE = struct.Struct("<HIQ")
 DAMAGE = (
@@ -83,6 +86,25 @@ def places(stream: BinaryIO, path: Path) -> Iterator[Place]:
         if opcode == Opcode.FOOTER:
             return
         at = found.end
+
+
+def check_summary(stream: BinaryIO, footer: Place, path: Path) -> None:
+    """Holds the bytes behind the data, which name topics and types, against the footer's CRC-32 of them; 0 is none.
+
+    Raises:
+        InvalidArgumentError: They have changed.
+    """
+    stream.seek(footer.content)
+    begin, _, expected = _FOOTER.unpack(stream.read(_FOOTER.size)) if footer.length >= _FOOTER.size else (0, 0, 0)
+    if not expected:
+        return
+    until = footer.content + _FOOTER.size - _CRC_BYTES
+    sound = begin < until
+    if sound:
+        stream.seek(begin)
+        sound = zlib.crc32(stream.read(until - begin)) == expected
+    if not sound:
+        raise InvalidArgumentError(f"bag {str(path)!r} is damaged: its summary has changed")
 
 
 def content(stream: BinaryIO, place: Place) -> bytes:

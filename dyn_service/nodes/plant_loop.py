@@ -172,13 +172,9 @@ def steps_between_states(p: PlantParameters) -> int:
     rate of whoever commands.
 
     Raises:
-        InvalidArgumentError: There would be more states than steps; in lockstep, that is no whole number of steps.
+        InvalidArgumentError: In lockstep, that is no whole number of steps.
     """
     rate_hz = p.state_rate_hz
-    if not rate_hz <= p.rate_hz:
-        raise InvalidArgumentError(
-            f"state_rate_hz is {rate_hz:g}: expected at most rate_hz, {p.rate_hz:g}", path="state_rate_hz"
-        )
     if p.clock == "lockstep":
         rate_hz = rate_hz or p.control_rate_hz
         steps = p.rate_hz / (rate_hz or p.rate_hz)

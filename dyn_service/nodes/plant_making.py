@@ -52,6 +52,10 @@ def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
         DynError: What a driver raises.
     """
     at, limits, p = robot.configuration, robot.limits, in_range(p)
+    if not at.nv:
+        raise InvalidArgumentError(
+            f"robot {robot.name!r} has no joint that moves: nothing is to be driven", path="robot"
+        )
     settings = safety_settings(p, limits)
 
     def damping() -> Array:  # every motion then dies out as exp(-t / damping_s), but for what pulls at it

@@ -293,6 +293,24 @@ def test_changed_bytes_are_found(bag: Path, tmp_path: Path) -> None:
             list(reader.messages())
 
 
+def test_a_changed_name_in_the_summary_is_found(bag: Path, tmp_path: Path) -> None:
+    """It has a checksum of its own; a topic of another name, or a field of another type, is none of the bag's."""
+    data, changed = bytearray(bag.read_bytes()), tmp_path / "changed.mcap"
+    with bag.open("rb") as stream:
+        *inner, footer = list(places(stream, bag))
+    begins = struct.unpack_from("<Q", data, footer.content)[0]
+    summary = [place for place in inner if place.start >= begins]
+    named = [place for place in summary if place.opcode in (Opcode.CHANNEL, Opcode.SCHEMA)]
+    assert named
+    for place in (*named, footer):
+        at = place.content + min(place.length - 1, 12)
+        data[at] ^= 0x04
+        changed.write_bytes(data)
+        data[at] ^= 0x04
+        with pytest.raises(InvalidArgumentError, match=r"changed.mcap' is damaged: its summary has changed"):
+            BagReader(changed)
+
+
 def test_no_bytes_bring_another_error(tmp_path: Path) -> None:
     """Bytes changed by chance, anywhere, and ends cut off: messages, or an error of ours, in reading and in mending."""
     chance, file = Random(4), tmp_path / "changed.mcap"

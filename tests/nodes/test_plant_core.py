@@ -505,3 +505,9 @@ def test_divergence_names_the_length_of_the_steps_that_were_made(substeps: int) 
     assert one.offer(command(one, [0.5, 2.0]))
     with pytest.raises(FailedPreconditionError, match=f"shorter than dt = {0.1 / substeps:g} s"):
         one.advance(1)
+
+
+def test_a_robot_without_joints_is_no_plant() -> None:
+    rock = Robot.from_urdf('<robot name="rock"><link name="stone"/></robot>')
+    with pytest.raises(InvalidArgumentError, match="robot 'rock' has no joint that moves"):
+        make_plant(rock, PlantParameters(robot="-"), session=1)
