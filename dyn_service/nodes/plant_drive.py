@@ -18,6 +18,8 @@ from dyn_service.nodes.plant_parameters import DriveParameters, PlantParameters
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
+USUAL_W = 60.0
+"""rad/s, of drives of which nothing else is said."""
 Servo = Callable[[SetPoint, Array, Array], Array]
 
 
@@ -64,13 +66,14 @@ def make_servo(robot: Robot, p: PlantParameters) -> Servo:
                 path="drive",
             )
         return Drive.of_gains(said.stiffness, said.damping, robot.nv).effort
-    cycle_s = 1.0 / p.rate_hz
+    # plants of few steps a second have drives too, softer ones, with room to the bound that a drive has
+    w = said.natural_frequency or min(USUAL_W, 0.2 * p.rate_hz / said.damping_ratio)
 
     def inverse_dynamics(q: Array, v: Array, a: Array) -> Array:
         efforts: Array = robot.inverse_dynamics(q, v, a)
         return efforts
 
-    return Drive.of_model(inverse_dynamics, said.natural_frequency, said.damping_ratio, robot.nv, cycle_s).effort
+    return Drive.of_model(inverse_dynamics, w, said.damping_ratio, robot.nv, 1.0 / p.rate_hz).effort
 
 
 def prepare(robot: Robot, interfaces: tuple[Interface, ...], p: PlantParameters) -> None:

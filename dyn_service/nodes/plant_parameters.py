@@ -43,12 +43,13 @@ class ActuatorParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tru
 class DriveParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What makes efforts of commanded positions and velocities; see `control/drive.py`.
 
-    natural_frequency: rad/s of a joint's error, for servos that know the robot's model. damping_ratio: of that error; 1
-    is critical. stiffness: N m/rad | N/m, one number or one per effort, of servos without a model, in place of these;
-    empty is with one. damping: N m s/rad | N s/m, beside the stiffness.
+    natural_frequency: rad/s of a joint's error, for servos that know the robot's model; 0 is 60, or a fifth of rate_hz
+    where that is less. damping_ratio: of that error; 1 is critical. stiffness: N m/rad | N/m, one number or one per
+    effort, of servos without a model, in place of these; empty is with one. damping: N m s/rad | N s/m, beside the
+    stiffness.
     """
 
-    natural_frequency: Positive = 60.0
+    natural_frequency: NotNegative = 0.0
     damping_ratio: Positive = 1.0
     stiffness: float | list[float] = []
     damping: float | list[float] = []
