@@ -421,6 +421,7 @@ def test_a_frozen_encoder() -> None:
     )
     whole = Check(record(position=still, reference=way)).frozen("shoulder")  # where nobody knows what was measured
     assert whole.value == pytest.approx(np.abs(np.diff(way(1e-3 * np.arange(1001)))).sum())
+    assert whole.values[0].detail == "from 0 s to 1 s"
 
 
 def test_names_that_there_are_not() -> None:

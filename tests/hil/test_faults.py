@@ -156,6 +156,7 @@ def test_joints_with_several_ways_to_move() -> None:
     [one] = line.due(0.0)
     moved = at.difference(at.neutral, np.array(one.position))
     assert moved == pytest.approx([0.1 if name.startswith("ball.") else 0.0 for name in at.velocity_names])
+    Line([Swapped("swing", "hoist")], "commands", 0, at)
     with pytest.raises(InvalidArgumentError, match="Swapped: 'ball' and 'swing' have different numbers of positions"):
         Line([Swapped("ball", "swing")], "commands", 0, at)
 
@@ -233,6 +234,22 @@ def test_a_run_in_which_a_fault_does_nothing_shows_nothing(faults, seconds: floa
         check_faults(faults, seconds)
     assert str(caught.value) == sentence
     check_faults([Delay(0.1, from_s=1.99)], 2.0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **when: Delay(0.1, **when), lambda **when: Jitter(0.1, **when), lambda **when: Loss(0.1, **when),
+        lambda **when: Reorder(0.1, **when), lambda **when: Stale(**when), lambda **when: NotANumber(**when),
+        lambda **when: Bias(0.1, **when), lambda **when: Noise(0.1, **when), lambda **when: Saturation(1.0, **when),
+        lambda **when: Swapped("a", "b", **when), lambda **when: Killed(**when),
+    ],
+)  # fmt: skip
+def test_every_fault_has_its_time_and_none_that_cannot_be(make) -> None:
+    one = make(from_s=1.0, until_s=2.0)
+    assert [one.there(t) for t in (0.999, 1.0, 1.999, 2.0)] == [False, True, True, False]
+    with pytest.raises(InvalidArgumentError, match="from_s is 2, until_s 1: expected 0 <= from_s <= until_s"):
+        make(from_s=2.0, until_s=1.0)
 
 
 def test_every_fault_is_in_the_tests_above() -> None:

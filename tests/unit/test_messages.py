@@ -25,6 +25,7 @@ from dyn_service.messages import (
     decode,
     definition,
     encode,
+    fields,
     fields_of,
     from_builtins,
     ros_type,
@@ -212,8 +213,12 @@ class TestOwn:
         class Ranged(Message, frozen=True):
             some: Annotated[list[float], Meta(max_length=3)] = msgspec.field(default_factory=list)
 
+        class Either(Message, frozen=True):
+            of: int | str = 0
+
         for kind, cause in (
             (Odd, "ROS has no type for dict"),
+            (Either, r"ROS has no type for int \| str"),
             (Named, "small letters"),
             (Ranged, "any length, or one"),
         ):
@@ -236,6 +241,28 @@ class TestOwn:
         kind = by_type("gripper_msgs/Grip")
         assert (ros_type(kind), definition(kind)) == ("gripper_msgs/msg/Grip", "float64 width\n")
         assert kind in list(all_types())
+        with pytest.raises(
+            NotFoundError, match="there is no message type 'grip_msgs/Grip'; did you mean 'gripper_msgs/m"
+        ):
+            by_type("grip_msgs/Grip")  # a type of that name in another package is none
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("Int8", -128, 127), ("UInt8", 0, 255), ("Byte", 0, 255), ("Int16", -32768, 32767), ("UInt16", 0, 65535),
+        ("Int32", -2147483648, 2147483647), ("UInt32", 0, 4294967295),
+        ("Int64", -9223372036854775808, 9223372036854775807),
+    ],
+)  # fmt: skip
+def test_whole_numbers_have_the_range_of_their_type(name: str, least: int, most: int) -> None:
+    kind = getattr(fields, name)
+    for value, fits in ((least, True), (most, True), (least - 1, False), (most + 1, False)):
+        if fits:
+            assert msgspec.convert(value, kind) == value
+        else:
+            with pytest.raises(msgspec.ValidationError):
+                msgspec.convert(value, kind)
 
 
 def test_messages_need_no_more_than_the_base_install() -> None:
