@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,9 +14,14 @@ from dyn_service.engine.robot import Robot
 from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.trees import motion_subspaces
+from tests.wide import wide
 
 TREES = 5
-"""Kernels are traced per tree, so a handful of trees and many states."""
+"""Kernels are traced per tree, so a handful of trees and many states; `-m wide` has `ALL_TREES`."""
+
+ALL_TREES = 12
+
+_drawn = TREES
 
 ROUNDING = 1e-11
 """Relative; rounding is 1e-16 times the condition number of the mass matrix, at most 1e4 on these trees."""
@@ -31,7 +38,7 @@ def robot_of(seed: int) -> Robot:
 @st.composite
 def states(draw: st.DrawFn, batch: int = 4) -> tuple[Robot, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """A robot, then q, v, a (batch, nv) and a gravity."""
-    robot = robot_of(draw(st.integers(0, TREES - 1)))
+    robot = robot_of(draw(st.integers(0, _drawn - 1)))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     speed = draw(st.sampled_from([0.0, 1e-3, 1.0, 30.0]))
     q = rng.uniform(-np.pi, np.pi, (batch, robot.nq)) * draw(st.sampled_from([0.0, 1.0, 50.0]))
@@ -209,7 +216,7 @@ def test_computed_torque_shapes_the_error(state: tuple, kp: float, kd: float) ->
     close(tau, robot.inverse_dynamics(q, v, wanted, gravity=gravity), tau)
 
 
-@pytest.mark.parametrize("seed", range(TREES))
+@pytest.mark.parametrize("seed", wide(range(ALL_TREES), range(TREES).__contains__))
 def test_link_order_in_the_file_does_not_matter(seed: int) -> None:
     """Same names, same order of q, same bits."""
     one, other = (interpreting(random_urdf(1000 + seed, shuffle=shuffle)) for shuffle in (None, 7))
@@ -220,3 +227,14 @@ def test_link_order_in_the_file_does_not_matter(seed: int) -> None:
     np.testing.assert_array_equal(one.inverse_dynamics(q, v, a), other.inverse_dynamics(q, v, a))
     np.testing.assert_array_equal(one.mass_matrix(q), other.mass_matrix(q))
     np.testing.assert_array_equal(one.constraint_forces(q, v, a).wrench, other.constraint_forces(q, v, a).wrench)
+
+
+PROPERTIES = [name for name, found in list(globals().items()) if hasattr(found, "hypothesis")]
+"""All of the above that draw their states."""
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_on_more_trees(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "_drawn", ALL_TREES)
+    globals()[name]()

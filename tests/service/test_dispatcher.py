@@ -29,6 +29,7 @@ from dyn_service.server.task import Task
 from dyn_service.server.worker_thread import ThreadWorker
 from tests.conftest import URDF
 from tests.service.conftest import WAIT_MS, array, request
+from tests.wide import wide
 
 ROBOT = "double_pendulum"
 LIMITS = RequestLimits(max_waiting=4, max_waiting_bytes=200_000)
@@ -493,10 +494,11 @@ class Dispatching(RuleBasedStateMachine):
         assert self.rig.notices(self.now_ns + 10_000 * MS) == []
 
 
-def test_everything_in_any_order() -> None:
+@pytest.mark.parametrize("examples", wide([100, 200], (100).__eq__))
+def test_everything_in_any_order(examples: int) -> None:
     robot = new_robot()
     parts = {"robot": robot, "elsewhere": Service([robot]), "reply_sizes": {}}
     many = settings(
-        max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=examples, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
     run_state_machine_as_test(type("Machine", (Dispatching,), parts), settings=many)

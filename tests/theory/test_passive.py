@@ -106,9 +106,12 @@ def panda() -> Robot:
     return restless(URDF / "panda.urdf", 1)
 
 
-def test_all_formulations_agree_and_certificates_hold() -> None:
+@pytest.mark.parametrize("compiled", wide([False, True], (False).__eq__))
+def test_all_formulations_agree_and_certificates_hold(compiled: bool) -> None:
     many = restless(random_urdf(8, movable=5, types=MANY_TYPES), 2, root="floating")
-    robots = [interpreted_robot(robot, certifying=True) for robot in (restless(URDF / "panda.urdf", 1), many)]
+    robots = [restless(URDF / "panda.urdf", 1), many]
+    if not compiled:
+        robots = [interpreted_robot(robot, certifying=True) for robot in robots]
     for robot in (*robots, robots[0].bare):
         found = survey(robot, states=5)
         assert len(found["residuals"]) == 14
@@ -116,8 +119,10 @@ def test_all_formulations_agree_and_certificates_hold() -> None:
         assert all(certificate.holds for certificate in robot.certificates.values())
 
 
-def test_verification_asks_who_answers() -> None:
-    panda = interpreted_robot(restless(URDF / "panda.urdf", 1))
+@pytest.mark.parametrize("compiled", wide([False, True], (False).__eq__))
+def test_verification_asks_who_answers(compiled: bool) -> None:
+    panda = restless(URDF / "panda.urdf", 1)
+    panda = panda if compiled else interpreted_robot(panda)
     q, v, a = states(panda, 0)
     assert max(float(x.max()) for x in panda.verify(q, v, a, passive=False).values()) < 1e-11
 

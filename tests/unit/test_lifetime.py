@@ -27,6 +27,7 @@ from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.lower import lower
 from tests.conftest import ROOT, URDF
 from tests.soak import kernels as soak
+from tests.wide import wide
 
 on_linux = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="counts what Linux tells of a process")
 INVERSE_DYNAMICS = QUERIES["inverse_dynamics"]
@@ -205,10 +206,11 @@ def test_robots_with_a_payload_share_their_kernels() -> None:
 
 
 @on_linux
-def test_many_robots_leave_nothing() -> None:
+@pytest.mark.parametrize("cycles", wide([150, 300], (150).__eq__))
+def test_many_robots_leave_nothing(cycles: int) -> None:
     """The short run of `python -m tests.soak.kernels`: before, each of these left 0.3 MB and eight maps for ever."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.soak.kernels", "--cycles", "150"],
+        [sys.executable, "-m", "tests.soak.kernels", "--cycles", str(cycles)],
         cwd=ROOT,
         capture_output=True,
         text=True,
