@@ -22,6 +22,7 @@ from dyn_service.config.parameters import Parameters, section_names, strangers
 from dyn_service.config.wording import Place, dotted, suggestion
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.launching import schema
+from dyn_service.launching.left_out import LeftOut
 from dyn_service.launching.planned import REPORT_KEYS, LaunchPlan, ProcessPlan
 from dyn_service.launching.schema import LaunchFile, Placed
 from dyn_service.launching.substitutions import substitute, truth
@@ -70,7 +71,7 @@ def make_plan(
     if not planner.processes:
         raise launch.document.fault("the launch starts no process", ("launch",))
     for document in planner.files.values():
-        for section, place in strangers(document, planner.nodes):
+        for section, place in strangers(document, [*planner.nodes, *planner.left_out]):
             near = did_you_mean(section, [name for node in planner.nodes for name in (node, node.rpartition("/")[2])])
             raise document.fault(
                 f"section {section!r} is for none of the launch's nodes: {', '.join(planner.nodes)}{near}", place[:-1]
@@ -92,6 +93,7 @@ class _Planner:
         self.kinds: dict[str, Kind] = {}
         self.files: dict[str, Document] = {}
         self.nodes: list[str] = []
+        self.left_out: list[str] = []
         self._names: set[str] = set()
         self._depth = 0
 
@@ -139,6 +141,8 @@ class _FilePlanner(FileValues):
             self._arg(action, place)
             return
         if not self.condition(action, place):
+            unread = LeftOut(self.launch, self.environment, self.folder, set())
+            self.planner.left_out += unread.names(action, place, self.variables, self.namespace)
             return
         if isinstance(action, schema.Let):
             self.variables[action.name] = self.text(action.value, (*place, "value"))

@@ -131,3 +131,42 @@ def test_it_is_one_line_and_status_2(
     assert (end.value.code, said) == (2, "")
     place = f"{folder}/plant.yaml:3: plant.ros__parameters.rate_hz"
     assert err == f"error: {place}: parameter 'rate_hz': expected a number, found text\n"
+
+
+LEFT_OUT = {
+    "a node": "  - node: {pkg: dyn_service, exec: plant, name: $(var called), if: false, param: [{from: gone.yaml}]}\n",
+    "a node by its program": "  - node: {pkg: dyn_service, exec: spare, unless: true, namespace: /}\n",
+    "in a group": "  - group:\n"
+    "      if: false\n"
+    "      children:\n"
+    "        - let: {name: inner, value: sp}\n"
+    "        - node: {pkg: x, exec: y, name: $(var inner)are}\n",
+    "in a file": "  - include: {file: b.launch.yaml, if: false, arg: [{name: it, value: spare}]}\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("action", LEFT_OUT.values(), ids=LEFT_OUT)
+def test_a_section_may_be_for_a_node_that_is_left_out(folder: Path, action: str) -> None:
+    """In a file of several nodes' parameters, one of which is not started this time; a stranger is still a fault."""
+    (folder / "b.launch.yaml").write_text(
+        "launch:\n  - arg: {name: it}\n  - include: {file: b.launch.yaml, if: false, arg: [{name: it, value: spare}]}\n"
+        "  - node: {pkg: dyn_service, exec: plant, name: $(var it), unless: false}\n"
+    )
+    file, both = folder / "a.launch.yaml", folder / "both.yaml"
+    file.write_text(LAUNCH.replace("launch:", "launch:\n  - let: {name: called, value: spare}")
+                    .replace("PLANT", str(folder / "plant.yaml")).replace("BOTH", str(both)) + action)  # fmt: skip
+    both.write_text(f"/**:\n{SECTION}spare:\n{SECTION}")
+    assert [process.name for process in make_plan(read_launch_file(file), {}, folder=folder).processes] == [
+        "plant", "control",
+    ]  # fmt: skip
+    both.write_text(f"/**:\n{SECTION}spair:\n{SECTION}")
+    assert "both.yaml:4: spair: section 'spair' is for none of the launch's nodes" in fault(folder)
+
+
+@pytest.mark.parametrize(
+    "broken", ["include: {file: gone.launch.yaml, if: false}", "let: {name: a, value: $(var b), if: 0}"]
+)
+def test_what_cannot_be_read_in_what_is_left_out_is_no_fault(folder: Path, broken: str) -> None:
+    file = folder / "a.launch.yaml"
+    file.write_text(f"{file.read_text()}  - {broken}\n")
+    assert len(make_plan(read_launch_file(file), {}, folder=folder).processes) == 2
