@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.messages import Message, by_type, ros_type
 from dyn_service.nodes.kinds import Column, NodeKind, Stats
 from dyn_service.nodes.node import Node
@@ -28,6 +28,8 @@ LATCHED = ("robot_description", "tf_static")
 """Topics that ROS 2 gives to late subscribers too."""
 LOOK_S = 0.5
 STATS_S = 0.5
+MOST_SAID = 100
+"""Faults of others that are said."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -67,6 +69,7 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
         self.participant = _participant(p)
         self.sent: dict[str, int] = {}
         self.received: dict[str, int] = {}
+        self._said: set[str] = set()
         self._out: dict[str, Writer] = {}
         self._in: list[tuple[Reader, Publisher[Any], str]] = []
         for each in p.from_ros:
@@ -84,11 +87,16 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
 
     def _look(self) -> None:
         """Takes up topics that have got a publisher since."""
-        published = {end.name: end.type for node in self.graph.nodes() for end in node.publishers}
-        for name in self.parameters.to_ros:
-            full = self._full(name)
-            if full in published and full not in self._out:
-                kind = by_type(published[full])
+        ends = [end for node in self.graph.nodes() for end in node.publishers]
+        for full in map(self._full, self.parameters.to_ros):
+            for end in ends:
+                if end.name != full or full in self._out:
+                    continue
+                try:
+                    kind = by_type(end.type)
+                except DynError as error:  # some node's own type, of a package that is not here
+                    self._left_out(f"{full} does not go to ROS 2: {error}")
+                    continue
                 self._out[full] = self.participant.writer(full, kind, latched=_latched(full))
                 self.create_subscription(kind, full, partial(self._write, full))
                 _LOG.info("%s: %s goes to ROS 2 as %s", self.name, full, ros_type(kind))
@@ -100,11 +108,21 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
     def _read(self) -> None:
         for reader, publisher, topic in self._in:
             for message in reader.take():
-                publisher.publish(message)
+                try:
+                    publisher.publish(message)
+                except DynError as error:  # such as one that is too large
+                    self._left_out(f"a message of {topic} does not come in: {error}")
+                    continue
                 self.received[topic] = self.received.get(topic, 0) + 1
 
     def _stats(self) -> None:
         self.telemetry.stats({"sent": sum(self.sent.values()), "received": sum(self.received.values())})
+
+    def _left_out(self, sentence: str) -> None:
+        """Says it, once: what one node sends is no reason to leave the others without a bridge."""
+        if sentence not in self._said and len(self._said) < MOST_SAID:
+            self._said.add(sentence)
+            _LOG.warning("%s: %s", self.name, sentence)
 
     def _full(self, topic: str) -> str:
         """The topic's full name, remapped."""

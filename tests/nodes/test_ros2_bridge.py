@@ -8,9 +8,11 @@ pytest.importorskip("cyclonedds", reason="extra ros2")
 
 from dyn_service.dds.participant import Participant, domain_number
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.messages import MAX_BYTES
 from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import String
 from dyn_service.messages.trajectory_msgs import JointTrajectory
+from dyn_service.nodes.graph import End, NodeEntry
 from dyn_service.nodes.ros2_bridge import Incoming, Ros2Bridge, Ros2BridgeParameters
 from tests.nodes.in_process import Nodes
 
@@ -57,6 +59,33 @@ def test_topics_go_out_and_come_in(nodes: Nodes, ros: Participant) -> None:
     nodes.until(lambda: texts.extend(late.take()) or texts)
     assert texts == [String("<robot/>")]
     assert set(bridge.sent) == {"/arm/joint_states", "/arm/robot_description"}
+
+
+def test_what_one_node_sends_ends_no_bridge(nodes: Nodes, ros: Participant, caplog: pytest.LogCaptureFixture) -> None:
+    """A topic with a type of a package that is not here; a message that is too large for our topics, and one after."""
+    stranger = nodes.make("/arm/stranger")
+    end = End("/arm/joint_states", "my_robot_msgs/msg/JointState", f"ipc://{nodes.folder}/none")
+    nodes.make("/arm/plant").create_publisher(JointState, "/arm/joint_states")
+    stranger._registration.write(NodeEntry("/arm/a", 1, stranger._token, publishers=(end,)))
+    bridge = _bridge(nodes, from_ros=[Incoming(topic="notes", type="std_msgs/msg/String")])
+    came: list[String] = []
+    stranger.create_subscription(String, "/arm/notes", came.append, queue=10)
+    stranger._registration.write(NodeEntry("/arm/a", 1, stranger._token, publishers=(end,)))
+    notes, large = ros.writer("/arm/notes", String), String("x" * (MAX_BYTES + 1))
+
+    def both() -> bool:
+        notes.write(large)
+        notes.write(String("after"))
+        return bool(came) and "/arm/joint_states" in bridge._out
+
+    nodes.until(both)
+    assert came[0] == String("after")
+    said = [record.message for record in caplog.records]
+    assert sum("a message of /arm/notes does not come in: a std_msgs/msg/String of" in line for line in said) == 1
+    assert (
+        sum("does not go to ROS 2: there is no message type 'my_robot_msgs/msg/JointState'" in line for line in said)
+        == 1
+    )
 
 
 def test_a_circle_and_a_type_that_is_none_are_refused(nodes: Nodes) -> None:
