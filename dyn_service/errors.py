@@ -19,6 +19,8 @@ that `to_wire` returns; `from_wire` gives back the same class with the same fiel
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -155,3 +157,10 @@ def from_wire(wire: Mapping[str, Any]) -> DynError:
         kind = _BY_CODE.get(code, InternalError)
     details = {name: wire[name] for name in kind.details if name in wire}
     return kind(str(wire.get("message", code)), path=wire.get("path"), **details)
+
+
+def failure(error: Exception) -> str:
+    """What went wrong in code that is not ours: `ZeroDivisionError: division by zero (my_law.py, line 12)`."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"{said} ({os.path.basename(frame.filename)}, line {frame.lineno})"

@@ -8,10 +8,8 @@ defect: it ends the loop, in one sentence.
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TypeVar, get_args
 
 import numpy as np
@@ -19,7 +17,7 @@ import numpy as np
 from dyn_service.api.queries import Array
 from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface, SetPoint
 from dyn_service.control.hardware import Fault, Hardware, Reading, TakesSetPoints
-from dyn_service.errors import DynError, FailedPreconditionError
+from dyn_service.errors import DynError, FailedPreconditionError, failure
 from dyn_service.model.configuration import Configuration
 
 T = TypeVar("T")
@@ -110,10 +108,7 @@ class Driver:
         except DynError:
             raise
         except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{Path(frame.filename).name}, line {frame.lineno}"
-            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise DriverError(f"the driver failed in its {what}: {said} ({where})") from error
+            raise DriverError(f"the driver failed in its {what}: {failure(error)}") from error
 
     def _sized(self, what: str, found: object) -> Reading:
         """The reading, as arrays of the sizes that the joints have."""

@@ -14,11 +14,9 @@ not under command.
 
 from __future__ import annotations
 
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,7 +24,7 @@ import numpy as np
 from dyn_service.api.queries import Array
 from dyn_service.control.command import Command, Interface
 from dyn_service.control.trajectory import Reference, ReferenceTrajectory
-from dyn_service.errors import DynError, FailedPreconditionError
+from dyn_service.errors import DynError, FailedPreconditionError, failure
 
 
 class LawError(FailedPreconditionError):
@@ -157,10 +155,7 @@ def _guarded(law: Law, what: str, call: Callable[[], Any]) -> Any:
     except DynError:
         raise
     except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(frame.filename).name}, line {frame.lineno}"
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise LawError(f"law '{law.name}' failed in its {what}: {said} ({where})") from error
+        raise LawError(f"law '{law.name}' failed in its {what}: {failure(error)}") from error
 
 
 def _shown(value: Any) -> str:

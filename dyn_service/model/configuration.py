@@ -45,9 +45,7 @@ class Limits:
 
     @property
     def speeds(self) -> Array:
-        """(nv,), the most that each velocity may be. A limit of 0 counts as none: exporters write it where nobody knew
-        one.
-        """
+        """(nv,), the most that each velocity may be; infinite for a limit of 0: exporters write it where none is known."""
         return np.where(self.velocity > 0.0, self.velocity, np.inf)
 
     @property
@@ -57,9 +55,9 @@ class Limits:
 
     def middle(self, otherwise: Array) -> Array:
         """(nq,), the middle of the limits of positions; where not both are finite, that of `otherwise` (nq,)."""
-        bounded = np.isfinite(self.lower) & np.isfinite(self.upper)
         with np.errstate(invalid="ignore"):
-            return np.where(bounded, 0.5 * (self.lower + self.upper), otherwise)
+            middle = 0.5 * (self.lower + self.upper)
+        return np.where(np.isfinite(middle), middle, otherwise)
 
 
 @dataclass(frozen=True, eq=False)
