@@ -45,7 +45,7 @@ class Limits:
 
     @property
     def speeds(self) -> Array:
-        """(nv,), the most that each velocity may be; infinite for a limit of 0: exporters write it where none is known."""
+        """(nv,), the most that each velocity may be; infinite where that is 0: exporters write it for none."""
         return np.where(self.velocity > 0.0, self.velocity, np.inf)
 
     @property

@@ -32,7 +32,7 @@ _NAMED = 4
 
 
 def shares(plant: NodeBoard) -> dict[str, dict[str, float]]:
-    """By kind and joint, the share of steps in which it was so, over all runs of the plant; those under 0 left out.
+    """By kind and joint, the share of steps in which it was so, over all runs of the plant; those of 0 left out.
 
     Of what commands and efforts came up against it is the share of the steps under command.
     """
