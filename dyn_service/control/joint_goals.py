@@ -44,6 +44,10 @@ class GoalError(InvalidArgumentError):
     """A goal is refused; the sentence says why."""
 
 
+class GoalJointsError(GoalError):
+    """Its joints are not the robot's."""
+
+
 @dataclass(frozen=True, eq=False)
 class MotionLimits:
     """lower, upper (n,) rad | m. velocity, acceleration, jerk (n,), per s, s^2, s^3, each positive."""
@@ -94,7 +98,7 @@ def read(goal: JointTrajectory, on: Configuration) -> Points:
     """
     names = list(goal.joint_names)
     if sorted(names) != sorted(on.names):
-        raise GoalError(
+        raise GoalJointsError(
             f"a goal's joints must be the robot's, {', '.join(on.names)}, found {', '.join(names) or 'none'}"
         )
     if not goal.points:

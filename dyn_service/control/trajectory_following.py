@@ -3,32 +3,36 @@
     waiting ──► following ──► succeeded          within the goal's tolerance, at the end or `goal_time_s` later
                   │   │ └───► aborted            a joint was beyond `path_tolerance`, or not there in time
                   │   └─────► preempted          another goal came
+                  │           canceled           it was asked to: the robot comes to rest
                   └─ every update: progress and errors
 
-What moves the joints is another law. An aborted motion ends where the robot is, by a motion to rest of its own.
+What moves the joints is another law. An aborted motion ends where the robot is, a canceled one where the reference is,
+by a motion to rest of its own. What becomes of goals, and where it is, goes out as messages: `goal_feedback.py`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.control.command import Command
 from dyn_service.control.following import hold_maker
-from dyn_service.control.joint_goals import GoalError, MotionLimits, library, plan, read
+from dyn_service.control.goal_feedback import State, controller_state, goal_status
+from dyn_service.control.joint_goals import GoalError, GoalJointsError, MotionLimits, library, plan, read
 from dyn_service.control.law import Law, RobotState
 from dyn_service.control.trajectory import Piecewise, Reference, ReferenceTrajectory
+from dyn_service.messages.control_msgs import JointTrajectoryControllerState
+from dyn_service.messages.dyn_service_msgs import GoalStatus
 from dyn_service.messages.trajectory_msgs import JointTrajectory
 from dyn_service.model.configuration import Configuration
 
 KEPT = 100
-"""Goals that are over and still known."""
-State = Literal["waiting", "following", "succeeded", "aborted", "preempted", "refused"]
+"""Goals that are over and still known; and what became of goals, where nobody asks."""
+_ROUNDING_S = 1e-9
 
 
 @dataclass(eq=False)
@@ -41,6 +45,11 @@ class Goal:
     number: int
     state: State = "waiting"
     reason: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more becomes of it."""
+        return self.state not in ("waiting", "following")
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +74,7 @@ class TrajectoryFollowing(Law):
 
     law: what moves the joints, whose interface is this one's. first: goals that wait when it begins, and anew whenever
     the plant was taken over. goals: those since then, but of those that are over the last `KEPT`: goals may come all
-    day.
+    day. state_rate_hz: of its states as messages, in the plant's time; 0 is none.
     """
 
     name = "trajectory_following"
@@ -77,6 +86,7 @@ class TrajectoryFollowing(Law):
         limits: MotionLimits,
         tolerances: Tolerances,
         first: tuple[JointTrajectory, ...] = (),
+        state_rate_hz: float = 50.0,
     ) -> None:
         self.law, self.on, self.limits, self.tolerances, self.first = law, on, limits, tolerances, first
         self.interface = law.interface
@@ -89,6 +99,10 @@ class TrajectoryFollowing(Law):
         self._motion: tuple[ReferenceTrajectory, float] | None = None
         self._settled = False
         self._notes: list[str] = []
+        self._period_s = 1.0 / state_rate_hz if state_rate_hz > 0.0 else np.inf
+        self._now_s, self._next_s, self._canceled = 0.0, 0.0, False
+        self._events: deque[GoalStatus] = deque(maxlen=KEPT)
+        self._states: list[JointTrajectoryControllerState] = []
         for trajectory in first:
             self._checked(trajectory)
 
@@ -100,21 +114,37 @@ class TrajectoryFollowing(Law):
             GoalError: It is none for this robot; the sentence says why. What is followed goes on.
             FailedPreconditionError: It has no times, and the library that finds them is not there.
         """
-        self._checked(trajectory)
+        try:
+            self._checked(trajectory)
+        except GoalError as error:
+            code = GoalStatus.INVALID_JOINTS if isinstance(error, GoalJointsError) else GoalStatus.INVALID_GOAL
+            self._events.append(goal_status(self._now_s, 0, "refused", str(error), code))
+            raise
         if self._newer is not None:
             self._end(self._newer, "preempted", "another goal came")
         self._newer = self._taken(trajectory)
         return self._newer
 
+    def cancel(self) -> list[int]:
+        """Ends the goal that is followed and all that wait; the reference comes to rest. The numbers of those goals."""
+        ended = [goal for goal in self.goals if not goal.over]
+        self._canceled = self._goal is not None
+        for goal in ended:
+            self._end(goal, "canceled", "it was asked to")
+        self._newer = None
+        self._waiting.clear()
+        return [goal.number for goal in ended]
+
     def reset(self, state: RobotState) -> None:
         """Stands where the robot is, and begins the first goals anew."""
+        self._now_s = self._next_s = state.t
         for goal in self.goals:
             offered = not any(goal.trajectory is one for one in self.first)  # the first ones just begin anew
             if goal.state == "following" or (goal.state == "waiting" and offered):
                 self._end(goal, "aborted", "the robot was not under command")
         self.goals.clear()
         self._offered = self._begun = 0
-        self._settled = False
+        self._settled = self._canceled = False
         self._goal, self._motion = None, (hold_maker(self.on)(state.q, state.v), state.t)
         self._newer = None
         self._waiting = deque(self._taken(trajectory) for trajectory in self.first)
@@ -126,6 +156,9 @@ class TrajectoryFollowing(Law):
         motion, begun_s = self._motion or (hold_maker(self.on)(here.q, here.v), here.t)
         elapsed = here.t - begun_s
         now = motion.sample(elapsed)
+        self._now_s = here.t
+        if self._canceled:
+            self._motion, self._canceled = (hold_maker(self.on)(now.q, now.v), here.t), False
         self.feedback = Feedback(0.0, self.on.difference(here.q, now.q))
         if isinstance(motion, Piecewise) and self._goal is not None:
             self.feedback.progress = min(1.0, elapsed / motion.duration_s)
@@ -136,7 +169,23 @@ class TrajectoryFollowing(Law):
         if self._goal is None and self._waiting and self._settled:
             self._begin(self._waiting.popleft(), now, here)
         self._settled = True  # while a robot is armed each update is a first one: nothing is planned for naught
-        return self.law.update(state, reference, dt)
+        command = self.law.update(state, reference, dt)
+        if here.t >= self._next_s - _ROUNDING_S:
+            self._next_s = max(self._next_s + self._period_s, here.t)
+            output = command if isinstance(command, Command) else Command(command)
+            self._states = [controller_state(here, now, elapsed, self.on, self.interface, output)]
+        return command
+
+    def states(self) -> Sequence[JointTrajectoryControllerState]:
+        """Where it is, once at each time that is due."""
+        found, self._states = self._states, []
+        return found
+
+    def events(self) -> Sequence[GoalStatus]:
+        """What has become of goals since it was last asked for."""
+        found = list(self._events)
+        self._events.clear()
+        return found
 
     def motion(self) -> tuple[ReferenceTrajectory, float] | None:
         """That of the goal that is followed, or where it stands."""
@@ -156,11 +205,15 @@ class TrajectoryFollowing(Law):
         said, self._notes = self._notes, []
         return said
 
-    def _end(self, goal: Goal, state: State, reason: str = "") -> None:
-        goal.state, goal.reason = state, reason
+    def _end(self, goal: Goal, state: State, reason: str = "", code: int = GoalStatus.SUCCESSFUL) -> None:
+        self._becomes(goal, state, reason, code)
         self._notes.append(f"goal {goal.number} {state}{f': {reason}' if reason else ''}")
         if goal is self._goal:
             self._goal = None
+
+    def _becomes(self, goal: Goal, state: State, reason: str = "", code: int = GoalStatus.SUCCESSFUL) -> None:
+        goal.state, goal.reason = state, reason
+        self._events.append(goal_status(self._now_s, goal.number, state, reason, code))
 
     def _checked(self, trajectory: JointTrajectory) -> None:
         """Refuses now what could not be planned later, in the middle of a motion."""
@@ -170,10 +223,11 @@ class TrajectoryFollowing(Law):
     def _taken(self, trajectory: JointTrajectory) -> Goal:
         self._offered += 1
         goal = Goal(trajectory, self._offered)
-        over = [one for one in self.goals if one.state not in ("waiting", "following")]
+        over = [one for one in self.goals if one.over]
         if len(over) > KEPT:
             self.goals.remove(over[0])
         self.goals.append(goal)
+        self._becomes(goal, "waiting")
         return goal
 
     def _begin(self, goal: Goal, now: Reference, here: RobotState) -> None:
@@ -181,14 +235,15 @@ class TrajectoryFollowing(Law):
         try:
             motion = plan(goal.trajectory, now, self.on, self.limits)
         except GoalError as error:
-            self._end(goal, "refused", str(error))
+            self._end(goal, "refused", str(error), GoalStatus.INVALID_GOAL)
             return
         if goal.number > len(self.first):  # it was offered
             for other in (*([] if self._goal is None else [self._goal]), *self._waiting):
                 self._end(other, "preempted", "another goal came")
             self._waiting.clear()
         self._motion = motion, here.t
-        goal.state, self._goal = "following", goal
+        self._goal = goal
+        self._becomes(goal, "following")
         self._begun += 1
 
     def _watch(self, goal: Goal, over_s: float, here: RobotState) -> None:
@@ -202,5 +257,6 @@ class TrajectoryFollowing(Law):
             k = int(np.argmax(error - np.where(np.isfinite(most), most, np.inf)))
             where = "on the way" if over_s < 0.0 else f"{over_s:.3g} s after its end"
             by = f"{error[k]:.3g} off {where}, the tolerance is {most[k]:.3g}"
-            self._end(goal, "aborted", f"joint '{self.on.names[k]}' is {by}")
+            code = GoalStatus.PATH_TOLERANCE_VIOLATED if over_s < 0.0 else GoalStatus.GOAL_TOLERANCE_VIOLATED
+            self._end(goal, "aborted", f"joint '{self.on.names[k]}' is {by}", code)
             self._motion = hold_maker(self.on)(here.q, here.v), here.t

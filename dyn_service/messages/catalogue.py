@@ -26,6 +26,7 @@ OURS = (
     "sensor_msgs",
     "nav_msgs",
     "trajectory_msgs",
+    "control_msgs",
     "tf2_msgs",
     "rosgraph_msgs",
     "diagnostic_msgs",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from dyn_service.messages.fields import Int64, Message, UInt8
+from dyn_service.messages.fields import Int32, Int64, Message, UInt8
+from dyn_service.messages.std_msgs import Header
 
 SCHEMA = 2
 """Version of both messages; one of another version is none."""
@@ -76,6 +77,27 @@ class JointCommand(Message, frozen=True, forbid_unknown_fields=False):
     position: list[float] = []
     velocity: list[float] = []
     v: UInt8 = SCHEMA
+
+
+class GoalStatus(Message, frozen=True):
+    """What became of a goal of a follower of trajectories, at the header's stamp, of the plant's time.
+
+    number: of the goal since the robot was taken over, from 1; 0 of one that was never taken. state: accepted,
+    executing, succeeded, aborted, canceled or rejected. error_code: as in the result of ROS's
+    `control_msgs/action/FollowJointTrajectory`. error_string: why.
+    """
+
+    SUCCESSFUL: ClassVar[Int32] = 0
+    INVALID_GOAL: ClassVar[Int32] = -1
+    INVALID_JOINTS: ClassVar[Int32] = -2
+    PATH_TOLERANCE_VIOLATED: ClassVar[Int32] = -4
+    GOAL_TOLERANCE_VIOLATED: ClassVar[Int32] = -5
+
+    header: Header = Header()
+    number: Int64 = 0
+    state: str = ""
+    error_code: Int32 = 0
+    error_string: str = ""
 
 
 class ServerRequest(Message, frozen=True):

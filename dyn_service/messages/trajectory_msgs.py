@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.fields import Message
+from dyn_service.messages.geometry_msgs import Transform, Twist
 from dyn_service.messages.std_msgs import Header
 
 
@@ -14,6 +15,15 @@ class JointTrajectoryPoint(Message, frozen=True):
     velocities: list[float] = []
     accelerations: list[float] = []
     effort: list[float] = []
+    time_from_start: Duration = Duration()
+
+
+class MultiDOFJointTrajectoryPoint(Message, frozen=True):
+    """Where joints with several ways to move are to be at `time_from_start`."""
+
+    transforms: list[Transform] = []
+    velocities: list[Twist] = []
+    accelerations: list[Twist] = []
     time_from_start: Duration = Duration()
 
 

@@ -25,8 +25,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
+import msgspec
 import numpy as np
 
 from dyn_service.api.queries import RobotQueries
@@ -51,6 +52,7 @@ from dyn_service.nodes.controller_parameters import (
 )
 from dyn_service.nodes.kinds import Column, NodeKind, Panel
 from dyn_service.nodes.law_signals import LawSignals
+from dyn_service.nodes.law_ways import Input, Output, Service
 from dyn_service.nodes.node import Node
 from dyn_service.nodes.pacing import precise_sleep, readable
 from dyn_service.nodes.telemetry import Recorder
@@ -70,17 +72,6 @@ MakeMotion = Callable[[L, Configuration, Limits], TrajectoryMaker]
 
 
 @dataclass(frozen=True)
-class Input:
-    """A topic that a law listens to, in the node's namespace. take: is given the law and each message; what it refuses
-    by an error of this package is logged, and the law goes on.
-    """
-
-    topic: str
-    type: type[Message]
-    take: Callable[[Any, Any], object]
-
-
-@dataclass(frozen=True)
 class Purpose(Generic[L]):
     """What makes a controller that one. name: of its kind. make_motion: None where the law follows no reference."""
 
@@ -88,6 +79,8 @@ class Purpose(Generic[L]):
     make_law: MakeLaw[L]
     make_motion: MakeMotion[L] | None
     inputs: tuple[Input, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    services: tuple[Service, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,6 +97,8 @@ def controller_kind(
     *,
     make_motion: MakeMotion[L] | None = None,
     inputs: Sequence[Input] = (),
+    outputs: Sequence[Output] = (),
+    services: Sequence[Service] = (),
     panels: Sequence[Panel] = (),
     columns: Sequence[Column] = (),
     about: str = "",
@@ -118,6 +113,8 @@ def controller_kind(
         make_motion: What begins the reference; left out, that of the parameters `trajectory` where the kind has them,
             else the law's reference is where it was taken over, and nothing is said of tracking.
         inputs: Topics that the law listens to.
+        outputs: Topics that it speaks on. The last message of each is there for who comes later.
+        services: What it can be asked.
         panels: Parts of the report beside those of every controller.
         columns: Cells of the live table beside those of every controller.
         about: What it is, in a sentence or two, for `--help`.
@@ -127,7 +124,7 @@ def controller_kind(
     """
     if make_motion is None and issubclass(parameters, MotionParameters):
         make_motion = trajectory_maker  # type: ignore[assignment]  # L is below MotionParameters here
-    purpose = Purpose(name, make_law, make_motion, tuple(inputs))
+    purpose = Purpose(name, make_law, make_motion, tuple(inputs), tuple(outputs), tuple(services))
     return ControllerKind(
         name,
         parameters,
@@ -215,6 +212,9 @@ class ControlLoop(Generic[L]):
         )
         for one in purpose.inputs:
             node.create_subscription(one.type, one.topic, partial(self._take, one))
+        self._outputs = [(out, node.create_publisher(out.type, out.topic, latched=True)) for out in purpose.outputs]
+        for service in purpose.services:
+            node.create_service(service.name, service.request, partial(self._asked, service))
         self.busy_poll_s = node.busy_poll_s()
         node.on_set(self._set)
         self._last: PlantState | None = None
@@ -281,6 +281,7 @@ class ControlLoop(Generic[L]):
         self._send(command)
         for note in self.commander.law.notes():
             _LOG.info(note)
+        self._say()
         if state.mode == ACTIVE:
             self.signals.take(state.stamp)
         if self.following.engaged and self._announced is not self.following.trajectory:
@@ -290,11 +291,22 @@ class ControlLoop(Generic[L]):
             self._next_load = int(state.stamp * rate)
             self._record_loads(state)
 
+    def _say(self) -> None:
+        for out, publisher in self._outputs:
+            for message in out.take(self.commander.law):
+                publisher.publish(message)
+
+    def _asked(self, service: Service, request: msgspec.Struct) -> msgspec.Struct | None:
+        answer = service.answer(self.commander.law, request)
+        self._say()
+        return answer
+
     def _take(self, one: Input, message: Message) -> None:
         try:
             one.take(self.commander.law, message)
         except DynError as error:
             _LOG.warning("%s: %s", one.topic, error)
+        self._say()
 
     def _send(self, command: JointCommand) -> None:
         self.efforts.publish(command)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.config.documents import read_document
-from dyn_service.config.parameters import FilePath
+from dyn_service.config.parameters import FilePath, NotNegative
 from dyn_service.control.command import Interface
 from dyn_service.control.computed_torque import ComputedTorque, gains
 from dyn_service.control.following import TrajectoryMaker, hold_maker
@@ -18,10 +19,13 @@ from dyn_service.control.law import Law
 from dyn_service.control.reference_command import FeedForward, ReferenceCommand
 from dyn_service.control.trajectory_following import Tolerances, TrajectoryFollowing
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.messages.control_msgs import JointTrajectoryControllerState
+from dyn_service.messages.dyn_service_msgs import GoalStatus
 from dyn_service.messages.trajectory_msgs import JointTrajectory
 from dyn_service.model.configuration import Configuration, Limits
-from dyn_service.nodes.control_loop import Input, controller_kind
+from dyn_service.nodes.control_loop import controller_kind
 from dyn_service.nodes.controller_parameters import LoopParameters
+from dyn_service.nodes.law_ways import Input, Output, Service
 
 
 class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True):
@@ -30,7 +34,8 @@ class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, 
     goals: a YAML file, a list of `trajectory_msgs/JointTrajectory`, followed one after the other. velocity_share: of
     the robot's limits. max_acceleration: rad/s^2 | m/s^2, max_jerk: rad/s^3 | m/s^3, of goals without times, one number
     or one per velocity. path_tolerance, goal_tolerance: rad | m, one number or one per velocity; 0 is any. goal_time_s:
-    so long after its end a goal may be reached.
+    so long after its end a goal may be reached. state_rate_hz: how often it says where it is, in the plant's time; 0 is
+    never.
 
     command_interface: what is commanded: efforts of computed torque, positions, or velocities. natural_frequency,
     damping_ratio: of the computed torque. position_gain: 1/s of the error of position in commanded velocities.
@@ -45,6 +50,7 @@ class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, 
     path_tolerance: float | list[float] = 0.05
     goal_tolerance: float | list[float] = 0.01
     goal_time_s: float = 0.5
+    state_rate_hz: NotNegative = 50.0
     command_interface: Interface = "effort"
     natural_frequency: float | list[float] = 30.0
     damping_ratio: float = 1.0
@@ -75,7 +81,8 @@ def make_law(p: TrajectoryFollowingParameters, model: RobotQueries) -> Trajector
     inside: Law = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, at.nv))
     if p.command_interface != "effort":
         inside = ReferenceCommand(model, p.command_interface, p.position_gain, p.feed_forward)
-    return TrajectoryFollowing(inside, at, limits, tolerances, goals_of(Path(p.goals), at) if p.goals else ())
+    goals = goals_of(Path(p.goals), at) if p.goals else ()
+    return TrajectoryFollowing(inside, at, limits, tolerances, goals, p.state_rate_hz)
 
 
 def goals_of(path: Path, on: Configuration) -> tuple[JointTrajectory, ...]:
@@ -100,6 +107,21 @@ def hold(p: TrajectoryFollowingParameters, on: Configuration, limits: Limits) ->
     return hold_maker(on)
 
 
+class CancelGoalsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Ends the goal that is followed and all that wait."""
+
+
+class CancelGoalsResponse(msgspec.Struct, frozen=True):
+    """The numbers of the goals that were ended."""
+
+    canceled: list[int]
+
+
+def cancel(law: TrajectoryFollowing, request: CancelGoalsRequest) -> CancelGoalsResponse:
+    """Ends all goals; the robot comes to rest under command."""
+    return CancelGoalsResponse(law.cancel())
+
+
 def _tolerance(name: str, given: float | list[float], n: int) -> Array:
     values = per_joint(name, given, n)
     return np.where(values > 0.0, values, np.inf)
@@ -111,6 +133,11 @@ NODE = controller_kind(
     make_law,
     make_motion=hold,
     inputs=(Input("joint_trajectory", JointTrajectory, TrajectoryFollowing.offer),),
+    outputs=(
+        Output("~/controller_state", JointTrajectoryControllerState, TrajectoryFollowing.states),
+        Output("~/goal_status", GoalStatus, TrajectoryFollowing.events),
+    ),
+    services=(Service("~/cancel_goals", CancelGoalsRequest, cancel),),
 )
 
 if __name__ == "__main__":

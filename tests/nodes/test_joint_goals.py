@@ -18,6 +18,7 @@ from dyn_service.control.trajectory_following import KEPT, Tolerances, Trajector
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.messages.builtin_interfaces import Duration
+from dyn_service.messages.dyn_service_msgs import GoalStatus
 from dyn_service.messages.trajectory_msgs import JointTrajectory, JointTrajectoryPoint
 from dyn_service.nodes.trajectory_following import goals_of
 from tests.conftest import URDF
@@ -387,3 +388,105 @@ def test_goals_of_a_file(arm: Robot, tmp_path: Path) -> None:
     path.write_text(text + "- joint_names: [x]\n  points: []\n", "utf-8")
     with pytest.raises(InvalidArgumentError, match=r"goals.yaml:4: .*a goal's joints must be the robot's"):
         goals_of(path, arm.configuration)
+
+
+def test_what_becomes_of_goals_goes_out_in_ros_words(arm: Robot) -> None:
+    law = following(arm, goal(arm.joint_names, [[0.3, -0.2]]))
+    rehearse(law, arm, 1.5)
+    told = law.events()
+    # the first is told anew at each state at which the robot is armed: once before, once at the first of the run
+    assert [(one.number, one.state) for one in told][-3:] == [(1, "accepted"), (1, "executing"), (1, "succeeded")]
+    assert {one.error_code for one in told} == {GoalStatus.SUCCESSFUL}
+    took_s = told[-1].header.stamp.seconds() - told[-2].header.stamp.seconds()
+    assert took_s == pytest.approx(law._motion[0].duration_s, abs=0.003)  # a period and its rounding
+    assert law.events() == []
+    with pytest.raises(GoalError):
+        law.offer(goal(("q1", "elsewhere"), [[0.0, 0.0]]))
+    with pytest.raises(GoalError):
+        law.offer(goal(arm.joint_names, []))
+    law.offer(goal(arm.joint_names, [[9.0, 0.0]]))
+    rehearse_on(law, arm)
+    assert [(one.number, one.state, one.error_code) for one in law.events()] == [
+        (0, "rejected", GoalStatus.INVALID_JOINTS),
+        (0, "rejected", GoalStatus.INVALID_GOAL),
+        (2, "accepted", GoalStatus.SUCCESSFUL),
+        (2, "rejected", GoalStatus.INVALID_GOAL),
+    ]
+
+
+def rehearse_on(law: TrajectoryFollowing, arm: Robot) -> None:
+    """One more update, where it stands."""
+    motion, begun_s = law._motion
+    here = motion.sample(10.0)
+    law.update(RobotState(begun_s + 10.0, here.q, here.v, np.zeros(2)), here, 0.002)
+
+
+class Canceled(TrajectoryFollowing):
+    """One that is asked to end its goals while it moves."""
+
+    ended: list[int] | None = None
+
+    def update(self, state, reference, dt):
+        if self.ended is None and state.measured.t >= 0.3:
+            self.ended = self.cancel()
+        return super().update(state, reference, dt)
+
+
+def test_canceled_goals_end_and_the_robot_comes_to_rest_under_command(arm: Robot) -> None:
+    """All of them, with their numbers; the reference goes on from where it is, with its velocity."""
+    law = following(arm, goal(arm.joint_names, [[1.5, -0.5]]), goal(arm.joint_names, [[1.0, 1.0]]))
+    law.__class__ = Canceled
+    run = rehearse(law, arm, 2.0)
+    assert law.ended == [1, 2]
+    assert [one.state for one in law.goals] == ["canceled", "canceled"]
+    assert law.notes()[-2:] == ["goal 1 canceled: it was asked to", "goal 2 canceled: it was asked to"]
+    moving = run.v[np.searchsorted(run.t, 0.3)]
+    assert np.abs(moving).max() > 0.1
+    assert np.abs(run.v[-1]).max() < 1e-3
+    assert np.abs(np.diff(run.reference, axis=0)).max() < 3e-3  # a step of 1 ms, of joints at up to 2 rad/s: no jump
+    assert np.abs(run.error).max() < 5e-3
+    assert law.cancel() == []
+
+
+def pushed(t: float, q: np.ndarray, v: np.ndarray) -> list[float]:
+    return [40.0 * (0.3 < t < 0.4), 0.0]
+
+
+@pytest.mark.parametrize(("push", "said"), [(None, "succeeded"), (pushed, "aborted")])
+def test_the_reason_of_an_abort_has_its_number(arm: Robot, push, said: str) -> None:
+    law = following(arm, goal(arm.joint_names, [[0.5, -0.4]]))
+    rehearse(law, arm, 1.5, push=push)
+    last = law.events()[-1]
+    assert last.state == said
+    assert last.error_code == (GoalStatus.PATH_TOLERANCE_VIOLATED if push else GoalStatus.SUCCESSFUL)
+    assert ("off on the way, the tolerance is 0.05" in last.error_string) is (push is not None)
+
+
+def test_where_it_is_goes_out_fifty_times_a_second(arm: Robot) -> None:
+    """reference - feedback = error; the output is what was commanded."""
+    told = []
+
+    class Listening(TrajectoryFollowing):
+        def update(self, state, reference, dt):
+            self.here = state.measured
+            self.efforts = super().update(state, reference, dt)
+            told.extend((one, self.here, self.efforts) for one in self.states())
+            return self.efforts
+
+    law = following(arm, goal(arm.joint_names, [[0.5, -0.4]]))
+    law.__class__ = Listening
+    rehearse(law, arm, 1.0, rate_hz=500.0)
+    stamps = [one.header.stamp.seconds() for one, _, _ in told][-45:]
+    np.testing.assert_allclose(np.diff(stamps), 0.02, atol=1e-9)
+    for one, here, efforts in told[-10:]:
+        assert one.joint_names == list(arm.joint_names)
+        assert (one.feedback.positions, one.feedback.velocities) == (here.q.tolist(), here.v.tolist())
+        assert one.feedback.effort == here.effort.tolist()
+        assert one.output.effort == efforts.tolist()
+        np.testing.assert_allclose(np.subtract(one.reference.positions, one.feedback.positions), one.error.positions)
+        np.testing.assert_allclose(np.subtract(one.reference.velocities, one.feedback.velocities), one.error.velocities)
+        motion, begun_s = law.motion()
+        now = motion.sample(here.t - begun_s)
+        np.testing.assert_allclose(one.reference.positions, now.q, atol=1e-12)
+        np.testing.assert_allclose(one.reference.accelerations, now.a, atol=1e-12)
+        assert one.reference.time_from_start.seconds() == pytest.approx(here.t - begun_s, abs=1e-9)

@@ -34,7 +34,7 @@ from dyn_service.messages import (
 from dyn_service.messages.builtin_interfaces import Duration, Time
 from dyn_service.messages.catalogue import OURS
 from dyn_service.messages.diagnostic_msgs import DiagnosticArray, DiagnosticStatus
-from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
+from dyn_service.messages.dyn_service_msgs import GoalStatus, JointCommand, PlantState
 from dyn_service.messages.geometry_msgs import Wrench, WrenchStamped
 from dyn_service.messages.rosgraph_msgs import Clock
 from dyn_service.messages.sensor_msgs import Imu, JointState
@@ -42,15 +42,22 @@ from dyn_service.messages.std_msgs import Header, String
 from dyn_service.messages.trajectory_msgs import JointTrajectory, JointTrajectoryPoint
 
 TYPES = {ros_type(kind): kind for kind in all_types()}
-THEIRS = sorted(name for name in TYPES if not name.startswith("dyn_service_msgs/"))
+THEIRS = sorted(name for name in TYPES if not name.startswith(("dyn_service_msgs/", "control_msgs/")))
 """Types that ROS defines; rosbags has its definitions of each distribution."""
 STORES = {store: get_typestore(store) for store in (Stores.ROS2_HUMBLE, Stores.ROS2_JAZZY)}
+ELSEWHERE = {
+    "control_msgs/msg/JointTrajectoryControllerState": (
+        "6cb9ac0858fc11b54bd6c0a46f032ea243c16856182276d8eb0875f6ce6a8335"
+    )
+}
+"""Types of ROS that rosbags does not have, with their RIHS01 in sources that rosidl has generated of them."""
 
 
 def test_there_are_types_to_compare() -> None:
     """Renaming a module must not empty the tests below."""
     assert len(THEIRS) >= 28
     assert {name.partition("/")[0] for name in TYPES} == set(OURS)
+    assert {*THEIRS, *ELSEWHERE} == {name for name in TYPES if not name.startswith("dyn_service_msgs/")}
 
 
 @pytest.mark.parametrize("store", STORES, ids=lambda store: store.name)
@@ -63,6 +70,14 @@ def test_definitions_are_ros_2s(name: str, store: Stores) -> None:
     if store is Stores.ROS2_JAZZY:  # Humble has the levels of `Log` as bytes
         assert ours.fielddefs[name][0] == theirs.fielddefs[name][0]
     assert ours.hash_rihs01(name) == theirs.hash_rihs01(name)
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_types_that_rosbags_does_not_have_are_ros_2s(name: str) -> None:
+    """By the hash alone, which is of all names, types and their order, within its parts too."""
+    ours = get_typestore(Stores.EMPTY)
+    ours.register(get_types_from_msg(schema(TYPES[name]), name))
+    assert ours.hash_rihs01(name) == f"RIHS01_{ELSEWHERE[name]}"
 
 
 def test_definition_and_schema_as_texts() -> None:
@@ -78,7 +93,7 @@ def test_definition_and_schema_as_texts() -> None:
 
 def test_our_own_types_are_ones_that_ros_can_have() -> None:
     store = get_typestore(Stores.EMPTY)
-    for kind in (PlantState, JointCommand):
+    for kind in (PlantState, JointCommand, GoalStatus):
         store.register(get_types_from_msg(schema(kind), ros_type(kind)))
         assert [name for name, _ in store.fielddefs[ros_type(kind)][1]] == list(kind.__struct_fields__)
 

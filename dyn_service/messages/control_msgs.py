@@ -1,0 +1,25 @@
+"""What controllers say of themselves, as ros2_control does."""
+
+from __future__ import annotations
+
+from dyn_service.messages.fields import Message
+from dyn_service.messages.std_msgs import Header
+from dyn_service.messages.trajectory_msgs import JointTrajectoryPoint, MultiDOFJointTrajectoryPoint
+
+
+class JointTrajectoryControllerState(Message, frozen=True):
+    """Where a controller of joint trajectories is, at the header's stamp: what it wants, what is measured, the
+    difference from this to that, and what it commands. As in Jazzy.
+    """
+
+    header: Header = Header()
+    joint_names: list[str] = []
+    reference: JointTrajectoryPoint = JointTrajectoryPoint()
+    feedback: JointTrajectoryPoint = JointTrajectoryPoint()
+    error: JointTrajectoryPoint = JointTrajectoryPoint()
+    output: JointTrajectoryPoint = JointTrajectoryPoint()
+    multi_dof_joint_names: list[str] = []
+    multi_dof_reference: MultiDOFJointTrajectoryPoint = MultiDOFJointTrajectoryPoint()
+    multi_dof_feedback: MultiDOFJointTrajectoryPoint = MultiDOFJointTrajectoryPoint()
+    multi_dof_error: MultiDOFJointTrajectoryPoint = MultiDOFJointTrajectoryPoint()
+    multi_dof_output: MultiDOFJointTrajectoryPoint = MultiDOFJointTrajectoryPoint()
