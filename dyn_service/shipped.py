@@ -74,6 +74,17 @@ def find_robot(given: str | Path) -> Path:
     )
 
 
+def find_parameter_file(given: str | Path) -> Path:
+    """The file itself, or where there is none the one of `config/` that comes along: `config/server.yaml`, `server`."""
+    path = Path(given)
+    if not path.exists() and path.parent in (Path(), Path("config")):
+        for name in (path.name, f"{path.name}.yaml"):
+            known = package_share() / "config" / name
+            if known.is_file():
+                return known
+    return path
+
+
 def find_launch_file(given: str | Path, package: str | None = None) -> Path:
     """The file itself, or the launch file of that name, with its suffix or without, that comes along.
 

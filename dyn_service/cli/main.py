@@ -30,7 +30,7 @@ from dyn_service.cli.bag import app as bag_app
 from dyn_service.cli.keys import app as keys_app
 from dyn_service.cli.new import app as new_app
 from dyn_service.cli.progress import bar
-from dyn_service.cli.usage import ROBOT, LogLevel, UsageError
+from dyn_service.cli.usage import ROBOT, LogLevel, UsageError, in_our_words
 
 if TYPE_CHECKING:
     from dyn_service.server.settings import ServerSettings
@@ -77,6 +77,7 @@ def main() -> NoReturn:
             sys.exit(130)
         if not hasattr(error, "exit_code"):
             raise
+        error.message = in_our_words(getattr(error, "message", "") or "")  # type: ignore[attr-defined]
         error.show()  # type: ignore[attr-defined]  # a fault in the usage, as click tells it
         sys.exit(error.exit_code)
     sys.exit(status if isinstance(status, int) else 0)

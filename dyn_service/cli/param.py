@@ -33,7 +33,7 @@ def get(name: Name, parameter: Parameter, timeout: Timeout = 2.0) -> None:
     typer.echo(flow(found.values[parameter]))
 
 
-@app.command("set")
+@app.command("set", context_settings={"ignore_unknown_options": True})  # -0.5 is a value
 def set_(
     name: Name,
     parameter: Parameter,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,6 +22,12 @@ ROBOT = "A robot: URDF, MJCF, SDFormat, xacro; or the name of one that comes alo
 
 class UsageError(InvalidArgumentError):
     """A command was called wrongly: the status is 2, as for an option that it does not have."""
+
+
+def in_our_words(message: str) -> str:
+    """What the library of the command line says of a value, as we say it."""
+    message = re.sub(r"Input should be a valid number\b.*", "expected a number", message)
+    return re.sub(r"Input should be a valid integer\b.*", "expected a whole number", message)
 
 
 def assigned(arguments: list[str] | None) -> dict[str, str]:

@@ -117,6 +117,8 @@ def parse_document(text: str, file: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or "malformed YAML"
+        if "'\\t'" in problem:
+            problem = "a tab begins the line or a value: expected spaces"
         raise ConfigurationError(f"not YAML: {problem}", file=file, line=mark.line + 1 if mark else None) from None
     except RecursionError:  # deep nesting, or an alias to what contains it
         raise ConfigurationError("the values are nested too deep", file=file) from None

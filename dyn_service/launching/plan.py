@@ -30,6 +30,7 @@ from dyn_service.launching.values import FileValues, as_written
 from dyn_service.nodes import topics
 from dyn_service.nodes.registry import PACKAGE, Kind, Registry, clash
 from dyn_service.nodes.runtime import typed
+from dyn_service.shipped import find_parameter_file
 from dyn_service.suggestions import did_you_mean
 
 _MAX_INCLUDES = 16
@@ -336,7 +337,7 @@ class _FilePlanner(FileValues):
         if (parameter.from_ is None) == (parameter.name is None):
             raise self.document.fault("expected either 'from' or 'name'", place)
         if parameter.from_ is not None:
-            path = Path(self.text(parameter.from_, (*place, "from")))
+            path = find_parameter_file(self.text(parameter.from_, (*place, "from")))
             wanted = self.text(parameter.allow_substs, (*place, "allow_substs"))
             with self.located((*place, "from")):
                 document = read_document(path)

@@ -90,7 +90,7 @@ class PlantLoop:
             FailedPreconditionError: The wall's clock makes its time pass.
         """
         if not self._lockstep:
-            raise FailedPreconditionError("step: the plant's time is not that of commands, expected clock 'lockstep'")
+            raise FailedPreconditionError("step: only a plant with clock: lockstep is stepped")
         self._go_on(steps)
 
     def _period(self) -> None:

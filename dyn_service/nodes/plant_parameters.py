@@ -189,10 +189,15 @@ def initial_position(
     """The first position: the middle of the limits (neutral where there are none), with what is given over it.
 
     Raises:
-        InvalidArgumentError: A joint is unknown, or the list's length is not that of q.
+        InvalidArgumentError: A joint is unknown, a position beyond its limits, or the list's length not that of q.
     """
     q = limits.middle(otherwise=np.clip(at.neutral, limits.lower, limits.upper))
     q = values_by_joint(given, at.position_names, q, "initial_position")
+    for name, value, lower, upper in zip(at.position_names, q, limits.lower, limits.upper, strict=True):
+        if value < lower or value > upper:  # degrees, as a rule
+            raise InvalidArgumentError(
+                f"initial_position: {name!r} is {value:g}, beyond its limits: expected {lower:g} to {upper:g} (rad, m)"
+            )
     at.check_unit(q, "initial_position", "initial_position")
     return q
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from dyn_service.cli import completing
 from dyn_service.cli.main import app
-from dyn_service.errors import FailedPreconditionError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.messages import Message
 from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import String
@@ -148,6 +148,8 @@ def test_parameters(dyn: Dyn, wave: Wave) -> None:
         "  amplitude  (number; at least 0, at most 1; default 0.5; settable)\n"
     )
     assert dyn("param", "set", "/arm/wave", "amplitude", "0.25") == "amplitude = 0.25\n"
+    with pytest.raises(InvalidArgumentError, match=r"expected a number of at least 0, found -0\.25"):
+        dyn("param", "set", "/arm/wave", "amplitude", "-0.25")  # a value, and no option
     assert wave.parameters.amplitude == 0.25
     assert dyn("param", "get", "arm/wave", "amplitude") == "0.25\n"
     whole = {"/arm/wave": {"ros__parameters": {"rate_hz": 500.0, "amplitude": 0.25}}}

@@ -163,8 +163,12 @@ def test_initial_position() -> None:
     assert initial_position([], JOINTS, LIMITS).tolist() == [0.0, 0.0]
     limits = Limits(np.array([1.0, 2.0]), np.array([3.0, np.inf]), LIMITS.velocity, LIMITS.effort)
     assert initial_position([], JOINTS, limits).tolist() == [2.0, 2.0]
-    assert initial_position({"b": 5.0}, JOINTS, limits).tolist() == [2.0, 5.0]
-    assert initial_position([7.0, 8.0], JOINTS, limits).tolist() == [7.0, 8.0]
+    assert initial_position({"b": 3.0}, JOINTS, limits).tolist() == [2.0, 3.0]
+    assert initial_position([1.0, 8.0], JOINTS, limits).tolist() == [1.0, 8.0]
+    with pytest.raises(InvalidArgumentError, match=r"'a' is 20, beyond its limits: expected 1 to 3 \(rad, m\)"):
+        initial_position({"a": 20.0}, JOINTS, limits)
+    with pytest.raises(InvalidArgumentError, match=r"'a' is 0\.9, beyond its limits"):
+        initial_position([0.9, 2.0], JOINTS, limits)
     with pytest.raises(InvalidArgumentError, match="no joint 'c'; the joints are a, b"):
         initial_position({"c": 1.0}, JOINTS, limits)
     with pytest.raises(InvalidArgumentError, match="initial_position has 1 numbers, the robot 2 positions"):

@@ -41,6 +41,17 @@ def test_names_are_those_of_the_files() -> None:
     assert shipped.find_launch_file("panda_computed_torque") == ROOT / "launch" / "panda_computed_torque.launch.yaml"
 
 
+def test_parameter_files_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    payload = ROOT / "config" / "panda_payload.yaml"
+    for given in ("config/panda_payload.yaml", "panda_payload.yaml", "panda_payload", Path("config", "panda_payload")):
+        assert shipped.find_parameter_file(given) == payload
+    for own in ("elsewhere/panda_payload.yaml", "config/mine.yaml"):  # its reader says that it is not there
+        assert shipped.find_parameter_file(own) == Path(own)
+    made(tmp_path / "config" / "panda_payload.yaml")
+    assert shipped.find_parameter_file("config/panda_payload.yaml") == Path("config/panda_payload.yaml")
+
+
 def test_a_file_that_is_there_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("panda", "panda_computed_torque", "other.launch.yaml"):
