@@ -248,8 +248,8 @@ def test_a_run_in_which_a_fault_does_nothing_shows_nothing(faults, seconds: floa
 def test_every_fault_has_its_time_and_none_that_cannot_be(make) -> None:
     one = make(from_s=1.0, until_s=2.0)
     assert [one.there(t) for t in (0.999, 1.0, 1.999, 2.0)] == [False, True, True, False]
-    with pytest.raises(InvalidArgumentError, match="from_s is 2, until_s 1: expected 0 <= from_s <= until_s"):
-        make(from_s=2.0, until_s=1.0)
+    with pytest.raises(InvalidArgumentError, match="from_s is 2, until_s 2: expected 0 <= from_s < until_s"):
+        make(from_s=2.0, until_s=2.0)
 
 
 def test_every_fault_is_in_the_tests_above() -> None:
