@@ -56,6 +56,7 @@ class Node(Apart, Generic[P]):
     services are made in `on_configure`, and closed by the frame after `on_cleanup`.
 
     Raises:
+        InvalidArgumentError: Its name is none.
         UnavailableError: It cannot be made known in the runtime folder.
         PermissionDeniedError: That folder belongs to another user, or others can write to it.
     """
@@ -70,6 +71,7 @@ class Node(Apart, Generic[P]):
         runtime_dir: Path,
         realtime: Realtime | None = None,
     ) -> None:
+        topics.check_name("node", arguments.full_name)
         super().__init__(sender, realtime or Realtime())
         self.arguments, self.parameters, self.context = arguments, parameters, context
         self.stop, self.runtime_dir = stop, runtime_dir

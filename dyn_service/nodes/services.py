@@ -25,6 +25,7 @@ from dyn_service.errors import (
     InternalError,
     InvalidArgumentError,
     NotFoundError,
+    UnavailableError,
     from_wire,
 )
 from dyn_service.nodes import topics
@@ -252,6 +253,7 @@ class ServiceClient(Generic[R]):
 
         Raises:
             NotFoundError: There is no such service.
+            UnavailableError: Where it says that it answers is no place to ask.
             InvalidArgumentError: The request cannot be sent: it is too large, or holds what has no place in it.
         """
         endpoint = self._find(self.service)
@@ -264,10 +266,11 @@ class ServiceClient(Generic[R]):
             raise InvalidArgumentError(
                 f"{self.service}: a request of {len(frame)} bytes, at most {MAX_BYTES} are taken"
             )
+        socket = self._connected(endpoint)
         pending: Pending[R] = Pending(time.monotonic() + timeout_s)
         self._pending[number] = pending
         try:
-            self._connected(endpoint).send(frame, zmq.NOBLOCK)
+            socket.send(frame, zmq.NOBLOCK)
         except zmq.Again:
             self._give_up(number, pending)
         return pending
@@ -298,7 +301,11 @@ class ServiceClient(Generic[R]):
             self.socket.setsockopt(zmq.LINGER, 0)
             self.socket.setsockopt(zmq.MAXMSGSIZE, MAX_BYTES)
             self.socket.setsockopt(zmq.SNDHWM, _WAITING)
-            self.socket.connect(endpoint)
+            try:
+                self.socket.connect(endpoint)
+            except zmq.ZMQError as error:
+                self.close()
+                raise UnavailableError(f"service {self.service!r} at {endpoint!r}: {error.strerror}") from None
         return self.socket
 
     def _take(self, frame: bytes) -> None:

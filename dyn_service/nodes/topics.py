@@ -105,6 +105,18 @@ def socket_file(name: str, folder: Path) -> str:
     return f"ipc://{folder}/{_fitting(name.strip('/').replace('/', '.'), folder)}"
 
 
+def check_name(what: str, name: str) -> None:
+    """Refuses what is no name of a node or a topic: others print it to a terminal, and files are called by it.
+
+    Raises:
+        InvalidArgumentError: It is empty, or has characters that cannot be seen.
+    """
+    if not name.strip("/"):
+        raise InvalidArgumentError(f"{what} {name!r} has no name")
+    if not name.isprintable():
+        raise InvalidArgumentError(f"{what} {name!r}: expected a name of characters that can be seen")
+
+
 def listen(socket: zmq.Socket[Any], where: str) -> None:
     """Binds the socket; the file of an ipc endpoint is its owner's only, from its first moment on."""
     before = os.umask(0o177)
@@ -141,6 +153,5 @@ def _fitting(name: str, folder: Path) -> str:
 
 
 def _resolve(topic: str, namespace: str) -> str:
-    if not topic.strip("/"):
-        raise InvalidArgumentError(f"topic {topic!r} has no name")
+    check_name("topic", topic)
     return full_name("/", topic) if topic.startswith("/") else full_name(namespace, topic)

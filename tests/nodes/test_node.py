@@ -17,6 +17,7 @@ from dyn_service.errors import (
     InternalError,
     InvalidArgumentError,
     NotFoundError,
+    UnavailableError,
 )
 from dyn_service.messages.diagnostic_msgs import DiagnosticArray, DiagnosticStatus
 from dyn_service.messages.std_msgs import String
@@ -34,6 +35,7 @@ from dyn_service.nodes.dyn_service_srvs import (
     SetLogLevelRequest,
     SetParametersRequest,
 )
+from dyn_service.nodes.graph import End, NodeEntry, Registration, new_token
 from dyn_service.nodes.node import Node
 from dyn_service.nodes.services import Empty
 from dyn_service.nodes.settables import flat
@@ -125,6 +127,27 @@ def test_a_service_that_is_not_there_or_does_not_answer(nodes: Nodes) -> None:
     again = nodes.make("/server")
     again.create_service("add", AddRequest, lambda request: AddResponse(-1))
     assert ask(nodes, client, AddRequest(1, 1)) == AddResponse(-1)  # it has come back elsewhere
+
+
+def test_a_service_said_to_be_nowhere_is_a_fault_in_words(nodes: Nodes) -> None:
+    """What another node's file says is only what it says."""
+    asks = nodes.make("/asks")
+    end = End("/stranger/add", "x/srv/Add", "nowhere")
+    stranger = Registration(nodes.folder, NodeEntry("/stranger", 1, new_token(), services=(end,)))
+    client = asks.create_client("/stranger/add", dict)
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match="service '/stranger/add' at 'nowhere': Invalid argument"):
+            client.call({})
+    nodes.turns(3)
+    stranger.close()
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\x00b", "\x1b[2J", "\u202e"])
+def test_names_can_be_seen(nodes: Nodes, name: str) -> None:
+    """Others print them to a terminal, and files are called by them."""
+    for make in (lambda: nodes.make(f"/{name}"), lambda: nodes.make("/fine").create_publisher(String, name)):
+        with pytest.raises(InvalidArgumentError, match="expected a name of characters that can be seen"):
+            make()
 
 
 def test_garbage_and_floods_end_nothing(nodes: Nodes) -> None:
