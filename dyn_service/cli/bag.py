@@ -43,7 +43,7 @@ def record(
     ] = None,
 ) -> int:
     """Record topics, or with --server what is asked of a server, until Ctrl-C."""
-    _needed()
+    needed()
     from dyn_service.cli.bag_recording import record_requests, record_topics
 
     if (server is None) == (not topics and not all_):
@@ -67,7 +67,7 @@ def play(
     ] = 0.5,
 ) -> None:
     """Publish a bag's messages again, as far apart as they came."""
-    _needed()
+    needed()
     from dyn_service.cli.bag_recording import play_bag
 
     play_bag(bag, topics or [], rate, start, delay, loop=loop)
@@ -95,7 +95,7 @@ def verify(
     ] = None,
 ) -> int:
     """Ask recorded requests again, and say where the first bit differs."""
-    _needed()
+    needed()
     from dyn_service.cli.bag_recording import verify_bag
 
     if server is not None and engine != "dyn_service":
@@ -106,7 +106,7 @@ def verify(
 @app.command()
 def info(bag: _Bag, json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Print the topics of a bag: types, counts, rates, gaps."""
-    _needed()
+    needed()
     from dyn_service.bags.reader import BagReader
     from dyn_service.bags.summary import lines, summary
 
@@ -154,7 +154,7 @@ def plot(
     by: Annotated[Literal["stamp", "log"], typer.Option(help="Time: the messages' own, or when they came.")] = "stamp",
 ) -> None:
     """Draw signals over time: positions, velocities, efforts by joint, or any numbers of any message."""
-    _needed()
+    needed()
     from dyn_service.bags.plotting import plot as draw
     from dyn_service.bags.reader import BagReader
 
@@ -168,14 +168,14 @@ def plot(
 @app.command()
 def mend(bag: _Bag) -> None:
     """End a bag whose recorder was killed, so that others' readers take it too; in place."""
-    _needed()
+    needed()
     from dyn_service.bags.mending import mend as end
 
     lost = end(bag)
     typer.echo(f"mended: {bag}; {lost} bytes of a chunk that was not finished were taken away")
 
 
-def _needed() -> None:
+def needed() -> None:
     """Says which extra brings the libraries of bags, where they are missing."""
     for name in ("mcap", "mcap_ros2", "rosbags"):
         if find_spec(name) is None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dyn_service import shipped
+from dyn_service.cli.bag import needed
 from dyn_service.cli.progress import tell
 from dyn_service.cli.usage import ROBOT, assigned, taken
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from dyn_service.view.ground import Ground
     from dyn_service.view.motions import Motion
     from dyn_service.view.shapes import Looks
+
+LIVE = "/joint_states"
 
 
 def view(
@@ -32,15 +35,20 @@ def view(
         list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Arguments of a xacro file.")
     ] = None,
     robot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help=f"Of a bag, or another than the report names. {ROBOT}")
+        Path | None,
+        typer.Option(metavar="FILE", help=f"Of a bag that does not say it, or another than was recorded. {ROBOT}"),
     ] = None,
     node: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of a report, which plant. (default: the first)")
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Show the plant that is at work, by its joint states.")] = False,
     topic: Annotated[
-        str, typer.Option(help="Of a bag, or live: the topic of joint states; or an endpoint, tcp://HOST:PORT.")
-    ] = "/joint_states",
+        str | None,
+        typer.Option(
+            help="Of a bag: which joint states. (default: the only ones) Live: their topic, or an endpoint, "
+            "tcp://HOST:PORT. (default: /joint_states)"
+        ),
+    ] = None,
     root: Annotated[str | None, typer.Option(help="How the root link moves: fixed, planar or floating.")] = None,
     host: Annotated[
         str, typer.Option(help="Where the page is served; who reaches it can move the sliders.")
@@ -79,7 +87,7 @@ def view(
     else:  # where it stood stands in the recording
         first, floor = scene.moving(motion.q[0], motion.v[0], motion.tau[0]), 0.0
     with ExitStack() as stack:
-        states = stack.enter_context(live_states(topic, scene.at, tell)) if live else None
+        states = stack.enter_context(live_states(topic or LIVE, scene.at, tell)) if live else None
         viewer = Viewer(scene, looks, first, floor, host, port)
         stack.callback(viewer.close)
         mover: Player | Watcher | None = None
@@ -123,15 +131,36 @@ def _report(
     return model, looks, recorded.motion(model.configuration), Ground(model, said) if said.get("contacts") else None
 
 
-def _bag(file: Path, robot: Path | None, topic: str, root: str | None) -> tuple[Robot, Looks, Motion]:
+def _bag(file: Path, robot: Path | None, topic: str | None, root: str | None) -> tuple[Robot, Looks, Motion]:
+    """A robot of a bag, as the bag describes it unless another is named, and how it moved."""
+    needed()
+    from dyn_service import Robot
     from dyn_service.bags.reader import BagReader
+    from dyn_service.formats import reading
+    from dyn_service.view.bags import description_in, states_topic
     from dyn_service.view.motions import beside, of_joint_states, several
+    from dyn_service.view.shapes import looks_of_text
 
-    if robot is None:
-        raise InvalidArgumentError("a bag does not say whose motion it has: name the robot's file, --robot")
-    model, looks = _robot(taken(robot, tell), {"root": root or "fixed"}, {})
     with BagReader(file) as bag:
-        other = beside(topic) if several(model.configuration) else None
+        chosen = states_topic(bag, topic)
+        if not bag.whole:
+            tell(f"bag {str(file)!r} was not ended: it is shown as far as it goes")
+        if robot is not None:
+            model, looks = _robot(taken(robot, tell), {"root": root or "fixed"}, {})
+        else:
+            described = description_in(bag, chosen)
+            if described is None:
+                raise InvalidArgumentError(
+                    f"bag {str(file)!r} does not say whose joints {chosen!r} has, by a topic robot_description: "
+                    "name the robot's file, --robot"
+                )
+            called = f"{described[0]} of {file}"
+            description = reading.read_text(described[1], source=called)
+            given: Any = root or "fixed"
+            model = Robot(reading.completed(description, given, None, mimic=True))
+            looks = looks_of_text(description, described[1], called, file.absolute().parent)
+            tell(f"{chosen}: {model.name}, {called}")
+        other = beside(chosen) if several(model.configuration) else None
         there = [each.name for each in bag.topics if each.name == other]
-        states = [one.message for one in bag.messages([topic, *there])]
-    return model, looks, of_joint_states(states, model.configuration, f"topic {topic!r} of {str(file)!r}")
+        states = [one.message for one in bag.messages([chosen, *there])]
+    return model, looks, of_joint_states(states, model.configuration, f"topic {chosen!r} of {str(file)!r}")

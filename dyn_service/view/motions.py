@@ -135,16 +135,22 @@ def of_joint_states(messages: Iterable[Any], at: Configuration, source: str) -> 
     Raises:
         InvalidArgumentError: No message names a joint of the robot, or one is none.
     """
-    states: list[State] = []
+    states, found = list[State](), dict[str, None]()
     heard, heard_run = States(at), 0
     for (run, _), group in groupby(sorted(_by_run(messages), key=_when), _when):
         if run != heard_run:
             heard, heard_run = States(at), run
-        state = heard.take([message for *_, message in group])
+        together = [message for *_, message in group]
+        state = heard.take(together)
         if state is not None:
             states.append(state)
+        elif not states:
+            for message in together:
+                found.update(dict.fromkeys(message.name if hasattr(message, "name") else message.joint_names))
     if not states:
-        raise InvalidArgumentError(f"{source} names no joint of the robot, which has {', '.join(at.names)}")
+        raise InvalidArgumentError(
+            f"{source} names no joint of the robot, which has {', '.join(at.names)}: found {', '.join(found) or 'none'}"
+        )
     motion = of_states(states)
     return replace(motion, t=_rising(motion.t - motion.t[0]))
 

@@ -143,25 +143,26 @@ class Plots:
         at, motion = self._at, self._last[0]
         n = at.velocity_names.index(self._joint.value)
         chosen = self._rows()
+        unit, of_effort = ("rad", "N m") if at.turns[n] else ("m", "N")
         if self._joint.value in at.position_names:
             m = at.position_names.index(self._joint.value)
-            title, first = "position [rad | m]", [("measured", "#1b5e9b", motion.q[chosen, m])]
+            title, first = f"position [{unit}]", [("measured", "#1b5e9b", motion.q[chosen, m])]
         else:  # positions of joints with several ways to move are none of its own
-            m, title, first = -1, "velocity [rad/s | m/s]", [("measured", "#1b5e9b", motion.v[chosen, n])]
+            m, title, first = -1, f"velocity [{unit}/s]", [("measured", "#1b5e9b", motion.v[chosen, n])]
         if self._followed:
             wanted = motion.reference[chosen, m] if m >= 0 else np.full_like(motion.t[chosen], np.nan)
             first.insert(0, ("reference", "#f0a830", wanted))
-        return [(title, first), ("effort [N m | N]", [("effort", "#12806a", motion.tau[chosen, n])])]
+        return [(title, first), (f"effort [{of_effort}]", [("effort", "#12806a", motion.tau[chosen, n])])]
 
     def _rows(self) -> slice:
         return slice(None, None, max(1, len(self._last[0].t) // PLOT_POINTS))
 
     def _data(self, lines: list[tuple[str, str, Array]]) -> tuple[Array, ...]:
-        """Of a plot: times, the lines, and the mark: a step from edge to edge, since what lacks values lacks a line."""
+        """Of a plot: times, the lines, and the mark: a step between what is out of sight; a line lacks no values."""
         motion, time_s = self._last
         t = motion.t[self._rows()]
         low, high = _bounds(lines)
-        return (t, *(values for _, _, values in lines), np.where(t < time_s, low, high))
+        return (t, *(values for _, _, values in lines), np.where(t < time_s, 2.0 * low - high, 2.0 * high - low))
 
     def _scales(self, lines: list[tuple[str, str, Array]]) -> dict[str, uplot.Scale]:
         """Written out: a plot does not find its own where values are lacking."""

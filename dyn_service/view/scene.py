@@ -27,8 +27,8 @@ _SCALE = np.array([[46, 160, 67], [230, 190, 40], [214, 48, 49]], dtype=np.float
 """Colours of the shares 0, 1/2 and 1."""
 FORCE_LENGTH = 0.35
 """Of the robot's size: the length of the arrow of the largest force among the joints."""
-_LEAST_FORCE = 1e-3
-"""Of the largest: what is smaller has no arrow."""
+_LEAST_FORCE = 0.03
+"""Of the largest: what is smaller has no arrow, since it would be all head."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +67,11 @@ class Scene:
         # the rows of constraint_forces that have an effort, and which one
         entries = dict(zip(self.at.names, self.at.v_slices, strict=True))
         self._entry = [entries.get(name) for name in self._joints]
+
+    @property
+    def stands(self) -> bool:
+        """Whether there are planes that push."""
+        return self._ground is not None
 
     @cached_property
     def size(self) -> float:

@@ -10,7 +10,7 @@ mass and inertia, m/5 (b^2 + c^2) about the first axis.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -77,10 +77,23 @@ def looks_of(description: Description, file: Path | None, arguments: Mapping[str
             read, so all links have stand-ins.
         arguments: Of a xacro file.
     """
+    if file is None:
+        return _looks(description, (), [])
+    limits, notes = ReadLimits(), list[str]()
+    text = xacro.expanded(file, arguments or {}) if file.name.endswith(xacro.SUFFIX) else load(file, limits)
+    return _looks(description, _own(text, file.name, file.parent, notes), notes)
+
+
+def looks_of_text(description: Description, text: str, called: str, beside: Path) -> Looks:
+    """The same of a robot whose URDF is a text; meshes are looked for from the folder `beside` on."""
+    notes: list[str] = []
+    return _looks(description, _own(text, called, beside, notes), notes)
+
+
+def _looks(description: Description, own: Iterable[tuple[str, Shape | None]], notes: list[str]) -> Looks:
     shapes: dict[str, list[Shape]] = {}
     lacking: set[str] = set()
-    notes: list[str] = []
-    for name, shape in () if file is None else _own(file, arguments or {}, notes):
+    for name, shape in own:
         if shape is None:
             lacking.add(name)
         else:
@@ -170,23 +183,21 @@ def _packages(name: str, beside: Path) -> Iterator[Path]:
         yield Path(home)
 
 
-def _own(file: Path, arguments: Mapping[str, str], notes: list[str]) -> Iterator[tuple[str, Shape | None]]:
-    """The shapes that the file gives: of each link its visuals, or its collisions where it has no visual; None for one
+def _own(text: str, called: str, beside: Path, notes: list[str]) -> Iterator[tuple[str, Shape | None]]:
+    """The shapes that a URDF gives: of each link its visuals, or its collisions where it has no visual; None for one
     that cannot be shown.
     """
-    limits = ReadLimits()
-    text = xacro.expanded(file, arguments) if file.name.endswith(xacro.SUFFIX) else load(file, limits)
     if root_of(text) != "robot":
-        notes.append(f"{file.name}: looks are read from URDF and xacro only; stand-ins are shown")
+        notes.append(f"{called}: looks are read from URDF and xacro only; stand-ins are shown")
         return
-    root = parse(text, file.name, limits).root
+    root = parse(text, called, ReadLimits()).root
     palette = {one.attributes.get("name", ""): colour for one in root.all("material") if (colour := _rgba(one))}
     for link in root.all("link"):
         name = link.attributes.get("name", "")
         for element in link.all("visual") or link.all("collision"):
-            place = Place(file.name, f"link {name!r}", element.line)
+            place = Place(called, f"link {name!r}", element.line)
             try:
-                shape = _shape(element, place, file.parent, palette)
+                shape = _shape(element, place, beside, palette)
             except DynError as error:
                 shape = str(error)
             if isinstance(shape, str):

@@ -34,7 +34,7 @@ GHOST = (255, 176, 46)
 GHOST_OPACITY = 0.25
 CENTRE = (225, 60, 160)
 CONTACT = np.array([[40, 110, 230]], dtype=np.uint8)
-_SHAFT, _HEAD, _HEAD_LENGTH = 0.018, 0.042, 0.08
+_SHAFT, _HEAD, _HEAD_LENGTH = 0.015, 0.034, 0.06
 """Of the robot's size: radii and length of an arrow."""
 
 
@@ -72,7 +72,7 @@ class Viewer:
             position=(0.0, 0.0, floor),
         )
         middle = 0.5 * (first.position.min(axis=0) + first.position.max(axis=0))
-        self.server.initial_camera.position = middle + size * np.array([1.3, -1.7, 0.8])
+        self.server.initial_camera.position = middle + size * np.array([1.1, -1.45, 0.65])
         self.server.initial_camera.look_at = middle
         self._bodies: list[Any] = []
         self._links = self._robot("robot", looks, None)
@@ -101,12 +101,10 @@ class Viewer:
         """Adds what can be shown or hidden, and the table of efforts."""
         gui = self.server.gui
         with gui.add_folder("Show"):
-            for name, label in (
-                ("loads", "joint loads"),
-                ("contacts", "contact forces"),
-                ("axes", "link frames"),
-                ("names", "link names"),
-            ):
+            kinds = [("loads", "joint loads"), ("axes", "link frames"), ("names", "link names")]
+            if self.scene.stands:
+                kinds.insert(1, ("contacts", "contact forces"))
+            for name, label in kinds:
                 box = gui.add_checkbox(label, self._shown[name])
                 box.on_update(partial(self._choose, name))
             body = gui.add_slider("links' opacity", 0.0, 1.0, step=0.05, initial_value=OPACITY)
@@ -147,7 +145,8 @@ class Viewer:
         scene, gui = self.scene, self.server.gui
         lower, upper = scene.ranges()
         middle = scene.start()
-        with gui.add_folder("Joints"):
+        units = " | ".join(unit for unit, there in (("rad", scene.at.turns), ("m", ~scene.at.turns)) if there.any())
+        with gui.add_folder(f"Joints [{units}]"):
             sliders: list[Any] = [
                 gui.add_slider(
                     name, float(low), float(high), step=float(f"{(high - low) / 1000.0:.1g}"), initial_value=float(at)
@@ -200,7 +199,11 @@ class Viewer:
         if not len(ends) or not self._shown[name]:
             if arrows is not None:
                 arrows.visible = False
-        elif arrows is None:
+        elif arrows is not None and len(arrows.points) == len(ends):
+            arrows.points, arrows.colors, arrows.visible = ends.astype(np.float32), colour, True
+        else:  # a page that is told of more points before it is told of their colours draws none of them
+            if arrows is not None:
+                arrows.remove()
             size = self.scene.size
             self._arrows[name] = self.server.scene.add_arrows(
                 f"/{name}",
@@ -210,8 +213,6 @@ class Viewer:
                 head_radius=_HEAD * size,
                 head_length=_HEAD_LENGTH * size,
             )
-        else:
-            arrows.points, arrows.colors, arrows.visible = ends.astype(np.float32), colour, True
 
     def _robot(self, name: str, looks: Looks, tint: tuple[int, int, int] | None) -> list[Any]:
         """A frame for each link with its shapes below it."""

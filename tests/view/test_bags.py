@@ -1,0 +1,118 @@
+"""A bag in the viewer: whose joint states they are and what the robot is, by the bag itself or by a clear sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyn_service.bags.reader import BagReader
+from dyn_service.bags.writer import BagWriter
+from dyn_service.cli.view import _bag
+from dyn_service.errors import DynError
+from dyn_service.messages.builtin_interfaces import Time
+from dyn_service.messages.sensor_msgs import JointState
+from dyn_service.messages.std_msgs import Header, String
+from dyn_service.shipped import find_robot
+from dyn_service.view.bags import description_in
+
+TEXT = find_robot("pendulum").read_text("utf-8")
+OTHER = TEXT.replace('robot name="pendulum"', 'robot name="other"')
+
+
+def bag(path: Path, *topics: str, joint: str = "hinge", texts: dict[str, str] | None = None) -> Path:
+    file = path / "a.mcap"
+    with BagWriter(file) as writer:
+        for topic, text in (texts or {}).items():
+            writer.write(topic, String(text), 1)
+        for k in range(4):
+            for topic in topics:
+                state = JointState(Header(Time.from_seconds(5.0 + 0.5 * k)), [joint], [0.1 * k], [0.2], [3.0])
+                writer.write(topic, state, 1 + k)
+    return file
+
+
+def test_the_robot_is_the_bags_own(tmp_path: Path) -> None:
+    file = bag(tmp_path, "/joint_states", texts={"/robot_description": TEXT})
+    model, looks, motion = _bag(file, None, None, None)
+    assert model.name == "pendulum"
+    assert looks.drawn == {"base", "pendulum"}  # as its <visual> has them, not stand-ins
+    assert (motion.t.tolist(), motion.tau[:, 0].tolist()) == ([0.0, 0.5, 1.0, 1.5], [3.0] * 4)
+    np.testing.assert_array_equal(motion.q[:, 0], 0.1 * np.arange(4))
+    moving, _, _ = _bag(file, None, None, "floating")
+    assert moving.configuration.nv == 7
+    named, _, _ = _bag(file, find_robot("pendulum"), "/joint_states", None)
+    assert named.fingerprint == model.fingerprint
+
+
+def test_of_several_the_neighbour_is_taken(tmp_path: Path) -> None:
+    texts = {"/left/robot_description": TEXT, "/right/robot_description": OTHER}
+    with BagReader(bag(tmp_path, "/right/joint_states", "/left/joint_states", "/joint_states", texts=texts)) as reader:
+        assert description_in(reader, "/right/joint_states") == ("/right/robot_description", OTHER)
+        assert description_in(reader, "/left/joint_states") == ("/left/robot_description", TEXT)
+        assert description_in(reader, "/joint_states") is None  # either could be
+
+
+@pytest.mark.parametrize(
+    ("topics", "texts", "topic", "said"),
+    [
+        ([], {}, None, "bag '{}' has no topic of joint states, sensor_msgs/msg/JointState: it is empty"),
+        (
+            [],
+            {"/a": ""},
+            None,
+            "bag '{}' has no topic of joint states, sensor_msgs/msg/JointState; it has /a",
+        ),
+        (
+            ["/r/joint_states", "/l/joint_states"],
+            {},
+            None,
+            "bag '{}' has several topics of joint states, /l/joint_states, /r/joint_states: name one, --topic",
+        ),
+        (["/joint_states"], {}, "/joint_state", "bag '{}' has no topic '/joint_state'; did you mean '/joint_states'?"),
+        (
+            ["/joint_states"],
+            {"/a": ""},
+            "/a",
+            "topic '/a' of bag '{}' is of std_msgs/msg/String, expected sensor_msgs/msg/JointState",
+        ),
+        (
+            ["/joint_states"],
+            {"/robot_description": ""},
+            None,
+            "bag '{}' does not say whose joints '/joint_states' has, by a topic robot_description: "
+            "name the robot's file, --robot",
+        ),
+        (
+            ["/joint_states"],
+            {"/robot_description": "<robot>"},
+            None,
+            "/robot_description of {}:1: malformed XML: the text ends early, column 8; <robot> of line 1 is still open",
+        ),
+        (
+            ["/joint_states"],
+            {"/robot_description": TEXT.replace('"hinge"', '"pivot"')},
+            None,
+            "topic '/joint_states' of '{}' names no joint of the robot, which has pivot: found hinge",
+        ),
+    ],
+)
+def test_what_cannot_be_shown_is_said(
+    tmp_path: Path, topics: list[str], texts: dict[str, str], topic: str | None, said: str
+) -> None:
+    file = bag(tmp_path, *topics, texts=texts)
+    with pytest.raises(DynError) as caught:
+        _bag(file, None, topic, None)
+    assert str(caught.value) == said.format(file)
+
+
+def test_a_bag_that_was_not_ended_is_shown_as_far_as_it_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = bag(tmp_path, "/joint_states", texts={"/robot_description": TEXT})
+    cut = tmp_path / "cut.mcap"
+    cut.write_bytes(file.read_bytes()[:-30])  # within its last record
+    _, _, motion = _bag(cut, None, None, None)
+    assert len(motion.t) == 4
+    assert capsys.readouterr().err.startswith(f"bag '{cut}' was not ended: it is shown as far as it goes")
