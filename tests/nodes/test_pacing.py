@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import zmq
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.nodes.pacing import Lateness, Pacer
+from dyn_service.nodes.pacing import Lateness, Pacer, readable
 
 
 class FakeClock:
@@ -87,3 +88,14 @@ def test_lateness_of_no_period_and_of_endless_ones() -> None:
     lateness.add(3600.0)
     assert lateness.microseconds()["late_max_us"] == 3.6e9
     assert lateness.microseconds()["late_p99_us"] == pytest.approx(1e7)  # beyond 10 s they are counted, not told apart
+
+
+@pytest.mark.parametrize("busy_poll_s", [0.0, 0.01])
+def test_a_message_is_there_or_not_however_it_is_waited_for(busy_poll_s: float) -> None:
+    with zmq.Context() as context, context.socket(zmq.PAIR) as one, context.socket(zmq.PAIR) as other:
+        one.bind("inproc://one")
+        other.connect("inproc://one")
+        assert not readable(one, 0, busy_poll_s)
+        other.send(b"x")
+        assert readable(one, 0, busy_poll_s)  # on inproc what was sent is there
+        assert readable(one, 0, 1e9)  # and nobody waits for longer than it takes

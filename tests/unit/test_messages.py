@@ -260,6 +260,10 @@ class TestOwn:
             NotFoundError, match="there is no message type 'grip_msgs/Grip'; did you mean 'gripper_msgs/m"
         ):
             by_type("grip_msgs/Grip")  # a type of that name in another package is none
+        text = "[dyn_service.messages]\nwrong_msgs = gripper_pack.gripper_msgs:__doc__\n"
+        (info / "entry_points.txt").write_text(text)
+        with pytest.raises(NotFoundError, match=r"entry point 'wrong_msgs' of dyn_service.messages must name a module"):
+            by_type("wrong_msgs/Grip")
 
 
 @pytest.mark.parametrize(
