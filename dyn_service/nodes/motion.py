@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array
-from dyn_service.control.safety import ACTIVE, MODES
+from dyn_service.control.command import INTERFACES, Interface
+from dyn_service.control.safety import ACTIVE, MODES, RUNNING
 from dyn_service.control.trajectory import ReferenceTrajectory, from_wire
 from dyn_service.model.configuration import Configuration
-from dyn_service.nodes.board import Board, NodeBoard
+from dyn_service.nodes.board import Board, NodeBoard, Recording
 from dyn_service.nodes.series import running_time
 
 
@@ -37,8 +39,8 @@ class Motion:
 
     t (k,) s since the first row, pauses between runs left out; q, reference (k, nq); v, effort, error (k, nv); active
     (k,) whether the plant was under command and a reference is known; mode (k,) its mode's place in `MODES`. stride:
-    rows of the node per row that is kept. effort_limit (nv,) N m | N; velocity_limit (nv,) rad/s | m/s; lower, upper
-    (nq,) rad | m.
+    rows of the node per row that is kept. commanded: (k, nv) the commands in force, as they came, by interface; NaN
+    where there were none. effort_limit (nv,) N m | N; velocity_limit (nv,) rad/s | m/s; lower, upper (nq,) rad | m.
     """
 
     configuration: Configuration
@@ -51,6 +53,7 @@ class Motion:
     active: np.ndarray[Any, np.dtype[np.bool_]]
     mode: Array
     stride: int
+    commanded: dict[Interface, Array]
     effort_limit: Array
     velocity_limit: Array
     lower: Array
@@ -119,6 +122,34 @@ def followed_at(at: Configuration, t: Array, session: Array, followed: Sequence[
     return q, v
 
 
+def commanded_at(
+    recording: Recording | None, t: Array, session: Array, running: NDArray[np.bool_]
+) -> dict[Interface, Array]:
+    """What was commanded at the plant's times t (k,) s of its runs session (k,), by interface: of those that were.
+
+    Args:
+        recording: Of the commands that were taken; None is none.
+        t: Not falling within a run.
+        session: The run of each.
+        running: (k,) whether the plant was under command.
+    """
+    found: dict[Interface, Array] = {}
+    if recording is None or not len(recording.table):
+        return found
+    names, values = recording.group("command")
+    times, runs, kinds = (recording.column(name) for name in ("t", "session", "interface"))
+    for run in dict.fromkeys(runs.tolist()):
+        of, rows = np.flatnonzero(runs == run), np.flatnonzero((session == run) & running)
+        last = np.searchsorted(times[of], t[rows], side="right") - 1
+        rows, last = rows[last >= 0], of[last[last >= 0]]
+        for k, kind in enumerate(INTERFACES):
+            mine = kinds[last] == k
+            if mine.any():
+                table = found.setdefault(kind, np.full((len(t), len(names)), np.nan))
+                table[rows[mine]] = values[last[mine]]
+    return found
+
+
 def motion_of(plant: NodeBoard, board: Board) -> Motion | None:
     """The plant's recording beside the reference, or None where nothing was recorded.
 
@@ -159,6 +190,9 @@ def motion_of(plant: NodeBoard, board: Board) -> Motion | None:
         active=active,
         mode=mode,
         stride=recording.stride,
+        commanded=commanded_at(
+            plant.recordings.get("commanded"), time, session, np.isin(mode, [MODES.index(one) for one in RUNNING])
+        ),
         effort_limit=fact("effort_limit", math.inf, at.nv),
         velocity_limit=fact("velocity_limit", math.inf, at.nv),
         lower=fact("lower", -math.inf, at.nq),

@@ -30,7 +30,7 @@ _GRAVE_SHARE = 0.01
 
 
 def tracking_cards(motion: Motion) -> list[Card]:
-    """Reference and measured position of every joint, the error below."""
+    """Reference and measured position of every joint, what was commanded beside what it did, the error below."""
     idle = spans_of(motion.t, ~motion.active)
     cards = []
     for part in parts_of(motion.configuration):
@@ -46,7 +46,13 @@ def tracking_cards(motion: Motion) -> list[Card]:
             if len(errors):
                 lines.append(Line(f"reference{suffix}", reference[:, k], "reference"))
             lines.append(Line(f"measured{suffix}", q[:, k], role))
+        if "position" in motion.commanded:
+            lines.append(Line("commanded", motion.commanded["position"][:, part.in_v[0]], "second"))
         charts = [Chart(motion.t, lines, part.position, bands=idle)]
+        if "velocity" in motion.commanded:
+            n = part.in_v[0]
+            speeds = [Line("commanded", motion.commanded["velocity"][:, n], "second"), Line("measured", motion.v[:, n])]
+            charts.append(Chart(motion.t, speeds, f"velocity [{part.error_unit}/s]", bands=idle, height=110))
         if len(errors):
             errors_of = _entries(part, size * error, "error", "error")
             charts.append(Chart(motion.t, errors_of, f"error [{small}{part.error_unit}]", bands=idle, height=110))
@@ -56,7 +62,7 @@ def tracking_cards(motion: Motion) -> list[Card]:
 
 
 def effort_cards(motion: Motion) -> list[Card]:
-    """Efforts of every joint that acted, with their limits where they are near, else named."""
+    """Efforts of every joint that acted, beside those commanded, with their limits where they are near, else named."""
     cards = []
     for part in parts_of(motion.configuration):
         efforts, limits = motion.effort[:, part.in_v], motion.effort_limit[list(part.in_v)]
@@ -72,6 +78,9 @@ def effort_cards(motion: Motion) -> list[Card]:
             for n in part.in_v:
                 bands += _saturated(motion, n)
         lines = _entries(part, efforts, "effort", "effort")
+        if "effort" in motion.commanded and len(part.in_v) == 1:
+            asked = motion.commanded["effort"][:, part.in_v[0]]
+            lines.insert(0, Line("commanded", asked, "second"))
         cards.append(
             Card(
                 part.title,

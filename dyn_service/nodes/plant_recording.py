@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from dyn_service.control.actuators import Actuators
+from dyn_service.control.command import INTERFACES
 from dyn_service.control.plant_core import Plant
 from dyn_service.control.safety import MODES
 from dyn_service.control.simulated import SimulatedRobot
 from dyn_service.nodes.telemetry import Recorder, Telemetry
 
-CHANNEL, MEASURED, SENSOR = "plant", "measured", "sensor."
-"""Channels: what it did; what its encoders say, where it has any; each other sensor's readings, by its name."""
+CHANNEL, MEASURED, SENSOR, COMMANDED = "plant", "measured", "sensor.", "commanded"
+"""Channels: what it did; what its encoders say, where it has any; each other sensor's readings, by its name; what it
+was commanded, a row for each command that it took, as it came."""
 
 BY_JOINT = ("saturated", "held_back", "beyond", "too_far", "motor_saturated", "out_of_range")
 """Counts of steps by joint: efforts beyond their limit; efforts held back by their rate; commanded positions or
@@ -39,6 +41,9 @@ class PlantRecording:
         self._motion = Recorder(telemetry, CHANNEL, ["t", "session", "mode", *positions, *velocities, *efforts])
         self._measuring = plant.robot.measuring if isinstance(plant.robot, SimulatedRobot) else None
         self._measured: Recorder | None = None
+        commands = [f"command.{name}" for name in at.velocity_names]
+        self._commanded = Recorder(telemetry, COMMANDED, ["t", "session", "interface", *commands])
+        self._answered = -1
         self._sensors: dict[str, tuple[Recorder, int]] = {}
         if self._measuring is not None:
             said = self._measuring.sensors.settings
@@ -55,6 +60,12 @@ class PlantRecording:
         row = self._motion.row()
         row[0], row[1], row[2] = plant.time_s, plant.safety.session, MODES.index(plant.safety.mode)
         row[3 : 3 + nq], row[3 + nq : 3 + nq + nv], row[3 + nq + nv :] = motion.q, motion.v, plant.effort
+        safety = plant.safety
+        if safety.command_seq != self._answered:
+            self._answered = safety.command_seq
+            row = self._commanded.row()
+            row[0], row[1], row[2] = plant.time_s, safety.session, INTERFACES.index(safety.interface)
+            row[3:] = safety.value
         if self._measured is not None:
             row = self._measured.row()
             row[0], row[1 : 1 + nq], row[1 + nq :] = plant.time_s, plant.q, plant.v
@@ -67,7 +78,7 @@ class PlantRecording:
 
     def flush(self) -> None:
         """Sends what is kept."""
-        for recorder in (self._motion, self._measured, *(each for each, _ in self._sensors.values())):
+        for recorder in (self._motion, self._commanded, self._measured, *(each for each, _ in self._sensors.values())):
             if recorder is not None:
                 recorder.flush()
 

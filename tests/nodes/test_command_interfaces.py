@@ -23,7 +23,9 @@ from dyn_service.control.set_points import SHARE
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
+from dyn_service.nodes.board import Recording
 from dyn_service.nodes.control_loop import commander
+from dyn_service.nodes.motion import commanded_at
 from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_parameters import DriveParameters, PlantParameters
 from dyn_service.nodes.trajectory_following import NODE, TrajectoryFollowingParameters
@@ -345,6 +347,20 @@ def test_a_driver_with_drives_gets_set_points(odd: Robot) -> None:
         Driver(made(odd).robot).write_set_point(
             driver.written[-30] or SetPoint("position", *[np.zeros(3)] * 3), brakes=True
         )
+
+
+def test_what_was_commanded_stands_beside_what_it_did() -> None:
+    """Of two runs of a plant, the second by another interface: held until the next command, and none while stopped."""
+    recording = Recording(["t", "session", "interface", "command.a", "command.b"])
+    recording.extend(np.array([[0.1, 7, 0, 1, 2], [0.3, 7, 0, 3, 4], [0.1, 8, 1, 5, 6]], dtype=np.float64))
+    t, session = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.0, 0.2]), np.array([7.0] * 5 + [8.0] * 2)
+    running = np.array([True] * 4 + [False] + [True] * 2)
+    found = commanded_at(recording, t, session, running)
+    none = [np.nan, np.nan]
+    np.testing.assert_array_equal(found["effort"], [none, [1, 2], [1, 2], [3, 4], none, none, none])
+    np.testing.assert_array_equal(found["position"], [none] * 6 + [[5, 6]])
+    assert set(found) == {"effort", "position"}
+    assert commanded_at(None, t, session, running) == {}
 
 
 class Positions(Law):

@@ -276,7 +276,8 @@ def test_a_recording_holds_the_motion_beside_what_was_measured(arm: Robot, senso
     telemetry.close()
     context.destroy(linger=0)
     found = board.nodes["plant"].recordings
-    assert set(found) == {"plant", "measured", "sensor.wrist", "sensor.tip"}
+    assert set(found) == {"plant", "measured", "commanded", "sensor.wrist", "sensor.tip"}
+    assert found["commanded"].table[:, 1:].tolist() == [[plant.safety.session, 0.0, 0.4, 0.0]] * 20  # of each command
     assert found["plant"].group("q")[1][-1].tolist() == plant.motion.q.tolist()
     assert found["measured"].group("q")[1][-1].tolist() == plant.q.tolist() != plant.motion.q.tolist()
     assert [len(found[f"sensor.{name}"].table) for name in ("wrist", "tip")] == [11, 20]  # each reading once
