@@ -84,7 +84,8 @@ def make_page(
     outcome = report["outcome"]
     navigation = f"""<a href="#top">{escape(title)}</a><a href="#look">what to look at</a><a href="#nodes">nodes</a>
 {"".join(f'<a href="#part-{k}">{escape(part.title)}</a>' for k, part in enumerate(parts))}"""
-    body = f"""{_header(title, report, links)}
+    grave = any(found.grave for part in parts for found in part.section.findings)
+    body = f"""{_header(title, report, links, grave=grave)}
 <main>
 {_findings(outcome["faults"], parts)}
 {_nodes(report["processes"], columns, tails)}
@@ -149,13 +150,19 @@ def _asset(name: str) -> str:
     return (files(__package__) / "assets" / name).read_text("utf-8")
 
 
-def _header(title: str, report: Mapping[str, Any], links: Sequence[str]) -> str:
+_CLEAN = "good", "clean"
+
+
+def _header(title: str, report: Mapping[str, Any], links: Sequence[str], *, grave: bool) -> str:
+    """grave: whether a finding makes the run another one than was meant, though every process ended well."""
     outcome, launch = report["outcome"], report["launch"]
-    badge = '<span class="badge good">clean</span>' if outcome["clean"] else '<span class="badge bad">not clean</span>'
+    colour, word = ("bad", "not clean") if not outcome["clean"] else ("warn", "clean, but look") if grave else _CLEAN
+    badge = f'<span class="badge {colour}">{word}</span>'
     robot = report["robot"]
+    several = title != robot["name"] and str(robot["name"]) in title.split(", ")
     facts = [
-        ("robot", robot["name"]),
-        ("model", (robot["fingerprint"] or "")[:12]),
+        ("robots", title) if several else ("robot", robot["name"]),
+        ("model", "" if several else (robot["fingerprint"] or "")[:12]),
         ("ran", f"{report['duration_s']:.1f} s"),
         ("launch file", launch["file"]),
         ("created", str(report["created"]).replace("T", " ")),

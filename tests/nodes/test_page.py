@@ -321,3 +321,12 @@ def test_panels_with_findings_and_charts_of_another_package(tmp_path: Path) -> N
     page = (tmp_path / "index.html").read_text("utf-8")
     assert Look(page).items == [(None, ["motor:", " motor: hot", "0.50 \N{EN DASH} 1.00 s"], [(0.5, 1.0)])]
     assert [line["label"] for line in charts_of(page)[0]["lines"]] == ["winding"]
+
+
+@pytest.mark.parametrize(
+    ("grave", "badge"),
+    [(True, '<span class="badge warn">clean, but look<'), (False, '<span class="badge good">clean<')],
+)
+def test_a_run_that_was_another_than_was_meant_is_not_green(grave: bool, badge: str) -> None:
+    section = Section({}, findings=[Finding("it stopped", grave=grave)])
+    assert badge in page_of([Shown("plant", "plant", section)])
