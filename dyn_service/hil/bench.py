@@ -138,6 +138,7 @@ def open_bench(
         DynError: The launch file, a robot's file, a parameter or a fault is not sound.
     """
     check_faults(faults)
+    where = _endpoints(mode, endpoints)
     wrong = [fault.payload for fault in faults if isinstance(fault, WrongPayload)]
     if mode == "lockstep":
         with tempfile.TemporaryDirectory() as folder:  # for the names of sockets that nobody opens
@@ -146,7 +147,6 @@ def open_bench(
             return Lockstep(parts, model, robot, faults, seed)
     from dyn_service.hil.real_time import CONTROLLER, RealTime
 
-    where = _endpoints(mode, endpoints)
     if wrong and mode == "hardware":
         raise InvalidArgumentError("WrongPayload: real hardware carries what it carries")
     runtime = Runtime()
@@ -219,10 +219,12 @@ def merged(base: Setup, more: Mapping[str, Any]) -> Setup:
     """The setup with what a test says of it over it: `launch` in place of its own, the others beside its own.
 
     Raises:
-        InvalidArgumentError: There is no such part of a setup.
+        InvalidArgumentError: There is no such part of a setup, or it is no map.
     """
     over = dict(more)
-    for name in over:
+    for name, value in over.items():
+        if name in PARTS and name != "launch" and not isinstance(value, Mapping):
+            raise InvalidArgumentError(f"marker hil: {name} is {value!r}: expected a map of names and values")
         if name not in PARTS:
             near = did_you_mean(name, PARTS)
             raise InvalidArgumentError(f"marker hil: unknown part {name!r}: expected {', '.join(PARTS)}{near}")

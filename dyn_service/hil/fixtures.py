@@ -61,6 +61,10 @@ def hil_setup(request: pytest.FixtureRequest) -> Setup:
         folder = config.inipath.parent
     setup = Setup(launch, folder=folder)
     for mark in reversed(list(request.node.iter_markers("hil"))):  # the nearest has the last word
+        if mark.args:
+            raise InvalidArgumentError(
+                f"marker hil: found {mark.args[0]!r}: expected names, such as hil(launch={mark.args[0]!r})"
+            )
         setup = merged(setup, mark.kwargs)
     return setup
 

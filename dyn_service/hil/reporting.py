@@ -46,12 +46,22 @@ class Reporting:
         """Removes what an earlier session left, so that no part of it is taken for this one's."""
         if self._folder is None or self._is_worker:
             return
-        for name in ("tests", "recordings"):
-            (self._folder / name).mkdir(parents=True, exist_ok=True)
+        try:
+            for name in ("tests", "recordings"):
+                (self._folder / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise pytest.UsageError(f"--hil-report: {str(self._folder)!r} cannot be made: {error.strerror}") from None
         for path in (*self._folder.glob("tests/*.json"), *self._folder.glob("recordings/*.*")):
             path.unlink()
         with suppress(FileNotFoundError):
             (self._folder / "index.html").unlink()
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Refuses a marker of requirements that names none: no report would have it."""
+        for item in items:
+            for mark in item.iter_markers(REQUIREMENT):
+                if not mark.args or mark.kwargs or not all(isinstance(name, str) and name for name in mark.args):
+                    raise pytest.UsageError(f'{item.nodeid}: marker requirement: expected names, requirement("REQ-12")')
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(

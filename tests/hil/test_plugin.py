@@ -15,6 +15,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.hil.bench import Setup, Shelf, merged, open_bench
 from dyn_service.hil.reporting import Reporting, file_name
 from dyn_service.hil.signals import Record
 from tests.conftest import ROOT
@@ -108,6 +110,10 @@ def test_misspelt(run):
 @pytest.mark.hil(kontroller={})
 def test_unknown_part(run):
     run(0.1)
+
+@pytest.mark.hil("panda_computed_torque")
+def test_without_its_name(run):
+    run(0.1)
 """
 )
 PASSED = {
@@ -115,7 +121,7 @@ PASSED = {
     "test_class", "test_nearest",
 }  # fmt: skip
 FAILED = {"test_bad", "test_biased", "test_without_a_run[2]", "test_own", "test_misspelt"}
-ERRORS = {"test_error", "test_unknown_part"}
+ERRORS = {"test_error", "test_unknown_part", "test_without_its_name"}
 
 
 def session(folder: Path, *options: str) -> str:
@@ -214,7 +220,7 @@ def test_the_page(done: tuple[Path, str]) -> None:
     assert "test_bad" in verdicts[3]
     for part in (
         "allowed at least 0.99", "RuntimeError: no bench", "&lt;b&gt;", "it is &lt;two&gt;",
-        "Loss(from_s=0.1, share=1.0)", "0.3 s: controller: it was killed", "14 tests, 7 failed",
+        "Loss(from_s=0.1, share=1.0)", "0.3 s: controller: it was killed", "15 tests, 8 failed",
     ):  # fmt: skip
         assert part in page, part
     assert "test_of_nobody" not in page
@@ -265,6 +271,33 @@ def test_a_second_session_leaves_nothing_of_the_first(tmp_path: Path) -> None:
     Reporting(tmp_path / "new", is_worker=False).pytest_sessionstart()
     Reporting(tmp_path / "new", is_worker=False).pytest_sessionfinish()
     assert "0 tests" in (tmp_path / "new" / "index.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "given", [{"args": ()}, {"args": ("",)}, {"args": (12,)}, {"args": (), "kwargs": {"name": "R"}}]
+)
+def test_a_requirement_without_a_name_is_in_no_report(request: pytest.FixtureRequest, given: dict) -> None:
+    request.node.own_markers.append(pytest.Mark("requirement", given["args"], given.get("kwargs", {}), _ispytest=True))
+    try:
+        with pytest.raises(pytest.UsageError, match=r'marker requirement: expected names, requirement\("REQ-12"\)'):
+            Reporting(None, is_worker=True).pytest_collection_modifyitems([request.node])
+    finally:
+        request.node.own_markers.pop()
+
+
+def test_a_report_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(pytest.UsageError, match=r"--hil-report: .*file' cannot be made: Not a directory"):
+        Reporting(tmp_path / "file", is_worker=False).pytest_sessionstart()
+
+
+def test_endpoints_of_hardware_without_hardware_are_refused() -> None:
+    """Or a test would pass in lockstep that was meant to be one of the robot."""
+    given = ["plant_state=tcp://127.0.0.1:1", "joint_commands=tcp://127.0.0.1:2"]
+    with pytest.raises(InvalidArgumentError, match=r"--hil-endpoint: found .*; expected, with --hil=hardware,"):
+        open_bench("lockstep", Setup("panda_computed_torque"), Shelf(), (), 0, given)
+    with pytest.raises(InvalidArgumentError, match=r"marker hil: plant is \[1\]: expected a map of names and values"):
+        merged(Setup("panda_computed_torque"), {"plant": [1]})
 
 
 def test_names_of_files() -> None:
