@@ -66,6 +66,11 @@ def hil_setup(request: pytest.FixtureRequest) -> Setup:
                 f"marker hil: found {mark.args[0]!r}: expected names, such as hil(launch={mark.args[0]!r})"
             )
         setup = merged(setup, mark.kwargs)
+    if not setup.launch:
+        raise InvalidArgumentError(
+            f"{request.node.name} has no launch file: expected hil_launch in the pytest section, --hil-launch, or "
+            "@pytest.mark.hil(launch=..)"
+        )
     return setup
 
 

@@ -1,10 +1,13 @@
 """The pytest plug-in: options and markers, and the fixtures where a project asks for them.
 
 pytest loads this module in every run of an environment that has this package, so it brings nothing. A project asks by
-naming its launch file, `hil_launch` in its pytest section, or `--hil-launch`; only then there are fixtures.
+naming its launch file, `hil_launch` in its pytest section, `--hil-launch`, or `@pytest.mark.hil(launch=..)` on a test,
+a class or a module; only then there are fixtures.
 """
 
 from __future__ import annotations
+
+from types import FunctionType
 
 import pytest
 
@@ -36,8 +39,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the markers; brings the fixtures where the project names a launch file."""
+    """Declares the markers; brings the fixtures where the project names a launch file, or wants a report."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
-    if config.getini("hil_launch") or config.getoption("hil_launch"):
+    if any((config.getini("hil_launch"), config.getoption("hil_launch"), config.getoption("hil_report"))):
         config.pluginmanager.import_plugin(FIXTURES)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, name: str, obj: object) -> None:
+    """Brings the fixtures before the first test is made whose marker names a launch file."""
+    manager = collector.config.pluginmanager
+    if manager.has_plugin(FIXTURES) or not isinstance(obj, FunctionType | type):
+        return
+    marks = [*getattr(obj, "pytestmark", ()), *collector.iter_markers()]
+    if any(mark.name == "hil" and "launch" in mark.kwargs for mark in marks):
+        manager.import_plugin(FIXTURES)

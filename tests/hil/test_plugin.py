@@ -304,3 +304,24 @@ def test_names_of_files() -> None:
     names = [file_name(f"tests/test_arm.py::{test}") for test in ("test_x[a/b]", "test_x[a b]", "test_" + 200 * "y")]
     assert len(set(names)) == 3
     assert all(re.fullmatch(r"[\w-]{1,100}", name) for name in names)
+
+
+@pytest.mark.slow
+def test_a_marker_alone_brings_the_fixtures(tmp_path: Path) -> None:
+    """On a test, a class or a module; who has none and asks all the same is told what there is."""
+    mark = f"""pytest.mark.hil(launch=r"{ROOT / "launch" / "ur5e_computed_torque.launch.yaml"}", arguments={{
+        "robot": r"{ROOT / "urdf" / "double_pendulum.urdf"}"}})"""
+    asks = "(run):\n    run(0.05).check.stops().at_most(0)\n"
+    in_class = asks.replace("(run)", "(self, run)").replace("    ", "        ")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
+    (tmp_path / "test_1.py").write_text(
+        f"import pytest\n\ndef test_plain():\n    pass\n\n@{mark}\ndef test_marked{asks}\ndef test_bare{asks}"
+    )
+    (tmp_path / "test_2.py").write_text(f"import pytest\n\n@{mark}\nclass TestOf:\n    def test_class{in_class}")
+    (tmp_path / "test_3.py").write_text(f"import pytest\n\npytestmark = {mark}\n\ndef test_module{asks}")
+    for file in ("test_2.py", "test_3.py"):  # each by itself: nobody before it has brought them
+        said = session(tmp_path, file, "--setup-plan")
+        assert "(fixtures used: hil_benches, hil_setup, hil_shelf, request, run)" in said, said
+    said = session(tmp_path, "test_1.py")
+    assert "2 passed, 1 error" in said, said
+    assert "test_bare has no launch file: expected hil_launch in the pytest section, --hil-launch, or @pytest" in said

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,6 +78,33 @@ def test_a_plant_that_is_elsewhere() -> None:
     assert done.record.changes[-1].mode == "active"
     done.check.stops().at_most(0)
     assert done.check.count("steps").value != done.check.count("steps").value  # nobody here knows them: no number
+
+
+@pytest.mark.slow
+def test_a_robot_behind_its_driver_over_udp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--hil hardware` with a plant whose driver speaks to a robot in another process, which has its own 1 kHz: it
+    moves as it is told, a lost controller is missed, and the robot's own brakes bring it to rest.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    # its launch file says python3, that of the environment that is active
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    setup = Setup(
+        str(ROOT / "examples" / "udp_robot" / "udp_robot.launch.yaml"),
+        {"port": port},
+        {"control_rate_hz": 50.0, "rate_hz": 500.0, "stale_cycles": 50},
+        {"rate_hz": 50.0, "rearm": False},
+    )
+    faults = [Killed(from_s=1.2)]
+    done = run_of(open_bench("hardware", setup, Shelf(), faults, 0), 2.0, "hardware", 0, faults)
+    record = done.record
+    assert [change.mode for change in record.changes] == ["braked", "arming", "active", "stopped"]
+    assert record.changes[-1].cause == "missed"
+    moved = record.signal("position", "hinge").between(0.0, 1.2).values
+    assert moved.max() - moved.min() > 0.01  # rad: the sines have begun
+    assert np.isfinite(record.signal("error", "hinge").values[record.under("active")]).mean() > 0.9  # what it follows
+    done.check.safe_stop(1.2).below(0.4 + 0.2)  # 20 periods of 20 ms to miss it; the brakes take 0.1 s
 
 
 @pytest.mark.slow
