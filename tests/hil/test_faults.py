@@ -161,6 +161,16 @@ def test_joints_with_several_ways_to_move() -> None:
         Line([Swapped("ball", "swing")], "commands", 0, at)
 
 
+def test_who_reads_gets_the_newest_of_what_has_come() -> None:
+    line: Line[JointCommand] = Line([Delay(0.01)], "commands", 0, AT)
+    for seq in range(3):
+        line.send(command(seq), 0.001 * seq)
+    assert line.newest(0.0115) == command(1)  # the third is under way
+    assert line.newest(0.0115) is None
+    assert line.newest(0.012) == command(2)
+    assert line.next_s == math.inf
+
+
 def test_faults_act_one_after_the_other() -> None:
     [(t, one)] = through([Bias(10.0), Saturation(25.0), Delay(0.01), Delay(0.02)], count=1)
     assert (t, one.effort) == (pytest.approx(0.03), [25.0, 20.0, 25.0])

@@ -49,6 +49,20 @@ def test_a_node_is_there_until_it_ends_and_says_what_changes(folder: Path) -> No
     assert list((folder / "graph").iterdir()) == []
 
 
+def test_a_nodes_file_is_its_owners_alone_and_none_before_it_is_whole(folder: Path) -> None:
+    held = Registration(folder, entry())
+    assert held.path.stat().st_mode & 0o777 == 0o600
+    begun = held.path.with_name(f".{held.path.name}")
+    held.path.rename(begun)  # as a writer's that lives, and has been at it for long
+    os.utime(begun, (1, 1))
+    assert Graph(folder).read() == ()
+    assert begun.exists()
+    held.close()
+    assert Graph(folder).read() == ()
+    assert not begun.exists()  # its writer is gone
+    held.close()  # once more changes nothing
+
+
 def test_what_has_not_changed_is_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop that looks pays one stat; what is known of a node is not decoded anew when another one changes."""
     seen, reads, decoded = Graph(folder), [], []
