@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -19,13 +20,14 @@ from dyn_service.control.law import Law
 from dyn_service.control.plant_core import Plant
 from dyn_service.control.rehearsal import rehearse
 from dyn_service.control.safety import RUNNING
-from dyn_service.control.set_points import SHARE
+from dyn_service.control.set_points import SHARE, SetPoints
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.nodes.board import Recording
 from dyn_service.nodes.control_loop import commander
 from dyn_service.nodes.motion import commanded_at
+from dyn_service.nodes.plant_drive import interfaces_of
 from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_parameters import DriveParameters, PlantParameters
 from dyn_service.nodes.trajectory_following import NODE, TrajectoryFollowingParameters
@@ -235,6 +237,38 @@ def test_who_falls_silent_is_stopped(odd: Robot, interface: str) -> None:
     assert plant.safety.set_point is None
 
 
+def test_a_set_point_waits_for_motors_at_their_limits_and_goes_slowly_to_what_is_far() -> None:
+    free, no = np.full(2, np.inf), np.zeros(2, dtype=np.bool_)
+    points = SetPoints(T, -free, free, np.array([1.0, 1.0]))
+    points.begin(np.zeros(2))
+    points.take("velocity", np.array([0.5, 0.5]), np.zeros(2), np.zeros(2))
+    found = points.advance(np.zeros(2), np.array([True, False]), moves=True)
+    assert found.position.tolist() == [0.0, 0.5 * T]
+    points.begin(np.zeros(2))
+    points.take("position", np.array([0.1, 0.0]), np.array([0.3, 0.3]), np.zeros(2))
+    found = points.advance(np.zeros(2), no, moves=True)
+    assert found.position.tolist() == [SHARE * T, 0.0]
+    assert found.velocity.tolist() == [0.0, 0.3]  # on its way no velocity but its own: a servo would pass the limit
+    assert points.held_back.tolist() == [True, False]
+
+
+def test_taken_over_with_open_brakes_the_set_point_begins_at_the_robot(odd: Robot) -> None:
+    """Where a stop leaves the brakes open, and the robot was elsewhere before."""
+    plant = made(odd, safe_stop="zero", overlay={"gravity": [0.0, 0.0, 0.0]})
+    run(plant, 0.1, "position", lambda t: {"position": START})
+    plant.advance(60)
+    assert (plant.safety.mode, plant.safety.brakes) == ("stopped", False)
+    elsewhere = np.array([-0.2, 5.0, -0.3])
+    plant.robot.set_state(elsewhere, np.zeros(3))
+    plant.look()
+    again = answering("position", lambda t: {"position": START})
+    loop = ClosedLoop(plant, lambda state: msgspec.structs.replace(again(state), arm=True))
+    loop.cycle()
+    assert plant.safety.mode in RUNNING
+    assert plant.safety.set_point is not None
+    assert (np.abs(plant.safety.set_point.position - elsewhere) <= [2.0 * T, 20.0 * T, 10.0 * T]).all()
+
+
 REFUSED = [
     ("position", {}, "names"),
     ("position", {"position": START, "velocity": [0.0]}, "names"),
@@ -292,11 +326,11 @@ def test_drives_that_cannot_be_are_refused(odd: Robot, changes: dict, said: str)
         made(odd, **changes)
 
 
-def test_joints_with_several_ways_to_move_are_commanded_by_effort() -> None:
-    floating = Robot.from_urdf(ODD, root="floating")
-    assert make_plant(floating, PlantParameters(robot="-"), session=1).state().interfaces == ("effort",)
+def test_joints_with_several_ways_to_move_are_commanded_by_effort(odd: Robot) -> None:
+    at, body = Robot.from_urdf(ODD, root="floating").configuration, made(odd).robot
+    assert interfaces_of(PlantParameters(robot="-"), at, body) == ("effort",)
     with pytest.raises(InvalidArgumentError, match="velocity cannot be commanded, expected effort: joint"):
-        make_plant(floating, PlantParameters(robot="-", command_interfaces=["velocity"]), session=1)
+        interfaces_of(PlantParameters(robot="-", command_interfaces=["velocity"]), at, body)
 
 
 class WithDrives:
@@ -413,8 +447,10 @@ def panda() -> Robot:
     return Robot.from_urdf(URDF / "panda.urdf")
 
 
-@pytest.mark.parametrize("engine", ["own", "mujoco"])
-@pytest.mark.parametrize(("interface", "feed_forward"), BOUNDS)
+@pytest.mark.parametrize(
+    ("interface", "feed_forward", "engine"),
+    [*((*key, "own") for key in BOUNDS), ("position", "none", "mujoco"), ("velocity", "none", "mujoco")],
+)
 def test_the_panda_follows_goals_by_each(panda: Robot, interface: str, feed_forward: str, engine: str) -> None:
     if engine == "mujoco":
         pytest.importorskip("mujoco")
