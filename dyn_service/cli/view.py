@@ -85,7 +85,8 @@ def view(
     if motion is None:
         first, floor = scene.still(scene.position_of(scene.start())), scene.floor
     else:  # where it stood stands in the recording
-        first, floor = scene.moving(motion.q[0], motion.v[0], motion.tau[0]), 0.0
+        first = scene.moving(motion.q[0], motion.v[0], motion.tau[0])
+        floor = 0.0 if ground is None else ground.height
     with ExitStack() as stack:
         states = stack.enter_context(live_states(topic or LIVE, scene.at, tell)) if live else None
         viewer = Viewer(scene, looks, first, floor, host, port)

@@ -42,6 +42,11 @@ class Ground:
         normal = np.array([contact.normal for contact in self.contacts], dtype=np.float64)
         self._normal = normal / np.linalg.norm(normal, axis=1, keepdims=True)
 
+    @property
+    def height(self) -> float:
+        """Of the lowest plane's point, m: where the floor is drawn."""
+        return min(float(np.asarray(contact.plane, dtype=np.float64)[2]) for contact in self.contacts)
+
     def forces(self, q: Array, v: Array, tau: Array) -> Array:
         """(nc, 3) N, on the robot, world axes, at q (nq,), v (nv,) while the efforts tau (nv,) act."""
         supports = self._supports

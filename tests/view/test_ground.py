@@ -60,3 +60,10 @@ def test_a_table_at_rest(robot: Robot) -> None:
     np.testing.assert_allclose(along[:, :2], 0.0, atol=1e-9)
     assert dict(zip(shot.joints, shot.force, strict=True))["on"] == pytest.approx(G, rel=1e-9)
     assert len(scene.still(q).contacts) == 0
+
+
+def test_the_floor_is_the_lowest_plane(robot: Robot) -> None:
+    assert Ground(robot, parameters()).height == 0.0
+    given = parameters(plane=[1.0, 2.0, -0.34])
+    given["contacts"][0]["plane"] = [0.0, 0.0, 0.2]
+    assert Ground(robot, given).height == -0.34
