@@ -101,6 +101,21 @@ def test_a_topic_of_two_launches_is_said(tmp_path: Path, folder: Path, node: Nod
     assert said[0].startswith("topic '/arm/joint_states' is published in several launches")
 
 
+def test_a_launch_that_begins_later_is_heard(tmp_path: Path, folder: Path, node: Node[NoParameters]) -> None:
+    node.create_publisher(JointState, "joint_states")
+    folders: list[Path] = []
+    with BagWriter(tmp_path / "a.mcap") as writer:
+        recorder = TopicRecorder(writer, ["*"], lambda: folders, print)
+        recorder.turn(0)
+        assert recorder.topics() == []
+        folders.append(folder)
+        deadline = time.monotonic() + 30.0
+        while not recorder.topics() and time.monotonic() < deadline:
+            recorder.turn(5)
+        assert recorder.topics() == ["/arm/joint_states"]
+        recorder.close()
+
+
 def test_playing_what_was_recorded(tmp_path: Path, folder: Path, node: Node[NoParameters]) -> None:
     """A subscriber gets the messages of the bag from its start on, in order, one after the other in the bag's time."""
     path = tmp_path / "a.mcap"

@@ -116,3 +116,13 @@ def test_a_bag_that_was_not_ended_is_shown_as_far_as_it_goes(
     _, _, motion = _bag(cut, None, None, None)
     assert len(motion.t) == 4
     assert capsys.readouterr().err.startswith(f"bag '{cut}' was not ended: it is shown as far as it goes")
+
+
+def test_a_topic_that_was_never_spoken_on(tmp_path: Path) -> None:
+    """As recorders of others leave it, which write down what they listen to when they begin."""
+    file = tmp_path / "a.mcap"
+    with BagWriter(file) as writer:
+        writer._channel("/joint_states", JointState)
+    with pytest.raises(DynError) as caught:
+        _bag(file, None, None, None)
+    assert str(caught.value) == f"topic '/joint_states' of bag '{file}' has no message"
