@@ -56,6 +56,17 @@ def test_a_run_of_processes() -> None:
 
 
 @pytest.mark.slow
+def test_a_server_that_is_killed_stops_the_plant_in_time() -> None:
+    """The controller's questions are not answered any more: the plant holds for 20 periods of 20 ms, then brakes."""
+    done = run("real_time", 1.8, Killed(node="server", from_s=0.6))
+    record = done.record
+    assert any("server: was killed by SIGKILL" in text for _, text in record.notes), record.notes
+    assert (record.changes[-1].mode, record.changes[-1].cause) == ("stopped", "missed")
+    # the brakes take 0.1 s; how late after 0.6 s the process is killed is the machine's
+    done.check.safe_stop(0.6).below(0.4 + 0.1 + 0.4)
+
+
+@pytest.mark.slow
 def test_a_plant_that_is_elsewhere() -> None:
     """As a driver on another machine would be: its topics are endpoints, and the launch starts no plant."""
     ports = []
