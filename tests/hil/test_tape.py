@@ -43,7 +43,9 @@ def tape() -> Tape:
 def test_values_have_their_units_and_joints() -> None:
     one = tape()
     one.states = [state(1, seq) for seq in range(4)]
-    record = one.record({"refused": 2})
+    counted = {"refused": 2}
+    record = one.record(counted)
+    counted["refused"] = 3  # who counts goes on
     assert record.t == pytest.approx([0.0, 0.1, 0.2, 0.3])
     assert {kind: group.units for kind, group in record.groups.items()} == {
         "position": ("rad", "m", "rad"),

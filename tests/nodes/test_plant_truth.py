@@ -221,6 +221,18 @@ def test_a_push_moves_the_robot_for_its_time(arm: Robot) -> None:
     assert plant.robot.pushes == []
 
 
+def test_each_push_ends_in_its_own_time(arm: Robot) -> None:
+    plant = driven(made(arm, effort_ramp_s=1e-6), [0.0, 0.0], 1)
+    short, long = Wrench("lower_bar", force=(3.0, 0.0, 1.0)), Wrench("lower_bar", force=(0.0, 0.0, 1.0))
+    plant.robot.push(short, 2)
+    plant.robot.push(long, 4)
+    found = []
+    for _ in range(5):
+        driven(plant, [0.0, 0.0], 1)
+        found.append([one is short for one in plant.robot.pushes])
+    assert found == [[True, False], [True, False], [False], [False], []]
+
+
 def test_force_sensors_beside_contacts_are_refused(arm: Robot, sensors: str) -> None:
     with pytest.raises(InvalidArgumentError, match="a plant with contacts has no force/torque sensors"):
         made(arm, sensors=sensors, contacts=[{"link": "lower_bar"}])
