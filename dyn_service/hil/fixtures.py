@@ -7,13 +7,13 @@ that begins with the test and goes on as far as `clock` is told.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.hil.reporting import Reporting
 
 if TYPE_CHECKING:
@@ -37,6 +37,19 @@ def pytest_configure(config: pytest.Config) -> None:
         None if folder is None else Path(folder), is_worker=hasattr(config, "workerinput")
     )
     config.pluginmanager.register(reporting, "dyn_service.hil.reporting")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a test was refused for is one sentence: it is shown without the way through this package to it."""
+    report = yield
+    if call.excinfo is not None and isinstance(call.excinfo.value, DynError):
+        places = [entry for entry in call.excinfo.traceback if Path(entry.path) == item.path]
+        where = [f"{item.path.name}:{entry.lineno + 1}: {str(entry.statement).strip()}" for entry in places[-1:]]
+        report.longrepr = "\n".join([f"{type(call.excinfo.value).__name__}: {call.excinfo.value}", *where])
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import pytest
 
 MODES = ("lockstep", "real_time", "hardware")
 FIXTURES = "dyn_service.hil.fixtures"
+GIVEN = ("run", "clock", "plant", "controller", "server", "robot")
 MARKERS = (
     "requirement(*names): the requirements that a test is about; they stand in the reports",
     "hil(launch=, arguments=, plant=, controller=): the launch file of a test, its arguments, parameters of its nodes",
@@ -36,6 +37,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--hil-report", metavar="DIR", help="write an HTML page of all runs there, and a recording of each failure"
     )
     parser.addini("hil_launch", "launch file of hardware-in-the-loop tests, or the name of one that comes along")
+
+
+def pytest_exception_interact(
+    node: pytest.Item | pytest.Collector,
+    call: pytest.CallInfo[object],
+    report: pytest.TestReport | pytest.CollectReport,
+) -> None:
+    """Says why there is no such fixture, where a project names no launch file."""
+    if call.excinfo is None or not isinstance(call.excinfo.value, pytest.FixtureLookupError):
+        return
+    asked = call.excinfo.value.argname
+    if asked in GIVEN and not node.config.pluginmanager.has_plugin(FIXTURES):
+        why = f"{asked!r} is a fixture of dyn_service.hil where pytest.ini names a launch file: hil_launch = FILE"
+        report.sections.append(("hil", why))
 
 
 def pytest_configure(config: pytest.Config) -> None:

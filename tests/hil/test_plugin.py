@@ -167,6 +167,7 @@ def test_it_costs_nothing_where_no_project_asks_for_it(tmp_path: Path) -> None:
     )  # fmt: skip
     assert "LOADED 1 ['dyn_service', 'dyn_service.hil', 'dyn_service.hil.plugin'] set()" in run.stdout, run.stdout
     assert "fixture 'run' not found" in run.stdout
+    assert "'run' is a fixture of dyn_service.hil where pytest.ini names a launch file" in run.stdout
 
 
 def test_what_passes_and_what_does_not(done: tuple[Path, str], cases: dict[str, ElementTree.Element]) -> None:
@@ -192,7 +193,8 @@ def test_what_passes_and_what_does_not(done: tuple[Path, str], cases: dict[str, 
 def test_sentences(cases: dict[str, ElementTree.Element], test: str, sentence: str) -> None:
     [said] = [one for one in cases[test] if one.tag in ("failure", "error")]
     assert sentence in said.get("message")
-    assert "measures.py" not in said.text  # the test's own line is what one wants to see
+    for below in ("measures.py", "bench.py", "plan.py"):
+        assert below not in said.text  # the test's own line is what one wants to see
 
 
 def test_properties_of_junit(cases: dict[str, ElementTree.Element]) -> None:
