@@ -16,7 +16,7 @@ from dyn_service.bags.requests import ABOUT, REPLIES, REQUESTS
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import ServerReply, ServerRequest
-from dyn_service.protocol.messages import peek, read_cancel
+from dyn_service.protocol.messages import decode_reply_head, peek, read_cancel
 from dyn_service.server.service import Service
 
 Answer = Callable[[bytes], bytes | None]
@@ -109,7 +109,11 @@ def verify(bag: BagReader, answer: Answer) -> Verification:
         if head.query in NOT_COMPARED:
             found.leave_out("about the server")
             continue
-        again = answer(timeless(request))
+        if refused_for(reply) in _ITS_OWN:
+            found.leave_out("refused for what is not asked again, a time limit or another model")
+            continue
+        asked = timeless(request)
+        again = answer(asked)
         if again is None:
             found.leave_out("no question for this engine")
             continue
@@ -121,8 +125,18 @@ def verify(bag: BagReader, answer: Answer) -> Verification:
             found.leave_out("not answered then")
             continue
         result = found.results.setdefault(head.query, QueryResult(head.query))
+        if not comparison.same and found.first is None:
+            found.remarks += _unsteady(number, again, answer(asked))
         result.add(comparison, number, time_s, head.robot if isinstance(head.robot, str) else "")
     return found
+
+
+def _unsteady(number: int, once: bytes, twice: bytes | None) -> list[str]:
+    """What is to be said where the one who is asked now has two answers to a request: then no recording is at fault."""
+    comparison = None if twice is None else compare(once, twice)
+    if comparison is None or comparison.same:
+        return []
+    return [f"request {number}: asked twice now, it has two answers; a question has one, so report this as a defect"]
 
 
 def pairs(bag: BagReader, into: Verification) -> Iterator[tuple[bytes, bytes, int, float]]:
@@ -235,6 +249,16 @@ def _size(of: First) -> str:
     if difference.relative == float("inf"):
         return f"{difference.place} was {difference.recorded}, is {difference.found} (request {of.number})"
     return f"{difference.relative:.1e} of {difference.place}, {difference.digits:.1f} digits (request {of.number})"
+
+
+def refused_for(reply: bytes) -> str | None:
+    """The part of its request for which a reply refuses it; None where it names none, or is no refusal."""
+    try:
+        error = decode_reply_head(reply).error
+    except msgspec.MsgspecError:
+        return None
+    path = error.get("path") if isinstance(error, dict) else None
+    return path if isinstance(path, str) else None
 
 
 def _reply_to(frame: bytes) -> int | None:

@@ -313,6 +313,51 @@ def test_the_command_says_what_differs(bag: Path, tmp_path: Path) -> None:
         assert commanded(str(bag), "--server", server.endpoints[0])[0] == 0
 
 
+def test_a_refusal_for_what_is_not_asked_again_is_no_difference(tmp_path: Path) -> None:
+    """Asked again without the fingerprint, the limit or the robots of then, such a request is answered."""
+    ask = {"v": 1, "id": 1, "query": "gravity_forces", "robot": "pendulum", "inputs": {"q": [0.5]}}
+    requests = [ask | {"id": 1, "model": "of another robot"}, ask | {"id": 2, "deadline_ms": -1.0}, ask | {"id": 3}]
+    answer = replay([Robot.from_urdf(PENDULUM)])
+    with BagWriter(tmp_path / "a.mcap") as writer:
+        for k, request in enumerate(map(msgspec.msgpack.encode, requests)):
+            reply = answer(request)
+            assert reply is not None
+            assert msgspec.msgpack.decode(reply)["ok"] == (k == 2)
+            writer.write(REQUESTS, ServerRequest(1, request), 1_000 + 2 * k)
+            writer.write(REPLIES, ServerReply(1, reply), 1_001 + 2 * k)
+    with BagReader(tmp_path / "a.mcap") as reader:
+        found = verify(reader, answer)
+    assert (found.compared, found.first) == (1, None)
+    assert found.left_out == {"refused for what is not asked again, a time limit or another model": 2}
+
+
+def test_who_has_two_answers_to_a_question_is_told_from_who_has_another(bag: Path) -> None:
+    with BagReader(bag) as reader:
+        robots, _ = robots_of(reader, [])
+        ours, asked = replay(robots), 0
+
+        def turned(request: bytes, by: float) -> bytes:
+            reply = msgspec.msgpack.decode(ours(request) or b"")
+            arrays = [x for x in reply.get("outputs", {}).values() if isinstance(x, dict) and "data" in x]
+            for output in arrays:
+                output["data"] = (np.frombuffer(output["data"]) + by).tobytes()
+            return msgspec.msgpack.encode(reply)
+
+        def unsteady(request: bytes) -> bytes:
+            nonlocal asked
+            asked += 1
+            return turned(request, float(asked))
+
+        another = verify(reader, lambda request: turned(request, 1.0))
+        assert another.first is not None
+        assert another.remarks == []
+        found = verify(reader, unsteady)
+        assert found.first is not None
+        number = found.first.number
+    said = f"request {number}: asked twice now, it has two answers; a question has one, so report this as a defect"
+    assert found.remarks == [said]
+
+
 @pytest.mark.slow
 def test_recording_by_the_command(tmp_path: Path) -> None:
     """`dyn bag record --server`: its first line says where to ask; Ctrl-C ends the bag."""
