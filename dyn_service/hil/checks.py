@@ -16,7 +16,7 @@ import numpy as np
 
 from dyn_service.control.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.hil.measures import Numbers, OverTime, Value, Verdict, said, sized
+from dyn_service.hil.measures import Notes, Numbers, OverTime, Value, Verdict, said, sized
 from dyn_service.hil.signals import Array, Record, Signal
 
 ROUNDING = 1e-9
@@ -28,11 +28,15 @@ AT_REST = 1e-3
 class Check:
     """Assertions on one run. Times are the plant's; without a joint they are about all of them."""
 
-    def __init__(self, record: Record, verdicts: list[Verdict] | None = None) -> None:
-        """verdicts: where they are noted, beside those of other checks; a list of its own by default."""
+    def __init__(self, record: Record, notes: Notes | None = None) -> None:
+        """notes: where verdicts are noted, beside those of other checks; by default a place of its own."""
         self.record = record
-        self.verdicts: list[Verdict] = [] if verdicts is None else verdicts
-        self._note = self.verdicts.append
+        self.notes = Notes() if notes is None else notes
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """What was asserted, in order."""
+        return self.notes.verdicts
 
     def tracking(self, joint: str | None = None, *, from_s: float | None = None, until_s: float = math.inf) -> OverTime:
         """The difference from the position to the reference, by default from when the plant was first under command.
@@ -41,7 +45,7 @@ class Check:
         """
         begin = self.record.begun_s if from_s is None else from_s
         signals = [one.between(begin, until_s) for one in self.record.signals("error", joint)]
-        return OverTime(self._note, "tracking error", signals, why_not=self._mode_words)
+        return OverTime(self.notes, "tracking error", signals, why_not=self._mode_words)
 
     def position(self, joint: str | None = None, *, from_s: float = 0.0, until_s: float = math.inf) -> OverTime:
         """Positions."""
@@ -60,14 +64,14 @@ class Check:
         powers = self._powers(joint)
         if total:
             powers = [Signal("", "W", self.record.t, np.sum([one.values for one in powers], axis=0))]
-        return OverTime(self._note, "power", powers)
+        return OverTime(self.notes, "power", powers)
 
     def energy(self, joint: str | None = None) -> Numbers:
         """The integral of |tau v| over the run, in J, of each joint: what motors without recuperation take."""
         powers = self._powers(joint)
         values = [float(np.trapezoid(np.abs(one.values), one.t)) if len(one.t) > 1 else math.nan for one in powers]
         return Numbers(
-            self._note,
+            self.notes,
             "energy",
             [Value(one.name, x, "J") for one, x in zip(powers, values, strict=True)],
             powers,
@@ -93,7 +97,7 @@ class Check:
             else:
                 settled = float(signal.t[outside[-1] + 1]) - from_s if len(outside) else 0.0
                 values.append(Value(signal.name, settled, "s"))
-        return Numbers(self._note, "settling time", values, signals)
+        return Numbers(self.notes, "settling time", values, signals)
 
     def overshoot(self, joint: str, *, to: float | None = None, from_s: float = 0.0) -> Numbers:
         """By how much a joint goes beyond `to` after `from_s`, seen from where it was then; 0 where it does not. One
@@ -103,7 +107,7 @@ class Check:
         """
         signal = self.record.signal("position", joint).between(from_s, math.inf)
         if not len(signal.t):
-            return Numbers(self._note, "overshoot", [])
+            return Numbers(self.notes, "overshoot", [])
         target = self.record.signal("reference", joint).values[-1] if to is None else to
         way = target - signal.values[0]
         off = signal.values - target
@@ -111,16 +115,16 @@ class Check:
         most = int(np.argmax(beyond))  # a NaN counts as largest
         value = math.nan if math.isnan(target) else float(np.maximum(beyond[most], 0.0))
         detail = f"at {signal.t[most]:.4g} s, beyond {said(float(target))}"
-        return Numbers(self._note, "overshoot", [Value(joint, value, signal.unit, detail)], [signal])
+        return Numbers(self.notes, "overshoot", [Value(joint, value, signal.unit, detail)], [signal])
 
     def delay(self) -> OverTime:
         """From the state that a command answers to its effect, s; one value per command that was taken."""
-        return OverTime(self._note, "delay of a command", [_unnamed(self.record.answers)])
+        return OverTime(self.notes, "delay of a command", [_unnamed(self.record.answers)])
 
     def jitter(self) -> OverTime:
         """How much the time between two commands that took effect differs from the controller's period, s."""
         gaps, t = self._gaps()
-        return OverTime(self._note, "jitter of the commands", [Signal("", "s", t, gaps - self.record.control_s)])
+        return OverTime(self.notes, "jitter of the commands", [Signal("", "s", t, gaps - self.record.control_s)])
 
     def deadlines(self, deadline_s: float | None = None) -> Numbers:
         """How often no command took effect in time: one that came later than `deadline_s`, by default the controller's
@@ -134,7 +138,7 @@ class Check:
             raise InvalidArgumentError(f"deadline_s is {limit:g}: expected a positive, finite number of seconds")
         answers = self.record.answers
         if not len(answers.t):
-            return Numbers(self._note, "missed deadlines", [])
+            return Numbers(self.notes, "missed deadlines", [])
         late = answers.values > limit + 1e-9  # times are sums of steps: their rounding is no delay
         gaps, t = self._gaps(answered=True)
         # from one answered state to the next, whatever either answer took; a state may come half a period late
@@ -145,7 +149,7 @@ class Check:
         if late.any():
             detail += f", the latest took {sized(float(answers.values.max()), 's')}"
         value = math.nan if np.isnan(answers.values).any() else count
-        return Numbers(self._note, "missed deadlines", [Value("", value, "", detail)], [_unnamed(answers)])
+        return Numbers(self.notes, "missed deadlines", [Value("", value, "", detail)], [_unnamed(answers)])
 
     def safe_stop(self, after_s: float, *, at_rest: float = AT_REST) -> Numbers:
         """The time from `after_s` until the plant is stopped and every joint stands still, to the end of the run.
@@ -156,45 +160,45 @@ class Check:
         speeds = [one.between(after_s, math.inf) for one in self.record.signals("velocity")]
         t = speeds[0].t
         if not len(t):
-            return Numbers(self._note, "time to safe stop", [])
+            return Numbers(self.notes, "time to safe stop", [])
         still = np.all([np.abs(one.values) <= at_rest for one in speeds], axis=0)
         earlier = self.record.t < after_s
         if earlier.any() and self.record.under(STOPPED)[earlier][-1]:
             detail = f"the plant had stopped before: {self.record.at(float(self.record.t[earlier][-1])).words}"
-            return Numbers(self._note, "time to safe stop", [Value("", math.nan, "s", detail)], speeds)
+            return Numbers(self.notes, "time to safe stop", [Value("", math.nan, "s", detail)], speeds)
         safe = still & self.record.under(STOPPED)[self.record.t >= after_s]
         if not safe[-1]:
             moving = [one for one in speeds if not abs(one.values[-1]) <= at_rest]
             detail = f"at the end the plant is {self.record.at(float(t[-1])).words}"
             if moving:
                 detail += f" and {moving[0].name} moves at {sized(float(moving[0].values[-1]), moving[0].unit)}"
-            return Numbers(self._note, "time to safe stop", [Value("", math.inf, "s", detail)], speeds)
+            return Numbers(self.notes, "time to safe stop", [Value("", math.inf, "s", detail)], speeds)
         first = len(safe) - int(np.argmin(safe[::-1])) if not safe.all() else 0
         words = self.record.at(float(t[first])).words
-        return Numbers(self._note, "time to safe stop", [Value("", float(t[first]) - after_s, "s", words)], speeds)
+        return Numbers(self.notes, "time to safe stop", [Value("", float(t[first]) - after_s, "s", words)], speeds)
 
     def stops(self) -> Numbers:
         """How often the plant stopped."""
         if not len(self.record.t):
-            return Numbers(self._note, "safe stops", [])
+            return Numbers(self.notes, "safe stops", [])
         found = [change for change in self.record.changes if change.mode == STOPPED]
         detail = ", ".join(f"{change.cause} at {change.t:.4g} s" for change in found[:5])
-        return Numbers(self._note, "safe stops", [Value("", float(len(found)), "", detail)])
+        return Numbers(self.notes, "safe stops", [Value("", float(len(found)), "", detail)])
 
     def under_command(self) -> Numbers:
         """The share of the run, from 0 to 1, in which the plant was under command."""
         if not len(self.record.t):
-            return Numbers(self._note, "share under command", [])
+            return Numbers(self.notes, "share under command", [])
         active = float(np.mean(self.record.under(ACTIVE)))
         detail = f"at the end {self.record.changes[-1].words}"
-        return Numbers(self._note, "share under command", [Value("", active, "", detail)])
+        return Numbers(self.notes, "share under command", [Value("", active, "", detail)])
 
     def count(self, name: str) -> Numbers:
         """What the plant or the controller counted, such as `refused`; one that nobody knows does not pass."""
         known = self.record.counts
         value = float(known[name]) if name in known else math.nan
         detail = "" if name in known else f"counted are {', '.join(known) or 'none'}"
-        return Numbers(self._note, f"count of {name}", [Value("", value, "", detail)])
+        return Numbers(self.notes, f"count of {name}", [Value("", value, "", detail)])
 
     def frozen(self, joint: str | None = None) -> Numbers:
         """How far the reference went, at most, while a joint's measured position did not change by one bit, rad | m.
@@ -207,7 +211,7 @@ class Check:
         for signal in signals:
             reference = self.record.signal("reference", signal.name).values
             values.append(_frozen(signal, reference))
-        return Numbers(self._note, "way of the reference while the encoder stood still", values, signals)
+        return Numbers(self.notes, "way of the reference while the encoder stood still", values, signals)
 
     def _bounded(self, kind: str, joint: str | None, from_s: float, until_s: float) -> OverTime:
         signals = [one.between(from_s, until_s) for one in self.record.signals(kind, joint)]
@@ -218,7 +222,7 @@ class Check:
             upper = bounds.velocity if kind == "velocity" else bounds.effort
             lower = -upper
         at = [names.index(one.name) for one in signals]
-        return OverTime(self._note, kind, signals, limits=[(float(lower[k]), float(upper[k])) for k in at])
+        return OverTime(self.notes, kind, signals, limits=[(float(lower[k]), float(upper[k])) for k in at])
 
     def _powers(self, joint: str | None) -> list[Signal]:
         speeds, efforts = (self.record.signals(kind, joint) for kind in ("velocity", "effort"))

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from dyn_service.hil.bench import Bench, Run, Shelf
     from dyn_service.hil.checks import Check
     from dyn_service.hil.faults import Fault
-    from dyn_service.hil.measures import Verdict
     from dyn_service.hil.setup import Setup
     from dyn_service.hil.signals import Record
     from dyn_service.messages.dyn_service_msgs import PlantState
@@ -152,8 +151,10 @@ class PlantHandle:
     """The plant of a test's own run."""
 
     def __init__(self, bench: Bench) -> None:
+        from dyn_service.hil.measures import Notes
+
         self._bench = bench
-        self._verdicts: list[Verdict] = []
+        self._notes = Notes()
 
     @property
     def state(self) -> PlantState:
@@ -170,7 +171,7 @@ class PlantHandle:
         """Assertions on what there was so far."""
         from dyn_service.hil.checks import Check
 
-        return Check(self._bench.record(), self._verdicts)
+        return Check(self._bench.record(), self._notes)
 
     def run(self, mode: str, seed: int) -> Run:
         """The run so far, with all that was asserted on it."""

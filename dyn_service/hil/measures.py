@@ -64,25 +64,35 @@ class _Band(NamedTuple):
             return np.maximum(values - self.upper, self.lower - values)
 
 
-Note = Callable[[Verdict], None]
-"""What keeps a verdict."""
+class Notes:
+    """What is noted of a run. verdicts: its assertions. idle: what was measured, and neither judged nor read so far."""
+
+    def __init__(self) -> None:
+        self.verdicts: list[Verdict] = []
+        self.idle: list[_Noting] = []
 
 
 class _Noting:
-    """What all measures have: who takes note of verdicts, and what they are of."""
+    """What all measures have: where they are noted, and what they are of."""
 
-    def __init__(self, note: Note, what: str) -> None:
-        self._note, self._what = note, what
+    def __init__(self, notes: Notes, what: str) -> None:
+        self._notes, self.what = notes, what
+        notes.idle.append(self)
+
+    def _used(self) -> None:
+        if self in self._notes.idle:
+            self._notes.idle.remove(self)
 
     def _judged(self, verdict: Verdict) -> None:
         __tracebackhide__ = True
-        self._note(verdict)
+        self._used()
+        self._notes.verdicts.append(verdict)
         if not verdict.passed:
             raise AssertionError(verdict.sentence)
 
     def _nothing(self, why: str) -> None:
         __tracebackhide__ = True
-        self._judged(Verdict(self._what, "", math.nan, "", "", False, f"{self._what}: {why}"))
+        self._judged(Verdict(self.what, "", math.nan, "", "", False, f"{self.what}: {why}"))
 
 
 class OverTime(_Noting):
@@ -90,7 +100,7 @@ class OverTime(_Noting):
 
     def __init__(
         self,
-        note: Note,
+        notes: Notes,
         what: str,
         signals: Sequence[Signal],
         *,
@@ -101,9 +111,15 @@ class OverTime(_Noting):
         """size: whether values are judged by their magnitude. limits: of each signal, what the robot's file allows.
         why_not: says of a time why there is no number.
         """
-        super().__init__(note, what)
-        self.signals = tuple(signals)
+        super().__init__(notes, what)
+        self._signals = tuple(signals)
         self._size, self._limits, self._why_not = size, limits, why_not
+
+    @property
+    def signals(self) -> tuple[Signal, ...]:
+        """The signals themselves, for what no method here asserts."""
+        self._used()
+        return self._signals
 
     def below(self, limit: float) -> None:
         """Every value is below the limit.
@@ -112,7 +128,7 @@ class OverTime(_Noting):
             AssertionError: One is not, is not a number, or there is none.
         """
         __tracebackhide__ = True
-        self._hold([_Band(-math.inf, limit, f"below {said(limit)}", strictly=True)] * len(self.signals))
+        self._hold([_Band(-math.inf, limit, f"below {said(limit)}", strictly=True)] * len(self._signals))
 
     def at_most(self, limit: float) -> None:
         """No value is above the limit.
@@ -121,7 +137,7 @@ class OverTime(_Noting):
             AssertionError: One is, is not a number, or there is none.
         """
         __tracebackhide__ = True
-        self._hold([_Band(-math.inf, limit, f"at most {said(limit)}")] * len(self.signals))
+        self._hold([_Band(-math.inf, limit, f"at most {said(limit)}")] * len(self._signals))
 
     def within_limits(self, margin: float = 0.0, *, share: float = 1.0) -> None:
         """No value is beyond the share of what the robot's file allows, less a margin in the signal's unit.
@@ -131,7 +147,8 @@ class OverTime(_Noting):
         """
         __tracebackhide__ = True
         if not self._limits:
-            raise InvalidArgumentError(f"the robot's file has no limits of {self._what}: say `below` or `at_most`")
+            raise InvalidArgumentError(f"the robot's file has no limits of {self.what}: say `below` or `at_most`")
+        self._used()  # judged with its sign, by another
         bands = []
         for lower, upper in self._limits:
             middle = 0.5 * (lower + upper) if math.isfinite(lower) and math.isfinite(upper) else 0.0
@@ -139,8 +156,10 @@ class OverTime(_Noting):
             bands.append(_Band(low, high, f"{said(low)} to {said(high)}"))
         limited = [k for k, band in enumerate(bands) if math.isfinite(band.lower) or math.isfinite(band.upper)]
         if not limited:
-            self._nothing(f"{', '.join(one.name for one in self.signals)}: no limit in the robot's file to judge by")
-        signed = OverTime(self._note, self._what, [self.signals[k] for k in limited], size=False, why_not=self._why_not)
+            self._nothing(f"{', '.join(one.name for one in self._signals)}: no limit in the robot's file to judge by")
+        signed = OverTime(
+            self._notes, self.what, [self._signals[k] for k in limited], size=False, why_not=self._why_not
+        )
         signed._hold([bands[k] for k in limited])
 
     @property
@@ -161,14 +180,16 @@ class OverTime(_Noting):
     @property
     def rate(self) -> OverTime:
         """How fast each signal changes."""
-        return OverTime(self._note, f"rate of {self._what}", [one.rate() for one in self.signals])
+        self._used()
+        return OverTime(self._notes, f"rate of {self.what}", [one.rate() for one in self._signals])
 
     def _folded(self, how: str, fold: Callable[[Array], float]) -> Numbers:
+        self._used()
         return Numbers(
-            self._note,
-            f"{how} of {self._what}",
-            [self._number(one, fold) for one in self.signals],
-            self.signals,
+            self._notes,
+            f"{how} of {self.what}",
+            [self._number(one, fold) for one in self._signals],
+            self._signals,
         )
 
     def _number(self, signal: Signal, fold: Callable[[Array], float]) -> Value:
@@ -183,8 +204,8 @@ class OverTime(_Noting):
 
     def _hold(self, bands: Sequence[_Band]) -> None:
         __tracebackhide__ = True
-        seen = [(one, band) for one, band in zip(self.signals, bands, strict=True) if len(one.t)]
-        if len(seen) < len(self.signals) or not seen:
+        seen = [(one, band) for one, band in zip(self._signals, bands, strict=True) if len(one.t)]
+        if len(seen) < len(self._signals) or not seen:
             self._nothing("nothing was recorded that could be judged")
         found = [self._one(signal, band) for signal, band in seen]
         failed = [one for one in found if not one.passed]
@@ -205,19 +226,19 @@ class OverTime(_Noting):
         first = int(np.argmin(holds))
         who = f"{signal.name}: " if signal.name else ""
         if holds.all():
-            at = f"{who}{self._what} {sized(values[worst], signal.unit)} at {signal.t[worst]:.4g} s"
+            at = f"{who}{self.what} {sized(values[worst], signal.unit)} at {signal.t[worst]:.4g} s"
             sentence, value = f"{at}, allowed {allowed}", float(values[worst])
         elif not numbers.all():
             when = int(np.argmin(numbers))
             why = self._why(float(signal.t[when]))
             count = f"{np.count_nonzero(~numbers)} of {len(values)} samples"
-            sentence = f"{who}{self._what} is no number at {signal.t[when]:.4g} s ({count}){why}, allowed {allowed}"
+            sentence = f"{who}{self.what} is no number at {signal.t[when]:.4g} s ({count}){why}, allowed {allowed}"
             value, first = math.nan, when
         else:
             share = said(100.0 * float(np.mean(~holds)))
             found = _beside(values[worst], band, signal.unit)
             sentence = (
-                f"{who}{self._what} {found} at {signal.t[worst]:.4g} s, allowed {allowed} "
+                f"{who}{self.what} {found} at {signal.t[worst]:.4g} s, allowed {allowed} "
                 f"(first exceeded at {signal.t[first]:.4g} s; {share} % of the run)"
             )
             value = float(values[worst])
@@ -225,7 +246,7 @@ class OverTime(_Noting):
         lower = -band.upper if self._size else band.lower
         broken = None if passed else float(signal.t[first])
         return Verdict(
-            self._what, signal.name, value, signal.unit, allowed, passed, sentence, (signal,), lower, band.upper, broken
+            self.what, signal.name, value, signal.unit, allowed, passed, sentence, (signal,), lower, band.upper, broken
         )
 
 
@@ -246,15 +267,22 @@ class Value(NamedTuple):
 class Numbers(_Noting):
     """One number per joint, or one of the run."""
 
-    def __init__(self, note: Note, what: str, values: Sequence[Value], signals: Sequence[Signal] = ()) -> None:
-        super().__init__(note, what)
-        self.values = tuple(values)
+    def __init__(self, notes: Notes, what: str, values: Sequence[Value], signals: Sequence[Signal] = ()) -> None:
+        super().__init__(notes, what)
+        self._values = tuple(values)
         self._signals = tuple(signals)
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """All of them."""
+        self._used()
+        return self._values
 
     @property
     def value(self) -> float:
         """The largest of them; NaN where one is, or where there is none."""
-        return float(np.max([one.value for one in self.values])) if self.values else math.nan
+        self._used()
+        return float(np.max([one.value for one in self._values])) if self._values else math.nan
 
     def below(self, limit: float) -> None:
         """Each is below the limit.
@@ -285,20 +313,22 @@ class Numbers(_Noting):
 
     def _hold(self, band: _Band) -> None:
         __tracebackhide__ = True
-        if not self.values:
+        if not self._values:
             self._nothing("nothing was recorded that could be judged")
-        holds = [bool(band.holds(np.array(one.value))) for one in self.values]
-        excess = [math.inf if math.isnan(one.value) else float(band.excess(np.array(one.value))) for one in self.values]
+        holds = [bool(band.holds(np.array(one.value))) for one in self._values]
+        excess = [
+            math.inf if math.isnan(one.value) else float(band.excess(np.array(one.value))) for one in self._values
+        ]
         bad = [k for k, good in enumerate(holds) if not good]
         k = max(bad or range(len(holds)), key=lambda n: excess[n])
-        one, what = self.values[k], self._what
+        one, what = self._values[k], self.what
         who = f"{one.name}: " if one.name else ""
         allowed = f"{band.words} {one.unit}".rstrip()
         found = "is no number" if math.isnan(one.value) else _beside(one.value, band, one.unit)
         detail = f" ({one.detail})" if one.detail else ""
-        others = [self.values[n].name for n in bad if n != k]
+        others = [self._values[n].name for n in bad if n != k]
         sentence = f"{who}{what} {found}{detail}, allowed {allowed}{_also(others)}"
-        broken = {self.values[n].name for n in bad}
+        broken = {self._values[n].name for n in bad}
         shown = [signal for signal in self._signals if not bad or "" in broken or signal.name in broken]
         self._judged(Verdict(what, one.name, one.value, one.unit, allowed, not bad, sentence, tuple(shown)))
 

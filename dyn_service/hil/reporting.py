@@ -64,6 +64,18 @@ class Reporting:
                     raise pytest.UsageError(f'{item.nodeid}: marker requirement: expected names, requirement("REQ-12")')
 
     @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
+        """Fails a test that measured something and held it against nothing: it would pass whatever the run did."""
+        yield
+        idle = [one.what for run in item.stash.get(_RUNS, []) for one in run().check.notes.idle]
+        if idle:
+            pytest.fail(
+                f"{', '.join(dict.fromkeys(idle))}: measured, and held against nothing: expected `below`, `at_most` "
+                "or the like after it",
+                pytrace=False,
+            )
+
+    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:

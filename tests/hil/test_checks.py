@@ -10,7 +10,7 @@ import pytest
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.hil.checks import Check
-from dyn_service.hil.measures import said
+from dyn_service.hil.measures import Notes, said
 from dyn_service.hil.signals import Change, Record, Signal
 from tests.hil.records import BEGUN, record
 
@@ -376,9 +376,12 @@ def test_every_joint_has_to_stand_for_a_safe_stop_to_the_very_end() -> None:
     speeds[-1, 1] = 0.1  # it moves again at the end
     again = Check(record(velocity=speeds, changes=stopped)).safe_stop(0.5)
     assert again.value == math.inf
-    noted: list = []
+    noted = Notes()
     refused(Check(record(velocity=speeds, changes=stopped), noted).safe_stop(0.5).below, 1.0)
-    assert [one.name for one in noted[0].signals] == ["shoulder", "elbow"]  # a number of the run is of all of them
+    assert [one.name for one in noted.verdicts.verdicts[0].signals] == [
+        "shoulder",
+        "elbow",
+    ]  # a number of the run is of all of them
     assert again.values[0].detail == "at the end the plant is stopped (missed) and elbow moves at 0.1 rad/s"
     speeds[-1], speeds[800, 0] = 0.0, 0.1  # or in between: from then on
     assert Check(record(velocity=speeds, changes=stopped)).safe_stop(0.5).value == pytest.approx(0.301)

@@ -10,7 +10,7 @@ import pytest
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.hil.checks import Check
-from dyn_service.hil.measures import Numbers, OverTime, Value, Verdict, said
+from dyn_service.hil.measures import Notes, Numbers, OverTime, Value, Verdict, said
 from dyn_service.hil.signals import Bounds, Signal
 from tests.hil.records import record
 
@@ -19,17 +19,17 @@ T = np.array([0.0, 0.5, 1.0])
 
 def numbers(*values: float, unit: str = "s") -> tuple[Numbers, list[Verdict]]:
     """Of joints a, b, .., each with its signal; and where verdicts are noted."""
-    noted: list[Verdict] = []
+    noted = Notes()
     names = "abcdefgh"[: len(values)]
     signals = [Signal(name, unit, T, np.zeros(3)) for name in names]
     found = [Value(name, value, unit) for name, value in zip(names, values, strict=True)]
-    return Numbers(noted.append, "lag", found, signals), noted
+    return Numbers(noted, "lag", found, signals), noted.verdicts
 
 
 def over_time(*rows: list[float], size: bool = True, limits=()) -> tuple[OverTime, list[Verdict]]:
-    noted: list[Verdict] = []
+    noted = Notes()
     signals = [Signal(name, "m", T[: len(row)], np.array(row)) for name, row in zip("abcdefgh", rows, strict=False)]
-    return OverTime(noted.append, "way", signals, size=size, limits=limits), noted
+    return OverTime(noted, "way", signals, size=size, limits=limits), noted.verdicts
 
 
 def refused(assertion, *args, **kwargs) -> str:
@@ -92,13 +92,13 @@ def test_a_number_just_below_what_it_has_to_be_does_not_read_as_it() -> None:
 
 
 def test_what_has_no_unit_ends_without_a_blank() -> None:
-    noted: list[Verdict] = []
-    OverTime(noted.append, "part", [Signal("a", "", T, np.zeros(3))]).below(0.5)
-    Numbers(noted.append, "stops", [Value("", 0.0, "")]).at_most(0)
-    assert [one.sentence for one in noted] == [
+    noted = Notes()
+    OverTime(noted, "part", [Signal("a", "", T, np.zeros(3))]).below(0.5)
+    Numbers(noted, "stops", [Value("", 0.0, "")]).at_most(0)
+    assert [one.sentence for one in noted.verdicts] == [
         "a: part 0 at 0 s, allowed below 0.5", "stops 0, allowed at most 0",
     ]  # fmt: skip
-    assert [one.allowed for one in noted] == ["below 0.5", "at most 0"]
+    assert [one.allowed for one in noted.verdicts] == ["below 0.5", "at most 0"]
 
 
 def test_of_numbers_that_pass_the_one_that_is_closest_is_shown() -> None:
@@ -196,12 +196,12 @@ def test_percentiles_are_of_sizes_and_of_0_to_100() -> None:
 
 
 def test_why_there_is_no_number_is_said_of_limits_too() -> None:
-    noted: list[Verdict] = []
+    noted = Notes()
     signal = Signal("a", "m", T, np.array([0.0, math.nan, 0.0]))
-    measure = OverTime(noted.append, "way", [signal], limits=[(-1.0, 1.0)], why_not=lambda t: f": it slept at {t:g}")
+    measure = OverTime(noted, "way", [signal], limits=[(-1.0, 1.0)], why_not=lambda t: f": it slept at {t:g}")
     expected = "a: way is no number at 0.5 s (1 of 3 samples): it slept at 0.5, allowed -1 to 1 m"
     assert refused(measure.within_limits) == expected
-    assert noted[0].broken_s == 0.5
+    assert noted.verdicts[0].broken_s == 0.5
 
 
 def test_limits_are_of_their_own_joint() -> None:

@@ -47,6 +47,13 @@ def test_biased(run):
     done = run(0.3, faults=[Bias(0.02, path="states", joints=["joint_2"])])
     done.check.tracking("joint_2").below(1e-3)
 
+def test_judging_nothing(run):
+    check = run(0.2).check
+    check.effort().within_limits()
+    assert check.tracking().rms.value < 1e-3
+    check.tracking()
+    check.energy("joint_1")
+
 @pytest.mark.requirement("REQ-3")
 @pytest.mark.parametrize("x", ["<b>", 2])
 def test_without_a_run(x):
@@ -120,7 +127,7 @@ PASSED = {
     "test_good", "test_without_a_run[<b>]", "test_of_nobody", "test_parts", "test_faults_later", "test_seeds",
     "test_class", "test_nearest",
 }  # fmt: skip
-FAILED = {"test_bad", "test_biased", "test_without_a_run[2]", "test_own", "test_misspelt"}
+FAILED = {"test_bad", "test_biased", "test_without_a_run[2]", "test_own", "test_misspelt", "test_judging_nothing"}
 ERRORS = {"test_error", "test_unknown_part", "test_without_its_name"}
 
 
@@ -188,6 +195,7 @@ def test_what_passes_and_what_does_not(done: tuple[Path, str], cases: dict[str, 
             "marker hil: unknown part 'kontroller': expected launch, arguments, plant, controller; did you mean",
         ),
         ("test_own", "effort "),
+        ("test_judging_nothing", "tracking error, energy: measured, and held against nothing: expected `below`"),
     ],
 )
 def test_sentences(cases: dict[str, ElementTree.Element], test: str, sentence: str) -> None:
@@ -222,7 +230,7 @@ def test_the_page(done: tuple[Path, str]) -> None:
     assert "test_bad" in verdicts[3]
     for part in (
         "allowed at least 0.99", "RuntimeError: no bench", "&lt;b&gt;", "it is &lt;two&gt;",
-        "Loss(from_s=0.1, share=1.0)", "0.3 s: controller: it was killed", "15 tests, 8 failed",
+        "Loss(from_s=0.1, share=1.0)", "0.3 s: controller: it was killed", "16 tests, 9 failed",
     ):  # fmt: skip
         assert part in page, part
     assert "test_of_nobody" not in page
@@ -236,7 +244,9 @@ def test_the_page(done: tuple[Path, str]) -> None:
 def test_recordings_of_what_failed_alone(done: tuple[Path, str]) -> None:
     kept = sorted(path.name for path in (done[0] / "report" / "recordings").iterdir())
     assert [name.partition("-")[0] + name[name.rindex(".") :] for name in kept] == [
-        f"{test}.{kind}" for test in ("test_bad", "test_biased", "test_own") for kind in ("mcap", "npz")
+        f"{test}.{kind}"
+        for test in ("test_bad", "test_biased", "test_judging_nothing", "test_own")
+        for kind in ("mcap", "npz")
     ]
     record = Record.load(done[0] / "report" / "recordings" / kept[1])
     assert (len(record.t), record.changes[-1].mode) == (200, "stopped")
