@@ -92,12 +92,12 @@ def test_each_reads_its_own_joint_link_and_place(ur5e: Robot) -> None:
 
 
 def test_a_wrist_without_errors_reads_what_the_motion_says(ur5e: Robot) -> None:
-    """Speed, acceleration, weight and a push: each is some newtons of it."""
-    wrist = ForceTorqueSettings(joint="tool0_joint", rate_hz=100.0, xyz=(0.1, 0.0, 0.2), rpy=(0.3, 0.0, 0.1))
+    """Speed, acceleration, weight and a push: each is in it, of what hangs behind the joint."""
+    wrist = ForceTorqueSettings(joint="wrist_3_joint", rate_hz=100.0, xyz=(0.1, 0.0, 0.2), rpy=(0.3, 0.0, 0.1))
     sensors = Sensors(ur5e, SensorSettings(robot="ur5e", force_torque={"wrist": wrist}))
     q, v, a = np.random.default_rng(2).normal(size=(3, 6))
     said = {"gravity": (0.0, 1.0, -9.0), "wrenches": Wrench("tool0", force=(10.0, 20.0, -30.0))}
-    load = ur5e.force_torque(q, v, a, joints=["tool0_joint"], xyz=wrist.xyz, rpy=wrist.rpy, **said)
+    load = ur5e.force_torque(q, v, a, joints=["wrist_3_joint"], xyz=wrist.xyz, rpy=wrist.rpy, **said)
     found = sensors.read(0.0, q, v, a, **said)["wrist"].value
     np.testing.assert_allclose(found, np.concatenate([load.force[0], load.torque[0]]), rtol=1e-12)
 
