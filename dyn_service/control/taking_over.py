@@ -1,7 +1,8 @@
 """Which plant a controller may command, and as what: what it arms, whom it leaves alone, when it gives up.
 
 The controller arms a plant that it finds stopped when it starts: to start it is to say so. One that stops under its
-command it arms again only with `rearm`; else that ends the controller, with the cause. Without `rearm` one that a
+command it arms again only with `rearm`; else that ends the controller, with the cause; so does one that went away under
+its command, and is there again, started anew. Without `rearm` one that a
 launcher has started again takes over nothing that was under command before, and ends: a launcher is nobody who could
 say so. No sockets, no clock.
 """
@@ -54,6 +55,10 @@ class TakingOver:
         if state.mode == STOPPED and under_us and not self.rearm:
             raise FailedPreconditionError(
                 f"the plant stopped ({state.cause}) at {state.since:g} s, and rearm is off: start the controller anew"
+            )
+        if arm and session not in (-1, state.session) and not self.rearm:
+            raise FailedPreconditionError(
+                "the plant was started anew under this controller, and rearm is off: start the controller anew"
             )
         anew = session != state.session and state.cause != "start"
         if arm and anew and self.restarted and not self.rearm:
