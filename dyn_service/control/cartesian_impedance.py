@@ -7,7 +7,8 @@
 e is a turn and a shift in world axes; R_ref, p_ref, V_ref are those of the reference motion of the joints. N lets the
 posture's spring do only what does not accelerate the point. About a reference at rest, without that spring, the arm is
 passive. A wrench W at the point moves it by K^-1 W where the arm is not singular; where it is, the directions that it
-cannot move in are left out: of J M^-1 J^T nothing below `FLOOR` of its largest is inverted.
+cannot move in are left out: of J M^-1 J^T nothing below `FLOOR` of its largest is inverted, turns and shifts each by
+the measure of their kind.
 
 Source: Khatib, A unified approach for motion and force control, IEEE J. Robotics and Automation 3 (1987); D as in
 Albu-Schaeffer and others, ICRA 2003.
@@ -103,6 +104,11 @@ def turn(R: Array) -> Array:
 
 
 def _inverse(mobility: Array) -> Array:
-    """The inverse of a symmetric matrix, whose least eigenvalues are raised to `FLOOR` of the largest."""
-    values, U = np.linalg.eigh(mobility)
+    """The inverse of a mobility (6, 6), whose least eigenvalues are raised to `FLOOR` of the largest: of turns and
+    shifts each beside the mean mobility of its kind, for rad and m do not compare.
+    """
+    means = np.trace(mobility.reshape(2, 3, 2, 3), axis1=1, axis2=3).diagonal() / 3.0
+    each = np.repeat(1.0 / np.sqrt(np.where(means > 0.0, means, 1.0)), 3)
+    values, U = np.linalg.eigh(each[:, None] * mobility * each)
+    U = each[:, None] * U
     return np.asarray((U / np.maximum(values, FLOOR * values[-1])) @ U.T)
