@@ -159,7 +159,8 @@ class ManagedProcess:
                 if self.ended.is_set():
                     break
                 name = signal.Signals(number).name
-                self.hooks.notice(f"{self.plan.name}: still there {grace:.1f} s after {name}")
+                since = f"after {name}, not waited for any longer" if hurry.is_set() else f"{grace:.1f} s after {name}"
+                self.hooks.notice(f"{self.plan.name}: still there {since}")
             if not self.ended.is_set():
                 self.forced = True
                 self._signal(signal.SIGKILL)
