@@ -101,9 +101,11 @@ def rows(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
     def operational() -> list[tuple[Any, Any]]:
         J = free.point_motion(Q, V, s.child).jacobian @ S
         mobility = J @ np.linalg.solve(s.M, J.T)
-        found = led.operational_space(q, s.child, directions=["x", "y"])
+        # the drawn one's point moves to and fro alone: of x and y there is no inertia
+        asked_for = slice(3, 5) if np.linalg.matrix_rank(mobility[3:5, 3:5]) == 2 else slice(4, 5)
+        found = led.operational_space(q, s.child, directions=["rx", "ry", "rz", "x", "y", "z"][asked_for])
         inertia = np.zeros((6, 6))
-        inertia[3:5, 3:5] = np.linalg.inv(mobility[3:5, 3:5])
+        inertia[asked_for, asked_for] = np.linalg.inv(mobility[asked_for, asked_for])
         return [(found.mobility, mobility), (found.inertia, inertia)]
 
     return {
