@@ -18,14 +18,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from dyn_service.nodes.pacing import LATE, Lateness, Pacer, precise_sleep
+
 ALONE_S = 30.0
-NAMES = ("late_p50_us", "late_p99_us", "late_p99_9_us", "late_max_us")
 
 
 def bare(duration_s: float) -> dict[str, float]:
     """Lateness of a loop at 1 kHz with nothing in it."""
-    from dyn_service.nodes.pacing import Lateness, Pacer, precise_sleep
-
     precise_sleep()
     lateness, pacer = Lateness(), Pacer(1e-3)
     end = time.monotonic() + duration_s
@@ -36,7 +35,7 @@ def bare(duration_s: float) -> dict[str, float]:
 
 
 def row(name: str, found: dict[str, float]) -> None:
-    print(f"{name:22}", *(f"{found[key]:9.0f}" for key in NAMES), f"{found['overruns']:9.0f}", flush=True)
+    print(f"{name:22}", *(f"{found[key]:9.0f}" for key in LATE), f"{found['overruns']:9.0f}", flush=True)
 
 
 def main() -> None:

@@ -82,6 +82,10 @@ class Pacer:
         return passed
 
 
+LATE = ("late_p50_us", "late_p99_us", "late_p99_9_us", "late_max_us")
+"""What `Lateness` says, and reports after it."""
+
+
 class Lateness:
     """How late a loop came to its periods, over its whole run, in bounded memory: counts in bins 2 % apart.
 
@@ -100,8 +104,8 @@ class Lateness:
         self._new.append(late_s)
 
     def microseconds(self) -> dict[str, float]:
-        """`late_p50_us`, `late_p99_us`, `late_p99_9_us` (each at most 2 % too large) and `late_max_us`, of all periods
-        so far; call it now and then, it folds what came since.
+        """By the names of `LATE`: percentiles (each at most 2 % too large) and the longest, of all periods so far. Call
+        it now and then, it folds what came since.
         """
         if self._new:
             late_s = np.array(self._new)
@@ -111,10 +115,10 @@ class Lateness:
         longest = 1e6 * self._max_s
         up_to = np.cumsum(self._counts)
         found = {}
-        for name, share in (("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999)):
+        for name, share in zip(LATE, (0.5, 0.99, 0.999), strict=False):
             at = min(int(np.searchsorted(up_to, share * up_to[-1])), len(self._EDGES_US) - 1)
-            found[f"late_{name}_us"] = min(float(self._EDGES_US[at]), longest)
-        return {**found, "late_max_us": longest}
+            found[name] = min(float(self._EDGES_US[at]), longest)
+        return {**found, LATE[-1]: longest}
 
 
 def readable(socket: zmq.Socket[bytes], timeout_ms: int, busy_poll_s: float) -> bool:

@@ -20,9 +20,8 @@ from dyn_service.nodes.board import Board, NodeBoard, Recording
 from dyn_service.nodes.charts import Card, Finding
 from dyn_service.nodes.kinds import Column, Panel, Section, Stats, number, rate
 from dyn_service.nodes.motion import Motion, motion_of
+from dyn_service.nodes.pacing import LATE
 from dyn_service.nodes.plant_charts import effort_cards, motion_findings, stop_spans, tracking_cards
-
-LATE = ("late_p50_us", "late_p99_us", "late_p99_9_us", "late_max_us")
 
 
 def plant_section(plant: NodeBoard, board: Board) -> Section:

@@ -7,11 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import zmq
 
 from dyn_service.bags.playing import Player
 from dyn_service.bags.reader import BagReader
@@ -24,23 +22,6 @@ from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import String
 from dyn_service.nodes.node import Node
 from tests.bags.test_bags import MS, T0, state, write
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "run"
-    made.mkdir(mode=0o700)
-    return made
-
-
-@pytest.fixture
-def node(folder: Path) -> Iterator[Node[NoParameters]]:
-    context = zmq.Context()
-    made = Node.alone("/arm/plant", NoParameters(), folder, context)
-    made.state = "active"
-    yield made
-    made.close()
-    context.term()
 
 
 def test_recording_whoever_publishes(tmp_path: Path, folder: Path, node: Node[NoParameters]) -> None:

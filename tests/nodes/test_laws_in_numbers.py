@@ -92,8 +92,8 @@ def test_computed_torque(hull: Robot) -> None:
 @pytest.mark.parametrize(("wrist", "lost"), [(-1.3, 0), (0.002, 1)])
 def test_cartesian_impedance(wrist: float, lost: int) -> None:
     """A UR5e's tool; all terms of the page, with a posture's spring beside. Where its wrist is all but stretched, the
-    one direction in which the tool hardly moves is inverted as far as the floor says:
-    a share of the largest, turns and shifts each by the measure of their kind.
+    one direction in which the tool hardly moves is inverted as far as the floor says: a share of the largest, turns and
+    shifts each by the measure of their kind.
     """
     robot = interpreting(URDF / "ur5e.urdf")
     (state, to), link, point = somewhere(robot), robot.link_names[-1], np.array([0.05, 0.02, 0.1])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Contact, Wrench
-from dyn_service.api.spec import EVERY_PART
+from dyn_service.api.spec import DIRECTIONS, EVERY_PART
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.description import RootType
@@ -103,7 +103,7 @@ def rows(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
         mobility = J @ np.linalg.solve(s.M, J.T)
         # the drawn one's point moves to and fro alone: of x and y there is no inertia
         asked_for = slice(3, 5) if np.linalg.matrix_rank(mobility[3:5, 3:5]) == 2 else slice(4, 5)
-        found = led.operational_space(q, s.child, directions=["rx", "ry", "rz", "x", "y", "z"][asked_for])
+        found = led.operational_space(q, s.child, directions=list(DIRECTIONS[asked_for]))
         inertia = np.zeros((6, 6))
         inertia[asked_for, asked_for] = np.linalg.inv(mobility[asked_for, asked_for])
         return [(found.mobility, mobility), (found.inertia, inertia)]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zmq
 from mcap.records import Schema
 from mcap_ros2.decoder import DecoderFactory
 from websockets.sync.client import ClientConnection, connect
@@ -91,23 +90,6 @@ class Client:
         decode = DecoderFactory().decoder_for("cdr", schema)
         assert decode is not None
         return decode(data)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "run"
-    made.mkdir(mode=0o700)
-    return made
-
-
-@pytest.fixture
-def node(folder: Path) -> Iterator[Node[NoParameters]]:
-    context = zmq.Context()
-    made = Node.alone("/arm/plant", NoParameters(), folder, context)
-    made.state = "active"
-    yield made
-    made.close()
-    context.term()
 
 
 class Served:
