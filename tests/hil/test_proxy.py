@@ -24,17 +24,22 @@ AT = Configuration.from_wire([{"name": "a", "type": "continuous", "axis": [0, 0,
 WAYS = Ways("/plant_state", "/joint_commands")
 
 
-def state(seq: int) -> PlantState:
-    """The seq-th, of a plant that has run for 100 s already."""
+def state(seq: int, stamp: float) -> PlantState:
+    """The seq-th."""
     end = ("active", "", 99.0, 0, True, -1, 0.0, "f00")
-    return PlantState(1, seq, 100.0 + 0.125 * seq, ("a",), [float(seq)], [1.0], [0.0], *end)
+    return PlantState(1, seq, stamp, ("a",), [float(seq)], [1.0], [0.0], *end)
 
 
 class Rig:
-    """A plant that sends one state after the other, a controller that sends commands, and the proxy."""
+    """A plant that sends one state after the other, a controller that sends commands, and the proxy.
+
+    The plant has run for 100 s already; its time all but stands until `step_s` is set, so that no run is over before
+    those who take part in it have found each other. Steps are powers of two: sums of them are exact.
+    """
 
     def __init__(self, nodes: Nodes, *faults: Fault, ways: Ways = WAYS) -> None:
         self.nodes, self.taken, self.got = nodes, list[PlantState](), list[JointCommand]()
+        self.stamps, self.step_s = [100.0], 2.0**-20
         plant, controller = nodes.make("/plant"), nodes.make("/controller")
         self._states = plant.create_publisher(PlantState, WAYS.states)
         plant.create_subscription(JointCommand, WAYS.commands, self.got.append, queue=1000)
@@ -47,7 +52,8 @@ class Rig:
         """Sends states, and commands, until something is so: who has not found the other yet misses the first."""
 
         def turned() -> Any:
-            self._states.publish(state(self._states.sent))
+            self._states.publish(state(len(self.stamps) - 1, self.stamps[-1]))
+            self.stamps.append(self.stamps[-1] + self.step_s)
             if commands:
                 n = self._commands.sent
                 self._commands.publish(JointCommand(1, n, 0, "f00", 5, ("a",), [10.0 + n]))
@@ -74,19 +80,21 @@ def test_nothing_passes_before_it_is_open_and_faults_are_for_who_listens(nodes: 
         rig.until(lambda: proxy.state is not None and proxy.state.seq > 20)
         assert (rig.taken, tape.states, tape.seen, proxy.begin_s, proxy.now_s) == ([], [], [], None, 0.0)
         proxy.open()
-        rig.until(lambda: rig.got and proxy.now_s > 10.0, commands=True)
+        rig.until(lambda: rig.got and rig.taken, commands=True)
+        rig.step_s = 0.125
+        rig.until(lambda: proxy.now_s > 10.0, commands=True)
         assert proxy.begin_s is not None
         # on the tape times begin with the run, and the plant is as it is; the controller gets its times as they are
         assert tape.states[0].stamp == 0.0
         for one in tape.states:
-            assert (one.stamp, one.since) == (0.125 * one.seq + 100.0 - proxy.begin_s, 99.0 - proxy.begin_s)
+            assert (one.stamp, one.since) == (rig.stamps[one.seq] - proxy.begin_s, 99.0 - proxy.begin_s)
             assert one.position == [float(one.seq)]
-        off = lambda one: 0.5 if 100.0 + 0.125 * one.seq - proxy.begin_s >= 2.0 else 0.0  # of the run's time
+        off = lambda one: 0.5 if rig.stamps[one.seq] - proxy.begin_s >= 2.0 else 0.0  # of the run's time
         assert {off(one) for one in rig.taken} == {0.0, 0.5}
         for one in rig.taken:
-            assert (one.stamp, one.since, one.position) == (100.0 + 0.125 * one.seq, 99.0, [one.seq + off(one)])
+            assert (one.stamp, one.since, one.position) == (rig.stamps[one.seq], 99.0, [one.seq + off(one)])
         for row, one in list(tape.seen):
-            assert (one.stamp, one.position) == (100.0 + 0.125 * one.seq - proxy.begin_s, [one.seq + off(one)])
+            assert (one.stamp, one.position) == (rig.stamps[one.seq] - proxy.begin_s, [one.seq + off(one)])
             assert tape.states[row].seq >= one.seq  # no row before the state itself
         assert proxy.now_s >= tape.seen[-1].state.stamp
         rig.more(rig.got, commands=True)
