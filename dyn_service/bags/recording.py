@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dyn_service.bags.clock import WallClock
-from dyn_service.bags.hearing import Hearing
+from dyn_service.bags.topic_listener import TopicListener
 from dyn_service.bags.writer import BagWriter
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages import Message, decode
@@ -32,14 +32,14 @@ class TopicRecorder:
         say: Callable[[str], None],
     ) -> None:
         self._writer, self._say = writer, say
-        self._hearing = Hearing(topics, folders, say)
+        self._listener = TopicListener(topics, folders, say)
         self._clock = WallClock()
         self.malformed = 0
 
     @property
     def missed(self) -> int:
         """Messages that were published and did not come, by their publishers' counts."""
-        return self._hearing.missed
+        return self._listener.missed
 
     def run(self, going_on: Callable[[], bool]) -> None:
         """Records as long as `going_on`, which is asked ten times a second and more.
@@ -56,16 +56,16 @@ class TopicRecorder:
         Raises:
             ResourceExhaustedError: The disk is full; the bag has been ended.
         """
-        self._hearing.turn(wait_ms, self._take)
+        self._listener.turn(wait_ms, self._take)
         self._writer.flush_when_due()
 
     def topics(self) -> list[str]:
         """Those that it listens to."""
-        return sorted({topic for topic, _ in self._hearing.topics()})
+        return sorted({topic for topic, _ in self._listener.topics()})
 
     def close(self) -> None:
         """Ends it; the bag is its owner's to close."""
-        self._hearing.close()
+        self._listener.close()
 
     def _take(self, topic: str, kind: type[Message], frame: memoryview) -> None:
         came = self._clock.now_ns()

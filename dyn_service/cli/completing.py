@@ -11,16 +11,16 @@ from typer import Context
 from dyn_service.errors import DynError
 
 if TYPE_CHECKING:
-    from dyn_service.nodes.everywhere import Everywhere
+    from dyn_service.nodes.discovery import Discovery
 
 
-def _matching(incomplete: str, names: Callable[[Everywhere], Iterable[str]]) -> list[str]:
+def _matching(incomplete: str, names: Callable[[Discovery], Iterable[str]]) -> list[str]:
     """Those that begin so; none where they cannot be found out: a shell has no place for errors."""
-    from dyn_service.nodes.everywhere import Everywhere
+    from dyn_service.nodes.discovery import Discovery
 
     found: list[str] = []
     with suppress(DynError, OSError):
-        found = sorted({name for name in names(Everywhere()) if name.startswith(incomplete)})
+        found = sorted({name for name in names(Discovery()) if name.startswith(incomplete)})
     return found
 
 
@@ -55,11 +55,11 @@ def transitions(incomplete: str) -> list[str]:
 
 def parameters(context: Context, incomplete: str) -> list[str]:
     """Names of the parameters of the node that stands before."""
+    from dyn_service.nodes.discovery import full
     from dyn_service.nodes.dyn_service_srvs import ListParametersRequest, ListParametersResponse
-    from dyn_service.nodes.everywhere import full
 
-    def of(all_: Everywhere) -> list[str]:
+    def of(discovery: Discovery) -> list[str]:
         service = f"{full(context.params.get('name') or '')}/list_parameters"
-        return all_.ask(service, ListParametersRequest(), ListParametersResponse, 0.5).names
+        return discovery.call(service, ListParametersRequest(), ListParametersResponse, 0.5).names
 
     return _matching(incomplete, of)

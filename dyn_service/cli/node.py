@@ -21,27 +21,27 @@ Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wai
 
 def ask(name: str, service: str, request: msgspec.Struct, kind: type[R], timeout: float) -> R:
     """The answer of one of the services that every node has."""
-    from dyn_service.nodes.everywhere import Everywhere, full
+    from dyn_service.nodes.discovery import Discovery, full
 
-    everywhere = Everywhere()
-    return everywhere.ask(f"{everywhere.node(full(name)).entry.name}/{service}", request, kind, timeout)
+    discovery = Discovery()
+    return discovery.call(f"{discovery.node(full(name)).entry.name}/{service}", request, kind, timeout)
 
 
 @app.command("list")
 def list_() -> None:
     """Print the nodes' names."""
-    from dyn_service.nodes.everywhere import Everywhere
+    from dyn_service.nodes.discovery import Discovery
 
-    for entry in Everywhere().entries():
+    for entry in Discovery().entries():
         typer.echo(entry.name)
 
 
 @app.command()
 def info(name: Name) -> None:
     """Print what a node publishes, listens to and answers."""
-    from dyn_service.nodes.everywhere import Everywhere, full
+    from dyn_service.nodes.discovery import Discovery, full
 
-    folder, entry = Everywhere().node(full(name))
+    folder, entry = Discovery().node(full(name))
     typer.echo(entry.name)
     typer.echo(f"  State: {entry.state}\n  Process: {entry.pid}\n  Folder: {folder}")
     for title, ends in (
@@ -80,8 +80,8 @@ def set_(
     timeout: Timeout = 10.0,
 ) -> None:
     """Take a node from one state to another."""
+    from dyn_service.nodes.discovery import full
     from dyn_service.nodes.dyn_service_srvs import ChangeStateRequest, GetStateResponse
-    from dyn_service.nodes.everywhere import full
 
     found = ask(name, "change_state", ChangeStateRequest(transition), GetStateResponse, timeout)
     typer.echo(f"{full(name)} is {found.state}")

@@ -72,8 +72,8 @@ def describe(
 def dump(name: Name, timeout: Timeout = 2.0) -> None:
     """Print all of a node's parameters as a parameter file."""
     from dyn_service.cli.yaml_text import block
+    from dyn_service.nodes.discovery import full
     from dyn_service.nodes.dyn_service_srvs import GetParametersRequest, GetParametersResponse
-    from dyn_service.nodes.everywhere import full
 
     values = ask(name, "get_parameters", GetParametersRequest(), GetParametersResponse, timeout).values
     nested: dict[str, Any] = {}

@@ -16,9 +16,9 @@ app = typer.Typer(help="Show and call the services of nodes.", no_args_is_help=T
 @app.command("list")
 def list_(show_types: Annotated[bool, typer.Option("--show-types", "-t", help="With their types.")] = False) -> None:
     """Print the services' names."""
-    from dyn_service.nodes.everywhere import Everywhere
+    from dyn_service.nodes.discovery import Discovery
 
-    ends = {(end.name, end.type) for entry in Everywhere().entries() for end in entry.services}
+    ends = {(end.name, end.type) for entry in Discovery().entries() for end in entry.services}
     for name, kind in sorted(ends):
         typer.echo(f"{name} [{kind}]" if show_types else name)
 
@@ -33,11 +33,11 @@ def call(
 ) -> None:
     """Call a service and print its answer as YAML."""
     from dyn_service.cli.yaml_text import block, parsed
-    from dyn_service.nodes.everywhere import Everywhere, full
+    from dyn_service.nodes.discovery import Discovery, full
 
     words = list(arguments or [])
-    everywhere = Everywhere()
-    _, end = everywhere.service(full(name))
+    discovery = Discovery()
+    _, end = discovery.service(full(name))
     if words and "/srv/" in words[0]:
         kind = words.pop(0)
         if kind != end.type:
@@ -45,4 +45,4 @@ def call(
     values = parsed(words.pop(0), "VALUES") if words else {}
     if words or not isinstance(values, dict | None):
         raise UsageError("VALUES must be one map, such as '{names: [rate_hz]}'")
-    typer.echo(block(everywhere.ask(end.name, values or {}, dict, timeout)), nl=False)
+    typer.echo(block(discovery.call(end.name, values or {}, dict, timeout)), nl=False)

@@ -15,7 +15,7 @@ from dyn_service.errors import InvalidArgumentError, NotFoundError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dyn_service.nodes.everywhere import Everywhere
+    from dyn_service.nodes.discovery import Discovery
 
 app = typer.Typer(help="Show topics and what goes over them, publish to them.", no_args_is_help=True)
 
@@ -33,9 +33,9 @@ _Type = Annotated[
 @app.command("list")
 def list_(show_types: Annotated[bool, typer.Option("--show-types", "-t", help="With their types.")] = False) -> None:
     """Print the topics' names."""
-    from dyn_service.nodes.everywhere import Everywhere
+    from dyn_service.nodes.discovery import Discovery
 
-    for name, kinds in Everywhere().topics().items():
+    for name, kinds in Discovery().topics().items():
         typer.echo(f"{name} [{', '.join(sorted(kinds))}]" if show_types else name)
 
 
@@ -44,11 +44,11 @@ def info(
     topic: _Topic, verbose: Annotated[bool, typer.Option("--verbose", "-v", help="With the nodes.")] = False
 ) -> None:
     """Print a topic's type, and how many publish and listen to it."""
-    from dyn_service.nodes.everywhere import Everywhere, full
+    from dyn_service.nodes.discovery import Discovery, full
 
-    everywhere, name = Everywhere(), full(topic)
-    kind = everywhere.topic_type(name)
-    entries = everywhere.entries()
+    discovery, name = Discovery(), full(topic)
+    kind = discovery.topic_type(name)
+    entries = discovery.entries()
     typer.echo(f"Type: {kind}")
     for title, field in (("Publisher", "publishers"), ("Subscription", "subscriptions")):
         ends = [(entry, end) for entry in entries for end in getattr(entry, field) if end.name == name]
@@ -69,13 +69,13 @@ def echo(
 ) -> None:
     """Print messages as YAML, as they come, with --- between them."""
     from dyn_service.cli.yaml_text import block
-    from dyn_service.nodes.everywhere import Everywhere, full
+    from dyn_service.nodes.discovery import Discovery, full
     from dyn_service.nodes.listening import frames, listening
 
-    everywhere, name = Everywhere(), full(topic)
-    called, decoded = _decoder(everywhere, name, kind)
-    with listening(name, called, everywhere, _warn) as heard:
-        for frame in frames(heard, everywhere):
+    discovery, name = Discovery(), full(topic)
+    called, decoded = _decoder(discovery, name, kind)
+    with listening(name, called, discovery, _warn) as heard:
+        for frame in frames(heard, discovery):
             if frame is None:
                 continue
             try:
@@ -96,14 +96,14 @@ def hz(
     window: Annotated[int, typer.Option("--window", "-w", min=1, metavar="N", help="Of how many messages.")] = 10_000,
 ) -> None:
     """Print, each second, how often messages come."""
-    from dyn_service.nodes.everywhere import Everywhere, full
+    from dyn_service.nodes.discovery import Discovery, full
     from dyn_service.nodes.listening import Rate, frames, listening
 
-    everywhere, name = Everywhere(), full(topic)
-    called = "" if "://" in name else everywhere.topic_type(name)
+    discovery, name = Discovery(), full(topic)
+    called = "" if "://" in name else discovery.topic_type(name)
     rate, next_line = Rate(window), time.monotonic() + 1.0
-    with listening(name, called, everywhere, _warn) as heard:
-        for frame in frames(heard, everywhere, 1.0):
+    with listening(name, called, discovery, _warn) as heard:
+        for frame in frames(heard, discovery, 1.0):
             now = time.monotonic()
             if frame is None:
                 typer.echo("no new messages")
@@ -130,7 +130,7 @@ def pub(
     """Publish a message, again and again."""
     from dyn_service.cli.yaml_text import parsed
     from dyn_service.messages import by_type, from_builtins
-    from dyn_service.nodes.everywhere import Everywhere, full
+    from dyn_service.nodes.discovery import Discovery, full
     from dyn_service.nodes.publishing import publish
 
     if not rate > 0.0:
@@ -139,11 +139,11 @@ def pub(
         message = from_builtins(by_type(kind), parsed(values, "VALUES") or {})
     except (InvalidArgumentError, NotFoundError) as error:
         raise UsageError(str(error)) from None
-    if not publish(Everywhere(), full(topic), message, rate, 1 if once else times):
+    if not publish(Discovery(), full(topic), message, rate, 1 if once else times):
         _warn(f"nobody listens to {full(topic)}")
 
 
-def _decoder(everywhere: Everywhere, topic: str, kind: str | None) -> tuple[str, Callable[[memoryview], Any]]:
+def _decoder(discovery: Discovery, topic: str, kind: str | None) -> tuple[str, Callable[[memoryview], Any]]:
     """The type of a topic, and how a frame becomes values; one of a type that nobody knows here is shown as it is."""
     import msgspec
 
@@ -151,7 +151,7 @@ def _decoder(everywhere: Everywhere, topic: str, kind: str | None) -> tuple[str,
 
     if kind is None and "://" in topic:
         raise UsageError(f"{topic}: name the type of its messages")
-    called = kind or everywhere.topic_type(topic)
+    called = kind or discovery.topic_type(topic)
     try:
         known = by_type(called)
     except NotFoundError:

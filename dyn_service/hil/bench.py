@@ -1,4 +1,4 @@
-"""Where a plant and its controller run, seen from a test: the same in lockstep, in real time and on hardware."""
+"""The test bench, where a plant and its controller run: one interface in lockstep, in real time and on hardware."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.hil.checks import Check
 from dyn_service.hil.faults import Fault, WrongPayload, check_faults
 from dyn_service.hil.lockstep import Lockstep
-from dyn_service.hil.setup import Parts, Setup, parts_of
+from dyn_service.hil.message_log import MessageLog
+from dyn_service.hil.setup import ResolvedSetup, Setup, resolve
 from dyn_service.hil.signals import Record
-from dyn_service.hil.tape import Tape
 from dyn_service.launching.runtime import Runtime
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.nodes.control_loop import only_robot
@@ -29,12 +29,12 @@ PARTS = ("launch", "arguments", "plant", "controller")
 
 
 class Bench(Protocol):
-    """A run that goes on as far as it is told."""
+    """A run in progress, which advances as far as it is told."""
 
     ended: str
     """Why the controller, or all, has ended by itself; empty while it goes on."""
-    tape: Tape
-    """What was seen."""
+    log: MessageLog
+    """Its messages so far."""
 
     @property
     def now_s(self) -> float:
@@ -69,19 +69,19 @@ class Bench(Protocol):
         """Ends all that was started."""
 
 
-class Shelf:
-    """Robots that were read and prepared, for all tests of a session: tests begin with kernels that are made."""
+class RobotCache:
+    """The robots of a session, each read and compiled once for all its tests."""
 
     def __init__(self) -> None:
         self._robots: dict[Any, list[Robot]] = {}
 
-    def of(self, parts: Parts) -> tuple[Robot, Robot]:
+    def of(self, setup: ResolvedSetup) -> tuple[Robot, Robot]:
         """The robot that the controller asks, and the one that the plant's file describes.
 
         Raises:
             DynError: A robot's file is not sound.
         """
-        p, settings = parts.plant_parameters(), parts.server_settings()
+        p, settings = setup.plant_parameters(), setup.server_settings()
         file = find_robot(p.robot)
 
         def plants() -> list[Robot]:
@@ -94,7 +94,7 @@ class Shelf:
         key = ("server", _stamp(*files, *settings.joints), settings.root, settings.mimic)
         models = self._kept(key, lambda: open_robots(settings))
         by_name = {one.name: one for one in models}
-        named = parts.controller_parameters().robot or only_robot(list(by_name))
+        named = setup.controller_parameters().robot or only_robot(list(by_name))
         if named not in by_name:
             raise NotFoundError(f"the server has no robot {named!r}; it has {', '.join(by_name)}")
         model = by_name[named]
@@ -109,27 +109,27 @@ class Shelf:
 @dataclass(frozen=True)
 class Run:
     """One run, over. record: its signals. check: assertions on them. ended: why it, or its controller, ended by itself.
-    tape: its messages. mode, seed, faults: how it was run.
+    log: its messages. mode, seed, faults: how it was run.
     """
 
     record: Record
     check: Check
     ended: str
-    tape: Tape
+    log: MessageLog
     mode: str
     seed: int
     faults: tuple[Fault, ...]
 
 
 def open_bench(
-    mode: str, setup: Setup, shelf: Shelf, faults: Sequence[Fault], seed: int, endpoints: Sequence[str] = ()
+    mode: str, setup: Setup, cache: RobotCache, faults: Sequence[Fault], seed: int, endpoints: Sequence[str] = ()
 ) -> Bench:
     """A bench of this mode.
 
     Args:
         mode: `lockstep`, `real_time` or `hardware`.
         setup: What runs.
-        shelf: The robots of the session.
+        cache: The robots of the session.
         faults: What goes wrong.
         seed: Of all chance.
         endpoints: Of a driver's topics, `NAME=ENDPOINT`, for hardware.
@@ -142,19 +142,19 @@ def open_bench(
     wrong = [fault.payload for fault in faults if isinstance(fault, WrongPayload)]
     if mode == "lockstep":
         with tempfile.TemporaryDirectory() as folder:  # for the names of sockets that nobody opens
-            parts = parts_of(setup, Path(folder)).carrying(wrong)
-            model, robot = shelf.of(parts)
-            return Lockstep(parts, model, robot, faults, seed)
+            resolved = resolve(setup, Path(folder)).carrying(wrong)
+            model, robot = cache.of(resolved)
+            return Lockstep(resolved, model, robot, faults, seed)
     from dyn_service.hil.real_time import CONTROLLER, RealTime
 
     if wrong and mode == "hardware":
         raise InvalidArgumentError("WrongPayload: real hardware carries what it carries")
     runtime = Runtime()
     try:
-        parts = parts_of(setup, runtime.folder).over({}, CONTROLLER).carrying(wrong)
+        resolved = resolve(setup, runtime.folder).over({}, CONTROLLER).carrying(wrong)
         if mode == "hardware" and not where:
-            _check_driver(parts)
-        return RealTime(parts, shelf.of(parts)[1], runtime, faults, seed, where)
+            _check_driver(resolved)
+        return RealTime(resolved, cache.of(resolved)[1], runtime, faults, seed, where)
     except BaseException:
         runtime.close()
         raise
@@ -176,30 +176,30 @@ def _endpoints(mode: str, given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _check_driver(parts: Parts) -> None:
+def _check_driver(setup: ResolvedSetup) -> None:
     """Refuses a plant that is simulated.
 
     Raises:
         InvalidArgumentError: It is.
     """
-    if not parts.plant_parameters().driver:
+    if not setup.plant_parameters().driver:
         raise InvalidArgumentError(
             "--hil=hardware needs a robot: a plant with a driver in the launch file, or --hil-endpoint "
             "plant_state=tcp://.. and --hil-endpoint joint_commands=tcp://.."
         )
 
 
-def robot_of(setup: Setup, shelf: Shelf) -> Robot:
+def robot_of(setup: Setup, cache: RobotCache) -> Robot:
     """The robot of the plant's file.
 
     Raises:
         DynError: The launch file, or the robot's, is not sound.
     """
     with tempfile.TemporaryDirectory() as folder:
-        return shelf.of(parts_of(setup, Path(folder)))[1]
+        return cache.of(resolve(setup, Path(folder)))[1]
 
 
-def run_of(bench: Bench, seconds: float, mode: str, seed: int, faults: Sequence[Fault]) -> Run:
+def run_for(bench: Bench, seconds: float, mode: str, seed: int, faults: Sequence[Fault]) -> Run:
     """Lets a bench go on for some seconds of the plant's time, and ends it.
 
     Raises:
@@ -212,7 +212,7 @@ def run_of(bench: Bench, seconds: float, mode: str, seed: int, faults: Sequence[
     finally:
         bench.close()
     record = bench.record()
-    return Run(record, Check(record), bench.ended, bench.tape, mode, seed, tuple(faults))
+    return Run(record, Check(record), bench.ended, bench.log, mode, seed, tuple(faults))
 
 
 def merged(base: Setup, more: Mapping[str, Any]) -> Setup:

@@ -1,12 +1,13 @@
-"""What goes wrong on purpose: on the way of the states, on the way of the commands, in the plant, in a process.
+"""Faults to inject: into the channel of the states, into that of the commands, into the plant, into a process.
 
-    run(4.0, faults=[Delay(0.02, from_s=1.0), Loss(0.1, path="states"), Stale(joints=["panda_joint4"], from_s=2.0)])
+    run(4.0, faults=[Delay(0.02, from_s=1.0), Loss(0.1, channel="states"), Stale(joints=["panda_joint4"], from_s=2.0)])
 
-A fault on a way takes messages as they are sent and says which of them arrive, and when. In lockstep the ways lie in
-one process, in real time in a proxy between processes: the same objects serve both. Chance comes from a seed, one
-stream per fault, so that a run can be had again and faults do not disturb each other.
+A channel's fault takes messages as they are sent and says which of them arrive, and when. In lockstep the channels lie
+in one process, in real time in a proxy between processes: the same objects serve both. Random numbers come from a seed,
+one stream per fault, so that a run can be repeated and faults do not disturb each other.
 
-Several faults on a way act one after the other, in their order. Times of a fault are the plant's, from when it started.
+Several faults of a channel act one after the other, in their order. The times of a fault are the plant's, from its
+start.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.suggestions import did_you_mean
 
-Way = Literal["states", "commands"]
+ChannelName = Literal["states", "commands"]
 Process = Literal["controller", "server"]
-Sent = tuple[float, Any]
-"""When a message arrives, s, and the message."""
-Meddler = Callable[[float, Any], list[Sent]]
-"""(time of sending or of arrival so far, message) -> what comes of it."""
+Delivery = tuple[float, Any]
+"""(time of arrival in s, the message)."""
+Injector = Callable[[float, Any], list[Delivery]]
+"""(time of sending, or of arrival so far; message) -> what is delivered of it, and when."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A fault. from_s, until_s: when it is there, s of the plant's time."""
+    """A fault. from_s, until_s: when it is active, s of the plant's time."""
 
     from_s: float = 0.0
     until_s: float = math.inf
 
-    def there(self, t: float) -> bool:
-        """Whether it is there at the plant's time t."""
+    def active_at(self, t: float) -> bool:
+        """Whether it is active at the plant's time t."""
         return self.from_s <= t < self.until_s
 
     def __post_init__(self) -> None:
@@ -58,50 +59,50 @@ class Fault:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WayFault(Fault, ABC):
-    """A fault on the way of messages. path: of which."""
+class ChannelFault(Fault, ABC):
+    """A fault of the messages on one channel. channel: `states`, to the controller, or `commands`, to the plant."""
 
-    path: Way = "commands"
+    channel: ChannelName = "commands"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_one_of(self, "path", self.path, get_args(Way))
+        check_choice(self, "channel", self.channel, get_args(ChannelName))
 
     @abstractmethod
-    def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
-        """What does it in one run: with its own memory, and chance from there."""
+    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
+        """The fault's action in one run, with its own memory and random numbers."""
 
 
 @dataclass(frozen=True)
-class Delay(WayFault):
+class Delay(ChannelFault):
     """Messages arrive `by_s` later: a late controller, a slow line."""
 
     by_s: float
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_size(self, "by_s", self.by_s)
+        check_size(self, "by_s", self.by_s)
 
-    def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
+    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Adds the delay."""
         return lambda t, message: [(t + self.by_s, message)]
 
 
 @dataclass(frozen=True)
-class Jitter(WayFault):
-    """Messages arrive up to `most_s` later, each by its own chance, none before an earlier one."""
+class Jitter(ChannelFault):
+    """Messages arrive up to `most_s` later, each by a random delay of its own, none before an earlier one."""
 
     most_s: float
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_size(self, "most_s", self.most_s)
+        check_size(self, "most_s", self.most_s)
 
-    def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
-        """Adds delays of chance."""
+    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
+        """Adds random delays."""
         last = -math.inf
 
-        def pass_on(t: float, message: Any) -> list[Sent]:
+        def pass_on(t: float, message: Any) -> list[Delivery]:
             nonlocal last
             last = max(last, t + float(random.uniform(0.0, self.most_s)))
             return [(last, message)]
@@ -110,7 +111,7 @@ class Jitter(WayFault):
 
 
 @dataclass(frozen=True)
-class Loss(WayFault):
+class Loss(ChannelFault):
     """A share of the messages, 0 to 1, never arrives; `burst` of them in a row each time."""
 
     share: float
@@ -118,16 +119,16 @@ class Loss(WayFault):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_share(self, self.share)
+        check_share(self, self.share)
         if not isinstance(self.burst, int) or self.burst < 1:
             raise InvalidArgumentError(f"Loss: burst is {self.burst}: expected a whole number of at least 1")
 
-    def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
+    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Loses some."""
         begins = self.share / (self.burst - (self.burst - 1) * self.share)  # so that the share of all is lost
         left = 0
 
-        def pass_on(t: float, message: Any) -> list[Sent]:
+        def pass_on(t: float, message: Any) -> list[Delivery]:
             nonlocal left
             chance = float(random.random())
             if left == 0 and chance < begins:
@@ -141,20 +142,20 @@ class Loss(WayFault):
 
 
 @dataclass(frozen=True)
-class Reorder(WayFault):
+class Reorder(ChannelFault):
     """A share of the messages, 0 to 1, arrives right after the one that was sent next; one that none follows, never."""
 
     share: float
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_share(self, self.share)
+        check_share(self, self.share)
 
-    def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
+    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Holds some back until the next one has passed."""
         held: list[Any] = []
 
-        def pass_on(t: float, message: Any) -> list[Sent]:
+        def pass_on(t: float, message: Any) -> list[Delivery]:
             chance = float(random.random())
             if not held and chance < self.share:
                 held.append(message)
@@ -200,7 +201,7 @@ class Killed(Fault):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_one_of(self, "node", self.node, get_args(Process))
+        check_choice(self, "node", self.node, get_args(Process))
 
 
 def check_faults(faults: Sequence[Fault], seconds: float = math.inf) -> None:
@@ -220,7 +221,7 @@ def check_faults(faults: Sequence[Fault], seconds: float = math.inf) -> None:
             )
 
 
-def known(fault: Fault, name: str, at: Configuration) -> int:
+def joint_index(fault: Fault, name: str, at: Configuration) -> int:
     """Which joint that is.
 
     Raises:
@@ -234,8 +235,8 @@ def known(fault: Fault, name: str, at: Configuration) -> int:
     return at.names.index(name)
 
 
-def is_one_of(fault: Fault, name: str, found: str, expected: Sequence[str]) -> None:
-    """Refuses a word that means nothing here: the fault would do nothing.
+def check_choice(fault: Fault, name: str, found: str, expected: Sequence[str]) -> None:
+    """Refuses an unknown word: the fault would do nothing.
 
     Raises:
         InvalidArgumentError: It is none of them.
@@ -247,7 +248,7 @@ def is_one_of(fault: Fault, name: str, found: str, expected: Sequence[str]) -> N
         )
 
 
-def is_finite(fault: Fault, name: str, value: float) -> None:
+def check_finite(fault: Fault, name: str, value: float) -> None:
     """Refuses what is no number: `NotANumber` is the fault for that.
 
     Raises:
@@ -257,7 +258,7 @@ def is_finite(fault: Fault, name: str, value: float) -> None:
         raise InvalidArgumentError(f"{type(fault).__name__}: {name} is {value:g}: expected a finite number")
 
 
-def is_share(fault: Fault, share: float) -> None:
+def check_share(fault: Fault, share: float) -> None:
     """Refuses what is no share.
 
     Raises:
@@ -267,8 +268,8 @@ def is_share(fault: Fault, share: float) -> None:
         raise InvalidArgumentError(f"{type(fault).__name__}: share is {share:g}: expected 0 to 1")
 
 
-def is_size(fault: Fault, name: str, value: float) -> None:
-    """Refuses what is no size, such as a span of time.
+def check_size(fault: Fault, name: str, value: float) -> None:
+    """Refuses what is no magnitude, such as a duration.
 
     Raises:
         InvalidArgumentError: It is negative or infinite.

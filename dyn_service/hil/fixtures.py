@@ -19,7 +19,7 @@ from dyn_service.hil.reporting import Reporting
 if TYPE_CHECKING:
     from dyn_service.api.queries import RobotQueries
     from dyn_service.engine.robot import Robot
-    from dyn_service.hil.bench import Bench, Run, Shelf
+    from dyn_service.hil.bench import Bench, RobotCache, Run
     from dyn_service.hil.checks import Check
     from dyn_service.hil.faults import Fault
     from dyn_service.hil.setup import Setup
@@ -52,11 +52,11 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="session")
-def hil_shelf() -> Shelf:
+def hil_robot_cache() -> RobotCache:
     """Robots that are read once for all tests."""
-    from dyn_service.hil.bench import Shelf
+    from dyn_service.hil.bench import RobotCache
 
-    return Shelf()
+    return RobotCache()
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def hil_setup(request: pytest.FixtureRequest) -> Setup:
 
 
 @pytest.fixture
-def hil_benches(request: pytest.FixtureRequest, hil_setup: Setup, hil_shelf: Shelf) -> Callable[..., Bench]:
+def hil_benches(request: pytest.FixtureRequest, hil_setup: Setup, hil_robot_cache: RobotCache) -> Callable[..., Bench]:
     """(faults, seed) -> a bench where `--hil` says."""
     config = request.config
     mode = config.getoption("hil")
@@ -95,7 +95,7 @@ def hil_benches(request: pytest.FixtureRequest, hil_setup: Setup, hil_shelf: She
     def make(faults: Sequence[Fault] = (), seed: int = 0) -> Bench:
         from dyn_service.hil import bench
 
-        return bench.open_bench(mode, hil_setup, hil_shelf, faults, seed, config.getoption("hil_endpoint"))
+        return bench.open_bench(mode, hil_setup, hil_robot_cache, faults, seed, config.getoption("hil_endpoint"))
 
     return make
 
@@ -107,10 +107,10 @@ def run(request: pytest.FixtureRequest, hil_benches: Callable[..., Bench]) -> Ca
     reporting = config.stash[_REPORTING]
 
     def go(seconds: float, faults: Sequence[Fault] = (), seed: int | None = None) -> Run:
-        from dyn_service.hil.bench import run_of
+        from dyn_service.hil.bench import run_for
 
         chosen = config.getoption("hil_seed") if seed is None else seed
-        done = run_of(hil_benches(faults, chosen), seconds, config.getoption("hil"), chosen, faults)
+        done = run_for(hil_benches(faults, chosen), seconds, config.getoption("hil"), chosen, faults)
         reporting.take(request.node, lambda: done)
         return done
 
@@ -177,7 +177,7 @@ class PlantHandle:
         """The run so far, with all that was asserted on it."""
         from dyn_service.hil.bench import Run
 
-        return Run(self._bench.record(), self.check, self._bench.ended, self._bench.tape, mode, seed, ())
+        return Run(self._bench.record(), self.check, self._bench.ended, self._bench.log, mode, seed, ())
 
     def inject(self, fault: Fault) -> None:
         """From now on this goes wrong between the plant and its controller.
@@ -249,8 +249,8 @@ def server(hil_bench: Bench) -> RobotQueries:
 
 
 @pytest.fixture
-def robot(hil_setup: Setup, hil_shelf: Shelf) -> Robot:
+def robot(hil_setup: Setup, hil_robot_cache: RobotCache) -> Robot:
     """The robot of the plant's file, in this process."""
     from dyn_service.hil.bench import robot_of
 
-    return robot_of(hil_setup, hil_shelf)
+    return robot_of(hil_setup, hil_robot_cache)

@@ -1,9 +1,9 @@
 """A plant and its controller in one process, step by step: the same bits each time, as fast as the machine goes.
 
 The loop is `ClosedLoop`; the plant is the one of its node (`make_plant`), the controller the one of its (`Commander`).
-Between them are the two ways, `Line`s, on which faults are: of what has come by a state's time, the controller takes
-the newest state, and the plant the newest command. A command that nothing delays has come one step after its state, as
-in real time.
+Between them are two `Channel`s, into which faults are injected: of what has arrived by a state's time, the controller
+takes the newest state, and the plant the newest command. A command that nothing delays has come one step
+after its state, as in real time.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.control.commander import Commander
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.hil.channel import Channel
 from dyn_service.hil.faults import Fault, Killed, WrongPayload
-from dyn_service.hil.lines import Line
-from dyn_service.hil.setup import Parts
+from dyn_service.hil.message_log import MessageLog, Seen
+from dyn_service.hil.setup import ResolvedSetup
 from dyn_service.hil.signals import Record
-from dyn_service.hil.tape import Seen, Tape
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.nodes.control_loop import commander
 from dyn_service.nodes.motion import Followed
@@ -34,7 +34,7 @@ class Lockstep:
     """A run in lockstep.
 
     Args:
-        parts: The plant, with what is wrong in itself, and the controller.
+        setup: The plant, with what is wrong in itself, and the controller.
         model: The robot that the controller asks.
         robot: The one that the plant's file describes.
         faults: What goes wrong.
@@ -44,13 +44,15 @@ class Lockstep:
         DynError: A parameter is out of its range, or a fault does not fit the robot.
     """
 
-    def __init__(self, parts: Parts, model: Robot, robot: Robot, faults: Sequence[Fault] = (), seed: int = 0) -> None:
-        self._parts, self._model = parts, model
-        p, c = parts.plant_parameters(), parts.controller_parameters()
+    def __init__(
+        self, setup: ResolvedSetup, model: Robot, robot: Robot, faults: Sequence[Fault] = (), seed: int = 0
+    ) -> None:
+        self._setup, self._model = setup, model
+        p, c = setup.plant_parameters(), setup.controller_parameters()
         self.plant = make_plant(robot, p, SESSION)
         at = self.plant.configuration
-        self._states: Line[PlantState] = Line(faults, "states", seed, at)
-        self._commands: Line[JointCommand] = Line(faults, "commands", seed, at)
+        self._states: Channel[PlantState] = Channel(faults, "states", seed, at)
+        self._commands: Channel[JointCommand] = Channel(faults, "commands", seed, at)
         self._killed = [fault for fault in faults if isinstance(fault, Killed)]
         self._state_timeout_s = c.state_timeout_s
         self.ended = ""
@@ -62,7 +64,7 @@ class Lockstep:
         self._loop = ClosedLoop(self.plant, self._answer, every)
         self._last: PlantState | None = None
         self._announced: object = None
-        self.tape = Tape.of(robot, self.plant.safety.settings, c)
+        self.log = MessageLog.of(robot, self.plant.safety.settings, c)
 
     @property
     def now_s(self) -> float:
@@ -106,15 +108,15 @@ class Lockstep:
         if self._controller is not None:
             following = self._controller.following
             found |= {"skipped": following.skipped, "reference_restarts": following.restarts}
-        return self.tape.record(found)
+        return self.log.record(found)
 
     def close(self) -> None:
         """Nothing is left behind."""
 
     def _answer(self, state: PlantState) -> JointCommand | None:
         """What has come of commands when the plant sends this state out."""
-        self.tape.states.append(state)
-        self.tape.motions.append((self.plant.motion.q, self.plant.motion.v))
+        self.log.states.append(state)
+        self.log.motions.append((self.plant.motion.q, self.plant.motion.v))
         self._states.send(state, state.stamp)
         self._control(state.stamp)
         return self._commands.newest(state.stamp)
@@ -127,10 +129,10 @@ class Lockstep:
             self._comes_back = True
         elif not gone and self._controller is None and self._comes_back:
             self._controller, self._heard_s, self.ended, self._comes_back = self._started(), now, "", False
-            self.tape.notes.append((now, "controller: it is started again"))
+            self.log.notes.append((now, "controller: it is started again"))
         state = self._states.newest(now)
         if state is not None:
-            self.tape.seen.append(Seen(len(self.tape.states) - 1, state))
+            self.log.seen.append(Seen(len(self.log.states) - 1, state))
         controller = self._controller
         if controller is None:
             return
@@ -153,25 +155,25 @@ class Lockstep:
         if following.engaged and motion is not None and self._announced is not motion:
             self._announced = motion
             names = following.configuration.names
-            self.tape.followed.append(Followed(state.session, following.begin_s, names, motion))
+            self.log.followed.append(Followed(state.session, following.begin_s, names, motion))
 
     def _started(self) -> Commander:
         self._lives += 1
         number, restarted = CONTROLLER + self._lives - 1, self._lives > 1
-        p = self._parts.controller_parameters()
-        return commander(self._parts.kind.purpose, p, self._model, number=number, restarted=restarted)
+        p = self._setup.controller_parameters()
+        return commander(self._setup.kind.purpose, p, self._model, number=number, restarted=restarted)
 
     def _end(self, why: str, now: float, *, says_so: bool = True) -> None:
         """The controller ends; one that can releases the plant."""
         controller, self._controller, self.ended = self._controller, None, why
-        self.tape.notes.append((now, why))
+        self.log.notes.append((now, why))
         release = controller.taking_over.release(self._last) if controller is not None and says_so else None
         if release is not None:
             self._send(release, now)
 
     def _send(self, command: JointCommand, now: float) -> None:
-        self.tape.commands.append((now, command))
+        self.log.commands.append((now, command))
         self._commands.send(command, now + self.plant.dt_s, now)
 
     def _gone(self, node: str, now: float) -> bool:
-        return any(fault.node == node and fault.there(now) for fault in self._killed)
+        return any(fault.node == node and fault.active_at(now) for fault in self._killed)

@@ -1,4 +1,4 @@
-"""What stands between the processes of a plant and its controller: it sees all messages, and lets faults at them.
+"""The proxy between the processes of a plant and its controller: it logs all messages and injects faults into them.
 
 The controller listens and speaks to topics of this proxy, the proxy to those of the plant. It is a node in a thread of
 the test's process; nothing reaches the controller before `open`, so that a run begins when all are ready.
@@ -17,9 +17,9 @@ import zmq
 
 from dyn_service.config.parameters import NoParameters
 from dyn_service.errors import DynError
+from dyn_service.hil.channel import Channel
 from dyn_service.hil.faults import Fault
-from dyn_service.hil.lines import Line
-from dyn_service.hil.tape import Seen, Tape
+from dyn_service.hil.message_log import MessageLog, Seen
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.nodes.node import Node
 
@@ -30,7 +30,7 @@ _TURN_S = 0.05
 
 
 @dataclass(frozen=True)
-class Ways:
+class PlantTopics:
     """The plant's topics, by their full names or as endpoints."""
 
     states: str
@@ -42,16 +42,16 @@ class Proxy:
 
     Args:
         folder: Where the launch's nodes find each other.
-        ways: The plant's topics.
-        tape: What it writes down, while `writes`; times are from when the run began.
+        topics: The plant's topics.
+        log: Where it writes messages while `writes`; times are from when the run began.
         faults: What goes wrong.
         seed: Of all chance.
     """
 
-    def __init__(self, folder: Path, ways: Ways, tape: Tape, faults: Sequence[Fault], seed: int) -> None:
-        self._folder, self._ways, self._tape = folder, ways, tape
-        self._states: Line[PlantState] = Line(faults, "states", seed, tape.at)
-        self._commands: Line[JointCommand] = Line(faults, "commands", seed, tape.at)
+    def __init__(self, folder: Path, topics: PlantTopics, log: MessageLog, faults: Sequence[Fault], seed: int) -> None:
+        self._folder, self._topics, self._log = folder, topics, log
+        self._states: Channel[PlantState] = Channel(faults, "states", seed, log.at)
+        self._commands: Channel[JointCommand] = Channel(faults, "commands", seed, log.at)
         self.changed = threading.Condition()
         self.begin_s: float | None = None
         self.state: PlantState | None = None
@@ -86,10 +86,10 @@ class Proxy:
         try:
             node = Node.alone("/hil/proxy", NoParameters(), self._folder, context)
             try:
-                node.create_subscription(PlantState, self._ways.states, self._on_state, name=STATES, queue=_QUEUE)
+                node.create_subscription(PlantState, self._topics.states, self._on_state, name=STATES, queue=_QUEUE)
                 node.create_subscription(JointCommand, COMMANDS, self._on_command, queue=_QUEUE)
                 states = node.create_publisher(PlantState, STATES)
-                commands = node.create_publisher(JointCommand, self._ways.commands, name=COMMANDS, binds=False)
+                commands = node.create_publisher(JointCommand, self._topics.commands, name=COMMANDS, binds=False)
                 while not self._ended:
                     waits = min(self._states.next_s, self._commands.next_s) - time.monotonic()
                     node.spin_once(min(max(waits, 0.0), _TURN_S))
@@ -98,7 +98,7 @@ class Proxy:
                         arrived, sent = self._states.due(now), self._commands.due(now)
                     for state in arrived:
                         if self.writes:
-                            self._tape.seen.append(Seen(max(0, len(self._tape.states) - 1), self._shifted(state)))
+                            self._log.seen.append(Seen(max(0, len(self._log.states) - 1), self._shifted(state)))
                         states.publish(state)
                     for command in sent:
                         commands.publish(command)
@@ -116,7 +116,7 @@ class Proxy:
             if self._open and self.begin_s is None:
                 self.begin_s = state.stamp
             if self.begin_s is not None and self.writes:
-                self._tape.states.append(self._shifted(state))
+                self._log.states.append(self._shifted(state))
             if self.begin_s is not None:
                 self._states.send(state, time.monotonic(), state.stamp - self.begin_s)
             self.state = state
@@ -125,7 +125,7 @@ class Proxy:
     def _on_command(self, command: JointCommand) -> None:
         with self.changed:
             if self.writes:
-                self._tape.commands.append((self.now_s, command))
+                self._log.commands.append((self.now_s, command))
             self._commands.send(command, time.monotonic(), self.now_s)
 
     def _shifted(self, state: PlantState) -> PlantState:

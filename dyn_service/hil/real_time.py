@@ -21,11 +21,11 @@ from dyn_service.config.arguments import full_name
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
 from dyn_service.hil.faults import Fault, Killed, WrongPayload
-from dyn_service.hil.proxy import COMMANDS, STATES, Proxy, Ways
-from dyn_service.hil.setup import Parts
+from dyn_service.hil.message_log import MessageLog
+from dyn_service.hil.proxy import COMMANDS, STATES, PlantTopics, Proxy
+from dyn_service.hil.setup import ResolvedSetup
 from dyn_service.hil.signals import Record
-from dyn_service.hil.tape import Tape
-from dyn_service.launching.planned import LaunchPlan, ProcessPlan
+from dyn_service.launching.plan import LaunchPlan, ProcessPlan
 from dyn_service.launching.runtime import Runtime
 from dyn_service.launching.supervisor import Listener, Supervisor
 from dyn_service.messages.dyn_service_msgs import PlantState
@@ -44,7 +44,7 @@ class RealTime:
     """A run in real time.
 
     Args:
-        parts: The launch, whose controller has the parameters `CONTROLLER`.
+        setup: The launch, whose controller has the parameters `CONTROLLER`.
         robot: The one of the plant's file.
         runtime: The launch's folder; it is closed with the run.
         faults: What goes wrong.
@@ -58,23 +58,25 @@ class RealTime:
 
     def __init__(
         self,
-        parts: Parts,
+        setup: ResolvedSetup,
         robot: Robot,
         runtime: Runtime,
         faults: Sequence[Fault] = (),
         seed: int = 0,
         endpoints: Mapping[str, str] | None = None,
     ) -> None:
-        self._parts, self._runtime = parts, runtime
+        self._setup, self._runtime = setup, runtime
         self._client: Client | None = None
-        p = parts.plant_parameters()
-        self.tape = Tape.of(robot, safety_settings(p, robot.limits), parts.controller_parameters())
+        p = setup.plant_parameters()
+        self.log = MessageLog.of(robot, safety_settings(p, robot.limits), setup.controller_parameters())
         self._killed = [fault for fault in faults if isinstance(fault, Killed)]
-        namespace = full_name("/", parts.plant.name).rpartition("/")[0] or "/"
+        namespace = full_name("/", setup.plant.name).rpartition("/")[0] or "/"
         named = {"plant_state": p.plant_state, "joint_commands": p.joint_commands} | dict(endpoints or {})
-        ways = {name: topic if "://" in topic else full_name(namespace, topic) for name, topic in named.items()}
-        plan = _plan(parts, self._killed, without_plant=bool(endpoints))
-        self._proxy = Proxy(runtime.folder, Ways(ways["plant_state"], ways["joint_commands"]), self.tape, faults, seed)
+        topics = {name: topic if "://" in topic else full_name(namespace, topic) for name, topic in named.items()}
+        plan = _plan(setup, self._killed, without_plant=bool(endpoints))
+        self._proxy = Proxy(
+            runtime.folder, PlantTopics(topics["plant_state"], topics["joint_commands"]), self.log, faults, seed
+        )
         self._ready, self._over = threading.Event(), threading.Event()
         self.ended = ""
         self._supervisor: Supervisor | None = None
@@ -111,8 +113,8 @@ class RealTime:
     def server(self) -> RobotQueries:
         """The robot on the launch's server."""
         if self._client is None:
-            self._client = Client(self._parts.controller_parameters().endpoint)
-        named = self._parts.controller_parameters().robot
+            self._client = Client(self._setup.controller_parameters().endpoint)
+        named = self._setup.controller_parameters().robot
         return self._client.robot(named or only_robot(self._client.list_robots()))
 
     def inject(self, fault: Fault) -> None:
@@ -139,7 +141,7 @@ class RealTime:
         proxy = self._proxy
         with proxy.changed:
             while proxy.now_s < t and not self._over.is_set() and not proxy.fault:
-                for fault in [one for one in self._killed if proxy.begin_s is not None and one.there(proxy.now_s)]:
+                for fault in [one for one in self._killed if proxy.begin_s is not None and one.active_at(proxy.now_s)]:
                     self._killed.remove(fault)
                     self._kill(fault)
                 if not proxy.changed.wait(0.5) and time.monotonic() > until:
@@ -152,13 +154,13 @@ class RealTime:
         """What there was so far."""
         begin_s = self._proxy.begin_s or 0.0
         board = self._supervisor.board if self._supervisor is not None else None
-        controller = board.nodes.get(self._parts.controller.name) if board is not None else None
+        controller = board.nodes.get(self._setup.controller.name) if board is not None else None
         told = [] if controller is None else [facts["reference"] for facts in controller.facts if "reference" in facts]
-        self.tape.followed = [one._replace(begin_s=one.begin_s - begin_s) for one in map(Followed.of_fact, told)]
-        plant = board.nodes.get(self._parts.plant.name) if board is not None else None
+        self.log.followed = [one._replace(begin_s=one.begin_s - begin_s) for one in map(Followed.of_fact, told)]
+        plant = board.nodes.get(self._setup.plant.name) if board is not None else None
         counted = {} if plant is None else {k: v for k, v in plant.stats.items() if isinstance(v, int)}
         with self._proxy.changed:
-            return self.tape.record(counted)
+            return self.log.record(counted)
 
     def close(self) -> None:
         """Ends all processes, in the order that the launcher has; what they counted is known then."""
@@ -191,26 +193,26 @@ class RealTime:
         if line.startswith("ready: "):
             self._ready.set()
         elif self._proxy.begin_s is not None:
-            self.tape.notes.append((self._proxy.now_s, line))
+            self.log.notes.append((self._proxy.now_s, line))
 
     def _kill(self, fault: Killed) -> None:
-        plan = self._parts.controller if fault.node == "controller" else self._parts.server
+        plan = self._setup.controller if fault.node == "controller" else self._setup.server
         assert self._supervisor is not None
         for process in self._supervisor.processes:
             if plan is not None and process.plan.name == plan.name and process.pid is not None:
                 os.kill(process.pid, signal.SIGKILL)
 
 
-def _plan(parts: Parts, killed: Sequence[Killed], *, without_plant: bool) -> LaunchPlan:
+def _plan(setup: ResolvedSetup, killed: Sequence[Killed], *, without_plant: bool) -> LaunchPlan:
     """The launch, in which who is killed comes back when it is to, or not before the end."""
 
     def kept(process: ProcessPlan) -> ProcessPlan:
-        named = {"controller": parts.controller.name, "server": parts.server.name if parts.server else ""}
+        named = {"controller": setup.controller.name, "server": setup.server.name if setup.server else ""}
         for fault in killed:
             if process.name == named[fault.node]:
                 delay_s = fault.until_s - fault.from_s if math.isfinite(fault.until_s) else _FOR_GOOD_S
                 return replace(process, respawn=True, respawn_delay_s=delay_s)
         return process
 
-    chosen = [kept(one) for one in parts.plan.processes if not (without_plant and one.name == parts.plant.name)]
-    return replace(parts.plan, processes=tuple(chosen))
+    chosen = [kept(one) for one in setup.plan.processes if not (without_plant and one.name == setup.plant.name)]
+    return replace(setup.plan, processes=tuple(chosen))

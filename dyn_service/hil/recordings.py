@@ -30,11 +30,11 @@ def keep(run: Run, folder: Path, name: str, test: str) -> list[Path]:
     with BagWriter(path) as bag:
         said = {"test": test, "mode": run.mode, "seed": str(run.seed), "ended": run.ended}
         bag.note("dyn_service.hil", {**said, "faults": json.dumps([repr(fault) for fault in run.faults])})
-        messages: list[tuple[float, str, Message]] = [(state.stamp, STATES, state) for state in run.tape.states]
-        for state in run.tape.states:
-            ros = zip((JOINTS, SEVERAL, ODOMETRY), run.tape.messages.of_state(state), strict=True)
+        messages: list[tuple[float, str, Message]] = [(state.stamp, STATES, state) for state in run.log.states]
+        for state in run.log.states:
+            ros = zip((JOINTS, SEVERAL, ODOMETRY), run.log.messages.of_state(state), strict=True)
             messages += [(state.stamp, topic, message) for topic, message in ros if message is not None]
-        messages += [(t, COMMANDS, command) for t, command in run.tape.commands]
+        messages += [(t, COMMANDS, command) for t, command in run.log.commands]
         for t, topic, message in sorted(messages, key=lambda one: one[0]):
             bag.write(topic, message, Time.from_seconds(t).nanoseconds())
     return [*kept, path]

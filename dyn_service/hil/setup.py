@@ -13,8 +13,8 @@ import msgspec
 from dyn_service.config.documents import parse_document
 from dyn_service.config.parameters import Parameters
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.launching.plan import make_plan
-from dyn_service.launching.planned import LaunchPlan, ProcessPlan
+from dyn_service.launching.plan import LaunchPlan, ProcessPlan
+from dyn_service.launching.planner import make_plan
 from dyn_service.launching.schema import read_launch_file
 from dyn_service.nodes.control_loop import ControllerKind
 from dyn_service.nodes.controller_parameters import LoopParameters
@@ -40,8 +40,8 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What of a launch a test needs. The server is None where the launch has none."""
+class ResolvedSetup:
+    """A setup's launch, planned, with the processes that a test is of. The server is None where the launch has none."""
 
     plan: LaunchPlan
     plant: ProcessPlan
@@ -67,7 +67,7 @@ class Parts:
         """The server's, or None where there is none."""
         return None if self.server is None else _typed(self.server, ServerSettings)
 
-    def over(self, plant: Mapping[str, Any], controller: Mapping[str, Any]) -> Parts:
+    def over(self, plant: Mapping[str, Any], controller: Mapping[str, Any]) -> ResolvedSetup:
         """The same with these parameters of the plant and the controller over their own.
 
         Raises:
@@ -76,9 +76,9 @@ class Parts:
         first, second = with_parameters(self.plant, plant), with_parameters(self.controller, controller)
         by_name = {first.name: first, second.name: second}
         processes = tuple(by_name.get(process.name, process) for process in self.plan.processes)
-        return Parts(replace(self.plan, processes=processes), first, second, self.server)
+        return ResolvedSetup(replace(self.plan, processes=processes), first, second, self.server)
 
-    def carrying(self, payloads: Sequence[Mapping[str, Any]]) -> Parts:
+    def carrying(self, payloads: Sequence[Mapping[str, Any]]) -> ResolvedSetup:
         """The same with a plant that carries these beside what its own overlay says."""
         if not payloads:
             return self
@@ -87,7 +87,7 @@ class Parts:
         return self.over({"overlay": {"payloads": [*own, *payloads]}}, {})
 
 
-def parts_of(setup: Setup, folder: Path) -> Parts:
+def resolve(setup: Setup, folder: Path) -> ResolvedSetup:
     """The launch file's processes, with the parameters that the setup says.
 
     Args:
@@ -113,7 +113,7 @@ def parts_of(setup: Setup, folder: Path) -> Parts:
         if len(found[what]) != 1:
             raise InvalidArgumentError(f"{path} starts {len(found[what])} {what}s: a test is of one {what}")
     server = found["server"][0] if found["server"] else None
-    return Parts(plan, found["plant"][0], found["controller"][0], server).over(setup.plant, setup.controller)
+    return ResolvedSetup(plan, found["plant"][0], found["controller"][0], server).over(setup.plant, setup.controller)
 
 
 def with_parameters(process: ProcessPlan, values: Mapping[str, Any]) -> ProcessPlan:

@@ -1,4 +1,4 @@
-"""Faults of what messages say: of positions and velocities on the way of states, of efforts on that of commands."""
+"""Faults of the values in messages: of the positions and velocities of states, and of what commands command."""
 
 from __future__ import annotations
 
@@ -11,14 +11,23 @@ import msgspec
 import numpy as np
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.hil.faults import Meddler, Sent, Way, WayFault, is_finite, is_share, is_size, known
+from dyn_service.hil.faults import (
+    ChannelFault,
+    ChannelName,
+    Delivery,
+    Injector,
+    check_finite,
+    check_share,
+    check_size,
+    joint_index,
+)
 from dyn_service.hil.signals import Array
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValueFault(WayFault, ABC):
+class ValueFault(ChannelFault, ABC):
     """A fault of the values of joints; without `joints`, of all. On states it is what the controller gets to see, on
     commands what the drives get: the plant itself is as it is.
     """
@@ -32,7 +41,7 @@ class ValueFault(WayFault, ABC):
                 f"{type(self).__name__}: joints is {self.joints!r}: expected a list of names, [{self.joints!r}]"
             )
         for name in self.joints:
-            known(self, name, at)
+            joint_index(self, name, at)
 
     def entries(self, at: Configuration) -> tuple[list[int], list[int]]:
         """Where the joints stand in q and in v."""
@@ -49,9 +58,9 @@ class ValueFault(WayFault, ABC):
 class Stale(ValueFault):
     """A frozen encoder: the positions stay what they were when it froze, and velocities, their differences, are 0."""
 
-    path: Way = "states"
+    channel: ChannelName = "states"
 
-    def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
+    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Keeps the first positions it sees."""
         of_q, of_v = self.entries(at)
         kept: list[float] = []
@@ -73,9 +82,9 @@ class NotANumber(ValueFault):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_share(self, self.share)
+        check_share(self, self.share)
 
-    def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
+    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Writes NaN."""
         of_q, of_v = self.entries(at)
 
@@ -100,9 +109,9 @@ class Bias(ValueFault):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_finite(self, "by", self.by)
+        check_finite(self, "by", self.by)
 
-    def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
+    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Adds it."""
         _, of_v = self.entries(at)
         off = np.zeros(at.nv)
@@ -119,10 +128,10 @@ class Noise(ValueFault):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_size(self, "deviation", self.deviation)
-        is_size(self, "rate_deviation", self.rate_deviation)
+        check_size(self, "deviation", self.deviation)
+        check_size(self, "rate_deviation", self.rate_deviation)
 
-    def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
+    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Adds it, anew for each message."""
         _, of_v = self.entries(at)
 
@@ -147,9 +156,9 @@ class Saturation(ValueFault):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_size(self, "limit", self.limit)
+        check_size(self, "limit", self.limit)
 
-    def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
+    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Cuts them."""
         of_q, of_v = self.entries(at)
 
@@ -161,7 +170,7 @@ class Saturation(ValueFault):
 
 
 @dataclass(frozen=True)
-class Swapped(WayFault):
+class Swapped(ChannelFault):
     """Two joints of one type are taken for each other: by their drives (commands), or by their encoders (states)."""
 
     one: str
@@ -174,11 +183,12 @@ class Swapped(WayFault):
 
     def check(self, at: Configuration) -> None:
         """Refuses joints that the robot has not, or of different sizes."""
-        sizes = [(at.joints[k].nq, at.joints[k].nv) for k in (known(self, name, at) for name in (self.one, self.other))]
+        joints = [at.joints[joint_index(self, name, at)] for name in (self.one, self.other)]
+        sizes = [(joint.nq, joint.nv) for joint in joints]
         if sizes[0] != sizes[1]:
             raise InvalidArgumentError(f"Swapped: {self.one!r} and {self.other!r} have different numbers of positions")
 
-    def meddler(self, random: np.random.Generator, at: Configuration) -> Meddler:
+    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Exchanges their values."""
         k, n = at.names.index(self.one), at.names.index(self.other)
 
@@ -194,16 +204,16 @@ class Swapped(WayFault):
         )
 
 
-def _on_states(fault: WayFault, change: Callable[[Array, Array], tuple[Array, Array]]) -> Meddler:
+def _on_states(fault: ChannelFault, change: Callable[[Array, Array], tuple[Array, Array]]) -> Injector:
     """What changes (q, v) of states.
 
     Raises:
-        InvalidArgumentError: The fault is on the way of the commands.
+        InvalidArgumentError: The fault is of the commands.
     """
-    if fault.path != "states":
-        raise InvalidArgumentError(f"{type(fault).__name__}: commands have no positions: expected path='states'")
+    if fault.channel != "states":
+        raise InvalidArgumentError(f"{type(fault).__name__}: commands have no positions: expected channel='states'")
 
-    def pass_on(t: float, message: PlantState) -> list[Sent]:
+    def pass_on(t: float, message: PlantState) -> list[Delivery]:
         q, v = change(np.array(message.position), np.array(message.velocity))
         return [(t, msgspec.structs.replace(message, position=q.tolist(), velocity=v.tolist()))]
 
@@ -211,17 +221,17 @@ def _on_states(fault: WayFault, change: Callable[[Array, Array], tuple[Array, Ar
 
 
 def _on_either(
-    fault: WayFault,
+    fault: ChannelFault,
     at: Configuration,
     state: Callable[[Array, Array], tuple[Array, Array]],
     command: Callable[[Array], Array],
-) -> Meddler:
+) -> Injector:
     """What changes (q, v) of states, or what commands say, by efforts, positions or velocities, in any order."""
-    if fault.path == "states":
+    if fault.channel == "states":
         return _on_states(fault, state)
     names = at.velocity_names
 
-    def pass_on(t: float, message: JointCommand) -> list[Sent]:
+    def pass_on(t: float, message: JointCommand) -> list[Delivery]:
         order = [message.name.index(name) for name in names]
         values = np.array(getattr(message, message.interface))
         changed = values.copy()

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dyn_service.config.logs import Format, json_line
-from dyn_service.launching.planned import ProcessPlan
+from dyn_service.launching.plan import ProcessPlan
 from dyn_service.launching.process import ManagedProcess, ProcessState
 from dyn_service.nodes.kinds import rate
 

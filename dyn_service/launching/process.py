@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from dyn_service.launching.planned import ProcessPlan
+from dyn_service.launching.plan import ProcessPlan
 from dyn_service.launching.reaper import send
 from dyn_service.nodes.telemetry import ENDPOINT, RESTARTS
 from dyn_service.nodes.topics import RUNTIME_DIR

@@ -27,7 +27,7 @@ import numpy as np
 
 from dyn_service import __version__
 from dyn_service.launching.page import Shown, make_page
-from dyn_service.launching.planned import LaunchPlan
+from dyn_service.launching.plan import LaunchPlan
 from dyn_service.launching.supervisor import Outcome
 from dyn_service.nodes.board import Board
 from dyn_service.nodes.kinds import Section

@@ -15,8 +15,8 @@ from dyn_service.config.logs import FORMAT, LEVEL, Format, Level
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.launching.display import Display
 from dyn_service.launching.logs import Logs
-from dyn_service.launching.plan import make_plan
-from dyn_service.launching.planned import LaunchPlan, ProcessPlan
+from dyn_service.launching.plan import LaunchPlan, ProcessPlan
+from dyn_service.launching.planner import make_plan
 from dyn_service.launching.report import PAGE, clear_report, write_report
 from dyn_service.launching.runtime import Runtime, private_runtime
 from dyn_service.launching.schema import Arg, Group, Include, LaunchFile, inner_actions, read_launch_file

@@ -25,7 +25,7 @@ import zmq
 import zmq.asyncio
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.launching.planned import LaunchPlan, ProcessPlan
+from dyn_service.launching.plan import LaunchPlan, ProcessPlan
 from dyn_service.launching.process import (
     ENDED,
     Hooks,

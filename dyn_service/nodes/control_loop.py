@@ -43,7 +43,6 @@ from dyn_service.messages import Message
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.nodes import controller_report
-from dyn_service.nodes.asking import COLUMNS, LOADS, PASSING, UPDATE, Asker
 from dyn_service.nodes.controller_parameters import (
     LoopParameters,
     MotionParameters,
@@ -51,10 +50,11 @@ from dyn_service.nodes.controller_parameters import (
     trajectory_maker,
 )
 from dyn_service.nodes.kinds import Column, NodeKind, Panel
+from dyn_service.nodes.law_interface import Input, Output, Service
 from dyn_service.nodes.law_signals import LawSignals
-from dyn_service.nodes.law_ways import Input, Output, Service
 from dyn_service.nodes.node import Node
 from dyn_service.nodes.pacing import precise_sleep, readable
+from dyn_service.nodes.request_monitor import COLUMNS, LOADS, TRANSIENT_ERRORS, UPDATE, RequestMonitor
 from dyn_service.nodes.telemetry import Recorder
 from dyn_service.protocol.sockets import is_readable
 
@@ -202,7 +202,9 @@ class ControlLoop(Generic[L]):
         self.following = self.commander.following
         self.signals = LawSignals(self.commander.law, self.names, node.telemetry if p.record else None)
         self.deadline_s = p.deadline_s or 1.0 / p.rate_hz
-        self.asker = Asker(self.deadline_s, Recorder(node.telemetry, "requests", COLUMNS) if p.record else None)
+        self.requests = RequestMonitor(
+            self.deadline_s, Recorder(node.telemetry, "requests", COLUMNS) if p.record else None
+        )
         self.loads: Recorder | None = None
         self.counters = _Counters()
         self.states = node.create_subscription(PlantState, p.plant_state, name="plant_state")
@@ -244,7 +246,7 @@ class ControlLoop(Generic[L]):
                 self._send(release)
                 time.sleep(RELEASE_S)
             self._stats(time.monotonic())
-            self.asker.flush()
+            self.requests.flush()
             self.signals.flush()
             if self.loads is not None:
                 self.loads.flush()
@@ -275,7 +277,7 @@ class ControlLoop(Generic[L]):
         return self.states.take() if readable(self.states.socket, WAIT_MS, self.busy_poll_s) else None
 
     def _control(self, state: PlantState) -> None:
-        command = self.commander.answer(state, lambda question: self.asker.ask(state.stamp, UPDATE, question))
+        command = self.commander.answer(state, lambda question: self.requests.ask(state.stamp, UPDATE, question))
         if command is None:
             return
         self._send(command)
@@ -315,7 +317,7 @@ class ControlLoop(Generic[L]):
 
     def _record_loads(self, state: PlantState) -> None:
         q, v, tau = self.following.measured(state)
-        answer = self.asker.ask(state.stamp, LOADS, lambda: self.robot.constraint_forces(q, v, tau))
+        answer = self.requests.ask(state.stamp, LOADS, lambda: self.robot.constraint_forces(q, v, tau))
         if answer is None or not self.node.parameters.record:
             return
         if self.loads is None:
@@ -337,7 +339,7 @@ class ControlLoop(Generic[L]):
                 following.answer(self.commander.law, at_rest)
                 self.robot.constraint_forces(q, zero, zero)
                 return
-            except PASSING:
+            except TRANSIENT_ERRORS:
                 if time.monotonic() > deadline:
                     raise
 
@@ -371,16 +373,16 @@ class ControlLoop(Generic[L]):
             self.node.telemetry.facts({"reference": {**reference, "motion": trajectory.to_wire()}})
 
     def _stats(self, now: float) -> None:
-        asker, following, counters = self.asker, self.following, self.counters
+        requests, following, counters = self.requests, self.following, self.counters
         since, before = counters.rate_mark
         counters.rate_mark = (now, counters.commands)
         values: dict[str, float | int | str] = {
             "rate_hz": (counters.commands - before) / max(now - since, 1e-9),
             "mean_rate_hz": counters.commands / max(now - counters.first_s, 1e-9) if counters.first_s else 0.0,
-            "sent": asker.sent,
-            "answered": asker.answered,
-            "lost": asker.lost,
-            "deadline_misses": asker.deadline_misses,
+            "sent": requests.sent,
+            "answered": requests.answered,
+            "lost": requests.lost,
+            "deadline_misses": requests.deadline_misses,
             "skipped": following.skipped,
             "commands": counters.commands,
             "malformed": self.states.malformed,
@@ -389,8 +391,8 @@ class ControlLoop(Generic[L]):
         }
         if self.purpose.make_motion is not None:
             values |= {"error_rms": following.tracking.rms, "error_max": following.tracking.maximum}
-        if asker.round_trips_us:
-            p50, p99 = np.percentile(asker.round_trips_us, (50, 99))
+        if requests.round_trips_us:
+            p50, p99 = np.percentile(requests.round_trips_us, (50, 99))
             values |= {"round_trip_p50_us": float(p50), "round_trip_p99_us": float(p99)}
-            asker.round_trips_us.clear()
+            requests.round_trips_us.clear()
         self.node.telemetry.stats(values | self.signals.latest())

@@ -8,10 +8,10 @@ from typing import Any
 
 from dyn_service.api.queries import Array
 from dyn_service.nodes import law_report
-from dyn_service.nodes.asking import LOADS, UPDATE
 from dyn_service.nodes.board import Board, NodeBoard, Recording
 from dyn_service.nodes.charts import MICRO, Card, Chart, Finding, Line, Mark, Role, Span, histogram, prefix, spans_of
 from dyn_service.nodes.kinds import Column, Panel, Section, Stats, number, rate
+from dyn_service.nodes.request_monitor import LOADS, UPDATE
 from dyn_service.nodes.series import quantiles, running_time
 
 _JOIN_S = 0.05

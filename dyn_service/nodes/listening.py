@@ -11,28 +11,28 @@ from contextlib import contextmanager
 
 import zmq
 
-from dyn_service.nodes.everywhere import Everywhere
+from dyn_service.nodes.discovery import Discovery
+from dyn_service.nodes.executor import LOOK_S
 from dyn_service.nodes.subscription import Frames
-from dyn_service.nodes.turns import LOOK_S
 
 QUEUE = 10_000
 
 
 @contextmanager
 def listening(
-    topic: str, kind: str, everywhere: Everywhere, say: Callable[[str], None], queue: int = QUEUE
+    topic: str, kind: str, discovery: Discovery, say: Callable[[str], None], queue: int = QUEUE
 ) -> Iterator[Frames]:
     """Frames of a topic, or of an endpoint, of all publishers of one type there are; see `frames`."""
     with zmq.Context[zmq.Socket[bytes]]() as context:
         heard = Frames(context, topic, kind, queue, written=topic if "://" in topic else "", say=say)
         try:
-            heard.look(everywhere.entries())
+            heard.look(discovery.entries())
             yield heard
         finally:
             heard.close()
 
 
-def frames(heard: Frames, everywhere: Everywhere, pause_s: float | None = None) -> Iterator[memoryview | None]:
+def frames(heard: Frames, discovery: Discovery, pause_s: float | None = None) -> Iterator[memoryview | None]:
     """Each message as it comes, without end, from publishers that come later too. None: nothing came for `pause_s`."""
     next_look = time.monotonic() + LOOK_S
     silent_since = time.monotonic()
@@ -45,7 +45,7 @@ def frames(heard: Frames, everywhere: Everywhere, pause_s: float | None = None) 
             heard.socket.poll(int(1e3 * LOOK_S))
         now = time.monotonic()
         if now >= next_look:
-            heard.look(everywhere.entries())
+            heard.look(discovery.entries())
             next_look = time.monotonic() + LOOK_S
         if pause_s is not None and now - silent_since >= pause_s:
             silent_since = now

@@ -27,16 +27,16 @@ from dyn_service.errors import FailedPreconditionError, NotFoundError, Unavailab
 from dyn_service.messages import Message, ros_type
 from dyn_service.messages.diagnostic_msgs import DiagnosticArray
 from dyn_service.nodes import lifecycle, settables, telemetry, topics
-from dyn_service.nodes.apart import Apart
 from dyn_service.nodes.diagnostics import PERIOD_S, TOPIC, diagnostics
+from dyn_service.nodes.executor import PATIENCE_S, Executor
 from dyn_service.nodes.graph import End, Graph, NodeEntry, Registration, new_token
+from dyn_service.nodes.host_process import HostProcess
 from dyn_service.nodes.publisher import QUEUE, Publisher
 from dyn_service.nodes.services import ServiceClient, Services
-from dyn_service.nodes.standard import Answers
+from dyn_service.nodes.standard_services import StandardServices
 from dyn_service.nodes.stop import Stop
 from dyn_service.nodes.subscription import Subscription
 from dyn_service.nodes.timers import Timer
-from dyn_service.nodes.turns import PATIENCE_S, Turns
 from dyn_service.suggestions import did_you_mean
 
 P = TypeVar("P", bound=msgspec.Struct)
@@ -47,7 +47,7 @@ Context = zmq.Context[zmq.Socket[bytes]]
 _LOG = logging.getLogger(__name__)
 
 
-class Node(Apart, Generic[P]):
+class Node(HostProcess, Generic[P]):
     """A node at work.
 
     parameters: the present ones; the struct is exchanged whole when some are set. graph: the nodes beside it.
@@ -80,8 +80,8 @@ class Node(Apart, Generic[P]):
         self.state = lifecycle.UNCONFIGURED
         self.graph = Graph(runtime_dir)
         self._check: Callable[[P, P], None] = lambda before, after: None
-        self._turns = Turns(self.graph)
-        self._turns.active = not self.managed
+        self._executor = Executor(self.graph)
+        self._executor.active = not self.managed
         self._own_services: list[str] = []
         self._hooks: dict[str, Callable[[], None]] = {
             "configure": self.on_configure,
@@ -138,7 +138,7 @@ class Node(Apart, Generic[P]):
         end = End(full, ros_type(kind), where)
         made = Publisher(self.context, kind, end, queue=queue, latched=latched, written=written, binds=binds)
         made.muted = self.managed and self.state != lifecycle.ACTIVE
-        self._turns.publishers.append(made)
+        self._executor.publishers.append(made)
         self._changed()
         return made
 
@@ -167,9 +167,9 @@ class Node(Apart, Generic[P]):
         """
         full, written = self._place(topic, name)
         made = Subscription(self.context, kind, full, callback, queue, written=written, binds=binds)
-        self._turns.subscriptions.append(made)
+        self._executor.subscriptions.append(made)
         self._changed()
-        self._turns.look()
+        self._executor.look()
         return made
 
     def create_timer(self, period_s: float, callback: Callable[[], object]) -> Timer:
@@ -179,7 +179,7 @@ class Node(Apart, Generic[P]):
             InvalidArgumentError: The period is not a positive number.
         """
         made = Timer(period_s, callback)
-        self._turns.timers.append(made)
+        self._executor.timers.append(made)
         return made
 
     def create_service(self, name: str, request_type: type[Q], handler: Callable[[Q], msgspec.Struct | None]) -> None:
@@ -202,17 +202,17 @@ class Node(Apart, Generic[P]):
         """Asks a service of another node; see `ServiceClient`."""
         full, _ = self._place(name, "")
         made: ServiceClient[R] = ServiceClient(self.context, full, response_type, self._find_service)
-        self._turns.clients.append(made)
-        self._turns.changed()
+        self._executor.clients.append(made)
+        self._executor.changed()
         return made
 
     def services(self) -> Services:
         """The node's socket for services; made, with those that every node has, when it is first needed."""
-        found = self._turns.services
+        found = self._executor.services
         if found is None:
             where = topics.socket_file(f"@{self.name[1:]}.{self._token}", self.runtime_dir)
-            found = self._turns.services = Services(self.context, where)
-            for name, (kind, handler) in Answers(self).services().items():
+            found = self._executor.services = Services(self.context, where)
+            for name, (kind, handler) in StandardServices(self).services().items():
                 found.add(f"{self.name}/{name}", kind, handler)
             self._changed()
         return found
@@ -231,8 +231,8 @@ class Node(Apart, Generic[P]):
         """
         self.services()
         if timeout_s > 0.0 and not self.stop.requested:
-            self._turns.wait(timeout_s)
-        self._turns.turn()
+            self._executor.wait(timeout_s)
+        self._executor.turn()
 
     # --- parameters
 
@@ -311,7 +311,7 @@ class Node(Apart, Generic[P]):
 
     def begin(self) -> None:
         """What is to be done just before the node is ready: it is set apart, and said to be active."""
-        self.set_apart()
+        self.apply_realtime()
         if not self.managed:
             self._diagnose()
             self._enter(lifecycle.ACTIVE)
@@ -319,9 +319,9 @@ class Node(Apart, Generic[P]):
     def close(self) -> None:
         """Ends topics and services, and takes the node out of the graph."""
         self._let_go()
-        if self._turns.services is not None:
-            self._turns.services.close()
-            self._turns.services = None
+        if self._executor.services is not None:
+            self._executor.services.close()
+            self._executor.services = None
         self._registration.close()
 
     def _place(self, topic: str, name: str) -> tuple[str, str]:
@@ -366,7 +366,7 @@ class Node(Apart, Generic[P]):
 
     def _let_go(self) -> None:
         """Ends what `on_configure` has made."""
-        self._turns.close()
+        self._executor.close()
         for name in self._own_services:
             self.services().remove(name)
         self._own_services.clear()
@@ -374,27 +374,27 @@ class Node(Apart, Generic[P]):
     def _enter(self, state: str) -> None:
         self.state = state
         active = state == lifecycle.ACTIVE
-        for publisher in self._turns.publishers:
+        for publisher in self._executor.publishers:
             publisher.muted = self.managed and not active
-        self._turns.active = active
+        self._executor.active = active
         if active:
-            self._turns.restart()
+            self._executor.restart()
         self._changed()
 
     def _changed(self) -> None:
         """Tells the others what the node now is."""
-        self._turns.changed()
+        self._executor.changed()
         with contextlib.suppress(UnavailableError):  # a launcher that ends removes the folder
             self._registration.write(self._entry())
 
     def _entry(self) -> NodeEntry:
-        turns = self._turns
+        executor = self._executor
         return NodeEntry(
             self.name,
             os.getpid(),
             self._token,
             self.state,
-            tuple(one.end for one in turns.publishers),
-            tuple(one.end for one in turns.subscriptions),
-            turns.services.ends() if turns.services is not None else (),
+            tuple(one.end for one in executor.publishers),
+            tuple(one.end for one in executor.subscriptions),
+            executor.services.ends() if executor.services is not None else (),
         )

@@ -15,9 +15,9 @@ from dyn_service.api.queries import Array
 from dyn_service.control.safety import MODES, RUNNING, STOPPED
 from dyn_service.nodes.board import Recording
 from dyn_service.nodes.charts import ENTRIES, Card, Chart, Finding, Line, Mark, Role, Span, prefix, spans_of
+from dyn_service.nodes.limit_shares import percent
 from dyn_service.nodes.motion import Motion, Part, parts_of
 from dyn_service.nodes.series import running_time
-from dyn_service.nodes.strain import percent
 
 _NEAR = 0.55
 """An effort above this share of its limit is drawn together with the limit."""

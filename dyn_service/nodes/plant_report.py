@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dyn_service.control.safety import ACTIVE, CAUSES, REFUSALS
-from dyn_service.nodes import strain
+from dyn_service.nodes import limit_shares
 from dyn_service.nodes.board import Board, NodeBoard, Recording
 from dyn_service.nodes.charts import Card, Finding
 from dyn_service.nodes.kinds import Column, Panel, Section, Stats, number, rate
@@ -28,7 +28,7 @@ def plant_section(plant: NodeBoard, board: Board) -> Section:
     """What the plant counted."""
     content = _plant_summary(plant)
     lines = [*_late_lines(content), *_difference_lines(content), *_stop_lines(content)]
-    lines += strain.lines(content["by_joint"])
+    lines += limit_shares.lines(content["by_joint"])
     return Section(content, lines, findings=_findings(content, plant.recordings.get("plant")))
 
 
@@ -84,7 +84,7 @@ def _plant_summary(plant: NodeBoard) -> dict[str, Any]:
         "refusals": {name: count for name in REFUSALS if (count := plant.total(f"refused_{name}"))},
         "last_refusal": stats.get("last_refusal", ""),
         "causes": {name: count for name in CAUSES if (count := plant.total(f"stops_{name}"))},
-        "by_joint": strain.shares(plant),
+        "by_joint": limit_shares.shares(plant),
         "differences": plant.fact("differences") or {},
     }
 
@@ -122,8 +122,8 @@ def _findings(plant: Mapping[str, Any], recording: Recording | None) -> list[Fin
             last = plant["last_refusal"]
             found.append(Finding(f"{line}; the last: {last}" if last else line))
     # where there is a recording, positions beyond limits are found in it, with their times
-    strained = {kind: of for kind, of in plant["by_joint"].items() if recording is None or kind != "out_of_range"}
-    found += [Finding(line) for line in strain.lines(strained)]
+    by_joint = {kind: of for kind, of in plant["by_joint"].items() if recording is None or kind != "out_of_range"}
+    found += [Finding(line) for line in limit_shares.lines(by_joint)]
     if plant["slipped"]:
         found.append(Finding(f"the plant came too late and fell behind wall time, steps: {plant['slipped']}"))
     if plant["malformed"]:
@@ -145,7 +145,7 @@ def _lines(tracking: Mapping[str, Any]) -> list[str]:
 def _notes(stats: Stats) -> str:
     """What is not as it should be."""
     labels = (("overruns", "overruns"), ("slipped", "slipped"), ("stops", "stops"), ("refused_stale", "stale commands"))
-    notes = strain.briefly(stats)
+    notes = limit_shares.briefly(stats)
     notes += [f"{stats[name]} {label}" for name, label in labels if number(stats, name)]
     if stats.get("mode") not in (None, ACTIVE):
         cause = stats.get("cause")
@@ -158,7 +158,7 @@ def at_end(plant: NodeBoard) -> str:
     nothing of what there was not.
     """
     content = _plant_summary(plant)
-    said = strain.lines(content["by_joint"])
+    said = limit_shares.lines(content["by_joint"])
     if stale := content["refusals"].get("stale"):
         said.append(f"{stale} commands were too late")
     if content["stops"]:

@@ -11,7 +11,7 @@ import zmq
 from dyn_service.config.parameters import NoParameters
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.messages import Message
-from dyn_service.nodes.everywhere import Everywhere
+from dyn_service.nodes.discovery import Discovery
 from dyn_service.nodes.graph import runtime_folders
 from dyn_service.nodes.node import Node
 from dyn_service.nodes.topics import RUNTIME_DIR
@@ -22,11 +22,11 @@ _STAY_S = 0.2
 """How long he stays after the last one."""
 
 
-def publish(everywhere: Everywhere, topic: str, message: Message, rate_hz: float, times: int) -> int:
+def publish(discovery: Discovery, topic: str, message: Message, rate_hz: float, times: int) -> int:
     """Publishes a message as a node of its own, in the launch where the topic is.
 
     Args:
-        everywhere: The nodes there are.
+        discovery: The nodes there are.
         topic: Its full name.
         message: What is published.
         rate_hz: How often.
@@ -39,7 +39,7 @@ def publish(everywhere: Everywhere, topic: str, message: Message, rate_hz: float
         FailedPreconditionError: The topic is in several launches.
     """
     with zmq.Context[zmq.Socket[bytes]]() as context:
-        node = Node.alone(f"/_dyn_topic_pub_{os.getpid()}", NoParameters(), folder_of(everywhere, topic), context)
+        node = Node.alone(f"/_dyn_topic_pub_{os.getpid()}", NoParameters(), folder_of(discovery, topic), context)
         try:
             out = node.create_publisher(type(message), topic, latched=True)
             node.telemetry.before_ready = node.begin
@@ -60,14 +60,14 @@ def publish(everywhere: Everywhere, topic: str, message: Message, rate_hz: float
             node.close()
 
 
-def folder_of(everywhere: Everywhere, topic: str) -> Path:
+def folder_of(discovery: Discovery, topic: str) -> Path:
     """The runtime folder of a topic: where it is listened to, or published, or else where there are nodes at all; else
     the user's own.
 
     Raises:
         FailedPreconditionError: There are several.
     """
-    found = everywhere.nodes()
+    found = discovery.nodes()
     for candidates in (
         {one.folder for one in found if any(end.name == topic for end in one.entry.subscriptions)},
         {one.folder for one in found if any(end.name == topic for end in one.entry.publishers)},

@@ -25,7 +25,7 @@ from dyn_service.messages.trajectory_msgs import JointTrajectory
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.nodes.control_loop import controller_kind
 from dyn_service.nodes.controller_parameters import LoopParameters
-from dyn_service.nodes.law_ways import Input, Output, Service
+from dyn_service.nodes.law_interface import Input, Output, Service
 
 
 class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True):

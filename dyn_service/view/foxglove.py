@@ -16,7 +16,7 @@ from foxglove.websocket import ChannelView, Client, ServerListener
 
 from dyn_service.bags.cdr import to_cdr
 from dyn_service.bags.clock import WallClock
-from dyn_service.bags.hearing import Hearing
+from dyn_service.bags.topic_listener import TopicListener
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.messages import Message, decode, ros_type, schema
 from dyn_service.messages.builtin_interfaces import Time
@@ -74,13 +74,13 @@ class FoxgloveServer:
             )
         except RuntimeError:  # between the look and now; its words are those of another language
             raise UnavailableError(f"Foxglove's server cannot listen on {host}:{port}: try --port") from None
-        self._hearing = Hearing(topics, folders, say, "shown")
+        self._listener = TopicListener(topics, folders, say, "shown")
         self.url = f"ws://{host}:{self._server.port}"
 
     @property
     def missed(self) -> int:
         """Messages that were published and did not come, by their publishers' counts."""
-        return self._hearing.missed
+        return self._listener.missed
 
     def run(self, going_on: Callable[[], bool]) -> None:
         """Serves as long as `going_on`, which is asked ten times a second and more."""
@@ -93,14 +93,14 @@ class FoxgloveServer:
             channel = self._channels.get(topic)
             if channel is not None and channel.last is not None:
                 self._send(channel, *channel.last)
-        self._hearing.turn(wait_ms, self._take)
-        for topic, kind in self._hearing.topics():
+        self._listener.turn(wait_ms, self._take)
+        for topic, kind in self._listener.topics():
             self._channel(topic, kind)
 
     def close(self) -> None:
         """Ends it; clients are told."""
         self._server.stop()
-        self._hearing.close()
+        self._listener.close()
 
     def _take(self, topic: str, kind: type[Message], frame: memoryview) -> None:
         channel = self._channel(topic, kind)

@@ -11,10 +11,10 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages import Message, decode, ros_type
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.model.configuration import Configuration
-from dyn_service.nodes.everywhere import Everywhere, full
+from dyn_service.nodes.discovery import Discovery, full
+from dyn_service.nodes.executor import LOOK_S
 from dyn_service.nodes.listening import listening
 from dyn_service.nodes.subscription import Frames
-from dyn_service.nodes.turns import LOOK_S
 from dyn_service.view.motions import Motion, State, States, beside, of_states, several, stamp_of
 
 KEPT = 600
@@ -31,11 +31,11 @@ class Live:
         topic: str,
         at: Configuration,
         heard: Mapping[type[Message], Frames],
-        everywhere: Everywhere,
+        discovery: Discovery,
         say: Callable[[str], None],
     ) -> None:
         self.topic = topic
-        self._at, self._heard, self._everywhere, self._say = at, heard, everywhere, say
+        self._at, self._heard, self._discovery, self._say = at, heard, discovery, say
         self._states = States(at)
         self._kept: deque[State] = deque(maxlen=KEPT)
         self._next_look_s = 0.0
@@ -45,7 +45,7 @@ class Live:
         """The newest state that came since, or None."""
         if time.monotonic() >= self._next_look_s:
             for heard in self._heard.values():
-                heard.look(self._everywhere.entries())
+                heard.look(self._discovery.entries())
             self._next_look_s = time.monotonic() + LOOK_S
         try:
             came = [message for kind, heard in self._heard.items() if (message := _newest(kind, heard)) is not None]
@@ -74,14 +74,14 @@ class Live:
 @contextmanager
 def live(topic: str, at: Configuration, say: Callable[[str], None]) -> Iterator[Live]:
     """The newest joint states of a topic, or of an endpoint, of a robot with these joints."""
-    name, everywhere = full(topic), Everywhere()
+    name, discovery = full(topic), Discovery()
     other = beside(name) if several(at) else None
     with ExitStack() as stack:
         topics: dict[type[Message], str] = {JointState: name} | ({MultiDOFJointState: other} if other else {})
         heard = {
-            kind: stack.enter_context(listening(each, ros_type(kind), everywhere, say)) for kind, each in topics.items()
+            kind: stack.enter_context(listening(each, ros_type(kind), discovery, say)) for kind, each in topics.items()
         }
-        yield Live(name, at, heard, everywhere, say)
+        yield Live(name, at, heard, discovery, say)
 
 
 def _newest(kind: type[Message], heard: Frames) -> Message | None:

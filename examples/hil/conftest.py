@@ -5,7 +5,7 @@ import pytest
 from dyn_service.hil import Delay, Jitter, Noise, Stale, Swapped, WrongPayload
 
 USUAL = [  # encoders are noisy, and an answer takes its time: on a good day too
-    Noise(2e-6, 2e-4, path="states"),
+    Noise(2e-6, 2e-4, channel="states"),
     Jitter(0.0008),
 ]
 WRONG = {

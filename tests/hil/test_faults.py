@@ -9,8 +9,8 @@ import pytest
 
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.hil.channel import Channel
 from dyn_service.hil.faults import Delay, Fault, Jitter, Killed, Loss, Reorder, WrongPayload, check_faults
-from dyn_service.hil.lines import Line
 from dyn_service.hil.value_faults import Bias, Noise, NotANumber, Saturation, Stale, Swapped
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration
@@ -30,9 +30,9 @@ def command(seq: int, name=("c", "a", "b"), effort=(30.0, 10.0, 20.0)) -> JointC
     return JointCommand(1, seq, 0, "f00", 5, name, list(effort))
 
 
-def through(faults, count: int = 1000, seed: int = 0, path="commands", make=command) -> list[tuple[float, object]]:
+def through(faults, count: int = 1000, seed: int = 0, channel="commands", make=command) -> list[tuple[float, object]]:
     """What arrives of so many messages that are sent every ms: when, and what."""
-    line: Line = Line(faults, path, seed, AT)
+    line: Channel = Channel(faults, channel, seed, AT)
     arrived = []
     for seq in range(count):
         line.send(make(seq), 1e-3 * seq)
@@ -101,7 +101,7 @@ def test_reorder_passes_each_message_once() -> None:
 
 
 def test_a_frozen_encoder() -> None:
-    arrived = [one for _, one in through([Stale(joints=["b"], from_s=0.5)], path="states", make=state)]
+    arrived = [one for _, one in through([Stale(joints=["b"], from_s=0.5)], channel="states", make=state)]
     frozen = arrived[499:503]
     assert [one.position[1] for one in frozen] == pytest.approx([50.9, 51.0, 51.0, 51.0])
     assert [one.velocity[1] for one in frozen] == [2.0, 0.0, 0.0, 0.0]
@@ -113,7 +113,7 @@ def test_what_is_no_number() -> None:
     [(_, one)] = through([NotANumber(joints=["b"])], count=1)
     assert one.effort[:2] == [30.0, 10.0]
     assert math.isnan(one.effort[2])  # `b` stands last in these commands
-    [(_, seen)] = through([NotANumber(path="states", joints=["c"])], count=1, path="states", make=state)
+    [(_, seen)] = through([NotANumber(channel="states", joints=["c"])], count=1, channel="states", make=state)
     assert seen.position[:2] == [0.0, 1.0]
     assert np.isnan([seen.position[2], seen.velocity[2]]).all()
     some = through([NotANumber(share=0.25)], count=4000)
@@ -122,7 +122,7 @@ def test_what_is_no_number() -> None:
 
 
 def test_bias_noise_and_saturation() -> None:
-    [(_, one)] = through([Bias(0.5, path="states", joints=["a"])], count=1, path="states", make=state)
+    [(_, one)] = through([Bias(0.5, channel="states", joints=["a"])], count=1, channel="states", make=state)
     assert one.position == [0.5, 1.0, 2.0]
     [(_, one)] = through([Bias(-2.0, joints=["a"])], count=1)
     assert one.effort == [30.0, 8.0, 20.0]
@@ -131,9 +131,9 @@ def test_bias_noise_and_saturation() -> None:
     negative = lambda seq: command(seq, effort=(-30.0, -10.0, 20.0))
     [(_, one)] = through([Saturation(15.0)], count=1, make=negative)
     assert one.effort == [-15.0, -10.0, 15.0]
-    [(_, one)] = through([Saturation(1.5, path="states")], count=1, path="states", make=state)
+    [(_, one)] = through([Saturation(1.5, channel="states")], count=1, channel="states", make=state)
     assert (one.position, one.velocity) == ([0.0, 1.0, 1.5], [1.0, 2.0, 3.0])
-    noisy = through([Noise(0.01, 0.1, path="states", joints=["b"])], count=4000, path="states", make=state)
+    noisy = through([Noise(0.01, 0.1, channel="states", joints=["b"])], count=4000, channel="states", make=state)
     off = np.array([one.position for _, one in noisy]) - [state(seq).position for seq in range(4000)]
     rates = np.array([one.velocity for _, one in noisy]) - state(0).velocity
     assert off[:, 1].std() == pytest.approx(0.01, rel=0.05)  # four deviations of 1 / sqrt(2 4000)
@@ -144,25 +144,25 @@ def test_bias_noise_and_saturation() -> None:
 def test_swapped_joints() -> None:
     [(_, one)] = through([Swapped("a", "c")], count=1)
     assert (one.name, one.effort) == (("c", "a", "b"), [10.0, 30.0, 20.0])
-    [(_, one)] = through([Swapped("a", "b", path="states")], count=1, path="states", make=state)
+    [(_, one)] = through([Swapped("a", "b", channel="states")], count=1, channel="states", make=state)
     assert (one.position, one.velocity) == ([1.0, 0.0, 2.0], [2.0, 1.0, 3.0])
 
 
 def test_joints_with_several_ways_to_move() -> None:
     """A bias of a ball turns it: what arrives is still a rotation."""
     at = Robot.from_urdf(MANY_WAYS, root="floating").configuration
-    line: Line[PlantState] = Line([Bias(0.1, path="states", joints=["ball"])], "states", 0, at)
+    line: Channel[PlantState] = Channel([Bias(0.1, channel="states", joints=["ball"])], "states", 0, at)
     line.send(state(0, at, at.neutral.tolist()), 0.0)
     [one] = line.due(0.0)
     moved = at.difference(at.neutral, np.array(one.position))
     assert moved == pytest.approx([0.1 if name.startswith("ball.") else 0.0 for name in at.velocity_names])
-    Line([Swapped("swing", "hoist")], "commands", 0, at)
+    Channel([Swapped("swing", "hoist")], "commands", 0, at)
     with pytest.raises(InvalidArgumentError, match="Swapped: 'ball' and 'swing' have different numbers of positions"):
-        Line([Swapped("ball", "swing")], "commands", 0, at)
+        Channel([Swapped("ball", "swing")], "commands", 0, at)
 
 
 def test_who_reads_gets_the_newest_of_what_has_come() -> None:
-    line: Line[JointCommand] = Line([Delay(0.01)], "commands", 0, AT)
+    line: Channel[JointCommand] = Channel([Delay(0.01)], "commands", 0, AT)
     for seq in range(3):
         line.send(command(seq), 0.001 * seq)
     assert line.newest(0.0115) == command(1)  # the third is under way
@@ -177,7 +177,7 @@ def test_faults_act_one_after_the_other() -> None:
     [(_, one)] = through([Saturation(25.0), Bias(10.0)], count=1)
     assert one.effort == [35.0, 20.0, 30.0]
     # those of the other way leave this one alone
-    assert through([Bias(1.0, path="states"), Loss(1.0, path="states")], count=1)[0][1] == command(0)
+    assert through([Bias(1.0, channel="states"), Loss(1.0, channel="states")], count=1)[0][1] == command(0)
 
 
 def test_the_same_seed_is_the_same_chance() -> None:
@@ -199,9 +199,12 @@ def test_chance_of_one_fault_does_not_depend_on_another() -> None:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Line([Stale(joints=["d"])], "states", 0, AT), "Stale: no joint 'd'; the joints are a, b, c"),
-        (lambda: Line([Swapped("a", "e")], "commands", 0, AT), "Swapped: no joint 'e'; the joints are a, b, c"),
-        (lambda: Line([Stale(path="commands")], "commands", 0, AT), "Stale: commands have no positions: expected path"),
+        (lambda: Channel([Stale(joints=["d"])], "states", 0, AT), "Stale: no joint 'd'; the joints are a, b, c"),
+        (lambda: Channel([Swapped("a", "e")], "commands", 0, AT), "Swapped: no joint 'e'; the joints are a, b, c"),
+        (
+            lambda: Channel([Stale(channel="commands")], "commands", 0, AT),
+            "Stale: commands have no positions: expected channel",
+        ),
         (lambda: Loss(1.5), "Loss: share is 1.5: expected 0 to 1"),
         (lambda: Reorder(math.nan), "Reorder: share is nan: expected 0 to 1"),
         (lambda: Loss(0.5, 0), "Loss: burst is 0: expected a whole number of at least 1"),
@@ -211,7 +214,10 @@ def test_chance_of_one_fault_does_not_depend_on_another() -> None:
         (lambda: Delay(0.1, from_s=1.0, until_s=1.0), "Delay: from_s is 1, until_s 1: expected 0 <= from_s < until_s"),
         (lambda: Killed(from_s=-1.0), "Killed: from_s is -1, until_s inf: expected 0 <= from_s < until_s"),
         (lambda: Killed(node="plant"), "Killed: node is 'plant': expected 'controller' or 'server'"),
-        (lambda: Stale(path="state"), "Stale: path is 'state': expected 'states' or 'commands'; did you mean 'states'"),
+        (
+            lambda: Stale(channel="state"),
+            "Stale: channel is 'state': expected 'states' or 'commands'; did you mean 'states'",
+        ),
         (lambda: Loss(0.5, 1.5), "Loss: burst is 1.5: expected a whole number of at least 1"),
         (lambda: Bias(math.nan), "Bias: by is nan: expected a finite number"),
         (lambda: Noise(math.nan), "Noise: deviation is nan: expected a finite number of at least 0"),
@@ -219,7 +225,7 @@ def test_chance_of_one_fault_does_not_depend_on_another() -> None:
         # cut to [5, -5] every effort would be -5
         (lambda: Saturation(-5.0), "Saturation: limit is -5: expected a finite number of at least 0"),
         (lambda: Swapped("a", "a"), "Swapped: both are 'a': expected two joints"),
-        (lambda: Line([Stale(joints="abc")], "states", 0, AT), "Stale: joints is 'abc': expected a list of names"),
+        (lambda: Channel([Stale(joints="abc")], "states", 0, AT), "Stale: joints is 'abc': expected a list of names"),
         (lambda: WrongPayload("tool", 0.0), "WrongPayload: mass is 0: expected a positive number of kg"),
         (lambda: WrongPayload("tool", 1.0, from_s=1.0), "WrongPayload: it is there from the start to the end"),
     ],
@@ -257,7 +263,7 @@ def test_a_run_in_which_a_fault_does_nothing_shows_nothing(faults, seconds: floa
 )  # fmt: skip
 def test_every_fault_has_its_time_and_none_that_cannot_be(make) -> None:
     one = make(from_s=1.0, until_s=2.0)
-    assert [one.there(t) for t in (0.999, 1.0, 1.999, 2.0)] == [False, True, True, False]
+    assert [one.active_at(t) for t in (0.999, 1.0, 1.999, 2.0)] == [False, True, True, False]
     with pytest.raises(InvalidArgumentError, match="from_s is 2, until_s 2: expected 0 <= from_s < until_s"):
         make(from_s=2.0, until_s=2.0)
 
@@ -266,7 +272,7 @@ def test_every_fault_is_in_the_tests_above() -> None:
     def below(kind: type) -> set[str]:
         return {kind.__name__}.union(*map(below, kind.__subclasses__()))
 
-    assert below(Fault) - {"Fault", "WayFault", "ValueFault"} == {
+    assert below(Fault) - {"Fault", "ChannelFault", "ValueFault"} == {
         "Delay", "Jitter", "Loss", "Reorder", "Stale", "NotANumber", "Bias", "Noise", "Saturation", "Swapped",
         "WrongPayload", "Killed",
     }  # fmt: skip

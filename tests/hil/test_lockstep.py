@@ -13,9 +13,9 @@ import pytest
 from dyn_service.config.documents import ConfigurationError
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.hil import Bias, Delay, Jitter, Killed, Loss, Noise, NotANumber, Reorder, Stale, Swapped, WrongPayload
-from dyn_service.hil.bench import Run, Setup, Shelf, merged, open_bench, run_of
+from dyn_service.hil.bench import RobotCache, Run, Setup, merged, open_bench, run_for
 from dyn_service.hil.faults import Fault
-from dyn_service.hil.setup import parts_of
+from dyn_service.hil.setup import resolve
 from tests.conftest import ROOT
 
 ARM = Setup(str(ROOT / "launch" / "ur5e_computed_torque.launch.yaml"), {"robot": str(ROOT / "urdf" / "scara.urdf")})
@@ -23,24 +23,30 @@ ELBOW = "outer_joint"
 
 
 @pytest.fixture(scope="module")
-def shelf() -> Shelf:
-    return Shelf()
+def cache() -> RobotCache:
+    return RobotCache()
 
 
-def run(shelf: Shelf, seconds: float, *faults: Fault, seed: int = 0, **setup) -> Run:
-    return run_of(open_bench("lockstep", merged(ARM, setup), shelf, faults, seed), seconds, "lockstep", seed, faults)
+def run(cache: RobotCache, seconds: float, *faults: Fault, seed: int = 0, **setup) -> Run:
+    return run_for(open_bench("lockstep", merged(ARM, setup), cache, faults, seed), seconds, "lockstep", seed, faults)
 
 
-def test_five_runs_are_equal_to_the_bit(shelf: Shelf) -> None:
+def test_five_runs_are_equal_to_the_bit(cache: RobotCache) -> None:
     """With chance on both ways; another seed is another run."""
-    faults = [Noise(1e-5, 1e-4, path="states"), Jitter(0.003), Loss(0.05), Reorder(0.05), Loss(0.02, path="states")]
-    first, *others = (run(shelf, 0.2, *faults).record for _ in range(5))
+    faults = [
+        Noise(1e-5, 1e-4, channel="states"),
+        Jitter(0.003),
+        Loss(0.05),
+        Reorder(0.05),
+        Loss(0.02, channel="states"),
+    ]
+    first, *others = (run(cache, 0.2, *faults).record for _ in range(5))
     assert [first.same_as(other) for other in others] == [None] * 4
-    assert first.same_as(run(shelf, 0.2, *faults, seed=1).record) is not None
+    assert first.same_as(run(cache, 0.2, *faults, seed=1).record) is not None
 
 
-def test_a_clean_run_tracks(shelf: Shelf) -> None:
-    check = run(shelf, 1.0).check
+def test_a_clean_run_tracks(cache: RobotCache) -> None:
+    check = run(cache, 1.0).check
     # what is left is the effort that is held through 2 ms: 1e-7 rad; see tests/nodes/test_computed_torque.py
     check.tracking().below(3e-5)
     check.deadlines().at_most(0)
@@ -53,8 +59,8 @@ def test_a_clean_run_tracks(shelf: Shelf) -> None:
         kind.within_limits()
 
 
-def test_the_record_is_what_the_plant_did(shelf: Shelf) -> None:
-    record = run(shelf, 0.4).record
+def test_the_record_is_what_the_plant_did(cache: RobotCache) -> None:
+    record = run(cache, 0.4).record
     q, v, t = record.groups["position"].values, record.groups["velocity"].values, record.t
     assert t == pytest.approx(1e-3 * np.arange(400))
     # the trapezoid over a step errs by h^3 / 12 of the third derivative, some 1e-8 at these motions
@@ -68,15 +74,15 @@ def test_the_record_is_what_the_plant_did(shelf: Shelf) -> None:
     assert np.nanmax(np.abs(np.diff(reference, axis=0) - 0.5e-3 * (rate[1:] + rate[:-1]))) < 1e-7
 
 
-def test_a_late_command_is_late_by_as_much(shelf: Shelf) -> None:
-    check = run(shelf, 0.2, Delay(0.004)).check
+def test_a_late_command_is_late_by_as_much(cache: RobotCache) -> None:
+    check = run(cache, 0.2, Delay(0.004)).check
     assert check.record.answers.values == pytest.approx(0.005)
     with pytest.raises(AssertionError, match="the latest took 5e-3 s"):
         check.deadlines().at_most(0)
 
 
-def test_a_wrong_payload_shows_in_the_tracking_alone(shelf: Shelf) -> None:
-    check = run(shelf, 1.0, WrongPayload("tool0", 2.0, (0.0, 0.0, 0.1))).check
+def test_a_wrong_payload_shows_in_the_tracking_alone(cache: RobotCache) -> None:
+    check = run(cache, 1.0, WrongPayload("tool0", 2.0, (0.0, 0.0, 0.1))).check
     check.deadlines().at_most(0)
     check.frozen().below(1e-9)
     with pytest.raises(AssertionError, match=r"tracking error 0\.\d+ m at .* allowed below 3e-5 m"):
@@ -87,7 +93,7 @@ def test_a_wrong_payload_shows_in_the_tracking_alone(shelf: Shelf) -> None:
 def test_a_wrong_payload_comes_beside_what_the_plant_carries(tmp_path: Path, own: object) -> None:
     """And for the plant's process, which is told by its command line, as for the plant in lockstep."""
     overlay = {"payloads": own, "gravity": [0.0, 0.0, -9.8]}
-    parts = parts_of(merged(ARM, {"plant": {"overlay": overlay}}), tmp_path)
+    parts = resolve(merged(ARM, {"plant": {"overlay": overlay}}), tmp_path)
     wrong = WrongPayload("tool0", 2.0).payload
     expected = {**overlay, "payloads": [{"link": "tool0", "mass": 0.5}, wrong]}
     carrying = parts.carrying([wrong])
@@ -97,21 +103,21 @@ def test_a_wrong_payload_comes_beside_what_the_plant_carries(tmp_path: Path, own
     assert parts.carrying([]) is parts
 
 
-def test_what_the_controller_sees_is_not_where_the_robot_is(shelf: Shelf) -> None:
-    record = run(shelf, 0.4, Bias(0.01, path="states", joints=[ELBOW], from_s=0.2)).record
+def test_what_the_controller_sees_is_not_where_the_robot_is(cache: RobotCache) -> None:
+    record = run(cache, 0.4, Bias(0.01, channel="states", joints=[ELBOW], from_s=0.2)).record
     off = record.signal("measured", ELBOW).values - record.signal("position", ELBOW).values
     assert off == pytest.approx(np.where(record.t >= 0.2, 0.01, 0.0), abs=1e-12)
 
 
-def test_a_frozen_encoder_is_seen(shelf: Shelf) -> None:
-    check = run(shelf, 1.0, Stale(joints=[ELBOW], from_s=0.5)).check
+def test_a_frozen_encoder_is_seen(cache: RobotCache) -> None:
+    check = run(cache, 1.0, Stale(joints=[ELBOW], from_s=0.5)).check
     with pytest.raises(AssertionError, match=rf"{ELBOW}: way of the reference while the encoder stood still .* \(from"):
         check.frozen().below(1e-3)
     assert [verdict.subject for verdict in check.verdicts] == [ELBOW]
 
 
-def test_a_controller_that_is_killed_is_missed(shelf: Shelf) -> None:
-    done = run(shelf, 0.6, Killed(from_s=0.3))
+def test_a_controller_that_is_killed_is_missed(cache: RobotCache) -> None:
+    done = run(cache, 0.6, Killed(from_s=0.3))
     assert done.ended == "controller: it was killed"
     [*_, last] = done.record.changes
     # the last command answers the state at 0.298 s and acts from 0.299 s on, for 20 cycles of 2.5 ms at most
@@ -121,51 +127,51 @@ def test_a_controller_that_is_killed_is_missed(shelf: Shelf) -> None:
     done.check.safe_stop(0.3).below(hold_s + 0.105)  # the brakes take 0.1 s
 
 
-def test_one_that_comes_back_takes_over_with_rearm_alone(shelf: Shelf) -> None:
+def test_one_that_comes_back_takes_over_with_rearm_alone(cache: RobotCache) -> None:
     gone = Killed(from_s=0.2, until_s=0.4)
-    back = run(shelf, 0.7, gone, controller={"rearm": True})
+    back = run(cache, 0.7, gone, controller={"rearm": True})
     assert (back.ended, back.record.changes[-1].mode) == ("", "active")
-    without = run(shelf, 0.7, gone, controller={"rearm": False})
+    without = run(cache, 0.7, gone, controller={"rearm": False})
     assert without.ended.startswith("controller: the plant is stopped (missed), and rearm is off")
     assert [text for _, text in without.record.notes] == [
         "controller: it was killed", "controller: it is started again", without.ended,
     ]  # fmt: skip
 
 
-def test_each_kill_that_is_over_is_followed_by_a_start(shelf: Shelf) -> None:
+def test_each_kill_that_is_over_is_followed_by_a_start(cache: RobotCache) -> None:
     kills = [Killed(from_s=0.1, until_s=0.15), Killed(from_s=0.3, until_s=0.35)]
-    bench = open_bench("lockstep", merged(ARM, {"controller": {"rearm": True}}), shelf, kills, 0)
+    bench = open_bench("lockstep", merged(ARM, {"controller": {"rearm": True}}), cache, kills, 0)
     bench.run_until(0.4)
     said = [(t, text) for t, text in bench.record().notes]
     assert [text for _, text in said] == ["controller: it was killed", "controller: it is started again"] * 2
     assert [t for t, _ in said] == pytest.approx([0.1, 0.15, 0.3, 0.35])
 
 
-def test_a_server_that_is_away_for_a_moment_is_borne(shelf: Shelf) -> None:
-    check = run(shelf, 0.5, Killed(node="server", from_s=0.3, until_s=0.31)).check
+def test_a_server_that_is_away_for_a_moment_is_borne(cache: RobotCache) -> None:
+    check = run(cache, 0.5, Killed(node="server", from_s=0.3, until_s=0.31)).check
     check.stops().at_most(0)
     with pytest.raises(AssertionError, match=r"missed deadlines [45] \(the first at 0\.31"):  # at 500 Hz
         check.deadlines().at_most(0)
 
 
-def test_states_that_are_no_numbers_end_the_law_and_release_the_plant(shelf: Shelf) -> None:
-    done = run(shelf, 0.5, NotANumber(path="states", joints=[ELBOW], from_s=0.3))
+def test_states_that_are_no_numbers_end_the_law_and_release_the_plant(cache: RobotCache) -> None:
+    done = run(cache, 0.5, NotANumber(channel="states", joints=[ELBOW], from_s=0.3))
     assert "law 'computed_torque' returned nan for joint" in done.ended
     assert (done.record.changes[-1].mode, done.record.changes[-1].cause) == ("braked", "released")
-    silent = run(shelf, 0.4, Loss(1.0, path="states", from_s=0.2), controller={"state_timeout_s": 0.1})
+    silent = run(cache, 0.4, Loss(1.0, channel="states", from_s=0.2), controller={"state_timeout_s": 0.1})
     assert silent.ended == "controller: no state came for 0.1 s"
     # the last came at 0.199 s; more than 0.1 s later it ends
     assert [t for t, _ in silent.record.notes] == pytest.approx([0.3])
 
 
-def test_swapped_drives_stop_the_robot(shelf: Shelf) -> None:
-    check = run(shelf, 0.5, Swapped("inner_joint", "roll_joint")).check
+def test_swapped_drives_stop_the_robot(cache: RobotCache) -> None:
+    check = run(cache, 0.5, Swapped("inner_joint", "roll_joint")).check
     with pytest.raises(AssertionError):
         check.tracking().below(1e-2)
 
 
-def test_faults_that_come_later(shelf: Shelf) -> None:
-    bench = open_bench("lockstep", ARM, shelf, (), 0)
+def test_faults_that_come_later(cache: RobotCache) -> None:
+    bench = open_bench("lockstep", ARM, cache, (), 0)
     bench.run_until(0.2)
     assert bench.state.mode == "active"
     bench.inject(Loss(1.0))
@@ -177,11 +183,11 @@ def test_faults_that_come_later(shelf: Shelf) -> None:
         bench.inject(Stale(joints=["elbow"]))
 
 
-def test_the_test_says_parameters_over_the_files(shelf: Shelf) -> None:
-    slow = run(shelf, 0.3, controller={"rate_hz": 100.0}, plant={"control_rate_hz": 100.0})
+def test_the_test_says_parameters_over_the_files(cache: RobotCache) -> None:
+    slow = run(cache, 0.3, controller={"rate_hz": 100.0}, plant={"control_rate_hz": 100.0})
     assert slow.record.control_s == pytest.approx(0.01)
     assert np.diff(slow.record.answers.t) == pytest.approx(0.01)
-    rarely = run(shelf, 0.1, plant={"state_rate_hz": 250.0})
+    rarely = run(cache, 0.1, plant={"state_rate_hz": 250.0})
     assert rarely.record.t == pytest.approx(0.004 * np.arange(25))
 
 
@@ -203,23 +209,23 @@ def test_the_nearest_word_stands_over_the_others() -> None:
         ({"arguments": {"robott": "x"}}, InvalidArgumentError, "unknown launch argument 'robott'"),
     ],
 )
-def test_what_does_not_fit_is_said(shelf: Shelf, setup: dict, error: type, sentence: str) -> None:
+def test_what_does_not_fit_is_said(cache: RobotCache, setup: dict, error: type, sentence: str) -> None:
     with pytest.raises(error, match=sentence):
-        run(shelf, 0.1, **setup)
+        run(cache, 0.1, **setup)
 
 
-def test_a_launch_without_a_plant(shelf: Shelf, tmp_path) -> None:
+def test_a_launch_without_a_plant(cache: RobotCache, tmp_path) -> None:
     path = tmp_path / "server.launch.yaml"
     path.write_text("launch:\n  - node: {pkg: dyn_service, exec: server}\n")
     with pytest.raises(InvalidArgumentError, match=r"server\.launch\.yaml starts 0 plants: a test is of one plant"):
-        run_of(open_bench("lockstep", Setup(str(path)), shelf, (), 0), 0.1, "lockstep", 0, ())
+        run_for(open_bench("lockstep", Setup(str(path)), cache, (), 0), 0.1, "lockstep", 0, ())
 
 
-def test_a_robot_whose_file_is_written_anew_is_read_anew(shelf: Shelf, tmp_path) -> None:
+def test_a_robot_whose_file_is_written_anew_is_read_anew(cache: RobotCache, tmp_path) -> None:
     path = tmp_path / "scara.urdf"
     path.write_text((ROOT / "urdf" / "scara.urdf").read_text())
     here = dataclasses.replace(ARM, arguments={"robot": str(path)})
-    first = run(shelf, 0.05, arguments=here.arguments).tape.states[0].fingerprint
+    first = run(cache, 0.05, arguments=here.arguments).log.states[0].fingerprint
     path.write_text(path.read_text().replace('<mass value="', '<mass value="1', 1))
     os.utime(path, (1, 1))
-    assert run(shelf, 0.05, arguments=here.arguments).tape.states[0].fingerprint != first
+    assert run(cache, 0.05, arguments=here.arguments).log.states[0].fingerprint != first

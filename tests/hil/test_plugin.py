@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.hil.bench import Setup, Shelf, merged, open_bench
+from dyn_service.hil.bench import RobotCache, Setup, merged, open_bench
 from dyn_service.hil.reporting import Reporting, file_name
 from dyn_service.hil.signals import Record
 from tests.conftest import ROOT
@@ -44,7 +44,7 @@ def test_bad(run):
     run(0.2, faults=[Loss(1.0, from_s=0.1)]).check.under_command().at_least(0.99)
 
 def test_biased(run):
-    done = run(0.3, faults=[Bias(0.02, path="states", joints=["joint_2"])])
+    done = run(0.3, faults=[Bias(0.02, channel="states", joints=["joint_2"])])
     done.check.tracking("joint_2").below(1e-3)
 
 def test_judging_nothing(run):
@@ -95,7 +95,7 @@ def test_faults_later(clock, plant):
     assert plant.state.cause == "missed"
 
 def test_seeds(run):
-    noise = [Noise(1e-4, 1e-3, path="states")]
+    noise = [Noise(1e-4, 1e-3, channel="states")]
     one, two, other = run(0.1, faults=noise), run(0.1, faults=noise, seed=7), run(0.1, faults=noise, seed=8)
     assert one.record.same_as(two.record) is None  # --hil-seed is 7
     assert one.record.same_as(other.record) is not None
@@ -307,7 +307,7 @@ def test_endpoints_of_hardware_without_hardware_are_refused() -> None:
     """Or a test would pass in lockstep that was meant to be one of the robot."""
     given = ["plant_state=tcp://127.0.0.1:1", "joint_commands=tcp://127.0.0.1:2"]
     with pytest.raises(InvalidArgumentError, match=r"--hil-endpoint: found .*; expected, with --hil=hardware,"):
-        open_bench("lockstep", Setup("panda_computed_torque"), Shelf(), (), 0, given)
+        open_bench("lockstep", Setup("panda_computed_torque"), RobotCache(), (), 0, given)
     with pytest.raises(InvalidArgumentError, match=r"marker hil: plant is \[1\]: expected a map of names and values"):
         merged(Setup("panda_computed_torque"), {"plant": [1]})
 
@@ -333,7 +333,7 @@ def test_a_marker_alone_brings_the_fixtures(tmp_path: Path) -> None:
     (tmp_path / "test_3.py").write_text(f"import pytest\n\npytestmark = {mark}\n\ndef test_module{asks}")
     for file in ("test_2.py", "test_3.py"):  # each by itself: nobody before it has brought them
         said = session(tmp_path, file, "--setup-plan")
-        assert "(fixtures used: hil_benches, hil_setup, hil_shelf, request, run)" in said, said
+        assert "(fixtures used: hil_benches, hil_setup, hil_robot_cache, request, run)" in said, said
     said = session(tmp_path, "test_1.py")
     assert "2 passed, 1 error" in said, said
     assert "test_bare has no launch file: expected hil_launch in the pytest section, --hil-launch, or @pytest" in said

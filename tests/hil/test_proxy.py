@@ -12,16 +12,16 @@ import pytest
 
 from dyn_service.control.joint_states import JointStates
 from dyn_service.hil.faults import Delay, Fault, Loss
-from dyn_service.hil.proxy import COMMANDS, STATES, Proxy, Ways
+from dyn_service.hil.message_log import MessageLog
+from dyn_service.hil.proxy import COMMANDS, STATES, PlantTopics, Proxy
 from dyn_service.hil.signals import Bounds
-from dyn_service.hil.tape import Tape
 from dyn_service.hil.value_faults import Bias
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration
 from tests.nodes.in_process import Nodes, nodes_in
 
 AT = Configuration.from_wire([{"name": "a", "type": "continuous", "axis": [0, 0, 1]}])
-WAYS = Ways("/plant_state", "/joint_commands")
+WAYS = PlantTopics("/plant_state", "/joint_commands")
 
 
 def state(seq: int, stamp: float) -> PlantState:
@@ -37,7 +37,7 @@ class Rig:
     those who take part in it have found each other. Steps are powers of two: sums of them are exact.
     """
 
-    def __init__(self, nodes: Nodes, *faults: Fault, ways: Ways = WAYS) -> None:
+    def __init__(self, nodes: Nodes, *faults: Fault, topics: PlantTopics = WAYS) -> None:
         self.nodes, self.taken, self.got = nodes, list[PlantState](), list[JointCommand]()
         self.stamps, self.step_s = [100.0], 2.0**-20
         plant, controller = nodes.make("/plant"), nodes.make("/controller")
@@ -45,8 +45,8 @@ class Rig:
         plant.create_subscription(JointCommand, WAYS.commands, self.got.append, queue=1000)
         controller.create_subscription(PlantState, STATES, self.taken.append, queue=1000)
         self._commands = controller.create_publisher(JointCommand, COMMANDS)
-        self.tape = Tape(AT, JointStates(AT), Bounds(*[np.ones(1)] * 4), 0.1, 0.1, "arm")
-        self.proxy = Proxy(nodes.folder, ways, self.tape, faults, 0)
+        self.log = MessageLog(AT, JointStates(AT), Bounds(*[np.ones(1)] * 4), 0.1, 0.1, "arm")
+        self.proxy = Proxy(nodes.folder, topics, self.log, faults, 0)
 
     def until(self, condition: Callable[[], Any], *, commands: bool = False) -> None:
         """Sends states, and commands, until something is so: who has not found the other yet misses the first."""
@@ -74,35 +74,35 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
 
 
 def test_nothing_passes_before_it_is_open_and_faults_are_for_who_listens(nodes: Nodes) -> None:
-    rig = Rig(nodes, Bias(0.5, path="states", from_s=2.0), Bias(-2.0, from_s=5.0))
-    proxy, tape = rig.proxy, rig.tape
+    rig = Rig(nodes, Bias(0.5, channel="states", from_s=2.0), Bias(-2.0, from_s=5.0))
+    proxy, log = rig.proxy, rig.log
     try:
         rig.until(lambda: proxy.state is not None and proxy.state.seq > 20)
-        assert (rig.taken, tape.states, tape.seen, proxy.begin_s, proxy.now_s) == ([], [], [], None, 0.0)
+        assert (rig.taken, log.states, log.seen, proxy.begin_s, proxy.now_s) == ([], [], [], None, 0.0)
         proxy.open()
         rig.until(lambda: rig.got and rig.taken, commands=True)
         rig.step_s = 0.125
         rig.until(lambda: proxy.now_s > 10.0, commands=True)
         assert proxy.begin_s is not None
-        # on the tape times begin with the run, and the plant is as it is; the controller gets its times as they are
-        assert tape.states[0].stamp == 0.0
-        for one in tape.states:
+        # on the log times begin with the run, and the plant is as it is; the controller gets its times as they are
+        assert log.states[0].stamp == 0.0
+        for one in log.states:
             assert (one.stamp, one.since) == (rig.stamps[one.seq] - proxy.begin_s, 99.0 - proxy.begin_s)
             assert one.position == [float(one.seq)]
         off = lambda one: 0.5 if rig.stamps[one.seq] - proxy.begin_s >= 2.0 else 0.0  # of the run's time
         assert {off(one) for one in rig.taken} == {0.0, 0.5}
         for one in rig.taken:
             assert (one.stamp, one.since, one.position) == (rig.stamps[one.seq], 99.0, [one.seq + off(one)])
-        for row, one in list(tape.seen):
+        for row, one in list(log.seen):
             assert (one.stamp, one.position) == (rig.stamps[one.seq] - proxy.begin_s, [one.seq + off(one)])
-            assert tape.states[row].seq >= one.seq  # no row before the state itself
-        assert proxy.now_s >= tape.seen[-1].state.stamp
+            assert log.states[row].seq >= one.seq  # no row before the state itself
+        assert proxy.now_s >= log.seen[-1].state.stamp
         rig.more(rig.got, commands=True)
-        sent_s = {one.state_seq: t for t, one in tape.commands}
+        sent_s = {one.state_seq: t for t, one in log.commands}
         assert all(one.effort == [10.0 + one.state_seq - 2.0 * (sent_s[one.state_seq] >= 5.0)] for one in rig.got)
         assert rig.got[-1].effort == [8.0 + rig.got[-1].state_seq]
-        assert all(one.effort == [10.0 + one.state_seq] for _, one in tape.commands)
-        times = [t for t, _ in tape.commands]
+        assert all(one.effort == [10.0 + one.state_seq] for _, one in log.commands)
+        times = [t for t, _ in log.commands]
         assert times == sorted(times)
         assert 0.0 <= times[0] < times[-1] <= proxy.now_s
     finally:
@@ -112,18 +112,18 @@ def test_nothing_passes_before_it_is_open_and_faults_are_for_who_listens(nodes: 
 
 def test_a_fault_that_comes_later_and_what_is_not_written_down(nodes: Nodes) -> None:
     rig = Rig(nodes)
-    proxy, tape = rig.proxy, rig.tape
+    proxy, log = rig.proxy, rig.log
     try:
         proxy.open()
         rig.more(rig.taken)
         rig.more(rig.got, commands=True)
         proxy.writes = False
         rig.more(rig.taken)  # what was under way as it ended is through
-        counts = len(tape.states), len(tape.seen), len(tape.commands)
+        counts = len(log.states), len(log.seen), len(log.commands)
         rig.more(rig.taken)
         rig.more(rig.got, commands=True)
-        assert (len(tape.states), len(tape.seen), len(tape.commands)) == counts
-        proxy.inject(Loss(1.0, path="states"))
+        assert (len(log.states), len(log.seen), len(log.commands)) == counts
+        proxy.inject(Loss(1.0, channel="states"))
         sent = proxy.state
         assert sent is not None
         rig.until(lambda: proxy.state.seq > sent.seq + 50)
@@ -137,7 +137,7 @@ def test_a_fault_that_comes_later_and_what_is_not_written_down(nodes: Nodes) -> 
 
 
 def test_a_plant_that_cannot_be_reached_ends_it_in_a_sentence(nodes: Nodes) -> None:
-    proxy = Rig(nodes, ways=Ways("tcp://nowhere", WAYS.commands)).proxy
+    proxy = Rig(nodes, topics=PlantTopics("tcp://nowhere", WAYS.commands)).proxy
     with proxy.changed:
         assert proxy.changed.wait_for(lambda: proxy.fault, 30.0)
     assert "tcp://nowhere" in proxy.fault

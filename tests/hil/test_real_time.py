@@ -14,7 +14,7 @@ import pytest
 
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.hil import Bias, Killed, WrongPayload
-from dyn_service.hil.bench import Run, Setup, Shelf, merged, open_bench, run_of
+from dyn_service.hil.bench import RobotCache, Run, Setup, merged, open_bench, run_for
 from dyn_service.hil.faults import Fault
 from tests.conftest import ROOT
 
@@ -29,14 +29,14 @@ SETUP = Setup(
 
 
 def run(mode: str, seconds: float, *faults: Fault, endpoints=(), **setup) -> Run:
-    bench = open_bench(mode, merged(SETUP, setup), Shelf(), faults, 0, endpoints)
-    return run_of(bench, seconds, mode, 0, faults)
+    bench = open_bench(mode, merged(SETUP, setup), RobotCache(), faults, 0, endpoints)
+    return run_for(bench, seconds, mode, 0, faults)
 
 
 @pytest.mark.slow
 def test_a_run_of_processes() -> None:
     """A bias that only the controller sees from 0.3 s on, and a controller that is killed at 0.6 s for good."""
-    bias = Bias(0.01, path="states", joints=["joint_2"], from_s=0.3)
+    bias = Bias(0.01, channel="states", joints=["joint_2"], from_s=0.3)
     done = run("real_time", 1.4, bias, Killed(from_s=0.6))
     record = done.record
     assert 0.0 <= record.t[0] < 0.1  # it begins when all are ready, not when the plant began
@@ -44,8 +44,8 @@ def test_a_run_of_processes() -> None:
     assert [change.mode for change in record.changes][:3] == ["braked", "arming", "active"]
     assert (record.changes[-1].mode, record.changes[-1].cause) == ("stopped", "missed")
     assert any("was killed by SIGKILL" in text for _, text in record.notes)
-    off = {round(seen.state.stamp, 6): seen.state.position[1] for seen in done.tape.seen}
-    sent = {round(state.stamp, 6): state.position[1] for state in done.tape.states}
+    off = {round(seen.state.stamp, 6): seen.state.position[1] for seen in done.log.seen}
+    sent = {round(state.stamp, 6): state.position[1] for state in done.log.states}
     late = [(t, off[t] - sent[t]) for t in off if t in sent]
     assert {round(by, 9) for t, by in late if t >= 0.3} == {0.01}
     assert {round(by, 9) for t, by in late if t < 0.3} == {0.0}
@@ -108,7 +108,7 @@ def test_a_robot_behind_its_driver_over_udp(monkeypatch: pytest.MonkeyPatch) -> 
         {"rate_hz": 50.0, "rearm": False},
     )
     faults = [Killed(from_s=1.2)]
-    done = run_of(open_bench("hardware", setup, Shelf(), faults, 0), 2.0, "hardware", 0, faults)
+    done = run_for(open_bench("hardware", setup, RobotCache(), faults, 0), 2.0, "hardware", 0, faults)
     record = done.record
     assert [change.mode for change in record.changes] == ["braked", "arming", "active", "stopped"]
     assert record.changes[-1].cause == "missed"

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from dyn_service.launching.display import _table, plain_line
-from dyn_service.launching.planned import LaunchPlan, ProcessPlan
+from dyn_service.launching.plan import LaunchPlan, ProcessPlan
 from dyn_service.launching.process import ProcessState
 from dyn_service.nodes.board import Board
 from dyn_service.nodes.kinds import Column, NodeKind

@@ -15,7 +15,7 @@ import pytest
 
 from dyn_service.launching import logs
 from dyn_service.launching.logs import Logs
-from dyn_service.launching.planned import LaunchPlan
+from dyn_service.launching.plan import LaunchPlan
 from dyn_service.launching.report import clear_report, write_report
 from dyn_service.launching.screen import Screen
 from dyn_service.launching.supervisor import Outcome

@@ -15,7 +15,7 @@ import pytest
 import zmq
 
 from dyn_service.launching import process as processes
-from dyn_service.launching.planned import ProcessPlan
+from dyn_service.launching.plan import ProcessPlan
 from dyn_service.launching.process import Hooks, ManagedProcess, ProcessState
 from dyn_service.nodes.server import _watch
 from dyn_service.nodes.telemetry import Beat, Ready, Stats, Telemetry, decode

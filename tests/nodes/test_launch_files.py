@@ -8,8 +8,8 @@ import pytest
 from dyn_service.config.documents import ConfigurationError
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.launching import show_arguments
-from dyn_service.launching.plan import make_plan
-from dyn_service.launching.planned import LaunchPlan
+from dyn_service.launching.plan import LaunchPlan
+from dyn_service.launching.planner import make_plan
 from dyn_service.launching.schema import read_launch_file
 from tests.phrases import in_our_words
 

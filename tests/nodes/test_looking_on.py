@@ -22,7 +22,7 @@ from dyn_service.messages import Message
 from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import String
 from dyn_service.nodes import Node, settable
-from dyn_service.nodes.everywhere import Everywhere
+from dyn_service.nodes.discovery import Discovery
 from dyn_service.nodes.graph import Graph, announce_launch
 from dyn_service.nodes.listening import Rate
 from dyn_service.nodes.publishing import folder_of
@@ -215,21 +215,21 @@ def test_launches_are_not_mixed(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
     with nodes_in(tmp_path / "a") as one, nodes_in(tmp_path / "b") as two:
-        everywhere = Everywhere({"XDG_RUNTIME_DIR": str(tmp_path)})
+        discovery = Discovery({"XDG_RUNTIME_DIR": str(tmp_path)})
         for nodes in (one, two):
             announce_launch(nodes.folder, {"XDG_RUNTIME_DIR": str(tmp_path)})
             nodes.make("/plant").create_publisher(String, "x")
-            assert [found.folder for found in everywhere.nodes()] == [one.folder, two.folder][: len(everywhere.nodes())]
-        assert everywhere.topics() == {"/x": {"std_msgs/msg/String"}}
-        for ask in (lambda: everywhere.topic_type("/x"), lambda: everywhere.node("/plant")):
+            assert [found.folder for found in discovery.nodes()] == [one.folder, two.folder][: len(discovery.nodes())]
+        assert discovery.topics() == {"/x": {"std_msgs/msg/String"}}
+        for ask in (lambda: discovery.topic_type("/x"), lambda: discovery.node("/plant")):
             with pytest.raises(FailedPreconditionError) as caught:
                 ask()
             assert str(caught.value).endswith(f"DYN_RUNTIME_DIR=FOLDER, one of {one.folder}, {two.folder}")
         with pytest.raises(FailedPreconditionError, match="choose a launch by"):
-            folder_of(everywhere, "/x")
+            folder_of(discovery, "/x")
         nodes.end(nodes.all[0])
-        assert everywhere.topic_type("/x") == "std_msgs/msg/String"
-        assert folder_of(everywhere, "/x") == one.folder
+        assert discovery.topic_type("/x") == "std_msgs/msg/String"
+        assert folder_of(discovery, "/x") == one.folder
 
 
 def test_shells_complete_names(dyn: Dyn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_ctrl_c_leaves_nothing_and_says_nothing(wave: Wave, words: str) -> None:
     assert process.stdout is not None
     if "pub" in words:
         while not any(
-            "_dyn_topic_pub" in entry.name for entry in Everywhere({RUNTIME_DIR: str(wave.runtime_dir)}).entries()
+            "_dyn_topic_pub" in entry.name for entry in Discovery({RUNTIME_DIR: str(wave.runtime_dir)}).entries()
         ):
             time.sleep(0.02)
     else:
@@ -293,5 +293,5 @@ def test_ctrl_c_leaves_nothing_and_says_nothing(wave: Wave, words: str) -> None:
     process.send_signal(2)
     _, said = process.communicate(timeout=30)
     assert (process.returncode, said) == (130, "")
-    names = [entry.name for entry in Everywhere({RUNTIME_DIR: str(wave.runtime_dir)}).entries()]
+    names = [entry.name for entry in Discovery({RUNTIME_DIR: str(wave.runtime_dir)}).entries()]
     assert names == ["/arm/wave"]

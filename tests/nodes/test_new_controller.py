@@ -16,7 +16,7 @@ import pytest
 
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.launching.plan import make_plan
+from dyn_service.launching.planner import make_plan
 from dyn_service.launching.schema import read_launch_file
 from dyn_service.scaffolding import check_name, new_package
 from tests.conftest import ROOT

@@ -17,8 +17,8 @@ from rich.console import Console
 from docs.pages import fenced
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.launching import launch_file
-from dyn_service.launching.plan import make_plan
-from dyn_service.launching.planned import REPORT_KEYS, LaunchPlan, ProcessPlan
+from dyn_service.launching.plan import REPORT_KEYS, LaunchPlan, ProcessPlan
+from dyn_service.launching.planner import make_plan
 from dyn_service.launching.report import write_report
 from dyn_service.launching.schema import read_launch_file
 from dyn_service.launching.supervisor import Outcome

@@ -13,7 +13,7 @@ import pytest
 from dyn_service.control.safety import ACTIVE, BRAKED, MODES, STOPPED
 from dyn_service.control.trajectory import PointToPoint
 from dyn_service.launching.page import LEAST_POINTS, POINTS, Shown, make_page
-from dyn_service.launching.planned import LaunchPlan, ProcessPlan
+from dyn_service.launching.plan import LaunchPlan, ProcessPlan
 from dyn_service.launching.report import write_report
 from dyn_service.launching.supervisor import Outcome
 from dyn_service.nodes.board import Board

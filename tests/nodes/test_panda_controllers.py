@@ -13,7 +13,7 @@ from dyn_service.control.collision_stop import CollisionError
 from dyn_service.control.commander import Commander
 from dyn_service.control.plant_core import Plant
 from dyn_service.engine.robot import Robot
-from dyn_service.launching.plan import make_plan
+from dyn_service.launching.planner import make_plan
 from dyn_service.launching.schema import read_launch_file
 from dyn_service.nodes.control_loop import ControllerKind, commander
 from dyn_service.nodes.plant_making import make_plant

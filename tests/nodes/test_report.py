@@ -9,7 +9,7 @@ import pytest
 
 from dyn_service.control.trajectory import PointToPoint
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.launching.planned import LaunchPlan
+from dyn_service.launching.plan import LaunchPlan
 from dyn_service.launching.report import SCHEMA, finite, write_report
 from dyn_service.launching.supervisor import Outcome
 from dyn_service.nodes.board import Board, Recording

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dyn_service.launching.plan import make_plan
+from dyn_service.launching.planner import make_plan
 from dyn_service.launching.schema import read_launch_file
 from tests.conftest import ROOT
 

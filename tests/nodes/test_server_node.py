@@ -19,8 +19,8 @@ import zmq
 from dyn_service import Client, PermissionDeniedError, ResourceExhaustedError
 from dyn_service.config.arguments import parse_arguments
 from dyn_service.config.realtime import Realtime
-from dyn_service.launching.plan import make_plan
-from dyn_service.launching.planned import ProcessPlan
+from dyn_service.launching.plan import ProcessPlan
+from dyn_service.launching.planner import make_plan
 from dyn_service.launching.schema import read_launch_file
 from dyn_service.nodes import telemetry
 from dyn_service.nodes.server import NODE

@@ -11,7 +11,7 @@ from dyn_service.cli import main as cli
 from dyn_service.config.arguments import parse_arguments
 from dyn_service.config.documents import ConfigurationError
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.launching.plan import make_plan
+from dyn_service.launching.planner import make_plan
 from dyn_service.launching.schema import read_launch_file
 from tests.phrases import in_our_words
 

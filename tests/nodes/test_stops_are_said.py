@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dyn_service.launching.plan import make_plan
+from dyn_service.launching.planner import make_plan
 from dyn_service.launching.run import _at_end
 from dyn_service.launching.schema import read_launch_file
 from dyn_service.nodes import plant_report

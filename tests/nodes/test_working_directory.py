@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.launching.plan import make_plan
+from dyn_service.launching.planner import make_plan
 from dyn_service.launching.process import python_path
 from dyn_service.launching.schema import read_launch_file
 from tests.conftest import ROOT

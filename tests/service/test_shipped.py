@@ -128,7 +128,7 @@ def test_a_wheel_brings_them(tmp_path: Path) -> None:
 import json, sys
 from pathlib import Path
 from dyn_service import shipped
-from dyn_service.launching.plan import make_plan
+from dyn_service.launching.planner import make_plan
 from dyn_service.launching.schema import read_launch_file
 for file in shipped.launch_files().values():
     for process in make_plan(read_launch_file(file), {}, folder=Path()).processes:

@@ -8,7 +8,7 @@ import pytest
 
 from dyn_service.control.trajectory import PointToPoint
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.launching.planned import LaunchPlan, ProcessPlan
+from dyn_service.launching.plan import LaunchPlan, ProcessPlan
 from dyn_service.launching.process import Hooks, ManagedProcess
 from dyn_service.launching.report import write_report
 from dyn_service.launching.supervisor import Outcome

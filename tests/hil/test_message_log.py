@@ -1,4 +1,4 @@
-"""What a tape makes of messages: references of several runs and orders of joints, modes, answers, what was seen."""
+"""What a log makes of messages: references of several runs and orders of joints, modes, answers, what was seen."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 
 from dyn_service.control.joint_states import JointStates
 from dyn_service.control.trajectory import MultiSine
+from dyn_service.hil.message_log import MessageLog, Seen
 from dyn_service.hil.signals import Bounds, Change
-from dyn_service.hil.tape import Seen, Tape
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.model.configuration import Configuration
 from dyn_service.nodes.motion import Followed
@@ -36,12 +36,12 @@ def constant(*q: float) -> MultiSine:
     return MultiSine(there, zero, there, np.zeros((1, len(q))), np.ones(1), np.zeros((1, len(q))), 1.0)
 
 
-def tape() -> Tape:
-    return Tape(AT, JointStates(AT), BOUNDS, 0.2, 0.3, "arm")
+def log() -> MessageLog:
+    return MessageLog(AT, JointStates(AT), BOUNDS, 0.2, 0.3, "arm")
 
 
 def test_values_have_their_units_and_joints() -> None:
-    one = tape()
+    one = log()
     one.states = [state(1, seq) for seq in range(4)]
     counted = {"refused": 2}
     record = one.record(counted)
@@ -64,7 +64,7 @@ def test_values_have_their_units_and_joints() -> None:
 
 
 def test_motions_stand_for_what_was_published() -> None:
-    one = tape()
+    one = log()
     one.states = [state(1, seq) for seq in range(2)]
     one.motions = [(np.full(3, 7.0), np.full(3, 8.0)), (np.full(3, 9.0), np.full(3, 10.0))]
     record = one.record({})
@@ -74,7 +74,7 @@ def test_motions_stand_for_what_was_published() -> None:
 
 def test_references_are_of_their_run_from_when_they_begin_to_the_next() -> None:
     """Two in the first run of the plant, one in the second, whose controller has the joints in another order."""
-    one = tape()
+    one = log()
     one.states = [state(1, seq, "arming" if seq < 2 else "active") for seq in range(8)]
     one.states += [state(2, seq) for seq in range(4)]
     names = ("turn", "slide", "swing")
@@ -98,7 +98,7 @@ def test_references_are_of_their_run_from_when_they_begin_to_the_next() -> None:
 
 
 def test_a_reference_that_moves_is_sampled_in_its_own_time() -> None:
-    one = tape()
+    one = log()
     one.states = [state(1, seq) for seq in range(6)]
     motion = MultiSine(*([np.zeros(3)] * 3), np.array([[1.0, 2.0, 3.0]]), np.array([5.0]), np.zeros((1, 3)), 0.1)
     one.followed = [Followed(1, 0.2, ("swing", "turn", "slide"), motion)]
@@ -109,7 +109,7 @@ def test_a_reference_that_moves_is_sampled_in_its_own_time() -> None:
 
 
 def test_modes_change_where_mode_or_cause_do() -> None:
-    one = tape()
+    one = log()
     modes = [("braked", "start")] * 2 + [("active", "")] * 2 + [("stopped", "missed"), ("stopped", "velocity")]
     one.states = [state(1, seq, *mode) for seq, mode in enumerate(modes)]
     assert one.record({}).changes == (
@@ -121,7 +121,7 @@ def test_modes_change_where_mode_or_cause_do() -> None:
 
 
 def test_an_answer_is_where_another_command_took_effect() -> None:
-    one = tape()
+    one = log()
     one.states = [state(1, seq, answered=answered) for seq, answered in enumerate((-1, 0, 0, 2, 3))]
     answers = one.record({}).answers
     assert (answers.name, answers.unit) == ("answers", "s")
@@ -132,7 +132,7 @@ def test_an_answer_is_where_another_command_took_effect() -> None:
 
 
 def test_what_the_controller_saw_stays_until_it_sees_more() -> None:
-    one = tape()
+    one = log()
     one.states = [state(1, seq) for seq in range(6)]
     one.seen = [Seen(1, state(1, 50)), Seen(3, state(1, 60)), Seen(3, state(1, 70))]
     assert one.record({}).signal("measured", "turn").values.tolist() == [50.0, 50.0, 50.0, 70.0, 70.0, 70.0]

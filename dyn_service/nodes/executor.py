@@ -1,4 +1,4 @@
-"""What a node's loop does in a turn: wait until something is due, then do all that is."""
+"""The executor of a node's callbacks: in each turn it waits until something is due, then does all that is."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PATIENCE_S = 0.1
 """The longest wait without a look at whether the node was asked to stop."""
 
 
-class Turns:
-    """A node's timers, topics, services and clients. active: whether timers run and callbacks are called."""
+class Executor:
+    """The timers, topics, services and clients of a node. active: whether timers run and callbacks are called."""
 
     def __init__(self, graph: Graph) -> None:
         self.active = False

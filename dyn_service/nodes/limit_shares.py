@@ -1,4 +1,4 @@
-"""What a plant's joints and motors came up against, by joint, as shares of time, in words."""
+"""For which share of time each joint and motor of a plant was at one of its limits, in words."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _TURN = 1000
 """Messages of one topic that are taken before the others have their turn."""
 
 
-class Hearing:
+class TopicListener:
     """The messages of topics, as they come.
 
     Args:

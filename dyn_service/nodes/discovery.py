@@ -1,4 +1,4 @@
-"""All nodes of this user on this machine, for tools that look on from outside: `dyn node`, `dyn topic`, recorders."""
+"""Discovery of all nodes of this user on this machine, from outside any node: `dyn node`, `dyn topic`, recorders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Found(NamedTuple):
     entry: NodeEntry
 
 
-class Everywhere:
+class Discovery:
     """The nodes of the user's own folder and of all running launches, or of `$DYN_RUNTIME_DIR` alone where it is set.
 
     Raises:
@@ -97,7 +97,7 @@ class Everywhere:
             )
         return next(iter(known[name]))
 
-    def ask(self, service: str, request: msgspec.Struct | Mapping[str, Any], kind: type[R], timeout_s: float) -> R:
+    def call(self, service: str, request: msgspec.Struct | Mapping[str, Any], kind: type[R], timeout_s: float) -> R:
         """The answer of a service.
 
         Raises:

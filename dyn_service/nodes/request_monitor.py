@@ -1,4 +1,4 @@
-"""What a controller counts of its questions: sent, answered and lost, deadline misses, round trips."""
+"""Statistics of a controller's requests: sent, answered and lost, deadline misses, round-trip times."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TypeVar
 from dyn_service.errors import DeadlineExceededError, ResourceExhaustedError, UnavailableError
 from dyn_service.nodes.telemetry import Recorder
 
-PASSING = (DeadlineExceededError, UnavailableError, ResourceExhaustedError)
-"""What a later request may not meet again."""
+TRANSIENT_ERRORS = (DeadlineExceededError, UnavailableError, ResourceExhaustedError)
+"""Errors after which the next request may succeed: the loop goes on."""
 UPDATE, LOADS = 0, 1
 """Kinds of requests in the recording: a law's update with all it asks, and joint loads for the record."""
 COLUMNS = ("t", "kind", "round_trip_us", "missed")
@@ -18,8 +18,8 @@ COLUMNS = ("t", "kind", "round_trip_us", "missed")
 T = TypeVar("T")
 
 
-class Asker:
-    """Asks, and counts what came of it. deadline_s: an update that took longer is a deadline miss."""
+class RequestMonitor:
+    """Makes requests and counts their outcomes. deadline_s: an update that takes longer is a deadline miss."""
 
     def __init__(self, deadline_s: float, recorder: Recorder | None) -> None:
         self.sent = self.answered = self.lost = self.deadline_misses = 0
@@ -38,7 +38,7 @@ class Asker:
         begun = time.perf_counter_ns()
         try:
             answer = question()
-        except PASSING:
+        except TRANSIENT_ERRORS:
             self.lost += 1
             return None
         took_us = 1e-3 * (time.perf_counter_ns() - begun)

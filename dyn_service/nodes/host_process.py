@@ -1,4 +1,4 @@
-"""What a node has to do with the process that it is: how that is set apart, watched, and started again."""
+"""The process that a node runs in: its real-time settings, its heartbeat, its garbage collector, its restarts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dyn_service.nodes import telemetry
 _LOG = logging.getLogger(__name__)
 
 
-class Apart:
-    """A node's process."""
+class HostProcess:
+    """The process of a node, as `Node` offers it to the loops that run in it."""
 
     def __init__(self, sender: telemetry.Telemetry, realtime: Realtime) -> None:
         self.telemetry, self.realtime = sender, realtime
@@ -33,8 +33,8 @@ class Apart:
         self._polls = True
         return self.realtime.busy_poll_us * 1e-6
 
-    def set_apart(self) -> None:
-        """Does what the parameter `realtime` asks for, and says so.
+    def apply_realtime(self) -> None:
+        """Applies the parameter `realtime`, and logs what was done.
 
         Raises:
             PermissionDeniedError: The system refuses a part that is required.

@@ -1,4 +1,4 @@
-"""What was seen of a plant and its controller, message by message; a record is made of it at the end."""
+"""The messages of a plant and its controller in one run; a record of signals is made of them at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Seen(NamedTuple):
 
 
 @dataclass
-class Tape:
+class MessageLog:
     """at: the plant's joints. messages: what makes ROS's of its states. bounds: of these. control_s, deadline_s: the
     controller's. title: of the robot.
 
@@ -49,7 +49,7 @@ class Tape:
     notes: list[tuple[float, str]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, robot: RobotQueries, safety: SafetySettings, controller: LoopParameters) -> Tape:
+    def of(cls, robot: RobotQueries, safety: SafetySettings, controller: LoopParameters) -> MessageLog:
         """An empty one of a plant and its controller. robot: the one of the plant's file. safety: the plant's."""
         limits, control_s = robot.limits, 1.0 / controller.rate_hz
         bounds = Bounds(limits.lower, limits.upper, safety.velocity_limit, safety.effort_limit)

@@ -27,8 +27,8 @@ from dyn_service.nodes.lifecycle import possible
 from dyn_service.nodes.services import Empty
 
 
-class Asked(Protocol):
-    """What of a node the answers are about."""
+class ServedNode(Protocol):
+    """What the standard services need of a node."""
 
     parameters: Any
     state: str
@@ -45,10 +45,10 @@ class Asked(Protocol):
         """Makes the transition, or raises."""
 
 
-class Answers:
-    """The answers of one node."""
+class StandardServices:
+    """The standard services of one node."""
 
-    def __init__(self, node: Asked) -> None:
+    def __init__(self, node: ServedNode) -> None:
         self._node = node
 
     def services(self) -> dict[str, tuple[type[msgspec.Struct], Callable[[Any], msgspec.Struct | None]]]:

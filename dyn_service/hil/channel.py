@@ -1,6 +1,6 @@
-"""The way of messages between a plant and its controller, with the faults that are on it.
+"""A channel between a plant and its controller, with the faults that are injected into it.
 
-In lockstep both ways lie in one process, in real time in a proxy between processes: a `Line` serves both.
+In lockstep both channels lie in one process, in real time in a proxy between processes: a `Channel` serves both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from dyn_service.hil.faults import Fault, Meddler, Sent, Way, WayFault
+from dyn_service.hil.faults import ChannelFault, ChannelName, Delivery, Fault, Injector
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration
 
@@ -23,22 +23,22 @@ _ROUNDING_S = 1e-9
 """Times are products of a step and a count: a message that is just due must not be late by their rounding."""
 
 
-class Line(Generic[M]):
-    """The way of the states, or of the commands, with what goes wrong on it.
+class Channel(Generic[M]):
+    """The channel of the states, or that of the commands, with its faults.
 
     Args:
-        faults: Those of both ways; the others are left out.
-        path: Which way it is.
-        seed: Of all chance.
+        faults: Those of both channels; the other channel's are left out.
+        channel: Which one this is.
+        seed: Of the random generators.
         at: The robot's joints.
 
     Raises:
         InvalidArgumentError: A fault does not fit the robot.
     """
 
-    def __init__(self, faults: Sequence[Fault], path: Way, seed: int, at: Configuration) -> None:
-        self._stages: list[tuple[WayFault, Meddler]] = []
-        self._path, self._seed, self._at = path, seed, at
+    def __init__(self, faults: Sequence[Fault], channel: ChannelName, seed: int, at: Configuration) -> None:
+        self._stages: list[tuple[ChannelFault, Injector]] = []
+        self._name, self._seed, self._at = channel, seed, at
         self._streams = itertools.count()
         self._under_way: list[tuple[float, int, M]] = []
         self._number = itertools.count()
@@ -46,23 +46,23 @@ class Line(Generic[M]):
             self.add(fault)
 
     def add(self, fault: Fault) -> None:
-        """One more fault, after the others; one that is not of this way changes nothing.
+        """One more fault, after the others; one of the other channel changes nothing.
 
         Raises:
             InvalidArgumentError: It does not fit the robot.
         """
         stream = next(self._streams)
         fault.check(self._at)
-        if isinstance(fault, WayFault) and fault.path == self._path:
-            self._stages.append((fault, fault.meddler(np.random.default_rng((self._seed, stream)), self._at)))
+        if isinstance(fault, ChannelFault) and fault.channel == self._name:
+            self._stages.append((fault, fault.injector(np.random.default_rng((self._seed, stream)), self._at)))
 
     def send(self, message: M, now_s: float, plant_s: float | None = None) -> None:
         """Sends a message at `now_s`, by any clock; plant_s: the plant's time, where that is another."""
         time = now_s if plant_s is None else plant_s
-        arriving: list[Sent] = [(now_s, message)]
-        for fault, meddle in self._stages:
-            if fault.there(time):
-                arriving = [found for t, one in arriving for found in meddle(t, one)]
+        arriving: list[Delivery] = [(now_s, message)]
+        for fault, inject in self._stages:
+            if fault.active_at(time):
+                arriving = [found for t, one in arriving for found in inject(t, one)]
         for t, one in arriving:
             heapq.heappush(self._under_way, (t, next(self._number), one))
 
