@@ -188,11 +188,16 @@ def converted(values: Mapping[str, Any], kind: type[T]) -> T:
 
 def in_range(parameters: T) -> T:
     """The parameters, held against the types and ranges of their struct: nobody has, where they were made in Python.
+    An infinite number may stand for no limit; NaN stands for nothing.
 
     Raises:
         InvalidArgumentError: As `converted`.
     """
-    return converted(msgspec.to_builtins(parameters), type(parameters))
+    values = msgspec.to_builtins(parameters)
+    for place, number in _not_finite(values):
+        if math.isnan(number):
+            raise InvalidArgumentError(f"parameter {dotted(place)!r}: expected a number, found nan", path=dotted(place))
+    return converted(values, type(parameters))
 
 
 def assignment(text: str, *, origin: str) -> tuple[str, Any, Document]:

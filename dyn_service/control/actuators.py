@@ -23,12 +23,13 @@ MAX_DELAY_STEPS = 10_000
 class Actuators:
     """The motors of one robot, one per entry of v.
 
-    dt_s: the step. effort_limit: (nv,) N m | N, infinite where there is none. delay_steps: so many steps, 0 or more,
-    pass before anything comes of what is told. lag_s: (nv,) s, the time constant T; 0 is none. saturated: (nv,) steps
-    in which a motor was at its limit.
+    dt_s: the step. effort_limit: (nv,) N m | N, infinite where there is none. delay_steps: so many steps, at most
+    `MAX_DELAY_STEPS`, pass before anything comes of what is told. lag_s: (nv,) s, the time constant T; 0 is none.
+    saturated: (nv,) steps in which a motor was at its limit.
 
     Raises:
-        InvalidArgumentError: A limit or a lag is negative or not finite, or not one per entry.
+        InvalidArgumentError: The step is not positive, the delay no such number of steps; a limit or a lag is negative
+            or not finite, or not one per entry.
     """
 
     dt_s: float
@@ -38,8 +39,17 @@ class Actuators:
     saturated: Array = field(init=False)
 
     def __post_init__(self) -> None:
+        if not 0.0 < self.dt_s < np.inf:
+            raise InvalidArgumentError(f"dt_s is {self.dt_s:g}: expected a positive number of seconds", path="dt_s")
+        steps = self.delay_steps
+        if isinstance(steps, bool) or not (isinstance(steps, int | np.integer) and 0 <= steps <= MAX_DELAY_STEPS):
+            raise InvalidArgumentError(
+                f"actuators.delay_steps is {steps}: expected a whole number, 0 to {MAX_DELAY_STEPS}",
+                path="actuators.delay_steps",
+            )
+        self.effort_limit, self.lag_s = np.array(self.effort_limit, float), np.array(self.lag_s, float)
         n = self.effort_limit.shape
-        if not (self.effort_limit >= 0.0).all():
+        if len(n) != 1 or not (self.effort_limit >= 0.0).all():
             raise InvalidArgumentError(
                 f"actuators.effort_limit is {self.effort_limit.tolist()}: expected numbers that are not negative",
                 path="actuators.effort_limit",
@@ -60,7 +70,7 @@ class Actuators:
     def reset(self) -> None:
         """Nothing was told, nothing acts."""
         none = np.zeros(self.effort_limit.shape)
-        self._on_way: deque[Array] = deque([none] * self.delay_steps)
+        self._on_way: deque[Array] = deque([none] * int(self.delay_steps))
         self._lagged = none
 
     def act(self, told: Array) -> Array:

@@ -62,6 +62,8 @@ class CartesianImpedance(Law):
                 f"{len(point)}"
             )
         self.model, self.link, self.point = model, link, np.array(point, dtype=np.float64)
+        if not np.isfinite(self.point).all():
+            raise InvalidArgumentError(f"point is {list(point)}: expected finite numbers, m", path="point")
         self.stiffness = per_joint("stiffness", stiffness, 6)
         self.damping_ratio = float(per_joint("damping_ratio", damping_ratio, 1)[0])
         self.posture = float(per_joint("posture_frequency", posture_frequency, 1)[0])

@@ -44,10 +44,12 @@ def gains(natural_frequency: float | Sequence[float], damping_ratio: float, n: i
         n: Entries of v.
 
     Raises:
-        InvalidArgumentError: The natural frequency is not positive, or not one number or n.
+        InvalidArgumentError: The natural frequency or the damping ratio is not positive and finite, or there are
+            neither one nor n of the first.
     """
     omega = np.atleast_1d(np.array(natural_frequency, dtype=np.float64))
-    if omega.shape not in ((1,), (n,)) or not np.all(omega > 0.0) or damping_ratio <= 0.0:
+    positive = np.isfinite(omega).all() and (omega > 0.0).all() and 0.0 < damping_ratio < np.inf
+    if omega.shape not in ((1,), (n,)) or not positive:
         raise InvalidArgumentError(f"natural_frequency must be positive, one number or {n}, and damping_ratio positive")
     omega = np.broadcast_to(omega, (n,)).copy()
     return omega * omega, 2.0 * damping_ratio * omega

@@ -67,6 +67,8 @@ Servo = Callable[[SetPoint, Array, Array], Array]
 
 MAX_MISSED_CYCLES = 20
 """So many control cycles may go by without a command, at most, before the robot is stopped."""
+MAX_CONTROL_S = 1.0
+"""The longest control cycle: an effort that nobody looks after acts for `MAX_MISSED_CYCLES` of it at most."""
 
 _ROUNDING_S = 1e-9
 """Times are products of a step and a count: a command just in time must not be late by their rounding."""
@@ -100,6 +102,11 @@ class SafetySettings:
     def __post_init__(self) -> None:
         if not (0.0 < self.cycle_s <= self.hold_s < np.inf):
             raise InvalidArgumentError(f"hold_s is {self.hold_s:g}: expected at least one cycle of {self.cycle_s:g} s")
+        if not self.control_s <= MAX_CONTROL_S or not self.cycle_s <= MAX_CONTROL_S:
+            raise InvalidArgumentError(
+                f"a control cycle is {max(self.control_s, self.cycle_s):g} s: expected at most {MAX_CONTROL_S:g} s, "
+                "for the last effort acts on through missed ones"
+            )
         most_s = MAX_MISSED_CYCLES * (self.control_s or self.cycle_s)
         if not self.hold_s <= most_s + _ROUNDING_S:
             raise InvalidArgumentError(

@@ -20,6 +20,7 @@ from dyn_service.api.queries import Array, Wrench
 from dyn_service.control.actuators import Actuators
 from dyn_service.control.encoders import Measuring
 from dyn_service.control.hardware import Fault, Motion, Reading
+from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.sim.divergence import no_longer_finite
 from dyn_service.sim.stepping import Engine
@@ -31,6 +32,9 @@ class SimulatedRobot:
 
     q: (nq,) where it stands at first. dt_s: a step. brake_s: in which the brakes bring it to rest. velocity_limit:
     (nv,), infinite where there is none. actuators, measuring: None are motors and sensors that do all they are told.
+
+    Raises:
+        InvalidArgumentError: A time is not positive and finite.
     """
 
     engine: Engine
@@ -43,6 +47,9 @@ class SimulatedRobot:
     measuring: Measuring | None = None
 
     def __post_init__(self) -> None:
+        for name, time_s in (("dt_s", self.dt_s), ("brake_s", self.brake_s)):
+            if not 0.0 < time_s < math.inf:
+                raise InvalidArgumentError(f"{name} is {time_s:g}: expected a positive number of seconds", path=name)
         self.v: Array = np.zeros(self.configuration.nv)
         self.steps = 0
         self.simulated = True

@@ -37,6 +37,7 @@ class TakingOver:
 
     def __post_init__(self) -> None:
         self._armed = (-1, -1)
+        self._went_on = False  # after the command that armed the plant
 
     def may_command(self, state: PlantState) -> bool:
         """Whether it may answer this state; not where the plant is too fast to be armed, or is another controller's.
@@ -53,8 +54,11 @@ class TakingOver:
         session, epoch = self._armed
         under_us = session == state.session and epoch != state.epoch
         if state.mode == STOPPED and under_us and not self.rearm:
+            alone = state.cause == "missed" and not self._went_on
+            hint = " (no second command came in time: control_rate_hz of the plant is to be the controller's rate)"
             raise FailedPreconditionError(
                 f"the plant stopped ({state.cause}) at {state.since:g} s, and rearm is off: start the controller anew"
+                f"{hint if alone else ''}"
             )
         if arm and session not in (-1, state.session) and not self.rearm:
             raise FailedPreconditionError(
@@ -73,6 +77,7 @@ class TakingOver:
         arm = state.mode not in RUNNING
         if arm:
             self._armed = (state.session, state.epoch)
+        self._went_on = not arm
         return self._answer(state, command, arm=arm)
 
     def release(self, state: PlantState | None) -> JointCommand | None:

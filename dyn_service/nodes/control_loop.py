@@ -32,6 +32,7 @@ import numpy as np
 
 from dyn_service.api.queries import RobotQueries
 from dyn_service.client.sync import Client
+from dyn_service.config.parameters import in_range
 from dyn_service.control.commander import Commander
 from dyn_service.control.following import Following, Moment, TrajectoryMaker, hold_maker
 from dyn_service.control.law import Law, RobotState
@@ -182,6 +183,7 @@ def commander(purpose: Purpose[L], p: L, model: RobotQueries, *, number: int, re
     Raises:
         InvalidArgumentError: A parameter is out of its range, or does not fit the robot.
     """
+    p = in_range(p)
     at, fingerprint = model.configuration, model.description.fingerprint
     make = hold_maker(at) if purpose.make_motion is None else purpose.make_motion(p, at, model.limits)
     following = Following(at, fingerprint, make, p.rate_hz, p.delay_compensation)

@@ -14,7 +14,7 @@ from dyn_service.config.parameters import InputFile, NotNegative, Positive, Robo
 from dyn_service.control.actuators import MAX_DELAY_STEPS
 from dyn_service.control.command import Interface
 from dyn_service.control.encoders import Velocities
-from dyn_service.control.safety import MAX_MISSED_CYCLES, LimitPolicy, SafetySettings, StopPolicy
+from dyn_service.control.safety import MAX_CONTROL_S, MAX_MISSED_CYCLES, LimitPolicy, SafetySettings, StopPolicy
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages import ros_type
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
@@ -26,6 +26,8 @@ from dyn_service.suggestions import did_you_mean
 
 REARM_SPEED = 0.3
 """rad/s | m/s."""
+MAX_SUBSTEPS = 1000
+"""More of them than any robot does in time, and than a person has patience for."""
 
 
 class ActuatorParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -75,12 +77,12 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     which make efforts of the others.
 
     missed_cycles: how many control cycles, 1 to 20, may go by without a command before the plant stops.
-    control_rate_hz: their rate; 0 is rate_hz. safe_stop: how it stops: by its brakes, by damping alone, or without
-    effort. brake_s: how long the brakes take to bring it to rest. damping_s: how long a motion takes to fall to 1/e
-    under `damping`. beyond_limits: whether efforts, and their rates, beyond the limits are cut and counted, or refused
-    with a stop. effort_ramp_s: from no effort to the limit of the URDF; the largest rate of efforts is their quotient.
-    effort_rate: N m/s | N/s, one number per effort, instead. rearm_share: of its velocity limit, how fast a joint may
-    be when the plant is armed; 0.3 rad/s | m/s where there is no limit.
+    control_rate_hz: their rate, at least 1 Hz; 0 is rate_hz. safe_stop: how it stops: by its brakes, by damping alone,
+    or without effort. brake_s: how long the brakes take to bring it to rest. damping_s: how long a motion takes to fall
+    to 1/e under `damping`. beyond_limits: whether efforts, and their rates, beyond the limits are cut and counted, or
+    refused with a stop. effort_ramp_s: from no effort to the limit of the URDF; the largest rate of efforts is their
+    quotient. effort_rate: N m/s | N/s, one number per effort, instead. rearm_share: of its velocity limit, how fast a
+    joint may be when the plant is armed; 0.3 rad/s | m/s where there is no limit.
 
     engine: what moves the simulated robot: our equations, or MuJoCo, which shares no code with them, made from the same
     file. mjcf: in its place an MJCF file with the same joints, whose contacts then act.
@@ -110,7 +112,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     mimic: bool = True
     rate_hz: Positive = 1000.0
     integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4"
-    substeps: Annotated[int, msgspec.Meta(ge=1)] = 1
+    substeps: Annotated[int, msgspec.Meta(ge=1, le=MAX_SUBSTEPS)] = 1
     state_rate_hz: NotNegative = 0.0
     initial_position: list[float] | dict[str, float | dict[str, float]] = []
     overlay: dict[str, Any] = {}
@@ -169,6 +171,13 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
     rate = np.array(p.effort_rate, dtype=np.float64) if p.effort_rate else effort / p.effort_ramp_s
     velocity = limits.speeds
     control_s = 1.0 / (p.control_rate_hz or p.rate_hz)
+    if control_s > MAX_CONTROL_S:
+        name = "control_rate_hz" if p.control_rate_hz else "rate_hz"
+        raise InvalidArgumentError(
+            f"{name} is {getattr(p, name):g}: expected at least {1.0 / MAX_CONTROL_S:g} Hz, for the last effort acts "
+            f"on through {p.missed_cycles} missed cycles",
+            path=name,
+        )
     return SafetySettings(
         cycle_s=1.0 / p.rate_hz,
         hold_s=p.missed_cycles * control_s,

@@ -106,10 +106,21 @@ def _stop_lines(plant: Mapping[str, Any]) -> list[str]:
     if plant["stops"]:
         causes = ", ".join(f"{count} {name}" for name, count in plant["causes"].items())
         lines.append(f"safe stops: {plant['stops']} ({causes}), armed {plant['armed']} times")
+        if _too_slow(plant):
+            lines.append(
+                f"commands came further apart than the plant holds one, {plant['hold_s']:g} s: its control_rate_hz is "
+                "to be the controller's rate"
+            )
     if plant["refused"]:
         reasons = ", ".join(f"{count} {name}" for name, count in plant["refusals"].items())
         lines.append(f"refused commands: {plant['refused']} ({reasons})")
     return lines
+
+
+def _too_slow(plant: Mapping[str, Any]) -> bool:
+    """Whether commands never came one after the other in time: then it is no fault that stops it, but their rate."""
+    missed = plant["causes"].get("missed", 0)
+    return bool(missed > 1 and plant["hold_s"] and plant["commands"] <= 2 * plant["armed"])
 
 
 def _findings(plant: Mapping[str, Any], recording: Recording | None) -> list[Finding]:
@@ -118,9 +129,10 @@ def _findings(plant: Mapping[str, Any], recording: Recording | None) -> list[Fin
     for line in _stop_lines(plant):
         if line.startswith("safe stops"):
             found.append(Finding(line, stop_spans(recording), grave=True))
+        elif line.startswith("refused") and plant["last_refusal"]:
+            found.append(Finding(f"{line}; the last: {plant['last_refusal']}"))
         else:
-            last = plant["last_refusal"]
-            found.append(Finding(f"{line}; the last: {last}" if last else line))
+            found.append(Finding(line))
     # where there is a recording, positions beyond limits are found in it, with their times
     by_joint = {kind: of for kind, of in plant["by_joint"].items() if recording is None or kind != "out_of_range"}
     found += [Finding(line) for line in limit_shares.lines(by_joint)]
@@ -163,7 +175,10 @@ def at_end(plant: NodeBoard) -> str:
         said.append(f"{stale} commands were too late")
     if content["stops"]:
         share = 100.0 * content["active_steps"] / max(1, content["steps"])
-        said.insert(0, f"{_stop_lines(content)[0]}, under command {share:.1f} % of the time")
+        stops, *rest = _stop_lines(content)
+        said.insert(0, f"{stops}, under command {share:.1f} % of the time")
+        if _too_slow(content):
+            said.insert(1, rest[0])
     return "; ".join(said)
 
 

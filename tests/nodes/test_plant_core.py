@@ -339,6 +339,16 @@ def test_missed_cycles_are_those_of_the_controller(control_rate_hz: float) -> No
         ({"effort_ramp_s": -1.0}, "parameter 'effort_ramp_s': expected a number above 0, found -1"),
         ({"missed_cycles": 0}, "parameter 'missed_cycles': expected a whole number of at least 1, found 0"),
         ({"missed_cycles": 21}, "parameter 'missed_cycles': expected a whole number of at most 20, found 21"),
+        (
+            {"control_rate_hz": 0.001},
+            "control_rate_hz is 0.001: expected at least 1 Hz, for the last effort acts on thr",
+        ),
+        (
+            {"rate_hz": 0.5},
+            "rate_hz is 0.5: expected at least 1 Hz, for the last effort acts on through 20 missed cycl",
+        ),
+        ({"initial_position": [np.nan]}, r"parameter 'initial_position\[0\]': expected a number, found nan"),
+        ({"substeps": 1001}, "parameter 'substeps': expected a whole number of at most 1000, found 1001"),
         ({"control_rate_hz": 2000.0}, "control_rate_hz is 2000: expected at most rate_hz, 1000"),
         ({"state_rate_hz": 1001.0}, "state_rate_hz is 1001: expected at most rate_hz, 1000"),
         ({"rearm_share": 1.5}, "parameter 'rearm_share': expected a number of at most 1, found 1.5"),

@@ -12,6 +12,7 @@ from dyn_service.api.queries import Overlay, Payload, Wrench
 from dyn_service.control.actuators import Actuators
 from dyn_service.control.encoders import Measuring
 from dyn_service.control.safety import RUNNING
+from dyn_service.control.simulated import SimulatedRobot
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand
@@ -110,7 +111,7 @@ def test_motors_come_late_and_end_at_their_limit() -> None:
         ({"lag_s": [0.1]}, "expected times of at least 0 s, one number or one per effort"),
         ({"lag_s": -0.1}, "expected times of at least 0 s"),
         ({"lag_s": [0.0, np.inf]}, "expected times of at least 0 s"),
-        ({"lag_s": [0.0, np.nan]}, "expected times of at least 0 s"),
+        ({"lag_s": [0.0, np.nan]}, r"parameter 'actuators.lag_s\[1\]': expected a number, found nan"),
         ({"delay_steps": 10_001}, "actuators.delay_steps': expected a whole number of at most 10000, found 10001"),
         ({"delay_steps": -1}, "actuators.delay_steps': expected a whole number of at least 0, found -1"),
     ],
@@ -118,6 +119,33 @@ def test_motors_come_late_and_end_at_their_limit() -> None:
 def test_motors_that_there_cannot_be(arm: Robot, said: dict, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         made(arm, actuators=ActuatorParameters(**said))
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"delay_steps": -1}, "actuators.delay_steps is -1: expected a whole number, 0 to 10000"),
+        ({"delay_steps": 10_001}, "actuators.delay_steps is 10001: expected a whole number"),
+        ({"delay_steps": 1.5}, "actuators.delay_steps is 1.5: expected a whole number"),
+        ({"delay_steps": True}, "actuators.delay_steps is True: expected a whole number"),
+        ({"dt_s": 0.0}, "dt_s is 0: expected a positive number of seconds"),
+        ({"dt_s": np.nan}, "dt_s is nan: expected a positive number of seconds"),
+        ({"lag_s": 0.1}, "expected times of at least 0 s, one number or one per effort"),
+        ({"effort_limit": 1.0}, "actuators.effort_limit is 1.0: expected numbers that are not negative"),
+    ],
+)
+def test_motors_made_in_python_are_held_to_the_same(said: dict, message: str) -> None:
+    good = {"dt_s": 0.001, "effort_limit": np.full(2, 3.0), "delay_steps": np.int64(1), "lag_s": np.zeros(2)}
+    assert Actuators(**good).act(np.ones(2)).tolist() == [0.0, 0.0]
+    with pytest.raises(InvalidArgumentError, match=message):
+        Actuators(**{**good, **said})
+
+
+@pytest.mark.parametrize("brake_s", [np.inf, np.nan, 0.0])
+def test_brakes_that_never_shut_are_none(arm: Robot, brake_s: float) -> None:
+    robot = made(arm).robot
+    with pytest.raises(InvalidArgumentError, match=r"brake_s is .*: expected a positive number of seconds"):
+        SimulatedRobot(robot.engine, arm.configuration, robot.q, 1e-3, brake_s, np.full(2, np.inf))
 
 
 def test_a_plant_moves_by_what_its_motors_give_and_says_so(arm: Robot) -> None:

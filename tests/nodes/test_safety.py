@@ -500,6 +500,8 @@ def test_damping_that_is_no_number_is_the_brakes() -> None:
         ({"cycle_s": 0.0}, "expected at least one cycle of 0 s"),
         ({"hold_s": 0.021}, "hold_s is 0.021: expected at most 20 cycles of control, 0.02 s"),
         ({"hold_s": 0.201, "control_s": 0.01}, "hold_s is 0.201: expected at most 20 cycles of control, 0.2 s"),
+        ({"hold_s": 20.0, "control_s": 1.01}, "a control cycle is 1.01 s: expected at most 1 s"),
+        ({"hold_s": 20.0, "control_s": math.nan}, "a control cycle is nan s: expected at most 1 s"),
         ({"effort_rate": np.array([1.0])}, "effort_rate is"),
         ({"velocity_limit": np.array([1.0, math.nan])}, "velocity_limit is"),
         ({"effort_limit": np.array([-1.0, 1.0])}, "effort_limit is"),

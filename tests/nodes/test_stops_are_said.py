@@ -14,17 +14,33 @@ from dyn_service.launching.schema import read_launch_file
 from dyn_service.nodes import plant_report
 from dyn_service.nodes.board import Board
 from dyn_service.nodes.stop import Stop
-from dyn_service.nodes.telemetry import Stats
+from dyn_service.nodes.telemetry import Facts, Stats
 from tests.nodes.launches import Launched, pendulum, wait_for
 
 ONE_PLANT = "launch: [{node: {pkg: dyn_service, exec: plant, name: arm, param: [{name: robot, value: panda}]}}]"
-STOPPED = {"stops": 39, "stops_missed": 38, "stops_velocity": 1, "armed": 40, "steps": 1000, "active_steps": 910}
+STOPPED = {
+    "stops": 39,
+    "stops_missed": 38,
+    "stops_velocity": 1,
+    "armed": 40,
+    "steps": 1000,
+    "active_steps": 910,
+    "commands": 800,
+}
 
 
 @pytest.mark.parametrize(
     ("stats", "said"),
     [
         (STOPPED, ["arm: safe stops: 39 (38 missed, 1 velocity), armed 40 times, under command 91.0 % of the time"]),
+        (
+            {**STOPPED, "commands": 41},
+            [
+                "arm: safe stops: 39 (38 missed, 1 velocity), armed 40 times, under command 91.0 % of the time; "
+                "commands came further apart than the plant holds one, 0.02 s: its control_rate_hz is to be the "
+                "controller's rate"
+            ],
+        ),
         ({**STOPPED, "stops": 0}, []),
         (
             {"steps": 1000, "active_steps": 500, "saturated.a": 465, "saturated.b.x": 100, "refused_stale": 3},
@@ -56,6 +72,7 @@ def test_what_the_last_line_says(tmp_path: Path, stats: dict[str, float | int | 
     file.write_text(ONE_PLANT, "utf-8")
     plan = make_plan(read_launch_file(file), {}, folder=tmp_path)
     board = Board()
+    board.take(Facts("arm", 1, {"hold_s": 0.02}))
     board.take(Stats("arm", 1, stats))
     assert _at_end(plan, board) == said
 

@@ -63,6 +63,18 @@ def test_a_stop_under_its_command() -> None:
     assert armed(rearm=True).may_command(stopped)
 
 
+def test_a_stop_before_the_second_command_says_what_to_set() -> None:
+    """A controller of 20 Hz before a plant that waits 20 ms: no fault of a process, and each start would end so."""
+    stopped = changed(FRESH, mode=STOPPED, cause="missed", since=0.1, epoch=1, seq=100)
+    one, hint = armed(rearm=False), r"start the controller anew \(no second command .*: control_rate_hz of the plant is"
+    with pytest.raises(FailedPreconditionError, match=hint):
+        one.may_command(stopped)
+    one.command(changed(FRESH, mode=ACTIVE, cause="", seq=2), Command(np.array([0.5])))
+    for state in (stopped, changed(stopped, cause="velocity")):
+        with pytest.raises(FailedPreconditionError, match=r"start the controller anew$"):
+            one.may_command(state)
+
+
 def test_one_that_was_started_again_takes_over_what_never_moved_alone() -> None:
     again = TakingOver(("hinge",), "f", 5, rearm=False, restarted=True)
     assert again.may_command(FRESH)
