@@ -35,6 +35,11 @@ class Measuring:
         self._begun: tuple[Array, Array] | None = None
 
     @property
+    def feels(self) -> bool:
+        """Whether any of them is told what pushes: force/torque sensors are."""
+        return bool(self.sensors.settings.force_torque)
+
+    @property
     def others(self) -> tuple[str, ...]:
         """The names of those that are no encoders."""
         return (*self.sensors.settings.force_torque, *self.sensors.settings.imus)

@@ -5,7 +5,8 @@ constant and the same share of each joint's speed, whatever pulls at it, and hol
 them move nothing. A joint that would pass its velocity limit within a step is braked from that step's beginning, as by
 a drive whose own loop is quicker than its commands; the reading then has the fault `velocity`.
 
-Sensors are given the mean acceleration of the step behind them: it is what every engine and the brakes have.
+Sensors are given the mean acceleration of the step behind them, which every engine and the brakes have, and what
+contacts did to the links in it, mean over it too.
 """
 
 from __future__ import annotations
@@ -57,10 +58,13 @@ class SimulatedRobot:
         self._fault: Fault = ""
         self._deceleration: Array | None = None
         self._pushes: list[tuple[Wrench, int]] = []
+        self._feels = self.measuring is not None and self.measuring.feels
+        if self._feels:
+            self.engine.feel()
 
     def open(self) -> Reading:
         """As `Hardware.open`."""
-        self._sample(np.zeros_like(self.v))
+        self._sample(np.zeros_like(self.v), braked=True)
         return self.read()
 
     def close(self) -> None:
@@ -77,6 +81,7 @@ class SimulatedRobot:
         before = self.q, self.v
         self.steps += 1
         self._acting, self._fault = told, ""
+        braked = brakes
         if brakes:
             self._brake()
         else:
@@ -85,14 +90,14 @@ class SimulatedRobot:
             if np.isfinite(self.v).all() and not (np.abs(self.v) < self.velocity_limit).all():
                 self.q, self.v = before
                 self._brake()
-                self._fault = "velocity"
+                braked, self._fault = True, "velocity"
         if not math.isfinite(self.q.sum() + self.v.sum()):  # or the sum alone has overflowed
             finite = self.configuration.finite(self.q, self.v)
             if not finite.all():
                 motion = (*before, self.engine.acceleration(*before, told))
                 inner = self.dt_s / self.engine.substeps
                 raise no_longer_finite(self.configuration, self.steps, self.time_s, inner, motion, finite)
-        self._sample((self.v - before[1]) / self.dt_s)
+        self._sample((self.v - before[1]) / self.dt_s, braked=braked)
 
     def read(self) -> Reading:
         """As `Hardware.read`."""
@@ -130,6 +135,8 @@ class SimulatedRobot:
         """Lets another engine go on from here, pushed as the one before."""
         if self._pushes:
             engine.push(self.pushes)
+        if self._feels:
+            engine.feel()
         self.engine = engine
 
     def set_state(self, q: Array, v: Array) -> None:
@@ -145,9 +152,14 @@ class SimulatedRobot:
             self._pushes = [(wrench, end) for wrench, end in self._pushes if end > self.steps]
             self.engine.push(self.pushes)
 
-    def _sample(self, a: Array) -> None:
-        if self.measuring is not None:
-            self.measuring.sample(self.time_s, self.q, self.v, a, self.pushes)
+    def _sample(self, a: Array, *, braked: bool) -> None:
+        if self.measuring is None:
+            return
+        acting = self.pushes
+        if self._feels:
+            engine = self.engine
+            acting = [*acting, *(engine.felt_at(self.q, self.v, a) if braked else engine.felt())]
+        self.measuring.sample(self.time_s, self.q, self.v, a, acting)
 
     def _brake(self) -> None:
         """One step towards rest, at the deceleration that was due when the brakes were shut."""

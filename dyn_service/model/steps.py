@@ -100,6 +100,11 @@ STEPS: Mapping[str, Step] = MappingProxyType(
 )
 """The steps by name; each is also a kernel, the row `step` of the table."""
 
+WEIGHTS: Mapping[str, tuple[float, ...]] = MappingProxyType(
+    {"rk4": (1 / 6, 1 / 3, 1 / 3, 1 / 6), "semi_implicit_euler": (1.0,), "explicit_euler": (1.0,)}
+)
+"""b_i of v' = v + dt (b_1 a_1 + b_2 a_2 + ..), of the stages in their order."""
+
 
 def _at(acceleration: Callable[..., Any], t: float | None) -> Callable[[Any, Any, Any], Any]:
     """(s since the step began, q, v) -> a."""

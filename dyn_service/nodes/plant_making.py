@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.config.documents import ConfigurationError
 from dyn_service.config.parameters import in_range
 from dyn_service.control.actuators import Actuators
 from dyn_service.control.command import EFFORT_ONLY
@@ -168,6 +167,7 @@ def _mujoco(robot: Robot, p: PlantParameters) -> Engine:
         integrator=p.integrator,
         gravity=None if p.mjcf else robot.gravity,
         limits=p.position_limits,
+        links=dict(zip(tree.joints, tree.links, strict=True)),
     )
     for note in engine.notes:
         _LOG.info("MuJoCo: %s", note)
@@ -197,18 +197,10 @@ def make_measuring(robot: Robot, p: PlantParameters) -> Measuring | None:
 
     Raises:
         ConfigurationError: It is no sensor file, or not one of this robot.
-        InvalidArgumentError: A force/torque sensor beside contacts.
     """
     if not p.sensors:
         return None
     sensors = Sensors.from_file(robot, p.sensors, seed=p.sensor_seed)
-    if p.contacts and sensors.settings.force_torque:
-        name = next(iter(sensors.settings.force_torque))
-        raise ConfigurationError(
-            f"{p.sensors}: force_torque.{name}: a plant with contacts has no force/torque sensors, for they are not "
-            "told what the planes push with",
-            path="sensors",
-        )
     return Measuring(sensors, robot.configuration, p.velocities)
 
 
@@ -216,7 +208,7 @@ def _forward_dynamics(robot: Robot, p: PlantParameters, q: Array) -> ForwardDyna
     """The robot's, with stops and contacts where there are any."""
     if not p.position_limits and not p.contacts:
         return robot.forward_dynamics
-    from dyn_service.sim.supports import forward_dynamics
+    from dyn_service.sim.supports import SupportedDynamics
     from dyn_service.sim.task import checked
 
     task = checked(
@@ -230,6 +222,6 @@ def _forward_dynamics(robot: Robot, p: PlantParameters, q: Array) -> ForwardDyna
         contacts=unpack_contacts(p.contacts, "contacts"),
         position_limits=p.position_limits,
     )
-    supported = forward_dynamics(robot, task)
+    supported = SupportedDynamics(robot, task)
     supported(q, np.zeros(robot.nv), np.zeros(robot.nv))  # makes its kernels now
     return supported

@@ -12,7 +12,7 @@ MuJoCo is imported here and by nobody else, and only when such an engine is made
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 
 from dyn_service.api.queries import Array, Wrench
-from dyn_service.conventions import from_mujoco, to_mujoco
+from dyn_service.conventions import MujocoState, from_mujoco, to_mujoco
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.formats.converting import written
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.description import Description, Mimic
+from dyn_service.sim.mujoco_contacts import MujocoContacts
 from dyn_service.suggestions import did_you_mean
 
 _LOG = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class MujocoEngine:
         integrator: As of the plant.
         gravity: (3,) m/s^2; None is the file's.
         limits: Whether the limits of positions act.
+        links: The link that each joint moves, of all joints: what MuJoCo's contacts push is told by them.
 
     Raises:
         FailedPreconditionError: MuJoCo is not installed.
@@ -62,6 +64,7 @@ class MujocoEngine:
         integrator: str = "rk4",
         gravity: Array | None = None,
         limits: bool = False,
+        links: Mapping[str, str] | None = None,
     ) -> None:
         self._mj = mj = _mujoco()
         if integrator not in _INTEGRATORS:
@@ -83,12 +86,21 @@ class MujocoEngine:
         self._led = self._leaders()
         self._last: tuple[Array, Array] | None = None
         self._pushes: tuple[Wrench, ...] = ()
+        self._links = dict(links or {})
+        self._contacts: MujocoContacts | None = None
 
     def step(self, q: Array, v: Array, tau: Array, dt_s: float) -> tuple[Array, Array]:
         """As `Engine.step`."""
         self._put(q, v, tau)
+        contacts = self._contacts
+        if contacts is not None:
+            contacts.begin()
         for _ in range(self.substeps):
+            if contacts is not None:
+                contacts.before(self.data)
             self._mj.mj_step(self.model, self.data)
+            if contacts is not None:
+                contacts.after(self.data)
         found = from_mujoco(self._at, self.data.qpos[self._in_q], self.data.qvel[self._in_v])
         assert found.v is not None
         self._last = found.q, found.v
@@ -116,19 +128,47 @@ class MujocoEngine:
         self._pushes = tuple(wrenches)
         self.data.xfrc_applied[:] = 0.0
 
+    def feel(self) -> None:
+        """As `Engine.feel`."""
+        self._contacts = MujocoContacts(self._mj, self.model, self._links)
+
+    def felt(self) -> Sequence[Wrench]:
+        """As `Engine.felt`."""
+        return () if self._contacts is None else self._contacts.wrenches()
+
+    def felt_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
+        """As `Engine.felt_at`: what MuJoCo's constraints do where that is the acceleration, by its inverse dynamics."""
+        if self._contacts is None:
+            return ()
+        state = to_mujoco(self._at, q, v, a)
+        data = self._contacts.copied(self.data)
+        self._set(data, state)
+        data.qacc[:] = 0.0
+        data.qacc[self._in_v] = state.qacc
+        for _, n, _, leader, mimic in self._led:
+            data.qacc[n] = mimic.multiplier * data.qacc[leader]
+        self._mj.mj_inverse(self.model, data)
+        self._contacts.begin()
+        self._contacts.keep(data, 1.0)
+        return self._contacts.wrenches()
+
     def _put(self, q: Array, v: Array, tau: Array) -> None:
         """The state and what acts on it; a state that is the last step's own is there already, followers and all."""
         data = self.data
         state = to_mujoco(self._at, q, v, tau=tau)
         last = self._last
         if last is None or q is not last[0] or v is not last[1]:
-            data.qpos[self._in_q], data.qvel[self._in_v] = state.qpos, state.qvel
-            for k, n, leader_q, leader_v, mimic in self._led:
-                data.qpos[k] = mimic.multiplier * data.qpos[leader_q] + mimic.offset
-                data.qvel[n] = mimic.multiplier * data.qvel[leader_v]
+            self._set(data, state)
         data.qfrc_applied[self._in_v] = state.force
         if self._pushes:
             self._wrench()
+
+    def _set(self, data: Any, state: MujocoState) -> None:
+        """Puts positions and velocities there, followers with their leaders."""
+        data.qpos[self._in_q], data.qvel[self._in_v] = state.qpos, state.qvel
+        for k, n, leader_q, leader_v, mimic in self._led:
+            data.qpos[k] = mimic.multiplier * data.qpos[leader_q] + mimic.offset
+            data.qvel[n] = mimic.multiplier * data.qvel[leader_v]
 
     def _wrench(self) -> None:
         data = self.data

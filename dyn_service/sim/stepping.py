@@ -9,10 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+
 from dyn_service.api.queries import Array, Wrench
 from dyn_service.errors import UnimplementedError
 from dyn_service.model.configuration import Configuration
+from dyn_service.model.steps import WEIGHTS
 from dyn_service.sim.integrators import ForwardDynamics, advance, held, integrator
+from dyn_service.sim.supports import SupportedDynamics
 
 EffortsOf = Callable[[Array, Sequence[Wrench]], Array]
 """(q, wrenches) -> (nv,), the efforts of the joints that do the same."""
@@ -34,6 +38,15 @@ class Engine(Protocol):
     def push(self, wrenches: Sequence[Wrench]) -> None:
         """From now on these wrenches act, in place of those before."""
 
+    def feel(self) -> None:
+        """From now on it keeps what contacts do, for `felt`."""
+
+    def felt(self) -> Sequence[Wrench]:
+        """What contacts did to the links in the last step, mean over it."""
+
+    def felt_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
+        """What contacts do to the links of a robot in its brakes, in that state, which moves with a (nv,)."""
+
 
 @dataclass
 class OwnEngine:
@@ -45,18 +58,30 @@ class OwnEngine:
     substeps: int = 1
     efforts_of: EffortsOf | None = None
     _pushes: tuple[Wrench, ...] = field(default=(), init=False)
+    _feels: bool = field(default=False, init=False)
+    _forces: list[Array] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self._step = integrator(self.integrator)
+        self._supported = self.forward_dynamics if isinstance(self.forward_dynamics, SupportedDynamics) else None
 
     def step(self, q: Array, v: Array, tau: Array, dt_s: float) -> tuple[Array, Array]:
         """As `Engine.step`."""
         acceleration = held(self.acceleration, tau)
+        supported, forces = self._supported, list[Array]()
+        if self._feels and supported is not None:
+
+            def acceleration(q: Array, v: Array) -> Array:
+                a, pushing = supported.moved(q, v, self._pushed(q, tau))
+                forces.append(pushing)
+                return a
+
+        self._forces = forces
         return advance(self._step, acceleration, q, v, dt_s, self.substeps, on=self.configuration)
 
     def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
         """As `Engine.acceleration`."""
-        return self._pushed(q, v, tau) if self._pushes else self.forward_dynamics(q, v, tau)
+        return self.forward_dynamics(q, v, self._pushed(q, tau))
 
     def push(self, wrenches: Sequence[Wrench]) -> None:
         """As `Engine.push`.
@@ -68,6 +93,24 @@ class OwnEngine:
             raise UnimplementedError("this simulated robot takes no external wrenches")
         self._pushes = tuple(wrenches)
 
-    def _pushed(self, q: Array, v: Array, tau: Array) -> Array:
+    def feel(self) -> None:
+        """As `Engine.feel`."""
+        self._feels = True
+
+    def felt(self) -> Sequence[Wrench]:
+        """As `Engine.felt`: stages weigh in it as their accelerations do in the step, so that no impulse is lost."""
+        if self._supported is None or not self._forces:
+            return ()
+        weights = np.tile(WEIGHTS[self.integrator], self.substeps) / self.substeps
+        return self._supported.wrenches(np.tensordot(weights, self._forces, axes=1))
+
+    def felt_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
+        """As `Engine.felt_at`; rigid contacts do nothing, see `SupportedDynamics.braked`."""
+        return () if self._supported is None else self._supported.wrenches(self._supported.braked(q, v))
+
+    def _pushed(self, q: Array, tau: Array) -> Array:
+        """The efforts, with what pushes."""
+        if not self._pushes:
+            return tau
         assert self.efforts_of is not None
-        return self.forward_dynamics(q, v, tau + self.efforts_of(q, self._pushes))
+        return tau + self.efforts_of(q, self._pushes)

@@ -30,11 +30,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.api.queries import Array, RobotQueries, Wrench
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.passive import SHIFTING_WIDTH
 from dyn_service.sim.contact import Placed, Points, check_links
-from dyn_service.sim.integrators import ForwardDynamics
 from dyn_service.sim.rigid import hold, settling
 from dyn_service.sim.task import Task
 
@@ -264,22 +263,51 @@ class Supports:
         return found
 
 
-def forward_dynamics(robot: RobotQueries, task: Task) -> ForwardDynamics:
-    """The robot's, (q, v, tau) -> a, with what supports it: for who integrates by steps of his own.
+class SupportedDynamics:
+    """The robot's forward dynamics with what supports it, for who integrates by steps of his own.
+
+    Args:
+        robot: The robot that moves.
+        task: Its contacts and limits, and the step.
 
     Raises:
         NotFoundError: A contact's link does not exist.
         InvalidArgumentError: No joint moves it.
         FailedPreconditionError: The mass matrix is singular.
     """
-    supports = Supports(robot, task)
 
-    def accelerations(q: Array, v: Array, tau: Array) -> Array:
+    def __init__(self, robot: RobotQueries, task: Task) -> None:
+        self._robot, self._contacts = robot, task.contacts
+        self._supports = Supports(robot, task)
+
+    def __call__(self, q: Array, v: Array, tau: Array) -> Array:
+        """(nv,) accelerations under the efforts tau (nv,)."""
+        return self.moved(q, v, tau)[0]
+
+    def moved(self, q: Array, v: Array, tau: Array) -> tuple[Array, Array]:
+        """Accelerations (nv,), and (nc, 3) N what the contacts push with, world axes, in the order of the task."""
+        supports = self._supports
         on = supports.at(q, v)
-        free = robot.forward_dynamics(q, v, tau + supports.acting(on, v).efforts)
-        return supports.holding(on, q, v, free)[0] if len(supports.rigid) else free
+        acting = supports.acting(on, v)
+        a, rigid = self._robot.forward_dynamics(q, v, tau + acting.efforts), np.zeros((*q.shape[:-1], 0, 3))
+        if len(supports.rigid):
+            a, rigid, _ = supports.holding(on, q, v, a)
+        return a, supports.in_order(acting.contacts, rigid)
 
-    return accelerations
+    def braked(self, q: Array, v: Array) -> Array:
+        """(nc, 3) N, what the contacts push with where brakes hold or slow the robot, whatever pulls at it. Rigid ones
+        push nothing: the brakes do what they would.
+        """
+        supports = self._supports
+        soft = supports.acting(supports.at(q, v), v).contacts
+        return supports.in_order(soft, np.zeros((*q.shape[:-1], len(supports.rigid), 3)))
+
+    def wrenches(self, forces: Array) -> list[Wrench]:
+        """Forces (nc, 3) of the contacts as what acts on the links: of a sphere, where it touches its plane."""
+        return [
+            Wrench(each.link, np.cross(force, each.radius * np.asarray(each.normal)), force, each.point)
+            for each, force in zip(self._contacts, forces, strict=True)
+        ]
 
 
 def _tangents(normal: Array) -> Array:

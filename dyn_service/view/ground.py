@@ -9,7 +9,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries, Wrench
 from dyn_service.protocol.contacts import unpack_contacts
-from dyn_service.sim.supports import Supports
+from dyn_service.sim.supports import SupportedDynamics
 from dyn_service.sim.task import checked
 
 
@@ -27,7 +27,6 @@ class Ground:
     """
 
     def __init__(self, robot: RobotQueries, parameters: Mapping[str, Any]) -> None:
-        self._robot = robot
         self.contacts = unpack_contacts(parameters["contacts"], "contacts")
         dt = 1.0 / (float(parameters.get("rate_hz", 1000.0)) * int(parameters.get("substeps", 1)))
         at = robot.configuration
@@ -35,7 +34,7 @@ class Ground:
         task = checked(
             at, at.neutral, np.zeros(at.nv), None, dt=dt, steps=1, integrator=integrator, contacts=self.contacts
         )
-        self._supports = Supports(robot, task)
+        self._dynamics = SupportedDynamics(robot, task)
         self._links = [robot.link_names.index(contact.link) for contact in self.contacts]
         self._points = np.array([contact.point for contact in self.contacts], dtype=np.float64)
         self._radii = np.array([[contact.radius] for contact in self.contacts])
@@ -49,14 +48,7 @@ class Ground:
 
     def forces(self, q: Array, v: Array, tau: Array) -> Array:
         """(nc, 3) N, on the robot, world axes, at q (nq,), v (nv,) while the efforts tau (nv,) act."""
-        supports = self._supports
-        on = supports.at(q, v)
-        acting = supports.acting(on, v)
-        rigid = np.zeros((0, 3))
-        if len(supports.rigid):
-            free = self._robot.forward_dynamics(q, v, tau + acting.efforts)
-            rigid = supports.holding(on, q, v, free)[1]
-        return supports.in_order(acting.contacts, rigid)
+        return self._dynamics.moved(q, v, tau)[1]
 
     def points(self, rotation: Array, position: Array) -> Array:
         """(nc, 3) m, where it does so, towards the plane: of links at rotation (nl, 3, 3), position (nl, 3)."""

@@ -261,11 +261,6 @@ def test_each_push_ends_in_its_own_time(arm: Robot) -> None:
     assert found == [[True, False], [True, False], [False], [False], []]
 
 
-def test_force_sensors_beside_contacts_are_refused(arm: Robot, sensors: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="a plant with contacts has no force/torque sensors"):
-        made(arm, sensors=sensors, contacts=[{"link": "lower_bar"}])
-
-
 def test_counts_by_joint(arm: Robot) -> None:
     """Ten N m more than joint_1 may: cut in every cycle under command; the other joint never."""
     plant = driven(made(arm, effort_ramp_s=1e-6), [arm.limits.efforts[0] + 10.0, 0.0], 5)

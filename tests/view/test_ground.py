@@ -5,7 +5,7 @@ import pytest
 
 from dyn_service import Robot
 from dyn_service.protocol.contacts import unpack_contacts
-from dyn_service.sim.supports import forward_dynamics
+from dyn_service.sim.supports import SupportedDynamics
 from dyn_service.sim.task import checked
 from dyn_service.view.ground import Ground
 from dyn_service.view.scene import Scene
@@ -44,7 +44,7 @@ def test_forces_are_those_of_the_simulation(robot: Robot) -> None:
     points = ground.points(poses.rotation, poses.position)
     wrenches = ground.wrenches(points, poses.rotation, poses.position, forces)
     a = robot.forward_dynamics(q, v, np.zeros(6), wrenches=wrenches)
-    wanted = forward_dynamics(robot, task)(q, v, np.zeros(6))
+    wanted = SupportedDynamics(robot, task)(q, v, np.zeros(6))
     np.testing.assert_allclose(a, wanted, rtol=1e-9, atol=1e-9)  # two ways to the same sums
 
 
