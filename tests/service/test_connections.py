@@ -88,7 +88,7 @@ def test_parts_without_an_end_take_no_memory(serving: Any, bare: Any) -> None:
             peer.sendall(frame(b"", more=True) * 2_000_000)
     assert bare(server.endpoints[0]).ask(request())["ok"]
     assert memory() - before < 64 << 20
-    assert counters(server)["cut_off"] == 8
+    eventually(lambda: counters(server)["cut_off"] == 8)  # the system may still hold some of what was sent
     for peer in peers:
         peer.close()
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -143,12 +144,17 @@ def test_what_is_not_allowed_is_not_done_by_a_worker_either() -> None:
         assert client.list_robots() == ["pendulum"]
 
 
-def test_work_stops_at_its_deadline(bare: Any) -> None:
+def test_work_stops_at_its_deadline(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(workers=1) as server:
         peer: Bare = bare(server.endpoints[0])
         peer.ask(request("forward_dynamics", inputs=dict.fromkeys(("q", "v", "tau"), array([0.5]))))
-        peer.send(simulate(1, deadline_ms=300.0))
-        error = peer.receive()["error"]
+        peer.send(simulate(1, deadline_ms=6e4))
+        pool = server._worker
+        assert isinstance(pool, Pool)
+        eventually(lambda: any(worker.task is not None and not unread(worker) for worker in pool._workers))
+        with monkeypatch.context() as patch:  # a minute later: it is at it
+            patch.setattr("dyn_service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 61 * 10**9)
+            error = peer.receive()["error"]
         assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
         assert "was stopped" in error["message"]
         assert peer.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]  # by the next worker

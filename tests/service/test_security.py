@@ -397,10 +397,10 @@ def test_the_descriptor_is_readable_as_long_as_something_is_to_be_done(folder: K
             found: list[Any] = []
             while not found:
                 assert readable(WAIT_S)
-                time.sleep(0.2)  # until all have come: one that comes later would ring by itself
+                time.sleep(0.2)  # until all have come, as a rule: one that comes later rings by itself
                 found += router.messages(64)
             while len(found) < 200:
-                assert readable(0.0)
+                assert readable(WAIT_S)  # at once, but for one that comes later
                 found += router.messages(64)
             while readable(0.1):
                 assert list(router.messages(64)) == []
