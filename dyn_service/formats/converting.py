@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.formats.reading import completed, read_file
+from dyn_service.formats.reading import URDF_ROOT, completed, read_file, root_of, source_text
 from dyn_service.formats.writing import mjcf, sdf, urdf
 from dyn_service.model.description import Description, Note
 
@@ -79,6 +79,14 @@ def convert(
     except OSError as error:
         raise InvalidArgumentError(f"{os.fspath(target)} cannot be written: {error.strerror}", path="target") from None
     return [*(note for note in description.notes if note.kind in _MISSING), *missing]
+
+
+def urdf_of(path: str | os.PathLike[str]) -> str:
+    """A robot's file as URDF, for those who read no other: a URDF file as it stands, looks and all, what a xacro file
+    makes, and what is written of MJCF and SDFormat. Raises what `read_file` does.
+    """
+    text = source_text(path)
+    return text if root_of(text) == URDF_ROOT else written(read_file(path), "urdf")[0]
 
 
 def written(description: Description, format: str) -> tuple[str, list[Note]]:

@@ -36,6 +36,8 @@ _READERS: Mapping[str, Reader] = {
 }
 """By the root element; any other is URDF's, or its reader says what is wrong with it."""
 
+URDF_ROOT = "robot"
+
 # The first tag that is neither a comment, a declaration nor a processing instruction.
 _ROOT = re.compile(r"<([A-Za-z_][\w.:-]*)")
 _BEFORE = re.compile(r"\s*(?:<!--.*?-->|<\?.*?\?>)", re.DOTALL)
@@ -66,11 +68,23 @@ def read_file(
     """
     limits = limits or ReadLimits()
     name = shown_path(path)
+    text = source_text(path, limits=limits, arguments=arguments)
+    return _read(text, f"{name} (expanded)" if name.endswith(xacro.SUFFIX) else name, Path(path), limits)
+
+
+def source_text(
+    path: str | os.PathLike[str],
+    *,
+    limits: ReadLimits | None = None,
+    arguments: Mapping[str, str] | None = None,
+) -> str:
+    """What stands in a robot's file, or what its xacro makes; arguments and faults as of `read_file`."""
+    name = shown_path(path)
     if name.endswith(xacro.SUFFIX):
-        return _read(xacro.expanded(path, arguments or {}), f"{name} (expanded)", Path(path), limits)
+        return xacro.expanded(path, arguments or {})
     if arguments:
         raise InvalidArgumentError(f"{name} takes no arguments: only files named *{xacro.SUFFIX} do", path="arguments")
-    return _read(load(path, limits), name, Path(path), limits)
+    return load(path, limits or ReadLimits())
 
 
 def read_text(text: str | bytes, *, source: str = urdf.TEXT, limits: ReadLimits | None = None) -> Description:

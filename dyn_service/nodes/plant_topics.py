@@ -20,6 +20,8 @@ from dyn_service.nodes.publisher import Publisher
 
 CLOCK = "/clock"
 """Everybody's topic, whatever the namespace, as in ROS."""
+NO_ORIENTATION = [-1.0, *[0.0] * 8]
+"""A covariance by which ROS's `Imu` says that it has no orientation: it would be taken for one without an error."""
 
 
 class PlantTopics:
@@ -101,4 +103,10 @@ class SensorTopics:
             if name in self._wrenches:
                 self._wrenches[name].publish(WrenchStamped(header, Wrench(first, second)))
             elif name in self._imus:
-                self._imus[name].publish(Imu(header, linear_acceleration=first, angular_velocity=second))
+                turning = Imu(
+                    header,
+                    orientation_covariance=NO_ORIENTATION,
+                    angular_velocity=second,
+                    linear_acceleration=first,
+                )
+                self._imus[name].publish(turning)

@@ -6,20 +6,22 @@ as ROS 2's node of the same name does: a frame for each link, called like it; jo
 `tf_static`, all others at each state that comes, at most `rate_hz` times a second, with that state's stamp. A message
 moves the joints that it names, and those that follow them (mimic). Joints with several ways to move, a floating base
 too, are those of `multi_dof_joint_states`; where nobody publishes these, they are left to others, as ROS leaves
-`odom` to `base_link`. A message that names no joint of the robot, or is none, moves nothing, and is said once.
+`odom` to `base_link`. A message that names no joint of the robot, or is none, moves nothing, and is said once. Sensors
+of a sensor file have fixed frames too, called as the `frame_id` of their readings.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.api.results import LinkPoses
-from dyn_service.config.parameters import RobotFile
+from dyn_service.config.parameters import InputFile, RobotFile
 from dyn_service.control.joint_states import MULTI_DOF, WORLD
 from dyn_service.control.joint_states_heard import Heard
 from dyn_service.errors import DynError, InvalidArgumentError
@@ -32,9 +34,11 @@ from dyn_service.model.description import RootType
 from dyn_service.nodes.kinds import NodeKind
 from dyn_service.nodes.node import Node
 from dyn_service.shipped import find_robot
+from dyn_service.urdf.quantities import rotation_of_rpy
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
+    from dyn_service.sensors.settings import SensorSettings
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,7 +48,8 @@ class RobotStatePublisherParameters(msgspec.Struct, forbid_unknown_fields=True, 
 
     robot: path of its URDF, MJCF, SDFormat or xacro file. root: how its root link moves in the world. mimic: whether
     joints that mimic others follow them. rate_hz: how often at most `tf` is published. frame_prefix: what stands before
-    the name of each frame. joint_states, multi_dof_joint_states: the topics it listens to.
+    the name of each link's frame. sensors: path of a sensor file, whose force/torque sensors and IMUs get frames too.
+    joint_states, multi_dof_joint_states: the topics it listens to.
     """
 
     robot: RobotFile
@@ -52,6 +57,7 @@ class RobotStatePublisherParameters(msgspec.Struct, forbid_unknown_fields=True, 
     mimic: bool = True
     rate_hz: Annotated[float, msgspec.Meta(gt=0.0)] = 50.0
     frame_prefix: str = ""
+    sensors: InputFile = ""
     joint_states: str = "joint_states"
     multi_dof_joint_states: str = MULTI_DOF
 
@@ -59,9 +65,15 @@ class RobotStatePublisherParameters(msgspec.Struct, forbid_unknown_fields=True, 
 class Frames:
     """The frames of a robot's links in those of their parents."""
 
-    def __init__(self, robot: Robot, prefix: str = "") -> None:
-        self._robot, self._prefix = robot, prefix
+    def __init__(self, robot: Robot, prefix: str = "", sensors: SensorSettings | None = None) -> None:
+        self._robot, self._prefix, self._sensors = robot, prefix, sensors
         self._places = {name: k for k, name in enumerate(robot.link_names)}
+        for name in (*sensors.force_torque, *sensors.imus) if sensors is not None else ():
+            if name in self._places:
+                raise InvalidArgumentError(
+                    f"the sensor {name!r} is called like a link of robot {robot.name!r}: a frame is one of the two",
+                    path="sensors",
+                )
         joints = robot.description.joints
         self._fixed = [(joint.parent, joint.child) for joint in joints if joint.type == "fixed"]
         self._moving = [
@@ -73,7 +85,8 @@ class Frames:
     def fixed(self, stamp: Time) -> TFMessage:
         """Frames that stand still in their parents."""
         poses = self._robot.link_poses(self._robot.configuration.neutral)
-        return TFMessage([self._transform(parent, child, poses, stamp) for parent, child in self._fixed])
+        links = [self._transform(parent, child, poses, stamp) for parent, child in self._fixed]
+        return TFMessage([*links, *self._mounted(stamp)])
 
     def moving(self, q: Array, stamps: Mapping[str, Time]) -> TFMessage:
         """Frames that joints move in their parents, at the position q (nq,). stamps: of these joints, and of those that
@@ -83,19 +96,33 @@ class Frames:
         pairs = [(parent, child, stamps[mover]) for parent, child, mover in self._moving if mover in stamps]
         return TFMessage([self._transform(parent, child, poses, stamp) for parent, child, stamp in pairs])
 
-    def _transform(self, parent: str | None, child: str, poses: LinkPoses, stamp: Time) -> TransformStamped:
-        from dyn_service.formats.pose import quaternion_of
+    def _mounted(self, stamp: Time) -> Iterator[TransformStamped]:
+        """Sensors in their links: a force/torque sensor is in its joint's frame, which is the child link's."""
+        if self._sensors is None:
+            return
+        link_of = {joint.name: joint.child for joint in self._robot.description.joints}
+        mounts = [(name, link_of[one.joint], one) for name, one in self._sensors.force_torque.items()]
+        for name, link, one in [*mounts, *((name, one.link, one) for name, one in self._sensors.imus.items())]:
+            header = Header(stamp, self._prefix + link)
+            rotation, position = rotation_of_rpy(np.array(one.rpy)), np.array(one.xyz)
+            yield TransformStamped(header, name, _transform(rotation, position))
 
+    def _transform(self, parent: str | None, child: str, poses: LinkPoses, stamp: Time) -> TransformStamped:
         k = self._places[child]
         rotation, position = poses.rotation[k], poses.position[k]
         if parent is not None:
             p = self._places[parent]
             position = poses.rotation[p].T @ (position - poses.position[p])
             rotation = poses.rotation[p].T @ rotation
-        w, x, y, z = quaternion_of(rotation).tolist()
         header = Header(stamp, self._prefix + (parent or WORLD))
-        transform = Transform(Vector3(*position.tolist()), Quaternion(x, y, z, w))
-        return TransformStamped(header, self._prefix + child, transform)
+        return TransformStamped(header, self._prefix + child, _transform(rotation, position))
+
+
+def _transform(rotation: Array, position: Array) -> Transform:
+    from dyn_service.formats.pose import quaternion_of
+
+    w, x, y, z = quaternion_of(rotation).tolist()
+    return Transform(Vector3(*position.tolist()), Quaternion(x, y, z, w))
 
 
 class RobotStatePublisher(Node[RobotStatePublisherParameters]):
@@ -104,12 +131,16 @@ class RobotStatePublisher(Node[RobotStatePublisherParameters]):
     def on_configure(self) -> None:
         """Loads the robot, says its description and what is fixed, and listens."""
         from dyn_service.engine.robot import Robot
+        from dyn_service.formats.converting import urdf_of
+        from dyn_service.sensors import Sensors
 
         p = self.parameters
-        self.file = find_robot(p.robot)
+        file = find_robot(p.robot)
         with self.stop.at_once():
-            self.robot = Robot.from_file(self.file, root=p.root, mimic=p.mimic)
-            self.frames = Frames(self.robot, p.frame_prefix)
+            self.urdf = urdf_of(file)
+            self.robot = Robot.from_file(file, root=p.root, mimic=p.mimic)
+            sensors = Sensors.from_file(self.robot, p.sensors).settings if p.sensors else None
+            self.frames = Frames(self.robot, p.frame_prefix, sensors)
         self.tf = self.create_publisher(TFMessage, "tf")
         self.tf_static = self.create_publisher(TFMessage, "tf_static", latched=True)
         self.text = self.create_publisher(String, "robot_description", latched=True)
@@ -123,7 +154,7 @@ class RobotStatePublisher(Node[RobotStatePublisherParameters]):
         if not self._begun:  # publishers speak only once the node is active
             self._begun = True
             self.tf_static.publish(self.frames.fixed(Time()))
-            self.text.publish(String(self.file.read_text(encoding="utf-8")))
+            self.text.publish(String(self.urdf))
         came = [message for message in (self.states.take(), self.several.take()) if message is not None]
         stamps: dict[str, Time] = {}
         for message in came:

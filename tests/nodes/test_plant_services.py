@@ -229,6 +229,7 @@ def test_readings_are_published_as_ros_has_them(nodes: Nodes, arm: Robot, tmp_pa
     assert [each.header.stamp.nanoseconds() - begun for each in wrenches] == [k * 2_000_000 for k in range(10)]
     assert (readings[0].header.frame_id, wrenches[0].header.frame_id) == ("tip", "wrist")
     assert readings[0].linear_acceleration.z == pytest.approx(9.81)
+    assert readings[0].orientation_covariance[0] == -1.0  # sensor_msgs/Imu: it has no orientation
     weight = arm.force_torque([0.0, 0.0], np.zeros(2), np.zeros(2), joints=["joint_2"])
     assert wrenches[0].wrench.force.z == pytest.approx(weight.force[0, 2])
     assert np.abs(weight.torque).max() < 1e-9

@@ -1,10 +1,12 @@
 """Frames of links, held against the poses of the links; the node with real sockets in one process."""
 
+import msgspec
 import numpy as np
 import pytest
 
 from dyn_service import Robot
 from dyn_service.control.joint_states import JointStates
+from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.messages.geometry_msgs import TransformStamped
@@ -19,6 +21,7 @@ from dyn_service.nodes.robot_state_publisher import (
     RobotStatePublisher,
     RobotStatePublisherParameters,
 )
+from dyn_service.sensors.settings import SensorSettings
 from dyn_service.shipped import find_robot
 from tests.nodes.in_process import Nodes
 
@@ -62,6 +65,48 @@ def test_frames_along_the_tree_are_the_links_poses(root: str) -> None:
         # products of a dozen matrices of doubles, lengths of a metre
         np.testing.assert_allclose(pose[:3, :3], poses.rotation[k], atol=1e-14)
         np.testing.assert_allclose(pose[:3, 3], poses.position[k], atol=1e-14)
+
+
+def _sensors(**mounts: dict[str, object]) -> SensorSettings:
+    return msgspec.convert({"robot": "panda", **mounts}, SensorSettings)
+
+
+def test_a_sensors_frame_is_where_its_readings_are_taken(robot: Robot) -> None:
+    """At rest an accelerometer feels g upwards, and a force/torque sensor the torque of the weight about its origin."""
+    imu = {"link": "panda_hand", "rpy": [0.3, -0.7, 1.1], "xyz": [0.01, 0.02, 0.03], "rate_hz": 100}
+    wrist = {"joint": "panda_joint7", "rpy": [-0.4, 0.2, 0.9], "xyz": [0.0, 0.05, -0.02], "rate_hz": 100}
+    frames = Frames(robot, "left/", _sensors(imus={"tip": imu}, force_torque={"wrist": wrist}))
+    said = {one.child_frame_id: one for one in frames.fixed(Time(7)).transforms}
+    assert said["tip"].header == Header(Time(7), "left/panda_hand")
+    assert said["wrist"].header == Header(Time(7), "left/panda_link7")  # the child link, in whose axes the joint's are
+    q, still = robot.configuration.integrate(robot.configuration.neutral, np.full(8, 0.4), 1.0), np.zeros(8)
+    poses = robot.link_poses(q)
+
+    def pose(name: str, link: str) -> np.ndarray:
+        at = np.eye(4)
+        k = robot.link_names.index(link)
+        at[:3, :3], at[:3, 3] = poses.rotation[k], poses.position[k]
+        return at @ _matrix(said[name])
+
+    mount = {"xyz": imu["xyz"], "rpy": imu["rpy"]}
+    felt = robot.imu(q, still, still, links=["panda_hand"], **mount).specific_force[0]
+    # roundings of numbers of size 10; of sums over the links behind the wrist
+    np.testing.assert_allclose(pose("tip", "panda_hand")[:3, :3] @ felt, -robot.gravity, atol=1e-13)
+    here = robot.force_torque(q, still, still, joints=["panda_joint7"])  # in the joint's own frame
+    there = robot.force_torque(q, still, still, joints=["panda_joint7"], xyz=wrist["xyz"], rpy=wrist["rpy"])
+    joint, sensor = poses.rotation[robot.link_names.index("panda_link7")], pose("wrist", "panda_link7")
+    origin = poses.position[robot.link_names.index("panda_link7")]
+    force, about_sensor = sensor[:3, :3] @ there.force[0], sensor[:3, :3] @ there.torque[0]
+    np.testing.assert_allclose(force, joint @ here.force[0], atol=1e-13)
+    np.testing.assert_allclose(
+        about_sensor + np.cross(sensor[:3, 3] - origin, force), joint @ here.torque[0], atol=1e-13
+    )
+
+
+def test_a_sensor_that_is_called_like_a_link_has_no_frame(robot: Robot) -> None:
+    both = _sensors(imus={"panda_hand": {"link": "panda_link7", "rate_hz": 100}})
+    with pytest.raises(InvalidArgumentError, match="the sensor 'panda_hand' is called like a link of robot 'panda'"):
+        Frames(robot, sensors=both)
 
 
 def test_what_moves_is_what_was_named_and_who_follows_it(robot: Robot) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import mujoco
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import UnimplementedError
-from dyn_service.formats.converting import written
+from dyn_service.formats.converting import urdf_of, written
 from dyn_service.formats.reading import read_file, read_text
 from dyn_service.model.description import Description, Limit, rooted
 from dyn_service.urdf.joint_files import with_joint_file
@@ -47,6 +48,17 @@ def sized(robot: Robot) -> tuple[np.ndarray, ...]:
     limits = robot.limits
     q = np.array([robot.configuration.random(rng, limits.lower, limits.upper) for _ in range(3)])
     return q, *rng.normal(size=(2, 3, robot.nv))
+
+
+@pytest.mark.parametrize("way", ["sdf", "mjcf"])
+def test_any_file_is_urdf_for_who_reads_no_other(way: str, tmp_path: Path) -> None:
+    """A URDF file as it stands, with what it looks like; of others what is written of them."""
+    own = URDF / "ur5e.urdf"
+    assert urdf_of(own) == own.read_text(encoding="utf-8")
+    other = tmp_path / f"ur5e.{way}"
+    other.write_text(written(read_file(own), way)[0], encoding="utf-8")
+    assert [link.name for link in read_text(urdf_of(other)).links] == [link.name for link in read_file(other).links]
+    assert urdf_of(other).count("<robot ") == 1
 
 
 @pytest.mark.parametrize("name", wide([*OWN, *REAL], {*OWN, *REAL[::3]}.__contains__))

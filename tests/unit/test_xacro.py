@@ -7,12 +7,14 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from dyn_service.client.core import read_description
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError, UrdfError
+from dyn_service.formats.converting import urdf_of
 from tests.conftest import URDF
 from tests.oracle.example_robots import path_of
 
@@ -63,6 +65,13 @@ def test_properties_macros_conditions_includes_and_arguments(main: Path) -> None
     other = Robot.from_file(main, arguments={"joints": "5", "mass": "3", "idle": "1"})
     assert other.nv == 5
     assert other.receipt.after.mass == pytest.approx(3 * 15)
+
+
+def test_who_reads_urdf_alone_is_given_what_it_makes(main: Path) -> None:
+    text = urdf_of(main)
+    assert Robot.from_urdf(text).description.joints == Robot.from_file(main).description.joints
+    ElementTree.fromstring(text)
+    assert "<xacro:" not in text
 
 
 def test_an_argument_that_it_does_not_take(main: Path) -> None:
