@@ -101,11 +101,11 @@ class Frames:
         if self._sensors is None:
             return
         link_of = {joint.name: joint.child for joint in self._robot.description.joints}
-        mounts = [(name, link_of[one.joint], one) for name, one in self._sensors.force_torque.items()]
-        for name, link, one in [*mounts, *((name, one.link, one) for name, one in self._sensors.imus.items())]:
-            header = Header(stamp, self._prefix + link)
-            rotation, position = rotation_of_rpy(np.array(one.rpy)), np.array(one.xyz)
-            yield TransformStamped(header, name, _transform(rotation, position))
+        mounts = [(name, link_of[one.joint], one.xyz, one.rpy) for name, one in self._sensors.force_torque.items()]
+        mounts += [(name, one.link, one.xyz, one.rpy) for name, one in self._sensors.imus.items()]
+        for name, link, xyz, rpy in mounts:
+            where = _transform(rotation_of_rpy(np.array(rpy)), np.array(xyz))
+            yield TransformStamped(Header(stamp, self._prefix + link), name, where)
 
     def _transform(self, parent: str | None, child: str, poses: LinkPoses, stamp: Time) -> TransformStamped:
         k = self._places[child]
