@@ -40,7 +40,8 @@ class Commander:
         return None if command is None else self.taking_over.command(state, command)
 
     def exchange(self, law: Law) -> None:
-        """Asks this law from now on, which is reset first. The reference goes on where it is.
+        """Asks this law from now on, which is reset first, or the present one that goes on with what is other in it.
+        The reference goes on where it is.
 
         Raises:
             FailedPreconditionError: Its interface is another one.
@@ -49,5 +50,6 @@ class Commander:
             raise FailedPreconditionError(
                 f"the controller commands by {self.law.interface}: another interface is for its next start"
             )
-        self.law = law
-        self.following.anew()
+        before, self.law = self.law, self.law.exchanged(law)
+        if self.law is not before:
+            self.following.anew()

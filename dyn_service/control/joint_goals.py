@@ -12,14 +12,18 @@ one's place never jumps:
 
 The last stops at each point, or passes it at its velocity where it has one.
 
-Without times is: all are 0. Source of the splines: de Boor, A Practical Guide to Splines (1978), IV; of the last row:
+Without times is: all are 0. A first point at time 0 among others with times, as planners write it, says where the goal
+thinks that the robot is: it is held against that, and the motion begins where the reference is. Joints that a goal may
+leave out stay where they are. Source of the splines: de Boor, A Practical Guide to Splines (1978), IV; of the last row:
 Berscheid and Kroeger, Jerk-limited real-time trajectory generation, RSS 2021, whose library it is.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,8 +38,18 @@ MAX_POINTS = 2000
 """Of a goal with times: it is planned within a control period or two, which the plant waits through."""
 MAX_POINTS_UNTIMED = 100
 """Of one without: each is a search for the quickest way."""
-_CHECKS = 16
-"""A piece is held against the limits at so many times."""
+_SHARES = np.linspace(0.0, 1.0, 17)
+"""Of a piece's time, at which it is held against the limits."""
+_POWERS = np.arange(6)
+_BASES = [
+    np.stack([math.perm(k, order) * _SHARES ** max(k - order, 0) for k in _POWERS.tolist()], axis=1)
+    for order in range(3)
+]
+"""(17, 6) each: 1, x, .., x^5 at these shares x, and their first and second derivatives."""
+_HAIR = (1.0, 1.0 - 1e-6)
+"""Of the limit of acceleration: where the way is the very one on which it is just reached, to rounding, ruckig finds
+none, and a hair below it does.
+"""
 _ROUNDING = 1e-9
 """Of a limit: what a motion that goes up to it may be beyond. In s: what is no time for a motion."""
 
@@ -61,15 +75,44 @@ class MotionLimits:
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """The goal in the robot's order. time: (k,) s or None. position, and velocity, acceleration or None: (k, n)."""
+    """The goal in the robot's order. time: (k,) s or None. position, and velocity, acceleration or None: (k, n). begin:
+    (n,) where its first point, at time 0, has the robot, which is none of the k; or None. Of joints that it leaves out
+    positions are NaN, velocities and accelerations 0.
+    """
 
     time: Array | None
     position: Array
     velocity: Array | None
     acceleration: Array | None
+    begin: Array | None = None
+
+    def starting_at(self, start: Reference, near: Array | float, names: Sequence[str]) -> Points:
+        """The points from where the reference is: joints that are left out stay there.
+
+        Raises:
+            GoalError: The goal begins somewhere else.
+        """
+        if self.begin is not None:
+            off = np.abs(self.begin - start.q)
+            beyond = np.flatnonzero(off > near)
+            if beyond.size:
+                k = int(beyond[0])
+                raise GoalError(
+                    f"points[0], of time 0, is {off[k]:.3g} off from where joint '{names[k]}' is to be now, the "
+                    f"tolerance of its path is {np.broadcast_to(near, off.shape)[k]:.3g}"
+                )
+        return replace(self, position=np.where(np.isnan(self.position), start.q, self.position))
 
 
-def plan(goal: JointTrajectory, start: Reference, on: Configuration, limits: MotionLimits) -> Piecewise:
+def plan(
+    goal: JointTrajectory,
+    start: Reference,
+    on: Configuration,
+    limits: MotionLimits,
+    *,
+    near: Array | float = np.inf,
+    partial: bool = False,
+) -> Piecewise:
     """The motion of the goal from the start on.
 
     Args:
@@ -77,35 +120,39 @@ def plan(goal: JointTrajectory, start: Reference, on: Configuration, limits: Mot
         start: Where the reference is, how fast and under which acceleration, (n,) each.
         on: The joints.
         limits: What the motion keeps to.
+        near: (n,) rad | m, or one number; how far a first point of time 0 may be from the start.
+        partial: Whether joints may be left out, which stay where they are.
 
     Raises:
         GoalError: The goal is refused; the sentence says why.
         FailedPreconditionError: It has no times, and the library that finds them is not there.
     """
-    points = read(goal, on)
+    points = read(goal, on, partial=partial).starting_at(start, near, on.names)
     with np.errstate(invalid="ignore", over="ignore"):
         motion = _optimal(points, start, limits) if points.time is None else _timed(points, start)
     _within(motion, on.names, limits)
     return motion
 
 
-def read(goal: JointTrajectory, on: Configuration) -> Points:
-    """The goal's points, in the robot's order.
+def read(goal: JointTrajectory, on: Configuration, *, partial: bool = False) -> Points:
+    """The goal's points, in the robot's order. partial: whether joints may be left out.
 
     Raises:
         GoalError: Its joints are not the robot's, it has too many points, a point has too few or too many numbers, NaN
             among them, or its times do not grow.
     """
     names = list(goal.joint_names)
-    if sorted(names) != sorted(on.names):
+    some = partial and names and set(names) <= set(on.names) and len(set(names)) == len(names)
+    if not some and sorted(names) != sorted(on.names):
         raise GoalJointsError(
-            f"a goal's joints must be the robot's, {', '.join(on.names)}, found {', '.join(names) or 'none'}"
+            f"a goal's joints must be {'some of ' if partial else ''}the robot's, {', '.join(on.names)}, found "
+            f"{', '.join(names) or 'none'}"
         )
     if not goal.points:
         raise GoalError("a goal must have points, found none")
     if len(goal.points) > MAX_POINTS:
         raise GoalError(f"a goal must have at most {MAX_POINTS} points, found {len(goal.points)}")
-    order = [names.index(name) for name in on.names]
+    where = [on.names.index(name) for name in names]
     rows: dict[str, Array | None] = {}
     for what in ("positions", "velocities", "accelerations"):
         given = [list(getattr(point, what)) for point in goal.points]
@@ -113,14 +160,16 @@ def read(goal: JointTrajectory, on: Configuration) -> Points:
         if sizes == {0} and what != "positions":
             rows[what] = None
             continue
-        wrong = next((k for k, row in enumerate(given) if len(row) != on.nq), None)
+        wrong = next((k for k, row in enumerate(given) if len(row) != len(names)), None)
         if wrong is not None:
-            raise GoalError(f"points[{wrong}].{what} must be {on.nq} numbers, found {len(given[wrong])}")
-        table = np.array(given, dtype=np.float64)[:, order]
+            raise GoalError(f"points[{wrong}].{what} must be {len(names)} numbers, found {len(given[wrong])}")
+        table = np.array(given, dtype=np.float64)
         if not np.isfinite(table).all():
             bad = int(np.flatnonzero(~np.isfinite(table).all(axis=1))[0])
             raise GoalError(f"points[{bad}].{what} must be finite numbers")
-        rows[what] = table
+        whole = np.full((len(given), on.nq), np.nan if what == "positions" else 0.0)
+        whole[:, where] = table
+        rows[what] = whole
     position, velocity, acceleration = rows["positions"], rows["velocities"], rows["accelerations"]
     assert position is not None  # or refused above
     if acceleration is not None and velocity is None:
@@ -133,13 +182,21 @@ def read(goal: JointTrajectory, on: Configuration) -> Points:
             raise GoalError(
                 f"a goal without times must have at most {MAX_POINTS_UNTIMED} points, found {len(goal.points)}"
             )
-    elif time[0] <= 0.0 or (np.diff(time) <= 0.0).any():
-        raise GoalError(
-            f"times of points must grow from above 0, or all be 0, found {', '.join(f'{t:g}' for t in time)} s"
-        )
+    elif time[0] < 0.0 or (np.diff(time) <= 0.0).any():
+        raise GoalError(f"times of points must grow from 0 or above, or all be 0, found {_times(time)} s")
     if velocity is not None and velocity[-1].any():
         raise GoalError("the last point's velocities must be 0: the motion ends there")
-    return Points(time, position, velocity, acceleration)
+    if time is None or time[0] > 0.0:
+        return Points(time, position, velocity, acceleration)
+    velocity, acceleration = (None if each is None else each[1:] for each in (velocity, acceleration))
+    return Points(time[1:], position[1:], velocity, acceleration, position[0])
+
+
+def _times(time: Array) -> str:
+    """The first that do not grow, with one before and after them, or the few that there are."""
+    wrong = int(np.argmax(np.diff(time, prepend=-0.0) <= 0.0))
+    chosen = time if time.size <= 6 else time[max(0, wrong - 1) : wrong + 2]
+    return ", ".join(f"{t:g}" for t in chosen)
 
 
 def _timed(points: Points, start: Reference) -> Piecewise:
@@ -206,16 +263,18 @@ def _optimal(points: Points, start: Reference, limits: MotionLimits) -> Piecewis
         asked.current_position, asked.current_velocity, asked.current_acceleration = (x.tolist() for x in here)
         asked.target_position = there.tolist()
         asked.target_velocity = [0.0] * n if points.velocity is None else points.velocity[k].tolist()
-        asked.max_velocity, asked.max_acceleration = limits.velocity.tolist(), limits.acceleration.tolist()
-        asked.max_jerk = limits.jerk.tolist()
-        found = ruckig.Trajectory(n)
-        try:
-            ruckig.Ruckig(n).calculate(asked, found)
-        except ruckig.RuckigError:
+        asked.max_velocity, asked.max_jerk = limits.velocity.tolist(), limits.jerk.tolist()
+        for share in _HAIR:
+            asked.max_acceleration = (share * limits.acceleration).tolist()
+            found = ruckig.Trajectory(n)
+            with contextlib.suppress(ruckig.RuckigError):
+                ruckig.Ruckig(n).calculate(asked, found)
+                break
+        else:
             raise GoalError(
                 f"points[{k}] cannot be reached within the limits of velocity, acceleration and jerk from where the "
                 "motion is before it"
-            ) from None
+            )
         if found.duration <= _ROUNDING:  # it is there
             continue
         times, cubics = _cubics(found)
@@ -262,16 +321,18 @@ def _cubics(found: Any) -> tuple[Array, Array]:
 
 def _within(motion: Piecewise, names: Sequence[str], limits: MotionLimits) -> None:
     """Refuses a motion that leaves the limits of position or velocity, or that no number can say."""
-    steps = np.diff(motion.knots)[:, None] * (np.arange(_CHECKS) / _CHECKS)
-    times = np.append((motion.knots[:-1, None] + steps).ravel(), motion.knots[-1])
+    h = np.diff(motion.knots)[:, None, None]
     with np.errstate(invalid="ignore", over="ignore"):
-        found = motion.sample(times)
+        scaled = motion.coefficients * h ** _POWERS[:, None]  # of 1, x, .., x^5 with x the share of a piece's time
+        found = [basis @ (scaled / h**order) for order, basis in enumerate(_BASES)]
     if not all(np.isfinite(value).all() for value in found):
         raise GoalError("its points are too far apart for their times: the motion would not be finite")
-    room = _ROUNDING * (1.0 + np.abs(found.q))
+    times = (motion.knots[:-1, None] + h[..., 0] * _SHARES).ravel()
+    q, v, _ = (value.reshape(-1, len(names)) for value in found)
+    room = _ROUNDING * (1.0 + np.abs(q))
     for what, unit, value, low, high in (
-        ("position", "", found.q, limits.lower - room, limits.upper + room),
-        ("velocity", "/s", found.v, -limits.velocity * (1.0 + _ROUNDING), limits.velocity * (1.0 + _ROUNDING)),
+        ("position", "", q, limits.lower - room, limits.upper + room),
+        ("velocity", "/s", v, -limits.velocity * (1.0 + _ROUNDING), limits.velocity * (1.0 + _ROUNDING)),
     ):
         beyond = (value < low) | (value > high)
         if beyond.any():

@@ -75,6 +75,12 @@ class Law(ABC):
     def reset(self, state: RobotState) -> None:  # noqa: B027  a law without a memory has nothing to forget
         """Forgets what was before: the robot is taken over at this state."""
 
+    def exchanged(self, law: Law) -> Law:
+        """Which law is asked when parameters were set that make `law` in place of this one: `law`, which is reset
+        first; or this one, that goes on with what is other in it.
+        """
+        return law
+
     def motion(self) -> tuple[ReferenceTrajectory, float] | None:
         """A reference of the law's own, and the plant's time s at which it began; the frame follows the latest.
 

@@ -6,6 +6,8 @@
                   │           canceled           it was asked to: the robot comes to rest
                   └─ every update: progress and errors
 
+A goal may say its own tolerances, `goal_tolerances.py`.
+
 What moves the joints is another law. An aborted motion ends where the robot is, a canceled one where the reference is,
 by a motion to rest of its own. What becomes of goals, and where it is, goes out as messages: `goal_feedback.py`.
 """
@@ -22,6 +24,7 @@ from dyn_service.api.queries import Array
 from dyn_service.control.command import Command
 from dyn_service.control.following import hold_maker
 from dyn_service.control.goal_feedback import State, controller_state, goal_status
+from dyn_service.control.goal_tolerances import NO_TOLERANCES, GoalTolerances, Tolerances
 from dyn_service.control.joint_goals import GoalError, GoalJointsError, MotionLimits, library, plan, read
 from dyn_service.control.law import Law, RobotState
 from dyn_service.control.trajectory import Piecewise, Reference, ReferenceTrajectory
@@ -37,12 +40,13 @@ _ROUNDING_S = 1e-9
 
 @dataclass(eq=False)
 class Goal:
-    """A goal and what became of it. number: since the robot was taken over, from 1. reason: why it was refused, aborted
-    or preempted.
+    """A goal and what became of it. number: since the robot was taken over, from 1. tolerances: that it says itself.
+    reason: why it was refused, aborted or preempted.
     """
 
     trajectory: JointTrajectory
     number: int
+    tolerances: GoalTolerances = NO_TOLERANCES
     state: State = "waiting"
     reason: str = ""
 
@@ -50,15 +54,6 @@ class Goal:
     def over(self) -> bool:
         """Whether nothing more becomes of it."""
         return self.state not in ("waiting", "following")
-
-
-@dataclass(frozen=True, eq=False)
-class Tolerances:
-    """path, goal: (n,) rad | m, the largest error on the way and at the end; infinite is any. goal_time_s: after it."""
-
-    path: Array
-    goal: Array
-    goal_time_s: float
 
 
 @dataclass
@@ -74,7 +69,8 @@ class TrajectoryFollowing(Law):
 
     law: what moves the joints, whose interface is this one's. first: goals that wait when it begins, and anew whenever
     the plant was taken over. goals: those since then, but of those that are over the last `KEPT`: goals may come all
-    day. state_rate_hz: of its states as messages, in the plant's time; 0 is none.
+    day. state_rate_hz: of its states as messages, in the plant's time; 0 is none. partial: whether goals may leave out
+    joints, which stay where they are.
     """
 
     name = "trajectory_following"
@@ -87,8 +83,11 @@ class TrajectoryFollowing(Law):
         tolerances: Tolerances,
         first: tuple[JointTrajectory, ...] = (),
         state_rate_hz: float = 50.0,
+        partial: bool = False,
     ) -> None:
         self.law, self.on, self.limits, self.tolerances, self.first = law, on, limits, tolerances, first
+        self.partial = partial
+        self._kept = tolerances
         self.interface = law.interface
         self.goals: list[Goal] = []
         self._offered = self._begun = 0
@@ -106,7 +105,7 @@ class TrajectoryFollowing(Law):
         for trajectory in first:
             self._checked(trajectory)
 
-    def offer(self, trajectory: JointTrajectory) -> Goal:
+    def offer(self, trajectory: JointTrajectory, tolerances: GoalTolerances = NO_TOLERANCES) -> Goal:
         """Takes a goal. At the next update it begins, and puts aside the one that is followed and all that wait; or it
         is beyond the limits, is refused, and they go on.
 
@@ -116,13 +115,14 @@ class TrajectoryFollowing(Law):
         """
         try:
             self._checked(trajectory)
+            self.tolerances.of_goal(tolerances, self.on)
         except GoalError as error:
             code = GoalStatus.INVALID_JOINTS if isinstance(error, GoalJointsError) else GoalStatus.INVALID_GOAL
             self._events.append(goal_status(self._now_s, 0, "refused", str(error), code))
             raise
         if self._newer is not None:
             self._end(self._newer, "preempted", "another goal came")
-        self._newer = self._taken(trajectory)
+        self._newer = self._taken(trajectory, tolerances)
         return self._newer
 
     def cancel(self) -> list[int]:
@@ -134,6 +134,13 @@ class TrajectoryFollowing(Law):
         self._newer = None
         self._waiting.clear()
         return [goal.number for goal in ended]
+
+    def exchanged(self, law: Law) -> Law:
+        """Itself, with what is other in that law: goals go on, those that begin from now on under its tolerances."""
+        if not isinstance(law, TrajectoryFollowing):
+            return law
+        self.law, self.limits, self.tolerances = law.law, law.limits, law.tolerances
+        return self
 
     def reset(self, state: RobotState) -> None:
         """Stands where the robot is, and begins the first goals anew."""
@@ -162,7 +169,7 @@ class TrajectoryFollowing(Law):
         self.feedback = Feedback(0.0, self.on.difference(here.q, now.q))
         if isinstance(motion, Piecewise) and self._goal is not None:
             self.feedback.progress = min(1.0, elapsed / motion.duration_s)
-            self._watch(self._goal, elapsed - motion.duration_s, here)
+            self._watch(self._goal, elapsed - motion.duration_s, now.v - here.v, here)
         if self._newer is not None and self._settled:
             newer, self._newer = self._newer, None
             self._begin(newer, now, here)
@@ -217,12 +224,12 @@ class TrajectoryFollowing(Law):
 
     def _checked(self, trajectory: JointTrajectory) -> None:
         """Refuses now what could not be planned later, in the middle of a motion."""
-        if read(trajectory, self.on).time is None:
+        if read(trajectory, self.on, partial=self.partial).time is None:
             library()
 
-    def _taken(self, trajectory: JointTrajectory) -> Goal:
+    def _taken(self, trajectory: JointTrajectory, tolerances: GoalTolerances = NO_TOLERANCES) -> Goal:
         self._offered += 1
-        goal = Goal(trajectory, self._offered)
+        goal = Goal(trajectory, self._offered, tolerances)
         over = [one for one in self.goals if one.over]
         if len(over) > KEPT:
             self.goals.remove(over[0])
@@ -233,7 +240,8 @@ class TrajectoryFollowing(Law):
     def _begin(self, goal: Goal, now: Reference, here: RobotState) -> None:
         """Follows the goal in place of all that it puts aside; one that is beyond the limits puts nothing aside."""
         try:
-            motion = plan(goal.trajectory, now, self.on, self.limits)
+            kept = self.tolerances.of_goal(goal.tolerances, self.on)
+            motion = plan(goal.trajectory, now, self.on, self.limits, near=kept.path, partial=self.partial)
         except GoalError as error:
             self._end(goal, "refused", str(error), GoalStatus.INVALID_GOAL)
             return
@@ -242,21 +250,16 @@ class TrajectoryFollowing(Law):
                 self._end(other, "preempted", "another goal came")
             self._waiting.clear()
         self._motion = motion, here.t
-        self._goal = goal
+        self._goal, self._kept = goal, kept
         self._becomes(goal, "following")
         self._begun += 1
 
-    def _watch(self, goal: Goal, over_s: float, here: RobotState) -> None:
+    def _watch(self, goal: Goal, over_s: float, rate: Array, here: RobotState) -> None:
         """Ends the goal where it is reached, or is not."""
-        error, limits = np.abs(self.feedback.error), self.tolerances
-        most = limits.path if over_s < 0.0 else limits.goal
-        beyond = ~(error <= most)  # what is no number is beyond
-        if over_s >= 0.0 and not beyond.any():
+        broken = self._kept.broken(self.feedback.error, rate, over_s, self.on.names)
+        if over_s >= 0.0 and not broken:
             self._end(goal, "succeeded")
-        elif beyond.any() and (over_s < 0.0 or over_s > limits.goal_time_s):
-            k = int(np.argmax(error - np.where(np.isfinite(most), most, np.inf)))
-            where = "on the way" if over_s < 0.0 else f"{over_s:.3g} s after its end"
-            by = f"{error[k]:.3g} off {where}, the tolerance is {most[k]:.3g}"
+        elif broken and (over_s < 0.0 or over_s > self._kept.goal_time_s):
             code = GoalStatus.PATH_TOLERANCE_VIOLATED if over_s < 0.0 else GoalStatus.GOAL_TOLERANCE_VIOLATED
-            self._end(goal, "aborted", f"joint '{self.on.names[k]}' is {by}", code)
+            self._end(goal, "aborted", broken, code)
             self._motion = hold_maker(self.on)(here.q, here.v), here.t

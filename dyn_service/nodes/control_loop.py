@@ -349,7 +349,7 @@ class ControlLoop(Generic[L]):
         """Has the law made anew, with the parameters that are to be; what it refuses is refused."""
         law = self.purpose.make_law(after, self.robot)
         self.commander.exchange(law)
-        self.signals.exchange(law)
+        self.signals.exchange(self.commander.law)
         self.node.telemetry.facts({"law_parameters": own_parameters(after)})
 
     def _facts(self) -> None:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.config.described import settable
 from dyn_service.config.documents import read_document
 from dyn_service.config.parameters import FilePath, NotNegative
 from dyn_service.control.command import Interface
 from dyn_service.control.computed_torque import ComputedTorque, gains
 from dyn_service.control.following import TrajectoryMaker, hold_maker
 from dyn_service.control.gains import per_joint
+from dyn_service.control.goal_tolerances import GoalTolerances, JointTolerance, Tolerances
 from dyn_service.control.joint_goals import motion_limits, read
 from dyn_service.control.law import Law
 from dyn_service.control.reference_command import FeedForward, ReferenceCommand
-from dyn_service.control.trajectory_following import Tolerances, TrajectoryFollowing
+from dyn_service.control.trajectory_following import TrajectoryFollowing
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.control_msgs import JointTrajectoryControllerState
 from dyn_service.messages.dyn_service_msgs import GoalStatus
 from dyn_service.messages.trajectory_msgs import JointTrajectory
@@ -33,8 +37,10 @@ class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, 
 
     goals: a YAML file, a list of `trajectory_msgs/JointTrajectory`, followed one after the other. velocity_share: of
     the robot's limits. max_acceleration: rad/s^2 | m/s^2, max_jerk: rad/s^3 | m/s^3, of goals without times, one number
-    or one per velocity. path_tolerance, goal_tolerance: rad | m, one number or one per velocity; 0 is any. goal_time_s:
-    so long after its end a goal may be reached. state_rate_hz: how often it says where it is, in the plant's time; 0 is
+    or one per velocity. path_tolerance, goal_tolerance: rad | m, one number or one per velocity; 0 is any.
+    stopped_velocity_tolerance: rad/s | m/s, of speeds at a goal's end; 0 is any. goal_time_s: so long after its end a
+    goal may be reached. allow_partial_joints_goal: whether goals may leave out joints, which stay where they are.
+    state_rate_hz: how often it says where it is, in the plant's time; 0 is
     never.
 
     command_interface: what is commanded: efforts of computed torque, positions, or velocities. natural_frequency,
@@ -44,17 +50,19 @@ class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, 
     """
 
     goals: FilePath = ""
-    velocity_share: float = 0.5
-    max_acceleration: float | list[float] = 5.0
-    max_jerk: float | list[float] = 50.0
-    path_tolerance: float | list[float] = 0.05
-    goal_tolerance: float | list[float] = 0.01
-    goal_time_s: float = 0.5
+    velocity_share: Annotated[float, settable] = 0.5
+    max_acceleration: Annotated[float | list[float], settable] = 5.0
+    max_jerk: Annotated[float | list[float], settable] = 50.0
+    path_tolerance: Annotated[float | list[float], settable] = 0.05
+    goal_tolerance: Annotated[float | list[float], settable] = 0.01
+    stopped_velocity_tolerance: Annotated[float | list[float], settable] = 0.0
+    goal_time_s: Annotated[NotNegative, settable] = 0.5
+    allow_partial_joints_goal: bool = False
     state_rate_hz: NotNegative = 50.0
     command_interface: Interface = "effort"
-    natural_frequency: float | list[float] = 30.0
-    damping_ratio: float = 1.0
-    position_gain: float = 10.0
+    natural_frequency: Annotated[float | list[float], settable] = 30.0
+    damping_ratio: Annotated[float, settable] = 1.0
+    position_gain: Annotated[float, settable] = 10.0
     feed_forward: FeedForward = "none"
 
 
@@ -71,22 +79,22 @@ def make_law(p: TrajectoryFollowingParameters, model: RobotQueries) -> Trajector
         for name, value in (("max_acceleration", p.max_acceleration), ("max_jerk", p.max_jerk))
     )
     limits = motion_limits(at, model.limits, p.velocity_share, acceleration, jerk)
-    if not p.goal_time_s >= 0.0:
-        raise InvalidArgumentError(f"goal_time_s must not be negative, found {p.goal_time_s:g}", path="goal_time_s")
     tolerances = Tolerances(
         _tolerance("path_tolerance", p.path_tolerance, at.nv),
         _tolerance("goal_tolerance", p.goal_tolerance, at.nv),
         p.goal_time_s,
+        goal_velocity=_tolerance("stopped_velocity_tolerance", p.stopped_velocity_tolerance, at.nv),
     )
     inside: Law = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, at.nv))
     if p.command_interface != "effort":
         inside = ReferenceCommand(model, p.command_interface, p.position_gain, p.feed_forward)
-    goals = goals_of(Path(p.goals), at) if p.goals else ()
-    return TrajectoryFollowing(inside, at, limits, tolerances, goals, p.state_rate_hz)
+    partial = p.allow_partial_joints_goal
+    goals = goals_of(Path(p.goals), at, partial=partial) if p.goals else ()
+    return TrajectoryFollowing(inside, at, limits, tolerances, goals, p.state_rate_hz, partial)
 
 
-def goals_of(path: Path, on: Configuration) -> tuple[JointTrajectory, ...]:
-    """The goals of a file.
+def goals_of(path: Path, on: Configuration, *, partial: bool = False) -> tuple[JointTrajectory, ...]:
+    """The goals of a file. partial: whether they may leave out joints.
 
     Raises:
         NotFoundError: There is no such file.
@@ -96,7 +104,7 @@ def goals_of(path: Path, on: Configuration) -> tuple[JointTrajectory, ...]:
     goals = document.convert(document.value, list[JointTrajectory])
     for k, goal in enumerate(goals):
         try:
-            read(goal, on)
+            read(goal, on, partial=partial)
         except InvalidArgumentError as error:
             raise document.fault(error.message, (k,)) from None
     return tuple(goals)
@@ -122,6 +130,36 @@ def cancel(law: TrajectoryFollowing, request: CancelGoalsRequest) -> CancelGoals
     return CancelGoalsResponse(law.cancel())
 
 
+class FollowJointTrajectoryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A goal with its own tolerances, with the fields of the goal of ROS's `control_msgs/action/FollowJointTrajectory`.
+
+    path_tolerance, goal_tolerance: of joints, on the way and at the end. goal_time_tolerance: so long after its end it
+    may be reached. 0 is what the parameters say, a negative number any.
+    """
+
+    trajectory: JointTrajectory
+    path_tolerance: list[JointTolerance] = []
+    goal_tolerance: list[JointTolerance] = []
+    goal_time_tolerance: Duration = Duration()
+
+
+class FollowJointTrajectoryResponse(msgspec.Struct, frozen=True):
+    """The goal's number, by which `goal_status` tells what becomes of it."""
+
+    number: int
+
+
+def follow(law: TrajectoryFollowing, request: FollowJointTrajectoryRequest) -> FollowJointTrajectoryResponse:
+    """Takes the goal, as one that comes by the topic.
+
+    Raises:
+        GoalError: It is none for this robot.
+        FailedPreconditionError: It has no times, and the library that finds them is not there.
+    """
+    said = GoalTolerances(request.path_tolerance, request.goal_tolerance, request.goal_time_tolerance)
+    return FollowJointTrajectoryResponse(law.offer(request.trajectory, said).number)
+
+
 def _tolerance(name: str, given: float | list[float], n: int) -> Array:
     values = per_joint(name, given, n)
     return np.where(values > 0.0, values, np.inf)
@@ -137,7 +175,10 @@ NODE = controller_kind(
         Output("~/controller_state", JointTrajectoryControllerState, TrajectoryFollowing.states),
         Output("~/goal_status", GoalStatus, TrajectoryFollowing.events),
     ),
-    services=(Service("~/cancel_goals", CancelGoalsRequest, cancel),),
+    services=(
+        Service("~/follow_joint_trajectory", FollowJointTrajectoryRequest, follow),
+        Service("~/cancel_goals", CancelGoalsRequest, cancel),
+    ),
 )
 
 if __name__ == "__main__":

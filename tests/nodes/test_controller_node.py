@@ -256,6 +256,10 @@ def test_a_goal_on_the_topic_is_followed_and_one_that_is_none_refused(lab: Lab) 
         assert ended(done)[0] == 0
     there = lab.wait_for(lambda state: abs(state.position[0] - 0.4) < 1e-3 and abs(state.velocity[0]) < 1e-3)
     lab.wait_for(lambda state: state.stamp > there.stamp + 0.1)  # its motion ends some updates later
+    goal = "trajectory: {joint_names: [hinge], points: [{positions: [0.3]}]}, goal_tolerance: [{name: hinge}]"
+    done = lab.start("dyn_service", "service", "call", "/trajectory_following/follow_joint_trajectory", f"{{{goal}}}")
+    assert ended(done)[0] == 0
+    lab.wait_for(lambda state: abs(state.position[0] - 0.3) < 1e-3)
     node.send_signal(signal.SIGINT)
     status, said = ended(node)
     assert status == 0

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from dyn_service.control.computed_torque import ComputedTorque, gains
+from dyn_service.control.goal_tolerances import Tolerances
 from dyn_service.control.joint_goals import GoalError, MotionLimits, _spline_rates, motion_limits, plan
 from dyn_service.control.law import RobotState
 from dyn_service.control.rehearsal import rehearse
 from dyn_service.control.trajectory import Piecewise, Reference, from_wire
-from dyn_service.control.trajectory_following import KEPT, Tolerances, TrajectoryFollowing
+from dyn_service.control.trajectory_following import KEPT, TrajectoryFollowing
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.messages.builtin_interfaces import Duration
@@ -114,6 +115,15 @@ def test_without_times_it_takes_the_least_time_within_its_limits(arm: Robot) -> 
     np.testing.assert_allclose(motion.sample(9.0).q, [2.0, 0.5], atol=1e-9)
 
 
+def test_a_way_on_which_the_acceleration_is_just_reached_is_found(arm: Robot) -> None:
+    """d = 2 a^3 / j^2, less a rounding: at the border of two kinds of profile ruckig finds none."""
+    limits = MotionLimits(LIMITS.lower, LIMITS.upper, 10.0 * np.ones(2), 5.0 * np.ones(2), 50.0 * np.ones(2))
+    begin = Reference(np.full(2, 0.4000000000000001), np.zeros(2), np.zeros(2))
+    motion = plan(goal(arm.joint_names, [[0.3, 0.3]]), begin, arm.configuration, limits)
+    assert motion.duration_s == pytest.approx(4.0 * 5.0 / 50.0, rel=1e-6)  # four times to full acceleration, or from it
+    np.testing.assert_allclose(motion.sample(9.0).q, 0.3, atol=1e-9)
+
+
 @pytest.mark.parametrize("then", [[], [[0.3, 0.2]]])
 def test_a_goal_that_is_where_it_stands_is_reached(arm: Robot, then: list) -> None:
     motion = plan(goal(arm.joint_names, [[0.0, 0.0], *then]), REST, arm.configuration, LIMITS)
@@ -146,8 +156,10 @@ def test_points_without_times_are_stopped_at_or_passed(arm: Robot) -> None:
         ({"positions": [[0.0, np.nan]]}, "points[0].positions must be finite numbers"),
         ({"velocities": [[0.1], [], []]}, "points[0].velocities must be 2 numbers, found 1"),
         ({"accelerations": ACCELERATIONS}, "points with accelerations must have velocities too"),
-        ({"times": (0.5, 0.5, 0.9)}, "times of points must grow from above 0, or all be 0, found 0.5, 0.5, 0.9 s"),
-        ({"times": (0.0, 0.5, 0.9)}, "times of points must grow from above 0, or all be 0, found 0, 0.5, 0.9 s"),
+        ({"times": (0.5, 0.5, 0.9)}, "times of points must grow from 0 or above, or all be 0, found 0.5, 0.5, 0.9 s"),
+        ({"times": (-0.1, 0.5, 0.9)}, "times of points must grow from 0 or above, or all be 0, found -0.1, 0.5, 0.9 s"),
+        ({"times": (0.0, 0.5, 0.9)},
+         "points[0], of time 0, is 0.3 off from where joint '{first}' is to be now, the tolerance of its path is 0.05"),
         ({"velocities": [*VELOCITIES[:2], [0.1, 0.0]]}, "the last point's velocities must be 0: the motion ends there"),
         ({"positions": [[3.5, 0.0]], "times": (9.0,)},
          "at 6.75 s joint '{first}' would have the position 3.053, its limits are -3 and 3"),
@@ -169,7 +181,7 @@ def test_goals_that_are_refused(arm: Robot, changes: dict, said: str) -> None:
     given = {"names": arm.joint_names, "positions": POSITIONS, "times": TIMES, **changes}
     start = given.pop("start", START)
     with pytest.raises(GoalError) as caught:
-        plan(goal(**given), start, arm.configuration, LIMITS)
+        plan(goal(**given), start, arm.configuration, LIMITS, near=0.05)
     expected = said.format(joints=", ".join(arm.joint_names), first=arm.joint_names[0])
     assert str(caught.value) == expected
 
