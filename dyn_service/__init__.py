@@ -121,10 +121,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as fault:
         if fault.name is None or fault.name.partition(".")[0] == "dyn_service":
             raise
-        raise ModuleNotFoundError(
-            f"{name} needs '{fault.name}', which the base install leaves out: pip install 'dyn_service[server]'",
-            name=fault.name,
-        ) from None
+        import dyn_service.extras
+
+        raise ModuleNotFoundError(dyn_service.extras.missing(name, fault.name), name=fault.name) from None
     globals()[name] = value
     return value
 

@@ -8,7 +8,6 @@ and names; other questions are left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from dyn_service.api.queries import QUERIES
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError
+from dyn_service.extras import load
 from dyn_service.protocol.arrays import pack_output, unpack_array
 from dyn_service.protocol.messages import VERSION, Reply, Request, RequestRefusedError, Timing, encode, read_request
 
@@ -43,10 +43,7 @@ def pinocchio(robots: Sequence[Robot], texts: Sequence[str], say: Callable[[str]
     Raises:
         FailedPreconditionError: Pinocchio is not installed, or takes none of the robots.
     """
-    try:
-        engine: Any = import_module("pinocchio")
-    except ImportError:
-        raise FailedPreconditionError("--engine pinocchio needs Pinocchio: pip install pin") from None
+    engine = load("--engine pinocchio", "pinocchio")
     known: dict[str, _Peer] = {}
     by_name = {robot.name: robot for robot in robots}
     for text in texts:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 from datetime import datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from dyn_service.cli.usage import UsageError
-from dyn_service.errors import FailedPreconditionError
+from dyn_service.extras import require
 
 app = typer.Typer(help="Record topics and requests into MCAP files of ROS 2, and use them.", no_args_is_help=True)
 
@@ -176,7 +175,5 @@ def mend(bag: _Bag) -> None:
 
 
 def needed() -> None:
-    """Says which extra brings the libraries of bags, where they are missing."""
-    for name in ("mcap", "mcap_ros2", "rosbags"):
-        if find_spec(name) is None:
-            raise FailedPreconditionError(f"bags need {name!r}: pip install 'dyn_service[bags]'")
+    """Refuses to go on without the libraries of bags."""
+    require("a bag", "mcap", "mcap_ros2", "rosbags")

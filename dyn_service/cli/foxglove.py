@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
 from dyn_service.cli.progress import tell
-from dyn_service.errors import FailedPreconditionError
+from dyn_service.extras import require
 
 
 def foxglove(
@@ -20,9 +19,7 @@ def foxglove(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of it; 0 takes a free one.")] = 8765,
 ) -> int:
     """Serve the topics of whatever runs to Foxglove, until Ctrl-C."""
-    for name, package in (("foxglove", "foxglove-sdk"), ("rosbags", "rosbags")):
-        if find_spec(name) is None:
-            raise FailedPreconditionError(f"dyn foxglove needs {package}: pip install 'dyn_service[foxglove]'")
+    require("dyn foxglove", "foxglove", "rosbags")
     from dyn_service.nodes.graph import runtime_folders
     from dyn_service.nodes.stop import stopping
     from dyn_service.view.foxglove import FoxgloveServer

@@ -15,15 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from dyn_service.errors import DynError
+from dyn_service.extras import missing
 from dyn_service.interrupts import raise_outside_of_imports
 from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S, DEFAULT_ENDPOINT
 
 try:
     import typer
 except ModuleNotFoundError:
-    sys.exit(
-        "error: the command line needs 'typer', which the base install leaves out: pip install 'dyn_service[server]'"
-    )
+    sys.exit(f"error: {missing('the command line', 'typer')}")
 
 from dyn_service.cli import foxglove, launch, node, nodes, param, robots, service, topic, view  # typer is there
 from dyn_service.cli.bag import app as bag_app
@@ -69,7 +68,7 @@ def main() -> NoReturn:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "dyn_service":
             raise
-        _fail(f"this command needs '{error.name}': pip install 'dyn_service[server]'")
+        _fail(missing("this command", error.name))
     except BrokenPipeError:
         sys.exit(1)
     except Exception as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +14,8 @@ from dyn_service import shipped
 from dyn_service.cli.bag import needed
 from dyn_service.cli.progress import tell
 from dyn_service.cli.usage import ROBOT, assigned, taken
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.extras import require
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
@@ -56,8 +56,7 @@ def view(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0 takes a free one.")] = 8080,
 ) -> int:
     """Show a robot in the browser, with sliders; play a launch's report or a bag; or look on while one works."""
-    if find_spec("viser") is None:
-        raise FailedPreconditionError("dyn view needs viser: pip install 'dyn_service[view]'")
+    require("dyn view", "viser", "trimesh")
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

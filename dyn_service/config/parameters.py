@@ -28,6 +28,7 @@ from dyn_service.config.documents import (
 )
 from dyn_service.config.wording import Place, dotted, explain, missing_key
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.extras import MissingLibraryError, require
 from dyn_service.shipped import find_robot
 from dyn_service.suggestions import did_you_mean
 
@@ -242,6 +243,10 @@ def _parts(node: str) -> tuple[str, ...]:
 def _unreadable(path: Path, robot: str | None) -> str | None:
     """Why no file can be read there, nor a robot of that name; None where one can."""
     if path.is_file():
+        try:
+            require("a xacro file", *(["xacro"] if robot is not None and path.suffix == ".xacro" else []))
+        except MissingLibraryError as error:
+            return error.message
         return None
     if path.exists():
         return f"{str(path)!r} is no file"

@@ -30,7 +30,8 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.control.trajectory import Piecewise, Reference
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.extras import load
 from dyn_service.messages.trajectory_msgs import JointTrajectory
 from dyn_service.model.configuration import Configuration, Limits
 
@@ -176,7 +177,7 @@ def read(goal: JointTrajectory, on: Configuration, *, partial: bool = False) -> 
         raise GoalError("points with accelerations must have velocities too")
     time: Array | None = np.array([point.time_from_start.seconds() for point in goal.points])
     assert time is not None
-    if not time.any():
+    if not has_times(goal):
         time = None
         if len(goal.points) > MAX_POINTS_UNTIMED:
             raise GoalError(
@@ -291,15 +292,14 @@ def library() -> Any:
     """What plans goals without times; the import takes its time, so ask for it before a loop begins.
 
     Raises:
-        FailedPreconditionError: It is not installed.
+        MissingLibraryError: It is not installed.
     """
-    try:
-        import ruckig
-    except ModuleNotFoundError:
-        raise FailedPreconditionError(
-            "goals without times need the library ruckig: pip install 'dyn_service[trajectories]'"
-        ) from None
-    return ruckig
+    return load("a goal without times", "ruckig")
+
+
+def has_times(goal: JointTrajectory) -> bool:
+    """Whether the goal says when it is to be where; where it does not, `library` plans it."""
+    return any(point.time_from_start.seconds() for point in goal.points)
 
 
 def _cubics(found: Any) -> tuple[Array, Array]:

@@ -28,16 +28,14 @@ from dyn_service.dynamics.newton_euler import loads_through
 from dyn_service.dynamics.spatial import Inertia, Mat, RigidTransform, constant, skew
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.extras import missing
 from dyn_service.model.arrays import Vector
 from dyn_service.model.tree import Tree
 
 try:
     import sympy
 except ModuleNotFoundError as fault:  # an extra of its own: nothing else here needs it
-    raise ModuleNotFoundError(
-        "equations in symbols need 'sympy', which is left out unless asked for: pip install 'dyn_service[symbolic]'",
-        name="sympy",
-    ) from fault
+    raise ModuleNotFoundError(missing("an equation in symbols", "sympy"), name="sympy") from fault
 
 _AXES = ("x", "y", "z")
 _DYADIC = 1 << 10

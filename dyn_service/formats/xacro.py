@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from xml.parsers.expat import ExpatError
 
-from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError, UrdfError
+from dyn_service.errors import InvalidArgumentError, NotFoundError, UrdfError
+from dyn_service.extras import load
 from dyn_service.suggestions import did_you_mean
 
 SUFFIX = ".xacro"
@@ -33,7 +33,7 @@ def expanded(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
         arguments: Of its `<xacro:arg>`, by name.
 
     Raises:
-        UnimplementedError: The package is not installed; says which extra brings it.
+        MissingLibraryError: The package is not installed; says which extra brings it.
         NotFoundError: There is no such file.
         UrdfError: The file is not sound; names it.
         InvalidArgumentError: It takes no argument of that name, or one is no text.
@@ -42,7 +42,7 @@ def expanded(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
         tests/unit/test_xacro.py
     """
     name = os.fspath(path)
-    xacro = _package(name)
+    xacro = load(f"the xacro file {name}", "xacro")
     if not Path(path).is_file():
         raise NotFoundError(f"the file {name} does not exist")
     for argument, value in arguments.items():
@@ -82,16 +82,6 @@ class _Given(dict[str, str]):
     def __getitem__(self, name: str) -> str:
         self.asked.add(name)
         return super().__getitem__(name)
-
-
-def _package(name: str) -> ModuleType:
-    try:
-        import xacro
-    except ModuleNotFoundError:
-        raise UnimplementedError(
-            f"{name}: xacro files need the package 'xacro', which is not installed: pip install 'dyn_service[xacro]'"
-        ) from None
-    return xacro  # type: ignore[no-any-return]
 
 
 def _at(xacro: Any, name: str) -> str:

@@ -278,8 +278,9 @@ class _FilePlanner(FileValues):
                     parameters.set(key, said, self.document, (*place, "param"))
                     ros += ["-p", f"{key}:={json.dumps(said)}"]
             with self.located((*place, "param")):
-                typed(parameters, kind.parameters)
+                _, checked = typed(parameters, kind.parameters)
                 parameters.check_files(kind.parameters, Path(cwd) if (cwd := self._cwd(action, place)) else None)
+                kind.check(checked)
             # said outright: where the file was written anew, with its substitutions, it lies in another folder
             below = parameters.below_their_files(kind.parameters)
             for key, value in below.items():

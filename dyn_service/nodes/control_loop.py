@@ -103,6 +103,7 @@ def controller_kind(
     panels: Sequence[Panel] = (),
     columns: Sequence[Column] = (),
     about: str = "",
+    check: Callable[[L], None] = lambda parameters: None,
 ) -> ControllerKind[L]:
     """The node of a control law.
 
@@ -119,6 +120,7 @@ def controller_kind(
         panels: Parts of the report beside those of every controller.
         columns: Cells of the live table beside those of every controller.
         about: What it is, in a sentence or two, for `--help`.
+        check: See `NodeKind.check`.
 
     Returns:
         The declaration; in its module, `NODE`.
@@ -134,6 +136,7 @@ def controller_kind(
         columns=(*controller_report.COLUMNS, *columns),
         launched={"endpoint": "$(endpoint dynamics)"},
         about=about,
+        check=check,
         purpose=purpose,
     )
 

@@ -99,7 +99,9 @@ class NodeKind(Generic[P]):
     of the report, by the section's name. columns: its cells in the live table. at_end: what a launch's last line says
     of it, from all it has told; empty for nothing. launched: parameters, with substitutions, that a launcher gives it
     where nothing else is said of them. about: what it is, in a sentence or two, for `--help`; empty is
-    how the docstring of its parameters' module begins.
+    how the docstring of its parameters' module begins. check: refuses, by an error of this package, parameters that
+    cannot work here, such as those that need a library which is not installed; a launcher calls it while it plans, and
+    the node before it begins.
     """
 
     name: str
@@ -110,6 +112,7 @@ class NodeKind(Generic[P]):
     at_end: Callable[[NodeBoard], str] = lambda node: ""
     launched: Mapping[str, Any] = field(default_factory=dict)
     about: str = ""
+    check: Callable[[P], None] = lambda parameters: None
 
     def run(self, argv: Sequence[str] | None = None) -> int:
         """Runs a node of this kind to its end, by default with the process's own arguments; the exit status.
@@ -120,7 +123,7 @@ class NodeKind(Generic[P]):
         if asks_for_help(words):
             print(node_help(self.name, self.parameters, self.about or _first_paragraph(self.parameters.__module__)))
             return 0
-        return run_node(self.main, self.parameters, self.name, words)
+        return run_node(self.main, self.parameters, self.name, words, self.check)
 
 
 def _first_paragraph(module: str) -> str:

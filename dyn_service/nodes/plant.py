@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 
 from dyn_service.control.joint_states import JointStates
+from dyn_service.extras import require
 from dyn_service.nodes import plant_report
 from dyn_service.nodes.kinds import NodeKind
 from dyn_service.nodes.node import Node
@@ -62,6 +63,16 @@ def main(node: Node[PlantParameters]) -> None:
     loop.run()
 
 
+def check(p: PlantParameters) -> None:
+    """Refuses an engine that is not installed.
+
+    Raises:
+        MissingLibraryError: It is not.
+    """
+    if p.engine == "mujoco":
+        require("engine 'mujoco'", "mujoco")
+
+
 NODE = NodeKind(
     "plant",
     PlantParameters,
@@ -69,6 +80,7 @@ NODE = NodeKind(
     panels=plant_report.PANELS,
     columns=plant_report.COLUMNS,
     at_end=plant_report.at_end,
+    check=check,
     about="A simulated robot in wall time, by default at 1 kHz: it takes efforts and publishes its state.",
 )
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
+from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.extras import require
 from dyn_service.messages import Message, by_type, ros_type
 from dyn_service.nodes.kinds import Column, NodeKind, Stats
 from dyn_service.nodes.node import Node
@@ -130,12 +131,8 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
 
 
 def _participant(p: Ros2BridgeParameters) -> Participant:
-    try:
-        from dyn_service.dds.participant import Participant, domain_number
-    except ImportError:
-        raise FailedPreconditionError(
-            "the bridge to ROS 2 needs Cyclone DDS: pip install 'dyn_service[ros2]'"
-        ) from None
+    from dyn_service.dds.participant import Participant, domain_number
+
     return Participant(domain_number(p.domain), p.reach)
 
 
@@ -147,7 +144,16 @@ def _counts(stats: Stats) -> str:
     return f"{stats.get('sent', 0)} out, {stats.get('received', 0)} in"
 
 
-NODE = NodeKind("ros2_bridge", Ros2BridgeParameters, Ros2Bridge, columns=(Column("bridged", _counts),))
+def check(p: Ros2BridgeParameters) -> None:
+    """Refuses to run without DDS.
+
+    Raises:
+        MissingLibraryError: It is not installed.
+    """
+    require("the ROS 2 bridge", "cyclonedds")
+
+
+NODE = NodeKind("ros2_bridge", Ros2BridgeParameters, Ros2Bridge, columns=(Column("bridged", _counts),), check=check)
 
 if __name__ == "__main__":
     raise SystemExit(NODE.run())

@@ -33,12 +33,13 @@ from dyn_service.errors import (
     PermissionDeniedError,
     UnimplementedError,
 )
+from dyn_service.extras import MissingLibraryError
 from dyn_service.nodes import telemetry, topics
 from dyn_service.nodes.node import Context, Node, P
 from dyn_service.nodes.stop import Stop
 
 _LOG = logging.getLogger(__name__)
-_WRONG = (InvalidArgumentError, NotFoundError, UnimplementedError, PermissionDeniedError)
+_WRONG = (InvalidArgumentError, NotFoundError, UnimplementedError, PermissionDeniedError, MissingLibraryError)
 """Errors that, before a node is ready, are those of what it was told, and do not mend themselves."""
 
 
@@ -73,8 +74,9 @@ def run_node(
     kind: type[P],
     default_name: str,
     argv: Sequence[str] | None = None,
+    check_parameters: Callable[[P], None] = lambda parameters: None,
 ) -> int:
-    """Runs a node, a function or a class, to its end; the exit status."""
+    """Runs a node, a function or a class, to its end; the exit status. check_parameters: see `NodeKind.check`."""
     stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop.request)
@@ -87,6 +89,7 @@ def run_node(
                 "--ros-args, and --help lists them"
             )
         common, parameters = typed(arguments.parameters, kind)
+        check_parameters(parameters)
     except DynError as error:
         _LOG.error("%s: %s", default_name, error)
         return 2

@@ -17,7 +17,7 @@ from dyn_service.control.computed_torque import ComputedTorque, gains
 from dyn_service.control.following import TrajectoryMaker, hold_maker
 from dyn_service.control.gains import per_joint
 from dyn_service.control.goal_tolerances import GoalTolerances, JointTolerance, Tolerances
-from dyn_service.control.joint_goals import motion_limits, read
+from dyn_service.control.joint_goals import has_times, library, motion_limits, read
 from dyn_service.control.law import Law
 from dyn_service.control.reference_command import FeedForward, ReferenceCommand
 from dyn_service.control.trajectory_following import TrajectoryFollowing
@@ -165,6 +165,20 @@ def _tolerance(name: str, given: float | list[float], n: int) -> Array:
     return np.where(values > 0.0, values, np.inf)
 
 
+def check(p: TrajectoryFollowingParameters) -> None:
+    """Refuses a file with goals that cannot be planned here.
+
+    Raises:
+        ConfigurationError: The file is no list of goals.
+        MissingLibraryError: A goal has no times, and the library that finds them is not installed.
+    """
+    path = Path(p.goals)
+    if path.is_file():
+        document = read_document(path)
+        if not all(map(has_times, document.convert(document.value, list[JointTrajectory]))):
+            library()
+
+
 NODE = controller_kind(
     "trajectory_following",
     TrajectoryFollowingParameters,
@@ -179,6 +193,7 @@ NODE = controller_kind(
         Service("~/follow_joint_trajectory", FollowJointTrajectoryRequest, follow),
         Service("~/cancel_goals", CancelGoalsRequest, cancel),
     ),
+    check=check,
 )
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.extras import load
 
 RANK = 1e-9
 """As in `ground_reactions`."""
@@ -132,12 +133,6 @@ def _solved(
 
 
 def _solver() -> tuple[Any, Any]:
-    try:
-        import clarabel
-        from scipy import sparse
-    except ImportError:
-        raise FailedPreconditionError(
-            "the least forces are out of a contact's friction cone, and those within need a solver: pip install "
-            "'dyn_service[contacts]'; at contacts with rigid=True forces may be of any direction, and none is needed"
-        ) from None
-    return clarabel, sparse
+    from scipy import sparse
+
+    return load("a contact whose friction cone binds, unlike one with rigid=True,", "clarabel"), sparse

@@ -21,7 +21,8 @@ import numpy as np
 
 from dyn_service.api.queries import Array, Wrench
 from dyn_service.conventions import MujocoState, from_mujoco, to_mujoco
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
+from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError
+from dyn_service.extras import load
 from dyn_service.formats.converting import written
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.description import Description, Mimic
@@ -233,12 +234,7 @@ class MujocoEngine:
 
 
 def _mujoco() -> Any:
-    try:
-        import mujoco
-    except ImportError:
-        raise FailedPreconditionError(
-            "engine 'mujoco' needs the package mujoco, which is not installed: pip install 'dyn_service[mujoco]'"
-        ) from None
+    mujoco = load("engine 'mujoco'", "mujoco")
     # else it writes MUJOCO_LOG.TXT into whatever folder it runs in
     mujoco.set_mju_user_warning(lambda message: _LOG.warning("MuJoCo: %s", message))
     return mujoco

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,7 @@ def test_mend(bag: Path, tmp_path: Path) -> None:
 
 
 def test_without_the_extra(bag: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dyn_service.cli.bag.find_spec", lambda name: None if name == "rosbags" else object())
-    with pytest.raises(FailedPreconditionError, match=r"bags need 'rosbags': pip install 'dyn_service\[bags\]'"):
+    monkeypatch.setitem(sys.modules, "rosbags", None)
+    sentence = r"a bag needs 'rosbags', which is not installed: pip install 'dyn_service\[bags\]'"
+    with pytest.raises(FailedPreconditionError, match=sentence):
         said("info", str(bag))

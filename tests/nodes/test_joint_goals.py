@@ -307,7 +307,7 @@ def test_a_goal_that_needs_a_library_that_is_not_there_ends_nothing(
     law = following(arm, goal(arm.joint_names, [[0.3, 0.0]], (2.0,)))
     rehearse(law, arm, 0.1)
     monkeypatch.setitem(sys.modules, "ruckig", None)
-    with pytest.raises(FailedPreconditionError, match="goals without times need the library ruckig"):
+    with pytest.raises(FailedPreconditionError, match="a goal without times needs 'ruckig', which is not installed"):
         law.offer(goal(arm.joint_names, [[0.1, 0.0]]))
     assert [one.state for one in law.goals] == ["following"]
 

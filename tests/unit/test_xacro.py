@@ -13,7 +13,7 @@ import pytest
 
 from dyn_service.client.core import read_description
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError, UrdfError
+from dyn_service.errors import InvalidArgumentError, NotFoundError, UrdfError
 from dyn_service.formats.converting import urdf_of
 from tests.conftest import URDF
 from tests.oracle.example_robots import path_of
@@ -181,5 +181,5 @@ def test_without_the_package(main: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ), check=False
     )
-    assert f"{UnimplementedError.__name__}: {main}: xacro files need the package 'xacro'" in done.stderr
-    assert "pip install 'dyn_service[xacro]'" in done.stderr
+    sentence = f"the xacro file {main} needs 'xacro', which is not installed: pip install 'dyn_service[xacro]'"
+    assert f"MissingLibraryError: {sentence}" in done.stderr
