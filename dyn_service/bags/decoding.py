@@ -10,9 +10,9 @@ from typing import Any
 from mcap.records import Channel, Schema
 from mcap_ros2.decoder import DecoderFactory
 
-from dyn_service.bags.cdr import from_cdr, same_definition
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.messages import by_type
+from dyn_service.messages.cdr import from_cdr, same_definition
 
 Decoder = Callable[[bytes], Any]
 

@@ -15,11 +15,11 @@ from types import TracebackType
 
 from mcap.writer import Writer
 
-from dyn_service.bags.cdr import rihs01, to_cdr
 from dyn_service.bags.mending import mend
 from dyn_service.bags.records import MAX_TIME_NS
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from dyn_service.messages import Message, ros_type, schema
+from dyn_service.messages.cdr import rihs01, to_cdr
 
 SUFFIX = ".mcap"
 CHUNK_BYTES = 1 << 20

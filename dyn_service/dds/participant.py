@@ -21,13 +21,19 @@ from cyclonedds.util import duration
 from dyn_service.dds.types import DdsType, dds_topic, dds_type
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.messages import Message
+from dyn_service.messages.cdr import rihs01
 
 Range = Literal["localhost", "subnet", "system"]
 MAX_DOMAIN = 232
 """ROS 2's highest domain: beyond it the ports that DDS derives from it do not exist."""
 _TAKE = 64
 """Samples of a topic that are taken at once."""
-_CONFIGURATION = """<CycloneDDS><Domain id="any">
+_COMPATIBLE = "<Compatibility><IgnoreTypeInformation>1.1,1.15,1.16</IgnoreTypeInformation></Compatibility>"
+"""Types are matched by name, whatever the DDS of ROS 2's side (by vendor: Connext, Fast DDS, Cyclone) says of their
+fields: Cyclone finds invalid what Fast DDS, ROS 2's default, says of any type with a list in it, and would hear nothing
+of it (eclipse-cyclonedds/cyclonedds, pull request 2333)."""
+_SUBNET = f"""<CycloneDDS><Domain id="any">{_COMPATIBLE}</Domain></CycloneDDS>"""
+_LOCALHOST = f"""<CycloneDDS><Domain id="any">{_COMPATIBLE}
   <General><Interfaces><NetworkInterface name="lo"/></Interfaces><AllowMulticast>false</AllowMulticast></General>
   <Discovery><ParticipantIndex>auto</ParticipantIndex><MaxAutoParticipantIndex>32</MaxAutoParticipantIndex>
     <Peers><Peer address="127.0.0.1"/></Peers></Discovery>
@@ -67,16 +73,33 @@ class Participant:
         except DDSException as error:
             raise UnavailableError(f"DDS domain {domain} cannot be opened: {error}") from None
 
+    @staticmethod
+    def check(topic: str) -> None:
+        """Whether ROS 2's nodes could ask for a topic of that full name.
+
+        Raises:
+            InvalidArgumentError: They could not.
+        """
+        dds_topic(topic)
+
     def writer(self, topic: str, kind: type[Message], *, latched: bool = False) -> Writer:
-        """What writes messages of that type to the topic, a name such as `/joint_states`."""
+        """What writes messages of that type to the topic, a name such as `/joint_states`.
+
+        Raises:
+            InvalidArgumentError: It is no name of a topic in ROS 2.
+        """
         made = dds_type(kind)
-        qos = _qos(latched=latched, reliable=True)
+        qos = _qos(kind, latched=latched, reliable=True)
         return Writer(made, DataWriter(self._participant, self._topic(topic, made, qos), qos=qos))
 
     def reader(self, topic: str, kind: type[Message], *, latched: bool = False) -> Reader:
-        """What reads messages of that type from the topic. latched: the one sent before it came, too."""
+        """What reads messages of that type from the topic. latched: the one sent before it came, too.
+
+        Raises:
+            InvalidArgumentError: It is no name of a topic in ROS 2.
+        """
         made = dds_type(kind)
-        qos = _qos(latched=latched, reliable=latched)
+        qos = _qos(kind, latched=latched, reliable=latched)
         return Reader(made, DataReader(self._participant, self._topic(topic, made, qos), qos=qos))
 
     def close(self) -> None:
@@ -116,11 +139,13 @@ def _opened(domain: int, reach: Range) -> Domain | None:
     """The domain with its settings; a process opens one once, and keeps it."""
     if reach == "system":
         return None
-    return Domain(domain, _CONFIGURATION if reach == "localhost" else "<CycloneDDS/>")
+    return Domain(domain, _LOCALHOST if reach == "localhost" else _SUBNET)
 
 
-def _qos(*, latched: bool, reliable: bool) -> Qos:
+def _qos(kind: type[Message], *, latched: bool, reliable: bool) -> Qos:
     return Qos(
+        # where ROS 2's nodes look for the hash of the type
+        Policy.Userdata(f"typehash={rihs01(kind)};".encode()),
         Policy.Reliability.Reliable(duration(milliseconds=100)) if reliable else Policy.Reliability.BestEffort,
         Policy.Durability.TransientLocal if latched else Policy.Durability.Volatile,
         Policy.History.KeepLast(1 if latched else 10),

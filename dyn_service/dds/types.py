@@ -9,6 +9,7 @@ design.ros2.org, "Topic and Service name mapping to DDS".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,7 @@ from typing import Any
 from cyclonedds.idl import IdlStruct, make_idl_struct
 from cyclonedds.idl import types as idl
 
+from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages import Message, fields_of, ros_type
 from dyn_service.messages.fields import Field
 
@@ -36,6 +38,10 @@ _SCALARS: dict[str, Any] = {
     "float64": idl.float64,
 }
 
+_FULL_NAME = re.compile(r"(/[A-Za-z_][A-Za-z0-9_]*)+", re.ASCII)
+_LONGEST = 247
+"""ROS 2's own, `RMW_TOPIC_MAX_NAME_LENGTH`."""
+
 
 @dataclass(frozen=True)
 class DdsType:
@@ -48,8 +54,17 @@ class DdsType:
 
 
 def dds_topic(name: str) -> str:
-    """The topic's name on DDS: `rt/arm/joint_states` for `/arm/joint_states`."""
-    return "rt/" + name.strip("/")
+    """The topic's name on DDS: `rt/arm/joint_states` for `/arm/joint_states`.
+
+    Raises:
+        InvalidArgumentError: It is no full name of a topic in ROS 2, whose nodes could not ask for it.
+    """
+    if not _FULL_NAME.fullmatch(name) or len(name) > _LONGEST:
+        raise InvalidArgumentError(
+            f"topic {name!r} cannot be one of ROS 2: expected parts of letters, digits and _, each after a / and not "
+            f"beginning with a digit, at most {_LONGEST} characters in all"
+        )
+    return "rt" + name
 
 
 @lru_cache(maxsize=256)

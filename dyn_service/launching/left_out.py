@@ -70,7 +70,7 @@ class LeftOut(FileValues):
             return  # files may include each other where a condition ends it
         self._seen.add((path, self.namespace))
         inner = LeftOut(schema.read_launch_file(path), self.environment, self.folder, self._seen)
-        given = {self.text(pair.name, place): self.text(pair.value, place) for pair in action.arg}
+        given = {self.text(pair.name, place): self.text(pair.value, place) for _, pair in action.given()}
         inner.variables, inner.namespace = given, "/"
         for placed in inner.launch.actions:
             inner._take(placed.action, placed.place)

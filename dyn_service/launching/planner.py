@@ -193,17 +193,17 @@ class _FilePlanner(FileValues):
         path = Path(self.text(action.file, (*place, "file")))
         if not path.is_absolute():
             path = self.launch.path.parent / path
-        given = {
-            self.text(pair.name, (*place, "arg", k, "name")): self.text(pair.value, (*place, "arg", k, "value"))
-            for k, pair in enumerate(action.arg)
-        }
+        given, places = dict[str, str](), dict[str, Place]()
+        for at, pair in action.given():
+            name = self.text(pair.name, (*place, *at, "name"))
+            given[name], places[name] = self.text(pair.value, (*place, *at, "value")), (*place, *at)
         with self.located((*place, "file")):
             launch = schema.read_launch_file(path)
         declared = {placed.action.name for placed in launch.actions if isinstance(placed.action, schema.Arg)}
         for name in given:
             if name not in declared:
                 raise self.document.fault(
-                    f"{path.name} declares no argument {name!r}{suggestion(name, declared)}", (*place, "arg")
+                    f"{path.name} declares no argument {name!r}{suggestion(name, declared)}", places[name]
                 )
         self.planner.run(launch, given)
 

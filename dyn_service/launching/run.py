@@ -174,7 +174,7 @@ def _declared(launch: LaunchFile, found: dict[str, Arg], within: list[Path]) -> 
             if file not in within:  # one that includes itself, on some condition, declares nothing new
                 inner: dict[str, Arg] = {}
                 unread += _declared(read_launch_file(file), inner, [*within, file])
-                given = {as_written(pair.name) for pair in action.arg}
+                given = {as_written(pair.name) for _, pair in action.given()}
                 found |= {name: arg for name, arg in inner.items() if name not in given | found.keys()}
     return unread
 

@@ -5,7 +5,7 @@
       - let: {name: x, value: $(var rate_hz)}
       - node: {pkg: dyn_service, exec: plant, name: plant, param: [{from: FILE}, {name: n, value: v}], respawn: true}
       - executable: {cmd: sleep 10, name: sleeper}
-      - include: {file: FILE, arg: [{name: n, value: v}]}
+      - include: {file: FILE, let: [{name: n, value: v}]}
       - group: [...]                 # or {scoped: true, if: .., children: [...]}
       - push_ros_namespace: {namespace: arm}
 
@@ -15,6 +15,7 @@ listed here is a fault, never ignored. Text may hold substitutions; `plan.py` ev
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,10 +125,17 @@ class Executable(_Process, kw_only=True):
 
 
 class Include(_Action, kw_only=True):
-    """The actions of another launch file, with arguments of its own."""
+    """The actions of another launch file, with arguments of its own: as `let`, or as `arg`, its name before 2025."""
 
     file: Text
     arg: list[Pair] = []
+    let: list[Pair] = []
+
+    def given(self) -> Iterator[tuple[Place, Pair]]:
+        """Each argument with its place in the action; of the same name the last counts, as in ROS 2."""
+        for key, pairs in (("arg", self.arg), ("let", self.let)):
+            for k, pair in enumerate(pairs):
+                yield (key, k), pair
 
 
 class Group(_Action, kw_only=True):

@@ -68,6 +68,8 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
             if self._full(name) in map(self._full, coming):
                 raise InvalidArgumentError(f"topic {name!r} stands in to_ros and in from_ros: it would go in a circle")
         self.participant = _participant(p)
+        for name in p.to_ros:
+            self.participant.check(self._full(name))
         self.sent: dict[str, int] = {}
         self.received: dict[str, int] = {}
         self._said: set[str] = set()

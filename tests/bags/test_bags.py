@@ -26,7 +26,6 @@ from mcap_ros2.writer import Writer as Ros2Writer
 from rosbags.rosbag2 import Reader as Rosbag2Reader
 from rosbags.typesys import Stores, get_typestore
 
-from dyn_service.bags.cdr import from_cdr, rihs01, to_cdr
 from dyn_service.bags.mending import mend
 from dyn_service.bags.plotting import plot
 from dyn_service.bags.reader import BagReader
@@ -43,6 +42,7 @@ from dyn_service.errors import (
 )
 from dyn_service.messages import Message, all_types, ros_type
 from dyn_service.messages.builtin_interfaces import Duration, Time
+from dyn_service.messages.cdr import from_cdr, rihs01, to_cdr
 from dyn_service.messages.fields import fields_of
 from dyn_service.messages.geometry_msgs import Transform, TransformStamped, Vector3, Wrench, WrenchStamped
 from dyn_service.messages.sensor_msgs import Imu, JointState

@@ -107,12 +107,14 @@ launch:
       children: [{let: {name: y, value: kept}}]
   - executable: {cmd: "echo $(var x) $(var y)", name: after, unless: "false"}
   - include: {file: inner.launch.yaml, arg: [{name: word, value: given}]}
+  - include: {file: inner.launch.yaml, let: [{name: word, value: again}], arg: [{name: word, value: not}]}
 """
     )
     assert [(p.name, *p.command[1:]) for p in made.processes] == [
         ("grouped", "inside"),
         ("after", "outer", "kept"),
         ("inner", "given"),
+        ("inner-2", "again"),
     ]
 
 
@@ -212,6 +214,9 @@ EXECUTABLE = "  - executable: {cmd: sleep 1}\n"
          "test.launch.yaml:2: launch[0].node.param[0]: expected either 'from' or 'name'"),
         ("launch:\n  - node: {pkg: p, exec: e, param: [{name: a}]}",
          "test.launch.yaml:2: launch[0].node.param[0]: parameter 'a' has no value"),
+        ("launch:\n  - include: {file: test.launch.yaml, arg: [{name: b, value: c}], let: [{name: a, value: c}]}\n"
+         "  - arg: {name: b}",
+         "test.launch.yaml:2: launch[0].include.let[0]: test.launch.yaml declares no argument 'a'; known here: b"),
         ("launch:\n  - include: {file: test.launch.yaml}",
          "test.launch.yaml:1: launch files include each other more than 16 deep"),
         ("launch:\n  - arg: {name: a, name: b}", "test.launch.yaml:2: launch[0].arg: key 'name' stands twice"),

@@ -15,9 +15,7 @@ from dyn_service.messages.trajectory_msgs import JointTrajectory
 from dyn_service.nodes.graph import End, NodeEntry
 from dyn_service.nodes.ros2_bridge import Incoming, Ros2Bridge, Ros2BridgeParameters
 from tests.nodes.in_process import Nodes
-
-DOMAIN = 187
-"""One that nobody else here is in."""
+from tests.ros2 import DOMAIN
 
 
 @pytest.fixture
@@ -91,6 +89,10 @@ def test_what_one_node_sends_ends_no_bridge(nodes: Nodes, ros: Participant, capl
 def test_a_circle_and_a_type_that_is_none_are_refused(nodes: Nodes) -> None:
     with pytest.raises(InvalidArgumentError, match="'joint_states' stands in to_ros and in from_ros"):
         _bridge(nodes, from_ros=[Incoming(topic="/arm/joint_states", type="sensor_msgs/msg/JointState")])
+    with pytest.raises(InvalidArgumentError, match="topic '/arm/wrist-1/wrench' cannot be one of ROS 2"):
+        _bridge(nodes, from_ros=[Incoming(topic="wrist-1/wrench", type="geometry_msgs/msg/WrenchStamped")])
+    with pytest.raises(InvalidArgumentError, match="topic '/arm/wrist-1/wrench' cannot be one of ROS 2"):
+        _bridge(nodes, to_ros=["wrist-1/wrench"])
     with pytest.raises(NotFoundError, match=r"no message type 'sensor_msgs/msg/JointStat'.*JointState"):
         _bridge(nodes, from_ros=[Incoming(topic="other", type="sensor_msgs/msg/JointStat")])
 

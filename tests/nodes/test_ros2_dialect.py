@@ -71,7 +71,7 @@ ACTIONS: dict[str, dict[str, tuple[Any, bool]]] = {
         "remap": ([{"from": (str, True), "to": (str, True)}], False),
         "param": ([{"from": (str, False), "allow_substs": (FLAG, False)} | PARAMETER | {"name": (str, False)}], False),
     },
-    "include": CONDITIONS | {"file": (str, True), "arg": (PAIR, False)},
+    "include": CONDITIONS | {"file": (str, True), "arg": (PAIR, False), "let": (PAIR, False)},
     "group": CONDITIONS | {
         "scoped": (FLAG, False), "forwarding": (FLAG, False), "keep": (PAIR, False), "children": ("actions", True),
     },

@@ -1,0 +1,9 @@
+"""Beside ROS 2 itself: rclpy and its default middleware, Fast DDS, from their wheels (`pip install '.[test-ros2]'`).
+
+python -m pytest tests/ros2 -m "slow or not slow"
+"""
+
+import os
+
+DOMAIN = 10 + os.getpid() % 90
+"""A DDS domain of this process: below the ports that systems hand out by chance."""

@@ -1,0 +1,110 @@
+"""The bridge beside nodes of ROS 2's own: every type, either way, latched and not, and its clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy", reason="extra test-ros2")
+pytest.importorskip("cyclonedds", reason="extra ros2")
+
+from rclpy.parameter import Parameter
+from rclpy.qos import DurabilityPolicy, QoSProfile, qos_profile_sensor_data
+
+from dyn_service.messages.builtin_interfaces import Time
+from dyn_service.messages.cdr import rihs01
+from dyn_service.messages.rosgraph_msgs import Clock
+from dyn_service.messages.std_msgs import String
+from dyn_service.nodes.ros2_bridge import Incoming, Ros2Bridge, Ros2BridgeParameters
+from tests.nodes.in_process import Nodes
+from tests.ros2.as_ros import KINDS, as_ros, plain, ros_class
+from tests.ros2.conftest import Ros
+from tests.ros_samples import drawn
+
+LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+
+
+def _bridge(nodes: Nodes, domain: int, **parameters: Any) -> Ros2Bridge:
+    made = nodes.make("/arm/ros2_bridge", Ros2BridgeParameters(domain=domain, **parameters), Ros2Bridge)
+    for transition in ("configure", "activate"):
+        made.change_state(transition)
+    return made
+
+
+def test_every_type_goes_out(nodes: Nodes, ros: Ros, domain: int) -> None:
+    """To who asks for reliable messages and to who does not, with the hash by which ROS 2 tells types apart."""
+    plant, there, sent = nodes.make("/arm/plant"), {}, {}
+    reliable: dict[str, list[Any]] = {}
+    best_effort: dict[str, list[Any]] = {}
+    for k, kind in enumerate(KINDS.values()):
+        topic = f"/arm/topic_{k}"
+        there[topic] = plant.create_publisher(kind, topic)
+        sent[topic] = drawn(kind, np.random.default_rng(k))
+        for heard, qos in ((reliable, 10), (best_effort, qos_profile_sensor_data)):
+            ros.node.create_subscription(ros_class(kind), topic, heard.setdefault(topic, []).append, qos)
+    _bridge(nodes, domain, to_ros=list(there))
+
+    def all_of_them() -> bool:
+        for topic, publisher in there.items():
+            publisher.publish(sent[topic])
+        return all(reliable.values()) and all(best_effort.values())
+
+    ros.until(all_of_them)
+    for topic, message in sent.items():
+        assert plain(reliable[topic][0]) == plain(best_effort[topic][0]) == plain(message)
+        (end,) = ros.node.get_publishers_info_by_topic(topic)
+        assert str(end.topic_type_hash) == rihs01(type(message))
+
+
+def test_every_type_comes_in(nodes: Nodes, ros: Ros, domain: int) -> None:
+    topics = {f"/arm/topic_{k}": kind for k, kind in enumerate(KINDS.values())}
+    _bridge(
+        nodes, domain, from_ros=[Incoming(topic=topic, type=name) for topic, name in zip(topics, KINDS, strict=True)]
+    )
+    controller = nodes.make("/arm/controller")
+    came: dict[str, list[Any]] = {topic: [] for topic in topics}
+    theirs, sent = {}, {}
+    for k, (topic, kind) in enumerate(topics.items()):
+        controller.create_subscription(kind, topic, came[topic].append)
+        theirs[topic] = ros.node.create_publisher(ros_class(kind), topic, 10)
+        sent[topic] = drawn(kind, np.random.default_rng(k))
+
+    def all_of_them() -> bool:
+        for topic, publisher in theirs.items():
+            publisher.publish(as_ros(sent[topic]))
+        return all(came.values())
+
+    ros.until(all_of_them)
+    for topic, message in sent.items():
+        assert plain(came[topic][0]) == plain(message)
+
+
+def test_a_description_waits_for_who_comes_late(nodes: Nodes, ros: Ros, domain: int) -> None:
+    """Either way: rviz2 comes long after it was sent, and so does a controller of ours."""
+    plant = nodes.make("/arm/plant")
+    plant.create_publisher(String, "/arm/robot_description", latched=True).publish(String("<robot/>"))
+    bridge = _bridge(nodes, domain, from_ros=[Incoming(topic="/left/robot_description", type="std_msgs/msg/String")])
+    theirs = ros.node.create_publisher(ros_class(String), "/left/robot_description", LATCHED)
+    theirs.publish(as_ros(String("<theirs/>")))
+    ros.until(lambda: bridge.sent and bridge.received)
+    texts: list[Any] = []
+    ours: list[String] = []
+    ros.node.create_subscription(ros_class(String), "/arm/robot_description", texts.append, LATCHED)
+    nodes.make("/arm/late").create_subscription(String, "/left/robot_description", ours.append)
+    ros.until(lambda: texts and ours)
+    assert (texts[0].data, ours[0].data) == ("<robot/>", "<theirs/>")
+
+
+def test_a_node_of_ros_2_lives_in_the_time_of_the_plant(nodes: Nodes, ros: Ros, domain: int) -> None:
+    """`use_sim_time`, as any node of ROS 2 has it."""
+    clock = nodes.make("/arm/plant").create_publisher(Clock, "/clock")
+    _bridge(nodes, domain, to_ros=["/clock"])
+    ros.node.set_parameters([Parameter("use_sim_time", value=True)])
+
+    def at_that_time() -> bool:
+        clock.publish(Clock(Time(12, 345)))
+        return ros.node.get_clock().now().nanoseconds == 12_000_000_345
+
+    ros.until(at_that_time)
