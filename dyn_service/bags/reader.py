@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from mcap.opcode import Opcode
-from mcap.reader import make_reader
 from mcap.records import Attachment, Channel, Header, McapRecord, Message, Metadata, Schema
 from numpy.typing import NDArray
 
@@ -77,6 +77,8 @@ class BagReader:
             self._channels: dict[int, Channel] = {}
             self.attached: list[Attached] = []
             self.notes: dict[str, dict[str, str]] = {}
+            self._spans: dict[int, dict[int, tuple[int, int]]] = {}
+            """Of chunks with an index, by where they begin: when each channel's first and last message came (ns)."""
             self._read_names()
             self.topics = self._topics()
         except BaseException:
@@ -144,15 +146,30 @@ class BagReader:
                 found = [record for record in self._records(place) if isinstance(record, Message) and wanted(record)]
                 yield from sorted(found, key=lambda message: message.log_time)
             return
-        names = {self._channels[number].topic for number in channels}
-        self._stream.seek(0)
-        reader = make_reader(self._stream, validate_crcs=True)
-        try:
-            for _, _, message in reader.iter_messages(names, starting_at=begin_ns, ending_before=end_ns):
-                if wanted(message):
-                    yield message
-        except records.DAMAGE:
-            raise InvalidArgumentError(f"bag {str(self.path)!r} is damaged: a chunk or its index has changed") from None
+        waiting: list[tuple[int, int, int, Message]] = []  # chunks may overlap in time
+        for first_ns, place in self._indexed(channels, begin_ns, end_ns):
+            while waiting and waiting[0][:2] < (first_ns, place.start):
+                yield heapq.heappop(waiting)[-1]
+            for k, record in enumerate(self._records(place)):
+                if isinstance(record, Message) and wanted(record):
+                    heapq.heappush(waiting, (record.log_time, place.start, k, record))
+        while waiting:
+            yield heapq.heappop(waiting)[-1]
+
+    def _indexed(self, channels: set[int], begin_ns: int, end_ns: int) -> list[tuple[int, records.Place]]:
+        """The chunks, and messages outside of any, that may have some of these, by the time of the first (ns); what
+        has no index stands at the beginning.
+        """
+        found = []
+        for place in self._places:
+            if place.opcode not in (Opcode.CHUNK, Opcode.MESSAGE):
+                continue
+            index = self._spans.get(place.start)
+            spans = [(0, end_ns)] if index is None else [span for number, span in index.items() if number in channels]
+            first_ns, last_ns = min((a for a, _ in spans), default=end_ns), max((b for _, b in spans), default=-1)
+            if first_ns < end_ns and last_ns >= begin_ns:
+                found.append((first_ns, place))
+        return sorted(found, key=lambda each: (each[0], each[1].start))
 
     def _records(self, place: records.Place) -> list[McapRecord]:
         """The record, or those of the chunk."""
@@ -186,10 +203,15 @@ class BagReader:
         """Topics with the times of their messages: from the chunks' indices, if the file is whole and has them."""
         times: dict[int, list[NDArray[np.int64]]] = {number: [] for number in self._channels}
         indexed = self.whole and any(place.opcode == Opcode.MESSAGE_INDEX for place in self._places)
+        chunk = -1
         for place in self._places:
+            if place.opcode == Opcode.CHUNK:
+                chunk = place.start
             if indexed and place.opcode == Opcode.MESSAGE_INDEX:
                 number, found = records.log_times(self._stream, place)
                 times.setdefault(number, []).append(found)
+                if len(found):
+                    self._spans.setdefault(chunk, {})[number] = int(found.min()), int(found.max())
             elif place.opcode == Opcode.MESSAGE or (place.opcode == Opcode.CHUNK and not indexed):
                 for record in self._records(place):
                     if isinstance(record, Message):

@@ -5,17 +5,19 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
+import lz4.frame
 import numpy as np
 import zstandard
 from mcap.data_stream import ReadDataStream
 from mcap.exceptions import McapError
 from mcap.opcode import Opcode
 from mcap.records import Attachment, Channel, Chunk, Header, McapRecord, Message, Metadata, Schema
-from mcap.stream_reader import breakup_chunk, get_chunk_data_stream
+from mcap.stream_reader import breakup_chunk
 from numpy.typing import NDArray
 
 from dyn_service.errors import InvalidArgumentError
@@ -139,11 +141,32 @@ def chunk(stream: BinaryIO, place: Place, path: Path) -> list[McapRecord]:
         raise InvalidArgumentError(f"bag {str(path)!r}: the chunk at byte {place.start} has {place.length} bytes")
     try:
         found = Chunk.read(ReadDataStream(BytesIO(content(stream, place))))
-        if found.uncompressed_size <= MAX_CHUNK_BYTES:
-            return breakup_chunk(found, validate_crc=True)
+        return breakup_chunk(replace(found, compression="", data=_unpacked(found)), validate_crc=True)
     except DAMAGE:
         pass
     raise InvalidArgumentError(f"bag {str(path)!r}: the chunk at byte {place.start} is damaged")
+
+
+def _unpacked(found: Chunk) -> bytes:
+    """What a chunk holds. It says how much that is; no more is unpacked, whatever its bytes would become.
+
+    Raises:
+        ValueError: It is more than any recorder writes, or not what it says; or another of `DAMAGE`.
+    """
+    size = found.uncompressed_size
+    if size > MAX_CHUNK_BYTES:
+        raise ValueError
+    if found.compression == "zstd":
+        data = zstandard.ZstdDecompressor().stream_reader(found.data, read_across_frames=True).read(size + 1)
+    elif found.compression == "lz4":
+        data = lz4.frame.LZ4FrameDecompressor().decompress(found.data, max_length=size + 1)
+    elif found.compression:
+        raise ValueError
+    else:
+        data = found.data
+    if len(data) != size:
+        raise ValueError
+    return data
 
 
 def chunk_sizes(stream: BinaryIO, place: Place) -> tuple[str, int, int]:
@@ -154,7 +177,8 @@ def chunk_sizes(stream: BinaryIO, place: Place) -> tuple[str, int, int]:
 
 def entries(stream: BinaryIO, place: Place) -> dict[int, list[tuple[int, int]]]:
     """A chunk's index by channels: when each message came, and where in the unpacked chunk it begins."""
-    unpacked, size = get_chunk_data_stream(Chunk.read(ReadDataStream(BytesIO(content(stream, place)))))
+    data = _unpacked(Chunk.read(ReadDataStream(BytesIO(content(stream, place)))))
+    unpacked, size = ReadDataStream(BytesIO(data)), len(data)
     found: dict[int, list[tuple[int, int]]] = {}
     while unpacked.count < size:
         at = unpacked.count

@@ -9,17 +9,24 @@ import signal
 import struct
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import lz4.frame
 import msgspec
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mcap.data_stream import RecordBuilder
 from mcap.opcode import Opcode
 from mcap.reader import make_reader
+from mcap.records import Chunk, DataEnd, Footer, McapRecord
+from mcap.records import Header as McapHeader
+from mcap.writer import CompressionType, IndexType
 from mcap.writer import Writer as McapWriter
 from mcap_ros2.decoder import DecoderFactory
 from mcap_ros2.writer import Writer as Ros2Writer
@@ -29,7 +36,7 @@ from rosbags.typesys import Stores, get_typestore
 from dyn_service.bags.mending import mend
 from dyn_service.bags.plotting import plot
 from dyn_service.bags.reader import BagReader
-from dyn_service.bags.records import places
+from dyn_service.bags.records import MAGIC, places
 from dyn_service.bags.signals import signals
 from dyn_service.bags.summary import lines, size_text, summary
 from dyn_service.bags.writer import BagWriter
@@ -309,6 +316,59 @@ def test_a_changed_name_in_the_summary_is_found(bag: Path, tmp_path: Path) -> No
         data[at] ^= 0x04
         with pytest.raises(InvalidArgumentError, match=r"changed.mcap' is damaged: its summary has changed"):
             BagReader(changed)
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_a_chunk_that_would_unpack_to_more_than_it_says_is_not_unpacked(tmp_path: Path, compression: str) -> None:
+    """64 MB of zeros in some hundred thousand bytes: a bag of a stranger has no more memory than it names."""
+    zeros, bomb = bytes(1 << 26), tmp_path / "bomb.mcap"
+    packed = lz4.frame.compress(zeros) if compression == "lz4" else zstandard.compress(zeros)
+    built = RecordBuilder()
+    parts: list[McapRecord] = [McapHeader("ros2", ""), Chunk(compression, packed, 0, 0, 0, 1000), DataEnd(0)]
+    for record in (*parts, Footer(0, 0, 0)):
+        record.write(built)
+    bomb.write_bytes(MAGIC + built.end() + MAGIC)
+    del zeros
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidArgumentError, match="the chunk at byte 29 is damaged"):
+            BagReader(bomb)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 23
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("indices", ["all", "none"])
+@pytest.mark.parametrize("compression", list(CompressionType))
+def test_chunks_that_overlap_are_read_in_the_order_of_time(
+    tmp_path: Path, compression: CompressionType, indices: str
+) -> None:
+    """As others wrote them, with two topics late by turns; begun in the middle of a chunk too."""
+    file, chance = tmp_path / "a.mcap", Random(3)
+    kinds = IndexType.ALL if indices == "all" else IndexType.NONE
+    with file.open("wb") as stream:
+        writer = McapWriter(stream, chunk_size=400, compression=compression, index_types=kinds)
+        writer.start("ros2", "others")
+        numbers = [
+            writer.register_channel(
+                name, "cdr", writer.register_schema("std_msgs/msg/String", "ros2msg", b"string data")
+            )
+            for name in ("/a", "/b")
+        ]
+        times = [max(0, 10 * k - chance.choice([0, 0, 700])) for k in range(300)]
+        for k, time in enumerate(times):
+            channel = numbers[k // 40 % 2]
+            writer.add_message(channel, time, to_cdr(String(f"{k}")), time)
+        writer.finish()
+    said = [(time, f"{k}", "/ab"[k // 40 % 2 + 1]) for k, time in enumerate(times)]
+    with BagReader(file) as reader:
+        for topic, begin, end in ((None, 0, 2**63 - 1), ("/b", 0, 2**63 - 1), (None, 500, 1500), ("/a", 1000, 1001)):
+            found = [(each.log_time_ns, each.message.data) for each in reader.messages(topic and [topic], begin, end)]
+            wanted = [
+                (time, text) for time, text, of in sorted(said, key=lambda one: one[0])  # those of one time as written
+                if topic in (None, f"/{of}") and begin <= time < end
+            ]  # fmt: skip
+            assert found == wanted
 
 
 def test_no_bytes_bring_another_error(tmp_path: Path) -> None:
