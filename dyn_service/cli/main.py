@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
+_Server = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ENDPOINT",
+        help=f"Where the server listens. (default: the one of the running launch, else {DEFAULT_ENDPOINT})",
+    ),
+]
 _Key = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A key file, for a server with keys.", envvar="DYN_SERVICE_KEY")
 ]
@@ -232,7 +239,7 @@ def call(
         list[str] | None,
         typer.Argument(metavar="NAME=VALUE", help="Inputs and options: q=0,0.5,1  kp=100  method=mass_matrix"),
     ] = None,
-    server: Annotated[str, typer.Option(metavar="ENDPOINT", help="Where the server listens.")] = DEFAULT_ENDPOINT,
+    server: _Server = None,
     robot: Annotated[str | None, typer.Option(metavar="NAME", help="(default: the server's only robot)")] = None,
     inputs: Annotated[str | None, typer.Option(metavar="JSON", help="Inputs and options as one JSON object.")] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit.")] = 5.0,
@@ -245,6 +252,7 @@ def call(
 ) -> None:
     """Ask a server one question and print the answer as JSON."""
     from dyn_service.cli.calling import ask, list_queries, read_values
+    from dyn_service.cli.finding import find_server
 
     if list_:
         typer.echo(list_queries())
@@ -259,21 +267,22 @@ def call(
                 print(f"waiting: {text}", file=sys.stderr)
                 said.add(text)
 
-        answer = ask(server, query, robot, given, timeout, compile_wait, tell, key, server_key)
+        answer = ask(find_server(server), query, robot, given, timeout, compile_wait, tell, key, server_key)
         typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
 
 
 @app.command(rich_help_panel="Servers")
 def metrics(
-    server: Annotated[str, typer.Option(metavar="ENDPOINT", help="Where the server listens.")] = DEFAULT_ENDPOINT,
+    server: _Server = None,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where Prometheus asks.")] = "127.0.0.1:9755",
     key: _Key = None,
     server_key: _ServerKey = None,
 ) -> None:
     """Give a server's numbers to Prometheus: requests, times, errors, what waits, workers, memory, limits."""
+    from dyn_service.cli.finding import find_server
     from dyn_service.cli.metrics import serve_metrics
 
-    serve_metrics(server, listen, key, server_key)
+    serve_metrics(find_server(server), listen, key, server_key)
 
 
 for _command in (robots.robots, robots.check, robots.convert, view.view, robots.bench):

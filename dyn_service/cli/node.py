@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -29,11 +30,13 @@ def ask(name: str, service: str, request: msgspec.Struct, kind: type[R], timeout
 
 @app.command("list")
 def list_() -> None:
-    """Print the nodes' names."""
+    """Print the nodes' names; with their folder where several launches have nodes of one name."""
     from dyn_service.nodes.discovery import Discovery
 
-    for entry in Discovery().entries():
-        typer.echo(entry.name)
+    found = Discovery().nodes()
+    times = Counter(node.entry.name for node in found)
+    for folder, entry in found:
+        typer.echo(entry.name if times[entry.name] == 1 else f"{entry.name}  {folder}")
 
 
 @app.command()

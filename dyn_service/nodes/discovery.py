@@ -57,6 +57,10 @@ class Discovery:
         """
         return self._one("node", name, [(found.entry.name, found) for found in self.nodes()])
 
+    def servers(self) -> list[tuple[Found, str]]:
+        """The dynamics servers of running launches, each with the first endpoint at which it answers."""
+        return [(found, found.entry.answers_at[0]) for found in self.nodes() if found.entry.answers_at]
+
     def service(self, name: str) -> tuple[Found, End]:
         """The service of that full name, and its node.
 

@@ -53,7 +53,9 @@ class End(msgspec.Struct, frozen=True):
 
 
 class NodeEntry(msgspec.Struct, frozen=True):
-    """What a node says of itself. name: the full name. token: no other run has it. state: see `lifecycle`."""
+    """What a node says of itself. name: the full name. token: no other run has it. state: see `lifecycle`. answers_at:
+    endpoints at which it is a dynamics server, for clients of `docs/protocol.md`.
+    """
 
     name: str
     pid: int
@@ -63,6 +65,7 @@ class NodeEntry(msgspec.Struct, frozen=True):
     subscriptions: tuple[End, ...] = ()
     services: tuple[End, ...] = ()
     v: int = SCHEMA
+    answers_at: tuple[str, ...] = ()
 
 
 _DECODER = msgspec.json.Decoder(NodeEntry)

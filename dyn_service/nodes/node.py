@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
@@ -51,7 +51,8 @@ class Node(HostProcess, Generic[P]):
     """A node at work.
 
     parameters: the present ones; the struct is exchanged whole when some are set. graph: the nodes beside it.
-    diagnosed: whether it says on `/diagnostics` how it does; every node with a process of its own does. A class of its
+    diagnosed: whether it says on `/diagnostics` how it does; every node with a process of its own does. answers_at: the
+    endpoints of its dynamics server, where it is one; see `say_answers_at`. A class of its
     own overrides what it needs of `on_configure`, `on_activate`, `on_deactivate`, `on_cleanup`; its topics, timers and
     services are made in `on_configure`, and closed by the frame after `on_cleanup`.
 
@@ -76,6 +77,7 @@ class Node(HostProcess, Generic[P]):
         self.arguments, self.parameters, self.context = arguments, parameters, context
         self.stop, self.runtime_dir = stop, runtime_dir
         self.diagnosed = False
+        self.answers_at: tuple[str, ...] = ()
         self.managed = type(self) is not Node
         self.state = lifecycle.UNCONFIGURED
         self.graph = Graph(runtime_dir)
@@ -205,6 +207,11 @@ class Node(HostProcess, Generic[P]):
         self._executor.clients.append(made)
         self._executor.changed()
         return made
+
+    def say_answers_at(self, endpoints: Iterable[str]) -> None:
+        """Lets clients find its dynamics server, which answers there."""
+        self.answers_at = tuple(endpoints)
+        self._changed()
 
     def services(self) -> Services:
         """The node's socket for services; made, with those that every node has, when it is first needed."""
@@ -397,4 +404,5 @@ class Node(HostProcess, Generic[P]):
             tuple(one.end for one in executor.publishers),
             tuple(one.end for one in executor.subscriptions),
             executor.services.ends() if executor.services is not None else (),
+            answers_at=self.answers_at,
         )

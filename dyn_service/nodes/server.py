@@ -85,6 +85,7 @@ def _watch(node: Node[ServerSettings], server: Server, ended: threading.Event, f
             faults.append(fault)
             server.stop()
             return
+        node.say_answers_at(server.endpoints)
         node.telemetry.ready()
         client.timeout_s = STATS_PERIOD_S
         before, since = 0, time.monotonic()

@@ -23,6 +23,7 @@ from dyn_service.launching.plan import ProcessPlan
 from dyn_service.launching.planner import make_plan
 from dyn_service.launching.schema import read_launch_file
 from dyn_service.nodes import telemetry
+from dyn_service.nodes.graph import Graph
 from dyn_service.nodes.server import NODE
 from dyn_service.nodes.topics import RUNTIME_DIR
 from dyn_service.protocol.administration import Role
@@ -181,6 +182,7 @@ def test_the_node_does_as_it_is_told(tmp_path: Path) -> None:
         assert isinstance(telemetry.decode(launcher.recv()), telemetry.Ready)
         assert (facts.values["role"], list(facts.values["robots"])) == ("server", ["pendulum"])
         assert len(facts.values["endpoints"]) == 2
+        assert [entry.answers_at for entry in Graph(tmp_path).nodes()] == [tuple(facts.values["endpoints"])]
         for endpoint in facts.values["endpoints"]:
             with Client(endpoint, timeout_s=WAIT_S) as client:
                 pendulum = client.robot("pendulum")
