@@ -5,8 +5,12 @@
 
 One datagram each way in every cycle, little-endian:
 
-    to the robot     "DYNC", number u32, brakes u8, efforts nv f64
-    from the robot   "DYNS", number u32 of the last command it took, fault u8, q nq f64, v nv f64
+    to the robot     "DYNE", number u32, brakes u8, efforts nv f64
+      or             "DYNP" or "DYNV", number u32, brakes u8, positions nv f64, velocities nv f64, efforts nv f64
+    from the robot   "DYNS", number u32 of the last command it took, fault u8, q nq f64, v nv f64, efforts nv f64
+
+The second is where the joints are to be, how fast, and which efforts are given beside what the robot's own drives make
+of that: where positions are commanded, or velocities, whose integral the positions are (`control/drive.py`).
 
 Nobody sends a datagram again: the next one is newer. So either side has to bear that one is lost, and neither may go on
 without any. The robot shuts its brakes by itself when no command has come for `PATIENCE` of its cycles; it has to, for
@@ -28,11 +32,13 @@ from typing import Any
 
 import numpy as np
 
+from dyn_service.control.command import INTERFACES, SetPoint
 from dyn_service.control.hardware import Reading
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.model.configuration import Configuration, Limits
 
-COMMAND, STATE = b"DYNC", b"DYNS"
+COMMANDS = {"effort": b"DYNE", "position": b"DYNP", "velocity": b"DYNV"}
+STATE = b"DYNS"
 HEAD = struct.Struct("<4sIB")
 """Kind, number, brakes or fault."""
 PATIENCE = 20
@@ -55,9 +61,10 @@ def unpacked(kind: bytes, data: bytes, count: int) -> tuple[int, bool, np.ndarra
 
 
 class UdpDriver:
-    """The plant's side."""
+    """The plant's side. interfaces: the robot has drives of its own."""
 
     simulated = False
+    interfaces = INTERFACES
 
     def __init__(self, at: Configuration, address: tuple[str, int], timeout_s: float) -> None:
         self.configuration, self._address, self._timeout_s = at, address, timeout_s
@@ -78,10 +85,17 @@ class UdpDriver:
         raise UnavailableError(f"no robot answers at {host}:{port} within {self._timeout_s:g} s")
 
     def write(self, effort: np.ndarray, *, brakes: bool) -> None:
-        """Sends a command, and waits for nothing."""
+        """Sends efforts, and waits for nothing."""
+        self._send("effort", effort, brakes)
+
+    def write_set_point(self, to: SetPoint, *, brakes: bool) -> None:
+        """Sends where the joints are to be, how fast, and the efforts beside."""
+        self._send(to.interface, np.concatenate([to.position, to.velocity, to.effort]), brakes)
+
+    def _send(self, interface: str, values: np.ndarray, brakes: bool) -> None:
         self._sent += 1
         with contextlib.suppress(OSError):  # as if it were lost: the robot's own watchdog is for that
-            self._socket.sendto(packed(COMMAND, self._sent, brakes, effort), self._address)
+            self._socket.sendto(packed(COMMANDS[interface], self._sent, brakes, values), self._address)
 
     def read(self) -> Reading:
         """The newest state that has come."""
@@ -91,14 +105,15 @@ class UdpDriver:
                 data, sender = self._socket.recvfrom(LARGEST)
             except OSError:  # nothing more; or nobody listens at the robot's port, which is no other thing here
                 break
-            state = unpacked(STATE, data, at.nq + at.nv) if sender == self._address else None
+            state = unpacked(STATE, data, at.nq + 2 * at.nv) if sender == self._address else None
             if state is not None and state[0] > self._heard:
                 self._heard, newest = state[0], state
         if newest is None:
-            self._last = Reading(self._last.q, self._last.v, fresh=False)
+            self._last = Reading(self._last.q, self._last.v, self._last.effort, fresh=False)
         else:
             _, fault, values = newest
-            self._last = Reading(values[: at.nq], values[at.nq :], fault="driver" if fault else "")
+            q, v, effort = np.split(values, [at.nq, at.nq + at.nv])
+            self._last = Reading(q, v, effort, fault="driver" if fault else "")
         return self._last
 
     def close(self) -> None:
@@ -120,17 +135,21 @@ def connect(at: Configuration, limits: Limits, cycle_s: float, settings: Mapping
 
 
 class UdpRobot:
-    """The robot's side. body: what moves, as the plant's own loop would have it: write, then read."""
+    """The robot's side. body: what moves, as the plant's own loop would have it: write, then read. drives: (set point,
+    q, v) -> efforts. limit: (nv,) of these.
+    """
 
-    def __init__(self, body: Any, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, body: Any, drives: Any, limit: np.ndarray, host: str = "127.0.0.1", port: int = 0) -> None:
         self.body, self._nv = body, body.configuration.nv
+        self._drives, self._limit = drives, limit
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind((host, port))
         self.socket.setblocking(False)
         self.address: tuple[str, int] = self.socket.getsockname()
         self._peer: tuple[str, int] | None = None
         self._number, self._silent = 0, PATIENCE
-        self._effort, self._brakes = np.zeros(self._nv), True
+        self._interface, self._brakes = "effort", True
+        self._values = np.zeros(self._nv)
         self.reading = body.open()
 
     @property
@@ -146,19 +165,30 @@ class UdpRobot:
                 data, sender = self.socket.recvfrom(LARGEST)
             except OSError:
                 break
-            command = unpacked(COMMAND, data, self._nv)
+            interface = next((name for name, kind in COMMANDS.items() if data[:4] == kind), "effort")
+            command = unpacked(COMMANDS[interface], data, self._nv if interface == "effort" else 3 * self._nv)
             if command is None or (sender == self._peer and command[0] <= self._number):
                 continue
             if sender != self._peer and not self.braked:
                 continue  # it obeys one computer at a time
             self._peer, self._silent = sender, 0
-            self._number, self._brakes, self._effort = command
-        effort = np.zeros(self._nv) if self.braked else self._effort
-        self.body.write(effort, brakes=self.braked)
+            self._interface = interface
+            self._number, self._brakes, self._values = command
+        self.body.write(self._effort(), brakes=self.braked)
         self.reading = self.body.read()
         if self._peer is not None and self._silent == 0:
-            values = np.concatenate([self.reading.q, self.reading.v])
+            values = np.concatenate([self.reading.q, self.reading.v, self.reading.effort])
             self.socket.sendto(packed(STATE, self._number, bool(self.reading.fault), values), self._peer)
+
+    def _effort(self) -> np.ndarray:
+        """What the motors are told: the efforts that were commanded, or those of its drives."""
+        if self.braked:
+            return np.zeros(self._nv)
+        if self._interface == "effort":
+            return self._values
+        position, velocity, effort = np.split(self._values, 3)
+        driven = self._drives(SetPoint(self._interface, position, velocity, effort), self.reading.q, self.reading.v)
+        return np.clip(driven, -self._limit, self._limit)
 
 
 def main() -> None:
@@ -172,8 +202,8 @@ def main() -> None:
     from dyn_service.nodes.plant_making import make_plant
     from dyn_service.nodes.plant_parameters import PlantParameters
 
-    body = make_plant(Robot.from_file(said.robot), PlantParameters(robot=said.robot), session=1).robot
-    robot = UdpRobot(body, port=said.port)
+    inside = make_plant(Robot.from_file(said.robot), PlantParameters(robot=said.robot), session=1)
+    robot = UdpRobot(inside.robot, inside.safety.servo, inside.limits.effort, port=said.port)
     next_s = time.monotonic()
     with contextlib.suppress(KeyboardInterrupt):
         while True:

@@ -30,8 +30,11 @@ udp = run_file(EXAMPLE)
 class Rig:
     """The pendulum behind UDP, a plant whose driver has opened it, and a controller that holds it up."""
 
+    command = None
+    """(state) -> what a command says; left out, efforts that hold it."""
+
     def __init__(self, robot: Robot, body, **changes) -> None:
-        self.model, self.far = robot, udp.UdpRobot(body)
+        self.model, self.far = robot, udp.UdpRobot(body.robot, body.safety.servo, body.limits.effort)
         settings = {"port": self.far.address[1], "timeout_s": 30.0}
         p = PlantParameters(robot="-", driver=str(EXAMPLE), driver_settings=settings, **changes)
         over = threading.Event()
@@ -50,18 +53,10 @@ class Rig:
         for _ in range(count):
             state = self.plant.publish()
             effort = self.model.gravity_forces(np.array(state.position)) - 0.5 * np.array(state.velocity)
-            self.plant.offer(
-                JointCommand(
-                    state.session,
-                    state.seq,
-                    state.epoch,
-                    state.fingerprint,
-                    1,
-                    state.name,
-                    effort.tolist(),
-                    arm=state.mode not in RUNNING and self.plant.safety.cause == "start",
-                )
-            )  # fmt: skip
+            said = {"effort": effort.tolist()} if self.command is None else self.command(state)
+            arm = state.mode not in RUNNING and self.plant.safety.cause == "start"
+            seen = state.session, state.seq, state.epoch, state.fingerprint
+            self.plant.offer(JointCommand(*seen, 1, state.name, arm=arm, **said))
             self.plant.advance(1)
             if not lost:
                 self.far.cycle()
@@ -73,7 +68,7 @@ class Rig:
 
 @contextmanager
 def rig(robot: Robot, start: float = 0.5, **changes) -> Iterator[Rig]:
-    body = make_plant(robot, PlantParameters(robot="-", initial_position=[start]), session=1).robot
+    body = make_plant(robot, PlantParameters(robot="-", initial_position=[start]), session=1)
     made = Rig(robot, body, **changes)
     try:
         yield made
@@ -90,7 +85,55 @@ def test_a_robot_behind_udp_is_held_up(pendulum: Robot) -> None:
         assert not lab.far.braked
         assert lab.plant.q[0] == pytest.approx(0.5, abs=1e-3)
         assert lab.plant.counters.stale_readings == 0
-        assert lab.plant.state().effort == lab.plant.safety.effort.tolist()  # not measured: what was written
+        assert lab.plant.state().effort == lab.far.reading.effort.tolist()  # as measured, by the robot itself
+
+
+@pytest.mark.parametrize("interface", ["position", "velocity"])
+def test_positions_and_velocities_go_to_the_robots_own_drives(pendulum: Robot, interface: str) -> None:
+    """It goes to where, or as fast as, it is told; the efforts are its drives', and it says which."""
+    w, cycles = 60.0, 300
+    reached = []
+
+    def command(state):
+        at = np.array(state.position)
+        reached.append((at[0], state.velocity[0], state.mode))
+        value = {"position": [0.6] if state.mode == "active" else at.tolist(), "velocity": [0.2]}[interface]
+        return {"effort": [0.0], "interface": interface, interface: value}
+
+    with rig(pendulum) as lab:
+        lab.command = command
+        lab.turn(cycles)
+        assert lab.mode == ("active", "")
+        q, v, _ = reached[-1]
+        active = sum(mode == "active" for _, _, mode in reached) * 1e-3
+        if interface == "position":
+            # a step of s: s (1 + w t) exp(-w t) is left, and a position far away is gone to no faster than allowed
+            assert abs(q - 0.6) < 0.1 * (1.0 + w * active) * np.exp(-w * active) + 1e-6
+        else:
+            assert v == pytest.approx(0.2, abs=1e-4)
+        holding = pendulum.gravity_forces(lab.plant.q)
+        assert lab.plant.state().effort == pytest.approx(holding, abs=0.01 * abs(holding[0]))
+        assert lab.far._interface == interface
+        lab.command = None
+        lab.turn(1, lost=True)
+        lab.plant.safety.stop()
+        lab.turn(3)
+        assert lab.mode == ("stopped", "driver")
+        assert lab.far._interface == "effort"
+
+
+def test_the_robots_drives_keep_to_its_limits_of_effort(pendulum: Robot) -> None:
+    limit = pendulum.limits.effort
+    body = make_plant(pendulum, PlantParameters(robot="-"), session=1)
+    far = udp.UdpRobot(body.robot, body.safety.servo, limit)
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            to = np.array([5.0, 0.0, 0.0])
+            sender.sendto(udp.packed(udp.COMMANDS["position"], 1, False, to), far.address)
+            far.cycle()
+        assert far.reading.effort.tolist() == limit.tolist()
+    finally:
+        far.socket.close()
 
 
 @pytest.mark.parametrize("borne", [0, 2])
@@ -136,18 +179,18 @@ def test_what_is_no_datagram_of_the_robots_is_left_out(pendulum: Robot) -> None:
         lab.turn(50)
         driver, far = lab.plant.robot.of, lab.far
         port = driver._socket.getsockname()[1]
-        state = udp.packed(udp.STATE, 10**6, False, np.array([3.0, 0.0]))
+        state = udp.packed(udp.STATE, 10**6, False, np.array([3.0, 0.0, 0.0]))
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             stranger.sendto(state, ("127.0.0.1", port))
-            stranger.sendto(udp.packed(udp.COMMAND, 10**6, False, np.array([9.0])), far.address)
+            stranger.sendto(udp.packed(udp.COMMANDS["effort"], 10**6, False, np.array([9.0])), far.address)
         for data in (
             b"",
             state[:-1],
             b"DYNX" + state[4:],
-            udp.packed(udp.STATE, 10**6, False, np.array([np.nan, 0.0])),
+            udp.packed(udp.STATE, 10**6, False, np.array([np.nan, 0.0, 0.0])),
         ):
             far.socket.sendto(data, ("127.0.0.1", port))
-        far.socket.sendto(udp.packed(udp.STATE, 3, False, np.array([3.0, 0.0])), ("127.0.0.1", port))
+        far.socket.sendto(udp.packed(udp.STATE, 3, False, np.array([3.0, 0.0, 0.0])), ("127.0.0.1", port))
         lab.turn(50)
         assert lab.mode == ("active", "")
         assert lab.plant.q[0] == pytest.approx(0.5, abs=1e-3)
