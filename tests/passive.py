@@ -11,9 +11,9 @@ import numpy as np
 from dyn_service.api.spec import EVERY_PART, PassivePart
 from dyn_service.engine.robot import Robot
 from dyn_service.model import composite
+from dyn_service.model.building import tree_of
 from dyn_service.model.description import Description, RootType, bare, rooted
 from dyn_service.model.mimic import unled
-from dyn_service.model.tree import Tree
 from dyn_service.urdf.reader import read
 
 
@@ -28,7 +28,7 @@ def restless(
     or shift, and none at the root.
     """
     described = bare(source if isinstance(source, Description) else read(source))
-    tree = Tree.from_description(unled(described))
+    tree = tree_of(unled(described))
     rng = np.random.default_rng(seed)
     moved = np.maximum(np.diag(composite.mass_matrix(tree, tree.configuration.neutral)), 1e-3)
     of = {joint: float(moved[k]) for k, joint in enumerate(tree.configuration.velocity_joints)}

@@ -18,6 +18,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.kernels.frames import simplest
 from dyn_service.kernels.graph import trace
 from dyn_service.kernels.signature import signature_of
+from dyn_service.model.building import tree_of
 from dyn_service.model.tree import Tree
 from dyn_service.model.welding import weld
 from dyn_service.reference import segments
@@ -47,7 +48,7 @@ def robot(name: str) -> Robot:
 
 def chain(bodies: int) -> Tree:
     """A random serial chain of moving bodies."""
-    return weld(Tree.from_description(read_text(random_urdf(1, movable=bodies, bushy=0.0)))).tree
+    return weld(tree_of(read_text(random_urdf(1, movable=bodies, bushy=0.0)))).tree
 
 
 def operations(tree: Tree, path: str) -> int:

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
 import yaml
 
-from dyn_service.config.wording import Place, dotted, explain
+from dyn_service.config.wording import MismatchError, Place, convert, dotted
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 
 T = TypeVar("T")
@@ -75,10 +74,9 @@ class Document:
             ConfigurationError: It names the key, what was found and what was expected.
         """
         try:
-            return msgspec.convert(value, kind, strict=True)
-        except msgspec.ValidationError as error:
-            message, inner = explain(error, kind, value)
-            raise self.fault(message, place + inner) from None
+            return convert(value, kind)
+        except MismatchError as error:
+            raise self.fault(error.message, place + error.place) from None
 
 
 def read_document(path: Path) -> Document:

@@ -26,7 +26,7 @@ from dyn_service.config.documents import (
     Document,
     parse_document,
 )
-from dyn_service.config.wording import Place, dotted, explain, missing_key
+from dyn_service.config.wording import MismatchError, Place, convert, dotted, missing_key
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.extras import MissingLibraryError, require
 from dyn_service.shipped import find_robot
@@ -123,30 +123,28 @@ class Parameters:
         Raises:
             ConfigurationError: It names the file, the line, the parameter, what was found and what was expected.
         """
-        bad = next(_not_finite(self.values), None)
+        bad = next(not_finite(self.values), None)
         if bad is not None:
             at, number = bad
-            while at and at not in self.origins:
-                at = at[:-1]
-            sentence = f"parameter {dotted(bad[0])!r}: expected a finite number, found {number:g}"
-            if not at:
-                raise ConfigurationError(sentence, path=dotted(bad[0]))
-            document, place = self.origins[at]
-            raise document.fault(sentence, place)
+            raise self._fault(f"expected a finite number, found {number:g}", at)
         try:
-            return Document("", None, {}).convert(self.values | self.below_their_files(kind), kind)
-        except ConfigurationError as error:
-            steps: Place = tuple((error.path or "").split("."))
-            while steps and steps not in self.origins:
-                steps = steps[:-1]
+            return convert(self.values | self.below_their_files(kind), kind)
+        except MismatchError as error:
             missing = missing_key(error.message)
             if missing is not None:
-                name = ".".join(filter(None, (error.path, missing)))
-                raise ConfigurationError(f"parameter {name!r} must be given") from None
-            if not steps:
-                raise ConfigurationError(error.message, path=error.path) from None
-            document, place = self.origins[steps]
-            raise document.fault(f"parameter {error.path!r}: {error.message}", place) from None
+                raise ConfigurationError(f"parameter {dotted((*error.place, missing))!r} must be given") from None
+            raise self._fault(error.message, error.place) from None
+
+    def _fault(self, message: str, at: Place) -> ConfigurationError:
+        """The error that says `message` of the parameter there, with the file and line that it came from, if any."""
+        known = at
+        while known and known not in self.origins:
+            known = known[:-1]
+        sentence = f"parameter {dotted(at)!r}: {message}"
+        if not known:
+            return ConfigurationError(sentence)
+        document, place = self.origins[known]
+        return document.fault(sentence, place)
 
     def _merge(self, at: Place, values: dict[str, Any], document: Document, place: Place, *, bare: bool) -> None:
         for name, value in values.items():
@@ -181,10 +179,10 @@ def converted(values: Mapping[str, Any], kind: type[T]) -> T:
         InvalidArgumentError: It names the parameter, what was found and what was expected.
     """
     try:
-        return msgspec.convert(values, kind, strict=True)
-    except msgspec.ValidationError as error:
-        message, place = explain(error, kind, values)
-        raise InvalidArgumentError(f"parameter {dotted(place)!r}: {message}", path=dotted(place)) from None
+        return convert(values, kind)
+    except MismatchError as error:
+        at = dotted(error.place)
+        raise InvalidArgumentError(f"parameter {at!r}: {error.message}", path=at) from None
 
 
 def in_range(parameters: T) -> T:
@@ -195,7 +193,7 @@ def in_range(parameters: T) -> T:
         InvalidArgumentError: As `converted`.
     """
     values = msgspec.to_builtins(parameters)
-    for place, number in _not_finite(values):
+    for place, number in not_finite(values):
         if math.isnan(number):
             raise InvalidArgumentError(f"parameter {dotted(place)!r}: expected a number, found nan", path=dotted(place))
     return converted(values, type(parameters))
@@ -292,10 +290,10 @@ def _matches(pattern: Sequence[str], node: Sequence[str]) -> bool:
     return bool(node) and pattern[0] in ("*", node[0]) and _matches(pattern[1:], node[1:])
 
 
-def _not_finite(value: Any, place: Place = ()) -> Iterator[tuple[Place, float]]:
+def not_finite(value: Any, place: Place = ()) -> Iterator[tuple[Place, float]]:
     """Numbers within that are NaN or infinite, and where they stand."""
     if isinstance(value, float) and not math.isfinite(value):
         yield place, value
     elif isinstance(value, dict | list):
         for step, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _not_finite(inner, (*place, step))
+            yield from not_finite(inner, (*place, step))

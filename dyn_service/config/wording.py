@@ -9,7 +9,7 @@ import re
 import types
 import typing
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -58,6 +58,30 @@ _PHRASES = [
     )
 ]
 _ABSENT = object()
+
+T = TypeVar("T")
+
+
+class MismatchError(Exception):
+    """A value is not of its type. message: what is wrong; place: where in the value. Whoever knows the file says so."""
+
+    def __init__(self, message: str, place: Place) -> None:
+        super().__init__(message)
+        self.message, self.place = message, place
+
+
+def convert(value: Any, kind: type[T]) -> T:
+    """The plain value as the type `kind`, such as a struct.
+
+    Raises:
+        MismatchError: It is none.
+    """
+    try:
+        return msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise MismatchError(*explain(error, kind, value)) from None
+
+
 _LONGEST_FOUND = 64
 
 

@@ -54,6 +54,7 @@ from dyn_service.formats import reading, xacro
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
+from dyn_service.model.building import tree_of
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.description import Description, RootType, bare
 from dyn_service.model.tree import Tree
@@ -82,7 +83,7 @@ class Robot(RobotQueries):
     """
 
     def __init__(self, description: Description) -> None:
-        tree = Tree.from_description(description)
+        tree = tree_of(description)
         bodies = weld(tree)
         rows = Rows(tree, bodies.tree)
         shared = Shared(description, rows, KernelLibrary(tree), {name: i for i, name in enumerate(tree.links)}, {})

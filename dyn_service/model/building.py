@@ -6,7 +6,6 @@ Rotations are snapped on the way: entries that are zero but for a rounding becom
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +19,7 @@ from dyn_service.model.inertia import NOTHING, BodyInertia
 from dyn_service.model.joints import FIXED, JOINT_TYPES, Joint
 from dyn_service.model.mimic import Bounds, by_leader, followers, kept
 from dyn_service.model.passive import Passive, widths
-
-if TYPE_CHECKING:
-    from dyn_service.model.tree import Tree
+from dyn_service.model.tree import Tree
 
 SNAP = 1e-15
 """Entries of rotations, and of places in m, this near to 0 or +-1 are roundings of `rpy` in multiples of pi/2."""
@@ -31,13 +28,23 @@ HUGE = 1e100
 """kg m^2; beyond it products of inertias and lengths leave the range of doubles."""
 
 
-def build(tree: type[Tree], description: Description) -> Tree:
-    """What `Tree.from_description` says.
+def tree_of(description: Description) -> Tree:
+    """The tree of a description, one body per link.
 
     Args:
-        tree: `Tree` itself, which this module does not import, since it imports this one.
-        description: Checked by the importer.
+        description: A tree, as the importer has checked: one root, no loops.
+
+    Raises:
+        UrdfError: A joint has a spring or a rotor that its type cannot have, or numbers overflow; names the file.
     """
+    try:
+        return _tree_of(description)
+    except UrdfError as fault:
+        fault.file = fault.file or description.source
+        raise
+
+
+def _tree_of(description: Description) -> Tree:
     links = {link.name: link for link in description.links}
     outboard: dict[str, list[DescribedJoint]] = {name: [] for name in links}
     for joint in description.joints:
@@ -61,7 +68,7 @@ def build(tree: type[Tree], description: Description) -> Tree:
         for (_, described, _), joint in zip(order, inboards, strict=True)
         if described is not None and joint.nv
     ]
-    return tree(
+    return Tree(
         name=description.name,
         links=tuple(link.name for link, _, _ in order),
         joints=tuple("" if joint is None else joint.name for _, joint, _ in order),

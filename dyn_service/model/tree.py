@@ -8,7 +8,7 @@ Body i hangs on body parent[i] by its inboard joint; parent[i] < i, and -1 is th
                       matter, and movable joints come in the order Pinocchio gives them
     one body, one joint   body i's pose is joint i's pose: the URDF child link's frame
 
-Two trees describe a robot. `Tree.from_description` has one body per link, fixed joints included (a joint without a free
+Two trees describe a robot. `building.tree_of` has one body per link, fixed joints included (a joint without a free
 axis); there nothing is lost (`building.py`). `weld` makes from it the tree of the bodies that move against each other;
 it answers faster (`welding.py`). What both say in plain numbers of poses and masses stands in `composite.py`.
 
@@ -34,11 +34,9 @@ from typing import Any
 
 import numpy as np
 
-from dyn_service.errors import UrdfError
-from dyn_service.model import building
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.configuration import Configuration, Limits
-from dyn_service.model.description import Description, Mimic
+from dyn_service.model.description import Mimic
 from dyn_service.model.inertia import BodyInertia
 from dyn_service.model.joints import Joint
 from dyn_service.model.passive import Passive
@@ -91,15 +89,6 @@ class Tree:
         ):
             if isinstance(array, np.ndarray):  # and no symbol in place of a number
                 array.flags.writeable = False
-
-    @classmethod
-    def from_description(cls, description: Description) -> Tree:
-        """One body per link. The description is a tree (the importer has checked it): one root, no loops."""
-        try:
-            return building.build(cls, description)
-        except UrdfError as fault:
-            fault.file = fault.file or description.source
-            raise
 
     def __len__(self) -> int:
         return len(self.links)

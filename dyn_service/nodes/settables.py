@@ -5,14 +5,13 @@ Which may be set is said by the mark `settable`, see `config.described`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
 from dyn_service.config.described import described
-from dyn_service.config.parameters import converted
+from dyn_service.config.parameters import converted, not_finite
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.suggestions import did_you_mean
 
@@ -43,7 +42,7 @@ def with_values(parameters: P, given: Mapping[str, Any], node: str) -> P:
             raise FailedPreconditionError(
                 f"parameter {name!r} of node {node!r} is read-only while it runs: say it at the start", path=name
             )
-        if not _is_finite(value):
+        if any(not_finite(value)):
             raise InvalidArgumentError(f"parameter {name!r} is not finite", path=name)
         *above, last = name.split(".")
         table = values
@@ -63,11 +62,3 @@ def _at(values: Any, name: str) -> Any:
     for step in name.split("."):
         values = values[step]
     return values
-
-
-def _is_finite(value: Any) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, Mapping):
-        return all(map(_is_finite, value.values()))
-    return not isinstance(value, list | tuple) or all(map(_is_finite, value))

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from dyn_service.config.wording import dotted, explain
+from dyn_service.config.wording import MismatchError, convert, dotted
 from dyn_service.errors import InvalidArgumentError
 
 LARGEST = 1e300
@@ -207,8 +207,6 @@ def checked(settings: T) -> T:
         InvalidArgumentError: A number is none that it may be; `path` names it.
     """
     try:
-        values = msgspec.to_builtins(settings)
-        return msgspec.convert(values, type(settings), strict=True)
-    except msgspec.ValidationError as error:
-        message, place = explain(error, type(settings), values)
-        raise InvalidArgumentError(message, path=dotted(place) or None) from None
+        return convert(msgspec.to_builtins(settings), type(settings))
+    except MismatchError as error:
+        raise InvalidArgumentError(error.message, path=dotted(error.place) or None) from None

@@ -14,7 +14,7 @@ import casadi as ca
 import numpy as np
 import pinocchio as pin
 
-from dyn_service.model.tree import Tree
+from dyn_service.model.building import tree_of
 from dyn_service.model.welding import weld
 from dyn_service.urdf.reader import read_text
 from tests.oracle.pinocchio_oracle import Oracle, with_fixed_joints_turning
@@ -43,7 +43,7 @@ class Numbers:
 
     def __init__(self, made: Mapping[str, Any], *, welded: bool = False) -> None:
         self.made, self.welded = made, welded
-        full = Tree.from_description(read_text(XML))
+        full = tree_of(read_text(XML))
         self.tree = weld(full).tree if welded else full
         rng = np.random.default_rng(0)
         self.q, self.v, self.a = rng.uniform(-1.5, 1.5, (3, self.tree.nv))

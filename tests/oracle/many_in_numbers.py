@@ -14,6 +14,7 @@ import casadi as ca
 import numpy as np
 import pinocchio as pin
 
+from dyn_service.model.building import tree_of
 from dyn_service.model.description import rooted
 from dyn_service.model.tree import Tree
 from dyn_service.urdf.reader import read_text
@@ -32,7 +33,7 @@ class State:
     """The robot, how it moves, and Pinocchio's answers. They do not depend on our equations: once is enough."""
 
     def __init__(self) -> None:
-        self.tree = Tree.from_description(rooted(read_text(XML), "floating"))
+        self.tree = tree_of(rooted(read_text(XML), "floating"))
         tree, at = self.tree, self.tree.configuration
         rng = np.random.default_rng(0)
         self.q = at.random(rng, tree.limits.lower, tree.limits.upper)

@@ -14,6 +14,7 @@ from dyn_service.dynamics.articulated import branches
 from dyn_service.dynamics.kinematics import influences, motion_subspaces
 from dyn_service.dynamics.newton_euler import inertias
 from dyn_service.dynamics.sweeps import PerBody, from_children, from_parent, inward, outward
+from dyn_service.model.building import tree_of
 from dyn_service.model.tree import Tree
 from dyn_service.reference.influence import phi, psi
 from dyn_service.urdf.reader import read_text
@@ -23,8 +24,8 @@ ROUNDING = 1e-12
 """Relative to the largest number on either side: sums of at most some hundred products, in another order."""
 
 
-def tree_of(seed: int) -> Tree:
-    return Tree.from_description(read_text(random_urdf(seed, movable=1 + seed % 9, bushy=0.7)))
+def random_tree(seed: int) -> Tree:
+    return tree_of(read_text(random_urdf(seed, movable=1 + seed % 9, bushy=0.7)))
 
 
 def stack(rng: np.random.Generator, rows: list[int], columns: int) -> list[np.ndarray]:
@@ -45,7 +46,7 @@ def close(found: np.ndarray, expected: np.ndarray, scale: float = 0.0) -> None:
 @given(seed=st.integers(0, 10_000), width=st.integers(1, 8), columns=st.integers(1, 5))
 def test_sweeps_are_the_explicit_operators(seed: int, width: int, columns: int) -> None:
     """Psi_A x, Psi_A^T x, Phi_A x and Phi_A^T x for blocks (width, width) and x of several columns."""
-    tree, rng = tree_of(seed), np.random.default_rng(seed)
+    tree, rng = random_tree(seed), np.random.default_rng(seed)
     A = stack(rng, [width] * len(tree), width)
     x = stack(rng, [width] * len(tree), columns)
     given_A, given_x = [ca.DM(block) for block in A], [ca.DM(block) for block in x]
@@ -60,7 +61,7 @@ def test_sweeps_are_the_explicit_operators(seed: int, width: int, columns: int) 
 @given(seed=st.integers(0, 10_000), columns=st.integers(1, 4))
 def test_adjointness_where_each_body_has_its_own_width(seed: int, columns: int) -> None:
     """<Psi x, y> = <x, Psi^T y> and <Phi x, y> = <x, Phi^T y> with A_i (k_i, k_ip), bodies of different lengths."""
-    tree, rng = tree_of(seed), np.random.default_rng(seed)
+    tree, rng = random_tree(seed), np.random.default_rng(seed)
     width = [int(k) for k in rng.integers(1, 7, len(tree))]
     A = [
         ca.DM(rng.normal(size=(k, width[parent] if parent >= 0 else k)))
@@ -77,7 +78,7 @@ def test_adjointness_where_each_body_has_its_own_width(seed: int, columns: int) 
 @given(seed=st.integers(0, 10_000), columns=st.integers(0, 4))
 def test_influence_inertia_and_yielding_act_on_columns(seed: int, columns: int) -> None:
     """The robot's own operators on (6, k) are their action on each column, and transposed they are adjoint."""
-    tree, rng = tree_of(seed), np.random.default_rng(seed)
+    tree, rng = random_tree(seed), np.random.default_rng(seed)
     D, G, M = influences(tree, ca.DM(rng.normal(size=tree.nv))), motion_subspaces(tree), inertias(tree)
     x, y = ([ca.DM(block) for block in stack(rng, [6] * len(tree), columns)] for _ in range(2))
     for A in (D, branches(tree, D, G, M).beta):

@@ -10,6 +10,7 @@ from scipy import sparse
 from dyn_service.dynamics import articulated, newton_euler
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.model.building import tree_of
 from dyn_service.model.tree import Tree
 from dyn_service.model.welding import weld
 from dyn_service.reference.influence import WorldEquations, nilpotency, phi, psi
@@ -34,7 +35,7 @@ def same(x: object, y: object, tolerance: float = EXACT) -> None:
 @pytest.fixture(scope="module")
 def fig_2() -> tuple[Tree, np.ndarray]:
     """The tree of Fig. 2 and, per body of ours, the document's number."""
-    tree = weld(Tree.from_description(read_file(URDF / "ten_body_tree.urdf"))).tree
+    tree = weld(tree_of(read_file(URDF / "ten_body_tree.urdf"))).tree
     return tree, np.array([int(name.removeprefix("body_")) for name in tree.links])
 
 
@@ -56,7 +57,7 @@ def star(bodies: int) -> Tree:
         f'<joint name="j{i}" type="continuous"><parent link="l{min(i - 1, 1)}"/><child link="l{i}"/></joint>'
         for i in range(1, bodies + 1)
     )
-    return weld(Tree.from_description(read_text(f'<robot name="star">{links}{joints}</robot>'))).tree
+    return weld(tree_of(read_text(f'<robot name="star">{links}{joints}</robot>'))).tree
 
 
 class TestInfluence:
@@ -100,7 +101,7 @@ class TestInfluence:
     @pytest.mark.parametrize("seed", range(10))
     def test_p1_to_p4(self, seed: int) -> None:
         """Products with Phi are steps, the power series is the inverse, the sweeps are the products with Psi."""
-        tree = Tree.from_description(read_text(random_urdf(seed)))
+        tree = tree_of(read_text(random_urdf(seed)))
         rng = np.random.default_rng(seed)
         N, k = len(tree), 3
         A, x = rng.normal(size=(N, k, k)), rng.normal(size=(N, k))
@@ -308,7 +309,7 @@ class TestExamples:
 
         With the parameters as symbols too, (M4) and (N4): `test_symbolic.py`.
         """
-        tree = weld(Tree.from_description(read_file(URDF / "cart_pendulum.urdf"))).tree
+        tree = weld(tree_of(read_file(URDF / "cart_pendulum.urdf"))).tree
         q, v, a, g = ca.SX.sym("q", 2), ca.SX.sym("v", 2), ca.SX.sym("a", 2), ca.SX.sym("g")
         cart, bob = tree.inertia
         L, m1, m2 = float(np.linalg.norm(bob.com)), cart.mass, bob.mass
@@ -334,7 +335,7 @@ class TestExamples:
 @pytest.mark.parametrize("seed", [12, 28, 40])
 def test_moving_bodies_alone_have_the_same_equations(seed: int) -> None:
     """The first body of the full tree is the ground; of the other it moves, and others stand on it."""
-    full = Tree.from_description(read_text(random_urdf(seed)))
+    full = tree_of(read_text(random_urdf(seed)))
     rng = np.random.default_rng(seed)
     q, v, tau = rng.normal(size=(3, full.nv))
     links, bodies = (WorldEquations(tree, q, v, GRAVITY) for tree in (full, weld(full).tree))
@@ -348,7 +349,7 @@ def test_moving_bodies_alone_have_the_same_equations(seed: int) -> None:
 
 def test_fixed_joints_do_not_yield() -> None:
     """Where there is no free axis K has no column and beta is D: the branch moves with its parent as one."""
-    tree = Tree.from_description(read_text(random_urdf(12)))
+    tree = tree_of(read_text(random_urdf(12)))
     q, v = np.random.default_rng(0).normal(size=(2, tree.nv))
     world = WorldEquations(tree, q, v, GRAVITY)
     _, _, K, beta = world.branches

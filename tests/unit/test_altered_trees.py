@@ -12,6 +12,7 @@ import pytest
 from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
 from dyn_service.engine.overlay import AlteredTrees, altered, carrying, differing
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.model.building import tree_of
 from dyn_service.model.description import Description, rooted
 from dyn_service.model.tree import Tree
 from dyn_service.model.welding import weld
@@ -56,7 +57,7 @@ def trees(description: Description, **numbers: Mapping[str, float]) -> AlteredTr
         replace(each, **{part: of[each.name] for part, of in numbers.items() if each.name in of})
         for each in description.joints
     ]
-    tree = Tree.from_description(replace(description, joints=tuple(joints)))
+    tree = tree_of(replace(description, joints=tuple(joints)))
     return AlteredTrees(tree, weld(tree), np.array([0.0, 0.0, -9.81]))
 
 

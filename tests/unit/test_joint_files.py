@@ -12,6 +12,7 @@ from dyn_service.api.queries import JointNumbers, Overlay
 from dyn_service.config.documents import ConfigurationError
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError, UrdfError
+from dyn_service.model.building import tree_of
 from dyn_service.model.description import Note
 from dyn_service.model.passive import LEAST_WIDTH, SHIFTING_WIDTH, TURNING_WIDTH
 from dyn_service.model.tree import Tree
@@ -35,7 +36,7 @@ def file(folder: Path, text: str) -> Path:
 
 def arm(folder: Path, text: str, more: str = "") -> Tree:
     described = read_text(ARM.format(more=more))
-    return Tree.from_description(with_joint_file(described, file(folder, f"robot: arm\njoints:\n{text}")))
+    return tree_of(with_joint_file(described, file(folder, f"robot: arm\njoints:\n{text}")))
 
 
 def test_numbers_stand_where_they_belong(tmp_path: Path) -> None:
@@ -173,7 +174,7 @@ def test_springs_of_balls_are_refused_without_a_file() -> None:
     described = read_text(ARM.format(more=""))
     joints = tuple(replace(joint, stiffness=1.0) if joint.name == "ball" else joint for joint in described.joints)
     with pytest.raises(UrdfError, match="a spring acts along one way to move") as caught:
-        Tree.from_description(replace(described, joints=joints))
+        tree_of(replace(described, joints=joints))
     assert (caught.value.element, caught.value.line) == ("joint 'ball'", 4)
 
 
@@ -295,4 +296,4 @@ def test_what_of_transmissions_is_not_used(more: str, note: tuple[str, str, str]
     described = read_text(ARM.format(more=more))
     told = [(each.kind, each.element, each.text) for each in described.notes]
     assert note in told
-    assert not Tree.from_description(described).passive.armature.any()
+    assert not tree_of(described).passive.armature.any()

@@ -19,9 +19,9 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import UrdfError
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.model import composite
+from dyn_service.model.building import tree_of
 from dyn_service.model.description import Note
 from dyn_service.model.mimic import Bounds, followers, kept, unled
-from dyn_service.model.tree import Tree
 from dyn_service.model.welding import weld
 from dyn_service.urdf.reader import read, read_text
 from tests.conftest import URDF
@@ -76,7 +76,7 @@ def test_who_leads_may_stand_behind_and_above() -> None:
     <joint name="x" type="revolute"><parent link="a"/><child link="b"/><mimic joint="z"/></joint>
     <joint name="y" type="continuous"><parent link="b"/><child link="c"/></joint>
     <joint name="z" type="revolute"><parent link="c"/><child link="d"/></joint></robot>"""
-    tree = Tree.from_description(read_text(text))
+    tree = tree_of(read_text(text))
     assert tree.movable_joints == ("y", "z")
     assert tree.leader == (0, 3, 2, 3)
     assert [(part.start, part.stop) for part in tree.in_v] == [(0, 0), (1, 2), (0, 1), (1, 2)]
@@ -167,7 +167,7 @@ LEADER = Bounds(-1.0, 1.0, 2.0, 5.0)
 )
 def test_leaders_keep_their_followers_limits(follower: str, relation: str, expected: Bounds) -> None:
     described = read_text(hand(f"a|revolute|{limit(-1, 1)}", f"b|revolute|{follower}{relation}"))
-    found = Tree.from_description(described).limits
+    found = tree_of(described).limits
     assert [x.tolist() for x in (found.lower, found.upper, found.velocity, found.effort)] == [[x] for x in expected]
 
 
@@ -175,7 +175,7 @@ def test_leaders_keep_their_followers_limits(follower: str, relation: str, expec
 def test_a_leader_without_room_keeps_its_range(own: tuple[float, float], follower: tuple[float, float]) -> None:
     """Were it narrowed to what both have, its lower limit would be above its upper one."""
     described = read_text(hand(f"a|revolute|{limit(*own)}", f"b|revolute|{limit(*follower)}{mimic('a')}"))
-    found = Tree.from_description(described).limits
+    found = tree_of(described).limits
     assert (found.lower.tolist(), found.upper.tolist()) == ([own[0]], [own[1]])
 
 
@@ -360,8 +360,8 @@ def test_long_chains_are_resolved_once() -> None:
 def test_a_description_of_a_robot_that_nobody_leads_is_left_as_it_is() -> None:
     described = read(URDF / "ur5e.urdf")
     assert unled(described).notes == described.notes
-    assert not Tree.from_description(described).coupled
-    tree = Tree.from_description(described)
+    assert not tree_of(described).coupled
+    tree = tree_of(described)
     assert tree.unled is tree
     assert tree.felt(tree.passive.damping) is tree.passive.damping
     assert dataclasses.replace(tree).entries_outward == tuple(range(tree.nv))

@@ -127,9 +127,10 @@ def test_what_shapes_a_kernel_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     shaping = {"dynamics.newton_euler", "dynamics.sweeps", "dynamics.spatial", "dynamics.kinematics"}
     shaping |= {"kernels.frames", "kernels.graph", "kernels.lower", "kernels.trig", "kernels.certify", "kernels.jit"}
     shaping |= {"kernels.budget"}  # a refusal is kept as a kernel is, and goes when the limit does
-    shaping |= {"model.tree", "model.building", "model.welding", "model.composite", "model.joints", "model.inertia"}
+    shaping |= {"model.tree", "model.welding", "model.composite", "model.joints", "model.inertia"}
     shaping |= {f"model.joints.{name}" for name in ("base", "axial", "free", "rotations")}  # a package of the package
     assert shaping <= read
+    assert "model.building" not in read  # what it makes of a file is in the tree's fingerprint, number by number
 
 
 def test_a_package_is_followed_however_it_is_imported() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from dyn_service.errors import UrdfError
 from dyn_service.model import composite
-from dyn_service.model.building import SNAP, snapped
+from dyn_service.model.building import SNAP, snapped, tree_of
 from dyn_service.model.description import Mimic, Note
 from dyn_service.model.inertia import BodyInertia, combine, principal_moments
 from dyn_service.model.joints import JOINT_TYPES, Joint
@@ -25,7 +25,7 @@ from tests.random_robots import MANY_TYPES, random_urdf
 
 @pytest.fixture(scope="module")
 def fig_2() -> Tree:
-    return weld(Tree.from_description(read_file(URDF / "ten_body_tree.urdf"))).tree
+    return weld(tree_of(read_file(URDF / "ten_body_tree.urdf"))).tree
 
 
 def number(tree: Tree, i: int) -> int:
@@ -58,7 +58,7 @@ def test_children_of_fig_2(fig_2: Tree, body: int, children: set[int]) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_invariants(seed: int) -> None:
-    full = Tree.from_description(read_text(random_urdf(seed, shuffle=seed)))
+    full = tree_of(read_text(random_urdf(seed, shuffle=seed)))
     for i in range(len(full)):
         names = [full.joints[child] for child in full.children[i]]
         assert names == sorted(names)
@@ -72,7 +72,7 @@ def test_invariants(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_welding_keeps_every_link_its_place_and_its_inertia(seed: int) -> None:
-    full = Tree.from_description(read_text(random_urdf(seed)))
+    full = tree_of(read_text(random_urdf(seed)))
     welded = weld(full)
     moving, at_zero = composite.poses_at_zero(welded.tree), composite.poses_at_zero(full)
     for i, (R_WL, p_WL) in enumerate(at_zero):
@@ -100,7 +100,7 @@ def test_welding_is_noted_link_by_link() -> None:
         f'<joint name="{name}" type="{kind}"><parent link="{parent}"/><child link="{child}"/></joint>'
         for name, kind, parent, child in joints
     )
-    full = Tree.from_description(read_text(f'<robot name="r">{text}</robot>'))
+    full = tree_of(read_text(f'<robot name="r">{text}</robot>'))
     assert welding_notes(full, weld(full)) == (
         Note("merged", "link 'b'", "welded by fixed joint 'j1' to the world"),
         Note("merged", "link 'd'", "welded by fixed joint 'j3' to the body of link 'c'"),
@@ -127,10 +127,10 @@ def test_inertia_beyond_the_range_of_doubles_is_refused(mass: float, com: float,
         f'<inertia ixx="{ixx}" iyy="0" izz="0" ixy="0" ixz="0" iyz="0"/></inertial></link></robot>'
     )
     if found is None:
-        assert Tree.from_description(read_text(text)).inertia[0].mass == mass
+        assert tree_of(read_text(text)).inertia[0].mass == mass
         return
     with pytest.raises(UrdfError) as caught:
-        Tree.from_description(read_text(text))
+        tree_of(read_text(text))
     assert caught.value.message == f"the {found}, expected less than 1e+100"
     assert caught.value.element == "link 'a' inertial"
 
@@ -146,7 +146,7 @@ def test_snapped_entries() -> None:
 
 
 def test_the_root_stands_in_the_world() -> None:
-    tree = Tree.from_description(read_text(random_urdf(3)))
+    tree = tree_of(read_text(random_urdf(3)))
     assert (tree.joints[0], tree.parent[0], tree.inboard[0].type) == ("", -1, "fixed")
     assert (tree.inboard[0].nv, tree.inboard[0].subspace.shape) == (0, (6, 0))
     assert 0 not in tree.movable
@@ -160,7 +160,7 @@ def test_rotated_inertia() -> None:
         '<robot name="r"><link name="a"><inertial><origin xyz="0 0 0" rpy="0 0 1.5707963267948966"/><mass value="1"/>'
         '<inertia ixx="1" iyy="2" izz="2.5" ixy="0" ixz="0" iyz="0"/></inertial></link></robot>'
     )
-    tree = Tree.from_description(read_text(robot))
+    tree = tree_of(read_text(robot))
     np.testing.assert_array_equal(tree.inertia[0].about_com, np.diag([2.0, 1.0, 2.5]))
 
 
@@ -179,10 +179,10 @@ def test_two_point_masses() -> None:
 
 def test_fingerprint_follows_the_robot_not_the_file() -> None:
     text = random_urdf(3)
-    fingerprint = Tree.from_description(read_text(text)).fingerprint
+    fingerprint = tree_of(read_text(text)).fingerprint
     assert len(fingerprint) == 32
     for same in (random_urdf(3, shuffle=1), text.replace("/>", " />"), "<!-- a comment -->" + text):
-        assert Tree.from_description(read_text(same)).fingerprint == fingerprint
+        assert tree_of(read_text(same)).fingerprint == fingerprint
     changes = [
         ('name="link_1"', 'name="link_x"'),
         ('link="link_1"', 'link="link_x"'),
@@ -196,7 +196,7 @@ def test_fingerprint_follows_the_robot_not_the_file() -> None:
         text.replace('mass value="', 'mass value="1', 1),
     ):
         assert other != text
-        assert Tree.from_description(read_text(other)).fingerprint != fingerprint
+        assert tree_of(read_text(other)).fingerprint != fingerprint
 
 
 UPRIGHT = np.array([0.0, 0.0, 1.0])
@@ -246,7 +246,7 @@ def test_fingerprint_changes_with_every_number_and_name() -> None:
     more = [f'<link name="{kind}"/>{joint.format(kind, kind, kind)}' for kind in ("planar", "spherical", "floating")]
     thread = '<axis xyz="0 3 4"/><drake:screw_thread_pitch value="0.01"/>'
     more.append(f'<link name="screw"/>{joint.format("screw", "screw", "screw").replace(AXIS, thread)}')
-    tree = Tree.from_description(read_text(random_urdf(3).replace("</robot>", "".join(more) + "</robot>")))
+    tree = tree_of(read_text(random_urdf(3).replace("</robot>", "".join(more) + "</robot>")))
     mimic = (Mimic("joint_1", 2.0, 0.1), *[None] * (len(tree.movable) - 1))
     passive = Passive(*(np.arange(tree.nv) / 4 + k for k in range(1, 7)))
     tree = dataclasses.replace(tree, passive=passive, mimic=mimic, free=np.linspace(0.1, 1.0, tree.nv))
@@ -266,7 +266,7 @@ def test_fingerprint_changes_with_every_number_and_name() -> None:
 
 
 def test_fingerprint_knows_no_negative_zero() -> None:
-    tree = Tree.from_description(read_text(random_urdf(3)))
+    tree = tree_of(read_text(random_urdf(3)))
     zero = tuple(0.0 * origin for origin in tree.origin)
     negative = tuple(-origin for origin in zero)
     assert np.signbit(negative[0]).all()
@@ -302,7 +302,7 @@ def test_limits_are_those_of_the_file_and_a_continuous_joint_has_no_range(kind: 
         f'<joint name="j" type="{kind}"><parent link="a"/><child link="b"/>{limits}</joint>'
         '<joint name="k" type="revolute"><parent link="b"/><child link="c"/></joint></robot>'
     )
-    found = Tree.from_description(read_text(robot)).limits
+    found = tree_of(read_text(robot)).limits
     low, high = (-np.inf, np.inf) if kind == "continuous" else (-1.0, 2.0)
     assert found.lower.tolist() == [low, -np.inf]
     assert found.upper.tolist() == [high, np.inf]
@@ -316,13 +316,13 @@ def test_a_joint_with_several_ways_to_move_has_no_limits(kind: str, nq: int, nv:
         '<robot name="r"><link name="a"/><link name="b"/><joint name="j" type="{}"><parent link="a"/><child link="b"/>'
         '<limit lower="-1" upper="2" velocity="3" effort="4"/></joint></robot>'
     )
-    found = Tree.from_description(read_text(robot.format(kind))).limits
+    found = tree_of(read_text(robot.format(kind))).limits
     assert (found.lower.tolist(), found.upper.tolist()) == ([-np.inf] * nq, [np.inf] * nq)
     assert (found.velocity.tolist(), found.effort.tolist()) == ([np.inf] * nv, [np.inf] * nv)
 
 
 def test_arrays_are_read_only() -> None:
-    tree = Tree.from_description(read_file(URDF / "panda.urdf"))
+    tree = tree_of(read_file(URDF / "panda.urdf"))
     for array in (tree.limits.upper, tree.origin[1], tree.inertia[1].moment, tree.rotation[1]):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1.0
@@ -340,7 +340,7 @@ def test_damping_and_friction_stand_with_the_entries_of_v() -> None:
             ("x", "prismatic", "a", "d", 4.0, 0.125),
         )
     )
-    tree = Tree.from_description(read_text(f'<robot name="r">{links}{joints}</robot>'))
+    tree = tree_of(read_text(f'<robot name="r">{links}{joints}</robot>'))
     by_joint = {"x": (4.0, 0.125), "y": (0.25, 0.75), "z": (0.5, 3.0)}
     expected = [by_joint[name] for name in tree.configuration.velocity_joints]
     own = tree.passive
@@ -353,7 +353,7 @@ def test_damping_and_friction_stand_with_the_entries_of_v() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_poses_and_mass_matrix_of_a_batch(seed: int) -> None:
     """Of each member as if alone, fixed joints too; M as (18c) has it, which is another way to it."""
-    full = Tree.from_description(read_text(random_urdf(seed, movable=5, types=MANY_TYPES)))
+    full = tree_of(read_text(random_urdf(seed, movable=5, types=MANY_TYPES)))
     rng = np.random.default_rng(seed)
     for tree in (full, weld(full).tree):
         free = np.full(tree.nq, np.inf)
