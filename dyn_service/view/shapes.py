@@ -27,6 +27,7 @@ from dyn_service.model.description import Description, Inertial
 from dyn_service.urdf.markup import Element, ReadLimits, load, parse
 from dyn_service.urdf.places import Place
 from dyn_service.urdf.quantities import decimals, rotation_of_rpy
+from dyn_service.view.meshes import MAX_BYTES, mesh_of
 
 Colour = tuple[int, int, int]
 Kind = Literal["box", "cylinder", "sphere", "ellipsoid", "mesh"]
@@ -246,7 +247,10 @@ def _geometry(element: Element, place: Place, beside: Path) -> Shape | str:
                 found = mesh_file(address, beside)
                 if found is None:
                     return f"the mesh {address} is not there, or not of {', '.join(MESHES)}"
-                return Shape("mesh", numbers("scale", 3, "1 1 1"), *at, mesh=found)
+                scale = numbers("scale", 3, "1 1 1")
+                if mesh_of(found, scale) is None:
+                    return f"the mesh {address} cannot be read, or has more than {MAX_BYTES >> 20} MB"
+                return Shape("mesh", scale, *at, mesh=found)
     return "its geometry is none of box, cylinder, sphere, mesh"
 
 

@@ -139,6 +139,18 @@ def test_inertias_of_no_body_have_an_ellipsoid_too() -> None:
     assert ellipsoid(Inertial(1.0, np.zeros(3), np.eye(3), np.zeros((3, 3))), largest=0.8) is None
 
 
+def test_a_mesh_that_cannot_be_read_is_said_and_has_a_stand_in(file: Path) -> None:
+    """A pointer of Git LFS, as a clone without it leaves: it was nothing to be seen, and no word of it."""
+    mesh = file.parents[2] / "arm_meshes" / "lower.stl"
+    mesh.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", "utf-8")
+    looks = looks_of(read_file(file), file)
+    assert [shape.kind for shape in looks.shapes["lower"]] == ["ellipsoid"]
+    assert (
+        "link 'lower' is not shown as it is: the mesh package://arm_meshes/lower.stl cannot be read, or has more than "
+        "64 MB" in looks.notes
+    )
+
+
 def test_where_meshes_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = tmp_path / "work" / "robot"
     places = {
