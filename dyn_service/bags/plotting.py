@@ -1,4 +1,4 @@
-"""Signals of a bag as a picture: a panel for each field, a line for each joint."""
+"""Signals of a bag as a picture: a panel for each field, a line for each joint, and for each part of a vector."""
 
 from __future__ import annotations
 
@@ -18,7 +18,25 @@ from dyn_service.suggestions import did_you_mean
 
 USUAL = ("position", "velocity", "effort")
 """Fields that are drawn where none is named and the topic has them."""
-UNITS = {"position": "rad | m", "velocity": "rad/s | m/s", "effort": "N m | N"}
+USUAL_OF = {
+    "sensor_msgs/msg/JointState": USUAL,
+    "nav_msgs/msg/Odometry": (
+        "pose.pose.position", "pose.pose.orientation", "twist.twist.linear", "twist.twist.angular"
+    ),
+    "sensor_msgs/msg/MultiDOFJointState": (
+        "transforms.translation", "transforms.rotation", "twist.linear", "twist.angular"
+    ),
+    "geometry_msgs/msg/WrenchStamped": ("wrench.force", "wrench.torque"),
+    "sensor_msgs/msg/Imu": ("linear_acceleration", "angular_velocity"),
+}  # fmt: skip
+"""The same by type, of messages that say how a robot moves. Where not all of a bag has room, these are drawn."""
+UNITS = {
+    "position": "rad | m", "velocity": "rad/s | m/s", "effort": "N m | N", "pose.pose.position": "m",
+    "translation": "m", "linear": "m/s", "angular": "rad/s", "force": "N", "torque": "N m",
+    "linear_acceleration": "m/s^2", "angular_velocity": "rad/s",
+}  # fmt: skip
+"""By field, or the last part of it."""
+_PARTS = ("x", "y", "z", "w")
 MAX_PANELS = 12
 DPI = 100
 POINTS = 3000
@@ -47,25 +65,27 @@ def plot(bag: BagReader, topics: Sequence[str], fields: Sequence[str], file: Pat
 
     Args:
         bag: The bag.
-        topics: Topics; none stands for all that have numbers.
-        fields: `position`, or one joint's, `position[elbow]`; none stands for those of `USUAL` that a topic
-            has, else all.
+        topics: Topics; none stands for all that have numbers, or, where these are too many and no field is named, for
+            those of the types in `USUAL_OF`, as far as there is room.
+        fields: `position`, or one joint's, `position[elbow]`; a vector, `wrench.force`, or a part of it; none stands
+            for those of `USUAL_OF` or `USUAL` that a topic has, else all.
         file: Where to; its suffix says what it becomes, `.png`, `.svg` or `.pdf`.
         by: See `signals`.
 
     Raises:
         NotFoundError: There is no such topic or field, or no number in any.
+        InvalidArgumentError: More panels are asked for than a picture has, or the file's suffix is none.
         FailedPreconditionError: The file cannot be written.
     """
     panels: dict[str, list[Signal]] = {}
     known: set[str] = set()
     for topic in topics or [each.name for each in bag.topics if len(each.times)]:
         found = signals(bag, topic, by)
-        known |= {signal.field for signal in found} | {signal.name for signal in found}
-        wanted = fields or [field for field in USUAL if any(signal.field == field for signal in found)]
         for signal in found:
-            if not wanted or signal.field in wanted or signal.name in wanted:
-                panels.setdefault(f"{topic}  {signal.field}", []).append(signal)
+            known |= {signal.field, signal.name, _panel_of(signal)}
+        panels |= _panels(topic, found, fields or _usual(bag, topic, found))
+    if len(panels) > MAX_PANELS and not topics and not fields:
+        panels = _of_motions(bag, panels)
     for field in fields:
         if field not in known:
             raise NotFoundError(f"no topic has the field {field!r}{did_you_mean(field, known)}")
@@ -93,14 +113,57 @@ def plot(bag: BagReader, topics: Sequence[str], fields: Sequence[str], file: Pat
     return list(panels)
 
 
+def _of_motions(bag: BagReader, panels: dict[str, list[Signal]]) -> dict[str, list[Signal]]:
+    """Those of topics that say how a robot moves, type by type, as far as there is room; all where there are none."""
+    chosen: dict[str, list[Signal]] = {}
+    for kind in USUAL_OF:
+        for topic in [each.name for each in bag.topics if each.type == kind]:
+            own = {heading: lines for heading, lines in panels.items() if lines[0].topic == topic}
+            if len(chosen) + len(own) <= MAX_PANELS:
+                chosen |= own
+    return chosen or panels
+
+
+def _usual(bag: BagReader, topic: str, found: Sequence[Signal]) -> Sequence[str]:
+    """What is drawn of a topic where no field is named; nothing stands for all."""
+    kind = next(each.type for each in bag.topics if each.name == topic)
+    has = {_panel_of(signal) for signal in found}
+    return [field for field in USUAL_OF.get(kind, USUAL) if field in has]
+
+
+def _panels(topic: str, found: Sequence[Signal], wanted: Sequence[str]) -> dict[str, list[Signal]]:
+    panels: dict[str, list[Signal]] = {}
+    for signal in found:
+        panel = _panel_of(signal)
+        if not wanted or {signal.field, signal.name, panel} & set(wanted):
+            panels.setdefault(f"{topic}  {panel}", []).append(signal)
+    return panels
+
+
+def _panel_of(signal: Signal) -> str:
+    """Its field; of a vector's part the vector."""
+    vector, _, part = signal.field.rpartition(".")
+    return vector if vector and part in _PARTS else signal.field
+
+
+def _label(signal: Signal) -> str:
+    part = signal.field.rpartition(".")[2] if _panel_of(signal) != signal.field else ""
+    return f"{signal.entry} {part}".strip() or signal.field
+
+
+def _unit(panel: str) -> str:
+    unit = UNITS.get(panel) or UNITS.get(panel.rpartition(".")[2])
+    return f"[{unit}]" if unit else ""
+
+
 def _panel(axes: Axes, heading: str, lines: Sequence[Signal]) -> None:
     colours = mpl.colormaps["tab10" if len(lines) <= 10 else "turbo"]
     for k, signal in enumerate(lines):
         colour = colours(k) if len(lines) <= 10 else colours(k / (len(lines) - 1))
         time, value = envelope(signal.time, signal.value, POINTS)
-        axes.plot(time, value, lw=1.2, color=colour, label=signal.entry or signal.field)
+        axes.plot(time, value, lw=1.2, color=colour, label=_label(signal))
     axes.set_title(heading, loc="left")
-    axes.set_ylabel(f"[{UNITS[lines[0].field]}]" if lines[0].field in UNITS else "")
+    axes.set_ylabel(_unit(_panel_of(lines[0])))
     axes.margins(x=0.01)
     if len(lines) > 1:
         shown, labels = axes.get_legend_handles_labels()

@@ -16,7 +16,20 @@ import zstandard
 from mcap.data_stream import ReadDataStream
 from mcap.exceptions import McapError
 from mcap.opcode import Opcode
-from mcap.records import Attachment, Channel, Chunk, Header, McapRecord, Message, Metadata, Schema
+from mcap.records import (
+    Attachment,
+    AttachmentIndex,
+    Channel,
+    Chunk,
+    ChunkIndex,
+    Header,
+    McapRecord,
+    Message,
+    MessageIndex,
+    Metadata,
+    MetadataIndex,
+    Schema,
+)
 from mcap.stream_reader import breakup_chunk
 from numpy.typing import NDArray
 
@@ -25,7 +38,7 @@ from dyn_service.errors import InvalidArgumentError
 MAGIC = b"\x89MCAP0\r\n"
 _HEAD = struct.Struct("<BQ")
 _FOOTER = struct.Struct("<QQI")
-_CRC_BYTES = 4
+CRC_BYTES = 4
 _INDEX = struct.Struct("<HI")
 _MESSAGE = struct.Struct("<HIQ")
 DAMAGE = (
@@ -50,6 +63,13 @@ _ALONE: dict[int, type[Header | Schema | Channel | Attachment | Metadata]] = {
     Opcode.CHANNEL: Channel,
     Opcode.ATTACHMENT: Attachment,
     Opcode.METADATA: Metadata,
+}
+_OF_SUMMARY: dict[int, type[Schema | Channel | ChunkIndex | AttachmentIndex | MetadataIndex]] = {
+    Opcode.SCHEMA: Schema,
+    Opcode.CHANNEL: Channel,
+    Opcode.CHUNK_INDEX: ChunkIndex,
+    Opcode.ATTACHMENT_INDEX: AttachmentIndex,
+    Opcode.METADATA_INDEX: MetadataIndex,
 }
 
 
@@ -100,13 +120,13 @@ def check_summary(stream: BinaryIO, footer: Place, path: Path) -> None:
     begin, _, expected = _FOOTER.unpack(stream.read(_FOOTER.size)) if footer.length >= _FOOTER.size else (0, 0, 0)
     if not expected:
         return
-    until = footer.content + _FOOTER.size - _CRC_BYTES
+    until = footer.content + _FOOTER.size - CRC_BYTES
     sound = begin < until
     if sound:
         stream.seek(begin)
         sound = zlib.crc32(stream.read(until - begin)) == expected
     if not sound:
-        raise InvalidArgumentError(f"bag {str(path)!r} is damaged: its summary has changed")
+        raise InvalidArgumentError(f"bag {str(path)!r} is damaged: its summary has changed; dyn bag mend makes it anew")
 
 
 def content(stream: BinaryIO, place: Place) -> bytes:
@@ -203,6 +223,30 @@ def log_times(stream: BinaryIO, place: Place) -> tuple[int, NDArray[np.int64]]:
     except DAMAGE:
         raise InvalidArgumentError(f"the record at byte {place.start} is damaged") from None
     return number, checked_times(found, place)
+
+
+def index(stream: BinaryIO, place: Place) -> tuple[int, list[tuple[int, int]]]:
+    """A chunk's index of one channel, as it is said: its number, and for each message when it came (ns) and where in
+    the unpacked chunk it begins; none where its bytes have changed so that it is none.
+    """
+    try:
+        found = MessageIndex.read(ReadDataStream(BytesIO(content(stream, place))))
+    except DAMAGE:
+        return -1, []
+    return found.channel_id, found.records
+
+
+def of_summary(stream: BinaryIO, place: Place) -> McapRecord | None:
+    """A record of the summary; None for what says nothing of the bag.
+
+    Raises:
+        InvalidArgumentError: Its bytes have changed.
+    """
+    kind = _OF_SUMMARY.get(place.opcode)
+    try:
+        return None if kind is None else kind.read(ReadDataStream(BytesIO(content(stream, place))))
+    except DAMAGE:
+        raise InvalidArgumentError(f"the record at byte {place.start} is damaged") from None
 
 
 def checked_times(times: NDArray[np.uint64], place: Place) -> NDArray[np.int64]:

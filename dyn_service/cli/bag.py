@@ -139,12 +139,17 @@ def info(bag: _Bag, json_output: Annotated[bool, typer.Option("--json", help="Pr
 def plot(
     bag: _Bag,
     topics: Annotated[
-        list[str] | None, typer.Argument(metavar="TOPIC", help="Which; all that have numbers where none is named.")
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC", help="Which. (default: all, or those of robots' motions where these are too many)"
+        ),
     ] = None,
     fields: Annotated[
         list[str] | None,
         typer.Option(
-            "--field", metavar="FIELD", help="position, or one joint's: 'position[elbow]'; may be given often."
+            "--field",
+            metavar="FIELD",
+            help="position, or one joint's: 'position[elbow]'; a vector, 'wrench.force'; may be given often.",
         ),
     ] = None,
     output: Annotated[
@@ -159,19 +164,29 @@ def plot(
 
     with BagReader(bag) as reader:
         picture = output or reader.path.with_suffix(".png")
-        for panel in draw(reader, topics or [], fields or [], picture, by):
-            typer.echo(panel)
+        panels = draw(reader, topics or [], fields or [], picture, by)
+        drawn = {panel.partition("  ")[0] for panel in panels}
+        left_out = [] if topics or fields else [topic.name for topic in reader.topics if topic.name not in drawn]
+    typer.echo("\n".join(panels))
     typer.echo(f"drawn: {picture}")
+    if left_out:
+        typer.echo(f"not drawn: {', '.join(left_out)}; name a topic to see it")
 
 
 @app.command()
 def mend(bag: _Bag) -> None:
-    """End a bag whose recorder was killed, so that others' readers take it too; in place."""
+    """End a bag whose recorder was killed, or make a damaged summary or index anew; in place."""
     needed()
-    from dyn_service.bags.mending import mend as end
+    from dyn_service.bags.mending import mend as mended
 
-    lost = end(bag)
-    typer.echo(f"mended: {bag}; {lost} bytes of a chunk that was not finished were taken away")
+    done = mended(bag)
+    what = (
+        "its summary is made anew from its messages"
+        if done.ended
+        else f"{done.lost} bytes of a chunk that was not finished were taken away"
+    )
+    indices = f", and the index of {done.indices} of its chunks" if done.indices else ""
+    typer.echo(f"mended: {bag}; {what}{indices}")
 
 
 def needed() -> None:

@@ -51,8 +51,9 @@ from dyn_service.messages import Message, all_types, ros_type
 from dyn_service.messages.builtin_interfaces import Duration, Time
 from dyn_service.messages.cdr import from_cdr, rihs01, to_cdr
 from dyn_service.messages.fields import fields_of
-from dyn_service.messages.geometry_msgs import Transform, TransformStamped, Vector3, Wrench, WrenchStamped
-from dyn_service.messages.sensor_msgs import Imu, JointState
+from dyn_service.messages.geometry_msgs import Transform, TransformStamped, Twist, Vector3, Wrench, WrenchStamped
+from dyn_service.messages.nav_msgs import Odometry
+from dyn_service.messages.sensor_msgs import Imu, JointState, MultiDOFJointState
 from dyn_service.messages.std_msgs import Float64MultiArray, Header, String
 from dyn_service.messages.tf2_msgs import TFMessage
 from dyn_service.messages.trajectory_msgs import JointTrajectory, JointTrajectoryPoint
@@ -562,6 +563,33 @@ class TestPictures:
         assert height > 700
         drawn = (tmp_path / "b.svg").read_text()
         assert "<path" in drawn
+
+    def test_of_a_robot_that_floats_what_says_its_motion(self, tmp_path: Path) -> None:
+        """All its topics have more panels than a picture: those of joints and base are drawn, vectors in one panel."""
+        path, picture = tmp_path / "flying.mcap", tmp_path / "a.svg"
+        base = MultiDOFJointState(joint_names=["root_joint"], transforms=[Transform()], twist=[Twist()])
+        with BagWriter(path) as bag:
+            for k in range(3):
+                bag.write("/many", Float64MultiArray(data=[1.0] * 3), T0 + k)
+                for letter in "abcdefg":
+                    bag.write(f"/{letter}/vector", Transform(Vector3(1.0)), T0 + k)
+                bag.write("/multi_dof_joint_states", base, T0 + k)
+                bag.write("/odom", Odometry(), T0 + k)
+                bag.write("/joint_states", state(k), T0 + k)
+        with BagReader(path) as reader:
+            assert plot(reader, [], [], picture) == [
+                "/joint_states  position", "/joint_states  velocity", "/joint_states  effort",
+                "/odom  pose.pose.position", "/odom  pose.pose.orientation",
+                "/odom  twist.twist.linear", "/odom  twist.twist.angular",
+                "/multi_dof_joint_states  transforms.translation", "/multi_dof_joint_states  transforms.rotation",
+                "/multi_dof_joint_states  twist.linear", "/multi_dof_joint_states  twist.angular",
+            ]  # fmt: skip
+            assert plot(reader, [], ["transforms.translation"], picture) == [
+                "/multi_dof_joint_states  transforms.translation"
+            ]
+            assert plot(reader, ["/odom"], ["pose.pose.position.z"], picture) == ["/odom  pose.pose.position"]
+            with pytest.raises(InvalidArgumentError, match=r"19 panels, at most 12 are drawn: name topics"):
+                plot(reader, ["/joint_states", "/many", *(f"/{letter}/vector" for letter in "abcdefg")], [], picture)
 
 
 def test_messages_survive_as_builtins(bag: Path) -> None:
