@@ -1,4 +1,4 @@
-// A dyn_service plant, simulated or a driver's, from C++17: its newest state, and efforts for it. No ROS in here.
+// A dyn_service plant, simulated or a driver's, from C++17: its newest state, and efforts, positions or velocities for it. No ROS in here.
 //
 //   dyn::PlantLink link("tcp://127.0.0.1:7001", "tcp://127.0.0.1:7002");     // the plant's plant_state and joint_commands
 //   if (link.receive(2000)) link.send(efforts);
@@ -11,6 +11,7 @@
 #include <zmq.h>
 
 #define MSGPACK_NO_BOOST
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -29,6 +30,14 @@ struct PlantState {
     std::vector<double> position, velocity, effort;
     std::string mode, cause, fingerprint;
     bool armable = false;
+    std::vector<std::string> interfaces = {"effort"};  // by what it is commanded
+};
+
+/// What is commanded, one number for each name of the state. interface: "effort" (N m | N), "position" (rad | m) or "velocity" (rad/s | m/s),
+/// which `value` is; it stays the same from arming to the next stop. velocity: with which a commanded position goes on, or empty: it stays.
+struct Command {
+    std::string interface = "effort";
+    std::vector<double> value, velocity = {};
 };
 
 /// Where in `position` the joint at `name[k]` stands. A joint with several ways to move has an entry `joint.part` in `name` for each; those
@@ -70,7 +79,8 @@ public:
                   map.at("stamp").as<double>(), map.at("name").as<std::vector<std::string>>(),
                   map.at("position").as<std::vector<double>>(), map.at("velocity").as<std::vector<double>>(),
                   map.at("effort").as<std::vector<double>>(), map.at("mode").as<std::string>(), map.at("cause").as<std::string>(),
-                  map.at("fingerprint").as<std::string>(), map.at("armable").as<bool>()};
+                  map.at("fingerprint").as<std::string>(), map.at("armable").as<bool>(), {"effort"}};
+        if (const auto found = map.find("interfaces"); found != map.end()) state_.interfaces = found->second.as<std::vector<std::string>>();
         return true;
     }
 
@@ -85,18 +95,24 @@ public:
     /// Lets a plant that has stopped under our commands be taken over again.
     void rearm() { session_ = -1; }
 
-    /// Efforts (N m | N), one for each name of the state, in answer to the newest state; whether they could be sent.
-    bool send(const std::vector<double>& effort) {
+    /// Whether the plant is commanded by that.
+    bool takes(const std::string& interface) const {
+        return std::find(state_.interfaces.begin(), state_.interfaces.end(), interface) != state_.interfaces.end();
+    }
+
+    /// A command in answer to the newest state; whether it could be sent.
+    bool send(const Command& command) {
         if (state_.session < 0 || stopped()) return false;
         const bool arm = !running();
         if (arm ? !state_.armable : !engaged()) return false;  // still too fast, or another controller's
         if (arm) session_ = state_.session, epoch_ = state_.epoch;
-        return put(effort, arm, false);
+        last_ = command;
+        return put(command, arm, false);
     }
 
     /// Hands the plant over: it brakes.
     void release() {
-        if (engaged()) put(std::vector<double>(state_.name.size(), 0.0), false, true);
+        if (engaged()) put(last_, false, true);  // whatever it says, by the same interface
     }
 
 private:
@@ -114,19 +130,25 @@ private:
         return made;
     }
 
-    bool put(const std::vector<double>& effort, bool arm, bool release) {
-        if (effort.size() != state_.name.size())
-            throw std::invalid_argument(std::to_string(effort.size()) + " efforts for " + std::to_string(state_.name.size()) + " joints");
+    bool put(const Command& command, bool arm, bool release) {
+        const std::size_t joints = state_.name.size();
+        if (command.value.size() != joints)
+            throw std::invalid_argument(std::to_string(command.value.size()) + " numbers (" + command.interface + ") for " + std::to_string(joints) + " joints");
+        const bool by_effort = command.interface == "effort", by_position = command.interface == "position";
+        const std::vector<double> none, zeros(joints, 0.0);
         msgpack::sbuffer buffer;
         msgpack::packer<msgpack::sbuffer> pack(buffer);
-        pack.pack_map(10);
+        pack.pack_map(13);
         pack.pack("session"), pack.pack(state_.session);
         pack.pack("state_seq"), pack.pack(state_.seq);
         pack.pack("epoch"), pack.pack(state_.epoch);
         pack.pack("fingerprint"), pack.pack(state_.fingerprint);
         pack.pack("controller"), pack.pack(controller_);
         pack.pack("name"), pack.pack(state_.name);
-        pack.pack("effort"), pack.pack(effort);
+        pack.pack("interface"), pack.pack(command.interface);
+        pack.pack("effort"), pack.pack(by_effort ? command.value : zeros);
+        pack.pack("position"), pack.pack(by_position ? command.value : none);
+        pack.pack("velocity"), pack.pack(by_effort ? none : by_position ? command.velocity : command.value);
         pack.pack("arm"), pack.pack(arm);
         pack.pack("release"), pack.pack(release);
         pack.pack("v"), pack.pack(version);
@@ -136,6 +158,7 @@ private:
     std::unique_ptr<void, int (*)(void*)> context_;
     Socket states_, commands_;
     PlantState state_;
+    Command last_;
     std::int64_t controller_ = 0, session_ = -1, epoch_ = -1;
 };
 

@@ -1,5 +1,5 @@
-// A dyn_service plant as a ros2_control system (Jazzy): each joint has the command interface `effort` and the state interfaces
-// `position`, `velocity`, `effort`. In the URDF:
+// A dyn_service plant as a ros2_control system (Jazzy): each joint has the state interfaces `position`, `velocity`, `effort`, and the command
+// interfaces that all joints have: `effort`, or `position`, or `position` and the `velocity` with which it goes on, or `velocity`. In the URDF:
 //
 //   <ros2_control name="panda" type="system">
 //     <hardware>
@@ -11,7 +11,8 @@
 //     <joint name="panda_joint1"> <command_interface name="effort"/> <state_interface name="position"/> .. </joint>
 //   </ros2_control>
 //
-// A floating base moves beside: it is in `odom` and `multi_dof_joint_states` of the bridge, and gets no effort here.
+// A floating base moves beside: it is in `odom` and `multi_dof_joint_states` of the bridge, and gets no effort here; a plant with one is commanded
+// by efforts alone. Joints of the plant that the URDF does not list get no effort, stay where they were, or stand still.
 // Activating arms the plant, deactivating releases it, which shuts its brakes. A plant that stops under way, or falls silent, is an error:
 // the controller manager then deactivates the component. Not built or run by this project's tests, which have no ROS;
 // plant_link.hpp beneath it is.
@@ -19,6 +20,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,12 +39,20 @@ public:
     CallbackReturn on_init(const hardware_interface::HardwareInfo& info) override {
         if (SystemInterface::on_init(info) != CallbackReturn::SUCCESS) return CallbackReturn::ERROR;
         for (const auto& joint : info_.joints) {
-            if (joint.command_interfaces.size() != 1 || joint.command_interfaces[0].name != "effort")
-                return refuse("joint '" + joint.name + "' must have one command interface, effort");
+            const auto commands = names_of(joint.command_interfaces);
+            if (commands != std::set<std::string>{"effort"} && commands != std::set<std::string>{"velocity"} &&
+                commands != std::set<std::string>{"position"} && commands != std::set<std::string>{"position", "velocity"})
+                return refuse("joint '" + joint.name + "' must have the command interfaces effort, or velocity, or position, or position and velocity");
+            if (&joint != &info_.joints.front() && commands != names_of(info_.joints.front().command_interfaces))
+                return refuse("joints '" + info_.joints.front().name + "' and '" + joint.name + "' must have the same command interfaces");
             for (const auto& wanted : joint.state_interfaces)
                 if (wanted.name != "position" && wanted.name != "velocity" && wanted.name != "effort")
                     return refuse("joint '" + joint.name + "' has position, velocity and effort, no '" + wanted.name + "'");
         }
+        if (info_.joints.empty()) return refuse("it has no joint");
+        const auto commands = names_of(info_.joints.front().command_interfaces);
+        interface_ = commands.count("position") ? "position" : *commands.begin();
+        goes_on_ = commands.size() == 2;
         return CallbackReturn::SUCCESS;
     }
 
@@ -50,6 +60,7 @@ public:
         link_ = std::make_unique<dyn::PlantLink>(parameter("states"), parameter("commands"));
         timeout_ms_ = info_.hardware_parameters.count("state_timeout_ms") ? std::stoi(parameter("state_timeout_ms")) : 2000;
         if (!link_->receive(timeout_ms_)) return refuse("no state of the plant came from " + parameter("states") + " in time");
+        if (!link_->takes(interface_)) return refuse("the plant is not commanded by " + interface_);
         const auto& names = link_->state().name;
         places_.clear(), positions_.clear();
         for (const auto& joint : info_.joints) {
@@ -65,7 +76,13 @@ public:
     }
 
     CallbackReturn on_activate(const rclcpp_lifecycle::State&) override {
-        for (const auto& joint : info_.joints) set_command(joint.name + "/effort", 0.0);
+        const auto& state = link_->state();
+        command_ = {interface_, interface_ == "position" ? state.position : std::vector<double>(state.name.size(), 0.0)};
+        if (goes_on_) command_.velocity.assign(state.name.size(), 0.0);
+        for (std::size_t k = 0; k < places_.size(); ++k) {
+            set_command(info_.joints[k].name + "/" + interface_, command_.value[places_[k]]);
+            if (goes_on_) set_command(info_.joints[k].name + "/velocity", 0.0);
+        }
         link_->rearm();
         return CallbackReturn::SUCCESS;
     }
@@ -96,14 +113,22 @@ public:
     }
 
     return_type write(const rclcpp::Time&, const rclcpp::Duration&) override {
-        std::vector<double> efforts(link_->state().name.size(), 0.0);
-        for (std::size_t k = 0; k < places_.size(); ++k) efforts[places_[k]] = get_command(info_.joints[k].name + "/effort");
-        link_->send(efforts);
+        for (std::size_t k = 0; k < places_.size(); ++k) {
+            command_.value[places_[k]] = get_command(info_.joints[k].name + "/" + interface_);
+            if (goes_on_) command_.velocity[places_[k]] = get_command(info_.joints[k].name + "/velocity");
+        }
+        link_->send(command_);
         return return_type::OK;
     }
 
 private:
     using Clock = std::chrono::steady_clock;
+
+    static std::set<std::string> names_of(const std::vector<hardware_interface::InterfaceInfo>& interfaces) {
+        std::set<std::string> names;
+        for (const auto& one : interfaces) names.insert(one.name);
+        return names;
+    }
 
     std::string parameter(const std::string& name) const {
         const auto found = info_.hardware_parameters.find(name);
@@ -122,6 +147,9 @@ private:
     }
 
     std::unique_ptr<dyn::PlantLink> link_;
+    std::string interface_;  // what is commanded
+    bool goes_on_ = false;   // a commanded position goes on with a velocity
+    dyn::Command command_;
     std::vector<std::size_t> places_, positions_;  // of each joint, in `name`, `velocity`, `effort`; in `position`
     int timeout_ms_ = 2000;
     Clock::time_point heard_;
