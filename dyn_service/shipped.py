@@ -1,4 +1,4 @@
-"""The robots, parameter files and launch files that come along: found in a checkout and in an installed package alike.
+"""The shipped robots, parameter files and launch files: found in a checkout and in an installed package alike.
 
 In a checkout they stand in `urdf/`, `config/` and `launch/`, at the top; an installed package has them in `share/`,
 side by side as there, so that paths from one to another hold in both. Names stand for files where no such file is:
@@ -43,7 +43,7 @@ def package_share(package: str = PACKAGE) -> Path:
 
 
 def robots() -> Mapping[str, Path]:
-    """The robots that come along, by their names."""
+    """The shipped robots, by their names."""
     return {path.stem: path for path in sorted((package_share() / "urdf").glob("*.urdf"))}
 
 
@@ -58,10 +58,10 @@ def launch_files(package: str = PACKAGE) -> Mapping[str, Path]:
 
 
 def find_robot(given: str | Path) -> Path:
-    """The file itself, or the robot of that name that comes along where there is no such file.
+    """The file itself, or where there is no such file the shipped robot of that name.
 
     Raises:
-        NotFoundError: It is neither a file nor looks like one; the message names the robots that come along.
+        NotFoundError: It is neither a file nor looks like one; the message names the shipped robots.
     """
     path, known = Path(given), robots()
     if path.exists() or path.suffix or len(path.parts) != 1:
@@ -69,13 +69,13 @@ def find_robot(given: str | Path) -> Path:
     if path.name in known:
         return known[path.name]
     raise NotFoundError(
-        f"there is no robot {path.name!r}, neither as a file nor among those that come along: {', '.join(known)}"
+        f"there is no robot {path.name!r}, neither a file nor a shipped one: {', '.join(known)}"
         f"{did_you_mean(path.name, known)}"
     )
 
 
 def find_parameter_file(given: str | Path) -> Path:
-    """The file itself, or where there is none the one of `config/` that comes along: `config/server.yaml`, `server`."""
+    """The file itself, or where there is none the shipped one of `config/`: `config/server.yaml`, `server`."""
     path = Path(given)
     if not path.exists() and path.parent in (Path(), Path("config")):
         for name in (path.name, f"{path.name}.yaml"):
@@ -86,12 +86,12 @@ def find_parameter_file(given: str | Path) -> Path:
 
 
 def find_launch_file(given: str | Path, package: str | None = None) -> Path:
-    """The file itself, or the launch file of that name, with its suffix or without, that comes along.
+    """The file itself, or the launch file of that name, with its suffix or without, that is shipped.
 
     With a package it is that package's, wherever the working directory is.
 
     Raises:
-        NotFoundError: There is neither; it names those that come along.
+        NotFoundError: There is neither; it names the shipped ones.
         InvalidArgumentError: There is no such package, or it ships no files.
     """
     if package is None and Path(given).exists():

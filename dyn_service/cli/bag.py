@@ -13,7 +13,9 @@ import typer
 from dyn_service.cli.usage import UsageError
 from dyn_service.extras import require
 
-app = typer.Typer(help="Record topics and requests into MCAP files of ROS 2, and use them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Record topics and requests as ROS 2's MCAP files; play, plot and verify them.", no_args_is_help=True
+)
 
 _Bag = Annotated[Path, typer.Argument(metavar="FILE", help="A bag, or a folder of `ros2 bag record`.")]
 
@@ -31,17 +33,18 @@ def record(
         float | None, typer.Option("--duration", "-d", metavar="SECONDS", help="How long. (default: until Ctrl-C)")
     ] = None,
     server: Annotated[
-        str | None, typer.Option(metavar="ENDPOINT", help="Record what is asked of this server, in place of topics.")
+        str | None, typer.Option(metavar="ENDPOINT", help="Record the requests to this server, in place of topics.")
     ] = None,
     listen: Annotated[
-        str, typer.Option(metavar="ENDPOINT", help="With --server: where clients ask instead; port 0 is any.")
+        str,
+        typer.Option(metavar="ENDPOINT", help="With --server: where clients connect instead; port 0 takes a free one."),
     ] = "tcp://127.0.0.1:0",
     robot: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="With --server: a robot's file, which goes into the bag, for `verify`."),
+        typer.Option(metavar="FILE", help="With --server: a robot's file, which is stored in the bag for `verify`."),
     ] = None,
 ) -> int:
-    """Record topics, or with --server what is asked of a server, until Ctrl-C."""
+    """Record topics, or with --server the requests to a server, until Ctrl-C."""
     needed()
     from dyn_service.cli.bag_recording import record_requests, record_topics
 
@@ -56,16 +59,16 @@ def record(
 @app.command()
 def play(
     bag: _Bag,
-    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC", help="Which; all where none is named.")] = None,
-    rate: Annotated[float, typer.Option("--rate", "-r", metavar="X", help="How much faster than it came.")] = 1.0,
-    start: Annotated[float, typer.Option(metavar="SECONDS", help="From when on, from the bag's begin.")] = 0.0,
-    loop: Annotated[bool, typer.Option("--loop", "-l", help="Again and again, until Ctrl-C.")] = False,
+    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC", help="Which topics. (default: all)")] = None,
+    rate: Annotated[float, typer.Option("--rate", "-r", metavar="X", help="Speed, relative to the recording.")] = 1.0,
+    start: Annotated[float, typer.Option(metavar="SECONDS", help="Where to begin, from the start of the bag.")] = 0.0,
+    loop: Annotated[bool, typer.Option("--loop", "-l", help="Repeat until Ctrl-C.")] = False,
     delay: Annotated[
         float,
-        typer.Option(metavar="SECONDS", help="Before the first message, for subscribers to find it."),
+        typer.Option(metavar="SECONDS", help="Wait before the first message, so that subscribers can connect."),
     ] = 0.5,
 ) -> None:
-    """Publish a bag's messages again, as far apart as they came."""
+    """Publish a bag's messages again, with their original timing."""
     needed()
     from dyn_service.cli.bag_recording import play_bag
 
@@ -77,23 +80,24 @@ def verify(
     bag: _Bag,
     robot: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="A robot's file, in place of what is in the bag, or for what is missing."),
+        typer.Option(metavar="FILE", help="A robot's file, in place of the one in the bag, or if it is missing there."),
     ] = None,
     joints: Annotated[
-        str | None, typer.Option(metavar="FILE", help="What the robots' joints do by themselves, a joint file.")
+        str | None,
+        typer.Option(metavar="FILE", help="A joint file: damping, friction, springs and rotors of the robots' joints."),
     ] = None,
     server: Annotated[
-        str | None, typer.Option(metavar="ENDPOINT", help="Ask this server in place of this version in this process.")
+        str | None, typer.Option(metavar="ENDPOINT", help="Ask this server. (default: this version, in this process)")
     ] = None,
     engine: Annotated[
         Literal["dyn_service", "pinocchio"], typer.Option(help="Whose dynamics: ours, or Pinocchio's.")
     ] = "dyn_service",
     within: Annotated[
         float | None,
-        typer.Option(metavar="X", help="Relative difference that is no failure. (default: none; of Pinocchio 1e-9)"),
+        typer.Option(metavar="X", help="Relative difference to accept. (default: 0; with Pinocchio 1e-9)"),
     ] = None,
 ) -> int:
-    """Ask recorded requests again, and say where the first bit differs."""
+    """Repeat recorded requests and report the first bit that differs."""
     needed()
     from dyn_service.cli.bag_recording import verify_bag
 
@@ -104,7 +108,7 @@ def verify(
 
 @app.command()
 def info(bag: _Bag, json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Print the topics of a bag: types, counts, rates, gaps."""
+    """Print the topics of a bag, with types, counts, rates and gaps."""
     needed()
     from dyn_service.bags.reader import BagReader
     from dyn_service.bags.summary import lines, summary
@@ -141,7 +145,7 @@ def plot(
     topics: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TOPIC", help="Which. (default: all, or those of robots' motions where these are too many)"
+            metavar="TOPIC", help="Which topics. (default: all, or those of robots' motions where there are too many)"
         ),
     ] = None,
     fields: Annotated[
@@ -149,15 +153,19 @@ def plot(
         typer.Option(
             "--field",
             metavar="FIELD",
-            help="position, or one joint's: 'position[elbow]'; a vector, 'wrench.force'; may be given often.",
+            help="A field, position, or one joint of it, 'position[elbow]'; a vector, 'wrench.force'; may be repeated.",
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to. (default: beside the bag, .png)")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The picture. (default: next to the bag, .png)"),
     ] = None,
-    by: Annotated[Literal["stamp", "log"], typer.Option(help="Time: the messages' own, or when they came.")] = "stamp",
+    by: Annotated[
+        Literal["stamp", "log"],
+        typer.Option(help="The time axis: the messages' own stamps, or when they were recorded."),
+    ] = "stamp",
 ) -> None:
-    """Draw signals over time: positions, velocities, efforts by joint, or any numbers of any message."""
+    """Plot signals over time: positions, velocities and efforts of joints, or any numbers of any message."""
     needed()
     from dyn_service.bags.plotting import plot as draw
     from dyn_service.bags.reader import BagReader
@@ -175,7 +183,7 @@ def plot(
 
 @app.command()
 def mend(bag: _Bag) -> None:
-    """End a bag whose recorder was killed, or make a damaged summary or index anew; in place."""
+    """Repair, in place, a bag whose recorder was killed or whose summary or index is damaged."""
     needed()
     from dyn_service.bags.mending import mend as mended
 

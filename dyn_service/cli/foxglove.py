@@ -15,10 +15,10 @@ def foxglove(
     topics: Annotated[
         list[str] | None, typer.Argument(metavar="TOPIC", help="Full names, or patterns: '/arm/*'. (default: all)")
     ] = None,
-    host: Annotated[str, typer.Option(help="Where it listens; who reaches it sees all messages.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of it; 0 takes a free one.")] = 8765,
+    host: Annotated[str, typer.Option(help="Where to listen; whoever can connect sees all messages.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8765,
 ) -> int:
-    """Serve the topics of whatever runs to Foxglove, until Ctrl-C."""
+    """Serve the topics of running nodes to Foxglove, until Ctrl-C."""
     require("dyn foxglove", "foxglove", "rosbags")
     from dyn_service.nodes.graph import runtime_folders
     from dyn_service.nodes.stop import stopping

@@ -10,7 +10,7 @@ import typer
 
 from dyn_service.errors import InvalidArgumentError
 
-app = typer.Typer(help="Make, list and revoke the keys of a server and of those who ask it.", no_args_is_help=True)
+app = typer.Typer(help="Manage the keys of a server and of its clients.", no_args_is_help=True)
 
 _Folder = Annotated[
     str, typer.Option("--folder", metavar="DIR", help="(default: $DYN_SERVICE_KEYS, else ~/.config/dyn_service/keys)")
@@ -22,13 +22,15 @@ def new(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Whose key it is.")] = None,
     role: Annotated[str, typer.Option(help="What it may do: query, load or admin.")] = "query",
     server: Annotated[bool, typer.Option("--server", help="Make the server's own key pair.")] = False,
-    public: Annotated[str, typer.Option(metavar="KEY", help="The public key of one who has made a key pair.")] = "",
+    public: Annotated[
+        str, typer.Option(metavar="KEY", help="The public key of somebody who has made a key pair already.")
+    ] = "",
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write the key. (default: in DIR)")
     ] = None,
     folder: _Folder = "",
 ) -> None:
-    """Make a key, and let whoever holds it in."""
+    """Make a key and give its holder access."""
     from dyn_service.server.access import ROLES
     from dyn_service.server.key_folder import KeyFolder
 
@@ -49,7 +51,7 @@ def new(
 def list_(
     folder: _Folder = "", json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 ) -> None:
-    """Print who is let in, and who no longer is."""
+    """List the keys with and without access."""
     from dyn_service.server.key_folder import KeyFolder
 
     entries = list(KeyFolder(folder).entries().values())
@@ -73,7 +75,7 @@ def list_(
 
 @app.command()
 def revoke(name: Annotated[str, typer.Argument(metavar="NAME")], folder: _Folder = "") -> None:
-    """Let a key in no longer; servers that run cut its connections within a second."""
+    """Take a key's access away; running servers close its connections within a second."""
     from dyn_service.server.key_folder import KeyFolder
 
     typer.echo(f"{name} is let in no longer, since {KeyFolder(folder).revoke(name).revoked}")

@@ -18,19 +18,21 @@ def launch(
         list[str] | None,
         typer.Argument(
             metavar="[PACKAGE] FILE [NAME:=VALUE]...",
-            help="A launch file, or the name of one that comes along or that PACKAGE has; then its arguments.",
+            help="A launch file, or the name of a shipped one, of this package or of PACKAGE; then its arguments.",
             show_default=False,
         ),
     ] = None,
-    duration: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after so long.")] = None,
+    duration: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Stop after this time. (default: at Ctrl-C)")
+    ] = None,
     report: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the report.")] = None,
-    log_format: Annotated[Literal["text", "json"], typer.Option(help="How lines are shown.")] = "text",
+    log_format: Annotated[Literal["text", "json"], typer.Option(help="Format of the lines.")] = "text",
     log_level: LogLevel = "info",
     show_args: Annotated[
-        bool, typer.Option("--show-args", "-s", help="Print the file's arguments, and start nothing.")
+        bool, typer.Option("--show-args", "-s", help="Print the arguments of the file and exit.")
     ] = False,
 ) -> int:
-    """Start the processes of a launch file, watch over them, report."""
+    """Start and supervise the processes of a launch file, and write a report."""
     from dyn_service.launching import launch_file, show_arguments
 
     try:

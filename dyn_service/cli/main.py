@@ -44,11 +44,12 @@ _Server = Annotated[
     ),
 ]
 _Key = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="A key file, for a server with keys.", envvar="DYN_SERVICE_KEY")
+    Path | None,
+    typer.Option(metavar="FILE", help="A key file, for a server that asks for keys.", envvar="DYN_SERVICE_KEY"),
 ]
 _ServerKey = Annotated[
     str | None,
-    typer.Option(metavar="KEY", help="The server's public key, where it does not stand in the key file."),
+    typer.Option(metavar="KEY", help="The server's public key, if it is not in the key file."),
 ]
 
 app = typer.Typer(
@@ -89,15 +90,15 @@ def main() -> NoReturn:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-app.add_typer(bag_app, name="bag", rich_help_panel="What runs")
-app.command(rich_help_panel="What runs")(foxglove.foxglove)
+app.add_typer(bag_app, name="bag", rich_help_panel="Running systems")
+app.command(rich_help_panel="Running systems")(foxglove.foxglove)
 app.add_typer(keys_app, name="keys", rich_help_panel="Servers")
 app.add_typer(new_app, name="new", rich_help_panel="Launches and nodes")
-app.add_typer(node.app, name="node", rich_help_panel="What runs")
-app.add_typer(topic.app, name="topic", rich_help_panel="What runs")
-app.add_typer(param.app, name="param", rich_help_panel="What runs")
-app.add_typer(service.app, name="service", rich_help_panel="What runs")
-app.add_typer(node.lifecycle_app, name="lifecycle", rich_help_panel="What runs")
+app.add_typer(node.app, name="node", rich_help_panel="Running systems")
+app.add_typer(topic.app, name="topic", rich_help_panel="Running systems")
+app.add_typer(param.app, name="param", rich_help_panel="Running systems")
+app.add_typer(service.app, name="service", rich_help_panel="Running systems")
+app.add_typer(node.lifecycle_app, name="lifecycle", rich_help_panel="Running systems")
 
 
 @app.callback(invoke_without_command=True)
@@ -115,11 +116,11 @@ def serve(
     config: Annotated[Path | None, typer.Option(help="A parameter file, see config/server.yaml.")] = None,
     bind: Annotated[
         list[str] | None,
-        typer.Option(metavar="ENDPOINT", help=f"Where to listen, may be given often. (default: {DEFAULT_ENDPOINT})"),
+        typer.Option(metavar="ENDPOINT", help=f"Where to listen; may be repeated. (default: {DEFAULT_ENDPOINT})"),
     ] = None,
     root: Annotated[
         str | None,
-        typer.Option(help="How the robots' root links move: fixed, planar or floating. (default: fixed)"),
+        typer.Option(help="How the robots' root links can move: fixed, planar or floating. (default: fixed)"),
     ] = None,
     mimic: Annotated[
         bool | None,
@@ -127,7 +128,10 @@ def serve(
     ] = None,
     joints: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="What a robot's joints do by themselves, a joint file; may be given often."),
+        typer.Option(
+            metavar="FILE",
+            help="A joint file: damping, friction, springs and rotors of a robot's joints; may be repeated.",
+        ),
     ] = None,
     allow_load: Annotated[
         bool | None,
@@ -140,35 +144,33 @@ def serve(
         int | None,
         typer.Option(
             metavar="N",
-            help="Processes for slow requests; 0 is a thread of the server's own, which no deadline stops: its late "
-            "answers are only marked. (default: 2)",
+            help="Worker processes for slow requests; with 0 a thread does them, which no deadline stops: its "
+            "late answers are only marked. (default: 2)",
         ),
     ] = None,
     prepare: Annotated[
         bool | None,
-        typer.Option("--prepare/--no-prepare", help="Make the kernels before the first request. (default: prepare)"),
+        typer.Option("--prepare/--no-prepare", help="Compile the kernels before the first request. (default: prepare)"),
     ] = None,
     prepare_for: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Make only these: a purpose, or the name of a query; may be given often. "
+            help="Compile only these: a purpose, or the name of a query; may be repeated. "
             "(default: control, verify, simulate, contact_dynamics, simulate_rheonomic and ground_reactions)",
         ),
     ] = None,
-    log_format: Annotated[Literal["text", "json"], typer.Option(help="How log lines are written.")] = "text",
+    log_format: Annotated[Literal["text", "json"], typer.Option(help="Format of the log lines.")] = "text",
     log_level: LogLevel = "info",
     keys: Annotated[
         str | None,
-        typer.Option(
-            help="Where keys are asked for: remote (where other machines come) or required. (default: remote)"
-        ),
+        typer.Option(help="Who needs a key: remote (clients on other machines) or required (all). (default: remote)"),
     ] = None,
     keys_folder: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where `dyn keys` keeps the keys. (default: as there)")
+        Path | None, typer.Option(metavar="DIR", help="The folder of `dyn keys`. (default: the same as there)")
     ] = None,
     audit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write who loaded and unloaded what.")
+        Path | None, typer.Option(metavar="FILE", help="Log file of who loaded and unloaded which robot.")
     ] = None,
 ) -> int:
     """Answer questions about robots over ZeroMQ, until SIGINT or SIGTERM."""
@@ -244,7 +246,7 @@ def call(
     inputs: Annotated[str | None, typer.Option(metavar="JSON", help="Inputs and options as one JSON object.")] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit.")] = 5.0,
     compile_wait: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long, beyond it, to wait while the server compiles.")
+        float, typer.Option(metavar="SECONDS", help="How long to wait beyond that while the server compiles.")
     ] = DEFAULT_COMPILE_WAIT_S,
     key: _Key = None,
     server_key: _ServerKey = None,
@@ -274,11 +276,11 @@ def call(
 @app.command(rich_help_panel="Servers")
 def metrics(
     server: _Server = None,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where Prometheus asks.")] = "127.0.0.1:9755",
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where Prometheus connects.")] = "127.0.0.1:9755",
     key: _Key = None,
     server_key: _ServerKey = None,
 ) -> None:
-    """Give a server's numbers to Prometheus: requests, times, errors, what waits, workers, memory, limits."""
+    """Export a server's metrics to Prometheus: requests, times, errors, queues, workers, memory, limits."""
     from dyn_service.cli.finding import find_server
     from dyn_service.cli.metrics import serve_metrics
 

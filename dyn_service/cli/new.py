@@ -10,15 +10,15 @@ import typer
 from dyn_service.cli.usage import UsageError
 from dyn_service.errors import InvalidArgumentError
 
-app = typer.Typer(help="Write a package to begin with.", no_args_is_help=True)
+app = typer.Typer(help="Write a new package to start from.", no_args_is_help=True)
 
 
 @app.command()
 def controller(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The package's name, such as my_controller.")],
-    folder: Annotated[Path, typer.Option(metavar="DIR", help="Where it is to stand.")] = Path(),
+    folder: Annotated[Path, typer.Option(metavar="DIR", help="Where to write it.")] = Path(),
 ) -> None:
-    """Write the package of a controller that runs: law, parameters, tests, launch file."""
+    """Write a package with a controller that runs: law, parameters, tests and a launch file."""
     from dyn_service.scaffolding import new_package
 
     try:

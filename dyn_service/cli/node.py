@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import msgspec
 
 R = TypeVar("R")
-app = typer.Typer(help="Show the nodes that run.", no_args_is_help=True)
-lifecycle_app = typer.Typer(help="Show and change the states of nodes.", no_args_is_help=True)
+app = typer.Typer(help="Show running nodes.", no_args_is_help=True)
+lifecycle_app = typer.Typer(help="Show and change the lifecycle states of nodes.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NODE", help="Its full name, such as /arm/plant.", autocompletion=nodes)]
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for the node's answer.")]
@@ -41,7 +41,7 @@ def list_() -> None:
 
 @app.command()
 def info(name: Name) -> None:
-    """Print what a node publishes, listens to and answers."""
+    """Print a node's publishers, subscriptions and services."""
     from dyn_service.nodes.discovery import Discovery, full
 
     folder, entry = Discovery().node(full(name))
@@ -67,7 +67,7 @@ def get(name: Name, timeout: Timeout = 2.0) -> None:
 
 @lifecycle_app.command("list")
 def list_transitions(name: Name, timeout: Timeout = 2.0) -> None:
-    """Print the transitions that lead on from a node's state."""
+    """Print the transitions that a node's state allows."""
     from dyn_service.nodes.dyn_service_srvs import GetStateRequest, GetStateResponse
 
     for transition in ask(name, "get_state", GetStateRequest(), GetStateResponse, timeout).transitions:
@@ -82,7 +82,7 @@ def set_(
     ],
     timeout: Timeout = 10.0,
 ) -> None:
-    """Take a node from one state to another."""
+    """Change a node's state."""
     from dyn_service.nodes.discovery import full
     from dyn_service.nodes.dyn_service_srvs import ChangeStateRequest, GetStateResponse
 

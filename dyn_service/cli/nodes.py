@@ -19,7 +19,7 @@ def run(
     package: Annotated[str, typer.Argument(metavar="PACKAGE", help="Of the node, such as dyn_service.")] = "",
     node: Annotated[str, typer.Argument(metavar="NODE", help="Its name there.")] = "",
 ) -> int:
-    """Run a node of any package by itself: `dyn run PACKAGE NODE --help` says what it takes."""
+    """Run one node of any package: `dyn run PACKAGE NODE --help` lists its parameters."""
     from dyn_service.nodes.registry import Registry
 
     registry = Registry()
@@ -47,5 +47,5 @@ def _command(name: str) -> Callable[[typer.Context], int]:
 
         return run(context, PACKAGE, name)
 
-    command.__doc__ = f"Run the node `{name}` by itself: `dyn {name} --help` says what it takes."
+    command.__doc__ = f"Run the node `{name}` by itself: `dyn {name} --help` lists its parameters."
     return command

@@ -9,7 +9,7 @@ import typer
 from dyn_service.cli.completing import parameters
 from dyn_service.cli.node import Name, Timeout, ask
 
-app = typer.Typer(help="Show and set the parameters of nodes that run.", no_args_is_help=True)
+app = typer.Typer(help="Show and set parameters of running nodes.", no_args_is_help=True)
 
 Parameter = Annotated[str, typer.Argument(metavar="NAME", help="Such as gains.kp.", autocompletion=parameters)]
 
@@ -40,7 +40,7 @@ def set_(
     value: Annotated[str, typer.Argument(metavar="VALUE", help="As YAML: 0.5, true, [1, 2], fast.")],
     timeout: Timeout = 2.0,
 ) -> None:
-    """Set a parameter of a node that runs, where the node says that it may be set."""
+    """Set a parameter of a running node, if the node allows it."""
     from dyn_service.cli.yaml_text import flow, parsed
     from dyn_service.nodes.dyn_service_srvs import SetParametersRequest
     from dyn_service.nodes.services import Empty
@@ -58,7 +58,7 @@ def describe(
     ] = None,
     timeout: Timeout = 2.0,
 ) -> None:
-    """Print what parameters are, as the node's `--help` does: type, range, default, whether they can be set."""
+    """Describe parameters, as the node's `--help` does: type, range, default, and whether they can be set."""
     from dyn_service.config.described import table, terminal_width
     from dyn_service.nodes.dyn_service_srvs import DescribeParametersRequest, DescribeParametersResponse
 

@@ -15,7 +15,7 @@ from dyn_service.errors import FailedPreconditionError
 
 
 def robots(json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """List the robots that come along: `serve`, `check` and `bench` take their names."""
+    """List the shipped robots: `serve`, `check`, `bench` and other commands take their names."""
     from dyn_service import Robot
 
     rows: list[dict[str, Any]] = []
@@ -43,23 +43,25 @@ def check(
         list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Arguments of a xacro file.")
     ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    root: Annotated[str, typer.Option(help="How the root link moves: fixed, planar or floating.")] = "fixed",
+    root: Annotated[str, typer.Option(help="How the root link can move: fixed, planar or floating.")] = "fixed",
     mimic: Annotated[
         bool, typer.Option("--mimic/--no-mimic", help="Whether joints that mimic others follow them.")
     ] = True,
     joints: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What its joints do by themselves, a joint file.")
+        Path | None,
+        typer.Option(metavar="FILE", help="A joint file: damping, friction, springs and rotors of its joints."),
     ] = None,
     dynamics: Annotated[
-        bool, typer.Option("--dynamics", help="Hold every formulation of the dynamics against the others instead.")
+        bool, typer.Option("--dynamics", help="Compare all formulations of the dynamics with each other instead.")
     ] = False,
     states: Annotated[int, typer.Option(min=1, metavar="N", help="Random states for --dynamics.")] = 20,
     bound: Annotated[float, typer.Option(metavar="X", help="Largest relative residual for --dynamics.")] = 1e-9,
     kernels: Annotated[
-        bool, typer.Option("--kernels/--no-kernels", help="Make the kernels of control loops, for their certificates.")
+        bool,
+        typer.Option("--kernels/--no-kernels", help="Compile the kernels of control loops, for their certificates."),
     ] = True,
 ) -> int:
-    """Read a robot and say what was kept, merged, defaulted, dropped and doubted, and how exact its kernels are."""
+    """Read a robot and report what was kept, merged, defaulted, dropped and doubted, and how exact its kernels are."""
     from dyn_service import Robot
 
     given = assigned(arguments)
@@ -96,19 +98,20 @@ def convert(
         list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Arguments of a xacro file.")
     ] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="urdf, mjcf or sdf. (default: as OUT is named)")
+        str | None, typer.Option(metavar="FORMAT", help="urdf, mjcf or sdf. (default: by the ending of OUT)")
     ] = None,
-    root: Annotated[str, typer.Option(help="How the root link moves: fixed, planar or floating.")] = "fixed",
+    root: Annotated[str, typer.Option(help="How the root link can move: fixed, planar or floating.")] = "fixed",
     joints: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What its joints do by themselves, a joint file.")
+        Path | None,
+        typer.Option(metavar="FILE", help="A joint file: damping, friction, springs and rotors of its joints."),
     ] = None,
     mimic: Annotated[
         bool, typer.Option("--mimic/--no-mimic", help="Whether joints that mimic others follow them.")
     ] = True,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Write a robot as another sort of file, and say line by line what is not in it."""
+    """Write a robot in another format, and list line by line what that format cannot hold."""
     from dyn_service.formats.converting import convert as converted
     from dyn_service.urdf.receipt import table
 
@@ -136,9 +139,9 @@ def bench(
     batch: Annotated[int, typer.Option(min=1, metavar="STATES", help="States of a batch.")] = 4096,
     json_output: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> int:
-    """Measure how long the main queries take on this machine, per state, beside Pinocchio where it is installed."""
+    """Measure the time per state of the main queries on this machine, next to Pinocchio's where it is installed."""
     from dyn_service.cli.bench import run
 
     if not files:
-        raise UsageError("name a robot to time, such as panda; dyn robots lists those that come along")
+        raise UsageError("name a robot to time, such as panda; dyn robots lists the shipped ones")
     return run([taken(file, tell) for file in files], batch=batch, json_output=json_output)

@@ -10,7 +10,7 @@ from dyn_service.cli.completing import services
 from dyn_service.cli.node import Timeout
 from dyn_service.cli.usage import UsageError
 
-app = typer.Typer(help="Show and call the services of nodes.", no_args_is_help=True)
+app = typer.Typer(help="List and call services of running nodes.", no_args_is_help=True)
 
 
 @app.command("list")

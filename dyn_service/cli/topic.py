@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from dyn_service.nodes.discovery import Discovery
 
-app = typer.Typer(help="Show topics and what goes over them, publish to them.", no_args_is_help=True)
+app = typer.Typer(help="List topics, show their messages, publish messages.", no_args_is_help=True)
 
 _Topic = Annotated[
     str, typer.Argument(metavar="TOPIC", help="Its full name, or an endpoint tcp://HOST:PORT.", autocompletion=topics)
@@ -43,7 +43,7 @@ def list_(show_types: Annotated[bool, typer.Option("--show-types", "-t", help="W
 def info(
     topic: _Topic, verbose: Annotated[bool, typer.Option("--verbose", "-v", help="With the nodes.")] = False
 ) -> None:
-    """Print a topic's type, and how many publish and listen to it."""
+    """Print a topic's type and the numbers of its publishers and subscriptions."""
     from dyn_service.nodes.discovery import Discovery, full
 
     discovery, name = Discovery(), full(topic)
@@ -63,11 +63,11 @@ def info(
 def echo(
     topic: _Topic,
     kind: _Type = None,
-    once: Annotated[bool, typer.Option("--once", help="Print the first one and end.")] = False,
-    field: Annotated[str, typer.Option(metavar="NAME", help="Print a part of it, such as header.stamp.")] = "",
-    no_arr: Annotated[bool, typer.Option("--no-arr", help="Print how long arrays are, not what is in them.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the first message and exit.")] = False,
+    field: Annotated[str, typer.Option(metavar="NAME", help="Print one field only, such as header.stamp.")] = "",
+    no_arr: Annotated[bool, typer.Option("--no-arr", help="Print the lengths of arrays, not their contents.")] = False,
 ) -> None:
-    """Print messages as YAML, as they come, with --- between them."""
+    """Print messages as YAML as they arrive, with --- between them."""
     from dyn_service.cli.yaml_text import block
     from dyn_service.nodes.discovery import Discovery, full
     from dyn_service.nodes.listening import frames, listening
@@ -93,9 +93,11 @@ def echo(
 @app.command()
 def hz(
     topic: _Topic,
-    window: Annotated[int, typer.Option("--window", "-w", min=1, metavar="N", help="Of how many messages.")] = 10_000,
+    window: Annotated[
+        int, typer.Option("--window", "-w", min=1, metavar="N", help="Average over this many messages.")
+    ] = 10_000,
 ) -> None:
-    """Print, each second, how often messages come."""
+    """Print the rate of a topic's messages, each second."""
     from dyn_service.nodes.discovery import Discovery, full
     from dyn_service.nodes.listening import Rate, frames, listening
 
@@ -121,13 +123,15 @@ def pub(
     topic: _Topic,
     kind: Annotated[str, typer.Argument(metavar="TYPE", autocompletion=types)],
     values: Annotated[str, typer.Argument(metavar="VALUES", help="As YAML: '{data: hello}'.")] = "{}",
-    rate: Annotated[float, typer.Option("--rate", "-r", metavar="HZ", help="How often.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", "-1", help="Publish it once, to one who listens, and end.")] = False,
+    rate: Annotated[float, typer.Option("--rate", "-r", metavar="HZ", help="The rate.")] = 1.0,
+    once: Annotated[
+        bool, typer.Option("--once", "-1", help="Publish it once, when there is a subscriber, and exit.")
+    ] = False,
     times: Annotated[
-        int, typer.Option("--times", "-t", min=0, metavar="N", help="Publish it N times. (default: on and on)")
+        int, typer.Option("--times", "-t", min=0, metavar="N", help="Publish it N times. (default: until Ctrl-C)")
     ] = 0,
 ) -> None:
-    """Publish a message, again and again."""
+    """Publish a message at a fixed rate."""
     from dyn_service.cli.yaml_text import parsed
     from dyn_service.messages import by_type, from_builtins
     from dyn_service.nodes.discovery import Discovery, full

@@ -1,4 +1,4 @@
-"""What several commands take: `name:=value`, and robots by the names that come along."""
+"""What several commands take: `name:=value`, and the names of shipped robots."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dyn_service.errors import InvalidArgumentError
 
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
-    typer.Option(metavar="LEVEL", help="The least that is written: debug, info, warning or error."),
+    typer.Option(metavar="LEVEL", help="Lowest level to log: debug, info, warning or error."),
 ]
-ROBOT = "A robot: URDF, MJCF, SDFormat, xacro; or the name of one that comes along, see `dyn robots`."
+ROBOT = "A robot file (URDF, MJCF, SDFormat or xacro), or the name of a shipped robot, see `dyn robots`."
 """The help of an argument that `taken` reads."""
 
 
@@ -46,7 +46,7 @@ def assigned(arguments: list[str] | None) -> dict[str, str]:
 
 
 def taken(given: Path, tell: Callable[[str], None]) -> Path:
-    """The robot's file, or the one that comes along under that name; `tell` is told which, where it is the latter."""
+    """The robot's file, or the shipped one of that name; `tell` is told which, where it is the latter."""
     found = shipped.find_robot(given)
     if found != given:
         tell(f"{given}: {found}")

@@ -29,33 +29,35 @@ LIVE = "/joint_states"
 def view(
     target: Annotated[
         Path,
-        typer.Argument(metavar="WHAT", help="A robot's file or name; or the report of a launch, a folder; or a bag."),
+        typer.Argument(metavar="WHAT", help="A robot's file or name, the folder of a launch's report, or a bag."),
     ],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Arguments of a xacro file.")
     ] = None,
     robot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help=f"Of a bag that does not say it, or another than was recorded. {ROBOT}"),
+        typer.Option(
+            metavar="FILE", help=f"For a bag: the robot, if the bag does not have it or another one is wanted. {ROBOT}"
+        ),
     ] = None,
     node: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of a report, which plant. (default: the first)")
+        str | None, typer.Option(metavar="NAME", help="For a report: which plant. (default: the first)")
     ] = None,
-    live: Annotated[bool, typer.Option("--live", help="Show the plant that is at work, by its joint states.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Show the running plant, by its joint states.")] = False,
     topic: Annotated[
         str | None,
         typer.Option(
-            help="Of a bag: which joint states. (default: the only ones) Live: their topic, or an endpoint, "
+            help="For a bag: which joint states. (default: the only ones) Live: their topic, or an endpoint, "
             "tcp://HOST:PORT. (default: /joint_states)"
         ),
     ] = None,
-    root: Annotated[str | None, typer.Option(help="How the root link moves: fixed, planar or floating.")] = None,
+    root: Annotated[str | None, typer.Option(help="How the root link can move: fixed, planar or floating.")] = None,
     host: Annotated[
-        str, typer.Option(help="Where the page is served; who reaches it can move the sliders.")
+        str, typer.Option(help="Where to serve the page; whoever can connect can move the sliders.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0 takes a free one.")] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port of the page; 0 takes a free one.")] = 8080,
 ) -> int:
-    """Show a robot in the browser, with sliders; play a launch's report or a bag; or look on while one works."""
+    """Show a robot in the browser with sliders, play a report or a bag, or watch a running plant."""
     require("dyn view", "viser", "trimesh")
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -7,8 +7,8 @@
 
 In the name of a node `*` stands for one part and `**` for any number of them. A parameter whose type is `FilePath`, or
 a list of them, names files: in a parameter file they are taken from that file's own folder, elsewhere from the working
-directory. Those of `InputFile` and `RobotFile` are read, and have to be there; the latter may be the name of a robot
-that comes along (`shipped.py`).
+directory. Those of `InputFile` and `RobotFile` are read, and have to be there; the latter may be the name of a
+shipped robot (`shipped.py`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 InputFile = Annotated[str, msgspec.Meta(extra={_FILE: "read"})]
 """One that names a file that is read; empty is none."""
 RobotFile = Annotated[str, msgspec.Meta(extra={_FILE: "robot"})]
-"""One that names a robot's file, or a robot that comes along."""
+"""One that names a robot's file, or a shipped robot."""
 
 
 class NoParameters(msgspec.Struct, forbid_unknown_fields=True):

@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--hil-report", metavar="DIR", help="write an HTML page of all runs there, and a recording of each failure"
     )
-    parser.addini("hil_launch", "launch file of hardware-in-the-loop tests, or the name of one that comes along")
+    parser.addini("hil_launch", "launch file of hardware-in-the-loop tests, or the name of a shipped one")
 
 
 def pytest_exception_interact(

@@ -28,7 +28,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 @dataclass(frozen=True)
 class Setup:
-    """launch: a launch file, or the name of one that comes along. arguments: of it. plant, controller: parameters of
+    """launch: a launch file, or the name of a shipped one. arguments: of it. plant, controller: parameters of
     these nodes, over those of the file. folder: that from which a relative path is taken.
     """
 

@@ -96,7 +96,7 @@ def test_faults_of_parameter_files(folder: Path, file: str, text: str, said: str
 @pytest.mark.parametrize(
     ("robot", "said"),
     [
-        ("pnda", "parameter 'robot': there is no robot 'pnda', neither as a file nor among those that come along"),
+        ("pnda", "parameter 'robot': there is no robot 'pnda', neither a file nor a shipped one"),
         ("/gone.urdf", "parameter 'robot': there is no file '/gone.urdf'"),
     ],
 )

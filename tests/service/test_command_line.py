@@ -197,10 +197,10 @@ def test_faults_in_the_file_are_named(tmp_path: Path, text: str, words: list[str
         (
             ["serve", "pnda"],
             1,
-            "there is no robot 'pnda', neither as a file nor among those that come along: cart_pend",
+            "there is no robot 'pnda', neither a file nor a shipped one: cart_pend",
         ),
         (["check", "pnda"], 1, "ur5e; did you mean 'panda'?"),
-        (["bench"], 2, "name a robot to time, such as panda; dyn robots lists those that come along"),
+        (["bench"], 2, "name a robot to time, such as panda; dyn robots lists the shipped ones"),
         (["call"], 2, "name a query; dyn call --list prints them all"),
         (["call", "divination"], 1, "there is no query 'divination'"),
         (["call", "health", "--server", "tcp://127.0.0.1:9", "--timeout", "0.05"], 1, "no server answers at"),
