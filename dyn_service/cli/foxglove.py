@@ -17,20 +17,25 @@ def foxglove(
     ] = None,
     host: Annotated[str, typer.Option(help="Where to listen; whoever can connect sees all messages.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8765,
+    frames: Annotated[bool, typer.Option(help="Publish tf of plants of which nobody does.")] = True,
 ) -> int:
     """Serve the topics of running nodes to Foxglove, until Ctrl-C."""
     require("dyn foxglove", "foxglove", "rosbags")
     from dyn_service.nodes.graph import runtime_folders
     from dyn_service.nodes.stop import stopping
     from dyn_service.view.foxglove import FoxgloveServer
+    from dyn_service.view.frames_along import FramesAlong
 
     logging.getLogger("foxglove").setLevel(logging.CRITICAL)  # of clients' faults, in the words of a library
     with stopping() as stop:
         server = FoxgloveServer(topics or ["*"], runtime_folders, tell, _found, host, port)
+        along = FramesAlong(topics or ["*"], tell) if frames else None
         try:
             typer.echo(f"serving {server.url}: in Foxglove, Open connection, Foxglove WebSocket; Ctrl-C ends it")
             server.run(lambda: not stop.requested)
         finally:
+            if along is not None:
+                along.close()
             server.close()
     if server.missed:
         tell(f"missed: {server.missed} messages were published and did not come in time")

@@ -1,0 +1,92 @@
+"""`dyn foxglove` beside plants of which nobody publishes frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dyn_service.messages.dyn_service_msgs import PlantState
+from dyn_service.messages.sensor_msgs import JointState
+from dyn_service.messages.std_msgs import String
+from dyn_service.messages.tf2_msgs import TFMessage
+from dyn_service.nodes.plant_parameters import PlantParameters
+from dyn_service.nodes.topics import RUNTIME_DIR
+from dyn_service.view.frames_along import NAME, FramesAlong
+from tests.conftest import URDF
+from tests.nodes.in_process import Nodes, nodes_in
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
+    folder = tmp_path / "r"
+    folder.mkdir()
+    monkeypatch.setenv(RUNTIME_DIR, str(folder))
+    with nodes_in(folder) as made:
+        yield made
+
+
+def there(nodes: Nodes) -> set[str]:
+    return {entry.name for entry in nodes.all[0].graph.read()}
+
+
+def test_a_plant_without_frames_gets_them_until_somebody_else_gives_them(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the file that the plant was told, relative to where it runs: here, this process' folder."""
+    monkeypatch.chdir(URDF)
+    looker, plant = nodes.make("/looker"), nodes.make("/arm/plant", PlantParameters(robot="pendulum.urdf"))
+    plant.create_publisher(PlantState, "plant_state")
+    states = plant.create_publisher(JointState, "joint_states")
+    tf, text = (
+        looker.create_subscription(TFMessage, "/arm/tf"),
+        looker.create_subscription(String, "/arm/robot_description"),
+    )
+    said: list[str] = []
+    along = FramesAlong(["/arm/*"], said.append, patience_s=0.0)
+    try:
+        came: list[TFMessage] = []
+
+        def moves() -> bool:
+            states.publish(JointState(name=["hinge"], position=[0.5]))
+            came.extend(filter(None, [tf.take()]))
+            return bool(came)
+
+        nodes.until(moves)
+        assert [one.child_frame_id for one in came[0].transforms] == ["pendulum"]
+        assert "pendulum" in nodes.until(text.take).data
+        assert said == ["nobody publishes /arm/tf: the frames of /arm/plant are published along"]
+        assert f"/arm/{NAME}" in there(nodes)
+        other = nodes.make("/arm/robot_state_publisher")
+        other.create_publisher(TFMessage, "tf")
+        nodes.until(lambda: f"/arm/{NAME}" not in there(nodes))
+        nodes.end(other)
+        nodes.until(lambda: f"/arm/{NAME}" in there(nodes))
+        nodes.end(plant)
+        nodes.until(lambda: f"/arm/{NAME}" not in there(nodes))
+    finally:
+        along.close()
+
+
+def test_what_cannot_be_is_said_once(nodes: Nodes) -> None:
+    plant = nodes.make("/plant", PlantParameters(robot="nowhere.urdf"))
+    plant.create_publisher(PlantState, "plant_state")
+    said: list[str] = []
+    along = FramesAlong(["*"], said.append, patience_s=0.0)
+    try:
+        nodes.until(lambda: said)
+        assert said[0].startswith("no frames of /plant: ")
+        assert "nowhere.urdf" in said[0]
+    finally:
+        along.close()
+    assert len(said) == 1
+
+
+def test_frames_that_nobody_asks_for_are_not_published(nodes: Nodes) -> None:
+    along = FramesAlong(["/joint_states"], pytest.fail, patience_s=0.0)
+    along.close()
+    plant = nodes.make("/plant", PlantParameters(robot=str(URDF / "pendulum.urdf")))
+    plant.create_publisher(PlantState, "plant_state")
+    along._look()  # as its thread does
+    assert along._made == {}
