@@ -27,9 +27,8 @@ from dyn_service.model.description import Description, Inertial
 from dyn_service.urdf.markup import Element, ReadLimits, load, parse
 from dyn_service.urdf.places import Place
 from dyn_service.urdf.quantities import decimals, rotation_of_rpy
-from dyn_service.view.meshes import MAX_BYTES, mesh_of
+from dyn_service.view.meshes import MAX_BYTES, Colour, meshes_of
 
-Colour = tuple[int, int, int]
 Kind = Literal["box", "cylinder", "sphere", "ellipsoid", "mesh"]
 
 PLAIN: Colour = (176, 184, 196)
@@ -248,7 +247,7 @@ def _geometry(element: Element, place: Place, beside: Path) -> Shape | str:
                 if found is None:
                     return f"the mesh {address} is not there, or not of {', '.join(MESHES)}"
                 scale = numbers("scale", 3, "1 1 1")
-                if mesh_of(found, scale) is None:
+                if not meshes_of(found):
                     return f"the mesh {address} cannot be read, or has more than {MAX_BYTES >> 20} MB"
                 return Shape("mesh", scale, *at, mesh=found)
     return "its geometry is none of box, cylinder, sphere, mesh"

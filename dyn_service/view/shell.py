@@ -19,7 +19,7 @@ import rich
 import viser
 
 from dyn_service.api.queries import Array
-from dyn_service.view.meshes import mesh_of
+from dyn_service.view.meshes import meshes_of
 from dyn_service.view.places import free_port
 from dyn_service.view.scene import Scene, Snapshot, colours, quaternions
 from dyn_service.view.shapes import Looks, Shape
@@ -28,8 +28,13 @@ FRAME_S = 1.0 / 30.0
 """Between two pictures."""
 LEAST_EFFORT = 1e-9
 """N m | N: what is smaller is rounding."""
-OPACITY = 0.5
+OPACITY = 0.6
 """Of the links: what the joints carry shows through."""
+BACKGROUND = (232, 235, 240)
+"""Not white: many robots are."""
+LIGHTS = {"sun": (1.7, (0.5, -1.0, 2.0)), "fill": (0.85, (1.0, 1.5, 0.7))}
+"""Intensity, and from where; beside `AMBIENT`, on white less than saturates, so that a white robot has its shape."""
+AMBIENT = 0.7
 GHOST = (255, 176, 46)
 GHOST_OPACITY = 0.25
 CENTRE = (225, 60, 160)
@@ -62,6 +67,7 @@ class Viewer:
         self.url = f"http://{host}:{self.server.get_port()}"
         self.server.scene.set_up_direction("+z")
         self.server.gui.configure_theme(control_layout="collapsible", show_logo=False, show_share_button=False)
+        self._lit()
         size = scene.size
         self.server.scene.add_grid(
             "/floor",
@@ -214,6 +220,17 @@ class Viewer:
                 head_length=_HEAD_LENGTH * size,
             )
 
+    def _lit(self) -> None:
+        add = self.server.scene
+        add.set_background_image(np.full((2, 2, 3), BACKGROUND, dtype=np.uint8))
+        add.configure_environment_map(None)
+        add.configure_default_lights(enabled=False)
+        add.add_light_ambient("/lights/ambient", intensity=AMBIENT)
+        for name, (intensity, position) in LIGHTS.items():
+            add.add_light_directional(
+                f"/lights/{name}", intensity=intensity, position=position, cast_shadow=name == "sun"
+            )
+
     def _robot(self, name: str, looks: Looks, tint: tuple[int, int, int] | None) -> list[Any]:
         """A frame for each link with its shapes below it."""
         handles = []
@@ -228,22 +245,22 @@ class Viewer:
         place = {"position": shape.xyz, "wxyz": quaternions(shape.rotation[None])[0]}
         look: dict[str, Any] = {"color": tint or shape.colour, "opacity": OPACITY if tint is None else GHOST_OPACITY}
         look["cast_shadow"] = tint is None
-        handle: Any = None
+        handles: list[Any] = []
         if shape.kind == "box":
-            handle = add.add_box(name, dimensions=(shape.size[0], shape.size[1], shape.size[2]), **look, **place)
+            handles = [add.add_box(name, dimensions=(shape.size[0], shape.size[1], shape.size[2]), **look, **place)]
         elif shape.kind == "cylinder":
-            handle = add.add_cylinder(name, radius=shape.size[0], height=shape.size[1], **look, **place)
+            handles = [add.add_cylinder(name, radius=shape.size[0], height=shape.size[1], **look, **place)]
         elif shape.kind == "sphere":
-            handle = add.add_icosphere(name, radius=shape.size[0], **look, **place)
+            handles = [add.add_icosphere(name, radius=shape.size[0], **look, **place)]
         elif shape.kind == "ellipsoid":
             axes = shape.size[0], shape.size[1], shape.size[2]
-            handle = add.add_icosphere(name, radius=1.0, scale=axes, **look, **place)
+            handles = [add.add_icosphere(name, radius=1.0, scale=axes, **look, **place)]
         elif shape.mesh is not None:
-            mesh = mesh_of(shape.mesh, shape.size)
-            if mesh is not None:
-                handle = add.add_mesh_simple(name, mesh.vertices, mesh.faces, **look, **place)
-        if handle is not None and tint is None:
-            self._bodies.append(handle)
+            for k, mesh in enumerate(meshes_of(shape.mesh, shape.size)):
+                own = {**look, "color": tint or mesh.colour or shape.colour}
+                handles.append(add.add_mesh_simple(f"{name}/{k}", mesh.vertices, mesh.faces, **own, **place))
+        if tint is None:
+            self._bodies.extend(handles)
 
 
 def efforts_table(scene: Scene, snapshot: Snapshot) -> str:

@@ -8,7 +8,7 @@ import pytest
 from dyn_service.formats.reading import read_file, read_text
 from dyn_service.model.description import Inertial
 from dyn_service.shipped import find_robot
-from dyn_service.view.meshes import mesh_of
+from dyn_service.view.meshes import meshes_of
 from dyn_service.view.shapes import PLAIN, ellipsoid, looks_of, mesh_file, rod, stand_ins
 
 STL = """solid one
@@ -68,8 +68,8 @@ def test_looks_are_those_of_the_file(file: Path) -> None:
     assert (cylinder.kind, cylinder.size, cylinder.colour) == ("cylinder", (0.1, 0.4), PLAIN)
     (mesh,) = looks.shapes["lower"]
     assert mesh.mesh == file.parents[2] / "arm_meshes" / "lower.stl"
-    read = mesh_of(mesh.mesh, mesh.size)
-    assert read is not None
+    (read,) = meshes_of(mesh.mesh, mesh.size)
+    assert read.colour is None
     assert sorted(map(tuple, read.vertices.tolist())) == [(0.0, 0.0, 0.0), (0.0, 4.0, 0.0), (1.0, 0.0, 0.0)]
     assert looks.drawn == {"base", "upper", "lower"}
     assert "bare" not in looks.shapes  # it has no looks, and none were lost
@@ -174,8 +174,42 @@ def test_where_meshes_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_files_that_are_no_meshes_are_not_shown(tmp_path: Path) -> None:
     (tmp_path / "a.stl").write_text("nothing of the kind")
-    assert mesh_of(tmp_path / "a.stl", (1.0, 1.0, 1.0)) is None
-    assert mesh_of(tmp_path / "b.stl", (1.0, 1.0, 1.0)) is None
+    assert not meshes_of(tmp_path / "a.stl")
+    assert not meshes_of(tmp_path / "b.stl")
+
+
+COLLADA = """<?xml version="1.0"?>
+<COLLADA xmlns="http://www.collada.org/2005/11/COLLADASchema" version="1.4.1">
+<asset><unit name="meter" meter="1"/><up_axis>Z_UP</up_axis></asset>
+<library_effects>{effects}</library_effects><library_materials>{materials}</library_materials>
+<library_geometries><geometry id="g"><mesh>
+<source id="p"><float_array id="a" count="9">0 0 0 1 0 0 0 2 0</float_array><technique_common>
+<accessor source="#a" count="3" stride="3"><param name="X" type="float"/><param name="Y" type="float"/>
+<param name="Z" type="float"/></accessor></technique_common></source>
+<vertices id="v"><input semantic="POSITION" source="#p"/></vertices>{triangles}</mesh></geometry></library_geometries>
+<library_visual_scenes><visual_scene id="s"><node id="n"><translate>0 0 3</translate><instance_geometry url="#g">
+<bind_material><technique_common>{bound}</technique_common></bind_material></instance_geometry></node>
+</visual_scene></library_visual_scenes><scene><instance_visual_scene url="#s"/></scene></COLLADA>"""
+
+
+def test_a_collada_file_is_read_where_its_tree_has_it_and_in_its_colours(tmp_path: Path) -> None:
+    """As the links of most robots of ROS are: a mesh for each material, moved by the file's own nodes."""
+    colours = {"red": (1.0, 0.0, 0.0), "dark": (0.2, 0.2, 0.2)}
+    parts = {
+        "effects": '<effect id="{0}e"><profile_COMMON><technique sid="c"><lambert><diffuse><color>{1} {2} {3} 1</color>'
+        "</diffuse></lambert></technique></profile_COMMON></effect>",
+        "materials": '<material id="{0}m"><instance_effect url="#{0}e"/></material>',
+        "triangles": '<triangles count="1" material="{0}"><input semantic="VERTEX" source="#v" offset="0"/><p>0 1 2</p>'
+        "</triangles>",
+        "bound": '<instance_material symbol="{0}" target="#{0}m"/>',
+    }
+    file = tmp_path / "link.dae"
+    filled = {key: "".join(text.format(name, *rgb) for name, rgb in colours.items()) for key, text in parts.items()}
+    file.write_text(COLLADA.format(**filled), "utf-8")
+    found = meshes_of(file, (1.0, 1.0, 2.0))
+    assert sorted(one.colour for one in found) == [(51, 51, 51), (255, 0, 0)]
+    for one in found:
+        assert sorted(map(tuple, one.vertices.tolist())) == [(0.0, 0.0, 6.0), (0.0, 2.0, 6.0), (1.0, 0.0, 6.0)]
 
 
 @pytest.mark.parametrize("name", ["panda", "ur5e", "solo12", "upper_body", "scara"])
