@@ -2,13 +2,14 @@
 
 from collections import deque
 
+import msgspec
 import numpy as np
 import pytest
 
 from dyn_service.control.computed_torque import ComputedTorque
 from dyn_service.control.following import Following, Moment
 from dyn_service.control.plant_core import Plant
-from dyn_service.control.safety import RUNNING
+from dyn_service.control.safety import ACTIVE, RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
@@ -100,6 +101,32 @@ def test_compensation_is_what_makes_it_precise(robot: Robot) -> None:
     without, _ = track(robot, 3.0, compensate=False)
     assert with_it.tracking.rms < 0.05 * without.tracking.rms
     assert without.tracking.rms < 1e-3
+
+
+def test_the_state_is_foretold_under_the_mean_acceleration_of_the_reference(robot: Robot) -> None:
+    """From where it was measured to the middle of the time in which the command will act."""
+    at = robot.configuration
+    make = trajectory_maker(ControllerParameters(), at, robot.limits)
+    following = Following(at, robot.fingerprint, make, 100.0)
+    state = make_plant(robot, PlantParameters(robot="-", control_rate_hz=100.0), session=1).publish()
+    following.due(state)
+    following.moment(state)
+    begun, v = following.trajectory, np.linspace(-0.3, 0.4, robot.nv)
+    assert begun is not None
+    moving = msgspec.structs.replace(state, seq=700, stamp=0.7, mode=ACTIVE, velocity=v.tolist())
+    moment = following.moment(moving)
+    horizon = moment.horizon_s
+    assert horizon == 0.01  # half a period until a delay is known, and half a one more
+    to = begun.sample(np.array([0.7, 0.71]))
+    assert np.abs(to.a[1] - to.a[0]).max() > 0.01  # so that their mean is neither
+    mean = to.a.mean(axis=0)
+    # sums of three numbers of some units: roundings
+    np.testing.assert_allclose(moment.state.v, v + horizon * mean, rtol=0.0, atol=1e-14)
+    np.testing.assert_allclose(
+        moment.state.q, np.array(state.position) + horizon * v + horizon**2 * mean / 2.0, rtol=0.0, atol=1e-14
+    )
+    assert (moment.state.t, moment.state.measured.t) == (0.7 + horizon, 0.7)
+    np.testing.assert_array_equal(moment.reference.a, to.a[1])
 
 
 def test_order_of_joints_in_a_command_does_not_matter(robot: Robot) -> None:

@@ -286,6 +286,19 @@ def test_a_robot_that_is_put_elsewhere_has_forgotten_what_its_motors_were_told(a
     assert driven(plant, [0.0, 0.0], 1).state().effort == [0.0, 0.0]
 
 
+def test_brakes_of_a_robot_that_is_put_elsewhere_take_their_time_anew(arm: Robot) -> None:
+    """Braked from a slow motion, then put into a fast one: at the deceleration of the first it would go on long."""
+    robot = made(arm, brake_s=0.02).robot
+    for speed in (0.01, 1.0):
+        robot.set_state(robot.q, np.full(2, speed))
+        for step in range(20):
+            assert robot.v.all(), step
+            robot.write(np.zeros(2), brakes=True)
+            if speed < 1.0 and step == 9:
+                break
+    np.testing.assert_allclose(robot.v, 0.0, atol=1e-15)  # twenty roundings
+
+
 def test_positions_out_of_range_are_those_of_the_robot_and_not_of_its_encoders(arm: Robot, tmp_path: Path) -> None:
     path = tmp_path / "far.yaml"
     path.write_text("robot: double_pendulum\nencoders: {joint_1: {step: 0.001, rate_hz: 1000, offset: 500.0}}\n")

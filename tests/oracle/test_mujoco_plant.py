@@ -227,7 +227,7 @@ def test_what_is_refused(ur5e: Robot, tmp_path: Path, changes: dict, message: st
 
 def test_without_mujoco_the_plant_says_what_to_install(ur5e: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mujoco", None)
-    with pytest.raises(FailedPreconditionError, match=r"needs the package mujoco.*dyn_service\[mujoco\]"):
+    with pytest.raises(FailedPreconditionError, match=r"needs 'mujoco', which is.*dyn_service\[mujoco\]"):
         make_plant(ur5e, PlantParameters(robot="-", engine="mujoco"), session=1)
 
 
