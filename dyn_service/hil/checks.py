@@ -17,7 +17,7 @@ import numpy as np
 from dyn_service.control.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.hil.measures import Notes, Numbers, OverTime, Value, Verdict, said, sized
-from dyn_service.hil.signals import Array, Record, Signal
+from dyn_service.hil.signals import COMMANDED, Array, Record, Signal
 
 ROUNDING = 1e-9
 """rad | m: a joint so near to a place is there."""
@@ -58,6 +58,21 @@ class Check:
     def effort(self, joint: str | None = None, *, from_s: float = 0.0, until_s: float = math.inf) -> OverTime:
         """The efforts that acted."""
         return self._bounded("effort", joint, from_s, until_s)
+
+    def commanded(
+        self, joint: str | None = None, *, from_s: float | None = None, until_s: float = math.inf
+    ) -> OverTime:
+        """The efforts, positions or velocities that were commanded, as the controller said them, by default from when
+        the plant was first under command.
+
+        Raises:
+            InvalidArgumentError: Nothing was commanded, or by several interfaces, one after the other.
+        """
+        kinds = [kind for kind in self.record.groups if kind.startswith(COMMANDED)]
+        if len(kinds) != 1:
+            found = " and ".join(kind.removeprefix(COMMANDED) for kind in kinds) or "nothing"
+            raise InvalidArgumentError(f"commanded: expected one of effort, position and velocity, found {found}")
+        return self._bounded(kinds[0], joint, self.record.begun_s if from_s is None else from_s, until_s)
 
     def power(self, joint: str | None = None, *, total: bool = False) -> OverTime:
         """The power of the joints' efforts, tau v, in W: of each, or (`total`) of all together."""
@@ -216,13 +231,16 @@ class Check:
     def _bounded(self, kind: str, joint: str | None, from_s: float, until_s: float) -> OverTime:
         signals = [one.between(from_s, until_s) for one in self.record.signals(kind, joint)]
         names, bounds = self.record.groups[kind].names, self.record.bounds
-        if kind == "position":
+        what = kind.removeprefix(COMMANDED)
+        if what == "position":
             lower, upper = bounds.lower, bounds.upper
         else:
-            upper = bounds.velocity if kind == "velocity" else bounds.effort
+            upper = bounds.velocity if what == "velocity" else bounds.effort
             lower = -upper
         at = [names.index(one.name) for one in signals]
-        return OverTime(self.notes, kind, signals, limits=[(float(lower[k]), float(upper[k])) for k in at])
+        return OverTime(
+            self.notes, kind.replace("_", " "), signals, limits=[(float(lower[k]), float(upper[k])) for k in at]
+        )
 
     def _powers(self, joint: str | None) -> list[Signal]:
         speeds, efforts = (self.record.signals(kind, joint) for kind in ("velocity", "effort"))

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dyn_service.api.queries import RobotQueries
+from dyn_service.control.command_values import order_of, values
 from dyn_service.control.joint_states import JointStates
-from dyn_service.control.safety import ACTIVE, SafetySettings
-from dyn_service.hil.signals import Array, Bounds, Change, Group, Record, Signal
+from dyn_service.control.safety import ACTIVE, RUNNING, SafetySettings
+from dyn_service.hil.signals import COMMANDED, Array, Bounds, Change, Group, Record, Signal
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration
 from dyn_service.nodes.controller_parameters import LoopParameters
@@ -86,6 +87,9 @@ class MessageLog:
             ("error", error, ("rad", "m")),
         ):
             groups[kind] = Group(at.velocity_names, tuple(units[0] if turn else units[1] for turn in turning), table)
+        for interface, table in self._commanded().items():
+            like = groups["error" if interface == "position" else interface]
+            groups[COMMANDED + interface] = Group(like.names, like.units, table)
         return Record(
             t, groups, self._changes(), self._answers(), self.bounds, self.control_s, self.deadline_s,
             dict(counts), self.title, tuple(self.notes),
@@ -96,6 +100,20 @@ class MessageLog:
         rows = np.array([one.row for one in self.seen])
         which = np.maximum(np.searchsorted(rows, np.arange(count), side="right") - 1, 0)
         return _table([one.state.position for one in self.seen], self.at.nq)[which]
+
+    def _commanded(self) -> dict[str, Array]:
+        """By each interface that was commanded, what the command in force at each row says; NaN where there is none."""
+        names, answers = self.at.velocity_names, {command.state_seq: command for _, command in self.commands}
+        found: dict[str, Array] = {}
+        for row, state in enumerate(self.states):
+            command = answers.get(state.command_seq) if state.mode in RUNNING else None
+            if command is None or command.session != state.session:
+                continue
+            order = order_of(command.name, names)
+            if order is not None:
+                table = found.setdefault(command.interface, np.full((len(self.states), len(names)), np.nan))
+                table[row] = values(command)[order]
+        return found
 
     def _changes(self) -> tuple[Change, ...]:
         changes: list[Change] = []

@@ -7,8 +7,10 @@ A record has groups of signals, one signal per entry of q or v, all of them at t
     velocity, reference_velocity    entries of v, rad/s | m/s
     effort                   entries of v, N m | N: what acts from that time on
     error                    entries of v, rad | m: the `difference` from the position to the reference
+    commanded_effort, commanded_position, commanded_velocity    entries of v, of those that were: as the controller said
 
-`reference` and `error` are NaN where the plant follows no reference, so that nobody takes them for good there.
+`reference` and `error` are NaN where the plant follows no reference, and what is commanded where nobody commands, so
+that nobody takes them for good there.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.suggestions import did_you_mean
 
 Array = NDArray[np.float64]
+COMMANDED = "commanded_"
+"""Before an interface: the signals of what was commanded."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -119,6 +119,31 @@ def test_a_robot_behind_its_driver_over_udp(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
+def test_a_robot_with_drives_of_its_own_is_commanded_by_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind UDP, in a process of its own: what it was told, where it went, and the efforts that it measured itself."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    setup = Setup(
+        str(ROOT / "examples" / "udp_robot" / "udp_robot.launch.yaml"),
+        {"port": port, "controller": "trajectory_following"},
+        {"control_rate_hz": 50.0, "rate_hz": 500.0, "stale_cycles": 50},
+        {"rate_hz": 50.0},
+    )
+    record = run_for(open_bench("hardware", setup, RobotCache(), [], 0), 2.0, "hardware", 0, []).record
+    assert [kind for kind in record.groups if kind.startswith("commanded_")] == ["commanded_position"]
+    said, there = (record.signal(kind, "hinge").values for kind in ("commanded_position", "position"))
+    known = np.isfinite(said)
+    assert known.mean() > 0.5
+    moving = np.ptp(said[known])
+    assert moving > 0.1  # rad: up to 0.6 in a second
+    # a late command acts later, and a busy machine stops it: where it is told to be it is, for most of the time
+    assert np.median(np.abs(said - there)[known]) < 0.2 * moving
+    assert np.abs(record.signal("effort", "hinge").values[known]).max() > 0.1  # N m: it is held up
+
+
+@pytest.mark.slow
 def test_what_ends_before_it_is_ready_says_why() -> None:
     with pytest.raises(UnavailableError, match=r"the launch ended before all were ready: .*controller.*127.0.0.1:1"):
         run("real_time", 0.1, controller={"endpoint": "tcp://127.0.0.1:1", "connect_timeout_s": 0.3})
