@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
@@ -17,6 +21,14 @@ ROOT = Path(__file__).parent.parent
 URDF = ROOT / "urdf"
 ROBOTS = sorted(URDF.glob("*.urdf"))
 
+# Hundreds of processes are started, and where no bytecode may be written each would compile all of the package anew:
+# it is written beside, for this run.
+_BYTECODE = None
+if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
+    _BYTECODE = tempfile.TemporaryDirectory(prefix="dyn_service-bytecode-")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = _BYTECODE.name
+
 # The same examples each time: a red run is red again, for anybody. `--hypothesis-profile=default` draws others.
 settings.register_profile("the same each time", derandomize=True)
 settings.load_profile("the same each time")
@@ -26,6 +38,25 @@ def pytest_collection_finish() -> None:
     """Thousands of tests stay to the end: whoever collects garbage need not walk through them, and halts nothing."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    if _BYTECODE is not None:
+        _BYTECODE.cleanup()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """What `-n auto` is: one more than processors, for a fifth of the time tests wait."""
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else len(os.sched_getaffinity(0)) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
+    """Workers take long pieces of the list, and later from each other: robots that a module shares are made once."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from docs.pages import PAGES, ROOT, difference, examples, fenced, run, updated
 from dyn_service import Robot, Server
+from dyn_service.cli.main import app
 from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
 
 WITH_PYTHON = [page for page in PAGES if examples(page.read_text(encoding="utf-8"))]
@@ -41,9 +43,12 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
-def test_python_blocks_run_in_order_and_print_what_they_say(page: Path, folder: Path, endpoint: str) -> None:
+def test_python_blocks_run_in_order_and_print_what_they_say(
+    page: Path, folder: Path, request: pytest.FixtureRequest
+) -> None:
     text = page.read_text(encoding="utf-8")
-    printed, space = run(text, page.name, {DEFAULT_ENDPOINT: endpoint})
+    asks = any(DEFAULT_ENDPOINT in example.code for example in examples(text))
+    printed, space = run(text, page.name, {DEFAULT_ENDPOINT: request.getfixturevalue("endpoint")} if asks else {})
     for value in space.values():
         if hasattr(value, "close") and not isinstance(value, type):
             value.close()  # a robot over the wire that the page leaves open
@@ -138,14 +143,7 @@ def test_commands_of_the_readme_exist_with_their_flags() -> None:
     assert len(lines) >= 6
     for line in lines:
         name, flags = line.split()[1], re.findall(r"--[\w-]+", line)
-        done = subprocess.run(
-            [sys.executable, "-m", "dyn_service", name, "--help"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={"COLUMNS": "200", "PATH": ""},
-            cwd=ROOT,
-        )
-        assert done.returncode == 0, line
+        done = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"})
+        assert done.exit_code == 0, line
         missing = [flag for flag in flags if flag not in done.stdout]
         assert not missing, f"{line}: {missing}"

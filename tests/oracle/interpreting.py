@@ -55,8 +55,9 @@ class _Library(KernelLibrary):
         if self.certifying:
             kernel, certificate, _ = certified(self.links, signature, interpreted)
             return Made(kernel, certificate, None)
-        tree = kernel_tree(self.links, signature.bodies)
-        return Made(interpreted(trace(tree, signature)), Certificate(signature.name, "chosen frames", 0.0, 0), None)
+        # Common terms are not looked for: that takes longer than to walk the graph once or twice.
+        graph = trace(kernel_tree(self.links, signature.bodies), signature, shared=False)
+        return Made(interpreted(graph), Certificate(signature.name, "chosen frames", 0.0, 0), None)
 
 
 def interpreting(

@@ -1,4 +1,4 @@
-"""The command `dyn`, as a process: what it prints, where, and its exit status."""
+"""The command `dyn`: what it prints, where, and its exit status; some of each kind as a process."""
 
 from __future__ import annotations
 
@@ -42,6 +42,15 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *a
     status = end.value.code
     assert isinstance(status, int)
     return status, *capsys.readouterr()
+
+
+Here = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def dyn_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
+    """`here`, of whatever is given."""
+    return lambda *arguments: here(monkeypatch, capsys, *map(str, arguments))
 
 
 class Serving:
@@ -149,9 +158,9 @@ def test_the_example_file_is_valid() -> None:
     assert settings.limits == ServerSettings().limits
 
 
-def test_help_states_the_defaults_of_the_settings() -> None:
+def test_help_states_the_defaults_of_the_settings(dyn_here: Here) -> None:
     default = ServerSettings()
-    words = " ".join(dyn("serve", "--help").stdout.replace("│", " ").split())
+    words = " ".join(dyn_here("serve", "--help")[1].replace("│", " ").split())
     *most, last = default.purposes
     for text in (*default.endpoints, default.root, "prepare", f"{', '.join(most)} and {last}"):
         assert f"(default: {text})" in words
@@ -173,15 +182,15 @@ def test_help_states_the_defaults_of_the_settings() -> None:
         ("server: {ros__parameters: {robots: [gone.urdf]}}", ["gone.urdf"]),
     ],
 )
-def test_faults_in_the_file_are_named(tmp_path: Path, text: str, words: list[str]) -> None:
+def test_faults_in_the_file_are_named(dyn_here: Here, tmp_path: Path, text: str, words: list[str]) -> None:
     config = tmp_path / "server.yaml"
     config.write_text(text)
-    done = dyn("serve", "--config", config)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
+    status, out, err = dyn_here("serve", "--config", config)
+    assert (status, out) == (1, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
     for word in words:
-        assert word in done.stderr
+        assert word in err
 
 
 @pytest.mark.parametrize(
@@ -243,37 +252,37 @@ def test_one_clear_line_and_a_status(
 
 
 @pytest.mark.parametrize("command", [[], ["serve"], ["call"], ["check"], ["launch"], ["bench"], ["robots"]], ids=str)
-def test_help(command: list[str]) -> None:
-    done = dyn(*command, "--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Usage: dyn" in done.stdout
+def test_help(dyn_here: Here, command: list[str]) -> None:
+    status, out, err = dyn_here(*command, "--help")
+    assert (status, err) == (0, "")
+    assert "Usage: dyn" in out
 
 
 def test_version() -> None:
     assert dyn("--version").stdout.strip() == __version__
 
 
-def test_check() -> None:
+def test_check(dyn_here: Here) -> None:
     robot = Robot.from_urdf(URDF / "scara.urdf")
-    imported = json.loads(dyn("check", URDF / "scara.urdf", "--no-kernels", "--json").stdout)
+    imported = json.loads(dyn_here("check", URDF / "scara.urdf", "--no-kernels", "--json")[1])
     assert imported == json.loads(json.dumps(robot.receipt.to_dict()))
     assert imported["certificates"] == {}
     robot.prepare()
     assert robot.receipt.certificates.keys() == robot.certificates.keys() != set()
     assert dyn("check", URDF / "scara.urdf").stdout.rstrip("\n") == robot.receipt.render().rstrip("\n")
-    found = json.loads(dyn("check", URDF / "scara.urdf", "--json").stdout)
+    found = json.loads(dyn_here("check", URDF / "scara.urdf", "--json")[1])
     assert found == json.loads(json.dumps(robot.receipt.to_dict()))
 
 
-def listed() -> dict[str, tuple[list[str], list[str]]]:
+def listed(dyn_here: Here) -> dict[str, tuple[list[str], list[str]]]:
     """What `--list` says: inputs and options as they are written there, and outputs, by query."""
-    text = dyn("call", "--list").stdout
+    text = dyn_here("call", "--list")[1]
     rows = re.findall(r"^(\w+)\((.*)\) -> (.*)$", text.partition("\n\n")[2], re.MULTILINE)
     return {name: (taken.split(", ") if taken else [], given.split(", ")) for name, taken, given in rows}
 
 
-def test_call_lists_all_queries() -> None:
-    found = listed()
+def test_call_lists_all_queries(dyn_here: Here) -> None:
+    found = listed(dyn_here)
     assert list(found) == [*QUERIES, *COMPUTATIONS, *ADMINISTRATION]
     for name, row in {**QUERIES, **COMPUTATIONS}.items():
         assert {word.rstrip("?").partition("=")[0] for word in found[name][0]} == row.inputs.keys() | row.options.keys()
@@ -319,9 +328,7 @@ def example(robot: Robot, query: str, names: list[str]) -> dict[str, Any]:
     return found
 
 
-def test_call_asks_what_it_lists(
-    tcp_server: Server, pendulum: Robot, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_call_asks_what_it_lists(tcp_server: Server, pendulum: Robot, dyn_here: Here) -> None:
     """Every query, with all that the list calls required and nothing else; and refused without each of these."""
 
     def ask(query: str, given: dict[str, Any]) -> tuple[int, str, str]:
@@ -334,9 +341,9 @@ def test_call_asks_what_it_lists(
             else (query in QUERIES or ADMINISTRATION[query].names_robot)
         )
         where += ["--robot", robot] if about_one else []
-        return here(monkeypatch, capsys, "call", query, *words, *where)
+        return dyn_here("call", query, *words, *where)
 
-    for query, (taken, outputs) in listed().items():
+    for query, (taken, outputs) in listed(dyn_here).items():
         required = [word for word in taken if not word.endswith("?") and "=" not in word]
         given = example(pendulum, query, required)
         assert list(given) == required
@@ -359,34 +366,37 @@ def test_call_asks_what_it_lists(
             assert found.keys() == {name for name in outputs if query != "simulate" or name in "tqv"}
 
 
-def test_call_simulate(tcp_server: Server, pendulum: Robot) -> None:
+def test_call_simulate(tcp_server: Server, pendulum: Robot, dyn_here: Here) -> None:
     words = ["q=[0.5]", "v=[0]", "tau=[0.1]", "dt=1e-3", "steps=20", "every=5", "integrator=implicit_midpoint"]
-    done = dyn("call", "simulate", *words, "--robot", "pendulum", "--server", tcp_server.endpoints[0])
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    status, out, err = dyn_here(
+        "call", "simulate", *words, "--robot", "pendulum", "--server", tcp_server.endpoints[0], "--timeout", WAIT_S
+    )
+    assert status == 0, err
+    found = json.loads(out)
     here = pendulum.simulate([0.5], [0.0], [0.1], dt=1e-3, steps=20, every=5, integrator="implicit_midpoint")
     assert here.p is not None
     assert found == {"t": here.t.tolist(), "q": here.q.tolist(), "v": here.v.tolist(), "p": here.p.tolist()}
 
 
-def test_call_verifies(tcp_server: Server, pendulum: Robot) -> None:
+def test_call_verifies(tcp_server: Server, pendulum: Robot, dyn_here: Here) -> None:
     words = ["q=[0.5]", "v=[0.1]", "a=[0.2]", "verify=true", "--timeout", WAIT_S]
-    done = dyn("call", "inverse_dynamics", *words, "--robot", "pendulum", "--server", tcp_server.endpoints[0])
-    found = json.loads(done.stdout)
+    where = ["--server", tcp_server.endpoints[0]]
+    found = json.loads(dyn_here("call", "inverse_dynamics", *words, "--robot", "pendulum", *where)[1])
     assert found["tau"] == pendulum.inverse_dynamics([0.5], [0.1], [0.2]).tolist()
     here = pendulum.verify([0.5], [0.1], [0.2])
     assert found["residuals"] == {name: residual.tolist() for name, residual in here.items()}
 
 
-def test_call(tcp_server: Server, pendulum: Robot, panda: Robot) -> None:
+def test_call(tcp_server: Server, pendulum: Robot, panda: Robot, dyn_here: Here) -> None:
     where = ["--server", tcp_server.endpoints[0], "--timeout", WAIT_S]
 
     def ask(*arguments: Any) -> Any:
-        done = dyn("call", *arguments, *where)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        status, out, err = dyn_here("call", *arguments, *where)
+        assert status == 0, err
+        return json.loads(out)
 
-    assert ask("list_robots") == {"robots": ["panda", "pendulum"]}
+    done = dyn("call", "list_robots", *where)
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"robots": ["panda", "pendulum"]}), done.stderr
     assert ask("health")["status"] == "ok"
     assert ask("describe_robot", "--robot", "panda") == panda.description.to_dict()
     q = [0.1 * k for k in range(9)]
