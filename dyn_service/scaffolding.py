@@ -30,7 +30,7 @@ def new_package(template: str, name: str, folder: Path) -> list[Path]:
         The files that were written.
 
     Raises:
-        InvalidArgumentError: The name is none, or another module has it; something is there already, or the folder is
+        InvalidArgumentError: The name is none, or another module has it; a package is there already; or the folder is
             not there.
     """
     check_name(name)
@@ -38,7 +38,7 @@ def new_package(template: str, name: str, folder: Path) -> list[Path]:
         raise InvalidArgumentError(f"folder must be one that is there, found '{folder}'", path="folder")
     target = folder / name
     if target.exists():
-        raise InvalidArgumentError(f"'{target}' is there already, and nothing is written over", path="name")
+        raise InvalidArgumentError(f"'{target}' already exists, and nothing is overwritten", path="name")
     source = TEMPLATES / template
     written = []
     for file in sorted(path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
@@ -64,9 +64,7 @@ def check_name(name: str) -> None:
     if keyword.iskeyword(name) or keyword.issoftkeyword(name):
         raise InvalidArgumentError(f"'{name}' is a word of Python's and no name for a package", path="name")
     if name in sys.stdlib_module_names or name == "tests" or importlib.util.find_spec(name) is not None:
-        raise InvalidArgumentError(
-            f"'{name}' is the name of a module that is there already: choose another", path="name"
-        )
+        raise InvalidArgumentError(f"'{name}' is the name of an existing module: choose another", path="name")
 
 
 def _named(text: str, name: str) -> str:

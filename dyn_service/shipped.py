@@ -100,7 +100,7 @@ def find_launch_file(given: str | Path, package: str | None = None) -> Path:
     found = known.get(_bare(str(given)))
     if found is not None:
         return found
-    whose = f"with {PACKAGE} come" if package is None else f"package {package!r} has"
+    whose = f"{PACKAGE} ships" if package is None else f"package {package!r} has"
     raise NotFoundError(
         f"there is no launch file {str(given)!r}; {whose} {', '.join(known) or 'none'}"
         f"{did_you_mean(_bare(str(given)), known)}"

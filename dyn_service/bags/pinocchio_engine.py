@@ -52,14 +52,14 @@ def pinocchio(robots: Sequence[Robot], texts: Sequence[str], say: Callable[[str]
         if robot is not None and model is not None and model.nv != robot.nv:
             model = _model(engine, text, mimic=True)
         if robot is None or model is None:
-            say("a file of the bag is no URDF file of a robot in it: Pinocchio is not asked")
+            say("a file in the bag is not the URDF file of a robot in it: it is left out")
             continue
         try:
             known[robot.name] = _Peer(engine, model, robot)
         except FailedPreconditionError as error:
             say(str(error))
     if not known:
-        raise FailedPreconditionError("there is no robot that Pinocchio takes as it is")
+        raise FailedPreconditionError("there is no robot that Pinocchio can take as it is")
 
     def answer(request: bytes) -> bytes | None:
         try:
@@ -90,7 +90,7 @@ class _Peer:
         joints = [model.joints[names.index(name)] if name in names else None for name in robot.joint_names]
         if robot.nq != robot.nv or model.nv != robot.nv or any(joint is None or joint.nv != 1 for joint in joints):
             raise FailedPreconditionError(
-                f"robot {robot.name!r} is not asked of Pinocchio: it has {robot.nv} ways to move here, {model.nv} there"
+                f"robot {robot.name!r} is left out: it has {robot.nv} degrees of freedom here, {model.nv} in Pinocchio"
             )
         self._v = np.array([joint.idx_v for joint in joints if joint is not None])
         self._q = [(joint.idx_q, joint.nq) for joint in joints if joint is not None]

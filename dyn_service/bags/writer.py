@@ -45,7 +45,7 @@ class BagWriter:
         try:
             self._file = _File(path)
         except FileExistsError:
-            raise FailedPreconditionError(f"bag {str(path)!r} is there already: name another") from None
+            raise FailedPreconditionError(f"bag {str(path)!r} already exists: choose another name") from None
         except OSError as error:
             raise FailedPreconditionError(f"bag {str(path)!r} cannot be made: {error.strerror}") from None
         self.path = path

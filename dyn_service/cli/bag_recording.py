@@ -44,7 +44,7 @@ def record_topics(file: Path, topics: list[str], duration_s: float | None) -> in
     if missed:
         tell(f"missed: {missed} messages were published and did not come in time")
     if malformed:
-        tell(f"malformed: {malformed} messages were none of their type")
+        tell(f"malformed: {malformed} messages did not match their type")
     return 0
 
 

@@ -224,7 +224,7 @@ def _administer(client: Client, entry: Administration, robot: str | None, values
 
 def _refuse_robot(query: str, robot: str | None) -> None:
     if robot is not None:
-        raise InvalidArgumentError(f"{query} is asked about no robot: leave --robot '{robot}' out", path="robot")
+        raise InvalidArgumentError(f"{query} takes no robot: leave out --robot '{robot}'", path="robot")
 
 
 def _check_names(

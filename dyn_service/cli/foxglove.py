@@ -40,7 +40,7 @@ def foxglove(
     if server.missed:
         tell(f"missed: {server.missed} messages were published and did not come in time")
     if server.malformed:
-        tell(f"malformed: {server.malformed} messages were none of their type")
+        tell(f"malformed: {server.malformed} messages did not match their type")
     return 0
 
 

@@ -43,7 +43,7 @@ def new(
     if role not in ROLES:
         raise InvalidArgumentError(f"--role must be one of {', '.join(ROLES)}, found '{role}'", path="role")
     file = keys.make(name, ROLES[role], public=public, to=output)
-    made = f"made {file}: hand it to {name} and keep no copy" if file else f"let in {name}"
+    made = f"made {file}: hand it to {name} and keep no copy" if file else f"{name} has access now"
     typer.echo(f"{made}; server: {keys.server_keys().public}")
 
 
@@ -78,7 +78,7 @@ def revoke(name: Annotated[str, typer.Argument(metavar="NAME")], folder: _Folder
     """Take a key's access away; running servers close its connections within a second."""
     from dyn_service.server.key_folder import KeyFolder
 
-    typer.echo(f"{name} is let in no longer, since {KeyFolder(folder).revoke(name).revoked}")
+    typer.echo(f"{name} has no access any more, revoked {KeyFolder(folder).revoke(name).revoked}")
 
 
 @app.command()

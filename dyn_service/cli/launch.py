@@ -52,7 +52,7 @@ def _file(words: list[str]) -> tuple[Path, dict[str, str]]:
     """The launch file that the words name, and its arguments."""
     named = [word for word in words[:2] if ":=" not in word]
     if not named:
-        raise UsageError(f"name a launch file; with {shipped.PACKAGE} come {', '.join(shipped.launch_files())}")
+        raise UsageError(f"name a launch file; {shipped.PACKAGE} ships {', '.join(shipped.launch_files())}")
     # a second word without `:=` is the file of a package, unless the first one is a file: then it is a wrong argument
     of_package = len(named) == 2 and words[:2] == named and not Path(named[0]).is_file() and "=" not in named[1]
     file = shipped.find_launch_file(named[of_package], package=named[0] if of_package else None)

@@ -144,7 +144,7 @@ def pub(
     except (InvalidArgumentError, NotFoundError) as error:
         raise UsageError(str(error)) from None
     if not publish(Discovery(), full(topic), message, rate, 1 if once else times):
-        _warn(f"nobody listens to {full(topic)}")
+        _warn(f"{full(topic)} has no subscriber")
 
 
 def _decoder(discovery: Discovery, topic: str, kind: str | None) -> tuple[str, Callable[[memoryview], Any]]:

@@ -70,7 +70,7 @@ def convert(
     """
     chosen = format_of(target, format)
     if not force and Path(target).exists():
-        raise InvalidArgumentError(f"{os.fspath(target)} is there already: --force writes over it", path="target")
+        raise InvalidArgumentError(f"{os.fspath(target)} already exists: --force overwrites it", path="target")
     described = read_file(source, arguments=arguments)
     description = completed(described, root, joints, mimic)  # type: ignore[arg-type]  # what root may be is said there
     text, missing = written(description, chosen)

@@ -148,7 +148,7 @@ def open_bench(
     from dyn_service.hil.real_time import CONTROLLER, RealTime
 
     if wrong and mode == "hardware":
-        raise InvalidArgumentError("WrongPayload: real hardware carries what it carries")
+        raise InvalidArgumentError("WrongPayload: only a simulated plant can carry it, found --hil=hardware")
     runtime = Runtime()
     try:
         resolved = resolve(setup, runtime.folder).over({}, CONTROLLER).carrying(wrong)

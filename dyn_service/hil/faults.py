@@ -217,7 +217,7 @@ def check_faults(faults: Sequence[Fault], seconds: float = math.inf) -> None:
             raise InvalidArgumentError(f"faults: found {fault!r}: expected faults, such as Delay(0.02)")
         if fault.from_s >= seconds:
             raise InvalidArgumentError(
-                f"{type(fault).__name__}: it begins at {fault.from_s:g} s, when the run of {seconds:g} s is over"
+                f"{type(fault).__name__}: it begins at {fault.from_s:g} s, after the end of the run of {seconds:g} s"
             )
 
 

@@ -145,7 +145,7 @@ class RealTime:
                     self._killed.remove(fault)
                     self._kill(fault)
                 if not proxy.changed.wait(0.5) and time.monotonic() > until:
-                    raise DeadlineExceededError(f"the plant's time is {proxy.now_s:g} s, and does not come to {t:g} s")
+                    raise DeadlineExceededError(f"the plant's time is {proxy.now_s:g} s and does not reach {t:g} s")
 
         if proxy.fault:
             raise UnavailableError(f"the proxy between plant and controller ended: {proxy.fault}")

@@ -111,7 +111,7 @@ def resolve(setup: Setup, folder: Path) -> ResolvedSetup:
             found[kind.name].append(process)
     for what in ("plant", "controller"):
         if len(found[what]) != 1:
-            raise InvalidArgumentError(f"{path} starts {len(found[what])} {what}s: a test is of one {what}")
+            raise InvalidArgumentError(f"{path} starts {len(found[what])} {what}s: a test needs one {what}")
     server = found["server"][0] if found["server"] else None
     return ResolvedSetup(plan, found["plant"][0], found["controller"][0], server).over(setup.plant, setup.controller)
 

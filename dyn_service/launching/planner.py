@@ -313,7 +313,7 @@ class _FilePlanner(FileValues):
             with self.located(at):
                 return file.stem, [str(file)], self._declared(executable, self.planner.registry.in_file(file), at)
         if not package:
-            raise self.document.fault("lacks 'pkg': the package of the node, or a Python file as 'exec'", place)
+            raise self.document.fault("missing 'pkg': the package of the node, or a Python file as 'exec'", place)
         for key, word in (("pkg", package), ("exec", executable)):
             if not word.isidentifier():
                 raise self.document.fault(f"{word!r} is not a name", (*place, key))

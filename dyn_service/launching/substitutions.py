@@ -143,7 +143,7 @@ def _env(scope: Scope, arguments: list[str]) -> str:
 
 def _endpoint(scope: Scope, arguments: list[str]) -> str:
     if scope.folder is None:
-        raise InvalidArgumentError("'$(endpoint ..)' is in a launch's own folder: there is no launch here")
+        raise InvalidArgumentError("'$(endpoint ..)' needs the folder of a launch: there is no launch here")
     return topics.endpoint(arguments[0], scope.namespace, {}, scope.folder)
 
 

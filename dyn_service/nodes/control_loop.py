@@ -162,7 +162,9 @@ def only_robot(names: list[str]) -> str:
         InvalidArgumentError: It has none or several.
     """
     if len(names) != 1:
-        raise InvalidArgumentError(f"the server has {len(names)} robots ({', '.join(names)}): name one by 'robot'")
+        raise InvalidArgumentError(
+            f"the server has {len(names)} robots ({', '.join(names)}): choose one with the parameter 'robot'"
+        )
     return names[0]
 
 
@@ -272,7 +274,7 @@ class ControlLoop(Generic[L]):
             elif not is_readable(self.states.socket):
                 silent += 1
                 if silent > math.ceil(1e3 * patience_s / WAIT_MS):
-                    raise DeadlineExceededError(f"no joint state came for {patience_s:g} s: is the plant at work?")
+                    raise DeadlineExceededError(f"no joint state came for {patience_s:g} s: is the plant running?")
             now = time.monotonic()
             if now >= next_stats:
                 next_stats = now + STATS_PERIOD_S

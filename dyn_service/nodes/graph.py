@@ -111,7 +111,7 @@ class Registration:
                 raise
         except OSError as error:
             where = str(self.folder)
-            raise UnavailableError(f"node {entry.name!r} cannot be made known in {where!r}: {error.strerror}") from None
+            raise UnavailableError(f"node {entry.name!r} cannot be registered in {where!r}: {error.strerror}") from None
         self._release()
         self._held = descriptor
 

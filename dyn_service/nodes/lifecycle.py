@@ -52,7 +52,5 @@ def checked(name: str, state: str, node: str) -> Transition:
         raise InvalidArgumentError(f"there is no transition {name!r}: expected one of {', '.join(TRANSITIONS)}{near}")
     if state not in transition.before:
         ways = ", ".join(possible(state)) or "none"
-        raise FailedPreconditionError(
-            f"node {node!r} is {state}: {name!r} does not lead on from there; what does: {ways}"
-        )
+        raise FailedPreconditionError(f"node {node!r} is {state}: {name!r} is not possible there; possible: {ways}")
     return transition

@@ -58,7 +58,7 @@ class Node(HostProcess, Generic[P]):
 
     Raises:
         InvalidArgumentError: Its name is none.
-        UnavailableError: It cannot be made known in the runtime folder.
+        UnavailableError: It cannot be registered in the runtime folder.
         PermissionDeniedError: That folder belongs to another user, or others can write to it.
     """
 
@@ -281,8 +281,8 @@ class Node(HostProcess, Generic[P]):
         """Goes from one state of the lifecycle to another.
 
         Raises:
-            InvalidArgumentError: There is no such transition. FailedPreconditionError: It does not lead on from the
-            present state, or this node is a function, which has no
+            InvalidArgumentError: There is no such transition.
+            FailedPreconditionError: It is not possible in the present state, or this node is a function, which has no
                 lifecycle.
             DynError: What the node's own part of it raises; the state is the last one that was reached.
         """

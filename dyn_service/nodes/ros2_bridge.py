@@ -66,7 +66,9 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
         coming = [each.topic for each in p.from_ros]
         for name in p.to_ros:
             if self._full(name) in map(self._full, coming):
-                raise InvalidArgumentError(f"topic {name!r} stands in to_ros and in from_ros: it would go in a circle")
+                raise InvalidArgumentError(
+                    f"topic {name!r} stands in to_ros and in from_ros: its messages would circulate"
+                )
         self.participant = _participant(p)
         for name in p.to_ros:
             self.participant.check(self._full(name))

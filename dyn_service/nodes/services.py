@@ -115,7 +115,7 @@ class Services:
             InvalidArgumentError: There is one of that name.
         """
         if name in self._services:
-            raise InvalidArgumentError(f"service {name!r} is there already")
+            raise InvalidArgumentError(f"service {name!r} already exists")
         self._services[name] = _Service(msgspec.msgpack.Decoder(kind), kind, handler)
 
     def remove(self, name: str) -> None:

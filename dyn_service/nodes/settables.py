@@ -40,7 +40,7 @@ def with_values(parameters: P, given: Mapping[str, Any], node: str) -> P:
             raise unknown(name, known, node)
         if not found.settable:
             raise FailedPreconditionError(
-                f"parameter {name!r} of node {node!r} is read-only while it runs: say it at the start", path=name
+                f"parameter {name!r} of node {node!r} is read-only while it runs: set it at the start", path=name
             )
         if any(not_finite(value)):
             raise InvalidArgumentError(f"parameter {name!r} is not finite", path=name)

@@ -94,7 +94,7 @@ def write_keys(file: Path, keys: Keys) -> None:
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise FailedPreconditionError(f"{file} is there already, and a key is never overwritten", path="keys") from None
+        raise FailedPreconditionError(f"{file} already exists, and a key is never overwritten", path="keys") from None
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as writing:
             os.fchmod(writing.fileno(), 0o600)  # whatever an odd umask took away

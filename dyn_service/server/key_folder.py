@@ -124,7 +124,7 @@ class KeyFolder:
             if file is not None and file.exists():
                 of_no_use = ", for it was revoked," if name in entries else ""
                 raise FailedPreconditionError(
-                    f"{file} is there already, and a key is never overwritten: delete it{of_no_use} or name another "
+                    f"{file} already exists, and a key is never overwritten: delete it{of_no_use} or name another "
                     "file by --output",
                     path="keys",
                 )

@@ -108,7 +108,7 @@ class Watcher:
                 self._plots.show(recent, newest.t)
                 self._say(f"{self.live.topic}, {newest.t:.1f} s")
         elif now - self._heard_s > SILENT_S:
-            self._say(f"{self.live.topic}: nothing comes")
+            self._say(f"{self.live.topic}: no messages")
 
     def _say(self, words: str) -> None:
         if words != self._words:

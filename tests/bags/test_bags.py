@@ -395,7 +395,7 @@ def test_no_bytes_bring_another_error(tmp_path: Path) -> None:
 
 
 def test_a_bag_is_not_written_over(bag: Path, tmp_path: Path) -> None:
-    with pytest.raises(FailedPreconditionError, match="is there already"):
+    with pytest.raises(FailedPreconditionError, match="already exists: choose another name"):
         BagWriter(bag)
     with pytest.raises(InvalidArgumentError, match=r"must end in \.mcap"):
         BagWriter(tmp_path / "bag.db3")

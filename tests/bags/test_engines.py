@@ -105,7 +105,7 @@ def test_a_model_a_thousandth_heavier_is_found(bag: Path) -> None:
 def test_robots_that_pinocchio_has_otherwise_are_said() -> None:
     said: list[str] = []
     flying = Robot.from_text(CRANE, root="floating")
-    with pytest.raises(FailedPreconditionError, match="no robot that Pinocchio takes"):
+    with pytest.raises(FailedPreconditionError, match="no robot that Pinocchio can take"):
         pinocchio([flying], [CRANE, "<mujoco/>"], said.append)
-    assert "it has 10 ways to move here, 4 there" in said[0]
-    assert "no URDF file" in said[1]
+    assert "it has 10 degrees of freedom here, 4 in Pinocchio" in said[0]
+    assert "not the URDF file" in said[1]

@@ -239,7 +239,7 @@ def test_what_does_not_fit_is_said(make, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("faults", "seconds", "sentence"),
     [
-        ([Delay(0.1), Delay(0.1, from_s=2.0)], 2.0, "Delay: it begins at 2 s, when the run of 2 s is over"),
+        ([Delay(0.1), Delay(0.1, from_s=2.0)], 2.0, "Delay: it begins at 2 s, after the end of the run of 2 s"),
         ([Delay], 2.0, "faults: found <class 'dyn_service.hil.faults.Delay'>: expected faults, such as Delay(0.02)"),
         ([], 0.0, "a run of 0 s: expected a positive number of seconds"),
         ([], math.nan, "a run of nan s: expected a positive number of seconds"),

@@ -217,7 +217,7 @@ def test_what_does_not_fit_is_said(cache: RobotCache, setup: dict, error: type, 
 def test_a_launch_without_a_plant(cache: RobotCache, tmp_path) -> None:
     path = tmp_path / "server.launch.yaml"
     path.write_text("launch:\n  - node: {pkg: dyn_service, exec: server}\n")
-    with pytest.raises(InvalidArgumentError, match=r"server\.launch\.yaml starts 0 plants: a test is of one plant"):
+    with pytest.raises(InvalidArgumentError, match=r"server\.launch\.yaml starts 0 plants: a test needs one plant"):
         run_for(open_bench("lockstep", Setup(str(path)), cache, (), 0), 0.1, "lockstep", 0, ())
 
 

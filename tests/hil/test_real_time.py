@@ -153,7 +153,12 @@ def test_what_ends_before_it_is_ready_says_why() -> None:
     ("mode", "faults", "endpoints", "sentence"),
     [
         ("hardware", [], [], "--hil=hardware needs a robot: a plant with a driver in the launch file, or"),
-        ("hardware", [WrongPayload("lower_bar", 1.0)], [], "WrongPayload: real hardware carries what it carries"),
+        (
+            "hardware",
+            [WrongPayload("lower_bar", 1.0)],
+            [],
+            "WrongPayload: only a simulated plant can carry it, found --hil=hardware",
+        ),
         ("hardware", [], ["plant_state=tcp://a:1"], "--hil-endpoint: found plant_state=tcp://a:1; expected, with"),
         ("real_time", [], ["plant_state=tcp://a:1", "joint_commands=tcp://a:2"], "--hil-endpoint: found plant_state"),
         ("hardware", [], ["plant_state=a", "joint_commands=b"], "--hil-endpoint: found plant_state=a, joint_commands"),

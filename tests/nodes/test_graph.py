@@ -202,7 +202,7 @@ def test_a_launch_that_ends_may_remove_the_folder_first(folder: Path) -> None:
     held = Registration(folder, entry())
     held.path.unlink()
     (folder / "graph").rmdir()
-    with pytest.raises(UnavailableError, match=r"node '/arm/plant' cannot be made known in .*: No such file"):
+    with pytest.raises(UnavailableError, match=r"node '/arm/plant' cannot be registered in .*: No such file"):
         held.write(entry())
     held.close()
     assert Graph(folder).nodes() == ()

@@ -171,7 +171,7 @@ EXECUTABLE = "  - executable: {cmd: sleep 1}\n"
         ),
         (
             "launch:\n  - node: {exec: e}",
-            "test.launch.yaml:2: launch[0].node: lacks 'pkg': the package of the node, or a Python file as 'exec'",
+            "test.launch.yaml:2: launch[0].node: missing 'pkg': the package of the node, or a Python file as 'exec'",
         ),
         (
             "launch:\n  - executable: {cmd: [sleep]}",

@@ -139,7 +139,7 @@ def test_pub_is_heard(dyn: Dyn, wave: Wave) -> None:
     assert dyn("topic", "pub", "arm/told", "std_msgs/msg/String", "{data: x}", "-t", "3", "-r", "200") == ""
     assert wave.told == ["one", "x", "x", "x"]
     assert "/_dyn" not in dyn("node", "list")
-    assert dyn("topic", "pub", "/nobody", "std_msgs/String", "--once") == "warning: nobody listens to /nobody\n"
+    assert dyn("topic", "pub", "/nobody", "std_msgs/String", "--once") == "warning: /nobody has no subscriber\n"
 
 
 def test_parameters(dyn: Dyn, wave: Wave) -> None:

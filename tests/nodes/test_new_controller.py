@@ -113,9 +113,9 @@ def test_no_placeholder_is_left_and_its_launch_file_plans(package: Path, tmp_pat
         ("", "a package's name has small letters, digits and underscores, begins with a letter and is no longer "
              "than 40, found ''"),
         ("lambda", "'lambda' is a word of Python's and no name for a package"),
-        ("json", "'json' is the name of a module that is there already: choose another"),
-        ("numpy", "'numpy' is the name of a module that is there already: choose another"),
-        ("dyn_service", "'dyn_service' is the name of a module that is there already: choose another"),
+        ("json", "'json' is the name of an existing module: choose another"),
+        ("numpy", "'numpy' is the name of an existing module: choose another"),
+        ("dyn_service", "'dyn_service' is the name of an existing module: choose another"),
     ],
 )  # fmt: skip
 def test_bad_names_are_refused(name: str, said: str) -> None:
@@ -127,14 +127,14 @@ def test_bad_names_are_refused(name: str, said: str) -> None:
 def test_nothing_is_written_over_and_no_folder_made_up(package: Path) -> None:
     law = package / NAME / "controller.py"
     before = law.read_bytes()
-    with pytest.raises(InvalidArgumentError, match=r"soft_arm' is there already, and nothing is written over$"):
+    with pytest.raises(InvalidArgumentError, match=r"soft_arm' already exists, and nothing is overwritten$"):
         new_package("controller", NAME, package.parent)
     with pytest.raises(InvalidArgumentError, match=r"folder must be one that is there, found '.*/nowhere'"):
         new_package("controller", "other", package / "nowhere")
     assert law.read_bytes() == before
     done = dyn("new", "controller", NAME, "--folder", str(package.parent), cwd=package)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"error: '{package}' is there already, and nothing is written over\n"
+    assert done.stderr == f"error: '{package}' already exists, and nothing is overwritten\n"
 
 
 @pytest.mark.slow

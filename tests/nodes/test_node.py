@@ -117,7 +117,7 @@ def test_a_service_that_is_not_there_or_does_not_answer(nodes: Nodes) -> None:
         client.call(AddRequest(1), 0.02)  # nobody turns the server
     with pytest.raises(FailedPreconditionError, match="service '/add' is this node's own: it would wait for itself"):
         server.create_client("add", AddResponse).call(AddRequest(1))
-    with pytest.raises(InvalidArgumentError, match="service '/add' is there already"):
+    with pytest.raises(InvalidArgumentError, match="service '/add' already exists"):
         server.create_service("add", AddRequest, add)
     with pytest.raises(InvalidArgumentError, match=r"/add: a request of \d+ bytes, at most 1048576 are taken"):
         client.begin(msgspec.defstruct("W", ["x"])("x" * (1 << 20)))
@@ -316,7 +316,7 @@ def test_a_lifecycle(nodes: Nodes) -> None:
     with pytest.raises(FailedPreconditionError) as caught:
         ask(nodes, change, ChangeStateRequest("activate"))
     assert str(caught.value) == (
-        "node '/talker' is unconfigured: 'activate' does not lead on from there; what does: configure, shutdown"
+        "node '/talker' is unconfigured: 'activate' is not possible there; possible: configure, shutdown"
     )
     with pytest.raises(InvalidArgumentError, match=r"there is no transition 'activte': .*; did you mean 'activate'\?"):
         ask(nodes, change, ChangeStateRequest("activte"))

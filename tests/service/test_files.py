@@ -151,7 +151,7 @@ def test_converting_says_what_is_missing(tmp_path: Path) -> None:
         said = [note["text"] for note in notes if note["element"] == f"joint '{joint}'"]
         assert any("of its friction is not in it" in text for text in said), joint  # rotors are, as Drake has them
     again = dyn("convert", URDF / "panda.urdf", out)
-    assert (again.returncode, again.stderr) == (1, f"error: {out} is there already: --force writes over it\n")
+    assert (again.returncode, again.stderr) == (1, f"error: {out} already exists: --force overwrites it\n")
     assert dyn("convert", URDF / "panda.urdf", out, "--force").returncode == 0
     unknown = dyn("convert", URDF / "panda.urdf", tmp_path / "panda.step")
     assert (

@@ -299,7 +299,7 @@ def test_a_fresh_machine_and_a_revoked_name_are_told_what_to_do(tmp_path: Path, 
         assert dyn("keys", *words, "--folder", folder).returncode == 0
     again = dyn("keys", "new", "panda", "--folder", folder)
     assert again.returncode == 1
-    assert "panda.key is there already" in again.stderr
+    assert "panda.key already exists" in again.stderr
     assert "delete it, for it was revoked, or name another file by --output" in again.stderr
     (tmp_path / "keys" / "panda.key").unlink()
     assert dyn("keys", "new", "panda", "--folder", folder).returncode == 0
