@@ -46,11 +46,11 @@ class Scripted:
         raise OSError("it is gone")
 
 
-def under_command(robot: Scripted, cycles: int = 8) -> Plant:
+def under_command(robot: Scripted, cycles: int = 8, *, stale_cycles: int = 0, **changes) -> Plant:
     """The plant after so many cycles under a controller that armed it once."""
-    settings = safety_settings(PlantParameters(robot="-"), ROBOT.limits)
-    safety = SafetySupervisor(settings, AT.velocity_names, 1, ROBOT.fingerprint)
-    plant = Plant(Driver(robot), ROBOT.limits, safety, 1e-3)
+    settings = safety_settings(PlantParameters(robot="-", **changes), ROBOT.limits)
+    safety = SafetySupervisor(settings, AT.velocity_names, 1, ROBOT.fingerprint, lambda: np.eye(6))
+    plant = Plant(Driver(robot), ROBOT.limits, safety, 1e-3, stale_cycles)
     for _ in range(cycles):
         state = plant.publish()
         arm = state.mode not in RUNNING and state.cause == "start"
@@ -85,6 +85,23 @@ def test_what_is_no_number_stops_the_robot_and_is_given_to_nobody(
     assert np.isfinite([*state.position, *state.velocity, *state.effort]).all()
     assert plant.counters.stale_readings == 4
     assert [one.message for one in caplog.records] == ["the driver read numbers that are not finite: the robot stops"]
+
+
+def test_no_number_right_after_the_first_reading_leaves_that_one_standing() -> None:
+    stands = Reading(np.full(6, 0.25), STILL)
+    robot = Scripted(lambda: Reading(NAN, STILL), first=lambda: stands)
+    robot.readings = 4
+    plant = under_command(robot)
+    assert (plant.q.tolist(), plant.safety.cause) == ([0.25] * 6, "driver")
+
+
+@pytest.mark.parametrize("policy", ["brake", "damping", "zero"])
+def test_a_robot_that_is_no_longer_seen_is_stopped_by_its_brakes_under_any_policy(policy: str) -> None:
+    """Efforts -D v of a speed that nobody has measured are none; that it stopped is counted once."""
+    robot = Scripted(lambda: Reading(STILL, STILL, fresh=False))
+    plant = under_command(robot, 12, stale_cycles=3, safe_stop=policy)
+    assert (plant.safety.mode, plant.safety.cause, plant.safety.counters.stops["driver"]) == ("stopped", "driver", 1)
+    assert robot.written == 8 * [False] + 4 * [True]
 
 
 @pytest.mark.parametrize(

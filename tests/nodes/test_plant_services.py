@@ -22,6 +22,9 @@ from dyn_service.nodes.plant_topics import PlantTopics
 from tests.nodes.in_process import Nodes
 from tests.nodes.test_plant_truth import driven, made
 
+G = 9.81
+"""m/s^2"""
+
 
 class Plant:
     """A plant's node and one who asks it, in turns."""
@@ -112,23 +115,42 @@ def test_a_push_acts_under_command_for_its_time(nodes: Nodes, arm: Robot) -> Non
 
 
 def test_a_payload_is_carried_from_now_on_and_put_down_again(nodes: Nodes, arm: Robot) -> None:
-    """Beside what the parameters let the robot carry; its sensors weigh it; the fingerprint stays."""
-    own = {"payloads": [{"link": "upper_bar", "mass": 0.3}], "joints": {"joint_1": {"damping": 0.1}}}
-    plant = Plant(nodes, arm, overlay=own)
-    driven(plant.of, [0.0, 0.0], 3)
-    q, v = plant.of.q, plant.of.v
-    plant.call("set_payload", link="lower_bar", mass=0.5, com=[0.0, 0.0, -0.2])
-    driven(plant.of, [0.0, 0.0], 10)
-    parts = [Payload("upper_bar", 0.3), Payload("lower_bar", 0.5, com=(0.0, 0.0, -0.2))]
+    """Beside what the parameters let the robot carry, and what other links were given; the fingerprint stays."""
+    own = {"payloads": [{"link": "upper_bar", "mass": 0.3, "com": [0.0, 0.0, -0.2]}]}
+    plant = Plant(nodes, arm, overlay={**own, "joints": {"joint_1": {"damping": 0.1}}})
     damped = {"joint_1": plant.changes._overlay.joints["joint_1"]}
-    real = arm.overlaid(Overlay(payloads=parts, joints=damped))
-    np.testing.assert_allclose(plant.of.q, real.simulate(q, v, dt=1e-3, steps=10).q[-1], atol=1e-11)
+    said = [
+        {"link": "lower_bar", "mass": 0.5, "com": (0.0, 0.0, -0.2)},
+        {"link": "upper_bar", "mass": 0.4, "com": (0.0, 0.1, -0.1)},
+    ]
+    parts = [Payload("upper_bar", 0.3, com=(0.0, 0.0, -0.2)), *(Payload(**each) for each in said)]
+
+    def moves_with(carried: list[Payload]) -> None:
+        real = arm.overlaid(Overlay(payloads=carried, joints=damped))
+        q, v = plant.of.q, plant.of.v
+        driven(plant.of, [0.0, 0.0], 10)
+        np.testing.assert_allclose(plant.of.q, real.simulate(q, v, dt=1e-3, steps=10).q[-1], atol=1e-11)
+
+    driven(plant.of, [0.0, 0.0], 3)
+    for count, each in enumerate(said):
+        plant.call("set_payload", **each)
+        moves_with(parts[: 2 + count])
     assert plant.of.state().fingerprint == arm.fingerprint
-    q, v = plant.of.q, plant.of.v
     plant.call("set_payload", link="lower_bar", mass=0.0)
-    driven(plant.of, [0.0, 0.0], 10)
-    real = arm.overlaid(Overlay(payloads=parts[:1], joints=damped))
-    np.testing.assert_allclose(plant.of.q, real.simulate(q, v, dt=1e-3, steps=10).q[-1], atol=1e-11)
+    moves_with([parts[0], parts[2]])
+
+
+def test_sensors_weigh_a_payload_that_was_set(nodes: Nodes, arm: Robot, tmp_path: Path) -> None:
+    """In its brakes: the wrist bears it from the next sample on, and no longer when it is put down."""
+    path = tmp_path / "sensors.yaml"
+    path.write_text("robot: double_pendulum\nforce_torque: {wrist: {joint: joint_2, rate_hz: 1000}}\n", "utf-8")
+    plant, forces = Plant(nodes, arm, sensors=str(path)), []
+    for mass in (0.0, 0.5, 0.0):
+        plant.call("set_payload", link="lower_bar", mass=mass)
+        plant.of.advance(2)
+        forces.append(np.linalg.norm(plant.of.robot.measuring.readings["wrist"].value[:3]))
+    # the parent holds the child up with its weight, along one direction: lengths of forces add
+    np.testing.assert_allclose(np.diff(forces), [0.5 * G, -0.5 * G], rtol=1e-9)  # differences of two such numbers
 
 
 def test_a_reset_puts_the_payload_down(nodes: Nodes, arm: Robot) -> None:

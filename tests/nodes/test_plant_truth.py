@@ -160,6 +160,15 @@ def test_a_plant_moves_by_what_its_motors_give_and_says_so(arm: Robot) -> None:
     assert np.array_equal(plant.q, other.q)
 
 
+def test_damping_of_a_stop_is_by_the_inertia_where_it_stops(arm: Robot) -> None:
+    """Not where it began: stretched it is twice as heavy about its first joint as folded."""
+    plant = made(arm, safe_stop="damping", damping_s=0.05)
+    for elbow in (0.0, 3.0):
+        plant.robot.set_state(np.array([0.2, elbow]), np.zeros(2))
+        plant.look()
+        np.testing.assert_allclose(plant.safety.damping(), arm.mass_matrix([0.2, elbow]) / 0.05, rtol=1e-12)
+
+
 SENSORS = """\
 robot: double_pendulum
 seed: 3

@@ -483,6 +483,22 @@ def test_damping_is_minus_D_v_within_small_limits_too_and_none_where_there_is_no
     assert none.of._stopping(np.array([9.0, -0.05])).tolist() == [0.0, 1.0]
 
 
+def test_a_servo_that_says_no_number_gives_no_effort() -> None:
+    """And says that it is not what was asked for; an effort that is NaN would be one for ever."""
+    rig, asked = Rig(), np.array([0.5, 0.25])
+    rig.of.interfaces, rig.of.servo = ("position",), lambda to, q, v: asked
+    for _ in range(40):
+        assert rig.offer((0.0, 0.0), interface="position", position=[0.0, 0.0])
+        rig.turn()
+    assert (rig.of.mode, rig.efforts[-1].tolist()) == ("active", [0.5, 0.25])
+    asked[0] = np.nan
+    for _ in range(40):
+        assert rig.offer((0.0, 0.0), interface="position", position=[0.0, 0.0])
+        rig.turn()
+    assert rig.efforts[-1].tolist() == [0.0, 0.25]
+    assert rig.of.saturated.tolist() == [40, 0]
+
+
 def test_damping_that_is_no_number_is_the_brakes() -> None:
     rig = running(stop="damping")
     rig.of.damping = lambda: np.full((2, 2), math.nan)
