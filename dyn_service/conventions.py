@@ -4,11 +4,12 @@
 |---|---|---|---|
 | quaternion | x, y, z, w | w, x, y, z | x, y, z, w |
 | floating v | linear then angular, body axes | linear in world axes, angular in body axes | twist in the child's axes |
-| planar | x, y, theta; body axes | no such joint | a transform, a twist in the child's axes |
+| planar | x, y, theta; body axes | two slides and a hinge, joint's axes | a transform, a twist in the child's axes |
 | order of joints | depth first, siblings by name | that of the file, by address | by name |
 
-MuJoCo's forces belong to its velocities: of a floating joint, the force in world axes, the torque in body axes. Arrays
-to and from MuJoCo may carry leading axes, which broadcast; what comes back has all of them. What is left out stays out.
+MuJoCo's forces belong to its velocities: of a floating joint, the force in world axes, the torque in body axes. It has
+no screws. Arrays to and from MuJoCo may carry leading axes, which broadcast; what comes back has all of them. What is
+left out stays out.
 docs/conventions.md tells more.
 """
 
@@ -31,7 +32,8 @@ Array = NDArray[np.float64]
 
 class MujocoState(NamedTuple):
     """qpos (..., nq), qvel, qacc, force (..., nv), joint after joint in our order: its `jnt_qposadr` and `jnt_dofadr`
-    say where each stands in MuJoCo's own arrays. None where it was not given.
+    say where each stands in MuJoCo's own arrays; a planar one is three there, in this order. None where it was not
+    given.
     """
 
     qpos: Array
@@ -72,22 +74,20 @@ def to_mujoco(
     assert qpos is not None
     own = None if qvel is None else qvel.copy()
     for joint, in_q, in_v in _joints(at):
+        base = _base(joint, qpos[..., in_q], in_v)
         inner = joint.quaternion
-        if not inner.stop:
+        if inner.stop:
+            quaternion = slice(in_q.start + inner.start, in_q.start + inner.stop)
+            qpos[..., quaternion] = np.roll(qpos[..., quaternion], 1, axis=-1)
+        if base is None:
             continue
-        quaternion = slice(in_q.start + inner.start, in_q.start + inner.stop)
-        R = _rotation(joint, qpos[..., in_q])
-        qpos[..., quaternion] = np.roll(qpos[..., quaternion], 1, axis=-1)
-        if joint.mujoco == "free":
-            linear, angular = slice(in_v.start, in_v.start + 3), slice(in_v.start + 3, in_v.stop)
-            if qacc is not None:
-                if own is None:
-                    raise InvalidArgumentError("accelerations of a floating joint need its velocities", path="v")
-                turned = np.cross(own[..., angular], own[..., linear])
-                qacc[..., linear] = _times(R, qacc[..., linear] + turned)
-            for x in (qvel, force):
-                if x is not None:
-                    x[..., linear] = _times(R, x[..., linear])
+        if qacc is not None:
+            if own is None:
+                raise InvalidArgumentError(f"accelerations of a {joint.type} joint need its velocities", path="v")
+            qacc[..., base.linear] = _times(base.rotation, qacc[..., base.linear] + base.turned(own))
+        for x in (qvel, force):
+            if x is not None:
+                x[..., base.linear] = _times(base.rotation, x[..., base.linear])
     return MujocoState(qpos, qvel, qacc, force)
 
 
@@ -114,21 +114,20 @@ def from_mujoco(
     assert q is not None
     for joint, in_q, in_v in _joints(at):
         inner = joint.quaternion
-        if not inner.stop:
+        if inner.stop:
+            quaternion = slice(in_q.start + inner.start, in_q.start + inner.stop)
+            q[..., quaternion] = np.roll(q[..., quaternion], -1, axis=-1)
+        base = _base(joint, q[..., in_q], in_v)
+        if base is None:
             continue
-        quaternion = slice(in_q.start + inner.start, in_q.start + inner.stop)
-        q[..., quaternion] = np.roll(q[..., quaternion], -1, axis=-1)
-        if joint.mujoco == "free":
-            back = _rotation(joint, q[..., in_q]).mT
-            linear, angular = slice(in_v.start, in_v.start + 3), slice(in_v.start + 3, in_v.stop)
-            for x in (v, tau):
-                if x is not None:
-                    x[..., linear] = _times(back, x[..., linear])
-            if a is not None:
-                if v is None:
-                    raise InvalidArgumentError("accelerations of a floating joint need its velocities", path="qvel")
-                turned = np.cross(v[..., angular], v[..., linear])
-                a[..., linear] = _times(back, a[..., linear]) - turned
+        back = base.rotation.mT
+        for x in (v, tau):
+            if x is not None:
+                x[..., base.linear] = _times(back, x[..., base.linear])
+        if a is not None:
+            if v is None:
+                raise InvalidArgumentError(f"accelerations of a {joint.type} joint need its velocities", path="qvel")
+            a[..., base.linear] = _times(back, a[..., base.linear]) - base.turned(v)
     return JointValues(q, v, a, tau)
 
 
@@ -284,6 +283,35 @@ def _rotation_of(message: Any, name: str, path: str) -> Array:
             path=f"{path}.rotation",
         )
     return quaternion
+
+
+class _Base(NamedTuple):
+    """A joint of which our linear velocities are in the body's axes, and MuJoCo's in the joint's. rotation: (..., n, n)
+    from the one to the other. linear, angular: their places in v.
+    """
+
+    rotation: Array
+    linear: slice
+    angular: slice
+
+    def turned(self, v: Array) -> Array:
+        """(..., n) omega x v: by how much accelerations of these velocities are other than those of points."""
+        linear, omega = v[..., self.linear], v[..., self.angular]
+        if linear.shape[-1] == 3:
+            return np.cross(omega, linear)
+        return np.stack([-omega[..., 0] * linear[..., 1], omega[..., 0] * linear[..., 0]], axis=-1)
+
+
+def _base(joint: Joint, q: Array, in_v: slice) -> _Base | None:
+    """The joint as one of these, at q (..., nq of it), if it is one."""
+    begin = in_v.start
+    if joint.mujoco == "free":
+        return _Base(_rotation(joint, q), slice(begin, begin + 3), slice(begin + 3, in_v.stop))
+    if joint.type == "planar":
+        c, s = np.cos(q[..., 2]), np.sin(q[..., 2])
+        rotation = np.stack([np.stack([c, -s], axis=-1), np.stack([s, c], axis=-1)], axis=-2)
+        return _Base(rotation, slice(begin, begin + 2), slice(begin + 2, in_v.stop))
+    return None
 
 
 def _joints(at: Configuration) -> list[tuple[Joint, slice, slice]]:

@@ -103,7 +103,8 @@ class MujocoContacts:
                 return body, this.name
             moved = [self._model.joint(this.jntadr[0] + k).name for k in range(this.jntnum[0])]
             if moved:
-                link = links.get(moved[-1])
+                # a planar joint is called by its parts there, `base.theta`
+                link = links.get(moved[-1]) or links.get(moved[-1].rpartition(".")[0])
                 return None if link is None else (body, link)
             body = int(this.parentid[0])
         return None

@@ -196,22 +196,25 @@ class MujocoEngine:
         where = source.source if isinstance(source, Description) else str(source)
         theirs = {model.joint(k).name: k for k in range(model.njnt)}
         for name, joint in zip(self._at.names, self._at.joints, strict=True):
-            if name not in theirs:
-                raise InvalidArgumentError(
-                    f"{where}: MuJoCo's model has no joint '{name}' of the robot; its joints are {', '.join(theirs)}",
-                    path="mjcf",
-                )
-            place = model.joint(theirs[name])
-            q, v = int(place.qposadr[0]), int(place.dofadr[0])
-            kind = int(place.type[0])
-            nq, nv = {0: (7, 6), 1: (4, 3)}.get(kind, (1, 1))
-            if (nq, nv) != (joint.nq, joint.nv):
-                raise InvalidArgumentError(
-                    f"{where}: joint '{name}' has {nv} ways to move in MuJoCo's model, and {joint.nv} in the robot",
-                    path="mjcf",
-                )
-            in_q += range(q, q + nq)
-            in_v += range(v, v + nv)
+            called = joint.mujoco_names(name)
+            for part in called:
+                if part not in theirs:
+                    raise InvalidArgumentError(
+                        f"{where}: MuJoCo's model has no joint '{part}' of the robot; its joints are "
+                        f"{', '.join(theirs)}",
+                        path="mjcf",
+                    )
+                place = model.joint(theirs[part])
+                q, v = int(place.qposadr[0]), int(place.dofadr[0])
+                nq, nv = {0: (7, 6), 1: (4, 3)}.get(int(place.type[0]), (1, 1))
+                if (nq, nv) != ((joint.nq, joint.nv) if len(called) == 1 else (1, 1)):
+                    raise InvalidArgumentError(
+                        f"{where}: joint '{part}' has {nv} ways to move in MuJoCo's model, and "
+                        f"{joint.nv if len(called) == 1 else 1} in the robot",
+                        path="mjcf",
+                    )
+                in_q += range(q, q + nq)
+                in_v += range(v, v + nv)
         return np.array(in_q, dtype=np.intp), np.array(in_v, dtype=np.intp)
 
     def _leaders(self) -> list[tuple[int, int, int, int, Mimic]]:

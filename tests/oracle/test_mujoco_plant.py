@@ -11,7 +11,8 @@ import pytest
 from dyn_service.api.queries import Wrench
 from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import DynError, FailedPreconditionError
+from dyn_service.errors import DynError, FailedPreconditionError, UnimplementedError
+from dyn_service.model.description import RootType
 from dyn_service.nodes.control_loop import commander
 from dyn_service.nodes.controller import NODE, ControllerParameters
 from dyn_service.nodes.plant_making import make_engine, make_plant, real_robot
@@ -90,6 +91,46 @@ def test_a_ball_has_four_numbers_there_too() -> None:
     np.testing.assert_allclose(ours, theirs, rtol=1e-9)  # roundings
     # both turn by steps of fourth order, of different constants: 1e-3^4 of some 1e2 rad/s^2, ten times
     assert apart(engines(robot), q, v, tau, 10) < 1e-8
+
+
+PUCK = """<robot name="puck"><link name="base"/>
+  <link name="table"><inertial><mass value="1"/>
+    <inertia ixx="0.1" ixy="0" ixz="0" iyy="0.1" iyz="0" izz="0.1"/></inertial></link>
+  <link name="disc"><inertial><origin xyz="0.1 -0.05 0.02"/><mass value="1.5"/>
+    <inertia ixx="0.02" ixy="0.001" ixz="0" iyy="0.025" iyz="0" izz="0.012"/></inertial></link>
+  <link name="flap"><inertial><origin xyz="0.1 0 0"/><mass value="0.4"/>
+    <inertia ixx="0.001" ixy="0" ixz="0" iyy="0.002" iyz="0" izz="0.002"/></inertial></link>
+  TILT
+  <joint name="slides" type="planar"><parent link="table"/><child link="disc"/><axis xyz="0.36 0.48 0.8"/>
+    <origin xyz="0.1 0.2 0.3" rpy="0.3 -0.2 1.0"/><dynamics damping="0.7"/></joint>
+  <joint name="hinge" type="continuous"><parent link="disc"/><child link="flap"/>
+    <origin xyz="0.2 0 0"/><axis xyz="0 1 0"/></joint></robot>"""
+TILT = '<joint name="tilt" type="continuous"><parent link="base"/><child link="table"/><axis xyz="0 1 0"/></joint>'
+
+
+@pytest.mark.parametrize("root", ["fixed", "planar"])
+def test_a_planar_joint_is_two_slides_and_a_hinge(root: RootType) -> None:
+    """Askew on a table that tilts, and as the root. The accelerations are the same; steps part by their constants, of
+    fourth order, for velocities are taken in axes that turn or do not.
+    """
+    rooted = PUCK.replace("TILT", "").replace('<link name="base"/>', "")
+    robot = Robot.from_urdf(PUCK.replace("TILT", TILT) if root == "fixed" else rooted, root=root)
+    rng = np.random.default_rng(5)
+    q, (v, tau) = robot.random_configuration(seed=5), rng.normal(size=(2, robot.nv)) * [[0.5], [0.02]]
+    both = engines(robot)
+    ours, theirs = (engine.acceleration(q, v, tau) for engine in both)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9)  # roundings
+    push = Wrench("flap", force=(1.0, 2.0, 3.0), point=(0.1, 0.0, 0.0))
+    for engine in both:
+        engine.push([push])
+    ours, theirs = (engine.acceleration(q, v, tau) for engine in both)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+    for joint, in_v in zip(robot.configuration.joints, robot.configuration.v_slices, strict=True):
+        tau[in_v] *= joint.nv == 1  # the others have no motors; theirs would keep its direction through a step
+    far, near = (apart(engines(robot, dt), q, v, tau, round(0.16 / dt), dt) for dt in (4e-3, 2e-3))
+    assert far < 1e-7
+    assert 12.0 < far / near < 20.0
+    assert "joint" in both[1].notes[0]
 
 
 def test_a_push_is_the_same_push(ur5e: Robot) -> None:
@@ -223,6 +264,20 @@ def test_what_is_refused(ur5e: Robot, tmp_path: Path, changes: dict, message: st
     with pytest.raises(DynError) as caught:
         make_plant(ur5e, PlantParameters(robot="-", **{"engine": "mujoco", **changes}), session=1)
     assert message in str(caught.value)
+
+
+def test_a_screw_is_refused_by_name() -> None:
+    """A slide coupled to a hinge would be a soft one there, which it is not."""
+    thread = '<drake:screw_thread_pitch value="0.01"/>'
+    robot = Robot.from_urdf(
+        '<robot name="vise"><link name="base"/><link name="jaw"><inertial><mass value="2"/><inertia ixx="1" iyy="1" '
+        'izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link><drake:joint name="spindle" type="screw"><parent '
+        f'link="base"/><child link="jaw"/><axis xyz="1 0 0"/>{thread}</drake:joint></robot>'
+    )
+    with pytest.raises(
+        UnimplementedError, match="joint 'spindle': MuJoCo has no joints of type screw, expected one of"
+    ):
+        make_plant(robot, PlantParameters(robot="-", engine="mujoco"), session=1)
 
 
 def test_without_mujoco_the_plant_says_what_to_install(ur5e: Robot, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,12 +196,20 @@ def test_arguments_of_another_shape_are_refused_by_name() -> None:
             function(FREE, np.tile(q, (2, 1)), np.tile(v, (3, 1)))
 
 
-def test_mujoco_has_no_planar_joint() -> None:
-    q, v, a = state(3)
-    with pytest.raises(InvalidArgumentError, match="joint 'j2' is planar, which MuJoCo has not"):
-        to_mujoco(AT, q, v, a)
-    with pytest.raises(InvalidArgumentError, match="joint 'j2' is planar"):
-        from_mujoco(AT, q)
+def test_of_a_planar_joint_mujoco_has_what_moves_in_the_joints_axes() -> None:
+    """By hand, a quarter turn: what is ahead of the body is y of the joint; axes that turn add omega x v."""
+    at = configuration(["base"], ["planar"])
+    q, v, a, tau = [3.0, 4.0, np.pi / 2], [2.0, 1.0, 0.5], [10.0, 20.0, 30.0], [5.0, 6.0, 7.0]
+    theirs = to_mujoco(at, q, v, a, tau)
+    np.testing.assert_array_equal(theirs.qpos, q)
+    np.testing.assert_allclose(theirs.qvel, [-1.0, 2.0, 0.5], atol=1e-15)
+    np.testing.assert_allclose(theirs.force, [-6.0, 5.0, 7.0], atol=1e-15)
+    # in body axes a + omega x v = (10 - 0.5, 20 + 1)
+    np.testing.assert_allclose(theirs.qacc, [-21.0, 9.5, 30.0], atol=1e-14)
+    for found, given in zip(from_mujoco(at, *theirs), (q, v, a, tau), strict=True):
+        np.testing.assert_allclose(found, given, atol=1e-14)
+    with pytest.raises(InvalidArgumentError, match="accelerations of a planar joint need its velocities"):
+        to_mujoco(at, q, a=a)
 
 
 def test_mujoco_has_no_screw() -> None:

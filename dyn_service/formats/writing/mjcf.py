@@ -37,7 +37,7 @@ def write(description: Description) -> tuple[str, list[Note]]:
     """The text, and a note on each thing that MJCF cannot say.
 
     Raises:
-        UnimplementedError: A joint is of a type that MuJoCo has not (planar, screw), or floats and is not the root's.
+        UnimplementedError: A joint is of a type that MuJoCo has not (screw), or floats and is not the root's.
     """
     return _Writer(description).text()
 
@@ -84,11 +84,12 @@ class _Writer:
         link, moves = self._links[name], self._description.root
         if moves == "fixed" and name == WORLD and link.inertial is None:
             return world
-        if moves not in ("fixed", "floating"):
-            raise UnimplementedError(f"MuJoCo has no {moves} joints, expected a root that is fixed or floating")
         body = self._written(world, _Body(link, Pose(), []), at_top=True)
         if moves == "floating":
             body.children.insert(0, Tag("freejoint", {"name": ROOT_JOINT}))
+        elif moves == "planar":
+            joint = Joint(ROOT_JOINT, "planar", "", name, np.zeros(3), np.eye(3), np.array([0.0, 0.0, 1.0]))
+            body.children[:0] = self._planar(joint, Pose())
         return body
 
     def _body(self, joint: Joint) -> _Body:
@@ -128,7 +129,10 @@ class _Writer:
             )
         tag = holder.add("body", name=name, pos=numbers(at.origin) if at.origin.any() else None, quat=turned)
         for joint, frame in body.joints:
-            tag.children.append(self._joint(joint, frame, at_top=at_top))
+            if joint.type == "planar":
+                tag.children += self._planar(joint, frame)
+            else:
+                tag.children.append(self._joint(joint, frame, at_top=at_top))
         if link.inertial is not None:
             tag.children.append(_inertial(link.inertial))
         elif body.joints:
@@ -151,6 +155,17 @@ class _Writer:
         said |= self._does(joint)
         said |= self._limits(joint)
         return Tag("joint", said)
+
+    def _planar(self, joint: Joint, frame: Pose) -> list[Tag]:
+        """Two slides and a hinge, which is what it is; what it does by itself acts along the slides."""
+        self._tell("changed", joint, "is two slides and a hinge there")
+        G, names = joint.moves.subspace, joint.moves.mujoco_names(joint.name)
+        anchor = numbers(frame.origin) if frame.origin.any() else None
+        tags = []
+        for name, kind, axis in zip(names, ("slide", "slide", "hinge"), (G[3:, 0], G[3:, 1], G[:3, 2]), strict=True):
+            said = {"name": name, "type": kind, "axis": numbers(frame.rotation @ axis)}
+            tags.append(Tag("joint", {**said, "pos": anchor if kind == "hinge" else None, **self._does(joint)}))
+        return tags
 
     def _does(self, joint: Joint) -> Mapping[str, str]:
         given = {

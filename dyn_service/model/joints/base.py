@@ -63,8 +63,8 @@ class Joint:
 
     type: its name in URDF. positions, velocities: what the entries of q and v are called. angles: which of the
     positions are angles, in rad, that may turn on and on. adds_up: whether the rate of its positions is its velocity.
-    driven: whether a motor moves it, where nobody says otherwise. mujoco: the type of MuJoCo's that moves the same way;
-    None where there is none.
+    driven: whether a motor moves it, where nobody says otherwise. mujoco: the type of MuJoCo's that moves the same way,
+    or several, one after the other on one body; None where there is none.
     """
 
     type: ClassVar[str] = "fixed"
@@ -98,6 +98,11 @@ class Joint:
     def nv(self) -> int:
         """Ways it can move."""
         return len(self.velocities)
+
+    def mujoco_names(self, name: str) -> list[str]:
+        """What a joint of this name is called there: where it is several, by its positions, `base.x`."""
+        kinds = (self.mujoco or "").split()
+        return [name] if len(kinds) < 2 else [f"{name}.{part}" for part in self.positions]
 
     @property
     def shifts(self) -> tuple[bool, ...]:

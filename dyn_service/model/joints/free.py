@@ -44,7 +44,7 @@ class Planar(Joint):
     type: ClassVar[str] = "planar"
     adds_up: ClassVar[bool] = False
     driven: ClassVar[bool] = False
-    mujoco: ClassVar[str | None] = None
+    mujoco: ClassVar[str | None] = "slide slide hinge"
     positions: ClassVar[tuple[str, ...]] = ("x", "y", "theta")
     velocities: ClassVar[tuple[str, ...]] = ("vx", "vy", "omega")
     angles: ClassVar[tuple[bool, ...]] = (False, False, True)
