@@ -13,7 +13,7 @@ import numpy as np
 from dyn_service import Robot, Wrench
 from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.nodes.collision_stop import NODE, CollisionStopParameters
-from dyn_service.nodes.control_loop import commander
+from dyn_service.nodes.law_spec import commander
 from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_parameters import PlantParameters
 from dyn_service.shipped import find_robot
@@ -27,7 +27,7 @@ print("            noticed after   foretold   hand strays   rests after    goes 
 for action in ("hold", "float"):
     p = CollisionStopParameters(rate_hz=1.0 / PERIOD_S, trajectory="multi_sine", action=action, hold_stiffness=300.0)
     plant = make_plant(robot, PlantParameters(robot="panda", control_rate_hz=p.rate_hz), session=1)
-    control = commander(NODE.purpose, p, robot, number=1, restarted=False)
+    control = commander(NODE.spec, p, robot, number=1, restarted=False)
     loop = ClosedLoop(plant, control.answer, every=round(PERIOD_S / plant.dt_s))
     loop.run(1.5)
     assert plant.safety.mode == "active"
@@ -54,7 +54,7 @@ for action in ("hold", "float"):
     plant.offer(control.taking_over.release(plant.publish()))
     plant.advance(1)
     assert (plant.safety.mode, plant.safety.cause) == ("braked", "released")
-    anew = commander(NODE.purpose, p, robot, number=2, restarted=False)
+    anew = commander(NODE.spec, p, robot, number=2, restarted=False)
     onwards = ClosedLoop(plant, anew.answer, every=round(PERIOD_S / plant.dt_s))
     onwards.run(1.5)
     error = anew.following.tracking.maximum

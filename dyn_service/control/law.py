@@ -6,10 +6,10 @@
         def update(self, state, reference, dt):
             return -5.0 * state.v
 
-`dyn_service.nodes.control_loop` makes a node of one: it says when a command is due, begins the reference, asks the law,
-and does all else that a controller has to. A law is made once, with the `model`: the robot's queries, whether they go
-to a server or are answered in this process. `reset` comes before the first `update`, and anew whenever the plant was
-not under command.
+`dyn_service.nodes.controller_kind` makes a node of one: it says when a command is due, begins the reference, asks
+the law, and does all else that a controller has to. A law is made once, with the `model`: the robot's queries, whether
+they go to a server or are answered in this process. `reset` comes before the first `update`, and anew whenever the
+plant was not under command.
 """
 
 from __future__ import annotations

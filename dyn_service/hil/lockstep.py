@@ -21,7 +21,7 @@ from dyn_service.hil.message_log import MessageLog, Seen
 from dyn_service.hil.setup import ResolvedSetup
 from dyn_service.hil.signals import Record
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
-from dyn_service.nodes.control_loop import commander
+from dyn_service.nodes.law_spec import commander
 from dyn_service.nodes.motion import Followed
 from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_recording import counts
@@ -161,7 +161,7 @@ class Lockstep:
         self._lives += 1
         number, restarted = CONTROLLER + self._lives - 1, self._lives > 1
         p = self._setup.controller_parameters()
-        return commander(self._setup.kind.purpose, p, self._model, number=number, restarted=restarted)
+        return commander(self._setup.kind.spec, p, self._model, number=number, restarted=restarted)
 
     def _end(self, why: str, now: float, *, says_so: bool = True) -> None:
         """The controller ends; one that can releases the plant."""

@@ -16,7 +16,7 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.launching.plan import LaunchPlan, ProcessPlan
 from dyn_service.launching.planner import make_plan
 from dyn_service.launching.schema import read_launch_file
-from dyn_service.nodes.control_loop import ControllerKind
+from dyn_service.nodes.controller_kind import ControllerKind
 from dyn_service.nodes.controller_parameters import LoopParameters
 from dyn_service.nodes.plant_parameters import PlantParameters
 from dyn_service.nodes.runtime import typed

@@ -7,7 +7,7 @@ from dyn_service.control.admittance import Admittance
 from dyn_service.control.computed_torque import ComputedTorque, gains
 from dyn_service.control.gains import per_joint
 from dyn_service.control.momentum_observer import MomentumObserver
-from dyn_service.nodes.control_loop import controller_kind
+from dyn_service.nodes.controller_kind import controller_kind
 from dyn_service.nodes.controller_parameters import Motion, MotionParameters
 
 

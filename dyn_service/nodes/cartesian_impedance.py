@@ -6,7 +6,7 @@ import msgspec
 
 from dyn_service.api.queries import RobotQueries
 from dyn_service.control.cartesian_impedance import CartesianImpedance
-from dyn_service.nodes.control_loop import controller_kind
+from dyn_service.nodes.controller_kind import controller_kind
 from dyn_service.nodes.controller_parameters import Motion, MotionParameters
 
 

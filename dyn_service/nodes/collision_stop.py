@@ -11,7 +11,7 @@ from dyn_service.control.gravity_compensation import GravityCompensation
 from dyn_service.control.joint_impedance import JointImpedance
 from dyn_service.control.law import EffortLaw
 from dyn_service.control.momentum_observer import MomentumObserver
-from dyn_service.nodes.control_loop import controller_kind
+from dyn_service.nodes.controller_kind import controller_kind
 from dyn_service.nodes.controller_parameters import MotionParameters
 
 

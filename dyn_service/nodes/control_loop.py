@@ -1,6 +1,4 @@
-"""The frame of a controller node: whatever its law, it asks, sends, arms, releases, records and reports.
-
-    NODE = controller_kind("damper", DamperParameters, lambda p, model: Damper(p.damping))
+"""The loop of a controller node: whatever its law, it asks, sends, arms, releases, records and reports.
 
 For the first joint state in each period: ask the law, which asks the dynamics server, and send the efforts to the
 plant. Now and then, when the command is on its way, ask `constraint_forces` for the loads of all joints, to record
@@ -22,37 +20,28 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic
 
 import msgspec
 import numpy as np
 
 from dyn_service.api.queries import RobotQueries
 from dyn_service.client.sync import Client
-from dyn_service.config.parameters import in_range
-from dyn_service.control.commander import Commander
-from dyn_service.control.following import Following, Moment, TrajectoryMaker, hold_maker
-from dyn_service.control.law import Law, RobotState
+from dyn_service.control.following import Moment
+from dyn_service.control.law import RobotState
 from dyn_service.control.safety import ACTIVE
-from dyn_service.control.taking_over import TakingOver
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import DeadlineExceededError, DynError, InvalidArgumentError
 from dyn_service.messages import Message
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
-from dyn_service.model.configuration import Configuration, Limits
-from dyn_service.nodes import controller_report
 from dyn_service.nodes.controller_parameters import (
-    LoopParameters,
-    MotionParameters,
     own_parameters,
-    trajectory_maker,
 )
-from dyn_service.nodes.kinds import Column, NodeKind, Panel
-from dyn_service.nodes.law_interface import Input, Output, Service
+from dyn_service.nodes.law_interface import Input, Service
 from dyn_service.nodes.law_signals import LawSignals
+from dyn_service.nodes.law_spec import L, LawSpec, commander
 from dyn_service.nodes.node import Node
 from dyn_service.nodes.pacing import precise_sleep, readable
 from dyn_service.nodes.request_monitor import COLUMNS, LOADS, TRANSIENT_ERRORS, UPDATE, RequestMonitor
@@ -65,83 +54,8 @@ WAIT_MS = 100
 RELEASE_S = 0.1
 """How long an ending controller waits for its release to arrive: the plant stops listening to a node that is gone."""
 
-L = TypeVar("L", bound=LoopParameters)
-MakeLaw = Callable[[L, RobotQueries], Law]
-"""(parameters, model) -> the law."""
-MakeMotion = Callable[[L, Configuration, Limits], TrajectoryMaker]
-"""(parameters, joints, limits) -> what begins the reference motion at a state."""
 
-
-@dataclass(frozen=True)
-class Purpose(Generic[L]):
-    """What makes a controller that one. name: of its kind. make_motion: None where the law follows no reference."""
-
-    name: str
-    make_law: MakeLaw[L]
-    make_motion: MakeMotion[L] | None
-    inputs: tuple[Input, ...] = ()
-    outputs: tuple[Output, ...] = ()
-    services: tuple[Service, ...] = ()
-
-
-@dataclass(frozen=True)
-class ControllerKind(NodeKind[L]):
-    """A kind of node that is a law in this frame. purpose: what the law is, for who runs it without a process."""
-
-    purpose: Purpose[L] = field(kw_only=True)
-
-
-def controller_kind(
-    name: str,
-    parameters: type[L],
-    make_law: MakeLaw[L],
-    *,
-    make_motion: MakeMotion[L] | None = None,
-    inputs: Sequence[Input] = (),
-    outputs: Sequence[Output] = (),
-    services: Sequence[Service] = (),
-    panels: Sequence[Panel] = (),
-    columns: Sequence[Column] = (),
-    about: str = "",
-    check: Callable[[L], None] = lambda parameters: None,
-) -> ControllerKind[L]:
-    """The node of a control law.
-
-    Args:
-        name: What a launch file calls it, `exec`.
-        parameters: Its parameters: a struct below `LoopParameters`, or below `MotionParameters` for a law that follows
-            a reference motion.
-        make_law: Makes the law from the parameters and the model. It is called once, before the loop begins.
-        make_motion: What begins the reference; left out, that of the parameters `trajectory` where the kind has them,
-            else the law's reference is where it was taken over, and nothing is said of tracking.
-        inputs: Topics that the law listens to.
-        outputs: Topics that it speaks on. The last message of each is there for who comes later.
-        services: What it can be asked.
-        panels: Parts of the report beside those of every controller.
-        columns: Cells of the live table beside those of every controller.
-        about: What it is, in a sentence or two, for `--help`.
-        check: See `NodeKind.check`.
-
-    Returns:
-        The declaration; in its module, `NODE`.
-    """
-    if make_motion is None and issubclass(parameters, MotionParameters):
-        make_motion = trajectory_maker  # type: ignore[assignment]  # L is below MotionParameters here
-    purpose = Purpose(name, make_law, make_motion, tuple(inputs), tuple(outputs), tuple(services))
-    return ControllerKind(
-        name,
-        parameters,
-        lambda node: run_controller(node, purpose),
-        panels=(*controller_report.PANELS, *panels),
-        columns=(*controller_report.COLUMNS, *columns),
-        launched={"endpoint": "$(endpoint dynamics)"},
-        about=about,
-        check=check,
-        purpose=purpose,
-    )
-
-
-def run_controller(node: Node[L], purpose: Purpose[L]) -> None:
+def run_controller(node: Node[L], spec: LawSpec[L]) -> None:
     """Runs the controller until it is asked to stop.
 
     Raises:
@@ -152,7 +66,7 @@ def run_controller(node: Node[L], purpose: Purpose[L]) -> None:
         with node.stop.at_once():  # a server that is not there is not waited for to the end
             robot = client.robot(p.robot or only_robot(client.list_robots()))
         client.timeout_s, client.compile_wait_s = p.request_timeout_s, 0.0  # no control loop waits for a compiler
-        ControlLoop(node, robot, purpose).run()
+        ControlLoop(node, robot, spec).run()
 
 
 def only_robot(names: list[str]) -> str:
@@ -175,37 +89,14 @@ class _Counters:
     rate_mark: tuple[float, int] = field(default_factory=lambda: (time.monotonic(), 0))
 
 
-def commander(purpose: Purpose[L], p: L, model: RobotQueries, *, number: int, restarted: bool) -> Commander:
-    """The controller that this is, without its process.
-
-    Args:
-        purpose: What its kind says: `ControllerKind.purpose`.
-        p: Its parameters.
-        model: The robot that its law asks.
-        number: No other run of a controller has it.
-        restarted: Whether a launcher has started it again.
-
-    Raises:
-        InvalidArgumentError: A parameter is out of its range, or does not fit the robot.
-    """
-    p = in_range(p)
-    at, fingerprint = model.configuration, model.description.fingerprint
-    make = hold_maker(at) if purpose.make_motion is None else purpose.make_motion(p, at, model.limits)
-    following = Following(at, fingerprint, make, p.rate_hz, p.delay_compensation)
-    law = purpose.make_law(p, model)
-    names = at.velocity_names
-    taking_over = TakingOver(names, fingerprint, number, rearm=p.rearm, restarted=restarted, interface=law.interface)
-    return Commander(following, law, taking_over)
-
-
 class ControlLoop(Generic[L]):
     """The loop and what it needs."""
 
-    def __init__(self, node: Node[L], robot: RobotQueries, purpose: Purpose[L]) -> None:
+    def __init__(self, node: Node[L], robot: RobotQueries, spec: LawSpec[L]) -> None:
         p, at = node.parameters, robot.configuration
-        self.node, self.robot, self.at, self.purpose = node, robot, at, purpose
+        self.node, self.robot, self.at, self.spec = node, robot, at, spec
         self.names = at.velocity_names
-        self.commander = commander(purpose, p, robot, number=secrets.randbits(53), restarted=node.restarted)
+        self.commander = commander(spec, p, robot, number=secrets.randbits(53), restarted=node.restarted)
         self.following = self.commander.following
         self.signals = LawSignals(self.commander.law, self.names, node.telemetry if p.record else None)
         self.deadline_s = p.deadline_s or 1.0 / p.rate_hz
@@ -219,10 +110,10 @@ class ControlLoop(Generic[L]):
         self.efforts = node.create_publisher(
             JointCommand, p.joint_commands, name="joint_commands", binds=False, latched=True
         )
-        for one in purpose.inputs:
+        for one in spec.inputs:
             node.create_subscription(one.type, one.topic, partial(self._take, one))
-        self._outputs = [(out, node.create_publisher(out.type, out.topic, latched=True)) for out in purpose.outputs]
-        for service in purpose.services:
+        self._outputs = [(out, node.create_publisher(out.type, out.topic, latched=True)) for out in spec.outputs]
+        for service in spec.services:
             node.create_service(service.name, service.request, partial(self._asked, service))
         self.busy_poll_s = node.busy_poll_s()
         node.on_set(self._set)
@@ -352,7 +243,7 @@ class ControlLoop(Generic[L]):
 
     def _set(self, before: L, after: L) -> None:
         """Has the law made anew, with the parameters that are to be; what it refuses is refused."""
-        law = self.purpose.make_law(after, self.robot)
+        law = self.spec.make_law(after, self.robot)
         self.commander.exchange(law)
         self.signals.exchange(self.commander.law)
         self.node.telemetry.facts({"law_parameters": own_parameters(after)})
@@ -361,7 +252,7 @@ class ControlLoop(Generic[L]):
         p = self.node.parameters
         self.node.telemetry.facts(
             {
-                "role": self.purpose.name,
+                "role": self.spec.name,
                 "robot": self.robot.description.name,
                 "fingerprint": self.robot.description.fingerprint,
                 "endpoint": p.endpoint,
@@ -375,7 +266,7 @@ class ControlLoop(Generic[L]):
     def _announce(self, state: PlantState) -> None:
         following = self.following
         trajectory = self._announced = following.trajectory
-        if trajectory is not None and self.purpose.make_motion is not None:
+        if trajectory is not None and self.spec.make_motion is not None:
             reference = {"session": state.session, "begin_s": following.begin_s, "joints": list(self.at.names)}
             self.node.telemetry.facts({"reference": {**reference, "motion": trajectory.to_wire()}})
 
@@ -396,7 +287,7 @@ class ControlLoop(Generic[L]):
             "reference_restarts": following.restarts,
             "telemetry_dropped": self.node.telemetry.dropped,
         }
-        if self.purpose.make_motion is not None:
+        if self.spec.make_motion is not None:
             values |= {"error_rms": following.tracking.rms, "error_max": following.tracking.maximum}
         if requests.round_trips_us:
             p50, p99 = np.percentile(requests.round_trips_us, (50, 99))

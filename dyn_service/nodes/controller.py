@@ -11,7 +11,7 @@ from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.config.described import settable
 from dyn_service.control import computed_torque
 from dyn_service.control.computed_torque import ComputedTorque
-from dyn_service.nodes.control_loop import controller_kind
+from dyn_service.nodes.controller_kind import controller_kind
 from dyn_service.nodes.controller_parameters import MotionParameters
 
 

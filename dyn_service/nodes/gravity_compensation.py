@@ -7,7 +7,7 @@ from typing import Annotated
 from dyn_service.api.queries import RobotQueries
 from dyn_service.config.described import settable
 from dyn_service.control.gravity_compensation import GravityCompensation
-from dyn_service.nodes.control_loop import controller_kind
+from dyn_service.nodes.controller_kind import controller_kind
 from dyn_service.nodes.controller_parameters import LoopParameters
 
 

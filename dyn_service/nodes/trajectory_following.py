@@ -27,7 +27,7 @@ from dyn_service.messages.control_msgs import JointTrajectoryControllerState
 from dyn_service.messages.dyn_service_msgs import GoalStatus
 from dyn_service.messages.trajectory_msgs import JointTrajectory
 from dyn_service.model.configuration import Configuration, Limits
-from dyn_service.nodes.control_loop import controller_kind
+from dyn_service.nodes.controller_kind import controller_kind
 from dyn_service.nodes.controller_parameters import LoopParameters
 from dyn_service.nodes.law_interface import Input, Output, Service
 

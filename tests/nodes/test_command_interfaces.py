@@ -25,7 +25,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.nodes.board import Recording
-from dyn_service.nodes.control_loop import commander
+from dyn_service.nodes.law_spec import commander
 from dyn_service.nodes.motion import commanded_at
 from dyn_service.nodes.plant_drive import interfaces_of
 from dyn_service.nodes.plant_making import make_plant
@@ -304,7 +304,7 @@ def test_another_interface_is_for_after_a_stop(odd: Robot) -> None:
 def test_a_controller_of_another_interface_ends_at_the_first_state(odd: Robot) -> None:
     plant = made(odd, command_interfaces=["effort"])
     controller = commander(
-        NODE.purpose, TrajectoryFollowingParameters(command_interface="position"), odd, number=1, restarted=False
+        NODE.spec, TrajectoryFollowingParameters(command_interface="position"), odd, number=1, restarted=False
     )
     with pytest.raises(FailedPreconditionError) as caught:
         ClosedLoop(plant, controller.answer).run(0.1)
@@ -461,7 +461,7 @@ def test_the_panda_follows_goals_by_each(panda: Robot, interface: str, feed_forw
     parameters = TrajectoryFollowingParameters(
         goals=str(Path(ROOT / "config" / "panda_goals.yaml")), command_interface=interface, feed_forward=feed_forward
     )
-    controller = commander(NODE.purpose, parameters, panda, number=1, restarted=False)
+    controller = commander(NODE.spec, parameters, panda, number=1, restarted=False)
     ClosedLoop(plant, controller.answer, every=2).run(0.6)
     assert plant.safety.mode == "active"
     assert sum(plant.safety.counters.refused.values()) == 0

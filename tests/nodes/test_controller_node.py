@@ -211,7 +211,7 @@ def test_one_that_is_stopped_in_good_order_releases_the_plant(lab: Lab) -> None:
 BROKEN = """
 import numpy as np
 from dyn_service.control.law import Law
-from dyn_service.nodes.control_loop import controller_kind
+from dyn_service.nodes.controller_kind import controller_kind
 from dyn_service.nodes.controller_parameters import LoopParameters
 
 

@@ -17,7 +17,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.dyn_service_msgs import GoalStatus
-from dyn_service.nodes.control_loop import commander
+from dyn_service.nodes.law_spec import commander
 from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_parameters import PlantParameters
 from dyn_service.nodes.trajectory_following import (
@@ -165,7 +165,7 @@ def parameters() -> TrajectoryFollowingParameters:
 def test_tolerances_and_gains_are_set_while_a_goal_is_followed(arm: Robot, parameters) -> None:
     """The goal goes on; the next ones begin under the tolerances that were set."""
     plant = make_plant(arm, PlantParameters(robot="-", control_rate_hz=500.0), session=1)
-    controller = commander(NODE.purpose, parameters, arm, number=1, restarted=False)
+    controller = commander(NODE.spec, parameters, arm, number=1, restarted=False)
     loop = ClosedLoop(plant, controller.answer, every=2)
     loop.run(0.05)
     law = controller.law

@@ -15,8 +15,8 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.nodes.board import Board
-from dyn_service.nodes.control_loop import controller_kind
 from dyn_service.nodes.controller import NODE, ControllerParameters
+from dyn_service.nodes.controller_kind import controller_kind
 from dyn_service.nodes.controller_parameters import LoopParameters, own_parameters
 from dyn_service.nodes.law_report import law_section
 from dyn_service.nodes.law_signals import LawSignals

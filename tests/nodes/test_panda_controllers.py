@@ -15,7 +15,8 @@ from dyn_service.control.plant_core import Plant
 from dyn_service.engine.robot import Robot
 from dyn_service.launching.planner import make_plan
 from dyn_service.launching.schema import read_launch_file
-from dyn_service.nodes.control_loop import ControllerKind, commander
+from dyn_service.nodes.controller_kind import ControllerKind
+from dyn_service.nodes.law_spec import commander
 from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_parameters import PlantParameters
 from tests.conftest import ROOT, URDF
@@ -40,7 +41,7 @@ def planned(name: str, panda: Robot, folder: Path, of_plant=(), **changes) -> tu
     _, plant, controller = make_plan(read_launch_file(LAUNCH), {"controller": name}, folder=folder).processes
     assert isinstance(controller.kind, ControllerKind)
     parameters = msgspec.convert({**controller.parameters, **changes}, controller.kind.parameters)
-    made = commander(controller.kind.purpose, parameters, panda, number=5, restarted=False)
+    made = commander(controller.kind.spec, parameters, panda, number=5, restarted=False)
     return make_plant(panda, msgspec.convert({**plant.parameters, **dict(of_plant)}, PlantParameters), session=1), made
 
 

@@ -27,7 +27,7 @@ def at_work(pendulum: Robot, tmp_path: Path) -> Iterator[tuple[Node[ControllerPa
     """A controller's loop, less its waiting: what it asks is the robot itself."""
     with nodes_in(tmp_path) as nodes:
         node = nodes.make("/controller", ControllerParameters(trajectory="hold"))
-        yield node, ControlLoop(node, pendulum, NODE.purpose)
+        yield node, ControlLoop(node, pendulum, NODE.spec)
 
 
 def test_gains_change_and_nothing_else(pendulum: Robot, at_work: At) -> None:

@@ -12,7 +12,7 @@ from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.control.goal_tolerances import GoalTolerances, JointTolerance
 from dyn_service.control.joint_goals import GoalError, GoalJointsError, MotionLimits, plan
 from dyn_service.engine.robot import Robot
-from dyn_service.nodes.control_loop import commander
+from dyn_service.nodes.law_spec import commander
 from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_parameters import PlantParameters
 from dyn_service.nodes.trajectory_following import NODE, TrajectoryFollowingParameters
@@ -134,7 +134,7 @@ def test_a_planners_goal_for_the_arm_alone_is_followed_at_1_khz() -> None:
     p = PlantParameters(robot="-", control_rate_hz=1000.0, initial_position=there)
     plant = make_plant(panda, p, session=1)
     parameters = TrajectoryFollowingParameters(rate_hz=1000.0, allow_partial_joints_goal=True, velocity_share=1.0)
-    controller = commander(NODE.purpose, parameters, panda, number=1, restarted=False)
+    controller = commander(NODE.spec, parameters, panda, number=1, restarted=False)
     loop = ClosedLoop(plant, controller.answer)
     loop.run(0.05)
     law = controller.law

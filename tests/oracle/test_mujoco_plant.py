@@ -13,8 +13,8 @@ from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, UnimplementedError
 from dyn_service.model.description import RootType
-from dyn_service.nodes.control_loop import commander
 from dyn_service.nodes.controller import NODE, ControllerParameters
+from dyn_service.nodes.law_spec import commander
 from dyn_service.nodes.plant_making import make_engine, make_plant, real_robot
 from dyn_service.nodes.plant_parameters import PlantParameters
 from tests.conftest import URDF
@@ -177,7 +177,7 @@ def test_the_shipped_controller_commands_it(mass: float, rms: float) -> None:
             overlay={"payloads": [{"link": "panda_hand", "mass": mass, "com": [0.0, 0.0, 0.1]}]} if mass else {},
         )
         plant = make_plant(panda, parameters, session=1)
-        law = commander(NODE.purpose, ControllerParameters(), panda, number=1, restarted=False)
+        law = commander(NODE.spec, ControllerParameters(), panda, number=1, restarted=False)
         ClosedLoop(plant, law.answer, every=2).run(1.0)
         assert (plant.safety.mode, sum(plant.safety.counters.stops.values())) == ("active", 0)
         errors.append(law.following.tracking.rms)

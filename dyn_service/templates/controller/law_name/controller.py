@@ -14,7 +14,7 @@ from dyn_service.control.law import Law, RobotState
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.nodes import settable
-from dyn_service.nodes.control_loop import controller_kind
+from dyn_service.nodes.controller_kind import controller_kind
 from dyn_service.nodes.controller_parameters import MotionParameters
 
 
