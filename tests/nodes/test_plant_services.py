@@ -24,6 +24,8 @@ from tests.nodes.test_plant_truth import driven, made
 
 G = 9.81
 """m/s^2"""
+EFFORT = [0.3, -0.2]
+"""N m; the arm hangs where a plant begins, and moves by them."""
 
 
 class Plant:
@@ -126,12 +128,13 @@ def test_a_payload_is_carried_from_now_on_and_put_down_again(nodes: Nodes, arm: 
     parts = [Payload("upper_bar", 0.3, com=(0.0, 0.0, -0.2)), *(Payload(**each) for each in said)]
 
     def moves_with(carried: list[Payload]) -> None:
-        real = arm.overlaid(Overlay(payloads=carried, joints=damped))
-        q, v = plant.of.q, plant.of.v
-        driven(plant.of, [0.0, 0.0], 10)
-        np.testing.assert_allclose(plant.of.q, real.simulate(q, v, dt=1e-3, steps=10).q[-1], atol=1e-11)
+        real, q, v = arm.overlaid(Overlay(payloads=carried, joints=damped)), plant.of.q, plant.of.v
+        motion = real.simulate(q, v, EFFORT, dt=1e-3, steps=10)
+        driven(plant.of, EFFORT, 10)
+        assert np.abs(plant.of.q - q).max() > 1e-6  # it does move: at rest a payload would not be seen
+        np.testing.assert_allclose(plant.of.q, motion.q[-1], atol=1e-11)
 
-    driven(plant.of, [0.0, 0.0], 3)
+    driven(plant.of, EFFORT, 50)
     for count, each in enumerate(said):
         plant.call("set_payload", **each)
         moves_with(parts[: 2 + count])

@@ -133,12 +133,34 @@ def test_a_planar_joint_is_two_slides_and_a_hinge(root: RootType) -> None:
     assert "joint" in both[1].notes[0]
 
 
+def tied() -> Robot:
+    """A hinge, and beside it one that turns the other way, half as fast again, and begins a little turned."""
+    body = (
+        '<inertial><origin xyz="0.1 0 0"/><mass value="1"/>'
+        '<inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+    )
+    joint = (
+        '<joint name="{0}" type="revolute"><parent link="base"/><child link="{1}"/><axis xyz="0 1 0"/>'
+        '<limit lower="-3" upper="3" effort="9" velocity="9"/>{2}</joint>'
+    )
+    mimic = '<mimic joint="hinge" multiplier="-1.5" offset="0.2"/>'
+    links = "".join(f'<link name="{name}">{body}</link>' for name in ("base", "one", "other"))
+    joints = joint.format("hinge", "one", "") + joint.format("follower", "other", mimic)
+    return Robot.from_text(f'<robot name="tied">{links}{joints}</robot>')
+
+
 def test_a_push_is_the_same_push(ur5e: Robot) -> None:
     """Held by us as a wrench, there as force and torque that keep their arm through a step: of first order in it."""
     rng = np.random.default_rng(2)
     q, v = ur5e.random_configuration(seed=2), 0.2 * rng.normal(size=6)
     still, push = np.zeros(6), Wrench("tool0", force=(20.0, -5.0, 10.0), torque=(0.3, 0.0, 0.1), point=(0.0, 0.0, 0.1))
-    for wrench in (push, Wrench("tool0", force=(0.0, 0.0, 20.0), torque=(0.0, 0.1, 0.0), frame="forearm_link")):
+    # of the tool, which has no mass, and of a link whose centre of mass is not its origin
+    in_frame = {"force": (0.0, 0.0, 20.0), "torque": (0.0, 0.1, 0.0), "frame": "forearm_link"}
+    for wrench in (
+        push,
+        Wrench("tool0", **in_frame),
+        Wrench("upper_arm_link", (0.0, 0.0, 0.0), (20.0, -5.0, 10.0), (0.1, 0.2, 0.3)),
+    ):
         pushed = []
         for dt in (1e-3, 5e-4):
             both = engines(ur5e, dt)
@@ -161,6 +183,19 @@ def test_fingers_follow_by_a_soft_constraint() -> None:
     model, data = both[1].model, both[1].data
     first, second = (data.qpos[model.joint(f"panda_finger_joint{k}").qposadr[0]] for k in (1, 2))
     assert first == pytest.approx(second, abs=1e-3)  # m: the constraint is soft
+
+
+def test_joints_that_follow_begin_where_their_leaders_put_them() -> None:
+    """At their own ratio, turned and shifted: the constraint then has nothing to pull at, and the motions stay near."""
+    robot = tied()
+    both = engines(robot)
+    q, v, tau = np.array([0.3]), np.array([0.4]), np.array([0.7])
+    both[1].acceleration(q, v, tau)
+    model, data = both[1].model, both[1].data
+    follower = model.joint("follower")
+    assert data.qpos[follower.qposadr[0]] == pytest.approx(-1.5 * 0.3 + 0.2, abs=1e-15)
+    assert data.qvel[follower.dofadr[0]] == pytest.approx(-1.5 * 0.4, abs=1e-15)
+    assert apart(both, q, v, tau, 20) < 5e-3  # rad/s, as the constraint settles
 
 
 @pytest.mark.parametrize(("mass", "rms"), [(0.0, 0.0), (0.3, 3.2e-3)])
