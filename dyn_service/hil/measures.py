@@ -65,23 +65,23 @@ class _Band(NamedTuple):
 
 
 class Notes:
-    """What is noted of a run. verdicts: its assertions. idle: what was measured, and neither judged nor read so far."""
+    """Notes of a run. verdicts: its assertions. unjudged: measures of which nothing was asserted or read so far."""
 
     def __init__(self) -> None:
         self.verdicts: list[Verdict] = []
-        self.idle: list[_Noting] = []
+        self.unjudged: list[_Measure] = []
 
 
-class _Noting:
-    """What all measures have: where they are noted, and what they are of."""
+class _Measure:
+    """What all measures have: where their verdicts are noted, and what they are of."""
 
     def __init__(self, notes: Notes, what: str) -> None:
         self._notes, self.what = notes, what
-        notes.idle.append(self)
+        notes.unjudged.append(self)
 
     def _used(self) -> None:
-        if self in self._notes.idle:
-            self._notes.idle.remove(self)
+        if self in self._notes.unjudged:
+            self._notes.unjudged.remove(self)
 
     def _judged(self, verdict: Verdict) -> None:
         __tracebackhide__ = True
@@ -95,7 +95,7 @@ class _Noting:
         self._judged(Verdict(self.what, "", math.nan, "", "", False, f"{self.what}: {why}"))
 
 
-class OverTime(_Noting):
+class OverTime(_Measure):
     """One or several signals, each value of which is judged."""
 
     def __init__(
@@ -264,7 +264,7 @@ class Value(NamedTuple):
     detail: str = ""
 
 
-class Numbers(_Noting):
+class Numbers(_Measure):
     """One number per joint, or one of the run."""
 
     def __init__(self, notes: Notes, what: str, values: Sequence[Value], signals: Sequence[Signal] = ()) -> None:

@@ -67,11 +67,11 @@ class Reporting:
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
         """Fails a test that measured something and held it against nothing: it would pass whatever the run did."""
         yield
-        idle = [one.what for run in item.stash.get(_RUNS, []) for one in run().check.notes.idle]
-        if idle:
+        unjudged = [one.what for run in item.stash.get(_RUNS, []) for one in run().check.notes.unjudged]
+        if unjudged:
             pytest.fail(
-                f"{', '.join(dict.fromkeys(idle))}: measured, and held against nothing: expected `below`, `at_most` "
-                "or the like after it",
+                f"{', '.join(dict.fromkeys(unjudged))}: measured, but nothing is asserted of it: expected `below`, "
+                "`at_most` or the like after it",
                 pytrace=False,
             )
 

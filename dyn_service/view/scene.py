@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array, RobotQueries, Wrench
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.formats.pose import quaternion_of
 from dyn_service.view.ground import Ground
 
 Colours = NDArray[np.uint8]
@@ -181,18 +182,4 @@ def colours(shares: list[float]) -> Colours:
 
 def quaternions(rotation: Array) -> Array:
     """(k, 4) w x y z, of unit length, of rotations (k, 3, 3)."""
-    trace = np.trace(rotation, axis1=1, axis2=2)
-    # 4 w^2, 4 x^2, ..: the largest decides from where the others are taken, for accuracy
-    squares = np.stack([1.0 + trace, *(1.0 + 2.0 * rotation[:, k, k] - trace for k in range(3))], axis=1)
-    found = np.empty((len(rotation), 4))
-    for row, (r, largest) in enumerate(zip(rotation, squares.argmax(axis=1), strict=True)):
-        w = (r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1])
-        if largest == 0:
-            found[row] = (squares[row, 0], *w)
-        else:
-            i = largest - 1
-            j, k = (i + 1) % 3, (i + 2) % 3
-            found[row, 0], found[row, 1 + i] = w[i], squares[row, largest]
-            found[row, 1 + j], found[row, 1 + k] = r[i, j] + r[j, i], r[i, k] + r[k, i]
-    unit: Array = found / np.linalg.norm(found, axis=1, keepdims=True)
-    return unit
+    return np.array([quaternion_of(each) for each in rotation])

@@ -195,7 +195,7 @@ def test_what_passes_and_what_does_not(done: tuple[Path, str], cases: dict[str, 
             "marker hil: unknown part 'kontroller': expected launch, arguments, plant, controller; did you mean",
         ),
         ("test_own", "effort "),
-        ("test_judging_nothing", "tracking error, energy: measured, and held against nothing: expected `below`"),
+        ("test_judging_nothing", "tracking error, energy: measured, but nothing is asserted of it: expected `below`"),
     ],
 )
 def test_sentences(cases: dict[str, ElementTree.Element], test: str, sentence: str) -> None:
