@@ -2,7 +2,8 @@
 
 A set point begins where the robot is when it is taken over, and never jumps: it comes to a commanded position no faster
 than `SHARE` of the joint's velocity limit, goes on with the velocity that was commanded beside it, and stops at the
-limits of position. A commanded velocity moves it; where it would leave the limits, the velocity is 0.
+limits of position. A commanded velocity moves it; where it would leave the limits, or go on beyond them, the velocity
+is 0.
 """
 
 from __future__ import annotations
@@ -75,12 +76,13 @@ class SetPoints:
         """
         step = self.cycle_s
         by_velocity = self._interface == "velocity"
-        if by_velocity:
+        if by_velocity:  # one that stands beyond a limit goes no further, and is not drawn back
             target = self._at + np.where(saturated, 0.0, step * self._rate)
+            target = np.minimum(np.maximum(target, np.minimum(self.lower, self._at)), np.maximum(self.upper, self._at))
         else:
-            target = self._target if self._newly else self._target + step * self._rate
+            target = self.within("position", self._target if self._newly else self._target + step * self._rate)
         self._newly = False
-        self._target = target = self.within("position", target)
+        self._target = target
         if not moves:
             self._at = q
             return SetPoint(self._interface, q, np.zeros_like(q), self._effort)

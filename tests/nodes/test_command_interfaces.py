@@ -252,6 +252,19 @@ def test_a_set_point_waits_for_motors_at_their_limits_and_goes_slowly_to_what_is
     assert points.held_back.tolist() == [True, False]
 
 
+def test_a_velocity_neither_passes_a_limit_nor_jumps_back_to_one() -> None:
+    """Taken over beyond a limit, as after a stop: it stands there, and may go back at the velocity of its command."""
+    no, still = np.zeros(3, dtype=np.bool_), np.zeros(3)
+    points = SetPoints(T, -np.ones(3), np.ones(3), np.full(3, 2.0))
+    begun = np.array([1.3, -1.3, 1.0])
+    for rate, allowed in ((0.0, [0.0, 0.0, 0.0]), (0.5, [0.0, 0.5, 0.0]), (-0.5, [-0.5, 0.0, -0.5])):
+        points.begin(begun)
+        points.take("velocity", np.full(3, rate), still, still)
+        found = points.advance(begun, no, moves=True)
+        assert found.position.tolist() == (begun + T * np.array(allowed)).tolist()
+        assert found.velocity.tolist() == allowed
+
+
 def test_taken_over_with_open_brakes_the_set_point_begins_at_the_robot(odd: Robot) -> None:
     """Where a stop leaves the brakes open, and the robot was elsewhere before."""
     plant = made(odd, safe_stop="zero", overlay={"gravity": [0.0, 0.0, 0.0]})

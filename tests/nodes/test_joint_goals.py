@@ -220,6 +220,15 @@ def following(arm: Robot, *goals, path=0.05, end=0.01, late_s=0.2) -> Trajectory
     return TrajectoryFollowing(inside, arm.configuration, LIMITS, tolerances, goals)
 
 
+def test_the_error_that_is_shown_is_from_the_robot_to_the_reference(arm: Robot) -> None:
+    """Whose sign says where the robot lags."""
+    law = following(arm)
+    at_rest = np.zeros(2)
+    law.reset(RobotState(0.0, at_rest, at_rest, at_rest))
+    law.update(RobotState(0.01, np.array([0.02, -0.01]), at_rest, at_rest), Reference(at_rest, at_rest, at_rest), 0.01)
+    np.testing.assert_allclose(law.signals()["error"], [-0.02, 0.01], rtol=1e-12)
+
+
 def test_goals_are_followed_one_after_the_other(arm: Robot) -> None:
     first = goal(arm.joint_names, [[0.3, -0.2]])
     second = goal(arm.joint_names, [[0.1, 0.2]], (0.5,))

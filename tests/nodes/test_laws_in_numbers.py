@@ -21,6 +21,7 @@ from dyn_service.control.gravity_compensation import GravityCompensation
 from dyn_service.control.joint_impedance import JointImpedance
 from dyn_service.control.law import Law, RobotState
 from dyn_service.control.momentum_observer import MomentumObserver
+from dyn_service.control.reference_command import ReferenceCommand
 from dyn_service.control.trajectory import Reference
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
@@ -87,6 +88,21 @@ def test_computed_torque(hull: Robot) -> None:
     for natural_frequency, ratio in ((0.0, 1.0), ([1.0, -1.0], 1.0), ([1.0, 1.0, 1.0], 1.0), (5.0, 0.0)):
         with pytest.raises(InvalidArgumentError, match="natural_frequency must be positive, one number or 2, and damp"):
             gains(natural_frequency, ratio, 2)
+
+
+def test_what_is_commanded_beside_positions_and_velocities(arm: Robot) -> None:
+    state, to = somewhere(arm)
+    dynamics = arm.mass_matrix(state.q) @ to.a + arm.bias_forces(state.q, state.v)
+    efforts = {"none": None, "acceleration": arm.mass_matrix(state.q) @ to.a, "inverse_dynamics": dynamics}
+    for interface in ("position", "velocity"):
+        for feed_forward, effort in efforts.items():
+            command = ReferenceCommand(arm, interface, 4.0, feed_forward).update(state, to, 0.002)
+            rate = to.v + 4.0 * arm.configuration.difference(state.q, to.q)
+            np.testing.assert_allclose(command.value, to.q if interface == "position" else rate, **ROUNDING)
+            if effort is None:
+                assert command.effort is None
+            else:
+                np.testing.assert_allclose(command.effort, effort, **ROUNDING)
 
 
 @pytest.mark.parametrize(("wrist", "lost"), [(-1.3, 0), (0.002, 1)])

@@ -458,8 +458,9 @@ def test_range_of_positions_at_both_ends(q: list[float], counted: int) -> None:
     one = plant()
     one.robot.q = np.array(q)
     assert one.offer(command(one, [0.0, 0.0]))
-    one.advance(1)
-    assert one.counters.out_of_range_steps == counted
+    one.advance(3)
+    assert one.counters.out_of_range_steps == 3 * counted
+    assert one.out_of_range.sum() == 3 * counted
 
 
 @pytest.mark.parametrize(("q", "v"), [([0.0, np.nan], [0.0, 0.0]), ([0.0, 0.0], [0.0, np.inf])])

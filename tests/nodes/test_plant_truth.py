@@ -245,6 +245,18 @@ def test_a_wrist_and_an_imu_feel_what_the_robot_does(arm: Robot, sensors: str) -
     np.testing.assert_allclose(plant.robot.measuring.readings["wrist"].value[:3], pushed.force[0] + 1.0, atol=1e-9)
 
 
+def test_what_is_felt_in_motion_is_that_of_the_steps_own_acceleration(arm: Robot, sensors: str) -> None:
+    plant = driven(made(arm, sensors=sensors, velocities="measured", effort_ramp_s=1e-6), [2.0, -1.0], 20)
+    before = plant.motion.v
+    driven(plant, [2.0, -1.0], 1)
+    q, v = plant.motion
+    a = (v - before) / 1e-3
+    assert np.abs(a).min() > 0.5
+    felt, still = (arm.imu(q, v, each, links=["lower_bar"]).specific_force[0] for each in (a, np.zeros(2)))
+    np.testing.assert_allclose(plant.robot.measuring.readings["tip"].value[:3], felt, atol=1e-9)
+    assert np.abs(felt - still).max() > 0.1
+
+
 def test_a_push_moves_the_robot_for_its_time(arm: Robot) -> None:
     plant, push = made(arm, overlay=CARRIED, effort_ramp_s=1e-6), Wrench("lower_bar", force=(3.0, 0.0, 1.0))
     driven(plant, [0.0, 0.0], 1)
