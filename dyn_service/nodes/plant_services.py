@@ -26,6 +26,7 @@ from dyn_service.nodes.plant_loop import PlantLoop
 from dyn_service.nodes.plant_making import make_engine
 from dyn_service.nodes.plant_parameters import PlantParameters, initial_position, values_by_joint
 from dyn_service.nodes.plant_srvs import (
+    MAX_PUSH_S,
     PlantTimeResponse,
     PushRequest,
     ResetRequest,
@@ -112,14 +113,19 @@ class PlantChanges:
 
         Raises:
             NotFoundError: The robot has no such link.
-            InvalidArgumentError: A number is not finite.
+            InvalidArgumentError: A number is not finite, the wrench is of many states, or the time is none.
             ResourceExhaustedError: Too many act already.
         """
+        if not 0.0 < duration_s <= MAX_PUSH_S:
+            raise InvalidArgumentError(
+                f"duration is {duration_s:g}: expected more than 0 and at most {MAX_PUSH_S:g} s", path="duration"
+            )
         if len(self._robot.pushes) >= MAX_PUSHES:
             raise ResourceExhaustedError(f"{MAX_PUSHES} pushes act already")
         for name in ("force", "torque", "point"):
-            if not np.isfinite(np.asarray(getattr(wrench, name))).all():
-                raise InvalidArgumentError(f"{name} is {getattr(wrench, name)}: expected finite numbers", path=name)
+            values = np.asarray(getattr(wrench, name))
+            if values.shape != (3,) or not np.isfinite(values).all():
+                raise InvalidArgumentError(f"{name} is {values.tolist()}: expected 3 finite numbers", path=name)
         still = np.zeros(self._model.nv)
         self._model.inverse_dynamics(self._robot.q, still, still, wrenches=[wrench])  # checks it, makes its kernel
         self._robot.push(wrench, max(1, round(duration_s / self.plant.dt_s)))
@@ -131,6 +137,12 @@ class PlantChanges:
             NotFoundError: The robot has no such link.
             InvalidArgumentError: It is no payload that a body can be; or the plant's robot is that of an MJCF file.
         """
+        shapes = [np.shape(part) for part in (payload.mass, payload.com, payload.inertia)]
+        if shapes != [(), (3,), (3, 3)]:
+            raise InvalidArgumentError(
+                f"mass, com and inertia are of the shapes {', '.join(map(str, shapes))}: expected those of one payload",
+                path="mass",
+            )
         self._model.overlaid(Overlay(payloads=payload if payload.mass else replace(payload, mass=1.0)))  # checks it
         payloads = {link: each for link, each in self.payloads.items() if link != payload.link}
         self._carry({**payloads, payload.link: payload} if payload.mass else payloads)

@@ -10,7 +10,7 @@ import pytest
 from dyn_service.api.queries import Overlay, Payload, Wrench
 from dyn_service.control.joint_states import JointStates
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import DynError, FailedPreconditionError, ResourceExhaustedError
+from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from dyn_service.messages.geometry_msgs import WrenchStamped
 from dyn_service.messages.sensor_msgs import Imu
 from dyn_service.nodes.plant_loop import PlantLoop
@@ -202,6 +202,26 @@ def test_what_cannot_be_is_refused(nodes: Nodes, arm: Robot, name: str, request_
     assert message in str(caught.value)
     assert plant.of.robot.pushes == []
     assert plant.changes.payloads == {}
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda of: of.push(Wrench("lower_bar"), np.inf), "duration is inf: expected more than 0 and at most 60 s"),
+        (lambda of: of.push(Wrench("lower_bar"), np.nan), "duration is nan"),
+        (lambda of: of.push(Wrench("lower_bar"), 0.0), "duration is 0"),
+        (lambda of: of.push(Wrench("lower_bar", force=np.ones((2, 3))), 0.1), "force is .*: expected 3 finite numbers"),
+        (lambda of: of.set_payload(Payload("lower_bar", np.ones(2))), r"of the shapes \(2,\), \(3,\), \(3, 3\)"),
+        (lambda of: of.set_payload(Payload("lower_bar", 1.0, com=np.ones((2, 3)))), "expected those of one payload"),
+    ],
+)
+def test_in_process_it_is_refused_as_by_a_request(arm: Robot, ask, message: str) -> None:
+    """Nor is there one state of a plant that many wrenches or payloads act on."""
+    p = PlantParameters(robot="-")
+    changes = PlantChanges(make_plant(arm, p, session=1), arm, p)
+    with pytest.raises(InvalidArgumentError, match=message):
+        ask(changes)
+    assert (changes.plant.robot.pushes, changes.payloads) == ([], {})
 
 
 def test_pushes_that_act_at_once_are_bounded(nodes: Nodes, arm: Robot) -> None:
