@@ -201,6 +201,11 @@ class Killed(Fault):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if str(self.node) == "plant":
+            raise InvalidArgumentError(
+                "Killed: node is 'plant': a simulated robot ends with its plant, and no signal goes on; what a "
+                "controller sees of it is Loss(1.0, channel='states')"
+            )
         check_choice(self, "node", self.node, get_args(Process))
 
 

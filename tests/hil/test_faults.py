@@ -213,7 +213,12 @@ def test_chance_of_one_fault_does_not_depend_on_another() -> None:
         (lambda: Delay(0.1, from_s=2.0, until_s=1.0), "Delay: from_s is 2, until_s 1: expected 0 <= from_s < until_s"),
         (lambda: Delay(0.1, from_s=1.0, until_s=1.0), "Delay: from_s is 1, until_s 1: expected 0 <= from_s < until_s"),
         (lambda: Killed(from_s=-1.0), "Killed: from_s is -1, until_s inf: expected 0 <= from_s < until_s"),
-        (lambda: Killed(node="plant"), "Killed: node is 'plant': expected 'controller' or 'server'"),
+        (lambda: Killed(node="plants"), "Killed: node is 'plants': expected 'controller' or 'server'"),
+        (
+            lambda: Killed(node="plant"),
+            "Killed: node is 'plant': a simulated robot ends with its plant, and no signal goes on; what a controller "
+            "sees of it is Loss(1.0, channel='states')",
+        ),
         (
             lambda: Stale(channel="state"),
             "Stale: channel is 'state': expected 'states' or 'commands'; did you mean 'states'",
