@@ -1,5 +1,6 @@
 """Launch files to supervised processes, and what they did to a report."""
 
-from dyn_service.launching.run import launch_file, show_arguments
+from dyn_service.launching.arguments import show_arguments
+from dyn_service.launching.run import launch_file
 
 __all__ = ["launch_file", "show_arguments"]

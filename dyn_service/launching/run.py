@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -19,12 +18,41 @@ from dyn_service.launching.plan import LaunchPlan, ProcessPlan
 from dyn_service.launching.planner import make_plan
 from dyn_service.launching.report import PAGE, clear_report, write_report
 from dyn_service.launching.runtime import Runtime, private_runtime
-from dyn_service.launching.schema import Arg, Group, Include, LaunchFile, inner_actions, read_launch_file
+from dyn_service.launching.schema import read_launch_file
 from dyn_service.launching.screen import showing
-from dyn_service.launching.substitutions import Scope, substitute
 from dyn_service.launching.supervisor import Listener, Outcome, Supervisor
-from dyn_service.launching.values import as_written
 from dyn_service.nodes.board import Board
+
+_TAIL = 20
+"""Last lines of a process that failed, where its output is not on the screen."""
+
+
+class _Lines:
+    """Where the lines of a launch go: to the display and into the logs."""
+
+    def __init__(self, display: Display, logs: Logs) -> None:
+        self._display, self._logs = display, logs
+
+    def output(self, process: ProcessPlan, line: str) -> None:
+        """A line that a process wrote."""
+        self._display.output(process, line)
+        self._logs.write(process.name, line)
+
+    def notice(self, line: str) -> None:
+        """A line about the launch."""
+        self._display.notice(line)
+        self._logs.write("launch", line)
+
+    def stopped(self, outcome: Outcome) -> None:
+        """Why the launch stopped; what failed and was not shown so far."""
+        for process in outcome.processes:
+            if process.fault is not None and process.plan.output == "log":
+                for line in list(process.tail)[-_TAIL:]:
+                    self._display.line(process.plan.name, line)
+        if outcome.reason in outcome.faults:  # the launch's last line says it
+            self._logs.write("launch", f"stopped: {outcome.reason}")
+        else:
+            self.notice(f"stopped: {outcome.reason}")
 
 
 def launch_file(
@@ -77,31 +105,17 @@ def launch_file(
         if report_dir is not None:
             clear_report(report_dir)
 
-        def output(process: ProcessPlan, line: str) -> None:
-            display.output(process, line)
-            logs.write(process.name, line)
-
-        def notice(line: str) -> None:
-            display.notice(line)
-            logs.write("launch", line)
-
+        lines = _Lines(display, logs)
         logs.begin(["launch", *(planned.name for planned in plan.processes)])
         with display:
             if log_level == "debug":
                 for planned in plan.processes:
-                    notice(f"{planned.name}: {shlex.join(planned.command)}")
-            listener = Listener(output, notice, display.tick)
+                    lines.notice(f"{planned.name}: {shlex.join(planned.command)}")
+            listener = Listener(lines.output, lines.notice, display.tick)
             supervisor, outcome = asyncio.run(
                 _supervise(plan, runtime, listener, {FORMAT: log_format, LEVEL: log_level}, duration_s)
             )
-        for process in outcome.processes:
-            if process.fault is not None and process.plan.output == "log":
-                for line in list(process.tail)[-20:]:
-                    display.line(process.plan.name, line)
-        if outcome.reason in outcome.faults:  # the last line says it
-            logs.write("launch", f"stopped: {outcome.reason}")
-        else:
-            notice(f"stopped: {outcome.reason}")
+        lines.stopped(outcome)
         outcome.faults += logs.close()
         fault = screen.settle()
         if fault is not None:
@@ -110,14 +124,17 @@ def launch_file(
             display.notice(f"writing the report to {report_dir / PAGE}")
             for line in write_report(report_dir, plan, supervisor.board, outcome):
                 display.notice(line)
-        for line in outcome.faults:
-            if line != outcome.reason:
-                display.notice(f"not clean: {line}")
-        said = [f"status {outcome.exit_code}: {outcome.reason}"] if outcome.exit_code else []
-        said += _at_end(plan, supervisor.board)
-        if said:
-            display.notice("; ".join(said))
+        for line in _summary(plan, supervisor.board, outcome):
+            display.notice(line)
     return outcome.exit_code if screen.fault is None else 1
+
+
+def _summary(plan: LaunchPlan, board: Board, outcome: Outcome) -> list[str]:
+    """The last lines of a launch: what was not clean, then the status and what the nodes' kinds say, in one line."""
+    lines = [f"not clean: {line}" for line in outcome.faults if line != outcome.reason]
+    last = [f"status {outcome.exit_code}: {outcome.reason}"] if outcome.exit_code else []
+    last += _at_end(plan, board)
+    return [*lines, "; ".join(last)] if last else lines
 
 
 def _at_end(plan: LaunchPlan, board: Board) -> list[str]:
@@ -132,51 +149,6 @@ def _at_end(plan: LaunchPlan, board: Board) -> list[str]:
         if words:
             said.append(f"{name}: {words}")
     return said
-
-
-def show_arguments(path: Path | str) -> list[str]:
-    """What `--show-args` prints: each argument that a launch file, or a file that it includes, declares, with what it
-    is, its default as written, and the values it may have.
-
-    Raises:
-        NotFoundError: There is no such file.
-        ConfigurationError: The launch file is malformed: file, line, place, cause.
-    """
-    found: dict[str, Arg] = {}
-    unread = _declared(read_launch_file(Path(path)), found, [])
-    lines = []
-    for name, arg in found.items():
-        lines.append(f"{name}: {as_written(arg.description)}" if arg.description else name)
-        lines.append("    must be given" if arg.default is None else f"    default: {as_written(arg.default)}")
-        if arg.choice:
-            lines.append(f"    one of: {', '.join(as_written(choice.value) for choice in arg.choice)}")
-    lines += [f"and what {file} declares, whose place depends on arguments" for file in unread]
-    return lines or ["it declares no arguments"]
-
-
-def _declared(launch: LaunchFile, found: dict[str, Arg], within: list[Path]) -> list[str]:
-    """Adds the arguments that are declared; the included files whose place hangs on more than the file's own."""
-    unread: list[str] = []
-    actions = list(launch.actions)
-    while actions:
-        placed = actions.pop(0)
-        action = placed.action
-        if isinstance(action, Arg):
-            found.setdefault(action.name, action)
-        elif isinstance(action, Group):
-            actions[:0] = inner_actions(launch.document, action, placed.place)
-        elif isinstance(action, Include):
-            try:
-                file = launch.path.parent / substitute(as_written(action.file), Scope(launch.path, {}, os.environ))
-            except InvalidArgumentError:
-                unread.append(as_written(action.file))
-                continue
-            if file not in within:  # one that includes itself, on some condition, declares nothing new
-                inner: dict[str, Arg] = {}
-                unread += _declared(read_launch_file(file), inner, [*within, file])
-                given = {as_written(pair.name) for _, pair in action.given()}
-                found |= {name: arg for name, arg in inner.items() if name not in given | found.keys()}
-    return unread
 
 
 async def _supervise(
