@@ -191,7 +191,7 @@ class SafetySupervisor:
         self.interface: Interface = "effort"
         self.value: Array = self.effort
         self.set_point: SetPoint | None = None
-        self._points = self.settings.set_points()
+        self.points = self.settings.set_points()
         self._target = self.effort
         self._cut: Flags = np.zeros(len(self.names), dtype=np.bool_)
         self._beyond = self._cut
@@ -244,7 +244,7 @@ class SafetySupervisor:
             self._target, self._cut = cut, beyond
         else:
             goes_on = np.array(command.velocity)[order] if command.velocity else np.zeros_like(effort)
-            self._points.take(self.interface, cut, goes_on, effort)
+            self.points.take(self.interface, cut, goes_on, effort)
             self._beyond = beyond
         self._accepted_s = now_s
         self.command_delay_s = now_s - self._published[command.state_seq]
@@ -282,7 +282,7 @@ class SafetySupervisor:
             self.held_back += behind
             if self.set_point is not None:
                 self.beyond += self._beyond
-                self.too_far += self._points.held_back
+                self.too_far += self.points.held_back
         return Actuation(self.effort, self.brakes)
 
     def trip(self, v: Array, share: float = 1.0) -> bool:
@@ -321,17 +321,17 @@ class SafetySupervisor:
         self.counters.armed += 1
         self.interface = next(known for known in self.interfaces if known == command.interface)
         self._cut = self._beyond = np.zeros(len(self.names), dtype=np.bool_)
-        self._points.begin(q)
+        self.points.begin(q)
 
     def _within(self, command: JointCommand, asked: Array) -> Array:
         limit = self.settings.effort_limit
         if command.interface == "effort":
             return np.minimum(np.maximum(asked, -limit), limit)
-        return self._points.within("velocity" if command.interface == "velocity" else "position", asked)
+        return self.points.within("velocity" if command.interface == "velocity" else "position", asked)
 
     def _driven(self, v: Array, q: Array) -> Array:
         """Efforts towards the set point, within their limits."""
-        to = self.set_point = self._points.advance(q, self._cut, moves=not self.brakes)
+        to = self.set_point = self.points.advance(q, self._cut, moves=not self.brakes)
         asked = to.effort if self.servo is None else self.servo(to, q, v)
         limit = self.settings.effort_limit
         cut = np.minimum(np.maximum(np.where(np.isnan(asked), 0.0, asked), -limit), limit)
@@ -394,7 +394,7 @@ class SafetySupervisor:
         if self.mode == ACTIVE and command.interface == "effort":
             too_quick = bool((np.abs(cut - self.effort) > self.settings.effort_rate * elapsed).any())
         elif self.mode == ACTIVE and command.interface == "position":
-            too_quick = self._points.too_far(cut, elapsed)
+            too_quick = self.points.too_far(cut, elapsed)
         if not (clipped or too_quick):
             return None
         if self.mode in RUNNING:

@@ -1,9 +1,14 @@
 """Where commanded positions and velocities lead, cycle by cycle, within limits. No model, no clock.
 
-A set point begins where the robot is when it is taken over, and never jumps: it comes to a commanded position no faster
-than `SHARE` of the joint's velocity limit, goes on with the velocity that was commanded beside it, and stops at the
-limits of position. A commanded velocity moves it; where it would leave the limits, or go on beyond them, the velocity
-is 0.
+A set point begins where the robot is when it is taken over, and never jumps: it goes on with the velocity that was
+commanded beside a position, and stops at the limits of position. A commanded velocity moves it; where it would leave
+the limits, or go on beyond them, the velocity is 0.
+
+A commanded position that is further from the one before than a joint may go since then, at `SHARE` of its velocity
+limit, is gone to as a motor can follow: with an acceleration up to that speed, and down again before it is there. On
+its way a set point has no velocity for its drive: what a drive of two real poles makes of its position alone is never
+faster than it, nor beyond where it ends. What is streamed, a little further each time, is never so far: the set point
+stands there as soon as that speed allows.
 """
 
 from __future__ import annotations
@@ -18,6 +23,10 @@ from dyn_service.control.command import Interface, SetPoint
 
 SHARE = 0.9
 """Of a velocity limit. Near the limit itself the robot is stopped."""
+STREAM_S = 0.01
+"""Commands that come less often are no stream."""
+BRAKING = 0.8
+"""Of the acceleration, with which a set point comes to rest at a position that was far."""
 
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -37,14 +46,27 @@ class SetPoints:
         n = self.lower.size
         self._fastest = SHARE * self.velocity_limit
         self._interface: Interface = "position"
-        self._at = self._target = self._rate = self._effort = np.zeros(n)
+        self._at = self._target = self._rate = self._speed = self._effort = np.zeros(n)
+        self.approach_by(np.full(n, np.inf))
+        self._far: Flags = np.zeros(n, dtype=np.bool_)
         self.held_back: Flags = np.zeros(n, dtype=np.bool_)
+        self._cycles = 0
         self._newly = False
+
+    def approach_by(self, acceleration: Array) -> None:
+        """Goes to positions that are far with this acceleration (nv,) rad/s^2 | m/s^2; infinite, at once at its speed,
+        as it does where nothing was said.
+        """
+        # where there is no limit of velocity nothing is far
+        at_once = np.where(np.isfinite(self._fastest), self._fastest / self.cycle_s, 1.0)
+        self._acceleration = np.minimum(acceleration, at_once)
 
     def begin(self, q: Array) -> None:
         """The robot stands at q (nv,), and the set point with it."""
         self._at = self._target = q
-        self._rate = np.zeros_like(q)
+        self._rate = self._speed = np.zeros_like(q)
+        self._far = self.held_back = np.zeros(q.size, dtype=np.bool_)
+        self._cycles = 0
         self._newly = False
 
     def within(self, interface: Interface, value: Array) -> Array:
@@ -61,7 +83,9 @@ class SetPoints:
         """Takes a command over, from the next cycle on. value: (nv,) within the limits. velocity: of positions."""
         self._interface, self._effort = interface, effort
         if interface == "position":
-            self._target, self._rate = value, self.within("velocity", velocity)
+            since_s = self.cycle_s * min(max(1, self._cycles), max(1, round(STREAM_S / self.cycle_s)))
+            self._far = self._far | (np.abs(value - self._target) > since_s * self._fastest)
+            self._target, self._rate, self._cycles = value, self.within("velocity", velocity), 0
         else:
             self._rate = value
         self._newly = True
@@ -75,10 +99,11 @@ class SetPoints:
             moves: Whether its brakes are open; until then the set point stays at q.
         """
         step = self.cycle_s
+        self._cycles += 1
         by_velocity = self._interface == "velocity"
         if by_velocity:  # one that stands beyond a limit goes no further, and is not drawn back
             target = self._at + np.where(saturated, 0.0, step * self._rate)
-            target = np.minimum(np.maximum(target, np.minimum(self.lower, self._at)), np.maximum(self.upper, self._at))
+            target = self._no_further(target, self._at)
         else:
             target = self.within("position", self._target if self._newly else self._target + step * self._rate)
         self._newly = False
@@ -91,8 +116,26 @@ class SetPoints:
         if by_velocity:
             self._at = target
         else:
-            most = step * self._fastest
-            self._at = np.minimum(np.maximum(target, self._at - most), self._at + most)
-            self.held_back = self._at != target
+            self._approach(target)
             rate = np.where(self.held_back, 0.0, rate)
         return SetPoint(self._interface, self._at, rate, self._effort)
+
+    def _approach(self, target: Array) -> None:
+        """One cycle towards the target: at the most speed, or to one that was far by the acceleration."""
+        step, before = self.cycle_s, self._at
+        most = step * self._fastest
+        self._at = np.minimum(np.maximum(target, before - most), before + most)
+        if self._far.any():
+            gap, change = target - before, step * self._acceleration
+            # as fast as it can still be braked from, with a reserve for the cycles
+            wanted = np.minimum(self._fastest, np.sqrt(2.0 * BRAKING * self._acceleration * np.abs(gap)))
+            speed = np.minimum(np.maximum(np.sign(gap) * wanted, self._speed - change), self._speed + change)
+            on_the_way = self._no_further(before + step * speed, before)
+            self._far = self._far & ((np.abs(gap) > most) | (np.abs(gap) > step * (np.abs(speed) + change)))
+            self._at = np.where(self._far, on_the_way, self._at)
+        self.held_back = self._at != target
+        self._speed = (self._at - before) / step
+
+    def _no_further(self, to: Array, before: Array) -> Array:
+        """Cut to the limits of position; one that stood beyond a limit goes no further, and is not drawn back."""
+        return np.minimum(np.maximum(to, np.minimum(self.lower, before)), np.maximum(self.upper, before))

@@ -10,6 +10,7 @@ import numpy as np
 from dyn_service.api.queries import Array
 from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface, SetPoint
 from dyn_service.control.drive import Drive
+from dyn_service.control.gains import per_joint
 from dyn_service.control.hardware import Hardware, TakesSetPoints
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 USUAL_W = 60.0
 """rad/s, of drives of which nothing else is said."""
+EFFORT_SHARE = 0.25
+"""Of the limits of effort, for accelerations: the rest is for weights, and for arms that are stretched."""
+RISE_S = 0.2
+"""The least time to a limit of velocity."""
 Servo = Callable[[SetPoint, Array, Array], Array]
 
 
@@ -74,6 +79,25 @@ def make_servo(robot: Robot, p: PlantParameters) -> Servo:
         return efforts
 
     return Drive.of_model(inverse_dynamics, w, said.damping_ratio, robot.nv, 1.0 / p.rate_hz).effort
+
+
+def approach(robot: Robot, p: PlantParameters) -> Array:
+    """(nv,) rad/s^2 | m/s^2, with which commanded positions that are far are gone to. robot: the model.
+
+    Left out, all joints may begin at once, in the middle of their limits, and take `EFFORT_SHARE` of their efforts.
+
+    Raises:
+        InvalidArgumentError: A number is not positive and finite, or there are too many or too few.
+    """
+    n, said, limits = robot.nv, p.drive.acceleration, robot.limits
+    if said != []:
+        return per_joint("drive.acceleration", said, n, positive=True)
+    still, q = np.zeros(n), limits.middle(otherwise=robot.configuration.neutral)
+    weight = robot.inverse_dynamics(q, still, still)
+    inertia = robot.inverse_dynamics(np.tile(q, (n, 1)), np.zeros((n, n)), np.eye(n)) - weight
+    with np.errstate(divide="ignore"):
+        able = EFFORT_SHARE * limits.efforts / np.abs(inertia).sum(axis=0)
+    return np.minimum(np.where(able > 0.0, able, np.inf), limits.speeds / RISE_S)
 
 
 def prepare(robot: Robot, interfaces: tuple[Interface, ...], p: PlantParameters) -> None:

@@ -23,7 +23,7 @@ from dyn_service.control.plant_core import Plant
 from dyn_service.control.safety import SafetySettings, SafetySupervisor
 from dyn_service.control.simulated import SimulatedRobot
 from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.nodes.plant_drive import interfaces_of, make_servo
+from dyn_service.nodes.plant_drive import approach, interfaces_of, make_servo
 from dyn_service.nodes.plant_hardware import make_hardware
 from dyn_service.nodes.plant_parameters import ActuatorParameters, PlantParameters, initial_position, safety_settings
 from dyn_service.protocol.contacts import unpack_contacts
@@ -66,8 +66,10 @@ def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
     moving = make_hardware(at, limits, p) if p.driver else make_simulated(robot, p, settings)
     try:
         safety.interfaces = interfaces_of(p, at, moving)
-        if not p.driver and safety.interfaces != EFFORT_ONLY:
-            safety.servo = make_servo(robot, p)
+        if safety.interfaces != EFFORT_ONLY:
+            safety.points.approach_by(approach(robot, p))
+            if not p.driver:
+                safety.servo = make_servo(robot, p)
     except DynError:
         moving.close()
         raise

@@ -48,13 +48,15 @@ class DriveParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     natural_frequency: rad/s of a joint's error, for servos that know the robot's model; 0 is 60, or a fifth of rate_hz
     where that is less. damping_ratio: of that error; 1 is critical. stiffness: N m/rad | N/m, one number or one per
     effort, of servos without a model, in place of these; empty is with one. damping: N m s/rad | N s/m, beside the
-    stiffness.
+    stiffness. acceleration: rad/s^2 | m/s^2, one number or one per effort, to commanded positions that are far; empty
+    is what a quarter of the efforts' limits gives, and 0.2 s to the limit of velocity at least.
     """
 
     natural_frequency: NotNegative = 0.0
     damping_ratio: Positive = 1.0
     stiffness: float | list[float] = []
     damping: float | list[float] = []
+    acceleration: float | list[float] = []
 
 
 class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

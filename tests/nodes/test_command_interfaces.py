@@ -20,14 +20,14 @@ from dyn_service.control.law import Law
 from dyn_service.control.plant_core import Plant
 from dyn_service.control.rehearsal import rehearse
 from dyn_service.control.safety import RUNNING
-from dyn_service.control.set_points import SHARE, SetPoints
+from dyn_service.control.set_points import BRAKING, SHARE, SetPoints
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.nodes.board import Recording
 from dyn_service.nodes.law_spec import commander
 from dyn_service.nodes.motion import commanded_at
-from dyn_service.nodes.plant_drive import interfaces_of
+from dyn_service.nodes.plant_drive import approach, interfaces_of
 from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_parameters import DriveParameters, PlantParameters
 from dyn_service.nodes.trajectory_following import NODE, TrajectoryFollowingParameters
@@ -147,6 +147,79 @@ def test_a_step_is_answered_as_theory_says(odd: Robot) -> None:
     assert np.abs(expected[0] - q[-1]).max() > 0.004  # and it did move
 
 
+@pytest.mark.parametrize("size", [0.03, 1.0])
+def test_a_position_that_is_far_is_gone_to_as_the_motors_can(panda: Robot, size: float) -> None:
+    """Each joint away at once: none overshoots, is too fast, or asks more than there is; the accelerations are those
+    that a quarter of the efforts gives, or 0.2 s to the limit of velocity. All at once would saturate the motors, and
+    what was asked of one joint would move the others.
+    """
+    plant = make_plant(panda, PlantParameters(robot="-"), session=1)
+    begin, limits = plant.q, panda.limits
+    away = np.array([size] * 7 + [0.0])
+    away[3] = -size  # from the middle of its limits as well as to the other side
+    to = begin + away
+    opened(plant, "position", begin.tolist())
+    points: list[np.ndarray] = []
+    loop = ClosedLoop(plant, answering("position", lambda t: {"position": to.tolist()}))
+    rows: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def seen(plant: Plant, _: object) -> None:
+        rows.append((plant.q, plant.v))
+        points.append(plant.safety.set_point.position)  # type: ignore[union-attr]
+
+    loop.run(2.0, seen)
+    q, v = (np.array(column) for column in zip(*rows, strict=True))
+    assert plant.safety.mode == "active"
+    assert plant.safety.saturated.sum() == 0
+    np.testing.assert_allclose(q[-1], to, atol=1e-6)
+    moved = (q - begin) * np.sign(away)
+    assert (moved.max(axis=0)[:7] <= size * (1.0 + 1e-3)).all()
+    assert (np.abs(v).max(axis=0) <= SHARE * limits.speeds * (1.0 + 1e-3)).all()
+    bends = np.abs(np.diff(np.array(points), 2, axis=0)).max(axis=0) / T**2
+    most = approach(panda, PlantParameters(robot="-"))
+    # it is there where a cycle at s and a change c = a T more would reach it: s^2 = 1.6 c (s + c), so s + c = 3.3 c
+    assert (bends <= 3.3 * most + 1e-3).all()
+    assert (bends[:7] >= 0.99 * most[:7]).all()
+    assert (most <= limits.speeds / 0.2 * (1.0 + 1e-12)).all()
+
+
+def test_what_is_streamed_is_where_the_set_point_stands() -> None:
+    """A position each fifth cycle, a little below the limit; then one that is far, and back while on its way."""
+    free = np.full(1, np.inf)
+    points = SetPoints(T, -free, free, np.array([2.0]))
+    points.approach_by(np.array([5.0]))
+    points.begin(np.zeros(1))
+    none, no = np.zeros(1), np.zeros(1, dtype=np.bool_)
+    for k in range(60):
+        if k % 5 == 0:
+            points.take("position", np.array([1.7e-3 * (k + 1)]), none, none)
+        at = points.advance(none, no, moves=True).position
+        assert points.held_back[0] == (k >= 5 and k % 5 < 4)  # at the most speed: five for five
+    assert at[0] == pytest.approx(1.7e-3 * 56)
+    for to in (1.0, -0.2):
+        points.take("position", np.array([to]), none, none)
+        way = [points.advance(none, no, moves=True).position[0] for _ in range(60 if to > 0.0 else 1500)]
+        speeds = np.diff(way) / T
+        assert np.abs(speeds).max() <= SHARE * 2.0 + 1e-9
+        assert np.abs(np.diff(speeds)).max() <= 3.3 * 5.0 * T + 1e-9
+    assert way[-1] == -0.2
+    assert max(way) > way[0]  # it came to rest before it turned
+
+
+def test_a_set_point_that_turns_stays_within_the_limits() -> None:
+    """Streamed at 1.8 rad/s to 50 mrad before its limit; to come to rest by its acceleration would take 0.3 rad."""
+    points = SetPoints(T, np.array([-1.0]), np.array([0.2]), np.array([2.0]))
+    points.approach_by(np.array([5.0]))
+    points.begin(np.zeros(1))
+    none, no = np.zeros(1), np.zeros(1, dtype=np.bool_)
+    way = []
+    for to in [*np.arange(0.0, 0.15, 1.8e-3), *[-0.5] * 200]:
+        points.take("position", np.array([to]), none, none)
+        way.append(points.advance(none, no, moves=True).position[0])
+    assert max(way) == 0.2
+    assert way[-1] < 0.15
+
+
 def test_a_ramp_is_followed_without_error(odd: Robot) -> None:
     """With its velocity beside it, and by a command every fourth cycle: the set point goes on in between."""
     plant = made(odd, control_rate_hz=250.0)
@@ -183,13 +256,16 @@ def test_a_velocity_is_reached_without_overshoot_and_stops_at_limits(odd: Robot)
 
 
 def test_commands_beyond_limits_are_cut_and_counted(odd: Robot) -> None:
-    plant = made(odd)
+    drive = DriveParameters(natural_frequency=W, acceleration=100.0)
+    plant = made(odd, drive=drive)
     run(plant, 0.8, "position", lambda t: {"position": [3.0, START[TURN], START[GRIP]]})
     assert plant.safety.mode == "active"
     assert plant.q[LIFT] <= 0.4 + 1e-9
     assert plant.q[LIFT] == pytest.approx(0.4, abs=1e-3)
-    # it was on its way at a share of its velocity limit, 0.3 m in 1.8 m/s
-    assert plant.safety.too_far[LIFT] * T == pytest.approx(0.3 / (SHARE * 2.0), abs=0.01)
+    # it was on its way at a share of its velocity limit, 0.3 m in 1.8 m/s, and began and ended at 100 and 80 m/s^2
+    most = SHARE * 2.0
+    expected = 0.3 / most + 0.5 * most / 100.0 + 0.5 * most / (BRAKING * 100.0)
+    assert plant.safety.too_far[LIFT] * T == pytest.approx(expected, abs=0.005)
     assert plant.safety.counters.clipped == plant.safety.counters.commands
     assert (plant.safety.beyond > 0).tolist() == [True, False, False]
     plant = made(odd)

@@ -97,7 +97,7 @@ def test_positions_and_velocities_go_to_the_robots_own_drives(pendulum: Robot, i
     def command(state):
         at = np.array(state.position)
         reached.append((at[0], state.velocity[0], state.mode))
-        value = {"position": [0.6] if state.mode == "active" else at.tolist(), "velocity": [0.2]}[interface]
+        value = {"position": [0.51] if state.mode == "active" else at.tolist(), "velocity": [0.2]}[interface]
         return {"effort": [0.0], "interface": interface, interface: value}
 
     with rig(pendulum) as lab:
@@ -107,8 +107,8 @@ def test_positions_and_velocities_go_to_the_robots_own_drives(pendulum: Robot, i
         q, v, _ = reached[-1]
         active = sum(mode == "active" for _, _, mode in reached) * 1e-3
         if interface == "position":
-            # a step of s: s (1 + w t) exp(-w t) is left, and a position far away is gone to no faster than allowed
-            assert abs(q - 0.6) < 0.1 * (1.0 + w * active) * np.exp(-w * active) + 1e-6
+            # of a step of s, which is not far: s (1 + w t) exp(-w t) is left
+            assert abs(q - 0.51) < 0.01 * (1.0 + w * active) * np.exp(-w * active) + 1e-6
         else:
             assert v == pytest.approx(0.2, abs=1e-4)
         holding = pendulum.gravity_forces(lab.plant.q)
