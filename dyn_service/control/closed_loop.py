@@ -11,6 +11,7 @@ without a plant's safety, brakes and limits, is tried by `rehearsal.rehearse`.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -39,9 +40,10 @@ class ClosedLoop:
     _under_way: deque[tuple[int, JointCommand]] = field(default_factory=deque, init=False)
 
     def __post_init__(self) -> None:
-        if self.every < 1 or self.delay_steps < 0:
+        whole = isinstance(self.every, int) and isinstance(self.delay_steps, int)
+        if not whole or self.every < 1 or self.delay_steps < 0:
             raise InvalidArgumentError(
-                f"every is {self.every}, delay_steps {self.delay_steps}: expected at least 1 and at least 0"
+                f"every is {self.every}, delay_steps {self.delay_steps}: expected whole numbers, from 1 and from 0 on"
             )
 
     def cycle(self) -> PlantState:
@@ -65,8 +67,11 @@ class ClosedLoop:
         """Goes on for so many s of the plant's time. seen: called after each cycle, with the state that it began with.
 
         Raises:
+            InvalidArgumentError: That is no time to go on for.
             DynError: What the plant or who commands it raised.
         """
+        if not 0.0 <= seconds < math.inf:
+            raise InvalidArgumentError(f"seconds is {seconds:g}: expected a finite number that is not negative")
         end = self.plant.counters.steps + round(seconds / self.plant.dt_s)
         while self.plant.counters.steps < end:
             state = self.cycle()

@@ -80,8 +80,9 @@ def rehearse(
         push: What acts beside the motors.
 
     Raises:
-        InvalidArgumentError: A state of another length, or fewer steps than updates; a law whose commands are not
-            efforts, for there is no drive: close its loop with a plant.
+        InvalidArgumentError: A state of another length, fewer steps than updates, or no time to go on for; a push of
+            other numbers than (nv,); a law whose commands are not efforts, for there is no drive: close its loop with a
+            plant.
         LawError: The law failed, or returned what is no command.
     """
     at, body = model.configuration, model if plant is None else plant
@@ -95,6 +96,10 @@ def rehearse(
     if here.shape != (at.nq,) or speed.shape != (at.nv,) or not 0.0 < rate_hz <= plant_rate_hz:
         raise InvalidArgumentError(
             f"q needs {at.nq} numbers, v {at.nv}, found {here.shape} and {speed.shape}; rate_hz at most plant_rate_hz"
+        )
+    if not 0.0 <= seconds < np.inf or not plant_rate_hz < np.inf:
+        raise InvalidArgumentError(
+            f"seconds is {seconds:g}, plant_rate_hz {plant_rate_hz:g}: expected finite numbers, seconds not negative"
         )
     following = Following(at, model.description.fingerprint, _maker(motion, at), rate_hz, delay_compensation)
     step, dt = integrator("rk4"), 1.0 / plant_rate_hz
@@ -118,12 +123,19 @@ def rehearse(
             shown.append({name: np.array(value, dtype=np.float64) for name, value in law.signals().items()})
         reference = following.trajectory.sample(t - following.begin_s).q if following.trajectory else here
         rows.append((t, here, speed, effort, reference, at.difference(here, reference)))
-        pushed = effort if push is None else effort + np.asarray(push(t, here, speed))
+        pushed = effort if push is None else effort + _pushing(push(t, here, speed), at.nv)
         here, speed = advance(step, held(body.forward_dynamics, pushed), here, speed, dt, on=at)
         effort = coming  # from the next step on
     t_, q_, v_, effort_, reference_, error_ = (np.array(column) for column in zip(*rows, strict=True))
     signals = {name: np.array([one[name] for one in shown]) for name in shown[0]}
     return Rehearsal(t_, q_, v_, effort_, reference_, error_, np.array(updated), signals)
+
+
+def _pushing(found: ArrayLike, n: int) -> Array:
+    values = np.asarray(found, dtype=np.float64)
+    if values.shape not in ((), (n,)):
+        raise InvalidArgumentError(f"push gave numbers of shape {values.shape}: expected {n}, one per entry of v")
+    return values
 
 
 def _maker(motion: ReferenceTrajectory | TrajectoryMaker | None, on: Configuration) -> TrajectoryMaker:

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from dyn_service.control.closed_loop import ClosedLoop
+from dyn_service.control.gravity_compensation import GravityCompensation
+from dyn_service.control.rehearsal import rehearse
 from dyn_service.control.safety import RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
@@ -88,7 +90,22 @@ def test_states_are_sent_out_as_often_as_said(arm: Robot) -> None:
     assert plant.counters.steps == 52  # whole cycles
 
 
-@pytest.mark.parametrize("changes", [{"every": 0}, {"delay_steps": -1}])
+@pytest.mark.parametrize("changes", [{"every": 0}, {"delay_steps": -1}, {"every": 1.5}, {"delay_steps": 0.5}])
 def test_steps_that_there_cannot_be(arm: Robot, changes: dict) -> None:
-    with pytest.raises(InvalidArgumentError, match="expected at least 1 and at least 0"):
+    with pytest.raises(InvalidArgumentError, match="expected whole numbers, from 1 and from 0 on"):
         ClosedLoop(make_plant(arm, PlantParameters(robot="-"), session=1), answering(arm), **changes)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, np.nan, np.inf])
+def test_times_that_there_cannot_be(arm: Robot, seconds: float) -> None:
+    """In the words of this package, of who tries a law of their own."""
+    loop = ClosedLoop(make_plant(arm, PlantParameters(robot="-"), session=1), answering(arm))
+    with pytest.raises(InvalidArgumentError, match=r"seconds is .*: expected a finite number that is not negative"):
+        loop.run(seconds)
+    law = GravityCompensation(arm, 1.0)
+    with pytest.raises(InvalidArgumentError, match=r"seconds is .*: expected finite numbers, seconds not negative"):
+        rehearse(law, arm, seconds)
+    with pytest.raises(
+        InvalidArgumentError, match=r"push gave numbers of shape \(3,\): expected 2, one per entry of v"
+    ):
+        rehearse(law, arm, 0.01, push=lambda t, q, v: [1.0, 2.0, 3.0])
