@@ -395,7 +395,11 @@ class Robot(RobotQueries):
         return self._with_numbers(carrying(self._tree, self._weld, payload, "payload"))
 
     def _with_numbers(self, altered: AlteredTrees, name: str | None = None) -> Robot:
-        """`engine.overlaid.Overlaid`, which is a robot itself."""
+        """An `engine.overlaid.Overlaid`.
+
+        It is a robot itself, which may be overlaid again: the two classes need each other, and would be one module but
+        for its length. So this import is late, and the only one of its kind.
+        """
         module = importlib.import_module("dyn_service.engine.overlaid")
         made: Robot = module.Overlaid(self, altered, name)
         return made
