@@ -129,8 +129,11 @@ class Sensors:
     def _truths(
         self, names: Iterable[str], q: ArrayLike, v: ArrayLike, a: ArrayLike, gravity: ArrayLike | None, pushes: Pushes
     ) -> Iterable[tuple[str, Array]]:
-        """What ideal sensors of these names read, (..., channels)."""
+        """What ideal sensors of these names read, (..., channels): of force/torque sensors that are mounted alike at
+        once.
+        """
         said, robot = self.settings, self._robot
+        mounts: dict[tuple[Any, ...], list[str]] = {}
         for name in names:
             if name in said.encoders:
                 k = self._entry[name]
@@ -141,9 +144,13 @@ class Sensors:
                 yield name, np.concatenate([felt.specific_force, felt.angular_velocity], axis=-1)[..., 0, :]
             else:
                 one = said.force_torque[name]
-                mounted: dict[str, Any] = {"xyz": one.xyz, "rpy": one.rpy, "direction": one.direction}
-                load = robot.force_torque(q, v, a, joints=[one.joint], **mounted, gravity=gravity, wrenches=pushes)
-                yield name, np.concatenate([load.force, load.torque], axis=-1)[..., 0, :]
+                mounts.setdefault((one.xyz, one.rpy, one.direction), []).append(name)
+        for (xyz, rpy, direction), alike in mounts.items():
+            mounted: dict[str, Any] = {"xyz": xyz, "rpy": rpy, "direction": direction}
+            joints = [said.force_torque[name].joint for name in alike]
+            load = robot.force_torque(q, v, a, joints=joints, **mounted, gravity=gravity, wrenches=pushes)
+            truth = np.concatenate([load.force, load.torque], axis=-1)
+            yield from ((name, truth[..., k, :]) for k, name in enumerate(alike))
 
 
 def misfit(robot: RobotQueries, settings: SensorSettings) -> tuple[tuple[str, ...], str] | None:

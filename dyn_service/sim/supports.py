@@ -278,6 +278,8 @@ class SupportedDynamics:
 
     def __init__(self, robot: RobotQueries, task: Task) -> None:
         self._robot, self._contacts = robot, task.contacts
+        arms = [each.radius * np.asarray(each.normal, dtype=np.float64) for each in task.contacts]
+        self._arms = np.array(arms).reshape(-1, 3)
         self._supports = Supports(robot, task)
 
     def __call__(self, q: Array, v: Array, tau: Array) -> Array:
@@ -304,9 +306,10 @@ class SupportedDynamics:
 
     def wrenches(self, forces: Array) -> list[Wrench]:
         """Forces (nc, 3) of the contacts as what acts on the links: of a sphere, where it touches its plane."""
+        torques = np.cross(forces, self._arms)
         return [
-            Wrench(each.link, np.cross(force, each.radius * np.asarray(each.normal)), force, each.point)
-            for each, force in zip(self._contacts, forces, strict=True)
+            Wrench(each.link, torque, force, each.point)
+            for each, torque, force in zip(self._contacts, torques, forces, strict=True)
         ]
 
 

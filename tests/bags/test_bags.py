@@ -584,9 +584,6 @@ class TestPictures:
                 "/multi_dof_joint_states  transforms.translation", "/multi_dof_joint_states  transforms.rotation",
                 "/multi_dof_joint_states  twist.linear", "/multi_dof_joint_states  twist.angular",
             ]  # fmt: skip
-            assert plot(reader, [], ["transforms.translation"], picture) == [
-                "/multi_dof_joint_states  transforms.translation"
-            ]
             assert plot(reader, ["/odom"], ["pose.pose.position.z"], picture) == ["/odom  pose.pose.position"]
             with pytest.raises(InvalidArgumentError, match=r"19 panels, at most 12 are drawn: name topics"):
                 plot(reader, ["/joint_states", "/many", *(f"/{letter}/vector" for letter in "abcdefg")], [], picture)

@@ -25,7 +25,7 @@ NO_CHECKSUM = struct.pack("<I", 0)
 
 @pytest.fixture(scope="module")
 def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(tmp_path_factory.mktemp("bag") / "leg.mcap", 120, chunk_bytes=4096)
+    return write(tmp_path_factory.mktemp("bag") / "leg.mcap", 60, chunk_bytes=2048)
 
 
 def records(path: Path) -> tuple[list[Place], list[Place], Place]:
@@ -72,7 +72,7 @@ def test_a_summary_that_has_changed_is_made_anew(bag: Path, tmp_path: Path, chec
     first = {place.opcode: place for place in summary if place.opcode in SUMMARY}
     assert len(first) == len(SUMMARY)
     for place in (*first.values(), footer) if checksum else first.values():
-        for at in (place.content, place.content + place.length // 2, place.end - 1):
+        for at in (place.content, place.end - 1):
             data[at] ^= 0x04
             changed.write_bytes(data)
             data[at] ^= 0x04
@@ -97,7 +97,7 @@ def test_an_index_behind_a_chunk_is_made_anew(bag: Path, tmp_path: Path) -> None
     inner, _, _ = records(bag)
     indices = [place for place in inner if place.opcode == Opcode.MESSAGE_INDEX]
     for place in (indices[0], indices[len(indices) // 2], indices[-1]):
-        for at in (place.content, place.content + 2, place.content + 8, place.end - 1):
+        for at in (place.content, place.content + 2, place.end - 1):
             data[at] ^= 0x04
             changed.write_bytes(data)
             data[at] ^= 0x04

@@ -81,7 +81,7 @@ def test_what_is_above_the_sensor_gets_its_impulse_from_it(
     robot.set_state(robot.q, np.array([0.4, -1.0, 0.0]))
     effort = np.array([0.0, 0.0, 2.0])
     largest = 0.0
-    for _ in range(60):
+    for _ in range(30):
         before = robot.v
         robot.write(effort, brakes=False)
         along, up, leg = (robot.v - before) / DT
@@ -203,7 +203,7 @@ def test_mujocos_own_sensors_read_the_same(walker: tuple[Robot, Path], tmp_path:
     engine = plant.engine
     assert isinstance(engine, MujocoEngine)
     touched = 0
-    for _ in range(150):
+    for _ in range(70):
         q, v = plant.q, plant.v
         plant.write(np.zeros(robot.nv), brakes=False)
         data, began = engine.data, to_mujoco(at, q, v)
@@ -213,10 +213,10 @@ def test_mujocos_own_sensors_read_the_same(walker: tuple[Robot, Path], tmp_path:
         ours = np.stack([loads.force, loads.torque], axis=1)
         np.testing.assert_allclose(ours, theirs, atol=1e-9 * max(1.0, float(np.abs(theirs).max())))  # roundings
         touched += data.ncon > 4  # four are the box's
-    assert touched > 20
+    assert touched > 10
 
 
-@pytest.mark.parametrize(("integrator", "substeps"), [("semi_implicit_euler", 3), ("rk4", 1)])
+@pytest.mark.parametrize(("integrator", "substeps"), [("semi_implicit_euler", 2), ("rk4", 1)])
 def test_the_impulse_of_a_fall_on_mujoco(
     walker: tuple[Robot, Path], tmp_path: Path, integrator: str, substeps: int
 ) -> None:
@@ -233,7 +233,7 @@ def test_the_impulse_of_a_fall_on_mujoco(
         return robot.link_poses(plant.q).rotation[trunk] @ plant.v[:3]  # the free joint comes first
 
     began, given, largest = velocity(), np.zeros(3), 0.0
-    for _ in range(150):
+    for _ in range(70):
         plant.write(np.zeros(robot.nv), brakes=False)
         rotation = robot.link_poses(plant.q).rotation
         readings = plant.measuring.readings
