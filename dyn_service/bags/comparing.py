@@ -18,6 +18,9 @@ from dyn_service.protocol.messages import decode_reply_head
 NOT_SAID = frozenset({"DEADLINE_EXCEEDED", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "PERMISSION_DENIED"})
 """Codes of replies that say nothing of the request: the server was busy, or is not for this key."""
 
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What is raised for bytes that are no MessagePack: a text in them that is no UTF-8 is a ValueError."""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -54,7 +57,7 @@ def compare(recorded: bytes, found: bytes) -> Comparison | None:
     """
     try:
         old, new = decode_reply_head(recorded), decode_reply_head(found)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return _other("reply", "a reply" if _readable(recorded) else "bytes that are no reply", "")
     old_code, new_code = _code(old), _code(new)
     if old_code in NOT_SAID:
@@ -66,7 +69,7 @@ def compare(recorded: bytes, found: bytes) -> Comparison | None:
         return Comparison(True)
     try:
         return outputs_compared(msgspec.msgpack.decode(old.outputs), msgspec.msgpack.decode(new.outputs))
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return _other("reply", "outputs that cannot be read", "")
 
 
@@ -119,7 +122,7 @@ def _code(reply: Any) -> str:
 def _readable(frame: bytes) -> bool:
     try:
         decode_reply_head(frame)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return False
     return True
 

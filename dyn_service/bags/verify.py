@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from dyn_service.bags.comparing import Comparison, Difference, compare
+from dyn_service.bags.comparing import UNREADABLE, Comparison, Difference, compare
 from dyn_service.bags.reader import Attached, BagReader
 from dyn_service.bags.requests import ABOUT, REPLIES, REQUESTS
 from dyn_service.engine.robot import Robot
@@ -166,7 +166,7 @@ def timeless(request: bytes) -> bytes:
     """The request without what was of its moment: time limits, tries, and the fingerprint that it relied on."""
     try:
         message = msgspec.msgpack.decode(request)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except UNREADABLE:
         return request
     if not isinstance(message, dict):
         return request
@@ -255,7 +255,7 @@ def refused_for(reply: bytes) -> str | None:
     """The part of its request for which a reply refuses it; None where it names none, or is no refusal."""
     try:
         error = decode_reply_head(reply).error
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
     path = error.get("path") if isinstance(error, dict) else None
     return path if isinstance(path, str) else None
@@ -265,7 +265,7 @@ def _reply_to(frame: bytes) -> int | None:
     """Whose reply it is; None for notices and what is none."""
     try:
         found: Any = msgspec.msgpack.decode(frame, type=_Head)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except UNREADABLE:
         return None
     return None if found.notice is not msgspec.UNSET else found.id
 

@@ -36,7 +36,7 @@ from rosbags.typesys import Stores, get_typestore
 from dyn_service.bags.mending import mend
 from dyn_service.bags.plotting import plot
 from dyn_service.bags.reader import BagReader
-from dyn_service.bags.records import MAGIC, places
+from dyn_service.bags.records import MAGIC, Place, check_summary, places
 from dyn_service.bags.signals import signals
 from dyn_service.bags.summary import lines, size_text, summary
 from dyn_service.bags.writer import BagWriter
@@ -273,6 +273,27 @@ def test_cut_off_anywhere_it_is_read_up_to_its_last_chunk(bag: Path, tmp_path: P
         mend(cut)
 
 
+def test_the_index_that_is_made_anew_is_the_one_that_was_lost(bag: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.mcap"
+    cut.write_bytes(bag.read_bytes()[:-100])  # the end of the summary
+    mend(cut)
+
+    def index(path: Path) -> Any:
+        with path.open("rb") as stream:
+            found = make_reader(stream).get_summary()
+        assert found is not None
+        assert found.attachment_indexes
+        assert found.metadata_indexes
+        return found.attachment_indexes, found.metadata_indexes, found.chunk_indexes
+
+    assert index(cut) == index(bag)
+
+
+def test_a_footer_without_room_for_a_checksum_is_held_against_none(bag: Path) -> None:
+    with bag.open("rb") as stream:
+        check_summary(stream, Place(Opcode.FOOTER, 0, len(MAGIC), 4), bag)
+
+
 def test_every_cut_is_read_or_refused(bag: Path, tmp_path: Path) -> None:
     """No length of a file ends in anything but messages from the beginning on, or one of our errors."""
     data, cut = bag.read_bytes(), tmp_path / "cut.mcap"
@@ -493,6 +514,7 @@ class TestSummary:
         assert (found.messages, found.duration_s, found.begin_ns) == (198, pytest.approx(0.249), T0)
         shown = lines(found)
         assert shown[0].endswith("198 messages in 0.249 s")
+        assert shown[4].split() == ["/once", "std_msgs/msg/String", "1", "0"]  # it has no rate
         assert shown[3].split() == [
             "/joint_states",
             joints.type,
@@ -552,6 +574,7 @@ class TestPictures:
                 f"/leg/joint_states  {field}" for field in ("position", "velocity", "effort")
             ]
             assert plot(reader, [], ["effort[knee]"], tmp_path / "b.svg") == ["/leg/joint_states  effort"]
+            plot(reader, [], ["effort"], tmp_path / "both.svg")
             with pytest.raises(NotFoundError, match="no topic has the field 'efort'; did you mean 'effort'"):
                 plot(reader, [], ["efort"], tmp_path / "c.png")
             with pytest.raises(InvalidArgumentError, match=r"must end in .png, .svg or .pdf, found '.doc'"):
@@ -563,6 +586,8 @@ class TestPictures:
         assert height > 700
         drawn = (tmp_path / "b.svg").read_text()
         assert "<path" in drawn
+        both = (tmp_path / "both.svg").read_text()
+        assert all(f"<!-- {name} -->" in both for name in NAMES)  # the legend: each text stands before its outlines
 
     def test_of_a_robot_that_floats_what_says_its_motion(self, tmp_path: Path) -> None:
         """All its topics have more panels than a picture: those of joints and base are drawn, vectors in one panel."""

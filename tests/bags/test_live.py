@@ -65,6 +65,29 @@ def test_recording_whoever_publishes(tmp_path: Path, folder: Path, node: Node[No
     assert said == []
 
 
+def test_what_is_no_message_is_counted_said_once_and_not_recorded(
+    tmp_path: Path, folder: Path, node: Node[NoParameters]
+) -> None:
+    states = node.create_publisher(JointState, "joint_states")
+    said: list[str] = []
+    with BagWriter(tmp_path / "a.mcap") as writer:
+        recorder = TopicRecorder(writer, ["*"], lambda: [folder], said.append)
+        deadline = time.monotonic() + 30.0
+        while recorder.malformed < 2 or not writer.counts:
+            assert time.monotonic() < deadline
+            if recorder.malformed < 2:
+                states.socket.send(b"\xc1")
+            else:
+                states.publish(state(1))
+            recorder.turn(5)
+            assert len(said) == min(1, recorder.malformed)
+        recorder.close()
+    fault = "not a sensor_msgs/msg/JointState: it is not MessagePack from byte 0 on"
+    assert said == [f"topic '/arm/joint_states': {fault}; it is not recorded"]
+    with BagReader(tmp_path / "a.mcap") as bag:
+        assert all(each.message == state(1) for each in bag.messages())
+
+
 def test_a_topic_of_two_launches_is_said(tmp_path: Path, folder: Path, node: Node[NoParameters]) -> None:
     second = tmp_path / "second"
     second.mkdir(mode=0o700)
@@ -126,6 +149,7 @@ def test_playing_what_was_recorded(tmp_path: Path, folder: Path, node: Node[NoPa
             found.append(message)
     assert found == [state(k) for k in range(10, 60)]
     assert player.played == 50
+    assert 0.0 <= player.latest_s <= took
     assert took >= 0.2 + 2.0 * 0.049  # never before its time, at half the rate
 
 

@@ -241,6 +241,11 @@ class TestComparing:
         assert found is not None
         assert found.largest is not None
         assert not found.same
+        fine = msgspec.msgpack.encode({"v": 1, "id": 1, "ok": True, "outputs": {"a": "x"}})
+        found = compare(fine, fine.replace(b"\xa1x", b"\xa1\xff"))  # no UTF-8
+        assert found is not None
+        assert found.largest is not None
+        assert (found.largest.place, found.largest.recorded) == ("reply", "outputs that cannot be read")
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "bags/pinocchio_engine.py": ("tests/bags/test_engines.py",),
     "bags/requests.py": _REQUESTS,
     "bags/verify.py": _REQUESTS,
-    "dds/": ("tests/oracle/test_dds.py",),
+    "dds/": ("tests/oracle/test_dds.py", "tests/nodes/test_ros2_bridge.py"),
     "engine/overlay.py": _OVERLAYS,
     "engine/overlaid.py": _OVERLAYS,
     "urdf/structure.py": (*_READING, "tests/unit/test_loaded_objects.py"),
