@@ -526,3 +526,19 @@ def test_a_robot_without_joints_is_no_plant() -> None:
     rock = Robot.from_urdf('<robot name="rock"><link name="stone"/></robot>')
     with pytest.raises(InvalidArgumentError, match="robot 'rock' has no joint that moves"):
         make_plant(rock, PlantParameters(robot="-"), session=1)
+
+
+def test_joints_that_steps_do_not_follow_are_named(pendulum: Robot, caplog: pytest.LogCaptureFixture) -> None:
+    """A damping that stops the pendulum within 0.25 ms: so many substeps as are said are enough, and are quiet."""
+    inertia = float(pendulum.mass_matrix([0.0])[0, 0])
+    wild = {"robot": "-", "overlay": {"joints": {"hinge": {"damping": 4000.0 * inertia}}}}
+    make_plant(pendulum, PlantParameters(**wild), session=7)
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith(
+        "damping or friction stops hinge within 0.00025 s, which steps of 0.001 s do not follow"
+    )
+    assert caplog.messages[0].endswith("; or set substeps to 2")
+    caplog.clear()
+    make_plant(pendulum, PlantParameters(**wild, substeps=2), session=7)
+    make_plant(pendulum, PlantParameters(robot="-"), session=7)
+    assert caplog.messages == []
