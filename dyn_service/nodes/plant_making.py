@@ -30,7 +30,7 @@ from dyn_service.protocol.contacts import unpack_contacts
 from dyn_service.protocol.overlays import unpack_overlay
 from dyn_service.sensors import Sensors
 from dyn_service.sim.integrators import ForwardDynamics
-from dyn_service.sim.stability import Unstable, unstable
+from dyn_service.sim.stability import unstable
 from dyn_service.sim.stepping import Engine, OwnEngine
 
 _SHOWN = 6
@@ -147,24 +147,31 @@ def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
     robot.prepare(["forward_dynamics"])
     engine = OwnEngine(_forward_dynamics(robot, p, q), robot.configuration, p.integrator, p.substeps, efforts_of)
     engine.acceleration(q, np.zeros(robot.nv), np.zeros(robot.nv))  # whatever is compiled late is compiled here
-    still = np.zeros(robot.nv)
-    step_s = 1.0 / p.rate_hz / p.substeps
-    found = unstable(lambda v: robot.forward_dynamics(q, v, still), robot.nv, step_s, p.integrator)
-    if found is not None:
-        _LOG.warning("%s", _unstable(found, robot.configuration.velocity_names, step_s, p.substeps))
+    _warn_of_chatter(robot, p, q)
     return engine
 
 
-def _unstable(found: Unstable, names: Sequence[str], step_s: float, substeps: int) -> str:
-    shown = [names[k] for k in found.joints[:_SHOWN]]
+def _warn_of_chatter(robot: Robot, p: PlantParameters, q: Array) -> None:
+    """Says which joints the plant's steps do not follow, before they are seen to run away."""
+    still = np.zeros(robot.nv)
+    free = np.ones(robot.nv) if robot.tree.free is None else robot.tree.free
+    step_s = 1.0 / p.rate_hz / p.substeps
+    found = unstable(lambda v: robot.forward_dynamics(q, v, still), free, step_s, p.integrator)
+    if found is None:
+        return
+    names = robot.configuration.velocity_names
+    joints = ", ".join(names[k] for k in found.joints[:_SHOWN])
     more = f" and {len(found.joints) - _SHOWN} more" if len(found.joints) > _SHOWN else ""
-    enough = substeps * found.least
-    within_s = f"{1.0 / found.rate:.2g} s"
-    remedy = f"; or set substeps to {enough}" if enough <= _PATIENT else ""
-    return (
-        f"damping or friction stops {', '.join(shown)}{more} within {within_s}, which steps of {step_s:g} s do not "
-        "follow: such joints chatter, and the plant may stop for their velocity. A joint file gives them the "
-        f"inertia of their motors (armature), or a wider friction{remedy}"
+    enough = p.substeps * found.least
+    _LOG.warning(
+        "damping or friction stops %s%s within %.2g s, which steps of %g s do not follow: such joints chatter, and the "
+        "plant may stop for their velocity. A joint file gives them the inertia of their motors (armature), or a wider "
+        "friction%s",
+        joints,
+        more,
+        1.0 / found.rate,
+        step_s,
+        f"; or set substeps to {enough}" if enough <= _PATIENT else "",
     )
 
 

@@ -37,17 +37,18 @@ class Unstable:
     least: int
 
 
-def unstable(acceleration: Callable[[Array], Array], nv: int, step_s: float, integrator: str) -> Unstable | None:
+def unstable(acceleration: Callable[[Array], Array], free: Array, step_s: float, integrator: str) -> Unstable | None:
     """What grows from step to step near rest; None where nothing does.
 
     Args:
         acceleration: v (nv,) -> a (nv,) in one position.
-        nv: Entries of v.
+        free: (nv,) whether an entry of v may be other than 0, and not that of a locked joint.
         step_s: The length of a step, s.
         integrator: Its name, of `LIMITS`.
     """
-    columns = [(acceleration(-v) - acceleration(v)) / (2.0 * _SPEED) for v in _SPEED * np.eye(nv)]
-    matrix = np.stack(columns, axis=1) if nv else np.zeros((0, 0))
+    entries = np.flatnonzero(free)
+    columns = [(acceleration(-v) - acceleration(v)) / (2.0 * _SPEED) for v in _SPEED * np.eye(len(free))[entries]]
+    matrix = np.stack(columns, axis=1)[entries] if columns else np.zeros((0, 0))
     if not np.isfinite(matrix).all():
         return None  # a robot of no finite acceleration is told of where it moves
     rates, ways = np.linalg.eig(matrix)
@@ -55,6 +56,6 @@ def unstable(acceleration: Callable[[Array], Array], nv: int, step_s: float, int
     beyond = np.flatnonzero(rates.real * step_s > limit)
     if not beyond.size:
         return None
-    joints = {int(np.argmax(np.abs(ways[:, k]))) for k in beyond}
+    joints = {int(entries[np.argmax(np.abs(ways[:, k]))]) for k in beyond}
     largest = float(rates.real.max())
     return Unstable(tuple(sorted(joints)), largest, math.ceil(largest * step_s / limit))

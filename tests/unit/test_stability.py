@@ -26,7 +26,7 @@ def test_what_is_foretold_grows_and_nothing_else(integrator: str) -> None:
     engine = OwnEngine(lambda q, v, tau: -matrix @ v, JOINTS, integrator)
     for share in (0.99, 1.01):
         step_s = share * LIMITS[integrator] / largest
-        found = unstable(lambda v: -matrix @ v, 2, step_s, integrator)
+        found = unstable(lambda v: -matrix @ v, np.ones(2), step_s, integrator)
         q, v = np.zeros(2), np.array([0.0, 1.0])
         for _ in range(400):
             q, v = engine.step(q, v, np.zeros(2), step_s)
@@ -37,6 +37,16 @@ def test_what_is_foretold_grows_and_nothing_else(integrator: str) -> None:
 
 
 def test_weight_and_what_grows_with_the_square_of_a_speed_are_no_damping() -> None:
-    assert unstable(lambda v: np.array([9.81, -3.0]) - 100.0 * v * v[::-1], 2, 0.001, "rk4") is None
-    assert unstable(lambda v: np.full(2, np.nan), 2, 0.001, "rk4") is None
-    assert unstable(lambda v: v, 0, 0.001, "rk4") is None
+    assert unstable(lambda v: np.array([9.81, -3.0]) - 100.0 * v * v[::-1], np.ones(2), 0.001, "rk4") is None
+    assert unstable(lambda v: np.full(2, np.nan), np.ones(2), 0.001, "rk4") is None
+    assert unstable(lambda v: v, np.ones(0), 0.001, "rk4") is None
+
+
+def test_a_locked_joint_is_not_asked() -> None:
+    def acceleration(v: np.ndarray) -> np.ndarray:
+        assert v[0] == 0.0
+        return np.array([0.0, -4000.0]) * v
+
+    found = unstable(acceleration, np.array([0.0, 1.0]), 0.001, "rk4")
+    assert found is not None
+    assert found.joints == (1,)
