@@ -132,7 +132,8 @@ def launch_file(
 def _summary(plan: LaunchPlan, board: Board, outcome: Outcome) -> list[str]:
     """The last lines of a launch: what was not clean, then the status and what the nodes' kinds say, in one line."""
     lines = [f"not clean: {line}" for line in outcome.faults if line != outcome.reason]
-    last = [f"status {outcome.exit_code}: {outcome.reason}"] if outcome.exit_code else []
+    ended = outcome.reason if not lines or outcome.reason in outcome.faults else f"not clean, {outcome.reason}"
+    last = [f"status {outcome.exit_code}: {ended}"] if outcome.exit_code else []
     last += _at_end(plan, board)
     return [*lines, "; ".join(last)] if last else lines
 

@@ -76,7 +76,7 @@ def test_a_full_disk_under_the_report_stops_nothing(tmp_path: Path, free_kib: in
     said = [line for line in launch.lines if "logs cannot be written" in line]
     assert said == [f"[launch] logs cannot be written to '{disk}/report/logs': {full}; the launch goes on"]
     assert "[launch] stopped: 4 s are over" in launch.lines
-    assert launch.lines[-1].partition(";")[0] == "[launch] status 1: 4 s are over"
+    assert launch.lines[-1].partition(";")[0] == "[launch] status 1: not clean, 4 s are over"
     assert any(line.startswith("[launch] not clean: the log of talker lacks ") for line in launch.lines)
     assert f"[launch] not clean: recording.npz could not be written: {full}" in launch.lines
     assert not any("restart" in line or "was killed" in line for line in launch.lines)

@@ -273,7 +273,7 @@ def test_a_servers_heartbeat_is_an_answer_of_its_loop() -> None:
     pull.rcvtimeo = 30_000
     pull.bind("inproc://launcher")
     sender = Telemetry("server", context, "inproc://launcher")
-    node = SimpleNamespace(telemetry=sender, parameters=ServerSettings(), spin_once=lambda: None)
+    node = SimpleNamespace(telemetry=sender, parameters=ServerSettings(), spin_once=lambda: None, say_answers_at=list)
     ended, faults = threading.Event(), []
     server = Server([], endpoints=["tcp://127.0.0.1:0"])
     server.start()
