@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -127,21 +127,28 @@ class Sensors:
             self.devices[name].tare(samples)
 
     def _truths(
-        self, names: Iterable[str], q: ArrayLike, v: ArrayLike, a: ArrayLike, gravity: ArrayLike | None, pushes: Pushes
-    ) -> Iterable[tuple[str, Array]]:
-        """What ideal sensors of these names read, (..., channels): of force/torque sensors that are mounted alike at
-        once.
+        self,
+        names: Collection[str],
+        q: ArrayLike,
+        v: ArrayLike,
+        a: ArrayLike,
+        gravity: ArrayLike | None,
+        pushes: Pushes,
+    ) -> list[tuple[str, Array]]:
+        """What ideal sensors of these names read, (..., channels), in their order; force/torque sensors that are
+        mounted alike are asked for at once.
         """
         said, robot = self.settings, self._robot
+        found: dict[str, Array] = {}
         mounts: dict[tuple[Any, ...], list[str]] = {}
         for name in names:
             if name in said.encoders:
                 k = self._entry[name]
-                yield name, np.asarray(q, dtype=np.float64)[..., k : k + 1]
+                found[name] = np.asarray(q, dtype=np.float64)[..., k : k + 1]
             elif name in said.imus:
                 unit = said.imus[name]
                 felt = robot.imu(q, v, a, links=[unit.link], xyz=unit.xyz, rpy=unit.rpy, gravity=gravity)
-                yield name, np.concatenate([felt.specific_force, felt.angular_velocity], axis=-1)[..., 0, :]
+                found[name] = np.concatenate([felt.specific_force, felt.angular_velocity], axis=-1)[..., 0, :]
             else:
                 one = said.force_torque[name]
                 mounts.setdefault((one.xyz, one.rpy, one.direction), []).append(name)
@@ -150,7 +157,8 @@ class Sensors:
             joints = [said.force_torque[name].joint for name in alike]
             load = robot.force_torque(q, v, a, joints=joints, **mounted, gravity=gravity, wrenches=pushes)
             truth = np.concatenate([load.force, load.torque], axis=-1)
-            yield from ((name, truth[..., k, :]) for k, name in enumerate(alike))
+            found |= {name: truth[..., k, :] for k, name in enumerate(alike)}
+        return [(name, found[name]) for name in names]
 
 
 def misfit(robot: RobotQueries, settings: SensorSettings) -> tuple[tuple[str, ...], str] | None:

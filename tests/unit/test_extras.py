@@ -13,7 +13,7 @@ from dyn_service.launching.planner import make_plan
 from dyn_service.launching.schema import read_launch_file
 
 ROOT = Path(__file__).parents[2]
-DEVELOPERS = {"test", "docs", "fuzz", "lint"}
+DEVELOPERS = {"test", "test-ros2", "docs", "fuzz", "lint"}
 """Extras of those who work on the package: none of its own code asks for them."""
 
 
