@@ -38,7 +38,9 @@ try:
 except PermissionError as fault:
     error = str(fault)
 later = []
-threading.Thread(target=lambda: later.append(os.sched_getscheduler(0))).start()
+another = threading.Thread(target=lambda: later.append(os.sched_getscheduler(0)))
+another.start()
+another.join()
 locked = next(line for line in open("/proc/self/status") if line.startswith("VmLck")).split()[1]
 print(json.dumps({
     "done": done, "told": told, "error": error, "locked_kib": int(locked), "collecting": gc.isenabled(),
