@@ -74,14 +74,16 @@ def test_nobody_cries_wolf_on_a_usual_day(outcomes: Outcome) -> None:
     assert outcomes["nothing"] == dict.fromkeys(ALL, (True, ""))
 
 
-def test_the_pages_first_test(tmp_path: Path) -> None:
-    """docs/hil.md, as it stands: two tests pass, the third says what the page says that it says."""
+def test_the_pages_tests(tmp_path: Path) -> None:
+    """docs/hil.md, as it stands: of its first file two tests pass, the third says what the page says that it says; that
+    of a robot by positions passes.
+    """
     page = (ROOT / "docs" / "hil.md").read_text("utf-8")
-    [ini], [code] = fenced(page, "ini"), fenced(page, "py")
+    [ini], codes = fenced(page, "ini"), fenced(page, "py")
     (tmp_path / "pytest.ini").write_text(ini)
-    (tmp_path / "test_arm.py").write_text(code)
+    (tmp_path / "test_arm.py").write_text("\n\n".join(codes))
     run = subprocess.run([*PYTEST, "--hil-report", "report"], capture_output=True, text=True, timeout=250, cwd=tmp_path)
-    assert "1 failed, 2 passed" in run.stdout, run.stdout + run.stderr
+    assert "1 failed, 3 passed" in run.stdout, run.stdout + run.stderr
     said = " ".join(line.removeprefix("    ").removeprefix("E") for line in page.splitlines())
     [found] = [line.removeprefix("E").strip() for line in run.stdout.splitlines() if line.startswith("E  ")]
     assert re.sub(r"\s+", " ", found) in re.sub(r"\s+", " ", said)

@@ -333,7 +333,7 @@ def test_a_marker_alone_brings_the_fixtures(tmp_path: Path) -> None:
     (tmp_path / "test_3.py").write_text(f"import pytest\n\npytestmark = {mark}\n\ndef test_module{asks}")
     for file in ("test_2.py", "test_3.py"):  # each by itself: nobody before it has brought them
         said = session(tmp_path, file, "--setup-plan")
-        assert "(fixtures used: hil_benches, hil_setup, hil_robot_cache, request, run)" in said, said
+        assert "(fixtures used: hil_benches, hil_robot_cache, hil_setup, request, run)" in said, said
     said = session(tmp_path, "test_1.py")
     assert "2 passed, 1 error" in said, said
     assert "test_bare has no launch file: expected hil_launch in the pytest section, --hil-launch, or @pytest" in said
