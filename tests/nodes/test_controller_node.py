@@ -147,7 +147,7 @@ def test_a_stop_under_its_command(lab: Lab, rearm: bool) -> None:
     lab.serve()
     lab.plant()
     controller = lab.controller(f"rearm:={str(rearm).lower()}")
-    before = lab.wait_for(lambda state: state.mode == "active")
+    before = lab.wait_for(lambda state: state.mode == "active" and state.stamp > state.since + 0.3)  # it goes on
     controller.send_signal(signal.SIGSTOP)
     stopped = lab.wait_for(lambda state: state.mode == "stopped")
     assert (stopped.cause, stopped.epoch) == ("missed", before.epoch + 1)
