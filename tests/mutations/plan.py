@@ -261,7 +261,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "control/actuators.py": ("tests/nodes/test_plant_truth.py",),
     "control/closed_loop.py": ("tests/nodes/test_closed_loop.py",),
     "control/encoders.py": ("tests/nodes/test_plant_truth.py", "tests/oracle/test_sensors.py"),
-    "control/simulated.py": (*_PLANT, "tests/nodes/test_plant_services.py"),
+    "control/simulated.py": (*_PLANT, "tests/nodes/test_plant_services.py", "tests/oracle/test_felt_contacts.py"),
     "control/admittance.py": _LAWS,
     "control/cartesian_impedance.py": (
         "tests/nodes/test_laws_in_numbers.py",

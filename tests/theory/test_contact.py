@@ -400,6 +400,28 @@ def test_friction_is_smoothed_no_finer_than_the_step_follows(brick: Robot) -> No
     assert np.all(motion.dissipated >= -1e-12)
 
 
+def test_smoothed_friction_creeps_by_its_width() -> None:
+    """mu f_n X / sqrt(X^2 + w^2) = m g sin: X of a point mass on a slope, with w = 2 h mu f_n / m, wider than asked."""
+    slide = """<robot name="sled"><link name="world"/><link name="cart"/><link name="body"><inertial><mass value="2"/>
+    <inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial></link>{}</robot>"""
+    joint = """<joint name="{0}" type="prismatic"><parent link="{1}"/><child link="{2}"/><axis xyz="{3}"/>
+    <limit lower="-9" upper="9" effort="30" velocity="30"/></joint>"""
+    joints = joint.format("x", "world", "cart", "1 0 0") + joint.format("z", "cart", "body", "0 0 1")
+    sled = Robot.from_urdf(slide.format(joints))
+    angle, friction, dt = 0.3, 0.6, 2e-3
+    motion = sled.simulate(
+        np.zeros(2),
+        np.zeros(2),
+        dt=dt,
+        steps=1500,
+        contacts=[Contact("body", friction=friction, width=1e-3)],
+        gravity=(G * np.sin(angle), 0.0, -G * np.cos(angle)),
+    )
+    share, width = np.tan(angle) / friction, 2.0 * dt * friction * G * np.cos(angle)
+    assert width > 10 * 1e-3
+    assert motion.v[-1, 0] == pytest.approx(width * share / np.sqrt(1.0 - share**2), rel=1e-6)
+
+
 def test_joints_that_stick_beside_contacts_stand_to_the_last_bit() -> None:
     described = read_text(RISE)
     robot = Robot(replace(described, joints=(replace(described.joints[0], friction=1.1 * MASS * G),)))

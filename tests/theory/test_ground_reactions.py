@@ -408,6 +408,23 @@ def test_a_base_that_is_bolted_down(robot: Robot) -> None:
     assert hips.rank == 4.0
 
 
+def test_a_bolted_arm_leans_in_the_ways_in_which_its_joints_feel_a_push() -> None:
+    """Three parallel axes feel two of a point's three forces; where no base is free, the third is rounding beside these
+    alone."""
+    joint = """<joint name="j{k}" type="continuous"><parent link="l{k}"/><child link="l{n}"/><origin xyz="0.3 0.1 {k}"/>
+      <axis xyz="0.1 1 0.2"/></joint><link name="l{n}">{body}</link>"""
+    body = BODY.format(c=0.1, m=1.0, i=0.01)
+    joints = "".join(joint.format(k=k, n=k + 1, body=body) for k in range(3))
+    arm = Robot.from_urdf(f'<robot name="arm"><link name="l0"/>{joints}</robot>')
+    tip = [Contact("l3", point=(0.2, 0.3, 0.1), rigid=True)]
+    q, still = np.array([0.3, 0.4, 0.5]), np.zeros(3)
+    found = arm.ground_reactions(q, still, still, tip, least="efforts")
+    felt = matrix(arm, q, tip)
+    assert np.linalg.matrix_rank(felt, 1e-9) == 2
+    least = np.linalg.pinv(felt, rcond=1e-9) @ arm.inverse_dynamics(q, still, still)
+    np.testing.assert_allclose(found.forces.ravel(), least, rtol=0, atol=1e-10 * np.abs(least).max())
+
+
 def test_never_not_a_number(robot: Robot) -> None:
     """Random states, upside down and in all directions, with cones and without."""
     count = 60

@@ -693,6 +693,23 @@ def test_numbers_that_are_left_out_stay() -> None:
     assert np.array_equal(view.tree.passive.friction, mine.tree.passive.friction)
 
 
+def test_a_mass_alone_leaves_the_axes_in_which_the_file_gave_the_inertia() -> None:
+    """The tree is that of the edited file, to the last bit: small moments keep their digits in these axes alone."""
+    text = (
+        '<robot name="rod"><link name="world"/><link name="rod"><inertial><origin xyz="0.1 0 0.3" rpy="0.3 0.7 -0.4"/>'
+        '<mass value="{}"/><inertia ixx="1e-9" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>'
+        '<joint name="j" type="continuous"><parent link="world"/><child link="rod"/><axis xyz="1 0 0"/></joint></robot>'
+    )
+    view = Robot.from_urdf(text.format(1.0)).overlaid(Overlay(links={"rod": Inertial(mass=2.0)}))
+    edited = Robot.from_urdf(text.format(2.0)).tree.inertia[1]
+    mine = view.tree.inertia[1]
+    assert mine.centre is not None
+    assert edited.centre is not None
+    for one, other in zip(mine.centre, edited.centre, strict=True):
+        assert np.array_equal(one, other)
+    assert mine.centre[2].tolist() == np.diag([1e-9, 1.0, 1.0]).tolist()
+
+
 def test_formulations_agree_with_an_overlay() -> None:
     """One robot, many, and with joints locked."""
     for name, share in (("panda", 0.6), ("all types", 0.5)):
