@@ -485,14 +485,16 @@ class RobotQueries(Described, ABC):
     @query(
         equation="Newton-Euler (19b)",
         kernel="articulated.branch_inertias",
-        bodies="links",
+        bodies="moving",
         control=False,
         inverts=True,
         alone=True,
         passive=("armature",),
     )
     def branch_inertias(self, q: Position, *, overlay: Altered = None, passive: Passive = True) -> BranchInertias:
-        """What the O(N) solution (19b) is made of: J_i, R_i, K_i, beta_i at every movable joint.
+        """The factors of the O(N) solution (19b): J_i, R_i, K_i, beta_i at every movable joint.
+
+        A body is what moves with a joint as one, as in `topology`, `newton_euler_blocks` and `influence_operators`.
 
         There the joints yield each by itself: it has no answer where one follows another.
         """

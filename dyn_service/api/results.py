@@ -166,7 +166,12 @@ class BranchInertias:
         Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "R = G^T J G: what each joint meets; zero between joints")
     ]
     gain: Annotated[Array, Spec(("nv", 6), "1, m, 1/m", "K = J G R^-1, a row per entry of v")]
-    influence: Annotated[Array, Spec(("nm", 6, 6), "1, m", "beta = (e - G K^T) D: from the parent, joint yielding")]
+    influence: Annotated[
+        Array,
+        Spec(
+            ("nm", 6, 6), "1, m", "beta = (e - G K^T) D: from the moving body that carries it; 0 where it is the world"
+        ),
+    ]
 
 
 @dataclass(frozen=True, eq=False)

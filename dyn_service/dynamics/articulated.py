@@ -158,15 +158,15 @@ def articulated_solve(
 
 
 def branch_inertias(tree: Tree, q: Mat) -> dict[str, Mat]:
-    """J_i (nm, 6, 6), R (nv, nv), K (nv, 6), beta_i (nm, 6, 6) of the movable joints, in their own axes."""
+    """J_i (nm, 6, 6), R (nv, nv), K (nv, 6), beta_i (nm, 6, 6) of a tree of moving bodies, in their own axes."""
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     branch = branches(tree, D, G, M)
-    beta = [branch.beta[i] @ ca.DM.eye(6) for i in tree.movable]
-    J = [ca.vertcat(ca.horzcat(b.I, b.H), ca.horzcat(b.H.T, b.m)) for b in (branch.J[i] for i in tree.movable)]
+    beta = [ca.DM(6, 6) if p < 0 else branch.beta[i] @ ca.DM.eye(6) for i, p in enumerate(tree.parent)]  # D_1 = 0
+    J = [ca.vertcat(ca.horzcat(b.I, b.H), ca.horzcat(b.H.T, b.m)) for b in branch.J]
     A = passive.armatures(tree)
     return {
-        "inertia": ca.vertcat(*(row_by_row(block) for block in J)),
-        "resistance": row_by_row(ca.diagcat(*(G[i].T @ (branch.J[i] @ G[i]) + A[i] for i in tree.movable))),
-        "gain": ca.vertcat(*(row_by_row(branch.K[i].T) for i in tree.movable)),
-        "influence": ca.vertcat(*(row_by_row(block) for block in beta)),
+        "inertia": ca.vertcat(*map(row_by_row, J)),
+        "resistance": row_by_row(ca.diagcat(*(G[i].T @ (branch.J[i] @ G[i]) + A[i] for i in range(len(tree))))),
+        "gain": ca.vertcat(*(row_by_row(K_i.T) for K_i in branch.K)),
+        "influence": ca.vertcat(*map(row_by_row, beta)),
     }

@@ -260,7 +260,7 @@ class ExpectedLinks(Measured):
             "inertia": self._inertias(J, sizes),
             "resistance": ("matrix", np.diag(double(vector(R)).ravel()), None),
             "gain": ("rows", gain, ratio * np.abs(gain / ratio).max(axis=1, keepdims=True)),
-            "influence": self._operators([self._beta(i, self.state.X[i]) for i in moving]),
+            "influence": self.influence_operators("beta")["phi"],
         }
 
     def _inertias(self, parts: Any, sizes: Array) -> tuple[str, Array, Any]:

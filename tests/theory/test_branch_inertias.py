@@ -8,6 +8,8 @@ transpose, swap, inverse or sign can pass for what was asked.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -17,7 +19,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.reference.influence import WorldEquations
 from tests.conftest import URDF
 from tests.oracle.interpreting import interpreting
-from tests.random_robots import random_urdf
+from tests.random_robots import MANY_TYPES, random_urdf
 from tests.theory.test_newton_euler import GRAVITY, same
 from tests.trees import motions
 
@@ -30,7 +32,7 @@ what is left on these robots, so 1e-16 becomes 1e-13; and a factor for the sums 
 def moved(request: pytest.FixtureRequest) -> tuple[Robot, np.ndarray, WorldEquations]:
     robot = interpreting(random_urdf(300 + request.param, movable=7, bushy=0.6))
     q = np.random.default_rng(request.param).normal(size=robot.nv)
-    return robot, q, WorldEquations(robot.tree, q, 0 * q, GRAVITY)
+    return robot, q, WorldEquations(robot.bodies.tree, q, 0 * q, GRAVITY)
 
 
 def turned(rotation: np.ndarray) -> np.ndarray:
@@ -47,46 +49,97 @@ def test_the_robots_are_skew_enough() -> None:
 
 
 def test_19b_factors_at_every_joint(moved: tuple) -> None:
-    """J_i, R_i, K_i, beta_i in link axes are those of the document turned from world axes."""
+    """J_i, R_i, K_i, beta_i in body axes are those of the document turned from world axes; D_1 = 0."""
     robot, q, world = moved
     found = robot.branch_inertias(q)
     J, R, K, beta = world.branches
     assert found.joints == robot.joint_names
     same(found.resistance, R, CONDITIONED)
     np.testing.assert_array_equal(found.resistance, np.diag(np.diag(found.resistance)))
-    for k, name in enumerate(found.joints):
-        i = robot.tree.joints.index(name)
-        parent = robot.tree.parent[i]
-        X = turned(world.rotation[i])
-        X_parent = turned(world.rotation[parent])
-        same(X @ found.inertia[k] @ X.T, J[i], CONDITIONED)
+    for k, parent in enumerate(world.tree.parent):
+        X = turned(world.rotation[k])
+        same(X @ found.inertia[k] @ X.T, J[k], CONDITIONED)
         same(found.inertia[k], found.inertia[k].T)
         assert found.resistance[k, k] == pytest.approx(R[k, k], rel=CONDITIONED)
-        same(X @ found.gain[k], K[i][:, 0], CONDITIONED)
-        same(X @ found.influence[k] @ X_parent.T, beta[i], CONDITIONED)
+        same(X @ found.gain[k], K[k][:, 0], CONDITIONED)
         # None of these would be the same the other way round: the comparison above could not be passed by accident.
-        if parent > 0:
-            assert np.abs(beta[i] - beta[i].T).max() > 1e-3
-        assert np.abs(J[i][:3, 3:] - J[i][3:, :3]).max() > 1e-3
+        if parent >= 0:
+            same(X @ found.influence[k] @ turned(world.rotation[parent]).T, beta[k], CONDITIONED)
+            assert np.abs(beta[k] - beta[k].T).max() > 1e-3
+        else:
+            np.testing.assert_array_equal(found.influence[k], np.zeros((6, 6)))
+        assert np.abs(J[k][:3, 3:] - J[k][3:, :3]).max() > 1e-3
         assert abs(R[k, k] - 1.0 / R[k, k]) > 1e-3
-        assert np.abs(K[i]).max() > 1e-3
+        assert np.abs(K[k]).max() > 1e-3
 
 
 def test_19b_definitions_hold_among_the_answers(moved: tuple) -> None:
     """R = G^T J G, K = J G / R and G^T K = 1 (so K has a sign), beta = (e - G K^T) D, J of a leaf is its M."""
     robot, q, world = moved
     found = robot.branch_inertias(q)
-    for k, name in enumerate(found.joints):
-        i = robot.tree.joints.index(name)
-        X = turned(world.rotation[i])
-        G = X.T @ world.axes[i][:, 0]
+    for k in range(robot.nv):
+        X = turned(world.rotation[k])
+        G = X.T @ world.axes[k][:, 0]
         assert found.resistance[k, k] == pytest.approx(G @ found.inertia[k] @ G, rel=CONDITIONED)
         same(found.gain[k], found.inertia[k] @ G / found.resistance[k, k], CONDITIONED)
         assert G @ found.gain[k] == pytest.approx(1.0, rel=CONDITIONED)
         # Whatever the parent does, a yielding joint passes no motion against K: K^T beta = 0.
         same(found.gain[k] @ found.influence[k], np.zeros(6), CONDITIONED)
-        if not robot.tree.children[i]:
-            same(X @ found.inertia[k] @ X.T, world.M[i], CONDITIONED)
+        if not world.tree.children[k]:
+            same(X @ found.inertia[k] @ X.T, world.M[k], CONDITIONED)
+
+
+CHAIN = """<robot name="chain">
+  <link name="base"/><link name="one">%s</link><link name="plate">%s</link><link name="two">%s</link>
+  <link name="three">%s</link>
+  <joint name="j1" type="continuous"><parent link="base"/><child link="one"/>
+    <origin xyz="0.1 0 0.2" rpy="0.3 0.1 0"/><axis xyz="0 0.6 0.8"/></joint>
+  <joint name="bolt" type="fixed"><parent link="one"/><child link="plate"/>
+    <origin xyz="0.3 0.1 0" rpy="0.2 -0.5 0.7"/></joint>
+  <joint name="j2" type="continuous"><parent link="plate"/><child link="two"/>
+    <origin xyz="0.1 0.2 0.3" rpy="0.7 0 0.4"/><axis xyz="1 0 0"/></joint>
+  <joint name="j3" type="prismatic"><parent link="two"/><child link="three"/>
+    <origin xyz="0 0.3 0.1"/><axis xyz="0 0.8 -0.6"/><limit effort="9" velocity="9" lower="-1" upper="1"/></joint>
+</robot>""" % (
+    (
+        '<inertial><origin xyz="0.1 0.02 0.1"/><mass value="2"/>'
+        '<inertia ixx="0.2" iyy="0.3" izz="0.25" ixy="0.01" ixz="0.02" iyz="0"/></inertial>',
+    )
+    * 4
+)
+MADE_OF = {
+    "a fixed joint between": lambda: interpreting(CHAIN),
+    "fixed joints at random": lambda: interpreting(random_urdf(316, movable=7, bushy=0.6)),
+    "joints with several ways to move": lambda: interpreting(random_urdf(316, movable=7, types=MANY_TYPES)),
+    "on a floating base": lambda: interpreting(random_urdf(316, movable=5), root="floating"),
+    "fingers that no longer follow": lambda: interpreting(URDF / "panda.urdf", mimic=False),
+}
+
+
+@pytest.mark.parametrize("made", MADE_OF.values(), ids=MADE_OF)
+def test_19b_built_from_the_answer_is_the_inverse_of_the_mass_matrix(made: Callable[[], Robot]) -> None:
+    """[e - K^T Phi_D Psi_beta G] R^-1 [e - G^T Psi_beta^T Phi_D^T K] M = e, with Psi_beta = (e - Phi_beta)^-1."""
+    robot = made()
+    q = robot.random_configuration(seed=5)
+    between = [robot.tree.parent[i] for i in robot.tree.movable if robot.tree.parent[i] >= 0]
+    assert any(robot.bodies.body[p] >= 0 and not robot.tree.inboard[p].nv for p in between), "no fixed joint between"
+    found, D = robot.branch_inertias(q), robot.newton_euler_blocks(q, np.zeros(robot.nv))
+    tree = robot.topology()
+    assert found.joints == tree.joints
+    size = 6 * len(tree.joints)
+    Phi_D, Phi_beta, G, K = np.zeros((size, size)), np.zeros((size, size)), *np.zeros((2, size, robot.nv))
+    for k, parent in enumerate(tree.parent.astype(int)):
+        rows, columns = slice(6 * k, 6 * k + 6), robot.bodies.tree.in_v[k]
+        G[rows, columns], K[rows, columns] = D.free_axis[columns].T, found.gain[columns].T
+        if parent >= 0:
+            own = slice(6 * parent, 6 * parent + 6)
+            Phi_D[rows, own], Phi_beta[rows, own] = D.influence[k], found.influence[k]
+        else:
+            np.testing.assert_array_equal(found.influence[k], np.zeros((6, 6)))
+    left = np.eye(robot.nv) - K.T @ Phi_D @ np.linalg.inv(np.eye(size) - Phi_beta) @ G
+    same(left @ np.linalg.inv(found.resistance) @ left.T @ robot.mass_matrix(q), np.eye(robot.nv), CONDITIONED)
+    operators = robot.influence_operators(q, operator="beta")
+    same(found.influence, operators.phi)
 
 
 def test_19b_closed_form_of_the_pendulum_on_a_cart() -> None:
