@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import asdict
+
+import numpy as np
 
 from dyn_service.api.description import (
     JointDescription,
@@ -18,13 +21,21 @@ from dyn_service.model.description import Mimic
 from dyn_service.model.tree import Tree
 
 
-def described(tree: Tree, sizes: Sizes) -> RobotDescription:
+def fingerprint_of(tree: Tree, gravity: tuple[float, float, float]) -> str:
+    """32 hexadecimal digits over all that answers depend on: the tree, and gravity where it is not Earth's."""
+    if gravity == DEFAULT_GRAVITY:
+        return tree.fingerprint
+    numbers = np.array(gravity, dtype="<f8") + 0.0
+    return hashlib.sha256(f"{tree.fingerprint} gravity ".encode() + numbers.tobytes()).hexdigest()[:32]
+
+
+def described(tree: Tree, sizes: Sizes, gravity: tuple[float, float, float]) -> RobotDescription:
     """What a client needs to know of a robot, but for the certificates of its kernels."""
     limits = tree.limits
     led = dict(zip(tree.moving_joints, tree.mimic, strict=True))
     return RobotDescription(
         name=tree.name,
-        fingerprint=tree.fingerprint,
+        fingerprint=fingerprint_of(tree, gravity),
         nq=tree.nq,
         nv=tree.nv,
         sizes=sizes,
@@ -50,7 +61,7 @@ def described(tree: Tree, sizes: Sizes) -> RobotDescription:
             velocity=_finite(limits.velocity),
             effort=_finite(limits.effort),
         ),
-        gravity=DEFAULT_GRAVITY,
+        gravity=gravity,
         passive=tuple(part for part in EVERY_PART if part in tree.passive.acts),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dyn_service.engine.describing import fingerprint_of
 from dyn_service.model import composite
 from dyn_service.model.description import Description
 from dyn_service.model.inertia import combine
@@ -28,5 +29,5 @@ def import_receipt(description: Description, tree: Tree, weld: Weld) -> Receipt:
         movable=tree.movable_joints,
         bodies=len(weld.tree),
         merged=welding_notes(tree, weld),
-        fingerprint=tree.fingerprint,
+        fingerprint=fingerprint_of(tree, description.gravity),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +22,7 @@ from dyn_service.api.queries import Array, Computation, Query
 from dyn_service.api.spec import EVERY_PART, PLAIN, Variant
 from dyn_service.engine.overlay import AlteredTrees
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.signature import Signature, parameters
 from dyn_service.model.description import Description
@@ -94,7 +95,11 @@ class Overlaid(Robot):
     @property
     def as_described(self) -> Description:
         """The robot with its numbers in the words of a file; see `Robot.as_described`."""
-        return renumbered(self._description, self.base.tree, self._tree)
+        description = renumbered(self._description, self.base.tree, self._tree)
+        if self._gravity.ndim > 1:
+            raise UnimplementedError(f"robot '{self.name}' with a gravity for each state is in the words of no file")
+        x, y, z = self._gravity.tolist()
+        return replace(description, gravity=(x, y, z))
 
     @property
     def free(self) -> Array:

@@ -30,7 +30,6 @@ from dyn_service.api.inputs import check_names, checked_option, checked_options,
 from dyn_service.api.named import marks, names_of
 from dyn_service.api.queries import (
     COMPUTATIONS,
-    DEFAULT_GRAVITY,
     QUERIES,
     Array,
     Computation,
@@ -87,7 +86,8 @@ class Robot(RobotQueries):
         bodies = weld(tree)
         rows = Rows(tree, bodies.tree)
         shared = Shared(description, rows, KernelLibrary(tree), {name: i for i, name in enumerate(tree.links)}, {})
-        self._begin(shared, described(tree, rows.sizes), tree.configuration, tree, bodies, np.array(DEFAULT_GRAVITY))
+        about = described(tree, rows.sizes, description.gravity)
+        self._begin(shared, about, tree.configuration, tree, bodies, np.array(description.gravity))
 
     def _begin(
         self, shared: Shared, about: RobotDescription, at: Configuration, tree: Tree, bodies: Weld, gravity: Array

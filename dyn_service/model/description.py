@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, get_args
 
+from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.errors import InvalidArgumentError, UrdfError
 from dyn_service.model import joints
 from dyn_service.model.arrays import Matrix, Vector
@@ -45,7 +46,7 @@ class Inertial:
 @dataclass(frozen=True, eq=False)
 class Link:
     """`<link>`. `inertial` is None where the file gives none. `line` is 0 where the source has no lines. `between`: the
-    file has none; the importer put it between two joints of one body.
+    file has none; the importer added it between two joints of one body, or as the world in which the root is placed.
     """
 
     name: str
@@ -127,7 +128,7 @@ class Note:
 class Description:
     """A robot as written, with the importer's notes. `source` names the file, or says what else it came from.
 
-    root: how the root link moves in the world.
+    root: how the root link moves in the world. gravity: m/s^2, world axes: what acts where a call specifies none.
     """
 
     name: str
@@ -136,10 +137,12 @@ class Description:
     source: str = "<text>"
     notes: tuple[Note, ...] = field(default=())
     root: RootType = "fixed"
+    gravity: tuple[float, float, float] = DEFAULT_GRAVITY
 
 
 def rooted(description: Description, root: RootType) -> Description:
-    """The same robot, its root link moving in the world as `root` says.
+    """The same robot, its root link moving in the world as `root` says. A root that moves does not stand where its file
+    places it: the link and the joint that an importer added for that are removed.
 
     Raises:
         InvalidArgumentError: There is no such kind of root, or the robot moves in the world by a joint of its file.
@@ -158,7 +161,14 @@ def rooted(description: Description, root: RootType) -> Description:
         )
     if root == "fixed":
         return description
-    (link,) = {link.name for link in description.links} - {joint.child for joint in description.joints}
+    children = {joint.child for joint in description.joints}
+    added = {link.name for link in description.links if link.between} - children
+    if added:
+        links = tuple(link for link in description.links if link.name not in added)
+        joints = tuple(joint for joint in description.joints if joint.parent not in added)
+        description = replace(description, links=links, joints=joints)
+        children = {joint.child for joint in joints}
+    (link,) = {link.name for link in description.links} - children
     weighs = any(each.name == link and each.inertial is not None for each in description.links)
     moving = next((j for j in description.joints if j.parent == link and j.type in ("floating", "planar")), None)
     if moving is not None and not weighs:

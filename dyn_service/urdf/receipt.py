@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.model.arrays import Vector
 from dyn_service.model.description import ROOT_JOINT, Description, Note, RootType
 from dyn_service.model.joints import FIXED, JOINT_TYPES
@@ -48,7 +49,7 @@ class Receipt:
     links: how many. joints: how many of each type, movable and fixed. movable: of those with entries in q, in order.
     bodies: how many move as one each. before, after: masses as written, and as computed with. notes: all, by line.
     certificates: how the kernels made so far did against the tree as given, by kernel, in plain values. root: how the
-    root link moves in the world.
+    root link moves in the world. gravity: m/s^2, world axes: what acts where a call specifies none.
     """
 
     robot: str
@@ -63,6 +64,7 @@ class Receipt:
     notes: tuple[Note, ...]
     certificates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     root: RootType = "fixed"
+    gravity: tuple[float, float, float] = DEFAULT_GRAVITY
 
     def with_certificates(self, certificates: Mapping[str, Mapping[str, Any]], notes: Iterable[Note]) -> Receipt:
         """The receipt with what was found when kernels were made."""
@@ -79,6 +81,7 @@ class Receipt:
             "source": self.source,
             "fingerprint": self.fingerprint,
             "root": self.root,
+            "gravity": list(self.gravity),
             "links": self.links,
             "joints": dict(self.joints),
             "movable": list(self.movable),
@@ -113,6 +116,9 @@ class Receipt:
             facts["following"] = f"{counted(len(following), 'joint')}, without entries in q, v and tau"
         if self.root != "fixed":
             facts["root"] = f"{self.root}, by joint '{ROOT_JOINT}'"
+        if self.gravity != DEFAULT_GRAVITY:
+            x, y, z = self.gravity
+            facts["gravity"] = f"({x:g}, {y:g}, {z:g}) m/s^2, as its file says, where a call specifies none"
         counts = [f"{len(self.of_kind(kind))} {kind}" for kind in KINDS if self.of_kind(kind)]
         facts["notes"] = ", ".join(counts) or "none"
         if self.certificates:
@@ -188,6 +194,7 @@ def build_receipt(
             )
         ),
         root=description.root,
+        gravity=description.gravity,
     )
 
 

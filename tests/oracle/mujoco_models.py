@@ -35,11 +35,8 @@ def at_rest(model: mujoco.MjModel) -> list[str]:
     was = []
     for flag in OFF:
         model.opt.disableflags |= int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{flag}"))
-    for flag in ("GRAVITY", "SPRING", "DAMPER"):
+    for flag in ("SPRING", "DAMPER"):
         model.opt.disableflags &= ~int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{flag}"))
-    if list(model.opt.gravity) != [0.0, 0.0, -9.81]:
-        was.append("gravity (")
-    model.opt.gravity[:] = 0.0, 0.0, -9.81
     for what, array in {
         "wind": model.opt.wind,
         "<": model.tendon_stiffness,

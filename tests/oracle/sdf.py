@@ -26,6 +26,7 @@ def errors(path: Path, states: int = 4) -> dict[str, float]:
     description = read_file(path)
     bare = tuple(replace(joint, friction=0.0, mimic=None) for joint in description.joints)
     robot = interpreted_robot(Robot(replace(description, joints=bare)))
+    plant.mutable_gravity_field().set_gravity_vector(robot.gravity)  # Drake does not read it
     in_v, in_q = ([places[name] for name in robot.joint_names] for places in (velocities, positions))
     context, rng = plant.CreateDefaultContext(), np.random.default_rng(0)
     worst = dict.fromkeys(("inverse_dynamics", "mass_matrix", "gravity_forces"), 0.0)

@@ -61,6 +61,17 @@ def test_any_file_is_urdf_for_who_reads_no_other(way: str, tmp_path: Path) -> No
     assert urdf_of(other).count("<robot ") == 1
 
 
+@pytest.mark.parametrize("way", ["urdf", "sdf", "mjcf"])
+def test_gravity_goes_along(way: str) -> None:
+    """URDF cannot say it, and a note says so."""
+    description = replace(described("ur5e"), gravity=(0.1, 0.0, -1.62))
+    text, notes = written(description, way)
+    told = any("gravity" in note.text for note in notes)
+    assert (told, read_text(text).gravity) == (
+        (True, (0.0, 0.0, -9.81)) if way == "urdf" else (False, (0.1, 0.0, -1.62))
+    )
+
+
 @pytest.mark.parametrize("name", wide([*OWN, *REAL], {*OWN, *REAL[::3]}.__contains__))
 @pytest.mark.parametrize("way", ["urdf", "sdf", "mjcf"])
 def test_there_and_back(way: str, name: str) -> None:

@@ -207,6 +207,7 @@ MODELS = {
         'anchor="0 0 0"/></equality><sensor><jointpos joint="elbow"/></sensor><contact><exclude body1="upper" '
         'body2="lower"/></contact><keyframe><key qpos="0 0"/></keyframe>',
     ),
+    "gravity": arm(head='<option gravity="0.5 0 -1.6"/><option timestep="0.01"/>'),
     "gravcomp": world('<body gravcomp="0.5"><joint axis="1 0 0"/><geom size="0.1" pos="0 0.2 0"/></body>'),
     "a long chain": world(
         "".join(f'<body pos="0.05 0 0"><joint axis="{k % 2} 1 0"/>{TIP}' for k in range(12)) + "</body>" * 12

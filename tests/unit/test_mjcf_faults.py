@@ -151,7 +151,6 @@ TOLD = {
     jointed(tail='<actuator><general site="s" armature="3"/></actuator>'): ("actuator <general>", "its armature "
         "does not act"),
     jointed(tail='<extension><plugin plugin="p"/></extension>'): ("extension", "<plugin>"),
-    jointed(tail='<option gravity="0 0 -1"/>'): ("option", "gravity (0, 0, -1)"),
     jointed(tail='<option wind="1 0 0"/>'): ("option", "wind"),
     jointed(tail='<option viscosity="1"/>'): ("option", "viscosity"),
     jointed(tail='<option><flag damper="disable"/></option>'): ("option flag", "damper disabled"),

@@ -97,6 +97,7 @@ def test_plain_form() -> None:
         "source": "<text>",
         "fingerprint": "00ff00ff",
         "root": "fixed",
+        "gravity": [0.0, 0.0, -9.81],
         "links": 5,
         "joints": {"continuous": 1, "prismatic": 2, "fixed": 1},
         "movable": ["mirror", "slide", "wrist"],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dyn_service.api.queries import Overlay
 from dyn_service.engine.robot import Robot
 from dyn_service.formats.reading import read_file, read_text
 from dyn_service.model.description import Description, rooted
@@ -325,9 +327,8 @@ def test_loops_are_cut_and_told() -> None:
 
 
 def test_what_it_stands_on() -> None:
-    free = read_text(model(at("0 0 1 0 0 0"), *PLAIN, LOWER.format(""), elbow()))
+    free = read_text(model(*PLAIN, LOWER.format(""), elbow()))
     assert any("floats" in note.text for note in free.notes)
-    assert any("begins" in note.text for note in free.notes)
     assert not any("floats" in note.text for note in rooted(free, "floating").notes)
     held = read_text(
         model(at("0 0 1 0 0 0.5"), *PLAIN, LOWER.format(""), elbow(),
@@ -335,7 +336,82 @@ def test_what_it_stands_on() -> None:
     )  # fmt: skip
     assert held.links[0].name == "world"
     assert held.joints[0].xyz.tolist() == [0.0, 0.0, 1.0]
-    assert not any("floats" in note.text or "begins" in note.text for note in held.notes)
+    assert not any("floats" in note.text for note in held.notes)
+
+
+def test_a_root_stands_where_its_pose_places_it() -> None:
+    """On its side, gravity pulls along the axes of the world, not of the model; a root that floats is placed by q."""
+    text = model(at("0.1 0 1 1.57 0.2 0"), *PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow())
+    one, other = Robot.from_text(text), Robot.from_urdf(URDF.format(elbow="continuous"))
+    R = turned((1.57, 0.2, 0.0))
+    assert one.link_names == ("world", *other.link_names)
+    q = other.random_configuration(seed=1)
+    ours, theirs = (interpreted_robot(robot) for robot in (one, other))
+    turned_back = theirs.gravity_forces(q, gravity=R.T @ one.gravity)
+    assert relative_error(ours.gravity_forces(q)[None], turned_back[None]) < 1e-13
+    at_base, at_lower = ours.link_poses(q).position[[1, 3]]
+    np.testing.assert_allclose(at_base, [0.1, 0.0, 1.0], atol=1e-15)
+    np.testing.assert_allclose(at_lower, at_base + R @ theirs.link_poses(q).position[2], atol=1e-14)
+    (said,) = (note.text for note in one.receipt.of_kind("changed") if "pose" in note.text)
+    assert "(0.1, 0, 1) m" in said
+    floating = Robot.from_text(text, root="floating")
+    assert floating.link_names == other.link_names
+    assert not any("stands fixed" in note.text for note in floating.receipt.notes)
+    assert (
+        floating.tree.fingerprint == Robot.from_urdf(URDF.format(elbow="continuous"), root="floating").tree.fingerprint
+    )
+
+
+def test_the_worlds_gravity_is_the_robots() -> None:
+    text = model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow())
+    moon = text.replace("<model", '<world name="moon"><gravity>0 0.1 -1.62</gravity><model').replace(
+        "</model>", "</model></world>"
+    )
+    one, other = interpreted_robot(Robot.from_text(moon)), interpreted_robot(Robot.from_text(text))
+    q, still = np.array([0.3, 0.7]), np.zeros(2)
+    there = one.gravity_forces(q)
+    assert np.array_equal(there, other.gravity_forces(q, gravity=[0.0, 0.1, -1.62]))
+    assert not np.array_equal(there, other.gravity_forces(q))
+    assert np.array_equal(one.inverse_dynamics(q, still, still), there)
+    assert one.description.gravity == (0.0, 0.1, -1.62)
+    assert one.fingerprint == one.receipt.fingerprint != other.fingerprint
+    assert one.receipt.to_dict()["gravity"] == [0.0, 0.1, -1.62]
+    assert "(0, 0.1, -1.62) m/s^2" in one.receipt.render()
+    assert "m/s^2" not in other.receipt.render()
+    assert pickle.loads(pickle.dumps(one)).gravity.tolist() == [0.0, 0.1, -1.62]
+    laid = one.overlaid(Overlay(gravity=[0.0, 0.0, -3.7]))
+    assert laid.as_described.gravity == (0.0, 0.0, -3.7)
+    assert one.overlaid(Overlay()).gravity.tolist() == [0.0, 0.1, -1.62]
+
+
+ELSEWHERE = """<sdf version="1.6"><model name="m">
+<link name="a"><pose>0 0.2 1 0 0 0.5</pose></link>
+<joint name="j" type="{kind}"><pose>0 0 0.3 0 0 0</pose><parent>c</parent><child>a</child>
+<axis><xyz>0 1 0</xyz></axis></joint>
+<link name="c"><pose>0 0 {height} 0 0 0</pose></link></model></sdf>"""
+
+
+@pytest.mark.parametrize("kind", ["revolute", "ball"])
+@pytest.mark.parametrize("height", [0.0, 0.4])
+def test_a_child_before_its_parent_by_a_joint_that_stands_elsewhere(kind: str, height: float) -> None:
+    """The first link is the one that importers put between, which no file names."""
+    description = read_text(ELSEWHERE.format(kind=kind, height=height))
+    assert [link.name for link in description.links if not link.between] == ["a", "c"]
+    robot = interpreted_robot(Robot(description))
+    q = robot.configuration.neutral
+    poses = robot.link_poses(q)
+    assert poses.position[poses.links.index("c")].tolist() == [0.0, 0.0, height]
+    np.testing.assert_allclose(poses.position[poses.links.index("a")], [0.0, 0.2, 1.0], atol=1e-15)
+
+
+def test_static_models_beside_it_are_left_out() -> None:
+    ground = '<model name="ground"><static>true</static><link name="plane"/></model>'
+    text = model(*PLAIN, LOWER.format(""), elbow()).replace("<model", f"{ground}<model", 1)
+    description = read_text(text)
+    assert description.name == "arm"
+    assert [note.text for note in description.notes if "static" in note.text] == [
+        "1 static model beside it is not read"
+    ]
 
 
 @pytest.mark.parametrize("own", ["", "1 2 3 4 5 6"])

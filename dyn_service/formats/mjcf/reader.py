@@ -157,19 +157,19 @@ class _Reader:
         if not root.all("worldbody"):
             raise place.fault("there is no <worldbody>, expected one")
         with np.errstate(all="ignore"):  # what that leaves is refused below
-            links, joints = self._read(place)
+            links, joints, gravity = self._read(place)
         check_finite(links, joints, self._source)
         self._notes += self._unread.notes(place)
-        return assemble(name, links, joints, self._notes, place)
+        return replace(assemble(name, links, joints, self._notes, place), gravity=gravity)
 
-    def _read(self, place: Place) -> tuple[list[Link], list[Joint]]:
+    def _read(self, place: Place) -> tuple[list[Link], list[Joint], tuple[float, float, float]]:
         self._gather()
         reads = Joints(self._classes, self._settings, self._unread, self._notes, self._source)
         links, joints = self._tree(place, reads)
         rest = Rest(self._root, self._classes, self._settings, self._source, reads.zeros)
         joints = rest.applied(joints)
         self._notes += rest.notes(place)
-        return links, joints
+        return links, joints, rest.gravity
 
     # What is written, body by body.
 

@@ -32,7 +32,7 @@ MOST_NOTES = 1000
 """Of what stands beside the bodies; real robots have some tens."""
 
 _FORCING = {"wind": (0.0, 0.0, 0.0), "density": (0.0,), "viscosity": (0.0,)}
-_FLAGS = ("gravity", "spring", "damper", "frictionloss", "equality", "limit", "contact", "actuation", "passive")
+_FLAGS = ("spring", "damper", "frictionloss", "equality", "limit", "contact", "actuation", "passive")
 _DRIVEN = ("jointinparent", "tendon", "site", "body", "slidersite")
 _COUPLINGS = ("connect", "weld", "joint", "tendon", "flex", "flexvert", "flexstrain")
 
@@ -46,6 +46,9 @@ class Rest:
         settings: Of its compiler.
         source: What it is called.
         zeros: Of joints whose position is not 0 where the file draws them, that position.
+
+    Attributes:
+        gravity: m/s^2, world axes, once `applied` has run.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Rest:
         self._zeros = zeros
         self._notes: list[Note] = []
         self._roots = Roots()
+        self.gravity, self._weightless = DEFAULT_GRAVITY, False
 
     def applied(self, joints: Sequence[Joint]) -> list[Joint]:
         """The joints, with what acts on them."""
@@ -74,6 +78,8 @@ class Rest:
                 self._notes.append(place.note("reported", f"<{element.tag}>: its forces do not act here"))
         for element in self._root.all("option"):
             self._option(element)
+        if self._weightless:
+            self.gravity = (0.0, 0.0, 0.0)
         return [made[joint.name] if first[joint.name] is joint else joint for joint in joints]
 
     def notes(self, robot: Place) -> Iterator[Note]:
@@ -168,15 +174,14 @@ class Rest:
     def _option(self, element: Element) -> None:
         place = self._place(element, "option")
         values = Values(element.attributes, {}, place, self._settings)
-        gravity = tuple(values.vector("gravity", DEFAULT_GRAVITY).tolist())
-        if gravity != tuple(DEFAULT_GRAVITY):
-            numbers = ", ".join(f"{g:g}" for g in gravity)
-            text = f"gravity ({numbers}): here it is an argument, gravity=({numbers}), and otherwise Earth's"
-            self._notes.append(place.note("reported", text))
+        if "gravity" in element.attributes:
+            x, y, z = values.vector("gravity", DEFAULT_GRAVITY).tolist()
+            self.gravity = (x, y, z)
         for name, none in _FORCING.items():
             if values.vector(name, none).any():
                 self._notes.append(place.note("reported", f"{name}: forces of the medium do not act here"))
         for flags in element.all("flag"):
+            self._weightless = flags.attributes.get("gravity", "disable" if self._weightless else "") == "disable"
             off = [name for name in _FLAGS if flags.attributes.get(name) == "disable"]
             if off:
                 there = self._place(flags, "option flag")

@@ -5,7 +5,8 @@
     between
     two axes         of universal and revolute2 joints are two joints: `NAME` and `NAME_axis2`
     loops            are cut at the joint that closes them, which is `reported`: the tree moves as if it were not there
-    the root         stands still, as that of a URDF does, unless the robot is asked for with root="floating"
+    the root         stands still where its pose places it in the world, unless the robot is asked for with
+                     root="floating"
 
 What is not said has the format's default: 1 kg and unit inertia of links, no limits.
 """
@@ -20,6 +21,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
+from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.formats.chains import Names, Roots, check_finite, hung
 from dyn_service.formats.includes import Files, place_of, spliced
@@ -27,7 +29,7 @@ from dyn_service.formats.pose import Pose
 from dyn_service.formats.sdf.frames import MODEL, SCOPE, Frame, Frames
 from dyn_service.formats.sdf.inertials import inertial
 from dyn_service.formats.sdf.joints import TYPES, Joined, Joints
-from dyn_service.formats.sdf.values import flag, pose, said_in, word
+from dyn_service.formats.sdf.values import flag, numbers, pose, said_in, word
 from dyn_service.model.description import FIXED_ROOT, Description, Joint, Link, Note
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf import quantities
@@ -135,6 +137,13 @@ class _Reader:
             raise place.fault("attribute 'version': expected one such as 1.9")
         self._version = (int(found[1]), int(found[2])) if found else (1, 0)
         models = _models(root)
+        moving = [model for model in models if not flag(model, "static", False, self._place(model, "model"))]
+        if len(models) > 1 and len(moving) == 1:
+            text = (
+                f"{counted(len(models) - 1, 'static model')} beside it {'is' if len(models) == 2 else 'are'} not read"
+            )
+            self._notes.append(self._place(moving[0], "model").note("dropped", text))
+            models = moving
         if len(models) != 1:
             names = ", ".join(quoted(model.attributes.get("name", "")) for model in models[:6])
             raise place.fault(f"found {counted(len(models), 'model')}{f' ({names})' if names else ''}, expected one")
@@ -142,23 +151,46 @@ class _Reader:
         name = quantities.name(model.attributes.get("name", ""), self._place(model, "model"))
         place = self._place(model, named("robot", name))
         for world in (root, *root.all("world")):
-            self._unread.keep(world, ("world", "model"), ("name", "version"))
+            self._unread.keep(world, ("world", "model", "gravity"), ("name", "version"))
         self._frames.add(WORLD, Frame("", Pose(), "", place))
         with np.errstate(all="ignore"):  # what that leaves is refused below
             self._model(model, "", place, WORLD)
             links, joints = self._tree(place)
         check_finite(links, joints, self._source)
-        held = any(joint.parent == WORLD for joint in joints)
-        stands = Pose() if held else self._frames.between(WORLD, links[0].name) if links else Pose()
-        if stands.is_turned or stands.origin.any():
-            text = "where the file puts it in the world is where a simulation begins, which is not kept"
-            self._notes.append(place.note("dropped", text))
-        if not held and not flag(model, "static", False, place):
-            text = f"no joint holds it to the world, so there it floats; here its root {FIXED_ROOT}"
-            self._notes.append(place.note("doubted", f'{text}, where it is not given root="floating"'))
+        if not any(joint.parent == WORLD for joint in joints):
+            links, joints = self._standing(links, joints, place)
+            if not flag(model, "static", False, place):
+                text = f"no joint holds it to the world, so there it floats; here its root {FIXED_ROOT}"
+                self._notes.append(place.note("doubted", f'{text}, where it is not given root="floating"'))
         self._note_geometry(place)
         self._notes += self._unread.notes(place)
-        return assemble(name, links, joints, self._notes, place)
+        return replace(assemble(name, links, joints, self._notes, place), gravity=self._gravity(model))
+
+    def _gravity(self, model: Element) -> tuple[float, float, float]:
+        """Gravity in the world that the model is in."""
+        for world in (self._root, *self._root.all("world")):
+            if any(each is model for each in world.all("model")):
+                x, y, z = numbers(world, "gravity", DEFAULT_GRAVITY, self._place(world, world.tag)).tolist()
+                return x, y, z
+        return DEFAULT_GRAVITY
+
+    def _standing(self, links: list[Link], joints: list[Joint], robot: Place) -> tuple[list[Link], list[Joint]]:
+        """With the root where the file places it in the world, by a link `world` and a fixed joint."""
+        children = {joint.child for joint in joints}
+        roots = [link.name for link in links if link.name not in children]
+        at = self._frames.between(WORLD, roots[0]) if len(roots) == 1 else Pose()
+        if not (at.is_turned or at.origin.any()):
+            return links, joints
+        (root,) = roots
+        name = Names(joint.name for joint in joints).new(f"{root}_fixed")
+        x, y, z = at.origin
+        text = (
+            f"its root {FIXED_ROOT} as its <pose> says, at ({x:g}, {y:g}, {z:g}) m, by the joint {quoted(name)} of a "
+            f"link {quoted(WORLD)} that is added"
+        )
+        self._notes.append(robot.note("changed", text))
+        fixed = Joint(name, "fixed", WORLD, root, at.origin, at.rotation, np.array(quantities.X_AXIS))
+        return [Link(WORLD, between=True), *links], [fixed, *joints]
 
     # What is written, model by model.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.errors import UnimplementedError
 from dyn_service.formats.chains import Names
 from dyn_service.formats.pose import Pose, quaternion_of
@@ -55,6 +56,8 @@ class _Writer:
         description = self._description
         root = Tag("mujoco", {"model": description.name})
         root.add("compiler", angle="radian", autolimits="true")
+        if description.gravity != DEFAULT_GRAVITY:
+            root.add("option", gravity=numbers(description.gravity))
         world = root.add("worldbody")
         (first,) = set(self._links) - {joint.child for joint in description.joints}
         pending = [(self._root(world, first), first)]

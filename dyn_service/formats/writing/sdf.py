@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.errors import UnimplementedError
 from dyn_service.formats.chains import Names
 from dyn_service.formats.pose import quaternion_of
@@ -33,7 +34,11 @@ def write(description: Description) -> tuple[str, list[Note]]:
     description = _renamed(description, notes)
     drakes = any(map(_rotor, description.joints))
     root = Tag("sdf", {"version": VERSION, "xmlns:drake": "drake.mit.edu" if drakes else None})
-    model = root.add("model", name=description.name)
+    holder = root
+    if description.gravity != DEFAULT_GRAVITY:
+        holder = root.add("world", name="default")
+        holder.add("gravity", text=numbers(description.gravity))
+    model = holder.add("model", name=description.name)
     inboard = {joint.child: joint for joint in description.joints}
     for link in description.links:
         if link.name == WORLD and link.name not in inboard:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.formats.pose import rpy_of
 from dyn_service.formats.writing.text import Tag, document, number, numbers
 from dyn_service.model.arrays import Matrix, Vector
@@ -21,6 +22,9 @@ def write(description: Description) -> tuple[str, list[Note]]:
     notes: list[Note] = []
     if description.root != "fixed":
         text = f"that its root moves ({description.root}) is not in it: say so where it is read"
+        notes.append(Note("dropped", f"robot '{description.name}'", text))
+    if description.gravity != DEFAULT_GRAVITY:
+        text = f"its gravity, ({', '.join(map(number, description.gravity))}) m/s^2, is not in it: give it in each call"
         notes.append(Note("dropped", f"robot '{description.name}'", text))
     for link in description.links:
         inside = [] if link.inertial is None else [_inertial(link.inertial)]
