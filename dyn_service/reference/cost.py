@@ -19,7 +19,7 @@ SEGMENT_S, SEGMENT_FRAME_S = 2e-4, 5e-7
 BLOCK_S, BLOCK_FRAME_S, ENTRY_S, SOLVE_CUBE_S = 4e-4, 2e-6, 4e-9, 2e-10
 """A segment of the matrix, each of its frames; one of its (6n)^2 entries, and one of the (6n)^3 steps to solve."""
 
-_SEGMENT_INPUTS = {"rotation": 3, "ground_force": 1, "ground_moment": 1}
+_SEGMENT_INPUTS = {"mass": 1, "inertia": 3, "rotation": 3, "ground_force": 1, "ground_moment": 1, "gravity": 1}
 """How many axes of their own inputs have that are not (n, 3)."""
 
 _VECTORS = (
@@ -64,7 +64,8 @@ def segment_matrices(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapp
     """The cost of the matrix of a chain of segments."""
     n, frames = _chain(inputs)
     rows = 6 * n
-    reply = 8 * (frames * (rows**2 + 6 * rows) + rows**2)
+    bodies = count(leading(given_shape(inputs.get(name), axes) for name, axes in (("mass", 1), ("inertia", 3))))
+    reply = 8 * (frames * (rows**2 + 6 * rows) + bodies * rows**2)
     work = n * (BLOCK_S + frames * BLOCK_FRAME_S) + frames * (rows**2 * ENTRY_S + rows**3 * SOLVE_CUBE_S)
     return _cost(inputs, work, COPIES * reply + 8 * frames * (rows**2 + 60 * n), reply)
 

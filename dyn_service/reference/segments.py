@@ -11,7 +11,8 @@ where r_prox, r_dist, r_ext lead from the centre of mass to the joints and to wh
 ground is such a load on the first segment, at r_dist, where the centre of pressure is; so F_0 = 0. All segments
 together are M q-ddot = C + G + Q + E with Q = A [F_1; M_1; F_2; ...]: `matrices` gives each by name. `method="matrix"`
 solves that system, as the document does; `method="recursion"` goes up segment by segment. All take whole recordings:
-leading axes are frames. A chain that hangs is one whose ground carries nothing, from its free end up.
+leading axes are frames, or subjects where they are those of mass and inertia. A chain that hangs is one whose ground
+carries nothing, from its free end up.
 
 Source: Matrix Formalism document, 3-D gait, Problem 2. Conventions: R_i turns global components into the segment's.
 """
@@ -51,8 +52,8 @@ def inverse_dynamics(
     """Forces and moments at the proximal joint of each of n segments, ordered from the ground up.
 
     Args:
-        mass: (n,) kg.
-        inertia: (n, 3, 3) kg m^2, about the centre of mass, in the segment's basis.
+        mass: (..., n) kg.
+        inertia: (..., n, 3, 3) kg m^2, about the centre of mass, in the segment's basis.
         rotation: (..., n, 3, 3), global components to segment components.
         acceleration: (..., n, 3) m/s^2, of the centres of mass, global basis.
         omega: (..., n, 3) rad/s, in the segment's basis.
@@ -66,7 +67,7 @@ def inverse_dynamics(
             for all. Several loads on one segment add up to one.
         external_moment: (..., n, 3) N m, with it, global basis.
         external_point: (..., n, 3) m, from the centre of mass to where it acts, global basis.
-        gravity: (3,) m/s^2, global basis. The document's global y axis points up.
+        gravity: (..., 3) m/s^2, global basis. The document's global y axis points up.
         method: `recursion`, O(n), or `matrix`, one block system.
 
     Raises:
@@ -102,7 +103,7 @@ def matrices(
 
     Args:
         mass: As for `inverse_dynamics`, like all that follow.
-        inertia: (n, 3, 3) kg m^2.
+        inertia: (..., n, 3, 3) kg m^2.
         rotation: (..., n, 3, 3).
         acceleration: (..., n, 3) m/s^2.
         omega: (..., n, 3) rad/s.
@@ -114,7 +115,7 @@ def matrices(
         external_force: (..., n, 3) N.
         external_moment: (..., n, 3) N m.
         external_point: (..., n, 3) m.
-        gravity: (3,) m/s^2.
+        gravity: (..., 3) m/s^2.
 
     Raises:
         InvalidArgumentError: An array's last axes do not fit n segments; names it.
@@ -145,10 +146,9 @@ class _Chain:
         external_point: ArrayLike,
         gravity: ArrayLike,
     ) -> None:
-        self.m = _constant("mass", mass, (None,))
-        self.n = n = len(self.m)
-        self.I = _constant("inertia", inertia, (n, 3, 3))
-        self.g = _constant("gravity", gravity, (3,))
+        self.m = _checked("mass", mass, (None,))
+        self.n = n = self.m.shape[-1]
+        self.I = _checked("inertia", inertia, (n, 3, 3))
         rows = {
             "acceleration": acceleration,
             "omega": omega,
@@ -165,30 +165,33 @@ class _Chain:
         }
         vectors |= {
             name: _checked(name, value, (3,))[..., None, :]
-            for name, value in (("ground_force", ground_force), ("ground_moment", ground_moment))
+            for name, value in (("ground_force", ground_force), ("ground_moment", ground_moment), ("gravity", gravity))
         }
         R = _checked("rotation", rotation, (n, 3, 3))
-        leads = {"rotation": R.shape[:-3], **{name: x.shape[:-2] for name, x in vectors.items()}}
+        leads = {"mass": self.m.shape[:-1], "inertia": self.I.shape[:-3], "rotation": R.shape[:-3]}
+        leads |= {name: x.shape[:-2] for name, x in vectors.items()}
         try:
             self.lead = lead = np.broadcast_shapes(*leads.values())
         except ValueError:
             listed = ", ".join(f"{name} {shape}" for name, shape in leads.items())
-            message = f"the frames of the recordings do not broadcast: {listed}"
+            message = f"the leading axes of the recordings do not broadcast: {listed}"
             raise InvalidArgumentError(message, path="inputs") from None
         self.R = np.broadcast_to(R, (*lead, n, 3, 3))
-        self.a, self.w, self.w_dot, self.up, self.down, push, twist, at, grf, free = (
+        self.a, self.w, self.w_dot, self.up, self.down, push, twist, at, grf, free, self.g = (
             np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in vectors.values()
         )
         # All from outside, about the centre of mass in the global basis; the ground acts on the first segment.
         self.push, self.twist = push.copy(), twist + np.cross(at, push)
         self.push[..., :1, :] += grf
         self.twist[..., :1, :] += np.cross(self.down[..., :1, :], grf) + free
-        self.spin_load = np.cross(self.w, np.einsum("nij,...nj->...ni", self.I, self.w))
+        self.spin_load = np.cross(self.w, np.einsum("...nij,...nj->...ni", self.I, self.w))
 
     def by_recursion(self) -> SegmentLoads:
         """From the first segment up."""
-        force = self.m[:, None] * (self.a - self.g) - self.push  # each segment's own share, to which the lower ones add
-        moment = np.einsum("nij,...nj->...ni", self.I, self.w_dot) + self.spin_load
+        force = (
+            self.m[..., None] * (self.a - self.g) - self.push
+        )  # each segment's own share, to which the lower ones add
+        moment = np.einsum("...nij,...nj->...ni", self.I, self.w_dot) + self.spin_load
         below = moment_below = np.zeros((*self.lead, 3))  # what the segment below takes, both in the global basis
         for i in range(self.n):
             R = self.R[..., i, :, :]
@@ -201,10 +204,12 @@ class _Chain:
     def matrices(self) -> SegmentMatrices:
         """M, q-ddot, C, G, E, Q and A, and A^-1 Q."""
         n, lead, none = self.n, self.lead, np.zeros((*self.lead, self.n, 3))
-        M, A = np.zeros((6 * n, 6 * n)), np.zeros((*lead, 6 * n, 6 * n))
+        bodies = np.broadcast_shapes(self.m.shape[:-1], self.I.shape[:-3])
+        M, A = np.zeros((*bodies, 6 * n, 6 * n)), np.zeros((*lead, 6 * n, 6 * n))
         for i in range(n):
             rows, moments = slice(6 * i, 6 * i + 3), slice(6 * i + 3, 6 * i + 6)
-            M[rows, rows], M[moments, moments] = self.m[i] * np.eye(3), self.I[i]
+            M[..., rows, rows] = self.m[..., i, None, None] * np.eye(3)
+            M[..., moments, moments] = self.I[..., i, :, :]
             R = self.R[..., i, :, :]
             A[..., rows, rows] = A[..., moments, moments] = np.eye(3)
             A[..., moments, rows] = R @ _skewed(self.up[..., i, :])
@@ -214,9 +219,9 @@ class _Chain:
                 A[..., moments, before] = -R @ _skewed(self.down[..., i, :])
                 A[..., moments, moments_before] = -R @ np.swapaxes(self.R[..., i - 1, :, :], -1, -2)
         q_ddot = _stacked(self.a, self.w_dot)
-        C, G = _stacked(none, -self.spin_load), _stacked(self.m[:, None] * self.g + none, none)
+        C, G = _stacked(none, -self.spin_load), _stacked(self.m[..., None] * self.g + none, none)
         E = _stacked(self.push, _turned(self.R, self.twist))
-        Q = np.einsum("ij,...j->...i", M, q_ddot) - C - G - E
+        Q = np.einsum("...ij,...j->...i", M, q_ddot) - C - G - E
         return SegmentMatrices(M, q_ddot, C, G, E, Q, A, np.linalg.solve(A, Q[..., None])[..., 0])
 
 
@@ -246,19 +251,12 @@ def _skewed(r: Array) -> Array:
     return np.swapaxes(np.cross(r[..., None, :], np.eye(3)), -1, -2)
 
 
-def _checked(name: str, value: ArrayLike, core: tuple[int | None, ...], leading: str = "..., ") -> Array:
+def _checked(name: str, value: ArrayLike, core: tuple[int | None, ...]) -> Array:
     array = numbers(value)
     if array is None:
         raise InvalidArgumentError(f"{name} must be numbers, found {found(value)}", path=name)
     tail = array.shape[array.ndim - len(core) :] if array.ndim >= len(core) else ()
-    fits = len(tail) == len(core) and all(want in (None, has) for want, has in zip(core, tail, strict=True))
-    if not fits or (not leading and array.ndim > len(core)):
+    if not tail or any(want not in (None, has) for want, has in zip(core, tail, strict=True)):
         expected = ", ".join("n" if size is None else str(size) for size in core)
-        comma = "," if len(core) == 1 and not leading else ""
-        raise InvalidArgumentError(f"{name} has shape {array.shape}, expected ({leading}{expected}{comma})", path=name)
+        raise InvalidArgumentError(f"{name} has shape {array.shape}, expected (..., {expected})", path=name)
     return array
-
-
-def _constant(name: str, value: ArrayLike, core: tuple[int | None, ...]) -> Array:
-    """What is the same in all frames."""
-    return _checked(name, value, core, leading="")

@@ -198,8 +198,9 @@ def test_segment_matrices_and_outer_loads(client: Client) -> None:
     frames, n = 4, 2
     given = {name: rng.normal(size=(frames, n, 3)) for name in ("acceleration", "omega", "omega_dot", "proximal")}
     given |= {
-        "mass": rng.uniform(1, 5, n),
-        "inertia": np.tile(np.eye(3), (n, 1, 1)) * 0.1,
+        "mass": rng.uniform(1, 5, (frames, n)),  # of several people: leading axes, as of every input
+        "inertia": np.eye(3) * rng.uniform(0.1, 0.2, (frames, n, 1, 1)),
+        "gravity": rng.normal(size=(frames, 3)),
         "rotation": np.linalg.qr(rng.normal(size=(frames, n, 3, 3)))[0],
         "distal": rng.normal(size=(frames, n, 3)),
         "external_force": rng.normal(size=(frames, n, 3)),

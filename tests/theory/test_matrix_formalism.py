@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from dyn_service.api.queries import Wrench
+from dyn_service.api.queries import COMPUTATIONS, Wrench
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.reference import segments
@@ -449,6 +449,24 @@ class TestGait:
         with pytest.raises(InvalidArgumentError) as refused:
             segments.inverse_dynamics(**{**arbitrary(3), name: value})
         assert refused.value.path == name
+
+    @pytest.mark.parametrize("name", list(COMPUTATIONS["segment_matrices"].inputs))
+    def test_every_input_takes_leading_axes(self, name: str) -> None:
+        """As the table says of all inputs: row k of the answer is that of row k of the input alone."""
+        rng = np.random.default_rng(8)
+        loads = {key: rng.normal(size=(3, 3)) for key in ("external_force", "external_moment", "external_point")}
+        p = arbitrary(3) | loads | {"ground_moment": rng.normal(size=3), "gravity": rng.normal(size=3)}
+        many = np.stack([p[name] * scale for scale in (1.0, 1.7, 0.4)])
+        for method in ("recursion", "matrix"):
+            rows = segments.inverse_dynamics(**{**p, name: many}, method=method)
+            for k, value in enumerate(many):
+                alone = segments.inverse_dynamics(**{**p, name: value}, method=method)
+                same(rows.force[k], alone.force)
+                same(rows.moment[k], alone.moment, 1e-12)
+        named = segments.matrices(**{**p, name: many})
+        alone = segments.matrices(**{**p, name: many[2]})
+        for row, one in zip(named, alone, strict=True):
+            same(row[2] if row.ndim > one.ndim else row, one, 1e-11)
 
     def test_frames_that_do_not_fit(self) -> None:
         with pytest.raises(InvalidArgumentError, match="do not broadcast"):
