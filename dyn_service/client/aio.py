@@ -21,7 +21,7 @@ from dyn_service.client import core
 from dyn_service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries
 from dyn_service.client.channels import AsyncChannel, Context, open_async_channel
 from dyn_service.client.connection import LEAST_S, Connection, check_timeout
-from dyn_service.client.core import Ask, Flow, RemoteDescribed, T, pack_request, read_head
+from dyn_service.client.core import Ask, Flow, RemoteDescribed, T, read_head
 from dyn_service.client.patience import OnWait, Patience
 from dyn_service.client.tries import LOOK_S, Cause, Step, Tries
 from dyn_service.errors import FailedPreconditionError, UnavailableError
@@ -189,23 +189,29 @@ class AsyncClient(Connection, AsyncGaitQueries):
 
         Args:
             flow: See `client.core`.
-            timeout_s: The time limit of each request; None is the client's.
+            timeout_s: The time limit of all of them together; None is the client's.
         """
+        if timeout_s is None:
+            timeout_s = self._timeout_s
+        begun = asyncio.get_running_loop().time()
         head: ReplyHead | None = None
+        patience: Patience | None = None
         while True:
             try:
                 request = next(flow) if head is None else flow.send(head)
             except StopIteration as done:  # may not leave a coroutine
                 answer: T = done.value
                 return answer
-            head = await self.ask(request, timeout_s)
+            patience = patience or self._patience(request.query, begun, timeout_s)
+            head = await self.ask(request, timeout_s, patience)
 
-    async def ask(self, request: Ask, timeout_s: float | None = None) -> ReplyHead:
+    async def ask(self, request: Ask, timeout_s: float | None = None, patience: Patience | None = None) -> ReplyHead:
         """Sends one request and waits for its reply, which may carry an error.
 
         Args:
             request: What is asked; see `client.core.Ask`.
             timeout_s: The time limit; None is the client's.
+            patience: The wait of the call that the request is one of; None: it is the only one.
 
         Raises:
             DeadlineExceededError: No reply in time.
@@ -219,19 +225,22 @@ class AsyncClient(Connection, AsyncGaitQueries):
             timeout_s = self._timeout_s
         query = request.query
         request_id = self._last_id = self._last_id + 1
-        payload = pack_request(request_id, *request, timeout_s * 1e3, self._compile_wait_s * 1e3)
         loop = asyncio.get_running_loop()
         begun = loop.time()
+        patience = patience or self._patience(query, begun, timeout_s)
+        left_s = patience.left_s(begun)
+        if left_s <= 0:
+            raise self._unanswered(query, timeout_s, begun, begun, None, 1, reaches=True)
+        payload = self._packed(request_id, request, left_s)
         call = None
         try:
-            async with asyncio.timeout(timeout_s) as limit:
+            async with asyncio.timeout(left_s) as limit:
                 channel = await self._reaching()
                 while not channel.send(payload):
                     await asyncio.sleep(0)  # the time limit strikes in between
-                    await channel.reaches(timeout_s)
-                    left = begun + timeout_s - loop.time()
+                    await channel.reaches(left_s)
+                    left = begun + left_s - loop.time()
                     payload = self._packed(request_id, request, max(left, LEAST_S))
-                patience = Patience(query, begun, timeout_s, self._compile_wait_s, self._on_wait)
                 call = _Call(request, len(payload), begun, loop.create_future(), limit, patience, self._epoch)
                 self._pending[request_id] = call
                 if self._watcher is None or self._watcher.done():

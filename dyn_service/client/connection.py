@@ -190,6 +190,9 @@ class Connection:
         """The tries of a call of which the first was sent."""
         return Tries(self._retrying, sent_s, epoch, repeatable=is_repeatable(query), is_long=size > LONG_BYTES)
 
+    def _patience(self, query: str, begun: float, timeout_s: float) -> Patience:
+        return Patience(query, begun, timeout_s, self._compile_wait_s, self._on_wait)
+
     def _packed(self, request_id: int, request: Ask, left_s: float, retry: int = 0) -> bytes:
         """The request's bytes, with the time that is left as its deadline."""
         return pack_request(request_id, *request, left_s * 1e3, self._compile_wait_s * 1e3, retry)
@@ -233,7 +236,7 @@ class Connection:
         if not reaches:
             return self._lost(query, Cause.GONE, now_s, tries)
         if self._vain_s is None or self._vain_s <= self._heard_s:
-            self._vain_s = begun_s
+            self._vain_s = max(begun_s, self._heard_s)
         if now_s - self._vain_s > SILENT_S:  # though it is not this call's fault alone
             return self._lost(query, Cause.SILENT, now_s, tries)
         known = self._known(now_s, tries)

@@ -1,8 +1,8 @@
 """How long a call waits for its reply: its time limit, and longer while the server says that it compiles.
 
-The time limit counts for the answer. Each notice of the server lets the call wait for the limit anew, and at least for
-ten times the period in which the server says more, since a server that compiles may be late with its news; but all in
-all no longer than the limit and what the caller allows for compilers. No sockets here.
+The time limit counts for the answer, over all requests of the call. Each notice of the server lets the call wait for
+the limit anew, and at least for ten times the period in which the server says more, since a server that compiles may be
+late with its news; but all in all no longer than the limit and what the caller allows for compilers. No sockets here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OnWait = Callable[[str], None]
 
 
 class Patience:
-    """The wait of one call that was told to wait.
+    """The wait of one call, for the replies to all of its requests.
 
     Args:
         query: The query's name.
@@ -39,8 +39,13 @@ class Patience:
         self._timeout_s = timeout_s
         self._compile_wait_s = compile_wait_s
         self._most_s = begun_s + timeout_s + compile_wait_s
+        self._limit_s = begun_s + timeout_s
         self._on_wait = on_wait
         self._text = ""
+
+    def left_s(self, now_s: float) -> float:
+        """How much of the time limit is left to the call's next request, on the caller's clock."""
+        return self._limit_s - now_s
 
     def until_s(self, notice: Notice, now_s: float) -> float:
         """Until when to wait after this notice, on the caller's clock."""
@@ -50,8 +55,9 @@ class Patience:
         elif not self._text:
             _LOG.warning("%s waits up to %g s for the server's compiler: %s", self._query, self._compile_wait_s, text)
         self._text = text
-        news_s = _PERIODS * notice.notice.again_ms / 1e3
-        return min(self._most_s, now_s + max(self._timeout_s, news_s))
+        period_s = notice.notice.again_ms / 1e3
+        self._limit_s = min(self._most_s, now_s + period_s + self._timeout_s)  # the kernel may take a period more
+        return min(self._most_s, now_s + max(self._timeout_s, _PERIODS * period_s))
 
     def exceeded(self, endpoint: str, known: str) -> DeadlineExceededError:
         """The error of a call that waited in vain; known: what is known of the connection."""

@@ -185,23 +185,34 @@ class Client(Connection, GaitQueries):
 
         Args:
             flow: See `client.core`.
-            timeout_s: The time limit of each request; None is the client's.
+            timeout_s: The time limit of all of them together; None is the client's.
         """
+        if timeout_s is None:
+            timeout_s = self._timeout_s
+        begun = perf_counter()
         try:
             request = next(flow)
+            patience = self._patience(request.query, begun, timeout_s)
             while True:
-                request = flow.send(self.ask(request, timeout_s))
+                request = flow.send(self.ask(request, timeout_s, patience=patience))
         except StopIteration as done:
             answer: T = done.value
             return answer
 
-    def ask(self, request: Ask, timeout_s: float | None = None, read: Callable[[bytes], Any] = core.read_head) -> Any:
+    def ask(
+        self,
+        request: Ask,
+        timeout_s: float | None = None,
+        read: Callable[[bytes], Any] = core.read_head,
+        patience: Patience | None = None,
+    ) -> Any:
         """Sends one request and waits for its reply, which may carry an error.
 
         Args:
             request: What is asked; see `client.core.Ask`.
             timeout_s: The time limit; None is the client's.
             read: Makes of a reply's bytes something with an `id`, or None of what is no reply; or a `Notice`.
+            patience: The wait of the call that the request is one of; None: it is the only one.
 
         Returns:
             What `read` made of the reply to this very request: a `ReplyHead`, unless it was given.
@@ -215,17 +226,20 @@ class Client(Connection, GaitQueries):
         if timeout_s is None:
             timeout_s = self._timeout_s
         begun = perf_counter()
-        if not self._turn.acquire(False) and not self._acquire(request.query, timeout_s):
+        left_s = timeout_s if patience is None else patience.left_s(begun)
+        if left_s <= 0:
+            raise self._unanswered(request.query, timeout_s, begun, begun, None, 1, reaches=True)
+        if not self._turn.acquire(False) and not self._acquire(request.query, left_s):
             raise DeadlineExceededError(f"{request.query}: another thread's call took longer than {timeout_s:g} s")
         try:
             request_id = self._last_id = self._last_id + 1
             asked_in = epoch = self._epoch
             channel = self._channel
-            payload = pack_request(request_id, *request, timeout_s * 1e3, self._compile_wait_s * 1e3)
+            payload = pack_request(request_id, *request, left_s * 1e3, self._compile_wait_s * 1e3)
+            until = begun + left_s
             if not channel.send(payload):
-                payload = self._send_in_time(request_id, request, timeout_s, begun + timeout_s)
-            until = begun + timeout_s
-            patience = tries = None
+                payload = self._send_in_time(request_id, request, timeout_s, until)
+            told = tries = None
             try:
                 while True:
                     left = until - perf_counter()
@@ -234,7 +248,7 @@ class Client(Connection, GaitQueries):
                         reply = read(message)
                         if reply is not None and reply.id == request_id:
                             if reply.__class__ is Notice:
-                                patience = patience or self._patience(request.query, begun, timeout_s)
+                                told = patience = patience or self._patience(request.query, begun, timeout_s)
                                 until = self._wait_on(patience, reply)
                                 if tries is not None:
                                     tries.told = True
@@ -248,14 +262,14 @@ class Client(Connection, GaitQueries):
                             continue
                     if tries is None:
                         tries = self._tries(request.query, len(payload), begun, asked_in)
-                        tries.told = patience is not None
-                    self._look(tries, request_id, request, begun, timeout_s, until, patience)
+                        tries.told = told is not None
+                    self._look(tries, request_id, request, begun, timeout_s, until, told)
                     epoch = self._epoch
             except BaseException:
                 self._cancel(request_id)
                 raise
             self._heard_s = perf_counter()
-            if reply.late and patience is None:
+            if reply.late and told is None:
                 raise self._came_late(request.query, timeout_s)
             return reply
         finally:
@@ -304,9 +318,6 @@ class Client(Connection, GaitQueries):
             channel.send(self._packed(request_id, request, until - now, tries.count - 1))
         elif step is Step.PROBE:
             channel.send(self._probe())
-
-    def _patience(self, query: str, begun: float, timeout_s: float) -> Patience:
-        return Patience(query, begun, timeout_s, self._compile_wait_s, self._on_wait)
 
     def _wait_on(self, patience: Patience, notice: Notice) -> float:
         """Until when to wait after a notice, which the caller is told of."""

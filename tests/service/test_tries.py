@@ -6,6 +6,7 @@ Each call gives the right answer or an error of ours, within its time limit and 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -20,8 +21,10 @@ from hypothesis import strategies as st
 
 from dyn_service import AsyncClient, Client, DeadlineExceededError, DynError, Robot, UnavailableError
 from dyn_service.client import aio, sync
+from dyn_service.client.patience import Patience
 from dyn_service.client.tries import LONG_BYTES, LOOK_S, PROBE_S, SILENT_S, Cause, Retrying, Step, Tries
-from dyn_service.protocol.messages import read_cancel
+from dyn_service.protocol.messages import Notice, Waiting, read_cancel
+from dyn_service.sim import parts
 from tests.conftest import URDF
 from tests.service.simulated import Faults, SimulatedAsyncChannel, SimulatedChannel, SimulatedLoop, World
 
@@ -295,6 +298,66 @@ def test_short_calls_to_a_silent_server_say_so_in_the_end(kind: str) -> None:
         call, _ = question(Random(1))
         codes = [caller.together([call], [1.0])[0][0].code for _ in range(14)]
         assert codes == ["DEADLINE_EXCEEDED"] * 10 + ["UNAVAILABLE"] * 4
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_a_call_in_parts_has_one_time_limit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten requests of 0.6 s on average: each is within the limit of the call, all together are not."""
+    monkeypatch.setattr(parts, "PART_STEPS", 5)
+    world = World(MODELS, Faults(), 5)
+    with calling(kind, world, retries=0) as caller:
+        caller.robot()
+        world.faults.delay_s = 0.6
+        world.sent.clear()
+
+        def simulate(robot: Any) -> Any:
+            return robot.simulate(np.full(2, 0.5), np.zeros(2), dt=1e-3, steps=50)
+
+        ((found, took_s),) = caller.together([simulate], [2.0])
+        assert isinstance(found, DeadlineExceededError)
+        assert re.search(r"simulate: no answer from .* within 2 s \(1 try, last heard", str(found))
+        assert took_s == pytest.approx(2.0, abs=SLACK_S)
+        *asked, last = [message for message in map(msgpack.unpackb, world.sent) if message["query"] != "health"]
+        assert last == {"v": 1, "id": asked[-1]["id"], "query": "cancel"}
+        assert [each["query"] for each in asked] == ["simulate"] * len(asked)
+        limits_ms = [each["deadline_ms"] for each in asked]
+        assert limits_ms[0] == pytest.approx(2000.0)
+        assert 0.0 < limits_ms[-1] < 1200.0
+        assert all(later < earlier for earlier, later in pairwise(limits_ms))
+        ((found, took_s),) = caller.together([simulate], [12.0])
+        assert found.q.shape == (51, 2)
+
+
+def test_the_time_of_kernels_is_no_part_of_a_calls_limit() -> None:
+    """Parts that come after a notice have the limit anew, and with it the time in which no more news was due."""
+    patience = Patience("simulate", 100.0, 2.0, 30.0, lambda text: None)
+    assert patience.left_s(101.5) == 0.5
+    notice = Notice(1, 7, Waiting("compiling", "a kernel is being compiled", 0.0, 1000.0))
+    assert patience.until_s(notice, 101.8) == 111.8
+    assert patience.left_s(102.0) == pytest.approx(2.8)
+    assert patience.until_s(notice, 131.0) == 132.0  # the limit, and what is allowed for compilers
+    assert patience.left_s(131.0) == 1.0
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_a_server_that_was_heard_a_moment_ago_is_not_gone(kind: str) -> None:
+    """It answers for its health while it works, longer than the time after which silence means that it is gone."""
+    world = World(MODELS, Faults(), 5)
+    with calling(kind, world) as caller:
+        caller.robot()
+        arrive = world._arrive
+
+        def busy(payload: bytes, deliver: Any) -> None:
+            if msgpack.unpackb(payload)["query"] == "health":
+                arrive(payload, deliver)
+
+        world._arrive = busy  # type: ignore[method-assign]
+        call, _ = question(Random(1))
+        for _ in range(2):
+            ((found, _),) = caller.together([call], [SILENT_S + 2.0])
+            assert isinstance(found, DeadlineExceededError)
+            heard_s = float(re.search(r"last heard ([\d.]+) s ago", str(found))[1])  # type: ignore[index]
+            assert heard_s < PROBE_S + 2 * LOOK_S
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
