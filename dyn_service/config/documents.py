@@ -4,7 +4,8 @@ A fault names the file, the line, the path from the document's root and what was
 
     config/panda_plant.yaml:7: plant.ros__parameters.rate_hz: expected a number, found text
 
-Beyond YAML 1.1 as PyYAML reads it, numbers such as `1e-3` are numbers, and a key that stands twice is a fault.
+Beyond YAML 1.1 as PyYAML reads it, numbers such as `1e-3` are numbers, and a key that stands twice is a fault. A
+mapping's own keys override those that `<<` merges into it, and the first of several merged mappings those after it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ T = TypeVar("T")
 
 MAX_FILE_BYTES = 1 << 20
 MAX_NODES = 100_000
+"""Values of a document; an alias counts with all that it stands for."""
+MAX_NUMBER = 256
+"""Characters of a number: PyYAML's time for the sexagesimal ones of YAML 1.1 is quadratic in them."""
+_MERGE = "tag:yaml.org,2002:merge"
+_Pairs = dict[str, tuple[yaml.ScalarNode, yaml.Node]]
 
 
 class ConfigurationError(InvalidArgumentError):
@@ -44,7 +50,32 @@ class ConfigurationError(InvalidArgumentError):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 with the floats of YAML 1.2."""
+    """YAML 1.1 with the floats of YAML 1.2. Nodes are counted as they are read, keys as they are merged."""
+
+    def __init__(self, text: str, file: str) -> None:
+        super().__init__(text)
+        self.file, self.count = file, 0
+        self.pairs: dict[int, _Pairs | None] = {}
+        """Those of each mapping by its node's id; None while they are collected."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """The next node."""
+        self.spend(1, self.line + 1)
+        return super().compose_node(parent, index)
+
+    def spend(self, count: int, line: int) -> None:
+        """Counts keys and values.
+
+        Raises:
+            ConfigurationError: There are too many.
+        """
+        self.count += count
+        if self.count > 2 * MAX_NODES:
+            raise self.fault(f"more than {MAX_NODES} values", line)
+
+    def fault(self, message: str, line: int, place: Place = ()) -> ConfigurationError:
+        """The error that says `message` about what is in that line."""
+        return ConfigurationError(message, path=dotted(place) or None, file=self.file, line=line)
 
 
 _Loader.add_implicit_resolver(
@@ -103,7 +134,7 @@ def read_document(path: Path) -> Document:
 def parse_document(text: str, file: str) -> Document:
     """The YAML text as values; `file` is the name that faults carry."""
     try:
-        loader = _Loader(text)
+        loader = _Loader(text, file)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         cause = f"not YAML: character U+{ord(text[error.position]):04X} is none of it"
@@ -111,7 +142,7 @@ def parse_document(text: str, file: str) -> Document:
     try:
         root = loader.get_single_node()
         lines: dict[Place, int] = {}
-        value = _construct(loader, root, (), lines, file) if root is not None else None
+        value = _construct(loader, root, (), lines) if root is not None else None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or "malformed YAML"
@@ -127,31 +158,61 @@ def parse_document(text: str, file: str) -> Document:
     return Document(file, value, lines)
 
 
-def _construct(loader: _Loader, node: yaml.Node, place: Place, lines: dict[Place, int], file: str) -> Any:
-    line = node.start_mark.line + 1
+def _construct(loader: _Loader, node: yaml.Node, place: Place, lines: dict[Place, int]) -> Any:
+    line = _line(node)
     lines[place] = line
     if len(lines) > MAX_NODES:
-        raise ConfigurationError(f"more than {MAX_NODES} values", file=file, line=line)
+        raise loader.fault(f"more than {MAX_NODES} values", line)
     if isinstance(node, yaml.MappingNode):
-        loader.flatten_mapping(node)
         result: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            key = str(_scalar(loader, key_node, file))
-            if key in result:
-                raise ConfigurationError(
-                    f"key {key!r} stands twice", path=dotted(place), file=file, line=key_node.start_mark.line + 1
-                )
-            result[key] = _construct(loader, value_node, (*place, key), lines, file)
-            lines[(*place, key)] = key_node.start_mark.line + 1
+        for key, (key_node, value_node) in _pairs(loader, node, place).items():
+            result[key] = _construct(loader, value_node, (*place, key), lines)
+            lines[(*place, key)] = _line(key_node)
         return result
     if isinstance(node, yaml.SequenceNode):
-        return [_construct(loader, item, (*place, i), lines, file) for i, item in enumerate(node.value)]
-    return _scalar(loader, node, file)
+        return [_construct(loader, item, (*place, i), lines) for i, item in enumerate(node.value)]
+    return _scalar(loader, node)
 
 
-def _scalar(loader: _Loader, node: yaml.Node, file: str) -> Any:
+def _pairs(loader: _Loader, node: yaml.MappingNode, place: Place) -> _Pairs:
+    """The keys of a mapping in order, merged ones first, each once: nested merges of the same keys do not multiply."""
+    if id(node) in loader.pairs:
+        known = loader.pairs[id(node)]
+        if known is None:
+            raise loader.fault("a mapping is merged into itself", _line(node), place)
+        return known
+    loader.pairs[id(node)] = None
+    own: _Pairs = {}
+    merged: _Pairs = {}
+    for key_node, value_node in node.value:
+        if key_node.tag == _MERGE:
+            several = isinstance(value_node, yaml.SequenceNode)
+            for one in value_node.value if several else [value_node]:
+                if not isinstance(one, yaml.MappingNode):
+                    raise loader.fault("not YAML: << merges a mapping or a list of mappings", _line(key_node), place)
+                found = _pairs(loader, one, place)
+                loader.spend(1 + len(found), _line(key_node))
+                merged = found | merged
+            continue
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise loader.fault("a key is a list or a map: expected text", _line(key_node), place)
+        key = str(_scalar(loader, key_node))
+        if key in own:
+            raise loader.fault(f"key {key!r} stands twice", _line(key_node), place)
+        own[key] = key_node, value_node
+    loader.pairs[id(node)] = merged | own
+    return merged | own
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _scalar(loader: _Loader, node: yaml.Node) -> Any:
+    kind = node.tag.rpartition(":")[2]
+    if kind in ("int", "float") and len(node.value) > MAX_NUMBER:
+        raise loader.fault(f"a number has {len(node.value)} characters: expected at most {MAX_NUMBER}", _line(node))
     try:
         return loader.construct_object(node)
     except (ArithmeticError, AttributeError, LookupError, ValueError) as error:  # a 31st of June, `!!bool maybe`, ..
-        kind, line = node.tag.rpartition(":")[2], node.start_mark.line + 1
-        raise ConfigurationError(f"not YAML: no {kind} can be made of it: {error}", file=file, line=line) from None
+        raise loader.fault(f"not YAML: no {kind} can be made of it: {error}", _line(node)) from None

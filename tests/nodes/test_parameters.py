@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from dyn_service.config import documents
 from dyn_service.config.arguments import parse_arguments
 from dyn_service.config.documents import ConfigurationError, parse_document
 from dyn_service.config.parameters import Parameters
@@ -139,4 +140,50 @@ def test_command_line(tmp_path: Path) -> None:
 def test_command_line_faults(argv: list[str], message: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         parse_arguments(argv, default_name="plant")
+    assert str(caught.value) == message
+
+
+def merge_bomb(depth: int) -> str:
+    """A map that merges the one within it twice, and so on: some 20 bytes a level, twice the keys with each."""
+    text = "&a0 {x: 1}"
+    for k in range(1, depth):
+        text = f"&a{k} {{<<: [{text}, *a{k - 1}]}}"
+    return text
+
+
+def test_merged_keys_do_not_multiply() -> None:
+    """PyYAML alone makes 2^60 pairs of it."""
+    assert parse_document(merge_bomb(60), "p.yaml").value == {"x": 1}
+
+
+def test_values_are_counted_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MAX_NODES", 100)
+    with pytest.raises(ConfigurationError) as caught:
+        parse_document("- 1\n" * 250 + "- [", "p.yaml")
+    assert str(caught.value) == "p.yaml:201: more than 100 values"
+
+
+def test_own_keys_override_merged_ones_and_the_first_of_several_those_after_it() -> None:
+    text = "- &a {x: 1, y: 1}\n- &b {y: 2, z: 2}\n- {<<: [*a, *b], z: 3}\n- {z: 3, <<: *b}\n"
+    assert parse_document(text, "p.yaml").value[2:] == [{"x": 1, "y": 1, "z": 3}, {"y": 2, "z": 3}]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: &a\n  <<: *a", "p.yaml:1: a: a mapping is merged into itself"),
+        ("<<: [{a: 1}, 2]", "p.yaml:1: not YAML: << merges a mapping or a list of mappings"),
+        ("? [a]\n: 1", "p.yaml:1: a key is a list or a map: expected text"),
+        ("a:\n  b: 1\n  b: 2", "p.yaml:3: a: key 'b' stands twice"),
+        ("a: 1" + ":1" * 500_000, "p.yaml:1: a number has 1000001 characters: expected at most 256"),
+        ("- &a [" + "1," * 1000 + "]\n" + "- *a\n" * 200, "p.yaml:1: more than 100000 values"),
+        (
+            "- &a {" + "".join(f"k{k}: 1, " for k in range(500)) + "}\n- <<: [" + "*a," * 1000 + "]\n",
+            "p.yaml:2: more than 100000 values",
+        ),
+    ],
+)
+def test_what_would_grow_beyond_its_bytes(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_document(text, "p.yaml")
     assert str(caught.value) == message
