@@ -57,6 +57,10 @@ MAX_TIME_NS = 2**63 - 1
 """ROS 2's times have 63 bits."""
 MAX_CHUNK_BYTES = 1 << 28
 """Of a chunk, compressed or not; those of rosbag2 have some four million."""
+MOST_RECORDS, RECORDS_PER_BYTE = 1024, 8
+"""A chunk of n bytes has at most MOST_RECORDS + n RECORDS_PER_BYTE records, since reading costs by the record. Messages
+of one flag at regular times compress to 0.7 bytes each or more, equal records to a thousandth of that.
+"""
 _ALONE: dict[int, type[Header | Schema | Channel | Attachment | Metadata]] = {
     Opcode.HEADER: Header,
     Opcode.SCHEMA: Schema,
@@ -155,16 +159,32 @@ def chunk(stream: BinaryIO, place: Place, path: Path) -> list[McapRecord]:
     """The records in a chunk.
 
     Raises:
-        InvalidArgumentError: Its bytes have changed, or it is larger than any recorder writes.
+        InvalidArgumentError: Its bytes have changed, or it is larger, or has more records, than any recorder writes.
     """
     if place.length > MAX_CHUNK_BYTES:
         raise InvalidArgumentError(f"bag {str(path)!r}: the chunk at byte {place.start} has {place.length} bytes")
     try:
         found = Chunk.read(ReadDataStream(BytesIO(content(stream, place))))
-        return breakup_chunk(replace(found, compression="", data=_unpacked(found)), validate_crc=True)
+        data, most = _unpacked(found), MOST_RECORDS + RECORDS_PER_BYTE * len(found.data)
+        if _has_more(data, most):
+            cause = (
+                f"has more than {most} records in {len(found.data)} bytes: `mcap decompress` makes a bag that is read"
+            )
+        else:
+            return breakup_chunk(replace(found, compression="", data=data), validate_crc=True)
     except DAMAGE:
-        pass
-    raise InvalidArgumentError(f"bag {str(path)!r}: the chunk at byte {place.start} is damaged")
+        cause = "is damaged"
+    raise InvalidArgumentError(f"bag {str(path)!r}: the chunk at byte {place.start} {cause}")
+
+
+def _has_more(data: bytes, most: int) -> bool:
+    """Whether these are more than `most` records."""
+    at = 0
+    for _ in range(most):
+        if at >= len(data):
+            return False
+        at += _HEAD.size + _HEAD.unpack_from(data, at)[1]
+    return at < len(data)
 
 
 def _unpacked(found: Chunk) -> bytes:
