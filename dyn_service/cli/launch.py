@@ -28,6 +28,9 @@ def launch(
     report: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the report.")] = None,
     log_format: Annotated[Literal["text", "json"], typer.Option(help="Format of the lines.")] = "text",
     log_level: LogLevel = "info",
+    check: Annotated[
+        bool, typer.Option("--check", help="End with status 3 where the run did not meet its bounds.")
+    ] = False,
     show_args: Annotated[
         bool, typer.Option("--show-args", "-s", help="Print the arguments of the file and exit.")
     ] = False,
@@ -42,7 +45,13 @@ def launch(
                 typer.echo(line)
             return 0
         return launch_file(
-            file, arguments, duration_s=duration, report_dir=report, log_format=log_format, log_level=log_level
+            file,
+            arguments,
+            duration_s=duration,
+            report_dir=report,
+            log_format=log_format,
+            log_level=log_level,
+            check=check,
         )
     except (InvalidArgumentError, NotFoundError) as error:  # of the files and arguments: nothing was started
         raise UsageError(str(error)) from None

@@ -1,6 +1,6 @@
 """The command line: arguments in, one clear line out when something is wrong. The work is done elsewhere.
 
-Exit status: 0 done, 1 the command failed, 2 wrong usage, 130 interrupted.
+Exit status: 0 done, 1 the command failed, 2 wrong usage, 3 `dyn launch --check`: the run is not clean, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ import numpy as np
 
 from dyn_service.control.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.hil.measures import Notes, Numbers, OverTime, Value, Verdict, said, sized
+from dyn_service.hil.measures import Notes, Numbers, OverTime, Value, Verdict
 from dyn_service.hil.signals import COMMANDED, Array, Record, Signal
+from dyn_service.nodes.verdicts import PlantBounds, said, sized
 
 ROUNDING = 1e-9
 """rad | m: a joint so near to a place is there."""
@@ -207,6 +208,28 @@ class Check:
         active = float(np.mean(self.record.under(ACTIVE)))
         detail = f"at the end {self.record.changes[-1].words}"
         return Numbers(self.notes, "share under command", [Value("", active, "", detail)])
+
+    def clean(self, bounds: PlantBounds | None = None) -> None:
+        """The bounds by which a launch is clean, as far as they are about the motion: safe stops, time under command,
+        tracking. bounds: by default those of a plant of which nothing is said.
+
+        Raises:
+            AssertionError: One of them is not met.
+        """
+        __tracebackhide__ = True
+        bounds, record = bounds or PlantBounds(), self.record
+        self.stops().at_most(bounds.safe_stops)
+        active, stopped = (float(np.count_nonzero(record.under(mode))) for mode in (ACTIVE, STOPPED))
+        share = active / (active + stopped) if active + stopped else math.nan
+        asked = Numbers(self.notes, "share under command, while not released", [Value("", share, "")])
+        asked.at_least(bounds.under_command)
+        reference = record.groups["reference"]
+        for error in record.signals("error"):
+            # quaternions have other entries than velocities: what spans no number spans anything
+            at = [reference.names.index(error.name)] if error.name in reference.names else []
+            ways = reference.values[record.under(ACTIVE)][:, at]
+            way = float(np.ptp(ways)) if ways.size and np.isfinite(ways).all() else math.inf
+            self.tracking(error.name).at_most(float(bounds.errors(error.unit == "rad", np.array(way))))
 
     def count(self, name: str) -> Numbers:
         """What the plant or the controller counted, such as `refused`; one that nobody knows does not pass."""

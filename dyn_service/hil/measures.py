@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.hil.signals import Array, Signal
+from dyn_service.nodes.verdicts import said, sized
 
 _NAMED = 3
 """So many of the joints that fail beside the worst are named."""
@@ -333,23 +334,10 @@ class Numbers(_Measure):
         self._judged(Verdict(what, one.name, one.value, one.unit, allowed, not bad, sentence, tuple(shown)))
 
 
-def said(x: float) -> str:
-    """A number as one writes it: 0.25, 1e-3, 4.1e-3."""
-    if x == 0.0 or not math.isfinite(x) or 0.01 <= abs(x) < 1e5:
-        return f"{x:.3g}" if abs(x) < 1000.0 else f"{x:.0f}"
-    mantissa, exponent = f"{x:.2e}".split("e")
-    return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
-
-
 def _also(others: Sequence[str]) -> str:
     """Which other joints fail."""
     named = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED} more" if len(others) > _NAMED else "")
     return f"; so {'are' if len(others) > 1 else 'is'} {named}" if others else ""
-
-
-def sized(x: float, unit: str) -> str:
-    """A number with its unit."""
-    return f"{said(float(x))} {unit}".rstrip()
 
 
 def _beside(x: float, band: _Band, unit: str) -> str:

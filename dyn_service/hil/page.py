@@ -17,10 +17,11 @@ import numpy as np
 
 from dyn_service.control.safety import ACTIVE
 from dyn_service.hil.bench import Run
-from dyn_service.hil.measures import Verdict, sized
+from dyn_service.hil.measures import Verdict
 from dyn_service.hil.signals import Array, Record, Signal
 from dyn_service.launching.page import WITHOUT_SCRIPTS, card_html, document
 from dyn_service.nodes.charts import Card, Chart, Line, Mark, Span, prefix, spans_of
+from dyn_service.nodes.verdicts import sized
 
 POINTS = 800
 """Of a line at most: a page has the runs of many tests."""
@@ -66,8 +67,10 @@ def session_page(results: Sequence[Mapping[str, Any]]) -> str:
     span = (min((one[0] for one in spans), default=0.0), max((one[1] for one in spans), default=1.0))
     parts = "".join(_test(k, result, charts) for k, result in enumerate(results))
     bad = sum(_class(result["outcome"]) == "bad" for result in results)
-    counted = f"{len(results)} tests, {bad} failed" if bad else f"{len(results)} tests, all passed"
-    badge = f'<span class="badge {"bad" if bad else "good"}">{"failed" if bad else "passed"}</span>'
+    passed = sum(result["outcome"] == "passed" for result in results)
+    counted = f"{len(results)} tests, {bad} failed, {passed} passed"
+    colour, word = ("bad", "failed") if bad else ("good", "passed") if passed else ("warn", "nothing ran")
+    badge = f'<span class="badge {colour}">{word}</span>'
     body = f"""<header id="top"><h1>Hardware in the loop</h1>
 <div class="status">{badge}<span>{counted}</span></div></header>
 <main>

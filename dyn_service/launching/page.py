@@ -82,17 +82,19 @@ def make_page(
     bodies = [_part(k, part, title, charts, budget.points, failed) for k, part in enumerate(parts)]
     begin, end = budget.begin, budget.end
     outcome = report["outcome"]
-    navigation = f"""<a href="#top">{escape(title)}</a><a href="#look">what to look at</a><a href="#nodes">nodes</a>
+    navigation = f"""<a href="#top">{escape(title)}</a><a href="#verdicts">verdicts</a>
+<a href="#look">what to look at</a><a href="#nodes">nodes</a>
 {"".join(f'<a href="#part-{k}">{escape(part.title)}</a>' for k, part in enumerate(parts))}"""
     grave = any(found.grave for part in parts for found in part.section.findings)
     body = f"""{_header(title, report, links, grave=grave)}
 <main>
-{_findings(outcome["faults"], parts)}
+{_verdicts(outcome)}
+{_findings([*outcome["faults"], *filter(None, [outcome["busy"]])], parts)}
 {_nodes(report["processes"], columns, tails)}
 {WITHOUT_SCRIPTS}
 {"".join(bodies)}
 </main>"""
-    heading = f"{title}: {'clean' if outcome['clean'] else 'not clean'}"
+    heading = f"{title}: {outcome['verdict']}"
     return document(heading, navigation, body, _footer(report), charts, (begin, end))
 
 
@@ -150,13 +152,12 @@ def _asset(name: str) -> str:
     return (files(__package__) / "assets" / name).read_text("utf-8")
 
 
-_CLEAN = "good", "clean"
-
-
 def _header(title: str, report: Mapping[str, Any], links: Sequence[str], *, grave: bool) -> str:
     """grave: whether a finding makes the run another one than was meant, though every process ended well."""
     outcome, launch = report["outcome"], report["launch"]
-    colour, word = ("bad", "not clean") if not outcome["clean"] else ("warn", "clean, but look") if grave else _CLEAN
+    colour, word = {True: "good", False: "bad", None: "warn"}[outcome["clean"]], outcome["verdict"]
+    if grave and outcome["clean"]:
+        colour, word = "warn", f"{word}, but look"
     badge = f'<span class="badge {colour}">{word}</span>'
     robot = report["robot"]
     several = title != robot["name"] and str(robot["name"]) in title.split(", ")
@@ -184,6 +185,20 @@ def _header(title: str, report: Mapping[str, Any], links: Sequence[str], *, grav
 {arguments}
 <p class="soft">Files: {beside}</p>
 </header>"""
+
+
+def _verdicts(outcome: Mapping[str, Any]) -> str:
+    """What was measured beside its bound, and what was not judged."""
+    words = {True: "met", False: "broken", None: "not judged"}
+    rows = "".join(
+        f"<tr><td><b>{escape(one['node'])}</b></td>"
+        f'<td class="state{" bad" if one["passed"] is False else ""}">{words[one["passed"]]}</td>'
+        f"<td>{escape(one['sentence'])}</td></tr>"
+        for one in outcome["verdicts"]
+    )
+    none = '<p class="nothing">Nothing was judged: no node of this launch has bounds.</p>'
+    shown = f'<div class="wide-table"><table>{rows}</table></div>' if rows else none
+    return f'<section id="verdicts"><h2>Verdicts</h2>{shown}</section>'
 
 
 def _findings(faults: Sequence[str], parts: Sequence[Shown]) -> str:

@@ -19,6 +19,7 @@ import platform
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -26,11 +27,13 @@ from typing import IO, Any
 import numpy as np
 
 from dyn_service import __version__
+from dyn_service.launching.machine import BUSY
 from dyn_service.launching.page import Shown, make_page
 from dyn_service.launching.plan import LaunchPlan
 from dyn_service.launching.supervisor import Outcome
 from dyn_service.nodes.board import Board
 from dyn_service.nodes.kinds import Section
+from dyn_service.nodes.verdicts import Verdict
 
 SCHEMA = "dyn_service.launch_report/1"
 MAIN_FILE = "report.json"
@@ -48,7 +51,7 @@ def write_report(folder: Path, plan: LaunchPlan, board: Board, outcome: Outcome)
 
     Each file is written whole or is not there. One that cannot be written is a fault of the outcome and costs no other.
     """
-    parts, lines = sections_of(plan, board)
+    parts, lines = sections_of(plan, board, outcome)
 
     def main_file() -> list[str]:
         content = json.dumps(finite(report_of(plan, board, outcome, parts)), indent=2, allow_nan=False) + "\n"
@@ -71,13 +74,14 @@ def clear_report(folder: Path) -> None:
             path.unlink()
 
 
-def sections_of(plan: LaunchPlan, board: Board) -> tuple[list[Shown], list[str]]:
-    """What the panels of all nodes show, and the lines that sum it up.
+def sections_of(plan: LaunchPlan, board: Board, outcome: Outcome) -> tuple[list[Shown], list[str]]:
+    """What the panels of all nodes show, and the lines that sum it up; their verdicts become the outcome's.
 
     The nodes that were started last, which ask the others, come first.
     """
     made: list[tuple[str, str, Section]] = []
     lines: list[str] = []
+    outcome.verdicts = []
     for name, node in reversed(board.nodes.items()):
         kind = plan.kind_of(name, node)
         for panel in () if kind is None else kind.panels:
@@ -87,8 +91,10 @@ def sections_of(plan: LaunchPlan, board: Board) -> tuple[list[Shown], list[str]]
                     json.dumps(finite(dict(section.content)))  # what JSON cannot say shows here
             except Exception as error:  # noqa: BLE001  a panel, of whatever package, shall not cost the report
                 lines.append(_failed(panel.section, error))
+                outcome.verdicts.append((name, Verdict(panel.section, math.nan, 0.0, "", "its panel failed")))
                 continue
             if section is not None:
+                outcome.verdicts += [(name, verdict) for verdict in section.verdicts]
                 made.append((name, panel.section, section))
     count = Counter(panel for _, panel, _ in made)
     parts = [Shown(node, panel, section, alone=count[panel] == 1) for node, panel, section in made]
@@ -112,9 +118,16 @@ def report_of(plan: LaunchPlan, board: Board, outcome: Outcome, parts: Sequence[
         "duration_s": outcome.running_s,
         "outcome": {
             "exit_code": outcome.exit_code,
-            "clean": not outcome.faults,
+            "clean": outcome.clean,
+            "verdict": outcome.verdict,
             "reason": outcome.reason,
             "faults": list(outcome.faults),
+            "verdicts": [
+                {"node": node, "passed": verdict.passed, "sentence": verdict.sentence, **asdict(verdict)}
+                for node, verdict in outcome.verdicts
+            ],
+            "waiting_per_core": sum(outcome.waiting) / len(outcome.waiting) if outcome.waiting else None,
+            "busy": busy(board, outcome),
         },
         "processes": [
             {
@@ -133,6 +146,20 @@ def report_of(plan: LaunchPlan, board: Board, outcome: Outcome, parts: Sequence[
         **({"nodes": nodes} if nodes else {}),
         "versions": versions(),
     }
+
+
+def busy(board: Board, outcome: Outcome) -> str | None:
+    """That the machine was busy during a run that broke its bounds, and what helps; None where neither is so."""
+    plants = [node for node in board.nodes.values() if node.fact("clock") not in (None, "lockstep")]
+    waiting = sum(outcome.waiting) / max(1, len(outcome.waiting))
+    if not plants or not outcome.broken or waiting < BUSY:
+        return None
+    late_ms = 1e-3 * max(float(plant.stats.get("late_max_us") or 0.0) for plant in plants)
+    again = ", rearm: true lets a controller go on after a stop" if any(p.total("stops") for p in plants) else ""
+    return (
+        f"the machine was busy: the plant was {late_ms:.0f} ms late; {waiting:.1f} other processes per core were "
+        f"waiting. clock:=lockstep makes a run independent of that{again}"
+    )
 
 
 def versions() -> dict[str, str]:

@@ -16,7 +16,7 @@ from dyn_service.launching.display import Display
 from dyn_service.launching.logs import Logs
 from dyn_service.launching.plan import LaunchPlan, ProcessPlan
 from dyn_service.launching.planner import make_plan
-from dyn_service.launching.report import PAGE, clear_report, write_report
+from dyn_service.launching.report import PAGE, busy, clear_report, sections_of, write_report
 from dyn_service.launching.runtime import Runtime, private_runtime
 from dyn_service.launching.schema import read_launch_file
 from dyn_service.launching.screen import showing
@@ -64,6 +64,7 @@ def launch_file(
     console: Console | None = None,
     log_format: Format = "text",
     log_level: Level = "info",
+    check: bool = False,
 ) -> int:
     """Starts what a launch file describes, keeps it running, and stops it; the exit status.
 
@@ -76,10 +77,12 @@ def launch_file(
             launch goes on.
         log_format: `json` shows one object a line, and lets the nodes write so.
         log_level: The least that nodes write, where their parameters do not say; `debug` shows their commands as well.
+        check: Whether the status says if the run was clean.
 
     Returns:
-        0 if everything was clean: nothing died, nothing was restarted, nothing had to be killed, and all that was to be
-        written is. Else 1.
+        0 if everything ended well: nothing died, nothing was restarted, nothing had to be killed, and all that was to
+        be written is. Else 1. With `check` 3 if the run ended well and is not clean: a bound was not met, or none could
+        be judged.
 
     Raises:
         NotFoundError: There is no such file.
@@ -116,6 +119,7 @@ def launch_file(
                 _supervise(plan, runtime, listener, {FORMAT: log_format, LEVEL: log_level}, duration_s)
             )
         lines.stopped(outcome)
+        outcome.check = check
         outcome.faults += logs.close()
         fault = screen.settle()
         if fault is not None:
@@ -124,16 +128,23 @@ def launch_file(
             display.notice(f"writing the report to {report_dir / PAGE}")
             for line in write_report(report_dir, plan, supervisor.board, outcome):
                 display.notice(line)
+        else:
+            sections_of(plan, supervisor.board, outcome)
         for line in _summary(plan, supervisor.board, outcome):
             display.notice(line)
     return outcome.exit_code if screen.fault is None else 1
 
 
 def _summary(plan: LaunchPlan, board: Board, outcome: Outcome) -> list[str]:
-    """The last lines of a launch: what was not clean, then the status and what the nodes' kinds say, in one line."""
+    """The last lines of a launch: what was not clean or not judged; then, in one, the verdict and the nodes' words."""
     lines = [f"not clean: {line}" for line in outcome.faults if line != outcome.reason]
     ended = outcome.reason if not lines or outcome.reason in outcome.faults else f"not clean, {outcome.reason}"
-    last = [f"status {outcome.exit_code}: {ended}"] if outcome.exit_code else []
+    lines += [f"not clean: {line}" for line in outcome.broken]
+    lines += [line for line in (busy(board, outcome),) if line]
+    unjudged = [f"{node}: {one.sentence}" for node, one in outcome.verdicts if one.passed is None]
+    lines += [", ".join(unjudged)] if unjudged and not outcome.faults else []
+    word = ended if outcome.faults else outcome.verdict
+    last = [f"status {outcome.exit_code}: {word}"] if outcome.exit_code else [word] if outcome.verdicts else []
     last += _at_end(plan, board)
     return [*lines, "; ".join(last)] if last else lines
 

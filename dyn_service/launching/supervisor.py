@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import signal
 import time
+from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ import zmq
 import zmq.asyncio
 
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.launching.machine import waiting_per_core
 from dyn_service.launching.plan import LaunchPlan, ProcessPlan
 from dyn_service.launching.process import (
     ENDED,
@@ -39,24 +41,55 @@ from dyn_service.launching.runtime import Runtime
 from dyn_service.nodes import telemetry, topics
 from dyn_service.nodes.board import Board
 from dyn_service.nodes.telemetry import Beat, Ready
+from dyn_service.nodes.verdicts import Verdict
 
 DRAIN_S = 0.2
+NOT_CLEAN = 3
+"""Exit status of a run that ended well and did not meet its bounds, where it is asked for."""
 WATCH_PERIOD_S = 0.1
 
 
 @dataclass
 class Outcome:
-    """How a launch ended. faults: what was not clean, one line each; none means exit status 0."""
+    """How a launch ended. faults: what did not end well, one line each; none means exit status 0. verdicts: with the
+    name of the node. check: whether the exit status says if the run was clean. waiting: processes per core that waited
+    while it ran, a sample each `WATCH_PERIOD_S`.
+    """
 
     reason: str = ""
     faults: list[str] = field(default_factory=list)
     processes: list[ManagedProcess] = field(default_factory=list)
     running_s: float = 0.0
+    verdicts: list[tuple[str, Verdict]] = field(default_factory=list)
+    check: bool = False
+    waiting: array[float] = field(default_factory=lambda: array("d"))
+
+    @property
+    def broken(self) -> list[str]:
+        """Bounds that were not met, in sentences."""
+        return [f"{node}: {verdict.sentence}" for node, verdict in self.verdicts if verdict.passed is False]
+
+    @property
+    def clean(self) -> bool | None:
+        """Whether all ended well and every bound was met; None where there was no bound to judge by."""
+        if self.faults or self.broken:
+            return False
+        return True if any(verdict.passed for _, verdict in self.verdicts) else None
 
     @property
     def exit_code(self) -> int:
-        """0 if everything was clean, else 1."""
-        return 1 if self.faults else 0
+        """0 if everything ended well, else 1; with `check` `NOT_CLEAN` for a run that is not clean."""
+        return 1 if self.faults else NOT_CLEAN if self.check and not self.clean else 0
+
+    @property
+    def verdict(self) -> str:
+        """Whether the run was clean, in a few words."""
+        judged = sum(verdict.passed is not None for _, verdict in self.verdicts)
+        if self.broken:
+            return f"not clean, {len(self.broken)} of {judged} bounds broken"
+        if self.clean is None:
+            return "nothing judged"
+        return "not clean" if self.faults else f"clean, {judged} bound{'s' if judged > 1 else ''} met"
 
 
 @dataclass
@@ -210,6 +243,8 @@ class Supervisor:
         last = time.monotonic()
         while True:
             await asyncio.sleep(WATCH_PERIOD_S)
+            if self.ready_s is not None and (waiting := waiting_per_core()) is not None:
+                self.outcome.waiting.append(waiting)
             now = time.monotonic()
             elapsed, last = min(now - last, 3.0 * WATCH_PERIOD_S), now
             for process in self.processes:

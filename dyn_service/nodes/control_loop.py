@@ -258,6 +258,7 @@ class ControlLoop(Generic[L]):
                 "endpoint": p.endpoint,
                 "rate_hz": p.rate_hz,
                 "deadline_s": self.deadline_s,
+                "late_share": p.late_share,
                 "law": self.commander.law.name,
                 "law_parameters": own_parameters(p),
             }

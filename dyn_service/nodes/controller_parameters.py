@@ -15,6 +15,7 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages import ros_type
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration, Limits
+from dyn_service.nodes.verdicts import Share
 
 Motion = Literal["multi_sine", "point_to_point", "hold"]
 
@@ -31,7 +32,8 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     loads_rate_hz: how often joint loads are asked for; 0 is never. delay_compensation: whether state and
     reference are taken at the middle of the time during which the command will act. keys: the key file, for a server
     that asks for keys. plant_state: topic or endpoint of the plant's states. joint_commands: of the commands to it.
-    record: whether the recording goes to the launcher.
+    record: whether the recording goes to the launcher. late_share: a run is clean if at most this share of answers came
+    after their deadline or never: the plant holds its last command through one that is missing, not through many.
     """
 
     endpoint: str = "tcp://127.0.0.1:5755"
@@ -48,6 +50,7 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     joint_commands: Annotated[str, on_topic("publishes", ros_type(JointCommand))] = "joint_commands"
     keys: InputFile = ""
     record: bool = True
+    late_share: Share = 0.01
 
 
 class MultiSineParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

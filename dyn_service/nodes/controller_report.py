@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,10 @@ from dyn_service.nodes.charts import MICRO, Card, Chart, Finding, Line, Mark, Ro
 from dyn_service.nodes.kinds import Column, Panel, Section, Stats, number, rate
 from dyn_service.nodes.request_monitor import LOADS, UPDATE
 from dyn_service.nodes.series import quantiles, running_time
+from dyn_service.nodes.verdicts import Verdict
 
 _JOIN_S = 0.05
 """Late answers closer together than this are told as one span."""
-_GRAVE_SHARE = 0.01
-"""More late answers than this share, and the plant holds old commands often."""
 
 
 @dataclass
@@ -34,11 +34,12 @@ def requests_section(controller: NodeBoard, board: Board) -> Section:
     """Requests and round trips, with their charts."""
     requests = controller.recordings.get("requests")
     content = _request_summary(controller, requests)
-    findings = _findings(content, requests)
-    if requests is None or not len(requests.table):
-        return Section(content, _lines(content), findings=findings)
-    charts = {"Round trips": round_trip_cards(requests, controller.fact("deadline_s"))}
-    return Section(content, _lines(content), charts=charts, findings=findings)
+    verdict = _verdict(content, controller, board)
+    findings = _findings(content, requests, grave=verdict.passed is False)
+    charts = {}
+    if requests is not None and len(requests.table):
+        charts = {"Round trips": round_trip_cards(requests, controller.fact("deadline_s"))}
+    return Section(content, _lines(content), charts=charts, findings=findings, verdicts=[verdict])
 
 
 def loads_section(controller: NodeBoard, board: Board) -> Section | None:
@@ -101,7 +102,16 @@ def _lines(requests: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _findings(requests: Mapping[str, Any], recording: Recording | None) -> list[Finding]:
+def _verdict(requests: Mapping[str, Any], controller: NodeBoard, board: Board) -> Verdict:
+    """The share of answers that came late or never, but where every plant waits for them."""
+    clocks = {clock for node in board.nodes.values() if (clock := node.fact("clock")) is not None}
+    share, late, sent = controller.fact("late_share"), requests["deadline_misses"] + requests["lost"], requests["sent"]
+    why_not = "in lockstep nothing comes late" if clocks == {"lockstep"} else "" if sent else "nothing was asked"
+    bound = math.inf if share is None else 100.0 * share
+    return Verdict("late answers", None if why_not else 100.0 * late / sent, bound, "%", why_not)
+
+
+def _findings(requests: Mapping[str, Any], recording: Recording | None, *, grave: bool) -> list[Finding]:
     """Answers that came late or never."""
     found: list[Finding] = []
     late, sent = requests["deadline_misses"], max(1, requests["sent"])
@@ -112,7 +122,7 @@ def _findings(requests: Mapping[str, Any], recording: Recording | None) -> list[
         if recording is not None and len(recording.table):
             text += f"; the slowest took {1e-3 * float(recording.column('round_trip_us').max()):.1f} ms"
             spans = spans_of(recording.column("t"), recording.column("missed") > 0.0, join_s=_JOIN_S)
-        found.append(Finding(text, spans, grave=late > _GRAVE_SHARE * sent))
+        found.append(Finding(text, spans, grave=grave))
     if requests["lost"]:
         found.append(Finding(f"requests without an answer: {requests['lost']} of {requests['sent']}", grave=True))
     return found

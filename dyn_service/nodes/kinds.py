@@ -22,6 +22,7 @@ from dyn_service.nodes.charts import Card, Finding
 from dyn_service.nodes.help import asks_for_help, node_help
 from dyn_service.nodes.node import Node, P
 from dyn_service.nodes.runtime import run_node
+from dyn_service.nodes.verdicts import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,6 +38,7 @@ class Section:
     plots: by their names, what draws pictures for the page; it is given the run's title. charts: by their headings,
     charts for the page that can be looked at closer. findings: what there is to look at, for the top of the page.
     tables: what was made from the recordings and is kept beside them, by channel: names of columns, rows (k, columns).
+    verdicts: what was held against bounds; a run is clean only if all of them passed.
     """
 
     content: Mapping[str, Any]
@@ -45,6 +47,7 @@ class Section:
     charts: Mapping[str, Sequence[Card]] = field(default_factory=dict)
     findings: Sequence[Finding] = ()
     tables: Mapping[str, tuple[Sequence[str], Array]] = field(default_factory=dict)
+    verdicts: Sequence[Verdict] = ()
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 
+import msgspec
+
 from dyn_service.control.joint_states import JointStates
 from dyn_service.extras import require
 from dyn_service.nodes import plant_report
@@ -50,10 +52,12 @@ def main(node: Node[PlantParameters]) -> None:
             "substeps": p.substeps,
             "rate_hz": p.rate_hz,
             "clock": p.clock,
+            "speed": p.speed if p.clock == "faster" else 1.0,
             "driver": p.driver,
             "safe_stop": p.safe_stop,
             "hold_s": plant.safety.settings.hold_s,
             "command_interfaces": list(plant.safety.interfaces),
+            "bounds": msgspec.to_builtins(p.bounds),
             **differences(p),
         }
     )

@@ -25,8 +25,6 @@ _AT_LIMIT = 1.0 - 1e-6
 """From this share of a limit on a value is at it: what cuts efforts may leave a rounding error."""
 _JOIN_S = 0.05
 """Spans closer together than this are told as one: efforts chatter about a limit."""
-_GRAVE_SHARE = 0.01
-"""A joint at its effort limit for more than this share of the time under command does not do as it is told."""
 
 
 def tracking_cards(motion: Motion) -> list[Card]:
@@ -91,8 +89,11 @@ def effort_cards(motion: Motion) -> list[Card]:
     return cards
 
 
-def motion_findings(motion: Motion) -> list[Finding]:
-    """Efforts at their limits, and joints at the limits of their positions and speeds: which, how much of the time."""
+def motion_findings(motion: Motion, at_limits: float) -> list[Finding]:
+    """Efforts at their limits, and joints at the limits of their positions and speeds: which, how much of the time.
+
+    at_limits: the share of the time under command from which on that is grave.
+    """
     at, t = motion.configuration, motion.t
     found: list[Finding] = []
     running = _running(motion)
@@ -105,7 +106,7 @@ def motion_findings(motion: Motion) -> list[Finding]:
                 f"{name}: its effort was at its limit, \N{PLUS-MINUS SIGN}{motion.effort_limit[n]:g} {unit}, for "
                 f"{percent(share)} of the time under command"
             )
-            found.append(Finding(text, spans, grave=share > _GRAVE_SHARE))
+            found.append(Finding(text, spans, grave=share > at_limits))
         limit = float(motion.velocity_limit[n])
         if math.isfinite(limit) and limit > 0.0:
             fast = np.abs(motion.v[:, n]) >= _AT_LIMIT * limit

@@ -22,6 +22,7 @@ from dyn_service.messages.nav_msgs import Odometry
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
+from dyn_service.nodes.verdicts import PlantBounds
 from dyn_service.suggestions import did_you_mean
 
 REARM_SPEED = 0.3
@@ -105,7 +106,8 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     max_catch_up_s: how much missed time is integrated after an overrun; what is beyond is slipped. plant_state: topic
     or endpoint of its states, for its controller. joint_states: the same as ROS says it, for all others.
     multi_dof_joint_states, odom: of joints with several ways to move, and of a base that drives or flies.
-    joint_commands: of the commands it takes. record: whether the recording goes to the launcher.
+    joint_commands: of the commands it takes. record: whether the recording goes to the launcher. bounds: within which a
+    run is clean, see `nodes/verdicts.py`.
     """
 
     robot: RobotFile
@@ -152,6 +154,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     odom: Annotated[str, on_topic("publishes", ros_type(Odometry))] = "odom"
     joint_commands: Annotated[str, on_topic("subscribes", ros_type(JointCommand))] = "joint_commands"
     record: bool = True
+    bounds: PlantBounds = msgspec.field(default_factory=PlantBounds)
 
 
 def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from dyn_service.control.safety import ACTIVE, CAUSES, REFUSALS
@@ -22,6 +23,13 @@ from dyn_service.nodes.kinds import Column, Panel, Section, Stats, number, rate
 from dyn_service.nodes.motion import Motion, motion_of
 from dyn_service.nodes.pacing import LATE
 from dyn_service.nodes.plant_charts import effort_cards, motion_findings, stop_spans, tracking_cards
+from dyn_service.nodes.verdicts import PlantBounds, Verdict, sized
+
+_TRACKING = "tracking error"
+_JUDGED = ("saturated", "beyond", "motor_saturated", "out_of_range")
+"""Limits that a joint should not be at. Efforts are held back by their rate whenever the plant is taken over, and far
+positions are approached as they are meant to be.
+"""
 
 
 def plant_section(plant: NodeBoard, board: Board) -> Section:
@@ -29,12 +37,13 @@ def plant_section(plant: NodeBoard, board: Board) -> Section:
     content = _plant_summary(plant)
     lines = [*_late_lines(content), *_difference_lines(content), *_stop_lines(content)]
     lines += limit_shares.lines(content["by_joint"])
-    return Section(content, lines, findings=_findings(content, plant.recordings.get("plant")))
+    findings = _findings(content, plant.recordings.get("plant"))
+    return Section(content, lines, findings=findings, verdicts=_verdicts(content, plant, board))
 
 
 def tracking_section(plant: NodeBoard, board: Board) -> Section | None:
     """The tracking error, with charts of it and of the efforts, or None where nothing was recorded."""
-    motion = motion_of(plant, board)
+    motion, bounds = motion_of(plant, board), bounds_of(plant)
     if motion is None:
         return None
     content = tracking_summary(motion)
@@ -42,7 +51,13 @@ def tracking_section(plant: NodeBoard, board: Board) -> Section | None:
     columns = ["t", *(f"q.{name}" for name in motion.configuration.position_names)]
     reference = np.where(motion.active[:, None], motion.reference, np.nan)
     tables = {"reference": (columns, np.column_stack([motion.t, reference]))} if motion.active.any() else {}
-    return Section(content, _lines(content), charts=charts, findings=motion_findings(motion), tables=tables)
+    findings, verdicts = motion_findings(motion, bounds.at_limits), [_tracking_verdict(motion, bounds)]
+    return Section(content, _lines(content), charts=charts, findings=findings, tables=tables, verdicts=verdicts)
+
+
+def bounds_of(plant: NodeBoard) -> PlantBounds:
+    """The bounds that are parameters of the plant."""
+    return msgspec.convert(plant.fact("bounds") or {}, PlantBounds)
 
 
 def tracking_summary(motion: Motion) -> dict[str, Any]:
@@ -67,6 +82,45 @@ def tracking_summary(motion: Motion) -> dict[str, Any]:
             for name, unit, r, m in zip(motion.configuration.velocity_names, motion.units, rms, worst, strict=True)
         ],
     }
+
+
+def _tracking_verdict(motion: Motion, bounds: PlantBounds) -> Verdict:
+    """The error that is largest beside what is allowed of its joint."""
+    turns, active = motion.configuration.turns, motion.active
+    if not active.any():
+        return Verdict(_TRACKING, None, bounds.error_rad, "rad", "no reference was followed")
+    way = motion.configuration.difference(motion.reference[active][0], motion.reference[active])
+    allowed = bounds.errors(turns, way.max(axis=0) - way.min(axis=0))
+    error = np.abs(motion.error[active])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        row, k = np.unravel_index(np.argmax(np.nan_to_num(error / allowed, nan=0.0, posinf=np.inf)), error.shape)
+    where = f"{motion.configuration.velocity_names[k]} at {motion.t[active][row]:.2f} s"
+    return Verdict(_TRACKING, float(error[row, k]), float(allowed[k]), motion.units[k], where)
+
+
+def _verdicts(content: Mapping[str, Any], plant: NodeBoard, board: Board) -> list[Verdict]:
+    """What the plant counted, held against its bounds."""
+    bounds, causes = bounds_of(plant), ", ".join(f"{count} {name}" for name, count in content["causes"].items())
+    steps, active, slipped = content["steps"], content["active_steps"], content["slipped"]
+    untimed = "in lockstep nothing comes late" if plant.fact("clock") == "lockstep" else ""
+    p99_9, longest = (1e-3 * (plant.fact("speed") or 1.0) * float(content[name] or 0.0) for name in LATE[2:])
+    late, lost = (None, None) if untimed else (p99_9, 100.0 * slipped / max(1, slipped + steps))
+    how_late = untimed or f"99.9 % of the periods; the latest {sized(longest, 'ms')}"
+    asked = bool(content["armed"] or content["refused"] or board.with_fact("law"))
+    under = 100.0 * active / max(1, active + content["stopped_steps"]) if asked else None
+    nobody = "" if asked else "nothing commanded the plant"
+    shares = [(100.0 * share, joint) for kind in _JUDGED for joint, share in content["by_joint"].get(kind, {}).items()]
+    most, joint = max(shares, default=(0.0, ""))
+    found = [
+        Verdict("safe stops", content["stops"], bounds.safe_stops, "", causes),
+        Verdict("time under command", under, 100.0 * bounds.under_command, "%", nobody, least=True),
+        Verdict("lateness", late, 1e3 * bounds.late_s, "ms", how_late),
+        Verdict("time lost", lost, 100.0 * bounds.slipped, "%", untimed),
+        Verdict("time at limits", most, 100.0 * bounds.at_limits, "%", joint),
+    ]
+    if "plant" not in plant.recordings:
+        found.append(Verdict(_TRACKING, None, bounds.error_rad, "rad", "the plant's motion was not recorded"))
+    return found
 
 
 def _plant_summary(plant: NodeBoard) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.hil.checks import Check
 from dyn_service.hil.measures import Notes, said
 from dyn_service.hil.signals import Change, Record, Signal
+from dyn_service.nodes.verdicts import PlantBounds
 from tests.hil.records import BEGUN, record
 
 
@@ -386,6 +387,24 @@ def test_every_joint_has_to_stand_for_a_safe_stop_to_the_very_end() -> None:
     # what is armed again at the end has not stopped
     armed = (*stopped, Change(1.0, "active", ""))
     assert Check(record(changes=armed)).safe_stop(0.5).value == math.inf
+
+
+def test_a_run_is_clean_by_the_bounds_of_a_launch() -> None:
+    check = Check(record(error=bump))
+    check.clean()
+    assert [verdict.what for verdict in check.verdicts] == [
+        "safe stops", "share under command, while not released", "tracking error", "tracking error",
+    ]  # fmt: skip
+    far = Check(record(error=lambda t: 15.0 * bump(t)))
+    assert "tracking error 0.06 rad at 0.6 s, allowed at most 0.05 rad" in refused(far.clean)
+    small = Check(record(error=lambda t: 4.0 * bump(t), reference=lambda t: 0.02 * np.sin(9.0 * t)))
+    assert "allowed at most 1e-2 rad" in refused(small.clean)  # a quarter of the way
+    far.clean(PlantBounds(error_rad=0.07))
+    stopped = Check(record(changes=(*BEGUN, Change(0.6, "stopped", "missed"))))
+    assert refused(stopped.clean).startswith("safe stops 1 (missed at 0.6 s), allowed at most 0")
+    assert refused(stopped.clean, PlantBounds(safe_stops=1)).startswith("share under command, while not released 0.499")
+    never = Check(record(changes=(Change(0.0, "braked", "start"),)))
+    assert "share under command, while not released is no number" in refused(never.clean)
 
 
 def test_stops_and_time_under_command() -> None:

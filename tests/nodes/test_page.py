@@ -193,7 +193,8 @@ def test_charts_carry_the_numbers(tmp_path: Path) -> None:
 
 def page_of(parts: list[Shown], processes: tuple = (), failed=None) -> str:
     names = [process["name"] for process in processes]
-    outcome = {"exit_code": 0, "clean": True, "reason": "done", "faults": []}
+    outcome = {"exit_code": 0, "clean": True, "verdict": "clean, 1 bound met", "reason": "done", "faults": [],
+               "verdicts": [], "busy": None}  # fmt: skip
     robot = {"name": None, "fingerprint": None}
     report = {"outcome": outcome, "launch": {"file": "f", "arguments": {}}, "created": "now", "robot": robot,
               "duration_s": 1.0, "processes": list(processes), "versions": {}}  # fmt: skip
@@ -325,7 +326,10 @@ def test_panels_with_findings_and_charts_of_another_package(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("grave", "badge"),
-    [(True, '<span class="badge warn">clean, but look<'), (False, '<span class="badge good">clean<')],
+    [
+        (True, '<span class="badge warn">clean, 1 bound met, but look<'),
+        (False, '<span class="badge good">clean, 1 bound met<'),
+    ],
 )
 def test_a_run_that_was_another_than_was_meant_is_not_green(grave: bool, badge: str) -> None:
     section = Section({}, findings=[Finding("it stopped", grave=grave)])

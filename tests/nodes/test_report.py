@@ -71,7 +71,9 @@ def test_report_from_a_recorded_run(board: Board, tmp_path: Path) -> None:
     assert report["schema"] == SCHEMA
     assert report["robot"] == {"name": "crane", "fingerprint": "f00", "joints": JOINTS}
     assert report["launch"] == {"file": "crane.launch.yaml", "arguments": {"rate": "500"}}
-    assert report["outcome"] == {"exit_code": 1, "clean": False, "reason": "3 s are over", "faults": ["a fault"]}
+    assert report["outcome"].items() >= {
+        "exit_code": 1, "clean": False, "reason": "3 s are over", "faults": ["a fault"],
+    }.items()  # fmt: skip
     assert report["duration_s"] == 3.0
     requests = report["requests"]
     assert (requests["sent"], requests["answered"], requests["lost"], requests["deadline_misses"]) == (1002, 1000, 2, 2)
