@@ -290,12 +290,13 @@ class AsyncClient(Connection, AsyncGaitQueries):
     async def _disconnect(self) -> None:
         tasks, channel = (self._reader, self._watcher), self._channel
         self._reader = self._watcher = self._channel = None
-        for task in tasks:
-            if task is not None and not task.done():  # it is where its event loop has ended
-                task.cancel()
-                await asyncio.wait([task])
+        ending = [task for task in tasks if task is not None and not task.done()]  # they are where their loop has ended
+        for task in ending:
+            task.cancel()
         if channel is not None:
             channel.close()
+        if ending:
+            await asyncio.wait(ending)  # last, since who closes may be cancelled here
 
     async def _read(self, channel: AsyncChannel) -> None:
         """Hands each reply to the call that waits for it; drops those for which none does."""

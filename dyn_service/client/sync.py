@@ -32,7 +32,7 @@ from dyn_service.client.core import Ask, Flow, RemoteDescribed, T, pack_request
 from dyn_service.client.decoding import array_of, array_reader
 from dyn_service.client.patience import OnWait, Patience
 from dyn_service.client.tries import LOOK_S, Cause, Step, Tries
-from dyn_service.errors import DeadlineExceededError, FailedPreconditionError
+from dyn_service.errors import DeadlineExceededError, DynError, FailedPreconditionError
 from dyn_service.model.description import RootType
 from dyn_service.protocol.defaults import (
     DEFAULT_COMPILE_WAIT_S,
@@ -75,8 +75,11 @@ class Client(Connection, GaitQueries):
         server_key: str | None = None,
     ) -> None:
         super().__init__(endpoint, timeout_s, compile_wait_s, on_wait, retries, retry_after_s, keys, server_key)
-        self._given_context = context
-        self._listening: int | None = None  # the thread in `on_wait`
+        self._given_context, self._given_in = context, forks()
+        self._turns: dict[int, Any] = {}  # the lock of each process, by the forks before it
+        self._torn = False
+        """Whether a call was left in its midst, as by KeyboardInterrupt: what it was at may be half done."""
+        self._begin()
         self._open()
 
     def __enter__(self) -> Client:
@@ -89,10 +92,9 @@ class Client(Connection, GaitQueries):
 
     def close(self) -> None:
         """Closes the connection; later calls fail. May be called twice."""
-        if not self._closed:
-            self._closed = True
-            self._channel.close()  # of a parent's socket, in the child, pyzmq makes nothing
-            self._forks = -1
+        self._forks = -1
+        self._closed = True
+        self._channel.close()  # of a parent's socket, in the child, pyzmq makes nothing
 
     def robot(self, name: str, *, timeout_s: float | None = None, names: Sequence[str] | None = None) -> RemoteRobot:
         """A robot of the server, with the methods of `Robot`.
@@ -229,51 +231,83 @@ class Client(Connection, GaitQueries):
         left_s = timeout_s if patience is None else patience.left_s(begun)
         if left_s <= 0:
             raise self._unanswered(request.query, timeout_s, begun, begun, None, 1, reaches=True)
-        if not self._turn.acquire(False) and not self._acquire(request.query, left_s):
-            raise DeadlineExceededError(f"{request.query}: another thread's call took longer than {timeout_s:g} s")
+        turn = self._turn
+        if turn._is_owned():
+            raise FailedPreconditionError(
+                f"{request.query}: on_wait may not call its own client, nor may a signal handler, while a call of the "
+                "same thread waits for the server; use another client there"
+            )
         try:
-            request_id = self._last_id = self._last_id + 1
-            asked_in = epoch = self._epoch
-            channel = self._channel
-            payload = pack_request(request_id, *request, left_s * 1e3, self._compile_wait_s * 1e3)
-            until = begun + left_s
+            try:
+                if not turn.acquire(False) and not turn.acquire(timeout=left_s):
+                    message = f"{request.query}: another thread's call took longer than {timeout_s:g} s"
+                    raise DeadlineExceededError(message)
+                if self._torn:
+                    self._reopen()
+                return self._exchange(request, timeout_s, read, patience, begun, left_s)
+            finally:
+                if turn._is_owned():
+                    turn.release()
+        except BaseException:  # an interrupt within `finally`
+            if turn._is_owned():
+                turn.release()
+            raise
+
+    def _exchange(
+        self,
+        request: Ask,
+        timeout_s: float,
+        read: Callable[[bytes], Any],
+        patience: Patience | None,
+        begun: float,
+        left_s: float,
+    ) -> Any:
+        """As `ask`, by the thread whose turn it is: asked at `begun`, with `left_s` of its time limit left then."""
+        request_id = self._last_id = self._last_id + 1
+        asked_in = epoch = self._epoch
+        channel = self._channel
+        payload = pack_request(request_id, *request, left_s * 1e3, self._compile_wait_s * 1e3)
+        until = begun + left_s
+        told = tries = None
+        sent, self._torn = False, True
+        try:
             if not channel.send(payload):
                 payload = self._send_in_time(request_id, request, timeout_s, until)
-            told = tries = None
-            try:
-                while True:
-                    left = until - perf_counter()
-                    message = channel.receive(left if left < LOOK_S else LOOK_S)  # noqa: FURB136  # no call
-                    if message is not None:
-                        reply = read(message)
-                        if reply is not None and reply.id == request_id:
-                            if reply.__class__ is Notice:
-                                told = patience = patience or self._patience(request.query, begun, timeout_s)
-                                until = self._wait_on(patience, reply)
-                                if tries is not None:
-                                    tries.told = True
-                            elif reply.epoch == epoch or self._meets(reply.epoch, asked_in, perf_counter()):
-                                break
-                        else:
-                            self._put_aside(reply, perf_counter())
-                        self._heard_s = now = perf_counter()
-                        epoch = self._epoch
-                        if now < until:
-                            continue
-                    if tries is None:
-                        tries = self._tries(request.query, len(payload), begun, asked_in)
-                        tries.told = told is not None
-                    self._look(tries, request_id, request, begun, timeout_s, until, told)
+            sent = True
+            while True:
+                left = until - perf_counter()
+                message = channel.receive(left if left < LOOK_S else LOOK_S)  # noqa: FURB136  # no call
+                if message is not None:
+                    reply = read(message)
+                    if reply is not None and reply.id == request_id:
+                        if reply.__class__ is Notice:
+                            told = patience = patience or self._patience(request.query, begun, timeout_s)
+                            until = patience.until_s(reply, perf_counter())
+                            if tries is not None:
+                                tries.told = True
+                        elif reply.epoch == epoch or self._meets(reply.epoch, asked_in, perf_counter()):
+                            break
+                    else:
+                        self._put_aside(reply, perf_counter())
+                    self._heard_s = now = perf_counter()
                     epoch = self._epoch
-            except BaseException:
+                    if now < until:
+                        continue
+                if tries is None:
+                    tries = self._tries(request.query, len(payload), begun, asked_in)
+                    tries.told = told is not None
+                self._look(tries, request_id, request, begun, timeout_s, until, told)
+                epoch = self._epoch
+        except BaseException as fault:
+            if sent:
                 self._cancel(request_id)
-                raise
-            self._heard_s = perf_counter()
-            if reply.late and told is None:
-                raise self._came_late(request.query, timeout_s)
-            return reply
-        finally:
-            self._turn.release()
+            self._torn = not isinstance(fault, DynError)
+            raise
+        self._torn = False
+        self._heard_s = perf_counter()
+        if reply.late and told is None:
+            raise self._came_late(request.query, timeout_s)
+        return reply
 
     def _send_in_time(self, request_id: int, request: Ask, timeout_s: float, until: float) -> bytes:
         """Sends a request as soon as there is a server, with the time that is left by then; gives its bytes.
@@ -319,14 +353,6 @@ class Client(Connection, GaitQueries):
         elif step is Step.PROBE:
             channel.send(self._probe())
 
-    def _wait_on(self, patience: Patience, notice: Notice) -> float:
-        """Until when to wait after a notice, which the caller is told of."""
-        self._listening = threading.get_ident()
-        try:
-            return patience.until_s(notice, perf_counter())
-        finally:
-            self._listening = None
-
     def _cancel(self, request_id: int) -> None:
         """Tells the server that nobody waits for this reply any more; whether that gets there is not waited for."""
         with suppress(zmq.ZMQError):  # the socket was closed in the call
@@ -336,28 +362,29 @@ class Client(Connection, GaitQueries):
     def _compute(self, row: str, **arguments: Any) -> Any:
         return self.run(core.computation(COMPUTATIONS[row], arguments))
 
-    def _acquire(self, query: str, timeout_s: float) -> bool:
-        """Waits for another thread's call to end; whether it did in time."""
-        if self._listening == threading.get_ident():
-            raise FailedPreconditionError(
-                f"{query}: on_wait may not call its own client, whose call still waits for the server; use another one"
-            )
-        return self._turn.acquire(timeout=timeout_s)
-
     def _revive(self) -> None:
         """After a fork, or a close: both are told apart here, off the path of every call."""
         if self._closed:
             raise FailedPreconditionError("the client is closed")
+        self._torn = True
+        self._begin()
+
+    def _begin(self) -> None:
+        """Takes turns anew, in this process: threads that come here together get one lock."""
+        self._turn = self._turns.setdefault(forks(), threading.RLock())
+        self._forks = forks()
+
+    def _reopen(self) -> None:
+        """Replaces a connection that a call left in its midst, or a parent: whatever state it is in."""
         self._last_id = first_id()
         self._retrying.random.seed()
-        self._given_context = None  # the parent's, and what it is made of did not come along
+        former = self._channel
         self._open()
+        former.close()
 
     def _open(self) -> None:
-        self._forks = forks()
-        self._turn = threading.Lock()
-        self._listening = None
-        self._channel: Channel = open_channel(self._endpoint, self._given_context, self._keys)
+        context = self._given_context if self._given_in == forks() else None  # a parent's did not come along
+        self._channel: Channel = open_channel(self._endpoint, context, self._keys)
 
 
 class RemoteRobot(RemoteDescribed, RobotQueries):

@@ -1,0 +1,280 @@
+"""An interrupt at any instruction of a call, or a cancelled await, leaves the client as usable as it was.
+
+`sys.settrace` reports each instruction of each Python frame before it runs, and an exception of the trace function is
+raised there. So every place is tried once, in order; CPython itself interrupts at some of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service import (
+    AsyncClient,
+    Client,
+    DeadlineExceededError,
+    DynError,
+    FailedPreconditionError,
+    NotFoundError,
+    Robot,
+    Server,
+)
+from tests.service.conftest import WAIT_MS
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Unclosed socket:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+"""Of sockets whose making was interrupted: Python closes them."""
+
+WAIT_S = WAIT_MS / 1e3
+FINALIZERS = ("__del__", "_remove")
+"""What they raise Python drops."""
+
+
+def interrupted(call: Callable[[], Any], at: int) -> bool:
+    """Whether a call was interrupted before its instruction of that number, or ended before it came to it."""
+    left = itertools.count(at, -1)
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_name in FINALIZERS:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode" and next(left) == 0:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()  # a coverage tool's, or none
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    except DynError:
+        return False
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def every_instruction(call: Callable[[], Any], check: Callable[[int], None]) -> int:
+    """Interrupts the call at each instruction in turn and checks what is left then; how many there are."""
+    for at in itertools.count():
+        if not interrupted(call, at):
+            return at
+        check(at)
+    raise AssertionError
+
+
+@pytest.fixture(params=["tcp", "ipc", "inproc"])
+def robots(request: pytest.FixtureRequest, pendulum: Robot, new_endpoint: Any) -> Any:
+    """A client, a robot of its server, and a thread that shares both."""
+    with (
+        Server([pendulum], endpoints=[new_endpoint(request.param)]) as server,
+        ThreadPoolExecutor(1) as other,
+        Client(server.endpoints[0], timeout_s=WAIT_S) as client,
+    ):
+        yield client, client.robot("pendulum"), other
+
+
+def test_at_every_instruction_of_a_call(robots: Any, pendulum: Robot) -> None:
+    _, robot, other = robots
+    angles = itertools.count(1)
+
+    def ask() -> None:
+        robot.gravity_forces(np.array([next(angles) * 1e-3]))
+
+    def check(at: int) -> None:
+        """This thread and another one get their own answers, not one that was left over."""
+        for run in (lambda call, q: call(q), lambda call, q: other.submit(call, q).result(WAIT_S)):
+            q = np.array([next(angles) * 1e-3])
+            assert run(robot.gravity_forces, q).tolist() == pendulum.gravity_forces(q).tolist(), at
+
+    assert every_instruction(ask, check) > 300
+
+
+@pytest.mark.parametrize("error", [NotFoundError, DeadlineExceededError], ids=["the server's", "no answer in time"])
+def test_at_every_instruction_of_a_call_that_fails(robots: Any, pendulum: Robot, error: type[DynError]) -> None:
+    client, robot, other = robots
+    hasty = robot.with_timeout(1e-6)
+    calls = {NotFoundError: lambda: client.robot("nobody"), DeadlineExceededError: lambda: hasty.gravity_forces([0.5])}
+    expected = pendulum.gravity_forces([0.5]).tolist()
+
+    def check(at: int) -> None:
+        for found in (other.submit(robot.gravity_forces, [0.5]).result(WAIT_S), robot.gravity_forces([0.5])):
+            assert found.tolist() == expected, at
+
+    with pytest.raises(error):
+        calls[error]()
+    assert every_instruction(calls[error], check) > 300
+
+
+def test_at_every_instruction_of_a_first_call(pendulum: Robot, new_endpoint: Any) -> None:
+    """And of one after a server went away: the connection is made, or replaced, in the midst of it."""
+    with Server([pendulum], endpoints=[new_endpoint("ipc")]) as server, Client(server.endpoints[0]) as client:
+        made: list[Client] = []
+
+        def ask() -> None:
+            made.append(Client(server.endpoints[0], timeout_s=WAIT_S))
+            made[-1].health()
+
+        def check(at: int) -> None:
+            for each in made:
+                assert each.health()["status"] == "ok", at
+                each.close()
+            made.clear()
+            assert client.health()["status"] == "ok"
+
+        assert every_instruction(ask, check) > 300
+
+
+def test_at_every_instruction_of_a_call_to_no_server(pendulum: Robot, new_endpoint: Any) -> None:
+    endpoint = new_endpoint("ipc")
+    with Client(endpoint, timeout_s=WAIT_S) as client:
+        client.timeout_s = 1e-4
+        found = every_instruction(client.health, lambda at: None)
+        client.timeout_s = WAIT_S
+        with Server([pendulum], endpoints=[endpoint]):
+            assert client.health()["status"] == "ok"
+        assert found > 300
+
+
+def test_at_every_instruction_of_close(pendulum: Robot, new_endpoint: Any) -> None:
+    """What was not closed is by the next try; no call gets through in between."""
+    with Server([pendulum], endpoints=[new_endpoint("ipc")]) as server:
+        made = [Client(server.endpoints[0], timeout_s=WAIT_S)]
+
+        def check(at: int) -> None:
+            client = made[-1]
+            if client._closed:
+                with pytest.raises(FailedPreconditionError, match="the client is closed"):
+                    client.health()
+            else:
+                assert client.health()["status"] == "ok"
+            client.close()
+            assert client._channel._socket.closed, at
+            made.append(Client(server.endpoints[0], timeout_s=WAIT_S))
+
+        assert every_instruction(lambda: made[-1].close(), check) > 10
+
+
+def test_a_call_within_a_call_is_refused(robots: Any, pendulum: Robot) -> None:
+    """As of a signal handler: at once, not after the time limit, and the call itself goes on."""
+    client, robot, _ = robots
+    refused: list[str] = []
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_name == "receive" and not refused:
+            refused.append("begun")
+            with pytest.raises(FailedPreconditionError, match="nor may a signal handler") as caught:
+                client.health()
+            refused.append(str(caught.value))
+        return None
+
+    sys.settrace(trace)
+    try:
+        found = robot.gravity_forces([0.5])
+    finally:
+        sys.settrace(None)
+    assert found.tolist() == pendulum.gravity_forces([0.5]).tolist()
+    assert len(refused) == 2
+
+
+class Suspended:
+    """Awaits something, and has its task cancelled at its suspension of that number; how many there were."""
+
+    def __init__(self, awaited: Any, at: int) -> None:
+        self._awaited, self._at, self.count = awaited, at, 0
+
+    def __await__(self) -> Any:
+        inner = self._awaited.__await__()
+        value, fault = None, None
+        while True:
+            try:
+                waits_for = inner.send(value) if fault is None else inner.throw(fault)
+            except StopIteration as done:
+                return done.value
+            if self.count == self._at:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+            self.count += 1
+            fault = None
+            try:
+                value = yield waits_for
+            except BaseException as thrown:  # it is the inner one's
+                fault = thrown
+
+
+async def every_await(make: Callable[[], Any], check: Callable[[int], Any]) -> int:
+    """Cancels at each await in turn and checks what is left then; how many there are."""
+    for at in itertools.count():
+        suspended = Suspended(make(), at)
+        try:
+            await asyncio.ensure_future(_all_of(suspended))
+        except asyncio.CancelledError:
+            await check(at)
+        else:
+            return at
+    raise AssertionError
+
+
+async def _all_of(suspended: Suspended) -> None:
+    await suspended
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ipc", "inproc"])
+def test_cancelled_at_every_await(pendulum: Robot, new_endpoint: Any, transport: str) -> None:
+    async def run(endpoint: str) -> None:
+        made = [AsyncClient(endpoint, timeout_s=WAIT_S)]
+        angles = itertools.count(1)
+
+        async def first_call() -> None:
+            robot = await made[-1].robot("pendulum")
+            await robot.gravity_forces([next(angles) * 1e-3])
+
+        async def check(at: int) -> None:
+            client = made[-1]
+            robot = await client.robot("pendulum")
+            q = [next(angles) * 1e-3]
+            assert (await robot.gravity_forces(q)).tolist() == pendulum.gravity_forces(q).tolist(), at
+            assert not client._pending
+            await client.close()
+            assert len(asyncio.all_tasks()) == 1, at
+            made.append(AsyncClient(endpoint, timeout_s=WAIT_S))
+
+        assert await every_await(first_call, check) >= 2
+        await made[-1].close()
+
+        async def open_one() -> AsyncClient:
+            made.append(AsyncClient(endpoint, timeout_s=WAIT_S))
+            await made[-1].health()
+            return made[-1]
+
+        async def closed(at: int) -> None:
+            with pytest.raises(FailedPreconditionError, match="the client is closed"):
+                await made[-1].health()
+            await made[-1].close()
+            await asyncio.sleep(0)
+            assert len(asyncio.all_tasks()) == 1, at
+            assert channels[-1]._socket.closed, at
+            await begin()
+
+        channels: list[Any] = []
+
+        async def begin() -> None:
+            channels.append((await open_one())._channel)
+
+        await begin()
+        assert await every_await(lambda: made[-1].close(), closed) >= 1
+
+    with Server([pendulum], endpoints=[new_endpoint(transport)]) as server:
+        asyncio.run(run(server.endpoints[0]))
