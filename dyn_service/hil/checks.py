@@ -91,6 +91,7 @@ class Check:
             "energy",
             [Value(one.name, x, "J") for one, x in zip(powers, values, strict=True)],
             powers,
+            "power",
         )
 
     def settling(
@@ -113,7 +114,7 @@ class Check:
             else:
                 settled = float(signal.t[outside[-1] + 1]) - from_s if len(outside) else 0.0
                 values.append(Value(signal.name, settled, "s"))
-        return Numbers(self.notes, "settling time", values, signals)
+        return Numbers(self.notes, "settling time", values, signals, "error" if to is None else "position")
 
     def overshoot(self, joint: str, *, to: float | None = None, from_s: float = 0.0) -> Numbers:
         """By how much a joint goes beyond `to` after `from_s`, seen from where it was then; 0 where it does not. One
@@ -131,7 +132,7 @@ class Check:
         most = int(np.argmax(beyond))  # a NaN counts as largest
         value = math.nan if math.isnan(target) else float(np.maximum(beyond[most], 0.0))
         detail = f"at {signal.t[most]:.4g} s, beyond {said(float(target))}"
-        return Numbers(self.notes, "overshoot", [Value(joint, value, signal.unit, detail)], [signal])
+        return Numbers(self.notes, "overshoot", [Value(joint, value, signal.unit, detail)], [signal], "position")
 
     def delay(self) -> OverTime:
         """From the state that a command answers to its effect, s; one value per command that was taken."""
@@ -165,7 +166,7 @@ class Check:
         if late.any():
             detail += f", the latest took {sized(float(answers.values.max()), 's')}"
         value = math.nan if np.isnan(answers.values).any() else count
-        return Numbers(self.notes, "missed deadlines", [Value("", value, "", detail)], [_unnamed(answers)])
+        return Numbers(self.notes, "missed deadlines", [Value("", value, "", detail)], [_unnamed(answers)], "delay")
 
     def safe_stop(self, after_s: float, *, at_rest: float = AT_REST) -> Numbers:
         """The time from `after_s` until the plant is stopped and every joint stands still, to the end of the run.
@@ -181,17 +182,19 @@ class Check:
         earlier = self.record.t < after_s
         if earlier.any() and self.record.under(STOPPED)[earlier][-1]:
             detail = f"the plant had stopped before: {self.record.at(float(self.record.t[earlier][-1])).words}"
-            return Numbers(self.notes, "time to safe stop", [Value("", math.nan, "s", detail)], speeds)
+            return Numbers(self.notes, "time to safe stop", [Value("", math.nan, "s", detail)], speeds, "velocity")
         safe = still & self.record.under(STOPPED)[self.record.t >= after_s]
         if not safe[-1]:
             moving = [one for one in speeds if not abs(one.values[-1]) <= at_rest]
             detail = f"at the end the plant is {self.record.at(float(t[-1])).words}"
             if moving:
                 detail += f" and {moving[0].name} moves at {sized(float(moving[0].values[-1]), moving[0].unit)}"
-            return Numbers(self.notes, "time to safe stop", [Value("", math.inf, "s", detail)], speeds)
+            return Numbers(self.notes, "time to safe stop", [Value("", math.inf, "s", detail)], speeds, "velocity")
         first = len(safe) - int(np.argmin(safe[::-1])) if not safe.all() else 0
         words = self.record.at(float(t[first])).words
-        return Numbers(self.notes, "time to safe stop", [Value("", float(t[first]) - after_s, "s", words)], speeds)
+        return Numbers(
+            self.notes, "time to safe stop", [Value("", float(t[first]) - after_s, "s", words)], speeds, "velocity"
+        )
 
     def stops(self) -> Numbers:
         """How often the plant stopped."""
@@ -249,7 +252,13 @@ class Check:
         for signal in signals:
             reference = self.record.signal("reference", signal.name).values
             values.append(_frozen(signal, reference))
-        return Numbers(self.notes, "way of the reference while the encoder stood still", values, signals)
+        return Numbers(
+            self.notes,
+            "way of the reference while the encoder stood still",
+            values,
+            signals,
+            f"{kind} position".removeprefix("position "),
+        )
 
     def _bounded(self, kind: str, joint: str | None, from_s: float, until_s: float) -> OverTime:
         signals = [one.between(from_s, until_s) for one in self.record.signals(kind, joint)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +28,8 @@ _NAMED = 3
 class Verdict:
     """One assertion. subject: the joint that came closest to, or farthest beyond, what is allowed; value: how close, in
     `unit`. allowed: in words. sentence: what is said of it, passed or failed. signals: what was judged; lower, upper:
-    what is allowed of each, where that is a band over time. broken_s: when it was first left.
+    what is allowed of each, where that is a band over time. broken_s: when it was first left. shown: the quantity that
+    the signals are, `velocity` for a time to safe stop.
     """
 
     what: str
@@ -42,6 +43,7 @@ class Verdict:
     lower: float = -math.inf
     upper: float = math.inf
     broken_s: float | None = None
+    shown: str = ""
 
 
 class _Band(NamedTuple):
@@ -76,8 +78,8 @@ class Notes:
 class _Measure:
     """What all measures have: where their verdicts are noted, and what they are of."""
 
-    def __init__(self, notes: Notes, what: str) -> None:
-        self._notes, self.what = notes, what
+    def __init__(self, notes: Notes, what: str, shown: str = "") -> None:
+        self._notes, self.what, self.shown = notes, what, shown or what
         notes.unjudged.append(self)
 
     def _used(self) -> None:
@@ -87,7 +89,7 @@ class _Measure:
     def _judged(self, verdict: Verdict) -> None:
         __tracebackhide__ = True
         self._used()
-        self._notes.verdicts.append(verdict)
+        self._notes.verdicts.append(replace(verdict, shown=self.shown))
         if not verdict.passed:
             raise AssertionError(verdict.sentence)
 
@@ -268,8 +270,11 @@ class Value(NamedTuple):
 class Numbers(_Measure):
     """One number per joint, or one of the run."""
 
-    def __init__(self, notes: Notes, what: str, values: Sequence[Value], signals: Sequence[Signal] = ()) -> None:
-        super().__init__(notes, what)
+    def __init__(
+        self, notes: Notes, what: str, values: Sequence[Value], signals: Sequence[Signal] = (), shown: str = ""
+    ) -> None:
+        """shown: the quantity that the signals are, where it is not `what`."""
+        super().__init__(notes, what, shown)
         self._values = tuple(values)
         self._signals = tuple(signals)
 
@@ -347,4 +352,4 @@ def _beside(x: float, band: _Band, unit: str) -> str:
 
 
 def _with(verdict: Verdict, signals: Sequence[Signal], sentence: str | None = None) -> Verdict:
-    return Verdict(**{**vars(verdict), "signals": tuple(signals), "sentence": sentence or verdict.sentence})
+    return replace(verdict, signals=tuple(signals), sentence=sentence or verdict.sentence)

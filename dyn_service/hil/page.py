@@ -24,7 +24,9 @@ from dyn_service.nodes.charts import Card, Chart, Line, Mark, Span, prefix, span
 from dyn_service.nodes.verdicts import sized
 
 POINTS = 800
-"""Of a line at most: a page has the runs of many tests."""
+"""Points of a line at most in a test that passed: a page has the runs of many tests."""
+POINTS_OF_FAILED = 20_000
+"""Points of a line at most in a test that failed: 20 s at 1 kHz without a loss."""
 _SHOWN = 3
 """Of the signals that one assertion is about, so many are drawn: those that broke it, or came nearest."""
 _NEAR = 0.2
@@ -38,10 +40,13 @@ def run_content(run: Run, recordings: Sequence[str]) -> dict[str, Any]:
     """What a page shows of one run, as plain values. recordings: files beside the page."""
     charts: list[str] = []
     marks = _marks(run)
-    failed = any(not verdict.passed for verdict in run.check.verdicts)
-    cards = [_verdict_card(verdict, marks) for verdict in run.check.verdicts if verdict.signals]
-    shown = "".join(card_html(card, charts, POINTS) for card in cards if card is not None)
-    motion = "".join(card_html(card, charts, POINTS) for card in _motion(run.record, marks)) if failed else ""
+    verdicts = sorted(run.check.verdicts, key=lambda one: one.passed)
+    failed = any(not verdict.passed for verdict in verdicts)
+    points = POINTS_OF_FAILED if failed else POINTS
+    stopped = spans_of(run.record.t, ~run.record.under(ACTIVE)) if len(run.record.t) else []
+    cards = [_verdict_card(verdict, marks, stopped) for verdict in verdicts if verdict.signals]
+    shown = "".join(card_html(card, charts, points) for card in cards if card is not None)
+    motion = "".join(card_html(card, charts, points) for card in _motion(run.record, marks, stopped)) if failed else ""
     t = run.record.t
     return {
         "mode": run.mode,
@@ -50,8 +55,8 @@ def run_content(run: Run, recordings: Sequence[str]) -> dict[str, Any]:
         "robot": run.record.title,
         "faults": [_words(fault) for fault in run.faults],
         "ended": run.ended,
-        "notes": [f"{time:.4g} s: {text}" for time, text in run.record.notes],
-        "verdicts": [{"passed": verdict.passed, "sentence": verdict.sentence} for verdict in run.check.verdicts],
+        "events": [f"{time:.4g} s: {text}" for time, text in sorted(_events(run.record))],
+        "verdicts": [{"passed": verdict.passed, "sentence": verdict.sentence} for verdict in verdicts],
         "cards": shown,
         "motion": motion,
         "charts": charts,
@@ -109,10 +114,10 @@ def _tests(results: Sequence[Mapping[str, Any]]) -> str:
         rows.append(
             f'<tr><td><a href="#test-{k}">{escape(_short(result["test"]))}</a></td>'
             f'<td class="state{_red(_class(result["outcome"]) != "bad")}">{escape(result["outcome"])}</td>'
-            f"<td>{escape(requirements)}</td>"
-            f'<td class="number">{kept} of {len(verdicts)}</td>'
-            f'<td class="number">{result["duration_s"]:.2f} s</td>'
-            f'<td class="words">{escape(result["message"])}</td></tr>'
+            f'<td data-label="requirements">{escape(requirements)}</td>'
+            f'<td class="number" data-label="held">{kept} of {len(verdicts)}</td>'
+            f'<td class="number" data-label="took">{result["duration_s"]:.2f} s</td>'
+            f'<td class="words" data-label="why">{escape(result["message"])}</td></tr>'
         )
     head = "".join(f"<th>{name}</th>" for name in ("test", "outcome", "requirements", "held", "took", "why"))
     return f"""<section id="tests"><h2>Tests</h2>
@@ -139,8 +144,12 @@ def _run(n: int, run: Mapping[str, Any], charts: list[str]) -> str:
         ("plant's time", f"{run['seconds']:.3g} s"),
     ]
     shown = "".join(f"<span>{name} <b>{escape(str(value))}</b></span>" for name, value in facts)
-    faults = "".join(f"<li>{escape(fault)}</li>" for fault in run["faults"])
-    notes = "".join(f"<li>{escape(note)}</li>" for note in run["notes"])
+    lists = (("Faults injected", run["faults"]), ("Events", run["events"]))
+    causes = "".join(
+        f"<div><h4>{title}</h4><ul>{''.join(f'<li>{escape(one)}</li>' for one in entries)}</ul></div>"
+        for title, entries in lists
+        if entries
+    )
     beside = ", ".join(f'<a href="{escape(name, quote=True)}">{escape(name)}</a>' for name in run["recordings"])
     said = "".join(
         f'<tr><td class="state{_red(one["passed"])}">{"held" if one["passed"] else "broken"}</td>'
@@ -150,13 +159,18 @@ def _run(n: int, run: Mapping[str, Any], charts: list[str]) -> str:
     motion = _shifted(run["motion"], offset)
     more = f'<details class="more"><summary>the motion</summary><div class="cards">{motion}</div></details>'
     return f"""<h3>Run {n + 1}</h3><div class="facts">{shown}</div>
-{f"<p>Wrong on purpose:</p><ul>{faults}</ul>" if faults else ""}{f"<ul>{notes}</ul>" if notes else ""}
 {f'<p class="soft">Recording: {beside}</p>' if beside else ""}
-<div class="wide-table"><table>{said}</table></div>
-<div class="cards">{_shifted(run["cards"], offset)}</div>{more if motion else ""}"""
+<div class="halves">{causes}<div><h4>Assertions</h4><table>{said}</table></div></div>
+<div class="cards fill">{_shifted(run["cards"], offset)}</div>{more if motion else ""}"""
 
 
-def _verdict_card(verdict: Verdict, marks: Sequence[Mark]) -> Card | None:
+def _events(record: Record) -> list[tuple[float, str]]:
+    """What happened, with its time: the plant's modes after the first, and the record's notes."""
+    changes = [(change.t, f"the plant is {change.words}") for change in record.changes[1:]]
+    return [*changes, *record.notes]
+
+
+def _verdict_card(verdict: Verdict, marks: Sequence[Mark], stopped: Sequence[Span]) -> Card | None:
     """The signals of an assertion with what is allowed; those beyond it, or the one that came nearest."""
     of_it = [one for one in verdict.signals if len(one.t)]
     if verdict.passed:
@@ -164,31 +178,38 @@ def _verdict_card(verdict: Verdict, marks: Sequence[Mark]) -> Card | None:
     of_it.sort(key=lambda one: one.name != verdict.subject)
     if not of_it:
         return None
-    found = [_chart(one, verdict, marks) for one in of_it[:_SHOWN]]
+    found = [_chart(one, verdict, marks, stopped) for one in of_it[:_SHOWN]]
     title = f"{verdict.what}: {'held' if verdict.passed else 'broken'}"
+    if verdict.shown != verdict.what:
+        title += f" (the curve is {verdict.shown})"
     return Card(title, found, f"allowed {verdict.allowed}" if verdict.allowed else "")
 
 
-def _chart(signal: Signal, verdict: Verdict, marks: Sequence[Mark]) -> Chart:
+def _chart(signal: Signal, verdict: Verdict, marks: Sequence[Mark], stopped: Sequence[Span]) -> Chart:
+    """A signal in a unit that suits its size, the limits in the same. Red is outside the limits; grey is without
+    command, where a signal that compares with the reference has no value.
+    """
     sizes = np.abs(signal.values[np.isfinite(signal.values)])
     largest = float(sizes.max(initial=0.0))
-    factor, letter = prefix(largest)
+    factor, letter = prefix(largest) if signal.unit else (1.0, "")
     limits = [limit for limit in (verdict.lower, verdict.upper) if math.isfinite(limit)]
     near = [limit for limit in limits if largest >= _NEAR * abs(limit)]
     spans: list[Span] = []
     if limits:
         outside = ~((signal.values >= verdict.lower) & (signal.values <= verdict.upper))
+        for begin, end in stopped:
+            outside &= ~(np.isnan(signal.values) & (signal.t >= begin) & (signal.t <= end))
         spans = spans_of(signal.t, outside, join_s=_JOIN_S)
-    drawn = [Mark(factor * limit, sized(limit, verdict.unit)) for limit in near]
-    name = f"{signal.name} " if signal.name else ""
-    label = f"{name}[{letter}{signal.unit}]" if signal.unit else name
-    line = Line(verdict.what, factor * signal.values, "error")
-    return Chart(signal.t, [line], label, marks=[*drawn, *marks], bands=spans, alarm=True)
+    unit = f"{letter}{signal.unit}"
+    drawn = [Mark(factor * limit, sized(factor * limit, unit)) for limit in near]
+    name = signal.name or verdict.shown
+    label = f"{name} [{unit}]" if signal.unit else name
+    line = Line(verdict.shown, factor * signal.values, "error")
+    return Chart(signal.t, [line], label, marks=[*drawn, *marks], bands=stopped, alarms=spans)
 
 
-def _motion(record: Record, marks: Sequence[Mark]) -> list[Card]:
-    """Position beside the reference, the error and the effort of each joint that has one of each."""
-    stopped = spans_of(record.t, ~record.under(ACTIVE)) if len(record.t) else []
+def _motion(record: Record, marks: Sequence[Mark], stopped: Sequence[Span]) -> list[Card]:
+    """Position with the reference, the error and the effort of each joint that has one of each."""
     cards = []
     for error, effort in zip(record.signals("error"), record.signals("effort"), strict=True):
         if error.name not in record.groups["position"].names:

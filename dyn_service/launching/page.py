@@ -23,11 +23,9 @@ from dyn_service.nodes.charts import Card, Chart, Finding
 from dyn_service.nodes.kinds import Section
 from dyn_service.nodes.series import envelope, with_gaps
 
-POINTS = 3000
-"""Points of a line at most: what can be told apart in a chart that fills a screen, and as much again to look closer."""
-LEAST_POINTS = 400
-ALL_POINTS = 600_000
-"""Of all lines together, some 3 MB of page: with more lines each has fewer points."""
+MAX_VALUES = 4_000_000
+"""Values of all lines on a page, 21 MB of it: up to here a page has every recorded point. That is a minute of a Panda
+at 1 kHz. Beyond, each line is thinned to its share, and the page says so."""
 _SPANS = 8
 """So many spans of a finding can be looked at by a click."""
 _LONG = 24
@@ -78,7 +76,7 @@ def make_page(
     # what was started first is what the others ask or command: the plant before its controller, pictures before numbers
     in_order = list(reversed(parts))
     parts = sorted(in_order, key=lambda part: not (part.section.charts or part.section.plots))
-    budget = _Budget(parts)
+    budget = _Budget(parts, links)
     bodies = [_part(k, part, title, charts, budget.points, failed) for k, part in enumerate(parts)]
     begin, end = budget.begin, budget.end
     outcome = report["outcome"]
@@ -90,6 +88,7 @@ def make_page(
 <main>
 {_verdicts(outcome)}
 {_findings([*outcome["faults"], *filter(None, [outcome["busy"]])], parts)}
+{budget.note}
 {_nodes(report["processes"], columns, tails)}
 {WITHOUT_SCRIPTS}
 {"".join(bodies)}
@@ -133,14 +132,21 @@ def document(
 
 
 class _Budget:
-    """How many points each line may have, and from when to when the charts over time go."""
+    """How many points each line may have, and from when to when the charts over time go. note: says what is thinned."""
 
-    def __init__(self, parts: Sequence[Shown]) -> None:
+    def __init__(self, parts: Sequence[Shown], links: Sequence[str]) -> None:
         charts = [
             chart for part in parts for cards in part.section.charts.values() for card in cards for chart in card.charts
         ]
-        lines = sum(1 + len(chart.lines) for chart in charts)
-        self.points = max(LEAST_POINTS, min(POINTS, ALL_POINTS // max(1, lines)))
+        longest, lines = max((len(chart.x) for chart in charts), default=0), sum(len(chart.lines) for chart in charts)
+        self.points, self.note = longest, ""
+        if sum(len(chart.x) * len(chart.lines) for chart in charts) > MAX_VALUES:
+            self.points = MAX_VALUES // lines
+            source = ", ".join(link for link in links if link.endswith(".npz")) or "no file"
+            self.note = (
+                f'<p class="soft">The charts show {self.points} of {longest} recorded points of a line, the smallest '
+                f"and the largest of each interval. All recorded points are in {escape(source)}.</p>"
+            )
         timed = [chart.x for chart in charts if chart.timed and len(chart.x)]
         self.begin = min((float(np.nanmin(x)) for x in timed), default=0.0)
         self.end = max((float(np.nanmax(x)) for x in timed), default=1.0)
@@ -243,9 +249,10 @@ def _nodes(
         ended = "; ".join([*process["causes"], *process["faults"]])
         rows.append(
             f"<tr><td><b>{escape(name)}</b></td>"
-            f'<td class="state{"" if good else " bad"}">{escape(process["state"])}</td><td>{process["restarts"]}</td>'
-            + "".join(_words(cells.get(label, "")) for label in labels)
-            + f'<td class="words soft">{escape(ended)}</td></tr>'
+            f'<td class="state{"" if good else " bad"}">{escape(process["state"])}</td>'
+            f'<td data-label="restarts">{process["restarts"]}</td>'
+            + "".join(_node_cell(label, cells.get(label, "")) for label in labels)
+            + f'<td class="words soft" data-label="how it ended">{escape(ended)}</td></tr>'
         )
         if process["parameters"]:
             parameters.append(f"<h3>{escape(name)}</h3>{_numbers(process['parameters'])}")
@@ -258,9 +265,10 @@ def _nodes(
 <div class="wide-table"><table class="nodes"><tr>{head}</tr>{"".join(rows)}</table></div>{last}{more}</details>"""
 
 
-def _words(text: str) -> str:
-    """A cell that keeps to one line unless it is long."""
-    return f"<td{' class=words' if len(text) > _LONG else ''}>{escape(text)}</td>"
+def _node_cell(label: str, text: str) -> str:
+    """A cell that keeps to one line unless it is long. On a narrow screen its label is in front of it."""
+    words = " class=words" if len(text) > _LONG else ""
+    return f'<td{words} data-label="{escape(label, quote=True)}">{escape(text)}</td>'
 
 
 def _part(
@@ -297,22 +305,24 @@ def card_html(card: Card, charts: list[str], points: int) -> str:
             f'<div class="chart{" last" if last else ""}" role="img" aria-label="{label}" '
             f'data-chart="{len(charts)}" style="min-height:{chart.height + 20}px"></div>'
         )
-        charts.append(_chart(chart, points, last=last))
+        charts.append(_chart(chart, charts, points, last=last))
     wide = " wide" if card.wide else ""
     note = f'<span class="note">{escape(card.note)}</span>' if card.note else ""
     return f'<div class="card{wide}"><h4>{escape(card.title)}{note}</h4>{"".join(places)}</div>'
 
 
-def _chart(chart: Chart, points: int, *, last: bool) -> str:
-    """A chart as JSON that may stand in a script."""
+def _chart(chart: Chart, charts: Sequence[str], points: int, *, last: bool) -> str:
+    """A chart as JSON that is safe in a script. charts: those before it on the page."""
     x, values = np.asarray(chart.x, np.float64), np.column_stack([line.values for line in chart.lines])
     if chart.kind != "bars":
         x, values = envelope(x, values, points)
     if chart.kind == "line":
         x, values = with_gaps(x, values)
         x = _filled(x)
+    times = _packed(x)
+    same = next((k for k, other in enumerate(charts) if other.startswith(f'{{"x":"{times}"')), None)
     content = {
-        "x": _packed(x),
+        "x": times if same is None else same - len(charts),  # an earlier chart's, counted back from this one
         "lines": [
             {"label": line.label, "role": line.role, "y": _packed(values[:, n])} for n, line in enumerate(chart.lines)
         ],
@@ -321,8 +331,8 @@ def _chart(chart: Chart, points: int, *, last: bool) -> str:
         "kind": chart.kind,
         "log": chart.log,
         "marks": [{"at": m.at, "label": m.label, "along": m.along, "role": m.role} for m in chart.marks],
-        "bands": [[begin, end] for begin, end in chart.bands],
-        "alarm": chart.alarm,
+        "bands": chart.bands,
+        "alarms": chart.alarms,
         "fromZero": chart.from_zero,
         "height": chart.height,
         "timed": chart.timed,

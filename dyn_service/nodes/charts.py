@@ -49,9 +49,9 @@ class Chart:
     """Lines over one x.
 
     x: (k,), not falling. lines: at least one. label: of the y axis, with its unit. x_label: of the x axis. kind: how
-    the lines are drawn. log: which axes are logarithmic. marks: the axes are stretched so that they are seen. bands:
-    spans that are shaded; alarm: whether they are in red, else grey. from_zero: whether the y axis begins at 0.
-    height: px. timed: whether x is the run's time.
+    the lines are drawn. log: which axes are logarithmic. marks: the axes are stretched to include them. bands: spans
+    shaded in grey, such as those without command. alarms: spans shaded in red, such as those beyond a limit.
+    from_zero: whether the y axis begins at 0. height: px. timed: whether x is the run's time.
     """
 
     x: Array
@@ -62,7 +62,7 @@ class Chart:
     log: Literal["", "x", "y", "xy"] = ""
     marks: Sequence[Mark] = ()
     bands: Sequence[Span] = ()
-    alarm: bool = False
+    alarms: Sequence[Span] = ()
     from_zero: bool = False
     height: int = 150
     timed: bool = True

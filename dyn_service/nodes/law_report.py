@@ -42,7 +42,7 @@ def signals_of(recording: Recording) -> dict[str, tuple[tuple[str, ...], Array]]
 def signal_cards(t: Array, entries: tuple[str, ...], values: Array) -> list[Card]:
     """A card per entry of the signal (k, entries) over the plant's time (k,) s."""
     return [
-        Card(name, [Chart(t, [Line(name, values[:, k])], "")], f"max {np.abs(values[:, k]).max():.3g}")
+        Card(name, [Chart(t, [Line(name, values[:, k])], name)], f"max {np.abs(values[:, k]).max():.3g}")
         for k, name in enumerate(entries)
     ]
 

@@ -67,14 +67,14 @@ def effort_cards(motion: Motion) -> list[Card]:
         note = f"peak {np.abs(efforts).max(initial=0.0):.3g} {part.effort_unit}"
         limit = float(limits.min())
         marks: list[Mark] = []
-        bands: list[Span] = []
+        alarms: list[Span] = []
         if math.isfinite(limit):
             note += f", limit \N{PLUS-MINUS SIGN}{limit:g} {part.effort_unit}"
             sides = (("limit", limit, efforts.max(initial=0.0)), ("-limit", -limit, -efforts.min(initial=0.0)))
             # a limit is drawn where it does not flatten the line
             marks = [Mark(at, label) for label, at, reached in sides if reached > _NEAR * limit]
             for n in part.in_v:
-                bands += _saturated(motion, n)
+                alarms += _saturated(motion, n)
         lines = _entries(part, efforts, "effort", "effort")
         if "effort" in motion.commanded and len(part.in_v) == 1:
             asked = motion.commanded["effort"][:, part.in_v[0]]
@@ -82,7 +82,7 @@ def effort_cards(motion: Motion) -> list[Card]:
         cards.append(
             Card(
                 part.title,
-                [Chart(motion.t, lines, f"effort [{part.effort_unit}]", marks=marks, bands=bands, alarm=True)],
+                [Chart(motion.t, lines, f"effort [{part.effort_unit}]", marks=marks, alarms=alarms)],
                 note,
             )
         )

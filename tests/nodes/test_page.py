@@ -12,7 +12,8 @@ import pytest
 
 from dyn_service.control.safety import ACTIVE, BRAKED, MODES, STOPPED
 from dyn_service.control.trajectory import PointToPoint
-from dyn_service.launching.page import LEAST_POINTS, POINTS, Shown, make_page
+from dyn_service.launching import page as launching_page
+from dyn_service.launching.page import Shown, make_page
 from dyn_service.launching.plan import LaunchPlan, ProcessPlan
 from dyn_service.launching.report import write_report
 from dyn_service.launching.supervisor import Outcome
@@ -68,6 +69,11 @@ def written(folder: Path, board: Board, outcome: Outcome | None = None) -> tuple
 
 def charts_of(page: str) -> list[dict]:
     return json.loads(re.search(r'id="chart-data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def times_of(charts: list[dict], chart: dict) -> str:
+    """The x of a chart; a number there counts back to the chart that has the same x."""
+    return chart["x"] if isinstance(chart["x"], str) else times_of(charts, charts[charts.index(chart) + chart["x"]])
 
 
 def numbers(text: str) -> np.ndarray:
@@ -180,11 +186,11 @@ def test_charts_carry_the_numbers(tmp_path: Path) -> None:
     _, page = written(tmp_path, board)
     charts = charts_of(page)
     effort = next(chart for chart in charts if chart["label"] == "effort [N m]")
-    x, y = numbers(effort["x"]), numbers(effort["lines"][0]["y"])
+    x, y = numbers(times_of(charts, effort)), numbers(effort["lines"][0]["y"])
     at_limit = x[y == -LIMIT]
     assert (at_limit.min(), at_limit.max()) == pytest.approx((1.5, 1.8), abs=1e-6)
-    assert effort["bands"] == [[1.5, 1.8]]
-    assert effort["alarm"] is True
+    assert effort["alarms"] == [[1.5, 1.8]]
+    assert not effort["bands"]
     assert [(mark["at"], mark["label"]) for mark in effort["marks"]] == [(-LIMIT, "-limit")]
     assert page.count('data-chart="') == len(charts)
     begin, end = (float(number) for number in re.search(r'data-begin="([^"]+)" data-end="([^"]+)"', page).groups())
@@ -233,32 +239,36 @@ def test_words_of_others_are_words_only() -> None:
     Look(page)
 
 
-def test_long_runs_keep_their_peaks_in_fewer_points() -> None:
+def test_a_page_has_every_recorded_point() -> None:
+    """A minute at 1 kHz: zooming in shows each sample, and charts over the same times share them."""
+    x = 0.001 * np.arange(60_000.0)
+    lines = [np.sin(k + x).astype("<f4") for k in range(3)]
+    cards = [Card("c", [Chart(x, [Line("a", line)], "y") for line in lines])]
+    page = page_of([Shown("n", "p", Section({}, charts={"h": cards}))])
+    charts = charts_of(page)
+    for chart, line in zip(charts, lines, strict=True):
+        assert np.array_equal(numbers(chart["lines"][0]["y"]), line)
+        assert np.array_equal(numbers(times_of(charts, chart)), x.astype("<f4"))
+    assert [chart["x"] for chart in charts[1:]] == [-1, -2]
+    assert "recorded points" not in page
+
+
+def test_runs_too_long_for_a_page_keep_their_peaks_and_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching_page, "MAX_VALUES", 6000)
     x = np.arange(200_000.0)
     spike = np.where(x == 123_456.0, 7.0, 0.0)
     gap = np.where((x > 50_000.0) & (x < 60_000.0), np.nan, 1.0)
-    (chart,) = charts_of(
-        page_of(
-            [
-                Shown(
-                    "n",
-                    "p",
-                    Section({}, charts={"h": [Card("c", [Chart(x, [Line("a", spike), Line("b", gap)], "y")])]}),
-                )
-            ]
-        )
-    )
+    lines = [Line("a", spike), Line("b", gap)]
+    page = page_of([Shown("n", "p", Section({}, charts={"h": [Card("c", [Chart(x, lines, "y")])]}))])
+    (chart,) = charts_of(page)
     kept, peak, broken = numbers(chart["x"]), numbers(chart["lines"][0]["y"]), numbers(chart["lines"][1]["y"])
-    assert len(kept) <= POINTS
+    assert len(kept) <= 3000
     assert kept[np.argmax(peak)] == 123_456.0
     assert np.all(np.diff(kept) >= 0.0)
     inside = (kept > 50_300.0) & (kept < 59_700.0)
     assert inside.any()
     assert np.isnan(broken[inside]).all()
-    many = [Line(str(n), spike) for n in range(400)]
-    cards = [Card("c", [Chart(x[:5000], [line.__class__(line.label, line.values[:5000])], "y")]) for line in many] * 2
-    charts = charts_of(page_of([Shown("n", "p", Section({}, charts={"h": cards}))]))
-    assert max(len(numbers(chart["x"])) for chart in charts) <= LEAST_POINTS
+    assert "show 3000 of 200000 recorded points" in page
 
 
 def test_a_column_that_fails_costs_only_its_cell(tmp_path: Path) -> None:
@@ -278,8 +288,8 @@ def test_a_column_that_fails_costs_only_its_cell(tmp_path: Path) -> None:
     write_report(tmp_path, plan, board, outcome)
     page = (tmp_path / "index.html").read_text("utf-8")
     assert "<th>speed</th>" in page
-    assert "<td>12 m/s</td>" in page
-    assert "<td>?</td>" in page
+    assert '<td data-label="speed">12 m/s</td>' in page
+    assert '<td data-label="bad">?</td>' in page
 
 
 def ended(plan: ProcessPlan):

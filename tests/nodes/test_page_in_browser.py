@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dyn_service.launching.page import Shown
 from dyn_service.nodes.board import Board
+from dyn_service.nodes.charts import Card, Chart, Line
+from dyn_service.nodes.kinds import Section
 from tests.browser import browser, needs_browser
-from tests.nodes.test_page import take_plant, written
+from tests.nodes.test_page import page_of, take_plant, written
 
 pytestmark = [pytest.mark.slow, needs_browser]
 
@@ -55,8 +59,40 @@ def test_it_fits_a_narrow_window(tmp_path: Path) -> None:
     board = Board()
     take_plant(board, "plant", 9)
     written(tmp_path, board)
-    with browser(viewport={"width": 400, "height": 800}) as page:
+    with browser(viewport={"width": 390, "height": 800}) as page:
         page.goto((tmp_path / "index.html").as_uri())
         page.wait_for_selector("canvas")
-        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert page.evaluate("document.querySelector('.nodes').scrollWidth") <= 390
+        assert page.errors == []
+
+
+LEFT_EDGES = """() => {
+  window.leftEdges = [];
+  const fillText = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+    const width = this.measureText(text).width;
+    const left = this.textAlign === 'right' ? x - width : this.textAlign === 'center' ? x - width / 2 : x;
+    const turned = this.getTransform().b !== 0;  // the label of the axis
+    if (!turned) window.leftEdges.push([text, left + this.getTransform().e]);
+    return fillText.apply(this, arguments);
+  };
+}"""
+
+
+def test_charts_below_the_window_are_drawn_and_no_tick_is_cut(tmp_path: Path) -> None:
+    """As a screenshot of the whole page has them. Ticks have a sign and up to six digits."""
+    t = np.linspace(0.0, 3.0, 500)
+    charts = [Chart(t, [Line("a", size * np.sin(k + t) + offset)], "y [m]", height=110)
+              for k in range(20) for size, offset in [(1e-4, -0.1234), (5e4, -2e5), (1e-7, 0.0)]]  # fmt: skip
+    section = Section({}, charts={"h": [Card(str(k), [chart]) for k, chart in enumerate(charts)]})
+    (tmp_path / "index.html").write_text(page_of([Shown("n", "p", section)]), "utf-8")
+    with browser(viewport={"width": 1280, "height": 400}) as page:
+        page.add_init_script(f"({LEFT_EDGES})()")
+        page.goto((tmp_path / "index.html").as_uri())
+        page.wait_for_function("document.querySelectorAll('canvas').length === 60")
+        page.wait_for_function("window.leftEdges.length > 180")
+        edges = page.evaluate("window.leftEdges")
+        assert min(left for _, left in edges) >= 0.0
+        assert {"-0.1234", "-150000", "5e-8"} & {text for text, _ in edges}
         assert page.errors == []

@@ -19,7 +19,7 @@
       const chart = data[index];
       const positive = chart.log.includes("y");
       const lines = chart.lines.map((line) => numbers(line.y).map((y) => (positive && y !== null && y <= 0 ? null : y)));
-      read.set(index, [numbers(chart.x), ...lines]);
+      read.set(index, [typeof chart.x === "number" ? columns(Number(index) + chart.x)[0] : numbers(chart.x), ...lines]);
     }
     return read.get(index);
   };
@@ -35,11 +35,30 @@
 
   const round = (value) => Number(value.toFixed(6));
 
-  // A round number of this size as it is written at an axis. Twelve digits hide that 0.1 + 0.2 is not 0.3.
+  // A tick as it is written at an axis. Twelve digits hide that 0.1 + 0.2 is not 0.3.
   const tick = (value) => {
-    const size = Math.abs(value);
-    if (size !== 0 && (size < 1e-3 || size >= 1e5)) return value.toExponential(0);
-    return String(Number(value.toPrecision(12)));
+    const rounded = Number(value.toPrecision(12));
+    const size = Math.abs(rounded);
+    return size !== 0 && (size < 1e-3 || size >= 1e5) ? rounded.toExponential() : String(rounded);
+  };
+
+  // Multiples of 1, 2 or 5 times a power of ten: the widest step that has one every 45 px (110 px along x), two at least.
+  const linearSplits = (plot, axis, low, high) => {
+    const pixels = (axis === 0 ? plot.bbox.width / 110 : plot.bbox.height / 45) / devicePixelRatio;
+    const first = (step) => Math.ceil(low / step - 1e-9);
+    const count = (step) => Math.floor(high / step + 1e-9) - first(step) + 1;
+    let step = 10 ** Math.ceil(Math.log10(high - low));
+    for (let k = 0; count(step) < Math.max(2, Math.floor(pixels)); k++) step *= [0.5, 0.4, 0.5][k % 3];
+    return Array.from({ length: count(step) }, (_, k) => (first(step) + k) * step);
+  };
+
+  // As wide as the widest tick, so that no sign or digit is cut.
+  const axisSize = (plot, values, axis, cycle) => {
+    const { ticks, gap, _size, font } = plot.axes[axis];
+    if (cycle > 1 || !values) return _size || 46;
+    plot.ctx.font = font[0];
+    const widest = Math.max(0, ...values.map((text) => (text ? plot.ctx.measureText(text).width / devicePixelRatio : 0)));
+    return Math.max(46, Math.ceil(widest + ticks.size + gap + 2));
   };
 
   // 1, 2, 5, 10, .. or, over many decades, 1, 10, 100
@@ -84,11 +103,13 @@
     ctx.beginPath();
     ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
     ctx.clip();
-    ctx.fillStyle = colour(chart.alarm ? "alarm" : "band");
-    for (const [from, to] of chart.bands) {
-      const left = plot.valToPos(from, "x", true);
-      const right = plot.valToPos(to, "x", true);
-      ctx.fillRect(left, bbox.top, Math.max(right - left, devicePixelRatio), bbox.height);
+    for (const [role, spans] of [["band", chart.bands], ["alarm", chart.alarms]]) {
+      ctx.fillStyle = colour(role);
+      for (const [from, to] of spans) {
+        const left = plot.valToPos(from, "x", true);
+        const right = plot.valToPos(to, "x", true);
+        ctx.fillRect(left, bbox.top, Math.max(right - left, devicePixelRatio), bbox.height);
+      }
     }
     ctx.restore();
   }
@@ -161,7 +182,7 @@
     const font = "11px system-ui, sans-serif";
     const axis = { stroke: soft, grid, ticks, font, labelFont: font, values: (plot, splits) => splits.map((value) => (value === null ? "" : tick(value))) };
     const log = (along) => (chart.log.includes(along) ? { distr: 3, log: 10 } : {});
-    const ticked = (along) => (chart.log.includes(along) ? { splits: logSplits, filter: (plot, splits) => splits } : {});
+    const ticked = (along) => (chart.log.includes(along) ? { splits: logSplits, filter: (plot, splits) => splits } : { splits: linearSplits });
     const plot = new uPlot(
       {
         width: Math.max(place.clientWidth, 100),
@@ -172,7 +193,7 @@
         },
         axes: [
           { ...axis, ...ticked("x"), size: 32, labelSize: 14, labelGap: -4, label: chart.last ? chart.xLabel : undefined },
-          { ...axis, ...ticked("y"), size: 46, space: 22, labelSize: 14, label: chart.label },
+          { ...axis, ...ticked("y"), size: axisSize, space: 22, labelSize: 14, label: chart.label },
         ],
         series: [{ label: chart.xLabel, value: (plot, value) => shown(value) }, ...chart.lines.map((line) => series(chart, line))],
         cursor: { drag: { x: true, y: false }, sync: chart.timed ? { key: "time" } : undefined, points: { size: 5 } },
@@ -226,6 +247,16 @@
       }
     }
   });
+  // Charts further down are drawn while the browser is idle, so that a screenshot or a print of the page has them all.
+  const later = window.requestIdleCallback || ((work) => setTimeout(work, 30));
+  const drawRest = () => {
+    const next = places.find((place) => !made.has(place) && place.clientWidth > 0);
+    if (next) {
+      draw(next);
+      later(drawRest);
+    }
+  };
+  addEventListener("load", () => later(drawRest));
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const wear = (theme) => {
     if (root.dataset.theme === theme) return;
