@@ -51,11 +51,15 @@ class Files:
         main: The file that it was asked for by; None where it came as text.
         limits: For all of its files together.
         repeated: Whether a file may be included several times, as long as it is not by way of itself.
+
+    Attributes:
+        notes: What was changed to read them.
     """
 
     def __init__(self, main: str | os.PathLike[str] | None, limits: ReadLimits, *, repeated: bool = False) -> None:
         self.main = None if main is None else Path(main)
         self._repeated = repeated
+        self.notes: list[Note] = []
         self._paths: dict[str, str] = {}  # of files that were read: which one, by what faults call it
         self._above: dict[str, set[str]] = {}  # those that one is included by, directly or not
         self._count = 0
@@ -63,6 +67,7 @@ class Files:
 
     def root(self, text: str, name: str) -> Element:
         """The root element of the robot's text, which `name` stands for in faults."""
+        self._own = name
         if self.main is not None:
             self._paths[name] = os.path.realpath(self.main)
             self._above[self._paths[name]] = set()
@@ -105,6 +110,7 @@ class Files:
     def _counted(self, text: str, name: str) -> Element:
         left = self._left
         document = parse(text, name, left)
+        self.notes += document.notes(place_of(document.root, "", self._own))
         count, pending = len(document.comments), [document.root]
         while pending:
             count += 1

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from xml.sax import SAXParseException
 from xml.sax.handler import ContentHandler, LexicalHandler, property_lexical_handler
@@ -23,6 +23,7 @@ from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped
 from defusedxml.expatreader import create_parser  # type: ignore[import-untyped, unused-ignore]
 
 from dyn_service.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError, ResourceExhaustedError
+from dyn_service.model.description import Note
 from dyn_service.urdf.places import Place, shown_path
 
 BEFORE_XML = "\ufeff \t\r\n"
@@ -77,10 +78,18 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """An XML text: its root element, and its comments in order."""
+    """An XML text: its root element, and its comments in order. dashes: the line of the first comment with `--` in it,
+    which XML does not allow and other parsers accept; 0: none has one.
+    """
 
     root: Element
     comments: tuple[Comment, ...]
+    dashes: int = 0
+
+    def notes(self, place: Place) -> list[Note]:
+        """What was changed to read it; `place`: of its root element."""
+        text = "'--' inside a comment, which XML does not allow: read as if it were blanks"
+        return [replace(place, element="comment", line=self.dashes).note("changed", text)] if self.dashes else []
 
 
 def load(path: str | os.PathLike[str], limits: ReadLimits) -> str:
@@ -172,6 +181,9 @@ def parse(text: str, file: str, limits: ReadLimits) -> Document:
         parser.feed(body)
         parser.close()
     except SAXParseException as fault:
+        mended, first = _without_dashes(body)
+        if first:
+            return replace(parse(text[: len(text) - len(body)] + mended, file, limits), dashes=first + skipped)
         line = (fault.getLineNumber() or 1) + skipped
         column = (fault.getColumnNumber() or 0) + 1
         still = ""
@@ -187,6 +199,19 @@ def parse(text: str, file: str, limits: ReadLimits) -> Document:
     if builder.root is None:
         raise Place(file).fault("malformed XML: no element found")
     return Document(builder.root, tuple(builder.comments))
+
+
+def _without_dashes(text: str) -> tuple[str, int]:
+    """The text with blanks for all `--` inside comments, and the line of the first such comment; 0: there is none."""
+    parts, first, at = [], 0, 0
+    while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        inside = text[start + 4 : end]
+        if "--" in inside or inside.endswith("-"):
+            first = first or text.count("\n", 0, start) + 1
+            inside = inside.replace("--", "  ").removesuffix("-").ljust(len(inside))
+        parts += [text[at : start + 4], inside]
+        at = end
+    return "".join([*parts, text[at:]]), first
 
 
 class _Builder(ContentHandler, LexicalHandler):

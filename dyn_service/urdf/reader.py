@@ -117,6 +117,7 @@ class _Reader:
 
     def robot(self, text: str) -> Description:
         document = parse(text, self._file, self._limits)
+        self._notes += document.notes(Place(self._file))
         try:
             return self._robot(document.root, document.comments)
         except UrdfError as fault:

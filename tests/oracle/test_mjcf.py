@@ -207,6 +207,10 @@ MODELS = {
         'anchor="0 0 0"/></equality><sensor><jointpos joint="elbow"/></sensor><contact><exclude body1="upper" '
         'body2="lower"/></contact><keyframe><key qpos="0 0"/></keyframe>',
     ),
+    "ranges without an end": world(
+        '<body><joint axis="0 1 0" range="-inf inf"/><geom size="0.1" pos="0.2 0 0"/><body><joint type="slide" '
+        'range="-1 Infinity" actuatorfrcrange="-inf inf"/><geom size="0.1"/></body></body>'
+    ),
     "gravity": arm(head='<option gravity="0.5 0 -1.6"/><option timestep="0.01"/>'),
     "gravcomp": world('<body gravcomp="0.5"><joint axis="1 0 0"/><geom size="0.1" pos="0 0.2 0"/></body>'),
     "a long chain": world(

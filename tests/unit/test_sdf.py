@@ -304,6 +304,48 @@ def test_rotors_as_drake_has_them(axis: str, rotor: str, armature: float) -> Non
     assert joint.armature == armature
 
 
+def test_frames_of_poses_before_1_7() -> None:
+    """Drake and Gazebo read them; a note says that their version has none."""
+    said = model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow(), version="1.6")
+    old, new = read_text(said.replace("relative_to", "frame")), read_text(said.replace("1.6", "1.11"))
+    for ours, theirs in zip(numbers_of(old), numbers_of(new), strict=True):
+        assert np.array_equal(ours, theirs)
+    (note,) = (note for note in old.notes if "1.7" in note.text)
+    assert (note.kind, note.element) == ("changed", "link 'lower'")
+    assert not [note for note in new.notes if "1.7" in note.text]
+
+
+def test_a_mimic_of_a_second_axis() -> None:
+    """The leader is the second of the two joints that a universal joint becomes."""
+    universal = elbow("universal", axis=X).replace("</joint>", "<axis2><xyz>0 1 0</xyz></axis2></joint>")
+    axis = X + '<mimic joint="elbow"{}><multiplier>2</multiplier><offset>0.1</offset></mimic>'
+    follower = elbow("revolute", parent="lower", child="tip", axis=axis).replace('"elbow"', '"tip_joint"', 1)
+    leaders = {}
+    for which, attribute in (("elbow", ""), ("elbow", ' axis="axis"'), ("elbow_axis2", ' axis="axis2"')):
+        text = model(*PLAIN, LOWER.format(""), '<link name="tip"/>', universal, follower.format(attribute))
+        robot = Robot.from_text(text)
+        assert robot.joint_names == ("shoulder", "elbow", "elbow_axis2")
+        led = next(joint for joint in robot.description.joints if joint.name == "tip_joint").mimic
+        assert led is not None
+        leaders[attribute] = (led.joint, led.multiplier, led.offset)
+        assert leaders[attribute] == (which, 2.0, 0.1)
+    assert len(set(leaders.values())) == 2
+
+
+def test_inertia_of_turned_collisions() -> None:
+    """A collision's moments are along its own axes: R diag(I) R^T, which differs from R^T diag(I) R."""
+    size, pose = np.array([0.2, 0.4, 0.6]), (0.0, 0.0, 0.0, 0.5, -0.3, 0.7)
+    box = f"<geometry><box><size>{said(size)}</size></box></geometry>"
+    text = model(f'<link name="a"><inertial auto="true"/><collision name="c">{at(said(pose))}{box}</collision></link>')
+    inertial = read_text(text).links[0].inertial
+    assert inertial is not None
+    R, squares = turned(pose[3:]), size**2  # type: ignore[arg-type]
+    own = 1000 * size.prod() / 12 * np.diag(squares.sum() - squares)
+    total = inertial.rotation @ inertial.inertia @ inertial.rotation.T
+    np.testing.assert_allclose(total, R @ own @ R.T, rtol=1e-13)
+    assert np.abs(R @ own @ R.T - R.T @ own @ R).max() > 0.1
+
+
 def test_inertia_of_collisions() -> None:
     link = """<link name="a"><inertial auto="true"><density>500</density></inertial>
       <collision name="c"><pose>0.1 0 0 0 0 0.3</pose><geometry><box><size>0.2 0.4

@@ -63,8 +63,6 @@ FAULTS = {
          'attached_to="f"><pose '
          'relative_to="a"/></frame>'):
         "<text>:2: frame 'f': the frames are attached to each other in a loop, 'f' -> 'g' -> 'f', expected none",
-    made('<link name="a"><pose frame="b"/></link>', version="1.5"):
-        "<text>:2: link 'a': its pose is said in the frame 'b', which SDFormat has since 1.7",
     made('<link name="a"><inertial><mass>-1</mass></inertial></link>'):
         "<text>:2: link 'a' inertial: the mass is -1 kg, expected zero or more",
     made('<link name="a"><inertial><mass>1e999</mass></inertial></link>'):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isfinite
 
 import numpy as np
 
@@ -81,7 +82,7 @@ class Joints:
             axis = frame.rotation @ axis
         scale = self._settings.angle if kind == "revolute" else float
         limit = self._limit(values, kind, place)
-        if kind == "revolute" and (limit is None or limit.lower is None):
+        if kind == "revolute" and (limit is None or (limit.lower is None and limit.upper is None)):
             kind = "continuous"
         joint = Joint(
             name, kind, "", body, np.zeros(3), np.eye(3), axis, limit,
@@ -138,12 +139,13 @@ class Joints:
         bounds, efforts = values.limited("range", "limited"), values.limited("actuatorfrcrange", "actuatorfrclimited")
         effort = None
         if efforts is not None:
-            effort = float(efforts[1])
+            effort = float(efforts[1]) if isfinite(efforts[1]) else None
             if efforts[0] != -efforts[1]:
                 effort = None
                 text = f"the range of efforts {efforts[0]:g} to {efforts[1]:g}: only one limit both ways is read"
                 self._notes.append(place.note("reported", text))
         if bounds is None:
             return None if effort is None else Limit(effort=effort)
-        lower, upper = (self._settings.angle(value) if kind == "revolute" else float(value) for value in bounds)
+        ends = (self._settings.angle(value) if kind == "revolute" else float(value) for value in bounds)
+        lower, upper = (value if isfinite(value) else None for value in ends)
         return Limit(lower, upper, effort)

@@ -109,7 +109,7 @@ def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Descr
     files = Files(file, deep)
     root = files.root(text, source)
     spliced(root, "include", lambda element: _include(element, files), deep.depth, lambda found: found.tag in ROOTS)
-    return _Reader(root, source, limits).robot()
+    return _Reader(root, source, limits, files.notes).robot()
 
 
 def _include(element: Element, files: Files) -> Element:
@@ -134,9 +134,8 @@ def _include(element: Element, files: Files) -> Element:
 class _Reader:
     """Reads one robot; holds its notes."""
 
-    def __init__(self, root: Element, source: str, limits: ReadLimits) -> None:
-        self._root, self._source, self._limits = root, source, limits
-        self._notes: list[Note] = []
+    def __init__(self, root: Element, source: str, limits: ReadLimits, notes: list[Note]) -> None:
+        self._root, self._source, self._limits, self._notes = root, source, limits, notes
         self._unread = Unread()
         self._settings = Settings()
         self._classes = Classes([])

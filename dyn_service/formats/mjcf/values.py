@@ -7,6 +7,7 @@ An element's class is its own `class`, or the `childclass` of the nearest body o
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -36,6 +37,9 @@ MOST_CLASSES = 2000
 
 PARTIAL = ("size", "stiffness", "damping", "gear")
 """Attributes of which fewer numbers than there are replace the first ones of the class's."""
+
+
+_INFINITE = re.compile(r"\A([+-]?)inf(?:inity)?\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -140,8 +144,13 @@ class Values:
         return Pose(self._rotation(), self.vector("pos", (0.0, 0.0, 0.0)))
 
     def limited(self, name: str, flag: str) -> Vector | None:
-        """The range of that name where it is in force: where `flag` says so, or says nothing and there is a range."""
-        bounds = self.numbers(name, 2)
+        """The range of that name where it is in force: where `flag` says so, or says nothing and there is a range. An
+        end may be infinite.
+        """
+        ends = [_INFINITE.sub(r"\g<1>1e308", word) for word in (self.text(name) or "").split()]
+        bounds = None if self.text(name) is None else quantities.decimals(" ".join(ends), 2, name, self.place)
+        if bounds is not None:
+            bounds[np.abs(bounds) >= 1e308] *= np.inf
         said = self.choice(flag, ("true", "false", "auto"), "auto")
         if said == "auto" and bounds is not None and bounds[0] != bounds[1] and not self.settings.autolimits:
             raise self.place.fault(f'there is a {name} and no {flag}, which <compiler autolimits="false"> asks for')

@@ -73,7 +73,7 @@ def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Descr
     files = Files(file, limits, repeated=True)
     root = files.root(text, source)
     spliced(root, "include", lambda element: _include(element, files), limits.depth, lambda found: False)
-    return _Reader(root, source, limits).robot()
+    return _Reader(root, source, limits, files.notes).robot()
 
 
 def _include(element: Element, files: Files) -> Element:
@@ -119,9 +119,8 @@ def _models(root: Element) -> list[Element]:
 class _Reader:
     """Reads one robot; holds its notes."""
 
-    def __init__(self, root: Element, source: str, limits: ReadLimits) -> None:
-        self._root, self._source, self._limits = root, source, limits
-        self._notes: list[Note] = []
+    def __init__(self, root: Element, source: str, limits: ReadLimits, notes: list[Note]) -> None:
+        self._root, self._source, self._limits, self._notes = root, source, limits, notes
         self._unread = Unread()
         self._frames = Frames()
         self._links: dict[str, tuple[Element, Place]] = {}
@@ -286,7 +285,10 @@ class _Reader:
         """The whole name of the frame that an element's pose is said in."""
         name = said_in(element, place)
         if name and self._version < (1, 7):
-            raise place.fault(f"its pose is said in the frame {quoted(name)}, which SDFormat has since 1.7")
+            text = (
+                f"its pose is in the frame {quoted(name)}, read as from SDFormat 1.7 on, which defines what that means"
+            )
+            self._notes.append(place.note("changed", text))
         return name if name == WORLD else scope + (name or default)
 
     # Links and joints.
