@@ -536,16 +536,26 @@ class RobotQueries(Described, ABC):
         return self._ask("influence_operators", (q,), (operator, frame, overlay, passive))
 
     @query(
-        equation="Newton-Euler (1)-(17): D, G, S, A, A-bar, M, M-bar, B, B-bar",
+        equation="Newton-Euler (1)-(17): D, G, S, A, A-bar, M, M-bar, B, B-bar, Y, F-bar",
         kernel="operators.newton_euler_blocks",
         bodies="moving",
         control=False,
     )
     def newton_euler_blocks(
-        self, q: Position, v: Velocity, *, frame: Axes = "body", overlay: Altered = None
+        self,
+        q: Position,
+        v: Velocity,
+        *,
+        frame: Axes = "body",
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        overlay: Altered = None,
     ) -> NewtonEulerBlocks:
-        """The blocks of which the equations of motion are made, one per moving body."""
-        return self._ask("newton_euler_blocks", (q, v), (frame, overlay))
+        """The blocks of which the equations of motion are made, one per moving body.
+
+        Weight and the wrenches on a body are summed at its centre of mass: F-bar, with Y = S.
+        """
+        return self._ask("newton_euler_blocks", (q, v), (frame, gravity, wrenches, overlay))
 
     @query(
         equation="Newton-Euler (18c) by 'Computing System Mass Matrix', steps 1 to 3",
@@ -655,7 +665,7 @@ class RobotQueries(Described, ABC):
     def energy(
         self, q: Position, v: Velocity, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
     ) -> Energy:
-        """Kinetic and potential energy, and their sum."""
+        """Kinetic and potential energy, their sum, and the Lagrangian."""
         return self._ask("energy", (q, v), (gravity, overlay, passive))
 
     @query(
@@ -704,7 +714,7 @@ class RobotQueries(Described, ABC):
         return self._ask("bias_accelerations", (q, v), (overlay,))
 
     @query(
-        equation="Newton/Euler recursion: omega, omega-dot, v-dot outward; f, eta inward",
+        equation="Newton/Euler recursion: omega, omega-dot, v-dot outward; v-dot_cm, F, N; f, eta inward",
         kernel="body_frame.recursion",
         bodies="links",
         control=False,

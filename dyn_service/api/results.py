@@ -257,7 +257,7 @@ class InfluenceOperators:
 
 @dataclass(frozen=True, eq=False)
 class NewtonEulerBlocks:
-    """The blocks of (1)-(17), moving bodies named by their inboard joints. Row k belongs to `joints[k]`.
+    """The blocks of (1)-(17), Y and F-bar too, moving bodies named by their inboard joints. Row k is `joints[k]`'s.
 
     Each body is what moves with its joint as one, links behind fixed joints included, seen from the joint's origin.
     """
@@ -281,6 +281,13 @@ class NewtonEulerBlocks:
     ]
     velocity_loads: Annotated[Array, Spec(("nm", 6), "N m, N", "B, (17), about the joint's origin", turned=True)]
     centre_velocity_loads: Annotated[Array, Spec(("nm", 6), "N m, N", "B-bar, (11), about the centre", turned=True)]
+    external_lever: Annotated[
+        Array,
+        Spec(("nm", 6, 6), "1, m", "Y, (11): to the point of F-bar, here the centre of mass", turned=("row", "row")),
+    ]
+    external_loads: Annotated[
+        Array, Spec(("nm", 6), "N m, N", "F-bar, (11): weight and wrenches, summed at the centre of mass", turned=True)
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,6 +385,7 @@ class Energy:
     kinetic: Annotated[Array, Spec((), "J", "T = v^T M v / 2")]
     potential: Annotated[Array, Spec((), "J", "V = - sum of m g . r, and what springs keep")]
     total: Annotated[Array, Spec((), "J", "T + V")]
+    lagrangian: Annotated[Array, Spec((), "J", "L = T - V")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -448,6 +456,11 @@ class BodyRecursion:
     force: Annotated[Array, Spec(("nl", 3), "N", "f: from the parent on the link")]
     moment: Annotated[Array, Spec(("nl", 3), "N m", "eta: from the parent on the link, at its origin")]
     tau: Annotated[Array, Spec(("nv",), "N m | N", "joint efforts")]
+    centre_acceleration: Annotated[Array, Spec(("nl", 3), "m/s^2", "v-dot_cm: acceleration of the centre of mass")]
+    centre_force: Annotated[Array, Spec(("nl", 3), "N", "F = m (v-dot_cm - g): net force, weight not counted")]
+    centre_moment: Annotated[
+        Array, Spec(("nl", 3), "N m", "N = M omega-dot + omega x M omega, about the centre of mass")
+    ]
 
 
 @dataclass(frozen=True, eq=False)

@@ -368,10 +368,20 @@ class AsyncRobotQueries(Described, ABC):
         return await self._ask("influence_operators", (q,), (operator, frame, overlay, passive))
 
     async def newton_euler_blocks(
-        self, q: Position, v: Velocity, *, frame: Axes = "body", overlay: Altered = None
+        self,
+        q: Position,
+        v: Velocity,
+        *,
+        frame: Axes = "body",
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        overlay: Altered = None,
     ) -> NewtonEulerBlocks:
-        """The blocks of which the equations of motion are made, one per moving body."""
-        return await self._ask("newton_euler_blocks", (q, v), (frame, overlay))
+        """The blocks of which the equations of motion are made, one per moving body.
+
+        Weight and the wrenches on a body are summed at its centre of mass: F-bar, with Y = S.
+        """
+        return await self._ask("newton_euler_blocks", (q, v), (frame, gravity, wrenches, overlay))
 
     async def mass_matrix_steps(
         self, q: Position, *, frame: Axes = "body", overlay: Altered = None, passive: Passive = True
@@ -441,7 +451,7 @@ class AsyncRobotQueries(Described, ABC):
     async def energy(
         self, q: Position, v: Velocity, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
     ) -> Energy:
-        """Kinetic and potential energy, and their sum."""
+        """Kinetic and potential energy, their sum, and the Lagrangian."""
         return await self._ask("energy", (q, v), (gravity, overlay, passive))
 
     async def hamiltonian(

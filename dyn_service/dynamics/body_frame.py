@@ -30,8 +30,8 @@ from dyn_service.model.tree import Tree
 
 
 def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
-    """omega, omega_dot, v_dot, f, eta of every body, (N, 3) each, in its own axes at its own origin; and tau (nv,),
-    with what joints take by themselves.
+    """omega, omega_dot, v_dot, f, eta of every body, (N, 3) each, in its own axes at its own origin; v_dot_cm, F and N
+    at its centre of mass; and tau (nv,), with what joints take by themselves.
     """
     omega: list[Mat] = []
     omega_dot: list[Mat] = []
@@ -58,13 +58,16 @@ def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBod
         v_dot.append(vd)
         weight.append(R @ g)
 
+    at_centre: list[list[Mat]] = [[], [], []]  # v_dot_cm, F, N
     f: list[Mat] = []
     eta: list[Mat] = []
     for i, body in enumerate(tree.inertia):
         p_cm, I = dense(body.com), constant(body.about_com)
-        at_centre = v_dot[i] + cross(omega_dot[i], p_cm) + cross(omega[i], cross(omega[i], p_cm))
-        F = body.mass * (at_centre - weight[i])
+        v_dot_cm = v_dot[i] + cross(omega_dot[i], p_cm) + cross(omega[i], cross(omega[i], p_cm))
+        F = body.mass * (v_dot_cm - weight[i])
         N = I @ omega_dot[i] + cross(omega[i], I @ omega[i])
+        for rows, x in zip(at_centre, (v_dot_cm, F, N), strict=True):
+            rows.append(x)
         f.append(F if wrenches is None else F - wrenches[i][3:])
         eta.append(N + cross(p_cm, F) - (0 if wrenches is None else wrenches[i][:3]))
     for i in range(len(tree) - 1, -1, -1):
@@ -80,4 +83,5 @@ def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBod
     )
     efforts = joint_vector(tree, tau) + passive.armature(tree) * a + passive.efforts(tree, q, v)
     stacked = {"omega": omega, "omega_dot": omega_dot, "v_dot": v_dot, "force": f, "moment": eta}
+    stacked |= zip(("centre_acceleration", "centre_force", "centre_moment"), at_centre, strict=True)
     return {name: ca.vertcat(*map(ca.densify, rows)) for name, rows in stacked.items()} | {"tau": efforts}

@@ -173,15 +173,16 @@ def _lift(tree: Tree, D: PerBody, gravity: Mat) -> PerBody:
 
 
 def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
-    """Kinetic energy (6), (7), potential energy and their sum. Potential is zero with all mass at the origin and all
-    springs at rest.
+    """Kinetic energy (6), (7), potential energy, their sum and L (4). Potential is zero with all mass at the origin and
+    all springs at rest.
     """
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     V = velocities(tree, D, G, v)
     kinetic = sum((ca.dot(V_i, M_i @ V_i) / 2 for V_i, M_i in zip(V, M, strict=True)), ca.DM(0))
     kinetic = kinetic + passive.kinetic_energy(tree, v)
     potential = potential_energy(tree, q, gravity)
-    return {"kinetic": kinetic, "potential": potential, "total": kinetic + potential}
+    total, lagrangian = kinetic + potential, kinetic - potential
+    return {"kinetic": kinetic, "potential": potential, "total": total, "lagrangian": lagrangian}
 
 
 def hamiltonian(tree: Tree, q: Mat, p: Mat, gravity: Mat) -> dict[str, Mat]:

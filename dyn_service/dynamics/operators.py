@@ -20,8 +20,14 @@ import casadi as ca
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.articulated import branches
 from dyn_service.dynamics.kinematics import held, influences, motion_subspaces, ways
-from dyn_service.dynamics.newton_euler import inertias, velocities, velocity_loads, velocity_products
-from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join, skew
+from dyn_service.dynamics.newton_euler import (
+    inertias,
+    velocities,
+    velocity_loads,
+    velocity_products,
+    world_acceleration,
+)
+from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join, linear, skew
 from dyn_service.dynamics.sweeps import PerBody, outward
 from dyn_service.model.tree import Tree
 
@@ -66,21 +72,29 @@ def mass_matrix_steps(tree: Tree, q: Mat) -> dict[str, Mat]:
     return {"jacobian": _stacked(J), "momenta": _stacked(Q), "mass_matrix": ca.densify(product)}
 
 
-def newton_euler_blocks(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
-    """D, G, S, A, A-bar, M, M-bar, B and B-bar of (1)-(17), one per body in its own axes."""
+def newton_euler_blocks(tree: Tree, q: Mat, v: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
+    """D, G, S, A, A-bar, M, M-bar, B, B-bar, Y and F-bar of (1)-(17), one per body in its own axes.
+
+    All external load on a body is summed at its centre of mass, where weight acts: y_i = s_i.
+    """
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     V = velocities(tree, D, G, v)
     omega = [angular(V_i) for V_i in V]
     centre = [constant(body.com) for body in tree.inertia]
     about = [constant(body.about_com) for body in tree.inertia]
     none = ca.DM(3, 1)
+    S = PerBody(ca.blockcat([[ca.DM.eye(3), ca.DM(3, 3)], [-skew(s), ca.DM.eye(3)]]) for s in centre)
+    lift = outward(tree, D, [ca.DM(6, 1)] * len(tree), world=world_acceleration(gravity))
+    loads = PerBody(join(none, -body.mass * linear(up)) for body, up in zip(tree.inertia, lift, strict=True))
+    if wrenches is not None:
+        about_centre = [
+            join(angular(W) - cross(s, linear(W)), linear(W)) for W, s in zip(wrenches, centre, strict=True)
+        ]
+        loads = loads + about_centre
     blocks = {
         "influence": PerBody(ca.DM(6, 6) if p < 0 else D[i] @ _SIX for i, p in enumerate(tree.parent)),
         "free_axis": [G_i.T for G_i in G],  # of a follower as v meets it, its multiplier times as long
-        "centre_lever": PerBody(
-            ca.blockcat([[ca.DM.eye(3), ca.DM(3, 3)], [-skew(constant(body.com)), ca.DM.eye(3)]])
-            for body in tree.inertia
-        ),
+        "centre_lever": S,
         "velocity_products": velocity_products(tree, D, G, V, v),
         "centre_velocity_products": PerBody(
             join(none, cross(w, cross(w, s))) for w, s in zip(omega, centre, strict=True)
@@ -91,6 +105,8 @@ def newton_euler_blocks(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
         ),
         "velocity_loads": velocity_loads(M, V),
         "centre_velocity_loads": PerBody(join(cross(w, I @ w), none) for w, I in zip(omega, about, strict=True)),
+        "external_lever": S,
+        "external_loads": loads,
     }
     return {name: _stacked(stack) for name, stack in blocks.items()}
 

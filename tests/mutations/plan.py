@@ -141,6 +141,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/theory/test_hamilton.py",
     ),
     "dynamics/integration.py": (_NUMBERS, "tests/nodes/test_integrators.py", "tests/theory/test_simulate.py"),
+    "reference/bodies.py": ("tests/theory/test_bodies.py", "tests/theory/test_projected.py"),
     "reference/lagrangian.py": ("tests/theory/test_problems.py",),
     "dynamics/mass_matrix.py": (_NUMBERS, "tests/unit/test_robot.py", "tests/theory/test_newton_euler.py"),
     "reference/particles.py": ("tests/theory/test_particles.py",),

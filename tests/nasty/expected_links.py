@@ -122,6 +122,13 @@ class ExpectedLinks(Measured):
     def body_recursion(self) -> dict[str, Any]:
         F = self.state.forces(list(self.given["a"]), **self._world)
         (turned, moved), sizes = self._fastest, self.branch_sizes
+        g, centre, force, moment = vector([float(x) for x in self.given["gravity"]]), [], [], []
+        for i, (A, V, s) in enumerate(zip(self._classical, self.state.velocity, self.robot.com, strict=True)):
+            omega, rate, I = rows(V, 0, 3), rows(A, 0, 3), self.robot.inertia[i]
+            centre.append(rows(A, 3, 6) + skew(rate) * s + skew(omega) * (skew(omega) * s))
+            force.append((centre[-1] - self.state.poses[i][0].transpose() * g) * I[3, 3])
+            about = arb_mat(3, 3, [I[k, n] for k in range(3) for n in range(3)]) + skew(s) * skew(s) * I[3, 3]
+            moment.append(about * rate + skew(omega) * (about * omega))
         return {
             "omega": self._rows([rows(V, 0, 3) for V in self.state.velocity]),
             "omega_dot": self._rows([rows(A, 0, 3) for A in self._classical], [turned]),
@@ -129,6 +136,9 @@ class ExpectedLinks(Measured):
             "force": self._loads([rows(f, 3, 6) for f in F], sizes[:, 3:]),
             "moment": self._loads([rows(f, 0, 3) for f in F], sizes[:, :3]),
             "tau": self._effort(self.state.along(F)),
+            "centre_acceleration": self._rows(centre, [moved]),
+            "centre_force": self._loads(force, sizes[:, 3:]),
+            "centre_moment": self._loads(moment, sizes[:, :3]),
         }
 
     def bias_accelerations(self) -> dict[str, Any]:
@@ -321,6 +331,17 @@ class ExpectedLinks(Measured):
             "mass_matrix": ("matrix", self.M, 1.0),
         }
 
+    def _at_centre(self, i: int, s: Any, mass: Any) -> Any:
+        """Weight, and the wrenches on all links that move with joint i, about their centre of mass."""
+        total = stack(
+            _NONE, self.state.poses[i][0].transpose() * vector([float(x) for x in self.given["gravity"]]) * mass
+        )
+        for k, W in enumerate(self.acting or []):
+            if i == (k if k in self.bodies else self._carrier(k)):
+                moved = self.between(i, k).transpose() * W
+                total = total + moved - stack(skew(s) * rows(moved, 3, 6), _NONE)
+        return total
+
     def newton_euler_blocks(self) -> dict[str, Any]:
         found: dict[str, list[Any]] = {}
         for i in self.bodies:
@@ -342,6 +363,7 @@ class ExpectedLinks(Measured):
                 "centre_inertia": blocks(about, arb_mat(3, 3), arb_mat(3, 3), identity() * mass),
                 "velocity_loads": cross_force(V, I * V) - I * turning,
                 "centre_velocity_loads": stack(skew(omega) * (about * omega), _NONE),
+                "external_loads": self._at_centre(i, s, mass),
             }
             for name, block in blocks_of.items():
                 found.setdefault(name, []).append(block)
@@ -356,4 +378,6 @@ class ExpectedLinks(Measured):
             "centre_inertia": self._inertias(found["centre_inertia"], central),
             "velocity_loads": self._loads(found["velocity_loads"], sizes),
             "centre_velocity_loads": self._loads(found["centre_velocity_loads"], central),
+            "external_lever": self._operators(found["centre_lever"]),
+            "external_loads": self._loads(found["external_loads"], central),
         }

@@ -212,6 +212,7 @@ class Expected(ExpectedPoints):
             "kinetic": self._number(kinetic),
             "potential": self._number(potential, self._weighed()),
             "total": self._number(total, abs(potential) + kinetic + self._weighed()),
+            "lagrangian": self._number(kinetic - potential, abs(potential) + kinetic + self._weighed()),
         }
 
     def _weighed(self) -> Any:

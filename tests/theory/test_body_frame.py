@@ -8,6 +8,7 @@ import pytest
 from dyn_service.api.queries import Wrench
 from dyn_service.api.results import BodyRecursion
 from dyn_service.engine.robot import Robot
+from dyn_service.reference.bodies import wrench
 from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.theory.test_newton_euler import GRAVITY, same
@@ -126,28 +127,29 @@ def test_motion_of_a_point_of_a_moving_frame(state: Formula) -> None:
     same(np.einsum("nij,nj->ni", robot.link_poses(q).rotation, found.v_dot), second, 1e-6)
 
 
-def centre_acceleration(robot: Robot, found: BodyRecursion) -> np.ndarray:
-    """v-dot_cm, as the document refers it to the centre of mass."""
+def test_v_dot_cm(state: Formula) -> None:
+    """v-dot_cm = omega-dot x p_cm + omega x (omega x p_cm) + v-dot; and J_S a + sigma_S, which comes another way."""
+    robot, q, v, a, found = state
     p_cm = np.array([body.com for body in robot.tree.inertia])
     spinning = np.cross(found.omega, np.cross(found.omega, p_cm))
-    return np.cross(found.omega_dot, p_cm) + spinning + found.v_dot
+    same(found.centre_acceleration, np.cross(found.omega_dot, p_cm) + spinning + found.v_dot, 1e-11)
+    expected = robot.jacobians(q).translation @ a + robot.bias_accelerations(q, v).translation
+    same(found.centre_acceleration, expected, 1e-11)
 
 
-def net(robot: Robot, q: np.ndarray, found: BodyRecursion) -> tuple[np.ndarray, np.ndarray]:
-    """F = m (v-dot_cm - g) and N = M omega-dot + omega x M omega, about the centre of mass, in link axes."""
+def test_f_and_n_are_outputs(state: Formula) -> None:
+    """F = m (v-dot_cm - g) and N = M omega-dot + omega x M omega, in link axes; wrenches have no part in them."""
+    robot, q, v, a, found = state
     mass = np.array([body.mass for body in robot.tree.inertia])
     weight = np.einsum("nji,j->ni", robot.link_poses(q).rotation, GRAVITY)
-    F = mass[:, None] * (centre_acceleration(robot, found) - weight)
+    same(found.centre_force, mass[:, None] * (found.centre_acceleration - weight), 1e-11)
     M = np.array([body.about_com for body in robot.tree.inertia])
-    spin = np.einsum("nij,nj->ni", M, found.omega)
-    return F, np.einsum("nij,nj->ni", M, found.omega_dot) + np.cross(found.omega, spin)
-
-
-def test_v_dot_cm(state: Formula) -> None:
-    """Against J_S a + sigma_S, which comes another way."""
-    robot, q, v, a, found = state
-    expected = robot.jacobians(q).translation @ a + robot.bias_accelerations(q, v).translation
-    same(centre_acceleration(robot, found), expected, 1e-11)
+    spin = np.cross(found.omega, np.einsum("nij,nj->ni", M, found.omega))
+    same(found.centre_moment, np.einsum("nij,nj->ni", M, found.omega_dot) + spin, 1e-11)
+    push = Wrench(robot.link_names[-1], force=(1.0, 2.0, 3.0))
+    pushed = robot.body_recursion(q, v, a, gravity=GRAVITY, wrenches=push)
+    for name in ("centre_acceleration", "centre_force", "centre_moment"):
+        same(getattr(pushed, name), getattr(found, name))
 
 
 def test_f_and_n_are_rates_of_momentum(state: Formula) -> None:
@@ -166,7 +168,7 @@ def test_f_and_n_are_rates_of_momentum(state: Formula) -> None:
 
     rates = (8 * (momenta(h) - momenta(-h)) - (momenta(2 * h) - momenta(-2 * h))) / (12 * h)
     R = robot.link_poses(q).rotation
-    F, N = (np.einsum("nij,nj->ni", R, x) for x in net(robot, q, found))
+    F, N = (np.einsum("nij,nj->ni", R, x) for x in (found.centre_force, found.centre_moment))
     same(F + mass[:, None] * GRAVITY, rates[:, :3], 1e-7)
     same(N, rates[:, 3:], 1e-7)
 
@@ -175,7 +177,7 @@ def test_f_i(state: Formula) -> None:
     """f_i = F_i + sum over children of R f_{i+1}."""
     robot, q, _, _, found = state
     R, _ = places(robot, q)
-    F, _ = net(robot, q, found)
+    F = found.centre_force
     for i in range(len(robot.tree)):
         handed = sum((R[k].T @ found.force[k] for k in robot.tree.children[i]), np.zeros(3))
         same(found.force[i], F[i] + handed, 1e-11)
@@ -185,7 +187,7 @@ def test_eta_i(state: Formula) -> None:
     """eta_i = N_i + sum of R eta_{i+1} + p_cm x F_i + sum of p_{i+1} x R f_{i+1}."""
     robot, q, _, _, found = state
     R, p = places(robot, q)
-    F, N = net(robot, q, found)
+    F, N = found.centre_force, found.centre_moment
     for i, body in enumerate(robot.tree.inertia):
         expected = N[i] + np.cross(body.com, F[i])
         for k in robot.tree.children[i]:
@@ -197,7 +199,7 @@ def test_sum_of_torques_about_the_centre_of_mass(state: Formula) -> None:
     """N_i = eta_i - eta_{i+1} - p_cm x f_i - (p_{i+1} - p_cm) x f_{i+1}: with f_{i+1}, where the document has f_i."""
     robot, q, _, _, found = state
     R, p = places(robot, q)
-    _, N = net(robot, q, found)
+    N = found.centre_moment
     for i, body in enumerate(robot.tree.inertia):
         total = found.moment[i] - np.cross(body.com, found.force[i])
         for k in robot.tree.children[i]:
@@ -214,10 +216,12 @@ def test_wrench_form(state: Formula) -> None:
         return robot.jacobians(q + s * v + s * s / 2 * a).translation @ (v + s * a)
 
     v_dot = (8 * (velocity(h) - velocity(-h)) - (velocity(2 * h) - velocity(-2 * h))) / (12 * h)
-    mass = np.array([body.mass for body in robot.tree.inertia])
+    bodies = robot.tree.inertia
+    mass, M = np.array([body.mass for body in bodies]), np.array([body.about_com for body in bodies])
     weight = np.einsum("nji,j->ni", robot.link_poses(q).rotation, GRAVITY)
-    F, _ = net(robot, q, found)
-    same(mass[:, None] * (v_dot + np.cross(found.omega, velocity(0.0)) - weight), F, 1e-7)
+    W = wrench(mass, M, found.omega, found.omega_dot, velocity(0.0), v_dot)
+    same(W[:, :3], found.centre_moment, 1e-11)
+    same(W[:, 3:] - mass[:, None] * weight, found.centre_force, 1e-7)
 
 
 def test_equals_link_motion_and_inverse_dynamics(state: Formula) -> None:

@@ -75,16 +75,16 @@ def test_3_4_6_7_8_11_energies(state: tuple) -> None:
     same(H.kinetic, 0.5 * p @ np.linalg.solve(robot.mass_matrix(q), p), 1e-10)  # (11)
     same(energy.potential, V, 1e-11)
     same(energy.total, T + V, 1e-11)
-    lagrangian = T - V  # (4)
-    same(H.hamiltonian, v @ p - lagrangian, 1e-10)  # (3)
-    dL = slope(lambda x: robot.energy(x, v, gravity=GRAVITY).kinetic - robot.energy(x, v, gravity=GRAVITY).potential, q)
+    same(energy.lagrangian, T - V, 1e-11)  # (4)
+    same(H.hamiltonian, v @ p - energy.lagrangian, 1e-10)  # (3)
+    dL = slope(lambda x: robot.energy(x, v, gravity=GRAVITY).lagrangian, q)
     dH = slope(lambda x: robot.hamiltonian(x, p, gravity=GRAVITY).hamiltonian, q)
     same(dH, -dL, 1e-8)  # (8)
 
 
-def test_5_and_9_momentum_is_the_slope_of_t_in_v(state: tuple) -> None:
+def test_5_and_9_momentum_is_the_slope_of_l_in_v(state: tuple) -> None:
     robot, q, v, _ = state
-    same(slope(lambda x: robot.energy(q, x).kinetic, v), robot.momentum(q, v), 1e-8)
+    same(slope(lambda x: robot.energy(q, x).lagrangian, v), robot.momentum(q, v), 1e-8)
     same(robot.momentum(q, v), robot.mass_matrix(q) @ v, 1e-11)
 
 
@@ -115,6 +115,38 @@ def test_p_1_to_p_4_momentum_of_every_branch(state: tuple) -> None:
         robot.momentum(q, v),
         1e-11,
     )  # (P.4)
+
+
+def test_p_3a1_momentum_of_one_joint(state: tuple) -> None:
+    """p_i = (d omega_i / d theta-dot_i)^T dL/d omega_i = g_i^T H_i = G_i^T K_i; g_i^T P_i where the joint slides.
+
+    H_i, P_i are the slopes of T, (6), while what hangs on joint i turns about it, or shifts, as one.
+    """
+    robot, q, v, _ = state
+    world, K = WorldEquations(robot.tree, q, v, GRAVITY), robot.system_momentum(q, v, frame="world").momentum
+    p, G = robot.momentum(q, v), columns(world.axes)
+    centre = np.einsum("nij,nj->ni", world.S, world.velocity)
+    r = world.eta + world.s
+    for i, k in enumerate(dofs(robot.tree)):
+        if k < 0:
+            continue
+
+        def kinetic(moved: np.ndarray, i: int = i) -> float:
+            """T of the branch with `moved`, [change of omega_i; change of eta-dot_i]."""
+            T = 0.0
+            for n in robot.tree.branch(i):
+                omega = centre[n, :3] + moved[:3]
+                r_dot = centre[n, 3:] + moved[3:] + np.cross(moved[:3], r[n] - world.eta[i])
+                T += omega @ world.inertia_about_com[n] @ omega / 2 + robot.tree.inertia[n].mass * r_dot @ r_dot / 2
+            return T
+
+        dL = slope(kinetic, np.zeros(6), 1e-2)  # T is of second degree: no error but rounding
+        same(dL, K[i], 1e-11)
+        half, along = (slice(3), "revolute") if motions(robot.tree)[i] == "revolute" else (slice(3, 6), "prismatic")
+        assert motions(robot.tree)[i] == along
+        g = world.rotation[i] @ robot.tree.inboard[i].axis
+        assert p[k] == pytest.approx(g @ dL[half], rel=1e-10, abs=1e-10)
+        assert p[k] == pytest.approx(G[i] @ K[i], rel=1e-10, abs=1e-10)
 
 
 def test_p_1d_to_p_1g_rates_of_branch_momenta(state: tuple) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from dyn_service.api.queries import Wrench
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, NotFoundError
 from dyn_service.reference.influence import WorldEquations, nilpotency, phi, psi
@@ -162,6 +163,35 @@ class TestBlocks:
         B = np.einsum("nij,njk,nk->ni", S_T, x.centre_inertia, x.centre_velocity_products) + x.centre_velocity_loads
         same(B, x.velocity_loads, 1e-11)
 
+    @pytest.mark.parametrize("frame", ["body", "world"])
+    def test_11_and_18b_from_the_blocks(self, state: tuple, frame: str) -> None:
+        """F_i - sum of D^T F = S^T M-bar v-bar-dot + B-bar - Y^T F-bar, and C = G^T Psi^T (M Psi A + B - Y^T F-bar),
+        with weight and with pushes on several links, fixed ones among them.
+        """
+        robot, q, v, world = state
+        a = np.random.default_rng(9).normal(size=robot.nv)
+        rng, links = np.random.default_rng(3), [robot.link_names[k] for k in (-1, len(robot.tree) // 2, 2)]
+        pushes = [Wrench(link, *rng.normal(size=(3, 3))) for link in links]
+        x = robot.newton_euler_blocks(q, v, frame=frame, gravity=GRAVITY, wrenches=pushes)
+        assert np.abs(x.external_loads[:, :3]).max() > 0.1  # a push does not go through the centre of mass
+        rows = [robot.tree.joints.index(joint) for joint in x.joints]
+        motion = robot.link_motion(q, v, a, frame=frame, gravity=GRAVITY, wrenches=pushes)
+        F, v_dot = motion.load[rows], motion.acceleration[rows]
+        S, Y = x.centre_lever, x.external_lever
+        centre = np.einsum("nij,nj->ni", S, v_dot) + x.centre_velocity_products  # (2)
+        own = np.einsum("nji,njk,nk->ni", S, x.centre_inertia, centre) + x.centre_velocity_loads
+        applied = np.einsum("nji,nj->ni", Y, x.external_loads)
+        left = F.copy()
+        for k, parent in enumerate(world.tree.parent):
+            if parent >= 0:
+                left[parent] -= x.influence[k].T @ F[k]
+        same(left, own - applied, 1e-11)  # (11)
+        _, Psi = robot.influence_operators(q, frame=frame).dense()
+        inertial = np.einsum("nij,nj->ni", x.inertia, (Psi @ x.velocity_products.ravel()).reshape(-1, 6))
+        loads = (Psi.T @ (inertial + x.velocity_loads - applied).ravel()).reshape(-1, 6)
+        C = np.einsum("ni,ni->n", x.free_axis, loads)  # (18b)
+        same(C, robot.inverse_dynamics(q, v, 0 * v, gravity=GRAVITY, wrenches=pushes), 1e-11)
+
     def test_body_axes_hold_what_is_constant(self, state: tuple) -> None:
         """G, S, M and M-bar do not depend on the state where the body's own axes are taken."""
         robot, q, v, _ = state
@@ -269,6 +299,22 @@ class TestExamples:
             same(found.velocity_loads[-1] @ OF_DOCUMENT.T, np.concatenate([np.zeros(3), -1.2 * 1.5**2 * s]))
             if len(q) > 1:
                 same(found.velocity_loads[0], np.zeros(6))
+
+    def test_y_and_f_bar_of_both_examples(self) -> None:
+        """F-bar_1 = [0; -m_1 g e_y] and Y^T F-bar = [-s~ m g e_y; -m g e_y]; on the base f e_x too, and Y_1 = e."""
+        s, g = 0.5 * np.array([np.sin(0.7), -np.cos(0.7), 0.0]), 9.81
+        e_x, e_y, none = np.eye(3)[0], np.eye(3)[1], np.zeros(3)
+        pendulum = Robot.from_urdf(URDF / "pendulum.urdf").newton_euler_blocks([0.7], [1.5], frame="world")
+        same(OF_DOCUMENT @ pendulum.external_loads[0], np.concatenate([none, -1.2 * g * e_y]))
+        cart = Robot.from_urdf(URDF / "cart_pendulum.urdf")
+        push = Wrench("cart", force=(3.0, 0.0, 0.0), frame="world")
+        found = cart.newton_euler_blocks([0.4, 0.7], [0.3, 1.5], frame="world", wrenches=push)
+        same(OF_DOCUMENT @ found.external_loads[0], np.concatenate([none, 3.0 * e_x - 2.0 * g * e_y]))
+        same(found.external_lever[0], np.eye(6))
+        for blocks in (pendulum, found):
+            Y = OF_DOCUMENT @ blocks.external_lever[-1] @ OF_DOCUMENT.T
+            applied = Y.T @ (OF_DOCUMENT @ blocks.external_loads[-1])
+            same(applied, np.concatenate([-np.cross(s, 1.2 * g * e_y), -1.2 * g * e_y]))
 
 
 def e_plus(Phi: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import pytest
 
 from dyn_service.api.queries import Wrench
 from dyn_service.engine.robot import Robot
+from dyn_service.reference.bodies import virtual_power
 from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
 from tests.theory.test_newton_euler import GRAVITY, same
@@ -138,14 +139,23 @@ class TestSums:
         robot, q, v, a, _ = state
         J, R = robot.jacobians(q), robot.link_poses(q).rotation
         bias = robot.bias_accelerations(q, v)
-        tau = robot.inverse_dynamics(q, v, a, gravity=GRAVITY)
-        left = np.zeros(robot.nv)
+        rows = np.zeros((len(robot.tree), robot.nv))
+        push = np.random.default_rng(2).normal(size=(len(robot.tree), 6))  # [M; F] at each centre of mass, link axes
         for i, body in enumerate(robot.tree.inertia):
             p_dot = body.mass * (J.translation[i] @ a + bias.translation[i])
             omega = J.rotation[i] @ v
             L_dot = body.about_com @ (J.rotation[i] @ a + bias.rotation[i]) + np.cross(omega, body.about_com @ omega)
-            left += J.translation[i].T @ (body.mass * R[i].T @ GRAVITY - p_dot) - J.rotation[i].T @ L_dot
-        same(left, -tau, 1e-11)
+            F = body.mass * R[i].T @ GRAVITY + push[i, 3:]
+            rows[i] = J.translation[i].T @ (F - p_dot) + J.rotation[i].T @ (push[i, :3] - L_dot)
+        same(virtual_power(robot, q, v, a, gravity=GRAVITY, loads=push), rows, 1e-11)
+        pushes = [
+            Wrench(link, torque=push[i, :3], force=push[i, 3:], point=body.com, frame=link)
+            for i, (link, body) in enumerate(zip(robot.link_names, robot.tree.inertia, strict=True))
+        ]
+        same(rows.sum(axis=0), -robot.inverse_dynamics(q, v, a, gravity=GRAVITY, wrenches=pushes), 1e-11)
+        many = virtual_power(robot, np.stack([0.5 * q, q]), v, np.stack([a, 2 * a])[:, None], gravity=GRAVITY)
+        assert many.shape == (2, 2, len(robot.tree), robot.nv)
+        same(many[0, 1], virtual_power(robot, q, v, a, gravity=GRAVITY), 1e-12)
 
 
 class TestConstraints:
