@@ -84,7 +84,7 @@ def test_every_row_is_that_of_the_edited_robot(name: str) -> None:
                 assert apart(ours[output], expected) < 1e-13, (row.name, method, output)
 
 
-OF_BODIES = {"influence_operators": {"phi"}, "mass_matrix_steps": {"momenta"}}
+OF_BODIES = {"branch_inertias": {"influence"}, "influence_operators": {"phi"}, "mass_matrix_steps": {"momenta"}}
 """What belongs to one moving body, and that is another one where a joint is fixed; all of `newton_euler_blocks` is."""
 
 
