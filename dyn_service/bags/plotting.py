@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -39,6 +40,8 @@ UNITS = {
 _PARTS = ("x", "y", "z", "w")
 MAX_PANELS = 12
 DPI = 100
+CLOCKS_DIFFER_S = 1.0
+"""Topics whose delays from stamp to arrival differ by more than this are stamped by different clocks."""
 POINTS = 3000
 """Points of a line at most: what a panel has in pixels, twice, and some."""
 STYLE: Any = {
@@ -70,22 +73,19 @@ def plot(bag: BagReader, topics: Sequence[str], fields: Sequence[str], file: Pat
         fields: `position`, or one joint's, `position[elbow]`; a vector, `wrench.force`, or a part of it; none stands
             for those of `USUAL_OF` or `USUAL` that a topic has, else all.
         file: Where to; its suffix says what it becomes, `.png`, `.svg` or `.pdf`.
-        by: See `signals`.
+        by: See `signals`. All panels have one time axis: where a topic has no stamps, or stamps of another clock, all
+            are drawn over the time since the bag's begin.
 
     Raises:
         NotFoundError: There is no such topic or field, or no number in any.
         InvalidArgumentError: More panels are asked for than a picture has, or the file's suffix is none.
         FailedPreconditionError: The file cannot be written.
     """
-    panels: dict[str, list[Signal]] = {}
-    known: set[str] = set()
-    for topic in topics or [each.name for each in bag.topics if len(each.times)]:
-        found = signals(bag, topic, by)
-        for signal in found:
-            known |= {signal.field, signal.name, _panel_of(signal)}
-        panels |= _panels(topic, found, fields or _usual(bag, topic, found))
-    if len(panels) > MAX_PANELS and not topics and not fields:
-        panels = _of_motions(bag, panels)
+    panels, known = _all_panels(bag, topics, fields, by)
+    delays = np.array([lines[0].delay_s for lines in panels.values()])
+    if by == "stamp" and len(panels) > 1 and not np.ptp(delays) <= CLOCKS_DIFFER_S:  # NaN too
+        by = "log"
+        panels, known = _all_panels(bag, topics, fields, by)
     for field in fields:
         if field not in known:
             raise NotFoundError(f"no topic has the field {field!r}{did_you_mean(field, known)}")
@@ -99,7 +99,7 @@ def plot(bag: BagReader, topics: Sequence[str], fields: Sequence[str], file: Pat
         figure = Figure(figsize=(14.0, 0.8 + _PANEL_INCHES * len(panels)), dpi=DPI, layout="constrained")
         figure.suptitle(f"{bag.path.name}", x=0.01, ha="left", fontsize=13.0)
         for k, (heading, lines) in enumerate(panels.items()):
-            axes = figure.add_subplot(len(panels), 1, k + 1)
+            axes = figure.add_subplot(len(panels), 1, k + 1, sharex=figure.axes[0] if k else None)
             _panel(axes, heading, lines)
         axes.set_xlabel("time [s]" if by == "stamp" else "time since the bag's begin [s]")
         try:
@@ -111,6 +111,22 @@ def plot(bag: BagReader, topics: Sequence[str], fields: Sequence[str], file: Pat
                 f"picture {str(file)!r}: its name must end in .png, .svg or .pdf, found {file.suffix!r}"
             ) from None
     return list(panels)
+
+
+def _all_panels(
+    bag: BagReader, topics: Sequence[str], fields: Sequence[str], by: By
+) -> tuple[dict[str, list[Signal]], set[str]]:
+    """The signals of each panel, and the names that a field may have."""
+    panels: dict[str, list[Signal]] = {}
+    known: set[str] = set()
+    for topic in topics or [each.name for each in bag.topics if len(each.times)]:
+        found = signals(bag, topic, by)
+        for signal in found:
+            known |= {signal.field, signal.name, _panel_of(signal)}
+        panels |= _panels(topic, found, fields or _usual(bag, topic, found))
+    if len(panels) > MAX_PANELS and not topics and not fields:
+        panels = _of_motions(bag, panels)
+    return panels, known
 
 
 def _of_motions(bag: BagReader, panels: dict[str, list[Signal]]) -> dict[str, list[Signal]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -22,7 +23,8 @@ _NAMES = ("name", "joint_names")
 @dataclass(frozen=True)
 class Signal:
     """One number of a topic. field: `position`; entry: whose, `elbow`, or empty. time: s from the bag's begin for
-    `log`; for `stamp` the message's own. Where a message lacks the number, it is NaN.
+    `log`; for `stamp` the message's own. Where a message lacks the number, it is NaN. delay_s: median time
+    from a message's own time to its arrival (s from the bag's begin); NaN where messages have no time of their own.
     """
 
     topic: str
@@ -30,6 +32,7 @@ class Signal:
     entry: str
     time: NDArray[np.float64]
     value: NDArray[np.float64]
+    delay_s: float = math.nan
 
     @property
     def name(self) -> str:
@@ -58,12 +61,14 @@ def signals(bag: BagReader, topic: str, by: By = "stamp") -> list[Signal]:
             if key in columns or len(columns) < MAX_SIGNALS:
                 columns.setdefault(key, []).append((k, number))
     own = [stamp for stamp in stamped if stamp is not None]
-    time = np.array(own if by == "stamp" and len(own) == len(came) and any(own) else came)
+    complete = len(own) == len(came) and any(own)
+    time = np.array(own if by == "stamp" and complete else came)
+    delay_s = float(np.median(np.array(came) - np.array(own))) if complete else math.nan
     found = []
     for (field, entry), column in columns.items():
         value = np.full(len(came), np.nan)
         value[np.array([row for row, _ in column])] = [number for _, number in column]
-        found.append(Signal(topic, field, entry, time, value))
+        found.append(Signal(topic, field, entry, time, value, delay_s))
     return found
 
 

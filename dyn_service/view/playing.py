@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ PLOT_S = 0.2
 """Between two drawings of the place in a plot."""
 PLOT_POINTS = 1500
 SILENT_S = 1.0
-"""So long without a message, and it is said."""
+"""After this time without a message a banner says so: what is shown is old."""
+BANNER = '<div style="margin:0.4em;padding:0.5em;border-radius:4px;background:#b3261e;color:#fff">{}</div>'
 
 
 class Player:
@@ -88,17 +90,18 @@ class Watcher:
 
     def __init__(self, viewer: Viewer, live: Live) -> None:
         self.viewer, self.live = viewer, live
-        self._said = viewer.server.gui.add_markdown("")
+        self._status = viewer.server.gui.add_html("")
         self._plots: Plots | None = None
-        self._plotted_s = self._heard_s = 0.0
-        self._words = ""
+        self._plotted_s = 0.0
+        self._heard_s = time.monotonic()
+        self._last_t: float | None = None
 
     def tick(self, elapsed_s: float) -> None:
         """Shows what came since, if anything did."""
         now = time.monotonic()
         newest = self.live.take()
         if newest is not None:
-            self._heard_s = now
+            self._heard_s, self._last_t = now, newest.t
             self.viewer.show(self.viewer.scene.moving(newest.q, newest.v, newest.tau))
             if now - self._plotted_s > PLOT_S:
                 self._plotted_s = now
@@ -106,13 +109,15 @@ class Watcher:
                 if self._plots is None:
                     self._plots = Plots(self.viewer, recent, followed=False)
                 self._plots.show(recent, newest.t)
-                self._say(f"{self.live.topic}, {newest.t:.1f} s")
+                self._set_status(f'<div style="margin:0.4em">{escape(self.live.topic)}, {newest.t:.1f} s</div>')
         elif now - self._heard_s > SILENT_S:
-            self._say(f"{self.live.topic}: no messages")
+            shown = "" if self._last_t is None else f" The robot is shown as it was at {self._last_t:.1f} s."
+            silent = f"No message on {escape(self.live.topic)} for {now - self._heard_s:.0f} s.{shown}"
+            self._set_status(BANNER.format(silent))
 
-    def _say(self, words: str) -> None:
-        if words != self._words:
-            self._said.content = self._words = words
+    def _set_status(self, content: str) -> None:
+        if content != self._status.content:
+            self._status.content = content
 
 
 class Plots:

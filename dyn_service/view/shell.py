@@ -28,8 +28,8 @@ FRAME_S = 1.0 / 30.0
 """Between two pictures."""
 LEAST_EFFORT = 1e-9
 """N m | N: what is smaller is rounding."""
-OPACITY = 0.6
-"""Of the links: what the joints carry shows through."""
+OPACITY = 0.85
+"""Opacity of the links: a robot looks solid, and joint loads inside it still show."""
 BACKGROUND = (232, 235, 240)
 """Not white: many robots are."""
 LIGHTS = {"sun": (1.7, (0.5, -1.0, 2.0)), "fill": (0.85, (1.0, 1.5, 0.7))}
@@ -66,7 +66,8 @@ class Viewer:
         self.server = _serve(host, port, scene.robot.description.name)
         self.url = f"http://{host}:{self.server.get_port()}"
         self.server.scene.set_up_direction("+z")
-        self.server.gui.configure_theme(control_layout="collapsible", show_logo=False, show_share_button=False)
+        self.server.gui.configure_theme(show_logo=False, show_share_button=False)
+        self.server.gui.main_panel.dock_right()
         self._lit()
         size = scene.size
         self.server.scene.add_grid(
@@ -151,22 +152,30 @@ class Viewer:
         scene, gui = self.scene, self.server.gui
         lower, upper = scene.ranges()
         middle = scene.start()
+        # Multiples of a power of ten, so that a value fits its field; a limit of 2.8973 is rounded inwards to 2.897.
+        steps = [10.0 ** math.floor(math.log10((high - low) / 1000.0)) for low, high in zip(lower, upper, strict=True)]
         units = " | ".join(unit for unit, there in (("rad", scene.at.turns), ("m", ~scene.at.turns)) if there.any())
         with gui.add_folder(f"Joints [{units}]"):
             sliders: list[Any] = [
                 gui.add_slider(
-                    name, float(low), float(high), step=float(f"{(high - low) / 1000.0:.1g}"), initial_value=float(at)
+                    name,
+                    _multiple(math.ceil(low / step - 1e-9), step),
+                    _multiple(math.floor(high / step + 1e-9), step),
+                    step=step,
+                    initial_value=_multiple(round(at / step), step),
                 )
-                for name, low, high, at in zip(scene.at.velocity_names, lower, upper, middle, strict=True)
+                for name, low, high, step, at in zip(scene.at.velocity_names, lower, upper, steps, middle, strict=True)
             ]
             back = gui.add_button("back to the start")
 
         def moved(_: object = None) -> None:
             self.show(scene.still(scene.position_of(np.array([slider.value for slider in sliders]))))
 
+        starts = [slider.value for slider in sliders]
+
         def again(_: object) -> None:
-            for slider, at in zip(sliders, middle, strict=True):
-                slider.value = float(at)
+            for slider, start in zip(sliders, starts, strict=True):
+                slider.value = start
             moved()
 
         for slider in sliders:
@@ -261,6 +270,11 @@ class Viewer:
                 handles.append(add.add_mesh_simple(f"{name}/{k}", mesh.vertices, mesh.faces, **own, **place))
         if tint is None:
             self._bodies.extend(handles)
+
+
+def _multiple(count: int, step: float) -> float:
+    """`count` steps, without the digits that rounding leaves: 3 steps of 0.1 are 0.3."""
+    return float(f"{count * step:.12g}")
 
 
 def efforts_table(scene: Scene, snapshot: Snapshot) -> str:

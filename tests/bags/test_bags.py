@@ -21,6 +21,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from mcap.data_stream import RecordBuilder
 from mcap.opcode import Opcode
 from mcap.reader import make_reader
@@ -640,6 +641,32 @@ class TestPictures:
             assert plot(reader, ["/odom"], ["pose.pose.position.z"], picture) == ["/odom  pose.pose.position"]
             with pytest.raises(InvalidArgumentError, match=r"19 panels, at most 12 are drawn: name topics"):
                 plot(reader, ["/joint_states", "/many", *(f"/{letter}/vector" for letter in "abcdefg")], [], picture)
+
+    @pytest.mark.parametrize(
+        ("other", "label"),
+        [
+            (JointState(Header(Time(2000, 0), ""), ["a"], [1.0]), "time since the bag's begin [s]"),  # another clock
+            (Float64MultiArray(data=[1.0]), "time since the bag's begin [s]"),  # no stamps
+            (JointState(Header(Time(3, 0), ""), ["a"], [1.0]), "time [s]"),
+        ],
+    )
+    def test_all_panels_have_one_time_base(
+        self, other: Any, label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Two topics that arrive at once, 3 s after the bag's begin, are at one place, whatever their stamps."""
+        path, pictures = tmp_path / "two.mcap", []
+        with BagWriter(path) as bag:
+            bag.write("/a", JointState(Header(Time(0, 1), ""), ["a"], [0.0]), T0)
+            bag.write("/a", JointState(Header(Time(3, 0), ""), ["a"], [1.0]), T0 + 3_000_000_000)
+            bag.write("/b", other, T0 + 3_000_000_000)
+        save = Figure.savefig
+        monkeypatch.setattr(Figure, "savefig", lambda figure, file: (pictures.append(figure), save(figure, file)))
+        with BagReader(path) as reader:
+            plot(reader, [], [], tmp_path / "a.svg")
+        upper, lower = pictures[0].axes[0], pictures[0].axes[-1]
+        assert upper.lines[0].get_xdata()[-1] == lower.lines[0].get_xdata()[-1] == pytest.approx(3.0)
+        assert upper.get_xlim() == lower.get_xlim()
+        assert lower.get_xlabel() == label
 
 
 def test_messages_survive_as_builtins(bag: Path) -> None:

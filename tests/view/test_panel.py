@@ -1,0 +1,65 @@
+"""The panel of `dyn view`: its sliders' numbers, and its banner. A real viewer, looked at from this process."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zmq
+
+from dyn_service import Robot
+from dyn_service.messages import encode
+from dyn_service.messages.builtin_interfaces import Time
+from dyn_service.messages.sensor_msgs import JointState
+from dyn_service.messages.std_msgs import Header
+from dyn_service.view import playing
+from dyn_service.view.live import live
+from dyn_service.view.scene import Scene
+from dyn_service.view.shapes import Looks
+from dyn_service.view.shell import Viewer
+from tests.view.test_scene import ARM
+
+PANDA_LIMITS = ARM.replace('lower="-1" upper="2"', 'lower="-2.8973" upper="2.8973"')
+
+
+@pytest.fixture
+def viewer() -> Iterator[Viewer]:
+    scene = Scene(Robot.from_text(PANDA_LIMITS))
+    made = Viewer(scene, Looks({}, ()), scene.still(np.zeros(2)), 0.0, port=0)
+    yield made
+    made.close()
+
+
+def test_values_of_sliders_fit_their_fields(viewer: Viewer) -> None:
+    """Six characters at most: a field shows no more. Limits are rounded inwards, so that none is passed."""
+    viewer.sliders()
+    sliders = [handle for handle in viewer.server.gui._gui_input_handle_from_uuid.values() if hasattr(handle, "step")]
+    assert [(each.min, each.max, each.step, each.value) for each in sliders] == [
+        (-2.897, 2.897, 0.001, 0.0),
+        (-3.141, 3.141, 0.001, 0.0),
+    ]
+
+
+def test_a_banner_says_when_messages_stop(viewer: Viewer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(playing, "time", type("Clock", (), {"monotonic": staticmethod(lambda: clock[0])}))
+    endpoint = f"ipc://{tmp_path}/states"
+    with zmq.Context() as context, context.socket(zmq.XPUB) as publisher:
+        publisher.bind(endpoint)
+        with live(endpoint, viewer.scene.at, pytest.fail) as states:
+            assert publisher.recv() == b"\x01"
+            watcher = playing.Watcher(viewer, states)
+            clock[0] += 2.0
+            watcher.tick(0.0)
+            assert f"No message on {endpoint} for 2 s.<" in watcher._status.content
+            publisher.send(encode(JointState(Header(Time(7, 0), ""), ["shoulder", "elbow"], [0.1, 0.2])))
+            assert states._heard[JointState].socket.poll(30_000)
+            watcher.tick(0.0)
+            assert f"{endpoint}, 7.0 s" in watcher._status.content
+            clock[0] += 0.5
+            watcher.tick(0.0)
+            assert "No message" not in watcher._status.content
+            clock[0] += 5.0
+            watcher.tick(0.0)
+            assert "for 6 s. The robot is shown as it was at 7.0 s." in watcher._status.content  # 5.5 s
+            assert "background:#b3261e" in watcher._status.content
