@@ -12,6 +12,7 @@ for those who read the source and those who ask `--help`. Types and ranges are t
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shutil
@@ -54,9 +55,10 @@ def on_topic(does: Literal["publishes", "subscribes"], ros_type: str) -> msgspec
     return msgspec.Meta(extra={_TOPIC: f"{does} {ros_type}"})
 
 
-def described(kind: type[msgspec.Struct]) -> list[ParameterDescriptor]:
+@functools.cache  # some 3 ms, and nodes are asked while their loops run
+def described(kind: type[msgspec.Struct]) -> tuple[ParameterDescriptor, ...]:
     """The parameters of a struct in order, those of structs in it as `struct.name`."""
-    return list(_described(kind, "", False))
+    return tuple(_described(kind, "", False))
 
 
 def sentences(kind: type[msgspec.Struct]) -> dict[str, str]:

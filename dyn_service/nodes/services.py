@@ -39,7 +39,9 @@ SCHEMA = 1
 MAX_BYTES = 1 << 20
 """Of a request and of a reply."""
 PER_TURN = 4
-"""Requests that one turn of a node's loop answers: who asks in bursts does not hold it up."""
+"""Requests that one turn of a node's loop answers at most, so that bursts of them do not hold it up."""
+TURN_S = 1e-3
+"""No further request is begun in a turn that has answered for so long."""
 _WAITING = 100
 _ENCODER = msgspec.msgpack.Encoder()
 _LOG = logging.getLogger(__name__)
@@ -123,9 +125,10 @@ class Services:
         self._services.pop(name, None)
 
     def turn(self) -> bool:
-        """Answers what waits, at most `PER_TURN` requests; whether there was anything."""
+        """Answers what waits, at most `PER_TURN` requests in some `TURN_S`; whether there was anything."""
+        until = time.monotonic() + TURN_S
         for count in range(PER_TURN):
-            if not is_readable(self.socket):
+            if not is_readable(self.socket) or (count and time.monotonic() >= until):
                 return count > 0
             *route, frame = self.socket.recv_multipart(zmq.NOBLOCK)
             if len(route) != 1:

@@ -50,6 +50,8 @@ class StandardServices:
 
     def __init__(self, node: ServedNode) -> None:
         self._node = node
+        kind: type[msgspec.Struct] = type(node.parameters)
+        self._described = {found.name: found for found in described(kind)}
 
     def services(self) -> dict[str, tuple[type[msgspec.Struct], Callable[[Any], msgspec.Struct | None]]]:
         """The type of the requests, and the handler, by the service's name."""
@@ -64,11 +66,10 @@ class StandardServices:
         }
 
     def _list(self, request: ListParametersRequest) -> ListParametersResponse:
-        return ListParametersResponse([found.name for found in described(type(self._node.parameters))])
+        return ListParametersResponse(list(self._described))
 
     def _describe(self, request: DescribeParametersRequest) -> DescribeParametersResponse:
-        known = {found.name: found for found in described(type(self._node.parameters))}
-        return DescribeParametersResponse(list(self._chosen(request.names, known).values()))
+        return DescribeParametersResponse(list(self._chosen(request.names, self._described).values()))
 
     def _get(self, request: GetParametersRequest) -> GetParametersResponse:
         return GetParametersResponse(self._chosen(request.names, settables.flat(self._node.parameters)))

@@ -61,7 +61,7 @@ class Parameters(Base, kw_only=True):
 
 
 def test_what_a_struct_says_of_itself() -> None:
-    assert described(Parameters) == [
+    assert list(described(Parameters)) == [
         ParameterDescriptor("name", "text", None, "", "under which it is known"),
         ParameterDescriptor("unit", "one of m, rad", "m", "", "of this one's readings"),
         ParameterDescriptor("files", "list of paths", "none", "", "where they are; none is nowhere"),

@@ -1,6 +1,9 @@
 """Services, parameters and the lifecycle of nodes, with real sockets in one process."""
 
+import itertools
 import logging
+import time
+import typing
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -185,6 +188,34 @@ def test_garbage_and_floods_end_nothing(nodes: Nodes) -> None:
         nodes.until(lambda: server.services().answered == before + 50)
         nodes.until(lambda: server.services().malformed == 6)
     assert ask(nodes, asks.create_client("add", AddResponse), AddRequest(1, 1)) == AddResponse(2)
+
+
+def test_a_turn_begins_no_request_once_its_time_is_over(nodes: Nodes) -> None:
+    server, asks = nodes.make("/server"), nodes.make("/asks")
+    server.create_service("slow", Empty, lambda request: time.sleep(2 * services.TURN_S))
+    client = asks.create_client("/slow", Empty)
+    pending = [client.begin(Empty(), 30.0) for _ in range(4)]
+    counts = [0]
+    while not all(one.done for one in pending):
+        server.spin_once(0.001)
+        asks.spin_once(0.001)
+        counts.append(server.services().answered)
+    assert max(after - before for before, after in itertools.pairwise(counts)) == 1
+
+
+def test_no_request_describes_the_parameters_anew(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some 3 ms each time, in the node's own loop."""
+    server, asks = nodes.make("/server", Parameters()), nodes.make("/asks")
+    server.services()
+    monkeypatch.setattr(typing, "get_type_hints", lambda *_, **__: pytest.fail("the struct's types were looked up"))
+    for name, request in (
+        ("get_parameters", GetParametersRequest()),
+        ("list_parameters", ListParametersRequest()),
+        ("describe_parameters", DescribeParametersRequest()),
+        ("set_parameters", SetParametersRequest({"bias": 1.0})),
+    ):
+        ask(nodes, asks.create_client(f"/server/{name}", dict), request)
+    assert server.parameters.bias == 1.0
 
 
 def test_parameters_are_described(nodes: Nodes) -> None:
