@@ -36,7 +36,7 @@ def test_recording_whoever_publishes(tmp_path: Path, folder: Path, node: Node[No
     recorder = TopicRecorder(writer, ["/arm/*"], lambda: [folder], said.append)
     begun = time.time_ns()
     late = None
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 240.0
     k = 0
     while time.monotonic() < deadline:
         recorder.turn(5)
@@ -72,7 +72,7 @@ def test_what_is_no_message_is_counted_said_once_and_not_recorded(
     said: list[str] = []
     with BagWriter(tmp_path / "a.mcap") as writer:
         recorder = TopicRecorder(writer, ["*"], lambda: [folder], said.append)
-        deadline = time.monotonic() + 30.0
+        deadline = time.monotonic() + 240.0
         while recorder.malformed < 2 or not writer.counts:
             assert time.monotonic() < deadline
             if recorder.malformed < 2:
@@ -113,7 +113,7 @@ def test_a_launch_that_begins_later_is_heard(tmp_path: Path, folder: Path, node:
         recorder.turn(0)
         assert recorder.topics() == []
         folders.append(folder)
-        deadline = time.monotonic() + 30.0
+        deadline = time.monotonic() + 240.0
         while not recorder.topics() and time.monotonic() < deadline:
             recorder.turn(5)
         assert recorder.topics() == ["/arm/joint_states"]
@@ -130,7 +130,7 @@ def test_playing_what_was_recorded(tmp_path: Path, folder: Path, node: Node[NoPa
     heard = node.create_subscription(JointState, "/arm/joint_states", queue=1000)
     with BagReader(path) as bag:
         player = Player(bag, [], folder, start_s=0.010, rate=0.5, say=print)
-        deadline = time.monotonic() + 30.0
+        deadline = time.monotonic() + 240.0
         out = player._publishers["/arm/joint_states"]
         while heard._counts.get(out._number) != max(1, out.sent):  # it hears the player, and all that it said so far
             assert time.monotonic() < deadline
@@ -143,7 +143,7 @@ def test_playing_what_was_recorded(tmp_path: Path, folder: Path, node: Node[NoPa
         took = time.monotonic() - began
         player.close()
     found = []
-    while len(found) < 50 and heard.socket.poll(30_000):
+    while len(found) < 50 and heard.socket.poll(240_000):
         message = heard.take()
         if message is not None:
             found.append(message)
@@ -175,14 +175,14 @@ def test_ctrl_c_closes_the_file(tmp_path: Path, folder: Path, node: Node[NoParam
     environment = os.environ | {"DYN_RUNTIME_DIR": str(folder)}
     command = [sys.executable, "-m", "dyn_service", "bag", "record", "--all", "-o", str(file)]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 60.0
+        deadline = time.monotonic() + 240.0
         while time.monotonic() < deadline:
             states.publish(state(1))
             node.spin_once(0.01)
             if file.exists() and file.stat().st_size > 500:
                 break
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=240)
     assert process.returncode == 0
     assert said.splitlines()[-1].startswith("recorded ")
     with BagReader(file) as bag:

@@ -61,7 +61,7 @@ def ask_wrongly(endpoint: str) -> None:
         for k, query in enumerate(("gravity_force", "gravity_forces")):
             request = {"v": 1, "id": k, "query": query, "robot": "pendulum", "inputs": {"q": [1.0] * 9}}
             socket.send(msgspec.msgpack.encode(request))
-            assert socket.poll(10_000)
+            assert socket.poll(240_000)
             assert not msgspec.msgpack.decode(socket.recv())["ok"]
 
 
@@ -285,7 +285,7 @@ def test_the_recorder_is_bounded_and_goes_on_when_its_bag_is_full(
             if k == 1:
                 writer.close()  # as after a full disk
             server.send_multipart([peer, question.replace(b"question", b"answer")])
-            assert client.poll(10_000), k
+            assert client.poll(240_000), k
             assert client.recv() == b"answer %d" % k
     finally:
         ended.set()
@@ -376,7 +376,7 @@ def test_recording_by_the_command(tmp_path: Path) -> None:
             with Client(ready[1]) as client:
                 client.robot("pendulum").gravity_forces(np.zeros(1))
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=240)
     assert process.returncode == 0
     assert "of /server/requests" in said
     status, said = commanded(str(file))

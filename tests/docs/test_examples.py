@@ -123,7 +123,7 @@ def test_shell_blocks_are_run_somewhere(page: Path, folder: Path) -> None:
             said = process.stdout.readline().strip()
         finally:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=240)
         port = re.compile(r":\d+ ")
         assert port.sub(": ", said) == port.sub(": ", comment)
 

@@ -107,7 +107,7 @@ def follow(step: Step, folder: Path, environment: dict[str, str]) -> None:
         path.write_text(step.text)
     else:
         ran = subprocess.run(
-            step.text, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+            step.text, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=240
         )
         said = ran.stdout + ran.stderr
         failing = any("failed" in line for line in step.prints)  # the page says so

@@ -41,7 +41,7 @@ REPOSITORY = Path(__file__).parents[2]
 ROBOT = REPOSITORY / "urdf" / "ur5e.urdf"
 FAULTS = ("kill", "stop", *WRONG)
 BOUND_S = 0.025
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 UNDER_COMMAND = 40
 """States in a row that show the plant under command before a fault."""
 HOLDS = 30

@@ -169,7 +169,7 @@ def test_it_costs_nothing_where_no_project_asks_for_it(tmp_path: Path) -> None:
     )
     program = f"import sys; sys.modules['hypothesis'] = None\n{program}"
     run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=60,
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=240,
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )  # fmt: skip
     assert "LOADED 1 ['dyn_service', 'dyn_service.hil', 'dyn_service.hil.plugin'] set()" in run.stdout, run.stdout

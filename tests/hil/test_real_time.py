@@ -85,7 +85,7 @@ def test_a_plant_that_is_elsewhere() -> None:
         done = run("hardware", 0.5, endpoints=[f"{name}={place}" for name, place in where.items()])
     finally:
         plant.send_signal(signal.SIGINT)
-        plant.wait(30)
+        plant.wait(240)
     assert done.record.changes[-1].mode == "active"
     done.check.stops().at_most(0)
     assert done.check.count("steps").value != done.check.count("steps").value  # nobody here knows them: no number

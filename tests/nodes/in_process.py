@@ -14,7 +14,7 @@ import zmq
 from dyn_service.config.parameters import NoParameters
 from dyn_service.nodes.node import Node
 
-PATIENCE_S = 30.0
+PATIENCE_S = 240.0
 """Far longer than anything here takes."""
 
 

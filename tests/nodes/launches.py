@@ -13,7 +13,7 @@ from typing import Self
 
 from tests.conftest import ROOT, URDF
 
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 """Far longer than anything here takes; only a hang runs into it."""
 
 PENDULUM = f"""launch:

@@ -20,7 +20,7 @@ from tests.nodes.launches import PENDULUM
 from tests.nodes.many_ways import MANY_WAYS
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 PATIENT = (
     ("request_timeout_s", "20.0"),
     ("missed_cycles", "20\\n    control_rate_hz: 1.0"),

@@ -36,7 +36,7 @@ def dyn(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
 
 
@@ -59,7 +59,7 @@ def test_its_own_tests_pass(package: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
     )
     assert "3 passed" in done.stdout, done.stdout + done.stderr
 

@@ -30,7 +30,7 @@ from dyn_service.nodes.telemetry import Telemetry
 from tests.nodes import launches
 from tests.nodes.launches import Launched
 
-PATIENCE_S = 30.0
+PATIENCE_S = 240.0
 
 
 class Commanding:

@@ -58,7 +58,7 @@ def state(settings: dict[str, object], prepare: str = "") -> dict[str, object]:
     """What a process says of itself once the settings were applied to it."""
     code = STATE.replace("PREPARE", prepare)
     done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(settings)], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, json.dumps(settings)], cwd=ROOT, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, object] = json.loads(done.stdout)
@@ -234,7 +234,7 @@ def test_a_parameter_file_says_it_to_dyn_serve_too(tmp_path: Path) -> None:
         assert json.loads(process.stdout.readline())["message"].startswith("ready: ")
         assert os.sched_getaffinity(process.pid) == {CPU}
         process.terminate()
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=240)
         (line,) = (json.loads(line) for line in said.splitlines())
         assert (line["level"], line["node"], line["message"]) == ("info", "/server", f"realtime: on cpu {CPU}")
     finally:

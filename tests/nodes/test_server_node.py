@@ -32,7 +32,7 @@ from dyn_service.server.key_folder import KeyFolder
 from dyn_service.server.settings import ServerSettings, read_settings
 from tests.conftest import ROOT, URDF
 
-WAIT_S = 60.0
+WAIT_S = 240.0
 EVERYTHING = """
 server:
   ros__parameters:

@@ -17,7 +17,7 @@ from dyn_service.launching import launch_file, reaper
 from dyn_service.launching.runtime import private_runtime
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE_S = 30.0
+PATIENCE_S = 240.0
 """Far longer than anything here takes; only a hang runs into it."""
 
 

@@ -25,7 +25,7 @@ from tests.conftest import ROOT, URDF
 from tests.service.conftest import assert_same, moving, sample
 
 DYN = [sys.executable, "-W", "error", "-m", "dyn_service"]
-WAIT_S = 60.0
+WAIT_S = 240.0
 
 
 def dyn(*arguments: Any) -> subprocess.CompletedProcess[str]:

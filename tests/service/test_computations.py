@@ -30,7 +30,7 @@ def server(scara: Robot) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def client(server: Server) -> Iterator[Client]:
-    with Client(server.endpoints[0], timeout_s=30.0) as client:
+    with Client(server.endpoints[0], timeout_s=240.0) as client:
         yield client
 
 
@@ -111,7 +111,7 @@ def test_simulate_asynchronously(scara: Robot, server: Server) -> None:
     seen: list[float] = []
 
     async def run() -> np.ndarray:
-        client = AsyncClient(server.endpoints[0], timeout_s=30.0)
+        client = AsyncClient(server.endpoints[0], timeout_s=240.0)
         robot = await client.robot("scara")
         motion = await robot.simulate(*start(scara), dt=1e-3, steps=4500, progress=seen.append)
         residuals = await robot.verify(*start(scara), np.zeros(4))
@@ -186,7 +186,7 @@ def test_segment_inverse_dynamics(client: Client, method: str) -> None:
     np.testing.assert_array_equal(there.moment, here.moment)
 
     async def awaited() -> Any:
-        async with AsyncClient(client.endpoint, timeout_s=20.0) as other:
+        async with AsyncClient(client.endpoint, timeout_s=240.0) as other:
             return await other.segment_inverse_dynamics(**given, method=method)
 
     np.testing.assert_array_equal(asyncio.run(awaited()).moment, here.moment)
@@ -214,7 +214,7 @@ def test_segment_matrices_and_outer_loads(client: Client) -> None:
         np.testing.assert_array_equal(there.moment, here.moment)
 
     async def awaited() -> Any:
-        async with AsyncClient(client.endpoint, timeout_s=20.0) as other:
+        async with AsyncClient(client.endpoint, timeout_s=240.0) as other:
             return await other.segment_matrices(**given)
 
     expected = segments.matrices(**given)

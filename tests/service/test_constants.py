@@ -17,14 +17,14 @@ def test_constraint_basis_of_remote_robots(tcp_server: Server, panda: Robot) -> 
     """The same call, and the same numbers, for every joint: moving, sliding and fixed."""
 
     async def ask_all() -> list[np.ndarray]:
-        async with AsyncClient(tcp_server.endpoints[0], timeout_s=20.0) as client:
+        async with AsyncClient(tcp_server.endpoints[0], timeout_s=240.0) as client:
             robot = await client.robot("panda")
             with pytest.raises(NotFoundError, match="robot 'panda' has no joint 'nose'; its joints are "):
                 await robot.constraint_basis("nose")
             return [await robot.constraint_basis(joint) for joint in robot.all_joint_names]
 
     awaited = asyncio.run(ask_all())
-    with Client(tcp_server.endpoints[0], timeout_s=20.0) as client:
+    with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
         remote: RobotQueries = client.robot("panda")
         widths = set()
         for joint, waited in zip(panda.all_joint_names, awaited, strict=True):
@@ -38,7 +38,7 @@ def test_constraint_basis_of_remote_robots(tcp_server: Server, panda: Robot) -> 
 
 
 def test_topology_of_a_remote_robot(tcp_server: Server, panda: Robot) -> None:
-    with Client(tcp_server.endpoints[0], timeout_s=20.0) as client:
+    with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
         found = client.robot("panda").topology(bodies="links")
         assert_same(found, panda.topology(bodies="links"))
         assert found.branch_of("panda_hand") == panda.topology(bodies="links").branch_of("panda_hand")
@@ -47,7 +47,7 @@ def test_topology_of_a_remote_robot(tcp_server: Server, panda: Robot) -> None:
 
 def test_operators_of_a_remote_robot_assemble_on_the_client(tcp_server: Server, panda: Robot) -> None:
     q = np.linspace(-0.5, 0.5, 9)
-    with Client(tcp_server.endpoints[0], timeout_s=20.0) as client:
+    with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
         there = client.robot("panda").influence_operators(q, operator="beta", frame="world").dense()
     for found, expected in zip(
         there, panda.influence_operators(q, operator="beta", frame="world").dense(), strict=True
@@ -64,7 +64,7 @@ def test_command_line_asks_them(tcp_server: Server, panda: Robot) -> None:
 
 
 def test_nothing_to_verify_and_no_inputs(tcp_server: Server, panda: Robot) -> None:
-    with Client(tcp_server.endpoints[0], timeout_s=20.0) as client:
+    with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
         head = client.ask(Ask("topology", "panda", {}, {"verify": True}, panda.fingerprint))
         assert head.error == {
             "code": "INVALID_ARGUMENT",

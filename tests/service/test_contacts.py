@@ -35,7 +35,7 @@ def solo() -> Robot:
 def client(solo: Robot) -> Iterator[Client]:
     with (
         Server([solo], endpoints=["tcp://127.0.0.1:0"]) as server,
-        Client(server.endpoints[0], timeout_s=60.0) as found,
+        Client(server.endpoints[0], timeout_s=240.0) as found,
     ):
         yield found
 

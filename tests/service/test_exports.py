@@ -46,7 +46,7 @@ ENGINE = ("casadi", "llvmlite", "scipy", "defusedxml", "typer", "rich", "yaml", 
 
 
 def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

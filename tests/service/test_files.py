@@ -69,7 +69,7 @@ def test_urdf_is_asked_for_by_name() -> None:
 def test_served(name: str, paths: dict[str, Path], serve: Callable[..., Serving]) -> None:  # noqa: F811
     robot = Robot.from_file(paths[name])
     serving = serve(paths[name], "--bind", "tcp://127.0.0.1:0", "--no-prepare", "--workers", "0")
-    with Client(serving.endpoints[0], timeout_s=60.0) as client:
+    with Client(serving.endpoints[0], timeout_s=240.0) as client:
         remote = client.robot(robot.name)
         assert remote.fingerprint == robot.fingerprint
         q = robot.random_configuration(seed=0)
@@ -79,7 +79,7 @@ def test_served(name: str, paths: dict[str, Path], serve: Callable[..., Serving]
 @pytest.mark.parametrize("name", ["mjcf", "sdf"])
 def test_loaded_over_a_socket(name: str, paths: dict[str, Path], tcp_server: Server) -> None:
     robot = Robot.from_file(paths[name])
-    with Client(tcp_server.endpoints[0], timeout_s=60.0) as client:
+    with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
         remote = client.load_robot(paths[name])
         assert remote.fingerprint == robot.fingerprint
         v = np.ones(robot.nv)
@@ -97,7 +97,7 @@ def test_loaded_over_a_socket(name: str, paths: dict[str, Path], tcp_server: Ser
 )
 def test_a_server_opens_no_file_for_a_client(text: str, tcp_server: Server) -> None:
     with (
-        Client(tcp_server.endpoints[0], timeout_s=60.0) as client,
+        Client(tcp_server.endpoints[0], timeout_s=240.0) as client,
         pytest.raises(UrdfError, match="text opens no file: expected one without includes") as caught,
     ):
         client.load_robot(text)
@@ -111,7 +111,7 @@ def test_a_server_runs_nothing_for_a_client(tcp_server: Server, tmp_path: Path) 
         f"value=\"${{open('{mark}', 'w')}}\"/><link name=\"${{x}}\"/></robot>"
     )
     with (
-        Client(tcp_server.endpoints[0], timeout_s=60.0) as client,
+        Client(tcp_server.endpoints[0], timeout_s=240.0) as client,
         pytest.raises(UrdfError, match="run xacro first"),
     ):
         client.load_robot(text)

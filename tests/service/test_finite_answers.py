@@ -320,7 +320,7 @@ def test_over_a_socket(pendulum: Robot, gimbal: Robot) -> None:
     """The worker says why, also where the loop found it; and the server goes on."""
     still = np.zeros(3)
     endpoint = "inproc://finite-answers"
-    with Server([pendulum, gimbal], endpoints=[endpoint]), Client(endpoint, timeout_s=30.0) as client:
+    with Server([pendulum, gimbal], endpoints=[endpoint]), Client(endpoint, timeout_s=240.0) as client:
         robot = client.robot("gimbal")
         robot.hamiltonian(still + 0.5, still)
         for _ in range(2):

@@ -113,7 +113,7 @@ def endpoint(robot: Robot) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def remote(robot: Robot, endpoint: str) -> Iterator[Any]:
-    with Client(endpoint, timeout_s=30.0) as client:
+    with Client(endpoint, timeout_s=240.0) as client:
         yield client.robot(robot.name, names=shuffled(robot))
 
 
@@ -153,7 +153,7 @@ def test_rows_of_the_pandas_fingers(order: str) -> None:
     assert follower not in names
     values = at_random(panda, "newton_euler_blocks", ())
     rows = ("newton_euler_blocks", "mass_matrix_steps", "influence_operators")
-    with Server([panda], endpoints=["inproc://fingers"]), Client("inproc://fingers", timeout_s=60.0) as client:
+    with Server([panda], endpoints=["inproc://fingers"]), Client("inproc://fingers", timeout_s=240.0) as client:
         remote = client.robot(panda.name, names=names)
         for query in rows:
             row = QUERIES[query]
@@ -188,13 +188,13 @@ def test_both_clients_and_a_view_with_another_time(robot: Robot, endpoint: str) 
     expected = robot.inverse_dynamics(**values)[places(robot, names)["nv"]]
 
     async def awaited() -> Any:
-        async with AsyncClient(endpoint, timeout_s=30.0) as client:
+        async with AsyncClient(endpoint, timeout_s=240.0) as client:
             there = await client.robot(robot.name, names=names)
             return [await one.inverse_dynamics(**given) for one in (there, there, there.with_timeout(20.0))]
 
     for found in asyncio.run(awaited()):
         assert found.tobytes() == expected.tobytes()
-    with Client(endpoint, timeout_s=30.0) as client:
+    with Client(endpoint, timeout_s=240.0) as client:
         there = client.robot(robot.name, names=names)
         for one in (there, there.with_timeout(20.0)):
             assert one.inverse_dynamics(**given).tobytes() == expected.tobytes()

@@ -79,7 +79,7 @@ def test_its_torques_are_ours_and_its_faults_are_told(
     language: str, robot: Robot, endpoint: str, request: pytest.FixtureRequest
 ) -> None:
     command = request.getfixturevalue(language)
-    ran = subprocess.run([*command, endpoint], capture_output=True, text=True, timeout=100)
+    ran = subprocess.run([*command, endpoint], capture_output=True, text=True, timeout=240)
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
     tau = robot.inverse_dynamics(np.full(robot.nq, STATE), np.zeros(robot.nv), np.zeros(robot.nv))
@@ -91,7 +91,7 @@ def test_its_torques_are_ours_and_its_faults_are_told(
 @pytest.mark.parametrize("language", ["cpp", "javascript"])
 def test_no_server_is_one_line(language: str, request: pytest.FixtureRequest) -> None:
     command = request.getfixturevalue(language)
-    ran = subprocess.run([*command, "tcp://127.0.0.1:1"], capture_output=True, text=True, timeout=100)
+    ran = subprocess.run([*command, "tcp://127.0.0.1:1"], capture_output=True, text=True, timeout=240)
     assert ran.returncode == 1
     assert ran.stderr.startswith("error: no server took the request at tcp://127.0.0.1:1")
     assert len(ran.stderr.splitlines()) == 1
@@ -133,8 +133,8 @@ def test_a_plant_is_taken_over_and_released(
     plant = subprocess.Popen([sys.executable, "-m", "dyn_service.nodes.plant", "--ros-args", *given], env=environment)
     try:
         program = [*take_over, states, commands, interface]
-        ran = subprocess.run(program, capture_output=True, text=True, timeout=60)
+        ran = subprocess.run(program, capture_output=True, text=True, timeout=240)
     finally:
         plant.terminate()
-        plant.wait(60)
+        plant.wait(240)
     assert re.fullmatch(said, ran.stdout), ran.stdout + ran.stderr

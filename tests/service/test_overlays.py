@@ -117,7 +117,7 @@ def test_faults_name_their_place(
     server: Server, robot: Robot, overlay: Overlay, kind: type[DynError], path: str
 ) -> None:
     q, v, a = state(robot)
-    with Client(server.endpoints[0], timeout_s=60.0) as client:
+    with Client(server.endpoints[0], timeout_s=240.0) as client:
         remote = client.robot(NAME)
         for ask in (
             lambda: remote.inverse_dynamics(q, v, a, overlay=overlay),
@@ -246,7 +246,7 @@ def test_a_robot_is_served_once_more(server: Server, robot: Robot, edit: Overlay
             client.robot("other")
 
     async def awaited() -> tuple[str, ...]:
-        async with AsyncClient(server.endpoints[0], timeout_s=60.0) as client:
+        async with AsyncClient(server.endpoints[0], timeout_s=240.0) as client:
             made = await client.overlay_robot(NAME, edit, name="third", expires_s=100.0)
             await client.unload_robot("third")
             return made.name, made.fingerprint

@@ -37,7 +37,7 @@ def server(scara: Robot) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def client(server: Server) -> Iterator[Client]:
-    with Client(server.endpoints[0], timeout_s=30.0) as client:
+    with Client(server.endpoints[0], timeout_s=240.0) as client:
         yield client
 
 
@@ -141,7 +141,7 @@ def test_fewer_steps_asynchronously(scara: Robot, server: Server, integrator: An
     arguments: dict[str, Any] = {"dt": 1e-3, "steps": 2, "every": 5, "integrator": integrator}
 
     async def run() -> Any:
-        async with AsyncClient(server.endpoints[0], timeout_s=30.0) as client:
+        async with AsyncClient(server.endpoints[0], timeout_s=240.0) as client:
             return await (await client.robot("scara")).simulate(*start(scara), tau, **arguments)
 
     same(asyncio.run(run()), scara.simulate(*start(scara), tau, **arguments))
@@ -154,7 +154,7 @@ def test_asynchronously(scara: Robot, server: Server, integrator: Any, loads: st
     arguments: dict[str, Any] = {"dt": 1e-3, "steps": STEPS, "integrator": integrator, **LOADS[loads]}
 
     async def run() -> Any:
-        async with AsyncClient(server.endpoints[0], timeout_s=30.0) as client:
+        async with AsyncClient(server.endpoints[0], timeout_s=240.0) as client:
             robot = await client.robot("scara")
             return await robot.simulate(*start(scara), **arguments)
 
@@ -295,7 +295,7 @@ def test_what_progress_raises_ends_the_motion(scara: Robot, client: Client, wher
     asked = {"dt": 1e-3, "steps": 6000, "every": 10, "progress": enough}
 
     async def awaited() -> None:
-        async with AsyncClient(client.endpoint, timeout_s=30.0) as other:
+        async with AsyncClient(client.endpoint, timeout_s=240.0) as other:
             robot = await other.robot("scara")
             with pytest.raises(Enough):
                 await robot.simulate(q, still, **asked)
@@ -322,7 +322,7 @@ def test_adaptive_motion_of_quaternions_by_a_function() -> None:
     asked: dict[str, Any] = {"dt": 0.05, "steps": 2, "integrator": "adaptive"}
     with (
         Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server,
-        Client(server.endpoints[0], timeout_s=30) as client,
+        Client(server.endpoints[0], timeout_s=240.0) as client,
     ):
         there = client.robot(robot.name).simulate(q, v, drag, **asked)
     here = robot.simulate(q, v, drag, **asked)

@@ -31,7 +31,7 @@ def server(scara: Robot) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def client(server: Server) -> Iterator[Client]:
-    with Client(server.endpoints[0], timeout_s=60.0) as client:
+    with Client(server.endpoints[0], timeout_s=240.0) as client:
         yield client
 
 
@@ -101,7 +101,7 @@ def test_asynchronously(scara: Robot, server: Server) -> None:
     asked = arguments(scara, {"steps": LONG, "every": 5})
 
     async def run() -> Any:
-        async with AsyncClient(server.endpoints[0], timeout_s=60.0) as client:
+        async with AsyncClient(server.endpoints[0], timeout_s=240.0) as client:
             robot = await client.robot("scara")
             return await robot.simulate_rheonomic(**asked, progress=seen.append)
 
@@ -212,7 +212,7 @@ from dyn_service import Client
 from dyn_service.sim.rheonomic import RheonomicRobot
 from dyn_service.sim import simulate
 swing = lambda t: (0.3 * math.sin(2 * t), 0.6 * math.cos(2 * t), -1.2 * math.sin(2 * t))
-with Client(sys.argv[1], timeout_s=60.0) as client:
+with Client(sys.argv[1], timeout_s=240.0) as client:
     robot = client.robot("scara")
     joint = robot.joint_names[1]
     motion = RheonomicRobot(robot, {joint: swing}).simulate([0.1, 0.2, 0.05], [0.0] * 3, dt=1e-3, steps=5)
@@ -229,7 +229,7 @@ def test_a_base_install_is_enough(scara: Robot, server: Server) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     found = [np.array(line.split(), dtype=float) for line in done.stdout.splitlines()]

@@ -42,11 +42,11 @@ def served(request: pytest.FixtureRequest, panda: Robot, pendulum: Robot, tmp_pa
 def remote(request: pytest.FixtureRequest, served: str) -> Iterator[Any]:
     """The Panda through each kind of client."""
     if request.param == "Client":
-        with Client(served, timeout_s=20.0) as client:
+        with Client(served, timeout_s=240.0) as client:
             yield client.robot("panda")
     else:
         with asyncio.Runner() as runner:
-            client = AsyncClient(served, timeout_s=20.0)
+            client = AsyncClient(served, timeout_s=240.0)
             yield _Awaited(runner.run(client.robot("panda")), runner.run)
             runner.run(client.close())
 
@@ -200,7 +200,7 @@ def test_methods_have_the_same_signature(query: str) -> None:
 
 
 def test_method_of_a_remote_robot_takes_what_is_declared(tcp_server: Server) -> None:
-    with Client(tcp_server.endpoints[0], timeout_s=20.0) as client:
+    with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
         robot = client.robot("panda")
         for query in QUERIES:
             declared = inspect.signature(getattr(RobotQueries, query)).parameters
@@ -214,7 +214,7 @@ def test_method_of_a_remote_robot_takes_what_is_declared(tcp_server: Server) -> 
 
 
 def test_threads_may_share_a_client(tcp_server: Server, panda: Robot) -> None:
-    with Client(tcp_server.endpoints[0], timeout_s=20.0) as client, ThreadPoolExecutor(4) as pool:
+    with Client(tcp_server.endpoints[0], timeout_s=240.0) as client, ThreadPoolExecutor(4) as pool:
         robot = client.robot("panda")
         states = np.random.default_rng(0).uniform(-1, 1, (200, 9))
         for state, found in zip(states, pool.map(robot.gravity_forces, states), strict=True):
@@ -225,7 +225,7 @@ def test_many_calls_in_flight_find_their_answers(tcp_server: Server, panda: Robo
     states = np.random.default_rng(0).uniform(-1, 1, (300, 9))
 
     async def ask() -> list[Any]:
-        async with AsyncClient(tcp_server.endpoints[0], timeout_s=20.0) as client:
+        async with AsyncClient(tcp_server.endpoints[0], timeout_s=240.0) as client:
             robot = await client.robot("panda")
             calls = [robot.gravity_forces(s) if k % 2 else robot.mass_matrix(s) for k, s in enumerate(states)]
             return await asyncio.gather(*calls)

@@ -96,9 +96,9 @@ def test_a_wheel_brings_them(tmp_path: Path) -> None:
         shutil.copy(ROOT / name, sources)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     offline = ["--no-deps", "--no-index"]
-    subprocess.run([*pip, "wheel", *offline, "--no-build-isolation", "-w", tmp_path, sources], check=True, timeout=60)
+    subprocess.run([*pip, "wheel", *offline, "--no-build-isolation", "-w", tmp_path, sources], check=True, timeout=240)
     (wheel,) = tmp_path.glob("*.whl")
-    subprocess.run([*pip, "install", *offline, "--target", tmp_path / "site", wheel], check=True, timeout=60)
+    subprocess.run([*pip, "install", *offline, "--target", tmp_path / "site", wheel], check=True, timeout=240)
     shutil.rmtree(sources)
 
     elsewhere = tmp_path / "elsewhere"
@@ -110,7 +110,7 @@ def test_a_wheel_brings_them(tmp_path: Path) -> None:
     def dyn(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-S", "-c", program, *arguments],
-            cwd=elsewhere, env={**os.environ, "PYTHONPATH": libraries}, capture_output=True, text=True, timeout=60,
+            cwd=elsewhere, env={**os.environ, "PYTHONPATH": libraries}, capture_output=True, text=True, timeout=240,
         )  # fmt: skip
 
     listed = dyn("robots", "--json")
@@ -139,7 +139,7 @@ for file in shipped.launch_files().values():
 """
     done = subprocess.run(
         [sys.executable, "-S", "-c", planning],
-        cwd=elsewhere, env={**os.environ, "PYTHONPATH": libraries}, capture_output=True, text=True, timeout=60,
+        cwd=elsewhere, env={**os.environ, "PYTHONPATH": libraries}, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert {Path(line).parent for line in done.stdout.split()} == {share / "urdf"}

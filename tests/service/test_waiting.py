@@ -219,7 +219,7 @@ def failing(text: str) -> None:
 
 
 def test_a_listener_that_raises_ends_its_own_call() -> None:
-    with Impostor(Told()) as impostor, Client(impostor.endpoint, timeout_s=20.0, on_wait=failing) as client:
+    with Impostor(Told()) as impostor, Client(impostor.endpoint, timeout_s=240.0, on_wait=failing) as client:
         for _ in range(2):
             with pytest.raises(RuntimeError, match="the listener fails at x"):
                 client.stats()
@@ -230,7 +230,7 @@ def test_a_listener_that_raises_ends_its_own_awaited_call() -> None:
     """And no other that waits at the same time."""
 
     async def ask(endpoint: str) -> None:
-        async with AsyncClient(endpoint, timeout_s=20.0, on_wait=failing) as client:
+        async with AsyncClient(endpoint, timeout_s=240.0, on_wait=failing) as client:
             for _ in range(2):
                 fault, answer = await asyncio.gather(client.stats(), client.health(), return_exceptions=True)
                 assert isinstance(fault, RuntimeError)
@@ -268,11 +268,11 @@ def test_a_listener_may_not_ask_its_own_client() -> None:
         with pytest.raises(FailedPreconditionError, match="health: on_wait may not call its own client") as caught:
             client.health()
         heard.append(str(caught.value))
-        with Client(impostor.endpoint, timeout_s=20.0) as other:
+        with Client(impostor.endpoint, timeout_s=240.0) as other:
             assert other.health() == {"status": "ok"}
 
     told = Told()
-    with Impostor(told) as impostor, Client(impostor.endpoint, timeout_s=20.0, on_wait=ask) as client:
+    with Impostor(told) as impostor, Client(impostor.endpoint, timeout_s=240.0, on_wait=ask) as client:
         assert client.stats() == {"status": "ok"}
         assert client.health() == {"status": "ok"}
     assert len(heard) == 1
@@ -315,7 +315,7 @@ def test_a_call_that_waits_logs_it_once(
 
 
 def test_late_news_of_an_earlier_call_is_dropped(server: Server, gate: Gate, pendulum: Robot) -> None:
-    with Client(server.endpoints[0], timeout_s=20.0, compile_wait_s=0.1) as client:
+    with Client(server.endpoints[0], timeout_s=240.0, compile_wait_s=0.1) as client:
         robot = client.robot("pendulum")
         client.timeout_s = 0.1
         with pytest.raises(DeadlineExceededError):

@@ -559,7 +559,7 @@ def test_clients_and_the_command_line_say_the_same(robot: Robot) -> None:
     expected = robot.ground_reactions(q, v, a, contacts, **more)
     with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
         endpoint = server.endpoints[0]
-        with Client(endpoint, timeout_s=60.0) as client:
+        with Client(endpoint, timeout_s=240.0) as client:
             there = client.robot("walker")
             assert_same(there.ground_reactions(q, v, a, contacts, **more), expected)
             names = list(robot.joint_names)[::-1]
@@ -576,7 +576,7 @@ def test_clients_and_the_command_line_say_the_same(robot: Robot) -> None:
             assert caught.value.path == "options.undriven[0]"
 
         async def awaited() -> Any:
-            async with AsyncClient(endpoint, timeout_s=60.0) as client:
+            async with AsyncClient(endpoint, timeout_s=240.0) as client:
                 return await (await client.robot("walker")).ground_reactions(q, v, a, contacts, **more)
 
         assert_same(asyncio.run(awaited()), expected)

@@ -155,6 +155,6 @@ except ModuleNotFoundError as error:
     print(error)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240, check=True
     )
     assert done.stdout.strip().endswith("pip install 'dyn_service[symbolic]'")

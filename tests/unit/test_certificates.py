@@ -164,7 +164,7 @@ def test_certificates_are_kept_with_the_code(tmp_path: Path) -> None:
     for _ in range(2):
         command = [sys.executable, "-c", code, str(URDF / "scara.urdf")]
         environment = {"DYN_SERVICE_CACHE": str(tmp_path), "PATH": "", "PYTHONPATH": str(URDF.parent)}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=True)
         found.append(done.stdout.rpartition(" "))
     assert found[0][0] == found[1][0]
     assert [traced.strip() for _, _, traced in found] == ["True", "False"]

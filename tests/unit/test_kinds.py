@@ -94,7 +94,7 @@ def test_a_server_answers_it(row: spec.Query, server: Server) -> None:
     """The same bits, one state and many, with wrenches and without, by the short way and the general one."""
     here = server.service.robots["double_pendulum"]
     push = Wrench(here.link_names[-1], force=(1.0, 2.0, 3.0))
-    with Client(server.endpoints[0], timeout_s=60.0) as client:
+    with Client(server.endpoints[0], timeout_s=240.0) as client:
         there = client.robot("double_pendulum")
         for lead in ((), (), (3,)):  # the second is answered by the short way
             q = np.broadcast_to(here.random_configuration(seed=4), (*lead, here.nq))
@@ -109,7 +109,7 @@ def test_a_server_says_what_is_wrong_by_its_names(row: spec.Query, server: Serve
     q, v = here.neutral(), np.zeros(here.nv)
     far = q.copy()
     far[-1] = 1e300
-    with Client(server.endpoints[0], timeout_s=60.0) as client:
+    with Client(server.endpoints[0], timeout_s=240.0) as client:
         ask = client.robot("double_pendulum").under_other_names  # type: ignore[attr-defined]
         ask(q, v, v)  # from here on by the short way
         for given, path, words in (

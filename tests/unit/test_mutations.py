@@ -131,7 +131,7 @@ def test_page_counts_and_keeps_other_modules(tmp_path: Path) -> None:
 
 def command(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     run = [sys.executable, "-m", "tests.mutations", *arguments]
-    return subprocess.run(run, capture_output=True, text=True, check=False, cwd=cwd, timeout=120)
+    return subprocess.run(run, capture_output=True, text=True, check=False, cwd=cwd, timeout=240)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each mutant is tried in a fork")
@@ -192,7 +192,7 @@ def test_told_to_end_it_leaves_no_mutant_behind() -> None:
         while not (found := [child for child in children.read_text().split() if group_of(child) == int(child)]):
             time.sleep(0.05)
         command.terminate()
-        _, said = command.communicate(timeout=60)
+        _, said = command.communicate(timeout=240)
     assert (command.returncode, said) == (130, "stopped: nothing is written\n")
     assert not any(Path(f"/proc/{child}").exists() for child in found)
 

@@ -156,7 +156,7 @@ def test_sensors_read_the_same_bits_over_a_socket(flying: Robot, tmp_path: Path)
     record = ours.record(t, q, v, a)
     with (
         Server([here], endpoints=["tcp://127.0.0.1:0"]) as server,
-        Client(server.endpoints[0], timeout_s=60.0) as client,
+        Client(server.endpoints[0], timeout_s=240.0) as client,
     ):
         there = client.robot("ur5e")
         push = Wrench("tool0", force=(1.0, 2.0, 3.0))

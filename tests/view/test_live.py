@@ -13,7 +13,7 @@ from tests.nodes.in_process import nodes_in
 from tests.trees import configuration
 
 AT = configuration(["lift", "turn"], ["prismatic", "revolute"])
-PATIENCE_MS = 30_000
+PATIENCE_MS = 240_000
 """Far longer than anything here takes."""
 
 

@@ -66,7 +66,7 @@ def changed(page: Any, before: np.ndarray) -> bool:
 
 def ended(viewer: subprocess.Popen[str], url: str) -> None:
     viewer.send_signal(signal.SIGINT)
-    assert viewer.wait(20) == 0
+    assert viewer.wait(240) == 0
     with socket.socket() as probe, pytest.raises(ConnectionRefusedError):
         probe.connect(("127.0.0.1", int(url.rpartition(":")[2])))
 
@@ -130,7 +130,7 @@ def test_a_port_that_is_taken_is_said() -> None:
         taken.listen()
         port = str(taken.getsockname()[1])
         command = [sys.executable, "-m", "dyn_service", "view", "pendulum", "--port", port]
-        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=240)
     assert done.returncode == 1
     said = f"error: the viewer cannot listen on 127.0.0.1:{port}: Address already in use; try --port"
     assert done.stderr.splitlines()[-1] == said
