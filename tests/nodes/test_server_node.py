@@ -146,14 +146,17 @@ def test_faults_are_found_before_anything_starts(tmp_path: Path, parameter: str,
     assert message in str(caught.value)
 
 
-def run_node(tmp_path: Path, **parameters: Any) -> tuple[subprocess.Popen[str], zmq.Socket[bytes]]:
-    """The node as a launcher starts it, and the launcher's end of its telemetry."""
+RUN_NODE = "import runpy\nrunpy.run_module('dyn_service.nodes.server', run_name='__main__', alter_sys=True)"
+
+
+def run_node(tmp_path: Path, first: str = "", **parameters: Any) -> tuple[subprocess.Popen[str], zmq.Socket[bytes]]:
+    """The node as a launcher starts it, and the launcher's end of its telemetry. first: code that it runs before."""
     launcher = zmq.Context.instance().socket(zmq.PULL)
     launcher.rcvtimeo = int(WAIT_S * 1000)
     launcher.bind(f"ipc://{tmp_path}/launcher")
     words = [word for name, value in parameters.items() for word in ("-p", f"{name}:={json.dumps(value)}")]
     process = subprocess.Popen(
-        [sys.executable, "-m", "dyn_service.nodes.server", "--ros-args", *words],
+        [sys.executable, "-c", f"{first}\n{RUN_NODE}", "--ros-args", *words],
         cwd=ROOT,
         env={
             **os.environ,
@@ -238,9 +241,10 @@ def test_a_node_that_asks_for_keys_asks_itself_with_its_own(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.05, 0.2, 0.5])
 def test_a_signal_while_it_starts_to_listen_ends_it(tmp_path: Path, pause_s: float) -> None:
-    """Wherever between the making of its sockets and its first answer: it used to wait 10 s for that answer."""
+    """Wherever between the making of its sockets and its first answer: it used to wait for that answer to the limit."""
     process, launcher = run_node(
         tmp_path,
+        "import dyn_service.server.proof\ndyn_service.server.proof._LIMIT_S = 1e6",
         robots=[str(URDF / "pendulum.urdf")],
         endpoints=[f"ipc://{tmp_path}/socket"],
         prepare=["gravity_forces"],
@@ -249,9 +253,7 @@ def test_a_signal_while_it_starts_to_listen_ends_it(tmp_path: Path, pause_s: flo
         assert isinstance(telemetry.decode(launcher.recv()), telemetry.Facts)
         time.sleep(pause_s)
         process.send_signal(signal.SIGINT)
-        begun = time.monotonic()
         _, said = process.communicate(timeout=WAIT_S)
-        assert time.monotonic() - begun < 8.0
         assert process.returncode == 0
         assert said.count("\n") == 1
         assert not (tmp_path / "socket").exists()

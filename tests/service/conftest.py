@@ -18,7 +18,6 @@ from tests.conftest import URDF
 
 TRANSPORTS = ("tcp", "ipc", "inproc")
 WAIT_MS = 240_000
-"""Far longer than anything here takes, so that a busy machine fails no test; a hang ends by the time limit of pytest."""
 """Far beyond what anything here takes, so that a slow machine fails no test and a stuck one ends."""
 
 _counter = itertools.count()

