@@ -254,8 +254,6 @@ REFUSED: list[tuple[str, str, str]] = [
      "<text>:3: link 'arm' inertial mass: the attribute 'value' is missing"),
     ("nothing after the comment", "<!-- robot -->",
      "<text>:1: malformed XML: no element found, column 15"),
-    ("two comments of dashes", around("<!-- a -- b -->"),
-     "<text>:5: malformed XML: not well-formed (invalid token), column 10; <robot> of line 1 is still open"),
     ("ampersand", around('<link name="a & b"/>'),
      "<text>:5: malformed XML: not well-formed (invalid token), column 16; <robot> of line 1 is still open"),
     ("turning joint by another name", joint("", "rotational"),
