@@ -22,7 +22,6 @@ from enum import Enum
 from dyn_service.launching.plan import ProcessPlan
 from dyn_service.launching.reaper import send
 from dyn_service.nodes.telemetry import ENDPOINT, RESTARTS
-from dyn_service.nodes.topics import RUNTIME_DIR
 
 QUICK_DEATH_S = 5.0
 """A process that does its work for less than this makes the next delay longer."""
@@ -53,12 +52,16 @@ ENDED = (ProcessState.STOPPED, ProcessState.DONE, ProcessState.FAILED)
 
 @dataclass
 class Hooks:
-    """What a process tells its supervisor: a line it wrote, a line about it, its group's start and end, a change."""
+    """What a process tells its supervisor: a line it wrote, a line about it, its group's start and end, a change.
+
+    inherited: files that the process has from its launcher.
+    """
 
     output: Callable[[ProcessPlan, str], None]
     notice: Callable[[str], None]
     group: Callable[[int, bool], None]
     changed: Callable[[], None]
+    inherited: tuple[int, ...] = ()
 
 
 @dataclass
@@ -189,6 +192,7 @@ class ManagedProcess:
                 env={**self.environment, RESTARTS: str(self.restarts), **self.plan.env},
                 cwd=self.plan.cwd,
                 start_new_session=True,
+                pass_fds=self.hooks.inherited,
             )
         except OSError as error:
             os.close(source)
@@ -332,12 +336,11 @@ def exit_text(status: int) -> str:
         return f"was killed by signal {-status}"
 
 
-def launch_environment(runtime_dir: str, endpoint: str) -> dict[str, str]:
-    """The environment of the processes: the launcher's own, its folder, its socket, and unbuffered output."""
+def launch_environment(endpoint: str) -> dict[str, str]:
+    """The environment of the processes: the launcher's own, its socket, and unbuffered output."""
     return {
         **os.environ,
         **python_path(os.environ),
-        RUNTIME_DIR: runtime_dir,
         ENDPOINT: endpoint,
         "PYTHONUNBUFFERED": "1",
         # one thread per process: the matrices are small, and idle pools would only take time from the loops

@@ -16,6 +16,7 @@ from dyn_service.errors import DynError, UnavailableError
 from dyn_service.launching import reaper
 from dyn_service.nodes import topics
 from dyn_service.nodes.graph import announce_launch
+from dyn_service.nodes.stop import LAUNCHER
 
 _ROOM = 48
 """Bytes that a socket's name in the folder may have at least; longer ones are shortened (see `topics`)."""
@@ -26,10 +27,15 @@ _ADDED = len(_PREFIX) + 8
 
 
 class Runtime:
-    """The launcher's private folder, which the user's own tools find, and the reaper, should the launcher be killed."""
+    """The launcher's private folder, which the user's own tools find, and the reaper, should the launcher be killed.
+
+    pipe: what processes inherit; its other end closes with the launcher, by which nodes see that it is gone.
+    """
 
     def __init__(self) -> None:
         self.folder = make_folder()
+        self.pipe, held = os.pipe()
+        self._ends = os.fdopen(self.pipe, "rb"), os.fdopen(held, "wb")
         self._link = announce_launch(self.folder)
         self._reaper = subprocess.Popen(
             [sys.executable, "-I", "-S", reaper.__file__],
@@ -46,11 +52,20 @@ class Runtime:
         """Tells the reaper of a process group."""
         self._tell(f"{'+' if started else '-'}{group}")
 
+    def variables(self) -> dict[str, str]:
+        """By which processes find the folder and the pipe."""
+        return {
+            topics.RUNTIME_DIR: str(self.folder),
+            LAUNCHER: f"{self.pipe}:{os.fstat(self.pipe).st_ino}:{reaper.__file__}",
+        }
+
     def close(self) -> None:
         """Lets the reaper end what may be left, and removes the folder."""
         with contextlib.suppress(OSError):
             self._pipe.close()
         self._reaper.wait()
+        for end in self._ends:
+            end.close()
         if self._link is not None:
             with contextlib.suppress(OSError):
                 self._link.unlink()

@@ -118,8 +118,8 @@ class Supervisor:
         self._hurry = asyncio.Event()
         self._changed = asyncio.Event()
         self.endpoint = f"ipc://{runtime.folder}/.launcher"
-        environment = launch_environment(str(runtime.folder), self.endpoint) | dict(variables or {})
-        hooks = Hooks(listener.output, listener.notice, runtime.group, self._changed.set)
+        environment = launch_environment(self.endpoint) | runtime.variables() | dict(variables or {})
+        hooks = Hooks(listener.output, listener.notice, runtime.group, self._changed.set, (runtime.pipe,))
         self.processes = [
             ManagedProcess(one, {**environment, telemetry.NODE: one.name}, hooks) for one in plan.processes
         ]

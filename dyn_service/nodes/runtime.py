@@ -36,7 +36,7 @@ from dyn_service.errors import (
 from dyn_service.extras import MissingLibraryError
 from dyn_service.nodes import telemetry, topics
 from dyn_service.nodes.node import Context, Node, P
-from dyn_service.nodes.stop import Stop
+from dyn_service.nodes.stop import Stop, end_with_launcher
 
 _LOG = logging.getLogger(__name__)
 _WRONG = (InvalidArgumentError, NotFoundError, UnimplementedError, PermissionDeniedError, MissingLibraryError)
@@ -80,6 +80,7 @@ def run_node(
     stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop.request)
+    end_with_launcher()
     logs.set_up(full_name("/", default_name))
     try:
         arguments = parse_arguments(sys.argv[1:] if argv is None else argv, default_name=default_name)

@@ -5,8 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from types import FrameType
+
+from dyn_service.nodes.topics import RUNTIME_DIR
+
+LAUNCHER = "DYN_LAUNCHER"
+"""`FD:INODE:GUARD`: a pipe whose other end only the launcher holds, and the file of `launching.reaper`."""
 
 
 class Stop:
@@ -46,3 +54,35 @@ def stopping() -> Iterator[Stop]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def end_with_launcher() -> None:
+    """Has this process, and all others of its launch, end once the launcher is gone. The launcher's own guard may have
+    been killed with it: each node starts another, and asks itself to stop.
+    """
+    number, _, rest = os.environ.pop(LAUNCHER, "").partition(":")
+    inode, _, guard = rest.partition(":")
+    try:
+        pipe = int(number)
+        os.set_inheritable(pipe, False)
+        if os.fstat(pipe).st_ino != int(inode):
+            return
+    except (OSError, ValueError):  # no launcher, or a launch-prefix that closed the pipe
+        return
+    environment = dict(os.environ)
+    told = f"dir {environment.pop(RUNTIME_DIR, '')}\n+{os.getpgid(0)}\n"
+
+    def watch() -> None:
+        while os.read(pipe, 1):
+            pass
+        command, quiet = [sys.executable, "-I", "-S", guard], subprocess.DEVNULL
+        with contextlib.suppress(OSError):
+            started = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, env=environment, start_new_session=True
+            )
+            assert started.stdin is not None
+            started.stdin.write(told.encode())
+            started.stdin.close()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="dyn-launcher", daemon=True).start()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sys
 import textwrap
 import threading
 import time
@@ -329,3 +331,43 @@ def test_heartbeats_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
         node.close()
         pull.close()
         context.destroy(linger=0)
+
+
+def test_nothing_is_left_when_the_launcher_and_its_guard_are_killed_together(tmp_path: Path) -> None:
+    """Nodes see the launcher's end by themselves, and start a guard again: it ends one that hangs, and what is no node
+    of ours, which has time for its last word.
+    """
+    file, last = moody(tmp_path, ", heartbeat_timeout: 0", mood="hang"), tmp_path / "last"
+    other = f"""
+import pathlib, signal, sys
+last = pathlib.Path({str(last)!r})
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(last.write_text("over")))
+last.write_text("begun")
+signal.pause()
+"""
+    (tmp_path / "other.py").write_text(other, "utf-8")
+    cmd = f"{sys.executable} {tmp_path / 'other.py'}"
+    file.write_text(f"{file.read_text('utf-8')}  - executable: {{cmd: {cmd}, name: other}}\n", "utf-8")
+    with Launched(file) as launch:
+        launch.wait_line("ready: 3 processes")
+        wait_for(lambda: last.exists() and last.read_text("utf-8"), "the executable did not begin")
+        task = Path(f"/proc/{launch.process.pid}/task/{launch.process.pid}/children")
+        mine = {int(pid): Path(f"/proc/{pid}") for pid in task.read_text().split()}
+        assert len(mine) == 4
+        (guard,) = [pid for pid, path in mine.items() if b"reaper.py" in (path / "cmdline").read_bytes()]
+        (folder,) = [
+            Path(one.removeprefix(b"DYN_RUNTIME_DIR=").decode())
+            for one in (mine[launch.nodes()["moody"]] / "environ").read_bytes().split(b"\0")
+            if one.startswith(b"DYN_RUNTIME_DIR=")
+        ]
+        assert folder.is_dir()
+        os.kill(guard, signal.SIGKILL)
+        os.kill(launch.process.pid, signal.SIGKILL)
+        try:
+            wait_for(lambda: not any(path.exists() for path in mine.values()), "processes were left behind")
+        finally:
+            for pid in mine:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not folder.exists(), "the private folder was left behind")
+    assert last.read_text("utf-8") == "over"
