@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from dyn_service.cli.progress import say
 from dyn_service.cli.usage import UsageError
 from dyn_service.extras import require
 
@@ -116,14 +117,14 @@ def info(bag: _Bag, json_output: Annotated[bool, typer.Option("--json", help="Pr
     with BagReader(bag) as reader:
         found = summary(reader)
     if not json_output:
-        typer.echo("\n".join(lines(found)))
+        say("\n".join(lines(found)))
         return
     topics: list[dict[str, Any]] = []
     for topic in found.topics:
         numbers = {"rate_hz": topic.rate_hz, "longest_gap_s": topic.longest_gap_s, "gap_at_s": topic.gap_at_s}
         known: dict[str, Any] = {name: None if math.isnan(value) else value for name, value in numbers.items()}
         topics.append({"name": topic.name, "type": topic.type, "count": topic.count, "gaps": topic.gaps} | known)
-    typer.echo(
+    say(
         json.dumps(
             {
                 "file": str(found.path),
@@ -175,10 +176,10 @@ def plot(
         panels = draw(reader, topics or [], fields or [], picture, by)
         drawn = {panel.partition("  ")[0] for panel in panels}
         left_out = [] if topics or fields else [topic.name for topic in reader.topics if topic.name not in drawn]
-    typer.echo("\n".join(panels))
-    typer.echo(f"drawn: {picture}")
+    say("\n".join(panels))
+    say(f"drawn: {picture}")
     if left_out:
-        typer.echo(f"not drawn: {', '.join(left_out)}; name a topic to see it")
+        say(f"not drawn: {', '.join(left_out)}; name a topic to see it")
 
 
 @app.command()
@@ -194,7 +195,7 @@ def mend(bag: _Bag) -> None:
         else f"{done.lost} bytes of a chunk that was not finished were taken away"
     )
     indices = f", and the index of {done.indices} of its chunks" if done.indices else ""
-    typer.echo(f"mended: {bag}; {what}{indices}")
+    say(f"mended: {bag}; {what}{indices}")
 
 
 def needed() -> None:

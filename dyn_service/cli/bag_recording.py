@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import typer
 import zmq
 
 from dyn_service import Robot
@@ -21,7 +19,7 @@ from dyn_service.bags.summary import size_text
 from dyn_service.bags.verify import Answer, replay, report, robots_of
 from dyn_service.bags.verify import verify as compare_all
 from dyn_service.bags.writer import BagWriter
-from dyn_service.cli.progress import tell
+from dyn_service.cli.progress import say, tell
 from dyn_service.errors import DeadlineExceededError, InvalidArgumentError
 from dyn_service.nodes.graph import runtime_folders
 from dyn_service.nodes.stop import Stop, stopping
@@ -55,8 +53,7 @@ def record_requests(file: Path, server: str, listen: str, robots: list[Path], du
         requests.describe(writer, known, robots)
         recorder = requests.RequestRecorder(server, listen, writer, tell)
         # on standard output, by itself: scripts read it
-        typer.echo(f"ready: {recorder.endpoint} for {server}, robots: {', '.join(known) or 'none'}")
-        sys.stdout.flush()
+        say(f"ready: {recorder.endpoint} for {server}, robots: {', '.join(known) or 'none'}")
         try:
             recorder.run(_until(stop, duration_s))
         finally:
@@ -78,7 +75,7 @@ def play_bag(file: Path, topics: list[str], rate: float, start_s: float, delay_s
                 player.run(going_on, 0.0)
         finally:
             player.close()
-    typer.echo(f"played {player.played} messages; the latest came {1e3 * player.latest_s:.1f} ms late")
+    say(f"played {player.played} messages; the latest came {1e3 * player.latest_s:.1f} ms late")
 
 
 def verify_bag(
@@ -100,7 +97,7 @@ def verify_bag(
             else:
                 found = compare_all(bag, replay(known))
             found.remarks += remarks
-    typer.echo("\n".join(report(found)))
+    say("\n".join(report(found)))
     differs = found.first is not None and (not within or found.largest > within)
     return 1 if differs or not found.compared else 0
 

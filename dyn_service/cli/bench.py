@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from dyn_service.cli.progress import say, tell
 from dyn_service.engine.robot import Robot
 
 ROUNDS = 15
@@ -61,7 +61,7 @@ def run(robot_files: list[Path], *, batch: int, json_output: bool) -> int:
     for path in robot_files:
         rows += _rows(path, peer, batch)
         if not json_output:
-            print(f"timed {path}", file=sys.stderr)
+            tell(f"timed {path}")
     about = {
         "machine": f"{_processor()}, Python {platform.python_version()}, one core",
         "peer": f"Pinocchio {peer.__version__} (Python bindings)" if peer else None,
@@ -69,9 +69,9 @@ def run(robot_files: list[Path], *, batch: int, json_output: bool) -> int:
         "percentile",
     }
     if json_output:
-        print(json.dumps({**about, "rows": [asdict(row) for row in rows]}, indent=2))
+        say(json.dumps({**about, "rows": [asdict(row) for row in rows]}, indent=2))
     else:
-        print(_table(rows, about))
+        say(_table(rows, about))
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dyn_service.cli.progress import tell
+from dyn_service.cli.progress import say, tell
 from dyn_service.extras import require
 
 
@@ -31,7 +31,7 @@ def foxglove(
         server = FoxgloveServer(topics or ["*"], runtime_folders, tell, _found, host, port)
         along = FramesAlong(topics or ["*"], tell) if frames else None
         try:
-            typer.echo(f"serving {server.url}: in Foxglove, Open connection, Foxglove WebSocket; Ctrl-C ends it")
+            say(f"serving {server.url}: in Foxglove, Open connection, Foxglove WebSocket; Ctrl-C ends it")
             server.run(lambda: not stop.requested)
         finally:
             if along is not None:
@@ -45,4 +45,4 @@ def foxglove(
 
 
 def _found(topic: str, kind: str) -> None:
-    typer.echo(f"{topic}  {kind}")
+    say(f"{topic}  {kind}")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from dyn_service.cli.progress import say
 from dyn_service.errors import InvalidArgumentError
 
 app = typer.Typer(help="Manage the keys of a server and of its clients.", no_args_is_help=True)
@@ -38,13 +39,13 @@ def new(
     if server == (name is not None):
         raise InvalidArgumentError("say whose key it is: a NAME, or --server", path="name")
     if name is None:
-        typer.echo(f"made {keys.server_file}; its public key is {keys.make_server().public}")
+        say(f"made {keys.server_file}; its public key is {keys.make_server().public}")
         return
     if role not in ROLES:
         raise InvalidArgumentError(f"--role must be one of {', '.join(ROLES)}, found '{role}'", path="role")
     file = keys.make(name, ROLES[role], public=public, to=output)
     made = f"made {file}: hand it to {name} and keep no copy" if file else f"{name} has access now"
-    typer.echo(f"{made}; server: {keys.server_keys().public}")
+    say(f"{made}; server: {keys.server_keys().public}")
 
 
 @app.command("list")
@@ -66,11 +67,11 @@ def list_(
             }
             for key in entries
         ]
-        typer.echo(json.dumps(rows, indent=2))
+        say(json.dumps(rows, indent=2))
         return
     for key in entries:
         end = f"revoked {key.revoked}" if key.revoked else f"since {key.since}"
-        typer.echo(f"{key.name:<24} {key.role.name.lower():<6} {end}")
+        say(f"{key.name:<24} {key.role.name.lower():<6} {end}")
 
 
 @app.command()
@@ -78,7 +79,7 @@ def revoke(name: Annotated[str, typer.Argument(metavar="NAME")], folder: _Folder
     """Take a key's access away; running servers close its connections within a second."""
     from dyn_service.server.key_folder import KeyFolder
 
-    typer.echo(f"{name} has no access any more, revoked {KeyFolder(folder).revoke(name).revoked}")
+    say(f"{name} has no access any more, revoked {KeyFolder(folder).revoke(name).revoked}")
 
 
 @app.command()
@@ -96,9 +97,9 @@ def show(
             raise NotFoundError(
                 f"there are no keys in {keys.folder} yet: dyn keys new --server makes the server's", path="keys"
             )
-        typer.echo(keys.server_keys().public)
+        say(keys.server_keys().public)
         return
     entries = keys.entries()
     if name not in entries:
         raise NotFoundError(f"there is no key '{name}'; the keys are {', '.join(entries) or 'none'}", path="name")
-    typer.echo(entries[name].public)
+    say(entries[name].public)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from dyn_service import shipped
-from dyn_service.cli.progress import tell
+from dyn_service.cli.progress import say, tell
 from dyn_service.cli.usage import LogLevel, UsageError, assigned
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 
@@ -42,7 +42,7 @@ def launch(
         file, arguments = _file(words or [])
         if show_args:
             for line in show_arguments(file):
-                typer.echo(line)
+                say(line)
             return 0
         return launch_file(
             file,

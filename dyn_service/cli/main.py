@@ -28,7 +28,7 @@ from dyn_service.cli import foxglove, launch, node, nodes, param, robots, servic
 from dyn_service.cli.bag import app as bag_app
 from dyn_service.cli.keys import app as keys_app
 from dyn_service.cli.new import app as new_app
-from dyn_service.cli.progress import bar
+from dyn_service.cli.progress import bar, say, tell
 from dyn_service.cli.usage import ROBOT, LogLevel, UsageError, in_our_words
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
     if version:
         from dyn_service import __version__
 
-        typer.echo(__version__)
+        say(__version__)
         raise typer.Exit
 
 
@@ -184,8 +184,8 @@ def serve(
     os.environ[logs.FORMAT], os.environ[logs.LEVEL] = log_format, log_level  # what its workers have to say, too
     logs.set_up(name, log_format, level=log_level)
 
-    def say(line: str) -> None:
-        print(logs.json_line(name, "info", line) if log_format == "json" else line, flush=True)
+    def line(text: str) -> None:
+        say(logs.json_line(name, "info", text) if log_format == "json" else text)
 
     try:
         settings = read_settings(config) if config is not None else ServerSettings()
@@ -203,7 +203,7 @@ def serve(
         given["robots"] = [*settings.robots, *map(str, files or [])]
         given["joints"] = [*settings.joints, *map(str, joints or [])]
         given = {name: value for name, value in given.items() if value is not None}
-        _serve(msgspec.structs.replace(settings, **given), say)
+        _serve(msgspec.structs.replace(settings, **given), line)
     except DynError as error:
         if log_format == "text":
             raise
@@ -212,8 +212,8 @@ def serve(
     return 0
 
 
-def _serve(settings: ServerSettings, say: Callable[[str], None]) -> None:
-    """Serves as the settings say until a signal comes; `say` is told once it listens."""
+def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> None:
+    """Serves as the settings say until a signal comes; `ready` is called with a line once it listens."""
     from dyn_service.config.realtime import apply
     from dyn_service.server.opening import open_server
 
@@ -221,7 +221,7 @@ def _serve(settings: ServerSettings, say: Callable[[str], None]) -> None:
 
     def announce() -> None:
         for endpoint in server.endpoints:
-            say(f"ready: {endpoint} robots: {', '.join(server.service.robots) or 'none'}")
+            ready(f"ready: {endpoint} robots: {', '.join(server.service.robots) or 'none'}")
 
     try:
         server.bind()  # workers are made before this process is set apart, and are not
@@ -257,20 +257,20 @@ def call(
     from dyn_service.cli.finding import find_server
 
     if list_:
-        typer.echo(list_queries())
+        say(list_queries())
     elif query is None:
         raise UsageError("name a query; dyn call --list prints them all")
     else:
         given = read_values(inputs, values or [])
         said: set[str] = set()
 
-        def tell(text: str) -> None:
+        def waits(text: str) -> None:
             if text not in said:  # it is told each second
-                print(f"waiting: {text}", file=sys.stderr)
+                tell(f"waiting: {text}")
                 said.add(text)
 
-        answer = ask(find_server(server), query, robot, given, timeout, compile_wait, tell, key, server_key)
-        typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+        answer = ask(find_server(server), query, robot, given, timeout, compile_wait, waits, key, server_key)
+        say(json.dumps(answer, indent=2, ensure_ascii=False))
 
 
 @app.command(rich_help_panel="Servers")
@@ -296,5 +296,5 @@ for _name, _run in nodes.own_nodes().items():
 
 
 def _fail(message: str, status: int = 1) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
+    tell(f"error: {message}")
     sys.exit(status)

@@ -7,7 +7,6 @@ standard error the sentence, and there is nothing else. docs/metrics.md has them
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from dyn_service.cli.progress import say, tell
 from dyn_service.client.sync import Client
 from dyn_service.errors import DeadlineExceededError, DynError, InvalidArgumentError, UnavailableError
 from dyn_service.protocol.sockets import MAX_PORT
@@ -78,7 +78,7 @@ class ServerCollector:
         """Says a line on standard error, once for each change."""
         if code != self._told:
             self._told = code
-            print(line, file=sys.stderr, flush=True)
+            tell(line)
 
 
 def serve_metrics(endpoint: str, listen: str, keys: Path | None = None, server_key: str | None = None) -> None:
@@ -104,7 +104,7 @@ def serve_metrics(endpoint: str, listen: str, keys: Path | None = None, server_k
             server, thread = start_http_server(int(port), host, registry)
         except OSError as fault:
             raise UnavailableError(f"cannot listen on {listen}: {fault.strerror}", path="listen") from None
-        print(f"ready: http://{host}:{server.server_port}/metrics of {endpoint}", flush=True)
+        say(f"ready: http://{host}:{server.server_port}/metrics of {endpoint}")
         try:
             while thread.is_alive():
                 time.sleep(1.0)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dyn_service.cli.progress import say
 from dyn_service.cli.usage import UsageError
 from dyn_service.errors import InvalidArgumentError
 
@@ -26,8 +27,8 @@ def controller(
     except InvalidArgumentError as error:
         raise UsageError(str(error)) from None
     for path in written:
-        typer.echo(path)
+        say(path)
     top = folder / name
-    typer.echo(f"\ntest it    python -m pytest {top}")
-    typer.echo(f"run it     dyn launch {top / name / 'launch' / f'{name}.launch.yaml'} --duration 10 --report report")
-    typer.echo(f"the law    {top / name / 'controller.py'}")
+    say(f"\ntest it    python -m pytest {top}")
+    say(f"run it     dyn launch {top / name / 'launch' / f'{name}.launch.yaml'} --duration 10 --report report")
+    say(f"the law    {top / name / 'controller.py'}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from dyn_service.cli.completing import nodes, transitions
+from dyn_service.cli.progress import say
 
 if TYPE_CHECKING:
     import msgspec
@@ -36,7 +37,7 @@ def list_() -> None:
     found = Discovery().nodes()
     times = Counter(node.entry.name for node in found)
     for folder, entry in found:
-        typer.echo(entry.name if times[entry.name] == 1 else f"{entry.name}  {folder}")
+        say(entry.name if times[entry.name] == 1 else f"{entry.name}  {folder}")
 
 
 @app.command()
@@ -45,16 +46,16 @@ def info(name: Name) -> None:
     from dyn_service.nodes.discovery import Discovery, full
 
     folder, entry = Discovery().node(full(name))
-    typer.echo(entry.name)
-    typer.echo(f"  State: {entry.state}\n  Process: {entry.pid}\n  Folder: {folder}")
+    say(entry.name)
+    say(f"  State: {entry.state}\n  Process: {entry.pid}\n  Folder: {folder}")
     for title, ends in (
         ("Subscribers", entry.subscriptions),
         ("Publishers", entry.publishers),
         ("Service Servers", entry.services),
     ):
-        typer.echo(f"  {title}:")
+        say(f"  {title}:")
         for end in ends:
-            typer.echo(f"    {end.name}: {end.type}")
+            say(f"    {end.name}: {end.type}")
 
 
 @lifecycle_app.command()
@@ -62,7 +63,7 @@ def get(name: Name, timeout: Timeout = 2.0) -> None:
     """Print a node's state."""
     from dyn_service.nodes.dyn_service_srvs import GetStateRequest, GetStateResponse
 
-    typer.echo(ask(name, "get_state", GetStateRequest(), GetStateResponse, timeout).state)
+    say(ask(name, "get_state", GetStateRequest(), GetStateResponse, timeout).state)
 
 
 @lifecycle_app.command("list")
@@ -71,7 +72,7 @@ def list_transitions(name: Name, timeout: Timeout = 2.0) -> None:
     from dyn_service.nodes.dyn_service_srvs import GetStateRequest, GetStateResponse
 
     for transition in ask(name, "get_state", GetStateRequest(), GetStateResponse, timeout).transitions:
-        typer.echo(transition)
+        say(transition)
 
 
 @lifecycle_app.command("set")
@@ -87,4 +88,4 @@ def set_(
     from dyn_service.nodes.dyn_service_srvs import ChangeStateRequest, GetStateResponse
 
     found = ask(name, "change_state", ChangeStateRequest(transition), GetStateResponse, timeout)
-    typer.echo(f"{full(name)} is {found.state}")
+    say(f"{full(name)} is {found.state}")

@@ -8,6 +8,7 @@ import typer
 
 from dyn_service.cli.completing import parameters
 from dyn_service.cli.node import Name, Timeout, ask
+from dyn_service.cli.progress import say
 
 app = typer.Typer(help="Show and set parameters of running nodes.", no_args_is_help=True)
 
@@ -20,7 +21,7 @@ def list_(name: Name, timeout: Timeout = 2.0) -> None:
     from dyn_service.nodes.dyn_service_srvs import ListParametersRequest, ListParametersResponse
 
     for found in ask(name, "list_parameters", ListParametersRequest(), ListParametersResponse, timeout).names:
-        typer.echo(found)
+        say(found)
 
 
 @app.command()
@@ -30,7 +31,7 @@ def get(name: Name, parameter: Parameter, timeout: Timeout = 2.0) -> None:
     from dyn_service.nodes.dyn_service_srvs import GetParametersRequest, GetParametersResponse
 
     found = ask(name, "get_parameters", GetParametersRequest([parameter]), GetParametersResponse, timeout)
-    typer.echo(flow(found.values[parameter]))
+    say(flow(found.values[parameter]))
 
 
 @app.command("set", context_settings={"ignore_unknown_options": True})  # -0.5 is a value
@@ -47,7 +48,7 @@ def set_(
 
     given = parsed(value, "VALUE")
     ask(name, "set_parameters", SetParametersRequest({parameter: given}), Empty, timeout)
-    typer.echo(f"{parameter} = {flow(given)}")
+    say(f"{parameter} = {flow(given)}")
 
 
 @app.command()
@@ -65,7 +66,7 @@ def describe(
     asked = DescribeParametersRequest(names or [])
     rows = ask(name, "describe_parameters", asked, DescribeParametersResponse, timeout).descriptors
     for line in table(rows, terminal_width()):
-        typer.echo(line)
+        say(line)
 
 
 @app.command()
@@ -83,4 +84,4 @@ def dump(name: Name, timeout: Timeout = 2.0) -> None:
         for step in above:
             table = table.setdefault(step, {})
         table[last] = value
-    typer.echo(block({full(name): {"ros__parameters": nested}}), nl=False)
+    say(block({full(name): {"ros__parameters": nested}}), nl=False)

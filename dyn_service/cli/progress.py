@@ -1,15 +1,24 @@
-"""What commands say on standard error while they work."""
+"""What commands write, on standard output and standard error: all of it goes through `say` and `tell`."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from dyn_service.config.logs import printable
+
+
+def say(text: Any, *, nl: bool = True) -> None:
+    """Writes text on standard output; names and messages in it may be strangers'."""
+    typer.echo(printable(str(text)), nl=nl)
 
 
 def tell(line: str) -> None:
-    """Says one line."""
-    print(line, file=sys.stderr, flush=True)
+    """Writes a line on standard error."""
+    typer.echo(printable(line), err=True)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dyn_service import shipped
-from dyn_service.cli.progress import bar, tell
+from dyn_service.cli.progress import bar, say, tell
 from dyn_service.cli.usage import ROBOT, UsageError, assigned, taken
 from dyn_service.errors import FailedPreconditionError
 
@@ -25,12 +25,12 @@ def robots(json_output: Annotated[bool, typer.Option("--json", help="Print JSON.
             {"name": name, "joints": list(robot.joint_names), "mass": robot.receipt.after.mass, "file": str(file)}
         )
     if json_output:
-        typer.echo(json.dumps(rows, indent=2))
+        say(json.dumps(rows, indent=2))
         return
-    typer.echo(f"{'robot':<18}{'DoF':>4}{'mass':>11}  joints that have entries in q and v")
+    say(f"{'robot':<18}{'DoF':>4}{'mass':>11}  joints that have entries in q and v")
     for row in rows:
-        typer.echo(f"{row['name']:<18}{len(row['joints']):>4}{row['mass']:>8.3g} kg  {_few(row['joints'])}")
-    typer.echo(f"in {shipped.package_share() / 'urdf'}")
+        say(f"{row['name']:<18}{len(row['joints']):>4}{row['mass']:>8.3g} kg  {_few(row['joints'])}")
+    say(f"in {shipped.package_share() / 'urdf'}")
 
 
 def _few(names: list[str]) -> str:
@@ -73,17 +73,17 @@ def check(
 
             tell(prepare(robot, ["control"], bar))
         receipt = robot.receipt
-        typer.echo(json.dumps(receipt.to_dict(), indent=2, ensure_ascii=False) if json_output else receipt.render())
+        say(json.dumps(receipt.to_dict(), indent=2, ensure_ascii=False) if json_output else receipt.render())
         return 0
     from dyn_service.reference.verification import survey
 
     found = survey(robot, states=states)
     if json_output:
-        typer.echo(json.dumps(found, indent=2))
+        say(json.dumps(found, indent=2))
     else:
         for name, residual in found["residuals"].items():
-            typer.echo(f"{name:<24}{residual:8.1e}")
-        typer.echo(f"worst {found['worst']:.1e} of {found['states']} states, bound {bound:g}")
+            say(f"{name:<24}{residual:8.1e}")
+        say(f"worst {found['worst']:.1e} of {found['states']} states, bound {bound:g}")
     if not found["worst"] <= bound:
         raise FailedPreconditionError(
             f"{file}: the formulations are {found['worst']:.1e} apart, expected at most {bound:g}"
@@ -127,11 +127,11 @@ def convert(
     )
     if json_output:
         rows = [{"kind": note.kind, "element": note.element, "text": note.text, "line": note.line} for note in notes]
-        typer.echo(json.dumps({"file": str(target), "notes": rows}, indent=2, ensure_ascii=False))
+        say(json.dumps({"file": str(target), "notes": rows}, indent=2, ensure_ascii=False))
         return
     for line in table(notes):
-        typer.echo(line)
-    typer.echo(f"{target} is written{'' if notes else '; nothing is missing in it'}")
+        say(line)
+    say(f"{target} is written{'' if notes else '; nothing is missing in it'}")
 
 
 def bench(

@@ -8,6 +8,7 @@ import typer
 
 from dyn_service.cli.completing import services
 from dyn_service.cli.node import Timeout
+from dyn_service.cli.progress import say
 from dyn_service.cli.usage import UsageError
 
 app = typer.Typer(help="List and call services of running nodes.", no_args_is_help=True)
@@ -20,7 +21,7 @@ def list_(show_types: Annotated[bool, typer.Option("--show-types", "-t", help="W
 
     ends = {(end.name, end.type) for entry in Discovery().entries() for end in entry.services}
     for name, kind in sorted(ends):
-        typer.echo(f"{name} [{kind}]" if show_types else name)
+        say(f"{name} [{kind}]" if show_types else name)
 
 
 @app.command()
@@ -45,4 +46,4 @@ def call(
     values = parsed(words.pop(0), "VALUES") if words else {}
     if words or not isinstance(values, dict | None):
         raise UsageError("VALUES must be one map, such as '{names: [rate_hz]}'")
-    typer.echo(block(discovery.call(end.name, values or {}, dict, timeout)), nl=False)
+    say(block(discovery.call(end.name, values or {}, dict, timeout)), nl=False)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dyn_service.cli.completing import topics, types
+from dyn_service.cli.progress import say, tell
 from dyn_service.cli.usage import UsageError
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 
@@ -36,7 +36,7 @@ def list_(show_types: Annotated[bool, typer.Option("--show-types", "-t", help="W
     from dyn_service.nodes.discovery import Discovery
 
     for name, kinds in Discovery().topics().items():
-        typer.echo(f"{name} [{', '.join(sorted(kinds))}]" if show_types else name)
+        say(f"{name} [{', '.join(sorted(kinds))}]" if show_types else name)
 
 
 @app.command()
@@ -49,12 +49,12 @@ def info(
     discovery, name = Discovery(), full(topic)
     kind = discovery.topic_type(name)
     entries = discovery.entries()
-    typer.echo(f"Type: {kind}")
+    say(f"Type: {kind}")
     for title, field in (("Publisher", "publishers"), ("Subscription", "subscriptions")):
         ends = [(entry, end) for entry in entries for end in getattr(entry, field) if end.name == name]
-        typer.echo(f"{title} count: {len(ends)}")
+        say(f"{title} count: {len(ends)}")
         for entry, end in ends if verbose else []:
-            typer.echo(
+            say(
                 f"  {entry.name} ({entry.state}, process {entry.pid})" + (f" at {end.endpoint}" if end.endpoint else "")
             )
 
@@ -84,8 +84,7 @@ def echo(
                 _warn(str(error))
                 continue
             value = _part(value, field, called)
-            sys.stdout.write(block(_shortened(value) if no_arr else value) + "---\n")
-            sys.stdout.flush()
+            say(block(_shortened(value) if no_arr else value) + "---\n", nl=False)
             if once:
                 break
 
@@ -108,14 +107,13 @@ def hz(
         for frame in frames(heard, discovery, 1.0):
             now = time.monotonic()
             if frame is None:
-                typer.echo("no new messages")
+                say("no new messages")
                 continue
             rate.came(now)
             if now >= next_line:
                 next_line = now + 1.0
                 for line in rate.lines(heard.missed):
-                    typer.echo(line)
-                sys.stdout.flush()
+                    say(line)
 
 
 @app.command()
@@ -193,4 +191,4 @@ def _shortened(value: Any) -> Any:
 
 
 def _warn(sentence: str) -> None:
-    print(f"warning: {sentence}", file=sys.stderr)
+    tell(f"warning: {sentence}")

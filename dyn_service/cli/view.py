@@ -12,7 +12,7 @@ import typer
 
 from dyn_service import shipped
 from dyn_service.cli.bag import needed
-from dyn_service.cli.progress import tell
+from dyn_service.cli.progress import say, tell
 from dyn_service.cli.usage import ROBOT, assigned, taken
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.extras import require
@@ -100,7 +100,7 @@ def view(
         else:
             viewer.sliders()
         viewer.options()
-        typer.echo(f"open {viewer.url} in a browser; Ctrl-C ends it")
+        say(f"open {viewer.url} in a browser; Ctrl-C ends it")
         run(None if mover is None else mover.tick, stop)
     return 0
 

@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import time
+import unicodedata
 from typing import Any, Literal, TextIO, get_args
 
 Format = Literal["text", "json"]
@@ -21,6 +22,16 @@ FORMAT = "DYN_LOG_FORMAT"
 Level = Literal["debug", "info", "warning", "error"]
 LEVEL = "DYN_LOG_LEVEL"
 """The variable by which a launcher tells its nodes the level."""
+
+
+def printable(text: str) -> str:
+    """The text with what a terminal would obey, or not show, as JSON's escapes; lines, tabs and spaces stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in "\n\t" or unicodedata.category(char) == "Zs" else json.dumps(char)[1:-1]
+        for char in text
+    )
 
 
 def set_up(node: str, form: Format | None = None, stream: TextIO | None = None, *, level: Level | None = None) -> None:
@@ -69,7 +80,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as text."""
-        text = super().format(record)
+        text = printable(super().format(record))
         return text if record.levelno <= logging.INFO else f"{record.levelname} {text}"
 
 
@@ -77,4 +88,4 @@ def _object(at: float, level: str, node: str, message: str, more: dict[str, Any]
     whole, part = divmod(int(at * 1000), 1000)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{part:03d}Z"
     content = {"time": stamp, "level": level, "node": node, "message": message, **more}
-    return json.dumps(content, ensure_ascii=False, default=str)
+    return printable(json.dumps(content, ensure_ascii=False, default=str))

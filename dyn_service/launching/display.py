@@ -13,7 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from dyn_service.config.logs import Format, json_line
+from dyn_service.config.logs import Format, json_line, printable
 from dyn_service.launching.plan import ProcessPlan
 from dyn_service.launching.process import ManagedProcess, ProcessState
 from dyn_service.nodes.kinds import rate
@@ -65,7 +65,7 @@ class Display:
 
     def line(self, node: str, line: str) -> None:
         """Shows a line of that node, or of what was one."""
-        text = _as_json(node, line) if self._json else f"[{node}] {line}"
+        text = printable(_as_json(node, line) if self._json else f"[{node}] {line}")
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def tick(self, supervisor: Supervisor) -> None:
@@ -112,7 +112,7 @@ def _table(title: str, supervisor: Supervisor, console: Console) -> Group:
     """
     rows = [_cells(process, supervisor) for process in supervisor.processes]
     notes = [row.pop("notes") for row in rows]
-    heading = Text(f"{title}  {supervisor.running_s:.0f} s", style="italic")
+    heading = _text(f"{title}  {supervisor.running_s:.0f} s", "italic")
     body: list[Table | Text] = []
     for with_pid in (True, False):
         table = _columns(supervisor, rows, with_pid=with_pid)
@@ -122,10 +122,10 @@ def _table(title: str, supervisor: Supervisor, console: Console) -> Group:
     else:
         for process, row in zip(supervisor.processes, rows, strict=True):
             facts = ", ".join(f"{label} {text}" for label, text in row.items() if text)
-            body.append(Text.assemble(f"{process.plan.name} ", _state(process), f"  {facts}"))
+            body.append(Text.assemble(_text(f"{process.plan.name} "), _state(process), _text(f"  {facts}")))
     for process, said in zip(supervisor.processes, notes, strict=True):
         if said:
-            body.append(Text(f"{process.plan.name}: {said}", style="yellow"))
+            body.append(_text(f"{process.plan.name}: {said}", "yellow"))
     return Group(heading, *body)
 
 
@@ -139,10 +139,14 @@ def _columns(supervisor: Supervisor, rows: list[dict[str, str]], *, with_pid: bo
         table.add_column(label, justify="right", no_wrap=True)
     for process, cells in zip(supervisor.processes, rows, strict=True):
         pid = [Text("" if process.pid is None else str(process.pid))] if with_pid else []
-        shown = (Text(cells.get(label, "")) for label in labels)
-        table.add_row(Text(process.plan.name), _state(process), *pid, *shown)
+        shown = (_text(cells.get(label, "")) for label in labels)
+        table.add_row(_text(process.plan.name), _state(process), *pid, *shown)
     return table
 
 
 def _state(process: ManagedProcess) -> Text:
     return Text(process.state.value, style=_COLOURS.get(process.state, "white"))
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(printable(text), style=style)

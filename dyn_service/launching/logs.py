@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from dyn_service.config.logs import printable
+
 KEPT_BYTES = 1 << 20
 """So much of a log waits in memory for a disk that takes nothing."""
 RETRY_S = 1.0
@@ -36,7 +38,7 @@ class Logs:
 
     def write(self, name: str, line: str) -> None:
         """Adds a line to the log of the process of that name."""
-        self._add(name, line)
+        self._add(name, printable(line))
 
     def _add(self, name: str, line: str | None) -> None:
         if self._folder is None:

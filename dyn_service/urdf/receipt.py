@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dyn_service.api.arguments import DEFAULT_GRAVITY
+from dyn_service.config.logs import printable
 from dyn_service.model.arrays import Vector
 from dyn_service.model.description import ROOT_JOINT, Description, Note, RootType
 from dyn_service.model.joints import FIXED, JOINT_TYPES
@@ -97,7 +98,7 @@ class Receipt:
     def render(self) -> str:
         """The receipt as text, no line ending at its end: a head line, masses, then notes by kind with their lines."""
         lines = [self._head(), "", *self._facts(), "", *self._masses(), *self._sections()]
-        return "\n".join(map(_printable, lines))
+        return "\n".join(map(printable, lines))
 
     def _head(self) -> str:
         moving = {kind: count for kind, count in self.joints.items() if kind != FIXED.type and count}
@@ -254,11 +255,6 @@ def _plain(summary: MassSummary) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
-
-
-def _printable(line: str) -> str:
-    """The line with control characters escaped: names come from files, and terminals obey what they print."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
 
 
 def table(notes: Iterable[Note]) -> list[str]:

@@ -196,9 +196,9 @@ def test_head_leaves_out_kinds_of_which_there_are_none() -> None:
     assert made.render().splitlines()[0] == "gripper: 5 links, 2 joints (2 movable: 2 prismatic)"
 
 
-def test_control_characters_are_shown_as_they_are_written_in_python() -> None:
+def test_control_characters_are_shown_as_escapes() -> None:
     text = receipt(Description("a\u0085b", read_text(GRIPPER).links[:1], ()), merged=()).render()
-    assert text.splitlines()[0] == "a\\x85b: 1 link, 0 joints"
+    assert text.splitlines()[0] == "a\\u0085b: 1 link, 0 joints"
 
 
 def test_a_note_of_what_the_source_does_not_have_has_no_line() -> None:
