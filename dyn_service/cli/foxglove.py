@@ -17,6 +17,9 @@ def foxglove(
     ] = None,
     host: Annotated[str, typer.Option(help="Where to listen; whoever can connect sees all messages.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8765,
+    origin: Annotated[
+        list[str] | None, typer.Option(metavar="URL", help="A web page that may connect; may be repeated.")
+    ] = None,
     frames: Annotated[bool, typer.Option(help="Publish tf of plants of which nobody does.")] = True,
 ) -> int:
     """Serve the topics of running nodes to Foxglove, until Ctrl-C."""
@@ -28,7 +31,7 @@ def foxglove(
 
     logging.getLogger("foxglove").setLevel(logging.CRITICAL)  # of clients' faults, in the words of a library
     with stopping() as stop:
-        server = FoxgloveServer(topics or ["*"], runtime_folders, tell, _found, host, port)
+        server = FoxgloveServer(topics or ["*"], runtime_folders, tell, _found, host, port, origin or ())
         along = FramesAlong(topics or ["*"], tell) if frames else None
         try:
             say(f"serving {server.url}: in Foxglove, Open connection, Foxglove WebSocket; Ctrl-C ends it")

@@ -56,6 +56,10 @@ def view(
         str, typer.Option(help="Where to serve the page; whoever can connect can move the sliders.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port of the page; 0 takes a free one.")] = 8080,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="A page of another server that may connect; may be repeated."),
+    ] = None,
 ) -> int:
     """Show a robot in the browser with sliders, play a report or a bag, or watch a running plant."""
     require("dyn view", "viser", "trimesh")
@@ -90,7 +94,7 @@ def view(
         floor = 0.0 if ground is None else ground.height
     with ExitStack() as stack:
         states = stack.enter_context(live_states(topic or LIVE, scene.at, tell)) if live else None
-        viewer = Viewer(scene, looks, first, floor, host, port)
+        viewer = Viewer(scene, looks, first, floor, host, port, origin or (), tell)
         stack.callback(viewer.close)
         mover: Player | Watcher | None = None
         if states is not None:

@@ -20,11 +20,13 @@ from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.messages import Message, decode, ros_type, schema
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.cdr import to_cdr
-from dyn_service.view.places import free_port
+from dyn_service.view.door import Door
 
 NAME = "dyn_service"
 PORT = 8765
 """Foxglove's own default."""
+ORIGINS = ("https://app.foxglove.dev", "file://")
+"""Of Foxglove's page and program; what a web site serves cannot say `file://`."""
 AGAIN_S = 1.0
 """Stamps that go back further are another run's; those of several publishers differ by less."""
 _WAIT_MS = 50
@@ -41,6 +43,7 @@ class FoxgloveServer:
         say: Told what goes wrong, once each.
         host: Where it listens.
         port: Of it; 0 takes a free one.
+        origins: Pages that may connect beside `ORIGINS` and those of this machine.
 
     Raises:
         UnavailableError: The port is taken, or this machine has no such address.
@@ -54,6 +57,7 @@ class FoxgloveServer:
         found: Callable[[str, str], None],
         host: str = "127.0.0.1",
         port: int = PORT,
+        origins: Sequence[str] = (),
     ) -> None:
         self._say, self._found = say, found
         self._context = foxglove.Context()
@@ -62,20 +66,22 @@ class FoxgloveServer:
         self._clock = WallClock()
         self._came = _Comers()
         self.malformed = 0
-        port = free_port("Foxglove's server", host, port)
+        self._door = Door("Foxglove's server", host, port, {*ORIGINS, *origins}, say)
+        inner_host, inner_port = self._door.inner
         try:
             self._server = foxglove.start_server(
                 name=NAME,
-                host=host,
-                port=port,
+                host=inner_host,
+                port=inner_port,
                 server_listener=self._came,
                 supported_encodings=["cdr"],
                 context=self._context,
             )
         except RuntimeError:  # between the look and now; its words are those of another language
-            raise UnavailableError(f"Foxglove's server cannot listen on {host}:{port}: try --port") from None
+            self._door.close()
+            raise UnavailableError(f"Foxglove's server cannot listen on {inner_host}:{inner_port}") from None
         self._listener = TopicListener(topics, folders, say, "shown")
-        self.url = f"ws://{host}:{self._server.port}"
+        self.url = f"ws://{host}:{self._door.port}"
 
     @property
     def missed(self) -> int:
@@ -100,6 +106,7 @@ class FoxgloveServer:
     def close(self) -> None:
         """Ends it; clients are told."""
         self._server.stop()
+        self._door.close()
         self._listener.close()
 
     def _take(self, topic: str, kind: type[Message], frame: memoryview) -> None:

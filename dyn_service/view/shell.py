@@ -19,8 +19,8 @@ import rich
 import viser
 
 from dyn_service.api.queries import Array
+from dyn_service.view.door import Door
 from dyn_service.view.meshes import meshes_of
-from dyn_service.view.places import free_port
 from dyn_service.view.scene import Scene, Snapshot, colours, quaternions
 from dyn_service.view.shapes import Looks, Shape
 
@@ -53,18 +53,31 @@ class Viewer:
         floor: How high the floor is drawn, m.
         host: Where the page is served.
         port: Of it; 0 takes a free one.
+        origins: Pages of other servers that may connect.
+        say: Told of pages that may not.
 
     Raises:
         UnavailableError: The port is taken.
     """
 
     def __init__(
-        self, scene: Scene, looks: Looks, first: Snapshot, floor: float, host: str = "127.0.0.1", port: int = 8080
+        self,
+        scene: Scene,
+        looks: Looks,
+        first: Snapshot,
+        floor: float,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+        origins: Sequence[str] = (),
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.scene = scene
         self._lock = threading.Lock()
-        self.server = _serve(host, port, scene.robot.description.name)
-        self.url = f"http://{host}:{self.server.get_port()}"
+        self._door = Door("the viewer", host, port, origins, say)
+        with _silent():
+            inner, own = self._door.inner
+            self.server = viser.ViserServer(inner, own, label=scene.robot.description.name, verbose=False)
+        self.url = f"http://{host}:{self._door.port}"
         self.server.scene.set_up_direction("+z")
         self.server.gui.configure_theme(show_logo=False, show_share_button=False)
         self.server.gui.main_panel.dock_right()
@@ -103,6 +116,7 @@ class Viewer:
         """Ends the page and its server."""
         with _silent():
             self.server.stop()
+        self._door.close()
 
     def options(self) -> None:
         """Adds what can be shown or hidden, and the table of efforts."""
@@ -306,12 +320,6 @@ def run(tick: Callable[[float], None] | None, stop: threading.Event) -> None:
         if tick is not None:
             tick(now - last)
         last = now
-
-
-def _serve(host: str, port: int, label: str) -> viser.ViserServer:
-    port = free_port("the viewer", host, port)
-    with _silent():
-        return viser.ViserServer(host=host, port=port, label=label, verbose=False)
 
 
 @contextmanager

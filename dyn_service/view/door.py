@@ -1,0 +1,123 @@
+"""What stands before a library's web server: browsers connect to it for pages of their choice, wherever these are from.
+
+A handshake says which page it is for by its `Origin`. Pages of this machine, those that the server itself served, and
+those that are named may connect; others get a 403. Clients that are no browsers send no origin, and may. The library's
+server listens where no page can guess: on Linux, at one of 16 million addresses of this machine's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import secrets
+import socket
+import sys
+import threading
+from collections.abc import Callable, Collection
+from urllib.parse import urlsplit
+
+from dyn_service.errors import UnavailableError
+
+_HEAD_BYTES, _HEAD_S = 1 << 14, 10.0
+"""Of a request's head, and how long it may take to come."""
+
+
+class Door:
+    """Listens at a port, and connects whoever may pass to the server at `inner`, a host and a port that are free.
+
+    Args:
+        what: Whose door it is, for errors.
+        host: Where it listens.
+        port: Of it; 0 takes a free one.
+        origins: Pages that may connect, such as `https://app.foxglove.dev`.
+        say: Told of each origin that is refused, once.
+
+    Raises:
+        UnavailableError: The port is taken, or this machine has no such address.
+    """
+
+    def __init__(self, what: str, host: str, port: int, origins: Collection[str], say: Callable[[str], None]) -> None:
+        try:
+            self._socket = socket.create_server((host, port))
+        except OSError as error:
+            cause = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+            raise UnavailableError(f"{what} cannot listen on {host}:{port}: {cause}; try --port") from None
+        self.port: int = self._socket.getsockname()[1]
+        hidden = ".".join(str(1 + secrets.randbelow(254)) for _ in range(3))
+        inner = f"127.{hidden}" if sys.platform == "linux" else "127.0.0.1"
+        with socket.create_server((inner, 0)) as probe:
+            self.inner: tuple[str, int] = probe.getsockname()
+        self._what, self._origins, self._say, self._told = what, origins, say, set[str]()
+        self._loop, self._over = asyncio.new_event_loop(), asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="dyn-door", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends all connections."""
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._connect, sock=self._socket, limit=_HEAD_BYTES)
+        await self._over.wait()
+        server.close()
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with (
+            contextlib.closing(writer),
+            contextlib.suppress(OSError, EOFError, TimeoutError, asyncio.LimitOverrunError),
+        ):
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _HEAD_S)
+            origin = refused_origin(head.decode("latin-1"), self._origins)
+            if origin is not None:
+                text = f"{self._what}: pages of {origin!r} may not connect; --origin names pages that may\n"
+                if len(self._told) < 100 and origin not in self._told:
+                    self._told.add(origin)
+                    self._say(text.rstrip())
+                told = f"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: {len(text)}\r\n\r\n{text}"
+                writer.write(told.encode("latin-1", "replace"))
+                await writer.drain()
+                return
+            source, sink = await asyncio.open_connection(*self.inner)
+            with contextlib.closing(sink):
+                sink.write(head)
+                ways = [asyncio.create_task(_pass_on(reader, sink)), asyncio.create_task(_pass_on(source, writer))]
+                try:
+                    await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for way in ways:
+                        way.cancel()
+
+
+async def _pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await source.read(1 << 16):
+            sink.write(data)
+            await sink.drain()
+
+
+def refused_origin(head: str, origins: Collection[str]) -> str | None:
+    """The origin that a request's head names and that may not connect; None where it may, or none is named."""
+    fields = [line.partition(":")[::2] for line in head.split("\r\n")[1:]]
+    origin, host = (
+        ",".join(value.strip() for name, value in fields if name.strip().lower() == wanted)
+        for wanted in ("origin", "host")
+    )
+    if not origin or origin in origins:
+        return None
+    try:
+        page = urlsplit(origin)
+        name = page.hostname or ""
+    except ValueError:
+        return origin
+    with contextlib.suppress(ValueError):
+        address = ipaddress.ip_address(name)  # not a name that a stranger's name server may lead here
+        return None if address.is_loopback or page.netloc == host else origin
+    own = page.netloc == host and name in (socket.gethostname().lower(), socket.getfqdn().lower())
+    return None if own or name == "localhost" else origin
