@@ -193,7 +193,7 @@ def test_results_are_new_owned_writable_and_contiguous(several: Pair) -> None:
 def test_output_without_axes_is_a_number() -> None:
     of = pair("panda", QUERIES["energy"])
     answer = of.call(*of.state())
-    assert [type(value) for value in answer] == [np.float64] * 3
+    assert [type(value) for value in answer] == [np.float64] * 4
 
 
 def test_float_stands_for_equal_numbers(controller: Pair) -> None:
