@@ -18,6 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from docs.pages import with_section
+from docs.theory.drawings import DRAWINGS
 from docs.theory.numbers import PATHS, PERIOD, QUICK, chain, operations, program, robot, stride, swing, thousands
 from dyn_service.reference.influence import WorldEquations, nilpotency
 from dyn_service.reference.particles import ParticleSystem
@@ -367,8 +368,16 @@ def gait() -> None:
     save(figure, "matrix_gait")
 
 
+def drawings() -> None:
+    """The line drawings, as SVG."""
+    for name, drawn in DRAWINGS.items():
+        (IMAGES / f"{name}.svg").write_text(drawn(), encoding="utf-8")
+        print(f"-> docs/theory/img/{name}.svg")
+
+
 FIGURES: dict[str, Callable[[], None]] = {
     "numbers": numbers,
+    "drawings": drawings,
     "newton_euler": newton_euler,
     "gains": gains,
     "scaling": scaling,

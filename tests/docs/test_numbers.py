@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from docs.pages import PAGES, ROOT, difference, section, sections, with_section
 from docs.theory import make_plots
+from docs.theory.drawings import DRAWINGS
 from docs.theory.numbers import QUICK
 from dyn_service import Robot
 from tests.conftest import ROBOTS
@@ -45,7 +47,18 @@ def test_figures_are_there_and_are_drawn() -> None:
     for path in THEORY.glob("*.md"):
         for image in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", path.read_text(encoding="utf-8")):
             assert (path.parent / image).is_file(), image
-            assert f'"{Path(image).stem}' in source or f"{Path(image).name}" in source, f"nothing draws {image}"
+            drawn = Path(image).suffix == ".svg" and Path(image).stem in DRAWINGS
+            assert drawn or f'"{Path(image).stem}' in source or f"{Path(image).name}" in source, (
+                f"nothing draws {image}"
+            )
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_drawings_are_current(name: str) -> None:
+    there = (THEORY / "img" / f"{name}.svg").read_text(encoding="utf-8")
+    assert there == DRAWINGS[name](), "run python -m docs.theory.make_plots drawings"
+    ElementTree.fromstring(there)
+    assert any(f"img/{name}.svg" in page.read_text(encoding="utf-8") for page in THEORY.glob("*.md"))
 
 
 def test_parts_are_written_between_their_marks() -> None:
