@@ -71,7 +71,7 @@ def virtual_power(
         v: (..., nv) velocities.
         a: (..., nv) accelerations.
         gravity: (..., 3) m/s^2, world axes; None is the robot's.
-        loads: (..., nl, 6) [M; F] on each link at its centre of mass, link axes, beside weight.
+        loads: (..., nl, 6) [M; F] on each link at its centre of mass, link axes, in addition to weight.
     """
     J, sigma, R = robot.jacobians(q), robot.bias_accelerations(q, v), robot.link_poses(q).rotation
     mass = np.array([body.mass for body in robot.tree.inertia])
