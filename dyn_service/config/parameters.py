@@ -39,6 +39,8 @@ _FILE = "names_a_file"
 FilePath = Annotated[str, msgspec.Meta(extra={_FILE: "any"})]
 """The type of a parameter that names a file."""
 Positive = Annotated[float, msgspec.Meta(gt=0)]
+Rate = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+"""Hz of a loop; no period is shorter than a microsecond."""
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 InputFile = Annotated[str, msgspec.Meta(extra={_FILE: "read"})]
 """One that names a file that is read; empty is none."""

@@ -1,7 +1,8 @@
 """Following of goals, one after the other: taken or refused with the reason, watched, ended, put aside by a newer one.
 
     waiting ──► following ──► succeeded          within the goal's tolerance, at the end or `goal_time_s` later
-                  │   │ └───► aborted            a joint was beyond `path_tolerance`, or not there in time
+                  │   │ └───► aborted            a joint was beyond `path_tolerance`, or not there in time; from where
+                  │   │                          it was to begin, it would have left the limits
                   │   └─────► preempted          another goal came
                   │           canceled           it was asked to: the robot comes to rest
                   └─ every update: progress and errors
@@ -106,16 +107,21 @@ class TrajectoryFollowing(Law):
             self._checked(trajectory)
 
     def offer(self, trajectory: JointTrajectory, tolerances: GoalTolerances = NO_TOLERANCES) -> Goal:
-        """Takes a goal. At the next update it begins, and puts aside the one that is followed and all that wait; or it
-        is beyond the limits, is refused, and they go on.
+        """Takes a goal. At the next update it begins, and puts aside the one that is followed and all that wait.
+
+        A goal is planned before it is taken, as far as it is known from where: one beyond the limits is refused here.
 
         Raises:
-            GoalError: It is none for this robot; the sentence says why. What is followed goes on.
+            GoalError: It is none for this robot, or beyond its limits; the sentence says why. What is followed goes on.
             FailedPreconditionError: It has no times, and the library that finds them is not there.
         """
         try:
             self._checked(trajectory)
-            self.tolerances.of_goal(tolerances, self.on)
+            if self._motion is None or not self._settled:
+                self.tolerances.of_goal(tolerances, self.on)
+            else:
+                motion, begun_s = self._motion
+                self._planned(trajectory, tolerances, motion.sample(self._now_s - begun_s))
         except GoalError as error:
             code = GoalStatus.INVALID_JOINTS if isinstance(error, GoalJointsError) else GoalStatus.INVALID_GOAL
             self._events.append(goal_status(self._now_s, 0, "refused", str(error), code))
@@ -237,13 +243,18 @@ class TrajectoryFollowing(Law):
         self._becomes(goal, "waiting")
         return goal
 
+    def _planned(
+        self, trajectory: JointTrajectory, tolerances: GoalTolerances, now: Reference
+    ) -> tuple[ReferenceTrajectory, Tolerances]:
+        kept = self.tolerances.of_goal(tolerances, self.on)
+        return plan(trajectory, now, self.on, self.limits, near=kept.path, partial=self.partial), kept
+
     def _begin(self, goal: Goal, now: Reference, here: RobotState) -> None:
-        """Follows the goal in place of all that it puts aside; one that is beyond the limits puts nothing aside."""
+        """Follows the goal in place of all that it puts aside; one beyond the limits ends, and puts nothing aside."""
         try:
-            kept = self.tolerances.of_goal(goal.tolerances, self.on)
-            motion = plan(goal.trajectory, now, self.on, self.limits, near=kept.path, partial=self.partial)
+            motion, kept = self._planned(goal.trajectory, goal.tolerances, now)
         except GoalError as error:
-            self._end(goal, "refused", str(error), GoalStatus.INVALID_GOAL)
+            self._end(goal, "aborted", str(error), GoalStatus.INVALID_GOAL)
             return
         if goal.number > len(self.first):  # it was offered
             for other in (*([] if self._goal is None else [self._goal]), *self._waiting):

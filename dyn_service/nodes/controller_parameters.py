@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from dyn_service.config.described import on_topic
-from dyn_service.config.parameters import InputFile, NotNegative, Positive
+from dyn_service.config.parameters import InputFile, NotNegative, Positive, Rate
 from dyn_service.control.following import TrajectoryMaker, hold_maker
 from dyn_service.control.trajectory import Bounds, MultiSineDesign, PointToPoint, design_multi_sine
 from dyn_service.errors import InvalidArgumentError
@@ -38,7 +38,7 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     endpoint: str = "tcp://127.0.0.1:5755"
     robot: str = ""
-    rate_hz: Positive = 500.0
+    rate_hz: Rate = 500.0
     deadline_s: NotNegative = 0.0
     request_timeout_s: Positive = 0.25
     connect_timeout_s: Positive = 30.0

@@ -176,12 +176,12 @@ def steps_between_states(p: PlantParameters) -> int:
     """
     rate_hz = p.state_rate_hz
     if p.clock == "lockstep":
+        name = "state_rate_hz" if rate_hz else "control_rate_hz"
         rate_hz = rate_hz or p.control_rate_hz
         steps = p.rate_hz / (rate_hz or p.rate_hz)
         if abs(steps - round(steps)) > _WHOLE * steps:
             raise InvalidArgumentError(
-                f"in lockstep rate_hz must be a whole multiple of the rate at which states are answered, found "
-                f"{p.rate_hz:g} and {rate_hz:g} Hz",
-                path="control_rate_hz",
+                f"in lockstep rate_hz must be a whole multiple of {name}, found {p.rate_hz:g} and {rate_hz:g} Hz",
+                path=name,
             )
     return round(p.rate_hz / rate_hz) if rate_hz > 0.0 else 1

@@ -10,7 +10,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.config.described import on_topic
-from dyn_service.config.parameters import InputFile, NotNegative, Positive, RobotFile
+from dyn_service.config.parameters import InputFile, NotNegative, Positive, Rate, RobotFile
 from dyn_service.control.actuators import MAX_DELAY_STEPS
 from dyn_service.control.command import Interface
 from dyn_service.control.encoders import Velocities
@@ -114,7 +114,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     joints: InputFile = ""
     root: RootType = "fixed"
     mimic: bool = True
-    rate_hz: Positive = 1000.0
+    rate_hz: Rate = 1000.0
     integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4"
     substeps: Annotated[int, msgspec.Meta(ge=1, le=MAX_SUBSTEPS)] = 1
     state_rate_hz: NotNegative = 0.0

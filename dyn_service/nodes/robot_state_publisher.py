@@ -55,7 +55,7 @@ class RobotStatePublisherParameters(msgspec.Struct, forbid_unknown_fields=True, 
     robot: RobotFile
     root: RootType = "fixed"
     mimic: bool = True
-    rate_hz: Annotated[float, msgspec.Meta(gt=0.0)] = 50.0
+    rate_hz: Annotated[float, msgspec.Meta(gt=0.0, le=5000.0)] = 50.0
     frame_prefix: str = ""
     sensors: InputFile = ""
     joint_states: str = "joint_states"

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from docs.pages import ROOT
 
@@ -30,3 +36,15 @@ def test_code_blocks_say_nothing_that_the_builder_does_not_know() -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         for line in page.read_text(encoding="utf-8").splitlines():
             assert not line.startswith("```") or re.fullmatch(r'```(\w+( title="[^"]+")?)?', line), f"{page}: {line}"
+
+
+@pytest.mark.slow
+def test_the_built_site_has_pages_and_no_programs(tmp_path: Path) -> None:
+    pytest.importorskip("zensical")
+    for name in ("docs", "dyn_service"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "zensical.toml", tmp_path)
+    subprocess.run([Path(sys.executable).parent / "zensical", "build"], cwd=tmp_path, check=True, capture_output=True)
+    built = {path.suffix for path in (tmp_path / "build" / "site").rglob("*") if path.is_file()}
+    assert ".html" in built
+    assert ".py" not in built

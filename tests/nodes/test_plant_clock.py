@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import zmq
 
-from dyn_service.config.arguments import NodeArguments
+from dyn_service.config.arguments import NodeArguments, parse_arguments
 from dyn_service.config.parameters import NoParameters
 from dyn_service.control.joint_states import JointStates
 from dyn_service.control.safety import RUNNING
@@ -20,6 +20,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.messages.rosgraph_msgs import Clock
+from dyn_service.nodes.controller import ControllerParameters
 from dyn_service.nodes.node import Node
 from dyn_service.nodes.plant_loop import PlantLoop, steps_between_states
 from dyn_service.nodes.plant_making import make_plant
@@ -155,9 +156,21 @@ def test_steps_from_state_to_state(changes: dict, steps: int) -> None:
     assert steps_between_states(PlantParameters(robot="-", **changes)) == steps
 
 
-def test_times_that_there_cannot_be() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"a whole multiple .*, found 1000 and 300 Hz"):
-        steps_between_states(PlantParameters(robot="-", clock="lockstep", control_rate_hz=300.0))
+@pytest.mark.parametrize("name", ["control_rate_hz", "state_rate_hz"])
+def test_times_that_there_cannot_be(name: str) -> None:
+    """The error names the rate that was given."""
+    with pytest.raises(InvalidArgumentError, match=rf"a whole multiple of {name}, found 1000 and 300 Hz") as fault:
+        steps_between_states(PlantParameters(robot="-", clock="lockstep", **{name: 300.0}))
+    assert fault.value.path == name
+
+
+@pytest.mark.parametrize("kind", [PlantParameters, ControllerParameters])
+def test_no_rate_is_so_high_that_its_period_is_zero(kind: type) -> None:
+    """It was an error of a period, which nobody had given."""
+    with pytest.raises(
+        InvalidArgumentError, match=r"parameter 'rate_hz': expected a number of at most 1000000, found 1e\+308"
+    ):
+        parse_arguments(["robot:=none", "rate_hz:=1e308"], default_name="n").parameters.to(kind)
 
 
 @pytest.mark.slow
