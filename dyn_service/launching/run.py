@@ -99,7 +99,7 @@ def launch_file(
             raise InvalidArgumentError(f"report folder {str(report_dir)!r} cannot be made: {error.strerror}") from None
     # what is wrong with the file shows before anything is started or made
     with ExitStack() as stack:
-        runtime = stack.enter_context(private_runtime())
+        runtime = stack.enter_context(private_runtime(launch.path.name.partition(".")[0]))
         plan = make_plan(launch, dict(arguments or {}), folder=runtime.folder)
         console = console if console is not None else Console()
         screen = stack.enter_context(showing(console))

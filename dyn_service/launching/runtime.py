@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,10 +31,13 @@ class Runtime:
     """The launcher's private folder, which the user's own tools find, and the reaper, should the launcher be killed.
 
     pipe: what processes inherit; its other end closes with the launcher, by which nodes see that it is gone.
+
+    Args:
+        name: Of the launch; its folder's name begins so, by which lists of nodes tell launches apart.
     """
 
-    def __init__(self) -> None:
-        self.folder = make_folder()
+    def __init__(self, name: str = "") -> None:
+        self.folder = make_folder(name=name)
         self.pipe, held = os.pipe()
         self._ends = os.fdopen(self.pipe, "rb"), os.fdopen(held, "wb")
         self._link = announce_launch(self.folder)
@@ -78,19 +82,20 @@ class Runtime:
 
 
 @contextlib.contextmanager
-def private_runtime() -> Iterator[Runtime]:
-    """A folder and a reaper for the time of a launch."""
-    runtime = Runtime()
+def private_runtime(name: str = "") -> Iterator[Runtime]:
+    """A folder and a reaper for the time of a launch of that name."""
+    runtime = Runtime(name)
     try:
         yield runtime
     finally:
         runtime.close()
 
 
-def make_folder(environment: Mapping[str, str] | None = None) -> Path:
+def make_folder(environment: Mapping[str, str] | None = None, name: str = "") -> Path:
     """A new folder with mode 0700: under `$XDG_RUNTIME_DIR` where it is this user's, else in the temporary folder.
 
-    One whose path would leave too little room for the names of sockets is passed over, `/tmp` is tried last.
+    One whose path would leave too little room for the names of sockets is passed over, `/tmp` is tried last. The
+    folder's name begins with as much of the launch's name as there is room for.
 
     Raises:
         UnavailableError: None can be made.
@@ -99,13 +104,16 @@ def make_folder(environment: Mapping[str, str] | None = None) -> Path:
     bases = [variables.get("XDG_RUNTIME_DIR"), variables.get("TMPDIR"), tempfile.gettempdir(), _LAST]
     faults = []
     for base in dict.fromkeys(path for path in bases if path and os.path.isabs(path)):
-        if len(os.fsencode(base)) + 1 + _ADDED + 1 + _ROOM > topics.MAX_IPC_PATH:
+        room = topics.MAX_IPC_PATH - (len(os.fsencode(base)) + 1 + _ADDED + 1 + _ROOM)
+        if room < 0:
             faults.append(f"{base!r} is too long for the sockets in it")
             continue
         try:
             if base == variables.get("XDG_RUNTIME_DIR"):
                 topics.check_owner(Path(base))
-            return topics.check_owner(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base)))
+            shown = re.sub(r"[^A-Za-z0-9_]+", "-", name)[: max(0, room - 1)]
+            prefix = f"{_PREFIX}{shown}-" if shown else _PREFIX
+            return topics.check_owner(Path(tempfile.mkdtemp(prefix=prefix, dir=base)))
         except OSError as error:
             faults.append(f"{base!r}: {error.strerror}" if not isinstance(error, DynError) else str(error))
     raise UnavailableError(f"no folder can be made for the launch's sockets: {'; '.join(faults)}")

@@ -141,6 +141,8 @@ def test_the_folder_is_made_where_sockets_fit_and_its_user_is_alone(tmp_path: Pa
     try:
         made.append(make_folder({"XDG_RUNTIME_DIR": str(mine)}))
         assert made[-1].parent == mine
+        made.append(make_folder({"XDG_RUNTIME_DIR": str(mine)}, "two arms/left" * 9))
+        assert made[-1].name.startswith("dyn-two-arms-left")
         mine.chmod(0o777)
         for variables in ({"XDG_RUNTIME_DIR": str(mine)}, {"XDG_RUNTIME_DIR": str(deep), "TMPDIR": str(deep)}):
             made.append(make_folder(variables))
@@ -151,7 +153,8 @@ def test_the_folder_is_made_where_sockets_fit_and_its_user_is_alone(tmp_path: Pa
     finally:
         for folder in (*made, mine):
             folder.rmdir()
-    with private_runtime() as runtime:
+    with private_runtime("panda") as runtime:
+        assert runtime.folder.name.startswith("dyn-panda-")
         assert runtime.folder.stat().st_uid == os.getuid()
         assert stat.S_IMODE(runtime.folder.stat().st_mode) == 0o700
     assert not runtime.folder.exists()
