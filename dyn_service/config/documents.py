@@ -60,21 +60,15 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """The next node."""
-        self.spend(1, self.line + 1)
+        self._spend(1, self.line + 1)
         return super().compose_node(parent, index)
 
-    def spend(self, count: int, line: int) -> None:
-        """Counts keys and values.
-
-        Raises:
-            ConfigurationError: There are too many.
-        """
+    def _spend(self, count: int, line: int) -> None:
         self.count += count
         if self.count > 2 * MAX_NODES:
-            raise self.fault(f"more than {MAX_NODES} values", line)
+            raise self._fault(f"more than {MAX_NODES} values", line)
 
-    def fault(self, message: str, line: int, place: Place = ()) -> ConfigurationError:
-        """The error that says `message` about what is in that line."""
+    def _fault(self, message: str, line: int, place: Place = ()) -> ConfigurationError:
         return ConfigurationError(message, path=dotted(place) or None, file=self.file, line=line)
 
 
@@ -162,7 +156,7 @@ def _construct(loader: _Loader, node: yaml.Node, place: Place, lines: dict[Place
     line = _line(node)
     lines[place] = line
     if len(lines) > MAX_NODES:
-        raise loader.fault(f"more than {MAX_NODES} values", line)
+        raise loader._fault(f"more than {MAX_NODES} values", line)
     if isinstance(node, yaml.MappingNode):
         result: dict[str, Any] = {}
         for key, (key_node, value_node) in _pairs(loader, node, place).items():
@@ -179,7 +173,7 @@ def _pairs(loader: _Loader, node: yaml.MappingNode, place: Place) -> _Pairs:
     if id(node) in loader.pairs:
         known = loader.pairs[id(node)]
         if known is None:
-            raise loader.fault("a mapping is merged into itself", _line(node), place)
+            raise loader._fault("a mapping is merged into itself", _line(node), place)
         return known
     loader.pairs[id(node)] = None
     own: _Pairs = {}
@@ -189,16 +183,16 @@ def _pairs(loader: _Loader, node: yaml.MappingNode, place: Place) -> _Pairs:
             several = isinstance(value_node, yaml.SequenceNode)
             for one in value_node.value if several else [value_node]:
                 if not isinstance(one, yaml.MappingNode):
-                    raise loader.fault("not YAML: << merges a mapping or a list of mappings", _line(key_node), place)
+                    raise loader._fault("not YAML: << merges a mapping or a list of mappings", _line(key_node), place)
                 found = _pairs(loader, one, place)
-                loader.spend(1 + len(found), _line(key_node))
+                loader._spend(1 + len(found), _line(key_node))
                 merged = found | merged
             continue
         if not isinstance(key_node, yaml.ScalarNode):
-            raise loader.fault("a key is a list or a map: expected text", _line(key_node), place)
+            raise loader._fault("a key is a list or a map: expected text", _line(key_node), place)
         key = str(_scalar(loader, key_node))
         if key in own:
-            raise loader.fault(f"key {key!r} stands twice", _line(key_node), place)
+            raise loader._fault(f"key {key!r} stands twice", _line(key_node), place)
         own[key] = key_node, value_node
     loader.pairs[id(node)] = merged | own
     return merged | own
@@ -211,8 +205,8 @@ def _line(node: yaml.Node) -> int:
 def _scalar(loader: _Loader, node: yaml.Node) -> Any:
     kind = node.tag.rpartition(":")[2]
     if kind in ("int", "float") and len(node.value) > MAX_NUMBER:
-        raise loader.fault(f"a number has {len(node.value)} characters: expected at most {MAX_NUMBER}", _line(node))
+        raise loader._fault(f"a number has {len(node.value)} characters: expected at most {MAX_NUMBER}", _line(node))
     try:
         return loader.construct_object(node)
     except (ArithmeticError, AttributeError, LookupError, ValueError) as error:  # a 31st of June, `!!bool maybe`, ..
-        raise loader.fault(f"not YAML: no {kind} can be made of it: {error}", _line(node)) from None
+        raise loader._fault(f"not YAML: no {kind} can be made of it: {error}", _line(node)) from None

@@ -76,14 +76,15 @@ def of_report(folder: Path, node: str | None = None) -> Recorded:
     """
     try:
         report = json.loads((folder / REPORT).read_text("utf-8"))
+        plants = {str(process["name"]): process for process in report["processes"]}
         with np.load(folder / RECORDING) as kept:
             arrays = {name: kept[name] for name in kept.files}
     except FileNotFoundError as error:
         name = Path(error.filename).name
         raise NotFoundError(f"{str(folder)!r} is no report of a launch: it has no {name}") from None
-    except (OSError, ValueError, BadZipFile) as error:
-        raise InvalidArgumentError(f"the report in {str(folder)!r} cannot be read: {error}") from None
-    plants = {process["name"]: process for process in report["processes"]}
+    except (OSError, ValueError, LookupError, TypeError, EOFError, RecursionError, MemoryError, BadZipFile) as error:
+        cause = str(error) if isinstance(error, OSError | ValueError | BadZipFile) else "it is none that a launch wrote"
+        raise InvalidArgumentError(f"the report in {str(folder)!r} cannot be read: {cause}") from None
     found = [name for name in plants if f"{name.replace('/', '.')}{_PLANT}" in arrays]
     if not found:
         raise NotFoundError(f"the report in {str(folder)!r} has no plant that recorded its motion")

@@ -1,7 +1,9 @@
 """Motions as launches and bags recorded them."""
 
+import io
 import math
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -64,6 +66,17 @@ def test_reports_that_are_none(report: Path, tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text("{}")
     (tmp_path / "recording.npz").write_text("damaged")
     with pytest.raises(InvalidArgumentError, match=r"the report in '.*' cannot be read"):
+        of_report(tmp_path)
+    for text in ("[]", '{"processes": 1}', '{"processes": [{}]}', "[" * 100_000):
+        (tmp_path / "report.json").write_text(text)
+        with pytest.raises(InvalidArgumentError, match="cannot be read: it is none that a launch wrote"):
+            of_report(tmp_path)
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)})
+    with ZipFile(tmp_path / "recording.npz", "w") as kept:
+        kept.writestr("plant.plant.npy", head.getvalue())
+    (tmp_path / "report.json").write_text('{"processes": []}')
+    with pytest.raises(InvalidArgumentError, match="cannot be read: it is none that a launch wrote"):
         of_report(tmp_path)
     other = configuration(["other"], ["revolute"])
     with pytest.raises(
