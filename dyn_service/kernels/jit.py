@@ -75,7 +75,6 @@ def _passes() -> tuple[Any, Any]:
     # The graph comes with common terms shared and constants folded. These passes find the products to fuse; the whole
     # standard pipeline takes four times as long and finds no more.
     passes = llvm.create_new_module_pass_manager()
-    passes.add_reassociate_pass()
     passes.add_instruction_combine_pass()
     passes.add_new_gvn_pass()
     return passes, llvm.create_pass_builder(_machine(), llvm.PipelineTuningOptions())

@@ -10,8 +10,9 @@ A module has four functions.
 The last block of a batch may be short; its idle lanes repeat its last state, and nothing is written from them. So a
 state's result is the same to the last bit wherever in a batch it stands, and no lane computes on garbage.
 
-Arithmetic carries the flags reassoc, nsz, contract and arcp, never nnan or ninf: a NaN stays a NaN in every output that
-depends on it. (An output that does not, such as a constant entry of the mass matrix, stays what it is.)
+Arithmetic carries the flags nsz, contract and arcp, never nnan or ninf: a NaN stays a NaN in every output that depends
+on it. (An output that does not, such as a constant entry of the mass matrix, stays what it is.) Nor reassoc: LLVM then
+factors sums, and small differences of large terms lose up to three digits (docs/adr/0009).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ BLOCK_INSTRUCTIONS = 2000
 MOST_STACK_BYTES = 64 << 10
 """Larger buffers of a kernel come from the heap."""
 
-_FLAGS = ("reassoc", "nsz", "contract", "arcp")
+_FLAGS = ("nsz", "contract", "arcp")
 
 
 def lower(graph: Graph, lanes: int, entry: str) -> str:

@@ -58,6 +58,18 @@ def test_python_blocks_run_in_order_and_print_what_they_say(
             assert fault is None, f"{page.name}, block {k + 1}: {fault}; run python -m docs.pages"
 
 
+def test_the_readmes_first_block_doubts_nothing(folder: Path) -> None:
+    """The first that a user sees of the shipped Panda: every kernel that the block makes is certified."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    first = "```python" + text.split("```python")[1]
+    (printed,), space = run(first, "README.md", {})
+    robot = space["robot"]
+    assert len(robot.certificates) >= 20
+    assert {name: found for name, found in robot.certificates.items() if not found.holds} == {}
+    assert robot.receipt.of_kind("doubted") == ()
+    assert "doubted" not in printed
+
+
 def test_there_are_pages_to_run() -> None:
     """Moving or renaming pages must not empty the tests above."""
     names = {name_of(page) for page in WITH_PYTHON}
