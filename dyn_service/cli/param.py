@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from difflib import unified_diff
+from functools import reduce
+from operator import getitem
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dyn_service.cli.completing import parameters
 from dyn_service.cli.node import Name, Timeout, ask
-from dyn_service.cli.progress import say
+from dyn_service.cli.progress import say, tell
 
 app = typer.Typer(help="Show and set parameters of running nodes.", no_args_is_help=True)
 
@@ -71,17 +77,62 @@ def describe(
 
 @app.command()
 def dump(name: Name, timeout: Timeout = 2.0) -> None:
-    """Print all of a node's parameters as a parameter file."""
-    from dyn_service.cli.yaml_text import block
-    from dyn_service.nodes.discovery import full
-    from dyn_service.nodes.dyn_service_srvs import GetParametersRequest, GetParametersResponse
+    """Print all of a node's parameters as a parameter file, for `dyn launch FILE params:=THAT_FILE`."""
+    from dyn_service.cli.yaml_text import block, flow
+    from dyn_service.nodes.discovery import Discovery, full
 
-    values = ask(name, "get_parameters", GetParametersRequest(), GetParametersResponse, timeout).values
+    folder = str(Discovery().node(full(name)).folder)
     nested: dict[str, Any] = {}
-    for dotted, value in values.items():
+    for dotted, value in _values(name, timeout).items():
+        if folder in flow(value):  # a socket of this launch, which ends with it: the next one has its own
+            say(f"# left to the launch: {dotted}: {flow(value)}")
+            continue
         *above, last = dotted.split(".")
         table = nested
         for step in above:
             table = table.setdefault(step, {})
         table[last] = value
     say(block({full(name): {"ros__parameters": nested}}), nl=False)
+
+
+@app.command()
+def save(
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The parameter file that the node was started with.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
+    timeout: Timeout = 2.0,
+) -> None:
+    """Write values that were set while the node runs back to its parameter file, and change nothing else there."""
+    from dyn_service.cli.yaml_text import edited, flow
+    from dyn_service.config.documents import read_document
+    from dyn_service.config.parameters import Parameters, section_names
+    from dyn_service.nodes.discovery import full
+    from dyn_service.nodes.dyn_service_srvs import DescribeParametersRequest, DescribeParametersResponse
+
+    document, given, changes = read_document(file), Parameters(), dict[Any, Any]()
+    if not given.merge_file(document, full(name)):
+        raise document.fault(f"no section is for {full(name)}; others are for {section_names(document)}")
+    values, asked = _values(name, timeout), DescribeParametersRequest()
+    for one in ask(name, "describe_parameters", asked, DescribeParametersResponse, timeout).descriptors:
+        value, at = values[one.name], tuple(one.name.split("."))
+        if one.settable and at not in given.origins and one.default not in (json.dumps(value), value or "none"):
+            tell(f"not in {file}: {one.name} = {flow(value)}")
+        elif one.settable and at in given.origins and reduce(getitem, at, given.values) != value:
+            changes[given.origins[at][1]] = value
+    text = file.read_bytes().decode("utf-8")
+    made = edited(text, str(file), changes)
+    for line in unified_diff(text.splitlines(), made.splitlines(), str(file), str(file), lineterm="", n=1):
+        say(line)
+    if changes and (yes or typer.confirm(f"Write {file}?")):
+        place = file.resolve()
+        beside = place.with_name(f"{place.name}.part")  # the file is whole at any time
+        beside.write_bytes(made.encode("utf-8"))
+        shutil.copymode(place, beside)
+        beside.replace(place)
+
+
+def _values(name: str, timeout: float) -> dict[str, Any]:
+    """All of a node's parameters, by their dotted names."""
+    from dyn_service.nodes.dyn_service_srvs import GetParametersRequest, GetParametersResponse
+
+    return ask(name, "get_parameters", GetParametersRequest(), GetParametersResponse, timeout).values

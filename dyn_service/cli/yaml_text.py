@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
 from dyn_service.cli.usage import UsageError
 from dyn_service.config.documents import ConfigurationError, parse_document
+from dyn_service.config.wording import Place, dotted
 
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -34,3 +36,35 @@ def block(value: Any) -> str:
     """The value over several lines, with the last one's end."""
     text: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=False, sort_keys=False, allow_unicode=True)
     return text.removesuffix("...\n")
+
+
+def edited(text: str, file: str, values: Mapping[Place, Any]) -> str:
+    """The text with other values at these places and all else as it was: comments, order, spaces.
+
+    Raises:
+        ConfigurationError: A value cannot be changed by itself, such as one that is merged, or stands for an alias too.
+    """
+    wanted, root, spans = parse_document(text, file).value, yaml.compose(text, Loader=yaml.SafeLoader), []
+    for place, value in values.items():
+        node, table = root, wanted
+        for k, step in enumerate(place):
+            table = table[place[k - 1]] if k else table
+            node = {key.value: below for key, below in getattr(node, "value", ())}.get(step)
+        table[place[-1]] = value
+        spans += list(_spans(node, value))
+    made = text
+    for begin, end, written in sorted(spans, reverse=True):
+        made = made[:begin] + written + made[end:]
+    if parse_document(made, file).value != wanted:
+        names = ", ".join(map(dotted, values))
+        raise ConfigurationError(f"{names}: cannot be changed in place: edit the file by hand", file=file)
+    return made
+
+
+def _spans(node: Any, value: Any) -> Iterator[tuple[int, int, str]]:
+    """Where the value stands in the text, from and to, and what is to stand there; nothing where that is not known."""
+    if isinstance(node, yaml.SequenceNode) and isinstance(value, list) and len(value) == len(node.value):
+        for below, item in zip(node.value, value, strict=True):
+            yield from _spans(below, item)
+    elif isinstance(node, yaml.ScalarNode) or getattr(node, "flow_style", False):
+        yield node.start_mark.index, node.end_mark.index, flow(value)

@@ -29,7 +29,7 @@ from dyn_service.config.documents import (
 from dyn_service.config.wording import MismatchError, Place, convert, dotted, missing_key
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.extras import MissingLibraryError, require
-from dyn_service.shipped import find_robot
+from dyn_service.shipped import find_robot, robots
 from dyn_service.suggestions import did_you_mean
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -93,7 +93,8 @@ class Parameters:
         for name, hint in get_type_hints(kind, include_extras=True).items():
             origin = self.origins.get((name,))
             if origin is not None and file_sort(hint) and any(origin[0] is file for file in self.files):
-                found[name] = _below(Path(origin[0].file).parent, self.values[name])
+                known = robots() if file_sort(hint) == "robot" else {}
+                found[name] = _below(Path(origin[0].file).parent, self.values[name], known)
         return found
 
     def check_files(self, kind: type, folder: Path | None = None) -> None:
@@ -257,11 +258,14 @@ def _unreadable(path: Path, robot: str | None) -> str | None:
     return None if found else f"there is no file {str(path)!r}"
 
 
-def _below(folder: Path, value: Any) -> Any:
-    """The path, or the list of them, below the folder; what is neither stays what it is, for its type to refuse."""
+def _below(folder: Path, value: Any, names: Collection[str] = ()) -> Any:
+    """The path, or the list of them, below the folder. One of these names of which no file is there stays as it is, as
+    does what is neither, or empty.
+    """
     if isinstance(value, list):
-        return [_below(folder, item) for item in value]
-    return str(folder / value) if isinstance(value, str) else value
+        return [_below(folder, item, names) for item in value]
+    named = not value or (value in names and not (folder / value).exists()) if isinstance(value, str) else True
+    return value if named else str(folder / value)
 
 
 def _sections(

@@ -49,7 +49,8 @@ def make_plan(
 
     Args:
         launch: The file as written.
-        arguments: `name:=value` from the command line.
+        arguments: `name:=value` from the command line. `params`, where the file does not declare it, names a parameter
+            file that each node takes last.
         environment: What `$(env ..)` sees; the process's own by default. `SERVER_ENDPOINT` is set where it is not.
         folder: The launch's own, for sockets (`$(endpoint ..)`) and for parameter files with substitutions in them
             (`allow_substs`).
@@ -62,8 +63,12 @@ def make_plan(
     if folder is not None:
         seen.setdefault(SERVER_ENDPOINT, topics.endpoint("dynamics", "/", {}, folder))
     planner = _Planner(arguments, seen, folder)
+    own = {placed.action.name for placed in launch.actions if isinstance(placed.action, schema.Arg)}
+    if "params" in set(arguments) - own:
+        planner.last = read_document(find_parameter_file(arguments["params"]).resolve())
+        planner.files[planner.last.file] = planner.last
     planner.run(launch, {})
-    unknown = sorted(set(arguments) - set(planner.declared))
+    unknown = sorted(set(arguments) - set(planner.declared) - ({"params"} if planner.last else set()))
     if unknown:
         near = did_you_mean(unknown[0], planner.declared)
         raise InvalidArgumentError(
@@ -93,6 +98,7 @@ class _Planner:
         self.registry = Registry()
         self.kinds: dict[str, Kind] = {}
         self.files: dict[str, Document] = {}
+        self.last: Document | None = None
         self.nodes: list[str] = []
         self.left_out: list[str] = []
         self._names: set[str] = set()
@@ -270,6 +276,9 @@ class _FilePlanner(FileValues):
             ros += ["-r", f"{source}:={self.text(remap.to, (*place, 'remap', k, 'to'))}"]
         for k, parameter in enumerate(action.param):
             ros += self._parameter(parameter, (*place, "param", k), full_name(namespace, name), parameters)
+        last = self.planner.last
+        if last is not None and parameters.merge_file(last, full_name(namespace, name)):
+            ros += ["--params-file", last.file]
         below: dict[str, Any] = {}
         if kind is not None:
             for key, value in kind.launched.items():

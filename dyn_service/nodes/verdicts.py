@@ -22,7 +22,7 @@ MOVES = 0.2
 
 
 class PlantBounds(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Bounds within which a run of the plant is clean; `.inf` is no bound.
+    """Bounds within which a run of the plant is clean; a very large one bounds nothing.
 
     safe_stops: how often the plant may stop safely; none, for after a stop the robot no longer does what was asked.
     under_command: the least share of time under command between the first command and a release. error_rad: rad, the

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from dyn_service.cli import completing
 from dyn_service.cli.main import app
+from dyn_service.cli.yaml_text import edited
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.messages import Message
 from dyn_service.messages.sensor_msgs import JointState
@@ -155,6 +156,58 @@ def test_parameters(dyn: Dyn, wave: Wave) -> None:
     whole = {"/arm/wave": {"ros__parameters": {"rate_hz": 500.0, "amplitude": 0.25}}}
     assert yaml.safe_load(dyn("param", "dump", "/arm/wave")) == whole
     dyn("param", "set", "/arm/wave", "amplitude", "0.5")
+
+
+TUNED = """# tuned on the bench
+/**/wave:                       # by its name
+  ros__parameters: {rate_hz: 100.0, amplitude:   0.10}   # small
+other: {ros__parameters: {amplitude: 0.1}}
+"""
+
+
+def test_tuned_values_are_written_back_and_nothing_else(dyn: Dyn, tmp_path: Path) -> None:
+    file = tmp_path / "wave.yaml"
+    file.write_bytes(TUNED.replace("\n", "\r\n").encode())
+    dyn("param", "set", "/arm/wave", "amplitude", "0.75")
+    said = CliRunner().invoke(app, ["param", "save", "/arm/wave", str(file)], input="n\n")
+    assert "-  ros__parameters: {rate_hz: 100.0, amplitude:   0.10}   # small\n" in said.output
+    assert "+  ros__parameters: {rate_hz: 100.0, amplitude:   0.75}   # small\n" in said.output
+    assert file.read_bytes().decode() == TUNED.replace("\n", "\r\n")  # it was not wanted
+    dyn("param", "save", "/arm/wave", str(file), "--yes")
+    # rate_hz is 500 there: nobody tuned it, it is read-only
+    assert file.read_bytes().decode() == TUNED.replace("0.10", "0.75").replace("\n", "\r\n")
+    assert dyn("param", "save", "/arm/wave", str(file)) == ""
+    file.write_text("/arm/wave: {ros__parameters: {rate_hz: 1.0}}", "utf-8")
+    assert dyn("param", "save", "/arm/wave", str(file)) == f"not in {file}: amplitude = 0.75\n"
+    file.write_text(
+        "a: &a {amplitude: 0.1}\n/arm/wave: {ros__parameters: {<<: *a}}".replace(
+            "a: &a", "b: {ros__parameters: &a"
+        ).replace("}\n", "}}\n"),
+        "utf-8",
+    )
+    before = file.read_text("utf-8")
+    with pytest.raises(InvalidArgumentError, match="amplitude: cannot be changed in place: edit the file by hand"):
+        dyn("param", "save", "/arm/wave", str(file), "--yes")
+    assert file.read_text("utf-8") == before
+    file.write_text("left: {ros__parameters: {amplitude: 0.1}}", "utf-8")
+    with pytest.raises(InvalidArgumentError, match="no section is for /arm/wave; others are for left"):
+        dyn("param", "save", "/arm/wave", str(file))
+    dyn("param", "set", "/arm/wave", "amplitude", "0.5")
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "made"),
+    [
+        ("a: [1.0, 2.0]  # two", [1.0, 2.5], "a: [1.0, 2.5]  # two"),
+        ("a: [1.0, 2.0]", [3.0], "a: [3.0]"),
+        ("a:\n- 1.0  # first\n- 2.0\nb: 1", [1.0, 9.0], "a:\n- 1.0  # first\n- 9.0\nb: 1"),
+        ("a: 'x'", "y: z", "a: 'y: z'"),
+        ("a: &x 1.0\nb: 2.0", 7.0, "a: 7.0\nb: 2.0"),
+    ],
+)
+def test_a_value_is_edited_where_it_stands(text: str, value: object, made: str) -> None:
+    assert yaml.safe_load(edited(text, "f", {("a",): value})) == yaml.safe_load(made)
+    assert edited(text, "f", {("a",): value}).replace("&x ", "") == made
 
 
 def test_services(dyn: Dyn) -> None:
