@@ -20,7 +20,7 @@ def _matching(incomplete: str, names: Callable[[Discovery], Iterable[str]]) -> l
 
     found: list[str] = []
     with suppress(DynError, OSError):
-        found = sorted({name for name in names(Discovery()) if name.startswith(incomplete)})
+        found = sorted({name for name in names(Discovery()) if name.startswith(incomplete) and name.isprintable()})
     return found
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from dyn_service.cli.completing import _matching
 from dyn_service.config.logs import JsonFormatter, TextFormatter, printable
 from dyn_service.launching import launch_file
 from tests.conftest import ROOT
@@ -82,3 +83,9 @@ def test_no_command_writes_past_the_border() -> None:
         if path.name != "progress.py":
             for way in ("typer.echo(", "print(", "sys.stdout.write(", "sys.stderr.write("):
                 assert way not in text, f"{path.name}: {way}"
+
+
+def test_no_shell_completes_to_a_control_character(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_RUNTIME_DIR", str(tmp_path))
+    tmp_path.chmod(0o700)
+    assert _matching("/a", lambda _: ["/a", "/b", f"/a{STRANGE}"]) == ["/a"]
