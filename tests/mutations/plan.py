@@ -37,6 +37,16 @@ PARTS: dict[str, tuple[str, ...]] = {
         "control/encoders.py",
         "control/simulated.py",
         "control/closed_loop.py",
+        "control/command.py",
+        "control/command_values.py",
+        "control/commander.py",
+        "control/drive.py",
+        "control/driver.py",
+        "control/hardware.py",
+        "control/joint_states.py",
+        "control/joint_states_heard.py",
+        "control/set_points.py",
+        "control/taking_over.py",
         "sim/mujoco_engine.py",
     ),
     "hil": (
@@ -70,7 +80,11 @@ PARTS: dict[str, tuple[str, ...]] = {
         "control/following.py",
         "control/gains.py",
         "control/gravity_compensation.py",
+        "control/goal_feedback.py",
         "control/goal_tolerances.py",
+        "control/reference_command.py",
+        "control/rehearsal.py",
+        "control/trajectory.py",
         "control/joint_goals.py",
         "control/joint_impedance.py",
         "control/law.py",
@@ -115,8 +129,8 @@ _TREE = (
     "tests/unit/test_robot.py",
 )
 
-_MJCF = ("tests/oracle/test_mjcf.py", "tests/unit/test_mjcf_faults.py")
-_SDF = ("tests/unit/test_sdf.py", "tests/unit/test_sdf_faults.py")
+_MJCF = ("tests/oracle/test_mjcf.py", "tests/unit/test_mjcf_faults.py", "tests/unit/test_chains.py")
+_SDF = ("tests/unit/test_sdf.py", "tests/unit/test_sdf_faults.py", "tests/unit/test_chains.py")
 
 STAGES: dict[str, tuple[str, ...]] = {
     "dynamics/": (_NUMBERS, "tests/theory/test_newton_euler.py", "tests/unit/test_robot.py"),
@@ -263,6 +277,20 @@ STAGES: dict[str, tuple[str, ...]] = {
     "control/closed_loop.py": ("tests/nodes/test_closed_loop.py",),
     "control/encoders.py": ("tests/nodes/test_plant_truth.py", "tests/oracle/test_sensors.py"),
     "control/simulated.py": (*_PLANT, "tests/nodes/test_plant_services.py", "tests/oracle/test_felt_contacts.py"),
+    "control/command.py": ("tests/nodes/test_command_interfaces.py", "tests/nodes/test_taking_over.py"),
+    "control/command_values.py": ("tests/nodes/test_command_interfaces.py", "tests/nodes/test_taking_over.py"),
+    "control/commander.py": ("tests/nodes/test_panda_controllers.py", "tests/nodes/test_command_interfaces.py"),
+    "control/drive.py": ("tests/nodes/test_command_interfaces.py",),
+    "control/driver.py": ("tests/nodes/test_driver.py", "tests/nodes/test_hardware.py"),
+    "control/goal_feedback.py": ("tests/nodes/test_joint_goals.py", "tests/nodes/test_goal_tolerances.py"),
+    "control/hardware.py": ("tests/nodes/test_driver.py", "tests/nodes/test_hardware.py"),
+    "control/joint_states.py": ("tests/unit/test_joint_states.py", "tests/nodes/test_robot_state_publisher.py"),
+    "control/joint_states_heard.py": ("tests/unit/test_joint_states.py",),
+    "control/reference_command.py": ("tests/nodes/test_laws_in_numbers.py", "tests/nodes/test_taking_over.py"),
+    "control/rehearsal.py": ("tests/nodes/test_law.py", "tests/nodes/test_laws.py"),
+    "control/set_points.py": ("tests/nodes/test_command_interfaces.py",),
+    "control/taking_over.py": ("tests/nodes/test_taking_over.py",),
+    "control/trajectory.py": ("tests/nodes/test_trajectory.py", "tests/nodes/test_joint_goals.py"),
     "control/admittance.py": _LAWS,
     "control/cartesian_impedance.py": (
         "tests/nodes/test_laws_in_numbers.py",
