@@ -29,6 +29,8 @@ from dyn_service.model.configuration import Configuration
 
 TrajectoryMaker = Callable[[Array, Array], ReferenceTrajectory]
 """(q0, v0) -> the reference motion from there."""
+LOOKS = 50
+"""States from which their rate is known."""
 HOLD_S = 1.0
 """A plant that moves when it is taken over comes back to that place in this time, where it is to stay there."""
 
@@ -106,6 +108,26 @@ class Following:
         self._order: tuple[list[int], list[int]] | None = None
         self._fresh = True
         self._updated_s: float | None = None
+        self._stamps: list[float] = []
+
+    def rate_doubt(self, state: PlantState) -> str:
+        """Why the law cannot run at its rate, once `LOOKS` states have come; else, and from then on, empty.
+
+        The shortest time between two states counts, for a busy machine loses some.
+        """
+        if len(self._stamps) >= LOOKS or state.stamp in self._stamps[-1:]:
+            return ""
+        if self._stamps and state.stamp < self._stamps[-1]:  # another run of the plant
+            self._stamps.clear()
+        self._stamps.append(state.stamp)
+        rate_hz = 1.0 / max(1e-9, min(np.diff(self._stamps))) if len(self._stamps) == LOOKS else self.rate_hz
+        times = rate_hz / self.rate_hz
+        if round(times) >= 1 and abs(times - round(times)) <= 0.02 * times:
+            return ""
+        return (
+            f"the plant's states come at {rate_hz:.4g} Hz, no whole multiple of rate_hz, {self.rate_hz:g}: the law is "
+            "asked less often, or unevenly; let rate_hz and the plant's state_rate_hz, or control_rate_hz, agree"
+        )
 
     def due(self, state: PlantState) -> bool:
         """Whether this state is the first one in a new control period; periods without a state are counted.

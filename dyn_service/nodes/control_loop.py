@@ -160,6 +160,8 @@ class ControlLoop(Generic[L]):
             state = self._receive()
             if state is not None:
                 self._last, silent, patience_s = state, 0, p.state_timeout_s
+                if doubt := self.following.rate_doubt(state):
+                    _LOG.warning("%s", doubt)
                 if self.following.due(state):
                     self._control(state)
             elif not is_readable(self.states.socket):

@@ -263,3 +263,30 @@ def test_two_controllers_share_the_panels_of_all_controllers() -> None:
     assert clash([("a/controller", NODE), ("b/damper", other)], ()) is None
     assert own_parameters(ControllerParameters(natural_frequency=5.0))["natural_frequency"] == 5.0
     assert own_parameters(LoopParameters()) == {}
+
+
+@pytest.mark.parametrize(
+    ("period_s", "rate_hz", "said"),
+    [
+        (0.001, 500.0, ""),
+        (0.002, 500.0, ""),
+        (0.005, 500.0, "at 200 Hz"),
+        (0.001, 300.0, "at 1000 Hz"),
+        (0.001, 100.0, ""),
+    ],
+)
+def test_states_that_do_not_come_at_the_laws_rate_are_said_once(
+    pendulum: Robot, period_s: float, rate_hz: float, said: str
+) -> None:
+    """A law for 500 Hz ran at 200 without a word. Every third state is lost, and some come twice: that is no news."""
+    at = pendulum.configuration
+    following = Following(at, pendulum.fingerprint, hold_maker(at), rate_hz)
+    stamps = [10.0, *(k * period_s for k in range(200) if k % 3), *([0.999] * 3)]  # first one of an earlier run
+    first = PlantState(
+        session=7, seq=0, stamp=0.0, name=("hinge",), position=[0.0], velocity=[0.0], effort=[0.0], mode="active",
+        cause="", since=0.0, epoch=0, armable=True, command_seq=-1, command_delay=0.0, fingerprint="f",
+    )  # fmt: skip
+    states = [msgspec.structs.replace(first, stamp=stamp) for stamp in stamps]
+    doubts = [doubt for state in states if (doubt := following.rate_doubt(state))]
+    assert len(doubts) == bool(said)
+    assert all(said in doubt and f"rate_hz, {rate_hz:g}" in doubt for doubt in doubts)

@@ -96,8 +96,14 @@ def test_no_placeholder_is_left_and_its_launch_file_plans(package: Path, tmp_pat
     project = tomllib.loads((package / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["entry-points"]["dyn_service.nodes"] == {NAME: f"{NAME}.controller:NODE"}
     launch = package / NAME / "launch" / f"{NAME}.launch.yaml"
-    plan = make_plan(read_launch_file(launch), {"natural_frequency": "8.0", "trajectory": "hold"}, folder=tmp_path)
-    *_, controller = plan.processes
+    given = {"natural_frequency": "8.0", "trajectory": "hold", "rate_hz": "250.0", "clock": "lockstep", "substeps": "2"}
+    plan = make_plan(read_launch_file(launch), {**given, "engine": "mujoco", "rearm": "false"}, folder=tmp_path)
+    *_, plant, controller = plan.processes
+    assert {name: plant.parameters[name] for name in ("engine", "clock", "substeps")} == {
+        "engine": "mujoco", "clock": "lockstep", "substeps": 2,
+    }  # fmt: skip
+    assert [plant.parameters["state_rate_hz"], plant.parameters["control_rate_hz"]] == [250.0, 250.0]
+    assert (controller.parameters["rate_hz"], controller.parameters["rearm"]) == (250.0, False)
     assert controller.kind.name == NAME
     assert dict(controller.parameters)["natural_frequency"] == 8.0
     assert [panel.section for panel in controller.kind.panels] == ["requests", "law", "loads"]
