@@ -220,20 +220,12 @@ def _notes(stats: Stats) -> str:
 
 
 def at_end(plant: NodeBoard) -> str:
-    """Its safe stops and how long it was under command, what its motors and joints came up against, late commands;
-    nothing of what there was not.
-    """
+    """Its safe stops, what its motors and joints came up against, late commands; nothing of what there was not."""
     content = _plant_summary(plant)
-    said = limit_shares.lines(content["by_joint"])
-    if stale := content["refusals"].get("stale"):
-        said.append(f"{stale} commands were too late")
-    if content["stops"]:
-        share = 100.0 * content["active_steps"] / max(1, content["steps"])
-        stops, *rest = _stop_lines(content)
-        said.insert(0, f"{stops}, under command {share:.1f} % of the time")
-        if _too_slow(content):
-            said.insert(1, rest[0])
-    return "; ".join(said)
+    said = _stop_lines(content)[: 1 + _too_slow(content)] if content["stops"] else []
+    said += limit_shares.lines(content["by_joint"])
+    stale = content["refusals"].get("stale")
+    return "; ".join([*said, f"{stale} commands were too late"] if stale else said)
 
 
 PANELS = (Panel("plant", plant_section), Panel("tracking", tracking_section))
