@@ -202,9 +202,8 @@ def _verdicts(outcome: Mapping[str, Any]) -> str:
         f"<td>{escape(one['sentence'])}</td></tr>"
         for one in outcome["verdicts"]
     )
-    none = '<p class="nothing">Nothing was judged: no node of this launch has bounds.</p>'
-    shown = f'<div class="wide-table"><table>{rows}</table></div>' if rows else none
-    return f'<section id="verdicts"><h2>Verdicts</h2>{shown}</section>'
+    shown = f"<table>{rows}</table>" if rows else "Nothing was judged: no node of this launch has bounds."
+    return f'<section id="verdicts"><h2>Verdicts</h2><div class="wide-table">{shown}</div></section>'
 
 
 def _findings(faults: Sequence[str], parts: Sequence[Shown]) -> str:

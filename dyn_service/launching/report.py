@@ -27,10 +27,9 @@ from typing import IO, Any
 import numpy as np
 
 from dyn_service import __version__
-from dyn_service.launching.machine import BUSY
 from dyn_service.launching.page import Shown, make_page
 from dyn_service.launching.plan import LaunchPlan
-from dyn_service.launching.supervisor import Outcome
+from dyn_service.launching.supervisor import BUSY, Outcome
 from dyn_service.nodes.board import Board
 from dyn_service.nodes.kinds import Section
 from dyn_service.nodes.verdicts import Verdict

@@ -16,17 +16,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import time
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import zmq
 import zmq.asyncio
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.launching.machine import waiting_per_core
 from dyn_service.launching.plan import LaunchPlan, ProcessPlan
 from dyn_service.launching.process import (
     ENDED,
@@ -47,6 +48,21 @@ DRAIN_S = 0.2
 NOT_CLEAN = 3
 """Exit status of a run that ended well and did not meet its bounds, where it is asked for."""
 WATCH_PERIOD_S = 0.1
+
+BUSY = 0.5
+"""Waiting processes per core from which on the machine is called busy: each second time slice is another's."""
+
+
+def waiting_per_core(loadavg: Path = Path("/proc/loadavg")) -> float | None:
+    """Processes per core that are ready to run and wait now, in a container those of the whole machine; None where the
+    system does not tell.
+    """
+    try:
+        ready = int(loadavg.read_text("ascii").split()[3].partition("/")[0])
+    except (OSError, ValueError, IndexError):
+        return None
+    cores = os.cpu_count() or 1
+    return max(0, ready - cores) / cores
 
 
 @dataclass

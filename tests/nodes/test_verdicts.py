@@ -17,11 +17,10 @@ from rich.console import Console
 from dyn_service.control.safety import ACTIVE, BRAKED, MODES
 from dyn_service.control.trajectory import PointToPoint
 from dyn_service.launching import launch_file
-from dyn_service.launching.machine import BUSY, waiting_per_core
 from dyn_service.launching.plan import LaunchPlan, ProcessPlan
 from dyn_service.launching.report import write_report
 from dyn_service.launching.run import _summary
-from dyn_service.launching.supervisor import NOT_CLEAN, Outcome
+from dyn_service.launching.supervisor import BUSY, NOT_CLEAN, Outcome, waiting_per_core
 from dyn_service.nodes.board import Board
 from dyn_service.nodes.kinds import NodeKind, Panel
 from dyn_service.nodes.plant_parameters import PlantParameters
