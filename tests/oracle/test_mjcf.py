@@ -207,6 +207,17 @@ MODELS = {
         'anchor="0 0 0"/></equality><sensor><jointpos joint="elbow"/></sensor><contact><exclude body1="upper" '
         'body2="lower"/></contact><keyframe><key qpos="0 0"/></keyframe>',
     ),
+    "replicas": world(
+        '<replicate count="11" offset="0.1 0 0.05" euler="10 0 30" sep="-" childclass="c"><body name="b" pos="1 0 0">'
+        '<joint name="j" axis="0 1 0"/><geom size="0.1"/><replicate count="2" offset="0 0 0.2"><body name="c">'
+        '<joint name="k"/><geom size="0.05" pos="0.1 0 0"/></body></replicate></body></replicate><replicate count="10" '
+        'euler="0 10 0"><body pos="0 0 1"><joint axis="1 0 0"/><geom size="0.1" pos="0 0.1 0"/></body>'
+        '<geom size="0.2"/></replicate>',
+        '<compiler eulerseq="zyx"/><default><default class="c"><joint damping="2"/></default></default>',
+    ).replace(
+        "</mujoco>", '<actuator><motor name="m" joint="j" gear="2" armature="0.1"/></actuator><equality>'
+        '<joint joint1="k" joint2="j"/></equality></mujoco>'
+    ),
     "ranges without an end": world(
         '<body><joint axis="0 1 0" range="-inf inf"/><geom size="0.1" pos="0.2 0 0"/><body><joint type="slide" '
         'range="-1 Infinity" actuatorfrcrange="-inf inf"/><geom size="0.1"/></body></body>'

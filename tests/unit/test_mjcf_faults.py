@@ -104,10 +104,8 @@ FAULTS = {
     made('<body name="b"><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/><inertial pos="0 0 0" mass="1" '
          'diaginertia="1 1 1"/></body>'): "<text>:4: link 'b' inertial: a second <inertial>, the first on line "
                                           "4, expected one",
-    made('<replicate count="3"><body/></replicate>'):
-        "<text>:4: worldbody replicate: <replicate> makes bodies or joints of its own, which is not read: save "
-        "the model as "
-        "MuJoCo compiles it, and give that",
+    made('<replicate count="2.5"><body/></replicate>'):
+        "<text>:4: <replicate>: attribute 'count': expected a whole number of at least 1, found 2.5",
     made('<frame scale="2"><body/></frame>'):
         "<text>:4: worldbody frame: attribute 'scale' is not read, expected a frame without it",
     made('<include file="a.xml"/>'):
@@ -337,3 +335,15 @@ def test_bounds_that_are_kept_change_nothing_and_say_nothing() -> None:
         "mass 2 raised to 2.5 kg by boundmass",
         "moments of inertia raised to 0.01 kg m^2 by boundinertia",
     ]
+
+
+def test_copies_are_counted_before_they_are_made() -> None:
+    """A thousand of a thousand of a thousand would be a billion elements."""
+    text = made('<replicate count="1000">' * 3 + "<body/>" + "</replicate>" * 3)
+    with pytest.raises(ResourceExhaustedError, match="more than 50000 elements"):
+        read_text(text)
+
+
+def test_names_of_copies() -> None:
+    text = made('<replicate count="10" sep="_" offset="1 0 0"><body name="b"><joint name="j"/></body></replicate>')
+    assert [link.name for link in read_text(text).links[1:]] == [f"b_{k:02d}" for k in range(10)]

@@ -7,7 +7,7 @@
 
 What is read and does not act (tendons, most equalities, actuators, gravity compensation, ..) has a note each,
 `reported`; what changes no motion (looks, contacts, sensors, ..) is counted as `dropped`. What would make further
-bodies or joints and is not read (`<replicate>`, `<attach>`, `<composite>`, `<flexcomp>`) is refused, and so are masses
+bodies or joints and is not read (`<attach>`, `<composite>`, `<flexcomp>`) is refused, and so are masses
 of meshes.
 """
 
@@ -23,8 +23,8 @@ import numpy as np
 
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.formats.chains import Names, check_finite, hung
-from dyn_service.formats.includes import Files, place_of, spliced
-from dyn_service.formats.mjcf import inertials
+from dyn_service.formats.includes import MOST_ELEMENTS, Files, place_of, spliced
+from dyn_service.formats.mjcf import inertials, replicas
 from dyn_service.formats.mjcf.joints import Joints
 from dyn_service.formats.mjcf.rest import Rest
 from dyn_service.formats.mjcf.values import ORIENTATIONS, Classes, Settings, Values
@@ -49,10 +49,13 @@ SECTIONS = (
     "deformable", "contact", "tendon", "equality", "actuator", "sensor", "keyframe",
 )  # fmt: skip
 
-_MAKING = ("replicate", "attach", "composite", "flexcomp")
+_MAKING = ("attach", "composite", "flexcomp")
 
 _BODY = ("name", "childclass", "mocap", "pos", *ORIENTATIONS, "gravcomp", "sleep", "simple", "fuse", "user")
-_INSIDE = ("inertial", "joint", "freejoint", "geom", "site", "camera", "light", "body", "frame", "plugin", *_MAKING)
+_INSIDE = (
+    "inertial", "joint", "freejoint", "geom", "site", "camera", "light", "body", "frame", "plugin", replicas.TAG,
+    *_MAKING,
+)  # fmt: skip
 _COMPILER = (
     "autolimits", "boundmass", "boundinertia", "settotalmass", "balanceinertia", "strippath", "coordinate", "angle",
     "fitaabb", "eulerseq", "meshdir", "texturedir", "assetdir", "discardvisual", "usethread", "fusestatic",
@@ -153,6 +156,7 @@ class _Reader:
         place = Place(self._source, named("robot", name), root.line)
         self._settings = self._compiler(place)
         self._classes = Classes(root.all("default"))
+        replicas.expand(root, self._settings, self._source, min(self._limits.elements, MOST_ELEMENTS))
         if not root.all("worldbody"):
             raise place.fault("there is no <worldbody>, expected one")
         with np.errstate(all="ignore"):  # what that leaves is refused below
