@@ -213,8 +213,7 @@ class Check:
         return Numbers(self.notes, "share under command", [Value("", active, "", detail)])
 
     def clean(self, bounds: PlantBounds | None = None) -> None:
-        """The bounds by which a launch is clean, as far as they are about the motion: safe stops, time under command,
-        tracking. bounds: by default those of a plant of which nothing is said.
+        """Asserts the bounds by which a launch is clean that are about its motion; by default the plant's own.
 
         Raises:
             AssertionError: One of them is not met.
@@ -226,11 +225,9 @@ class Check:
         share = active / (active + stopped) if active + stopped else math.nan
         asked = Numbers(self.notes, "share under command, while not released", [Value("", share, "")])
         asked.at_least(bounds.under_command)
-        reference = record.groups["reference"]
-        for error in record.signals("error"):
-            # quaternions have other entries than velocities: what spans no number spans anything
-            at = [reference.names.index(error.name)] if error.name in reference.names else []
-            ways = reference.values[record.under(ACTIVE)][:, at]
+        names, values = record.groups["reference"].names, record.groups["reference"].values[record.under(ACTIVE)]
+        for error in record.signals("error"):  # a quaternion has other entries: those go any way
+            ways = values[:, [names.index(error.name)] if error.name in names else []]
             way = float(np.ptp(ways)) if ways.size and np.isfinite(ways).all() else math.inf
             self.tracking(error.name).at_most(float(bounds.errors(error.unit == "rad", np.array(way))))
 

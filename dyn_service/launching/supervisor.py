@@ -54,9 +54,7 @@ BUSY = 0.5
 
 
 def waiting_per_core(loadavg: Path = Path("/proc/loadavg")) -> float | None:
-    """Processes per core that are ready to run and wait now, in a container those of the whole machine; None where the
-    system does not tell.
-    """
+    """Processes per core, of the whole machine, that are ready and wait now; None where the system does not tell."""
     try:
         ready = int(loadavg.read_text("ascii").split()[3].partition("/")[0])
     except (OSError, ValueError, IndexError):
