@@ -213,7 +213,7 @@ class Check:
         return Numbers(self.notes, "share under command", [Value("", active, "", detail)])
 
     def clean(self, bounds: PlantBounds | None = None) -> None:
-        """Asserts the bounds by which a launch is clean that are about its motion; by default the plant's own.
+        """Asserts the bounds by which a launch is clean that are about its motion; by default `PlantBounds()`.
 
         Raises:
             AssertionError: One of them is not met.
