@@ -23,7 +23,6 @@ from dyn_service.client.core import (
     Ask,
     pack_inputs,
     pack_options,
-    read_arrays,
     read_description,
     read_outputs,
     read_plain,
@@ -160,8 +159,10 @@ def _question(client: Client, row: Query, robot: str | None, values: Mapping[str
     if verify:
         options = {**(options or {}), "verify": True}
     meant = client.robot(robot or _only_robot(client))
-    head = client.ask(Ask(row.name, meant.name, _packed(row, given), options, meant.fingerprint))
-    answer = {name: _plain(value) for name, value in read_outputs(head, row).items()}
+    request = Ask(row.name, meant.name, _packed(row, given), options, meant.fingerprint)
+    head = client.ask(request)
+    found = read_outputs(head, row, request, meant)
+    answer = {name: _plain(found[name]) for name in row.answers}
     if verify:
         answer["residuals"] = {name: _plain(value) for name, value in read_residuals(head).items()}
     return answer
@@ -174,9 +175,9 @@ def _computation(client: Client, row: Computation, robot: str | None, values: Ma
     needed = (*row.required, *(option.name for option in row.options.values() if option.required))
     _check_names(row.name, values, _inputs(row), row.options, needed)
     options = _options(row, values)
-    meant = robot or _only_robot(client) if row.robot else UNSET
-    head = client.ask(Ask(row.name, meant, _packed(row, values), options or UNSET))
-    return {name: _plain(value) for name, value in read_arrays(head).items()}
+    meant = client.robot(robot or _only_robot(client)) if row.robot else None
+    request = Ask(row.name, meant.name if meant else UNSET, _packed(row, values), options or UNSET)
+    return {name: _plain(value) for name, value in read_outputs(client.ask(request), row, request, meant).items()}
 
 
 def _options(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:

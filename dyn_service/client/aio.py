@@ -416,9 +416,8 @@ class AsyncRemoteRobot(RemoteDescribed, AsyncRobotQueries):
 
     async def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
         entry = QUERIES[row]
-        return core.read_answer(
-            await self._client.ask(core.question(self, entry, given, others), self._timeout_s), entry
-        )
+        request = core.question(self, entry, given, others)
+        return core.read_answer(await self._client.ask(request, self._timeout_s), entry, request, self)
 
     async def _compute(self, row: str, **arguments: Any) -> Any:
         return await self._client.run(core.computation(COMPUTATIONS[row], arguments, self), self._timeout_s)

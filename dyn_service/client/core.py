@@ -7,7 +7,7 @@ only carries requests and replies, waiting or awaiting.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -17,7 +17,9 @@ from msgspec import UNSET
 from dyn_service.api.described import Described
 from dyn_service.api.description import RobotDescription
 from dyn_service.api.inputs import checked_options
-from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Overlay, Query, Row
+from dyn_service.api.named import lead_of
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Overlay, Query, Row, Spec
+from dyn_service.api.spec import BY_NAME, Kind
 from dyn_service.errors import (
     DynError,
     InternalError,
@@ -184,28 +186,122 @@ def read_head(payload: bytes) -> ReplyHead | Notice | None:
     return head if head.v == VERSION else None
 
 
-def read_outputs(head: ReplyHead, row: Query) -> dict[str, Any]:
-    """The outputs of a query on a robot, as the robot itself would have given them; others are left aside.
+class Outputs(dict[str, Any]):
+    """The outputs of a reply, by name; one that it lacks is the server's fault."""
+
+    def __missing__(self, name: str) -> Any:
+        raise unreadable(f"it has no '{name}'")
+
+
+def read_outputs(head: ReplyHead, row: Row, request: Ask, robot: RemoteDescribed | None) -> Outputs:
+    """The outputs of a row, as the robot itself would have given them; others are left aside.
+
+    Args:
+        head: The reply.
+        row: The row of the table.
+        request: What was asked.
+        robot: Of which robot; None: the row needs none.
 
     Raises:
         DynError: The error that the reply carries.
-        InternalError: The outputs are none.
+        InternalError: An output is no array, has another shape than the request asks for, or is not finite.
     """
     given = read_arrays(head)
+    inputs, options = ({} if part is UNSET else part for part in (request.inputs, request.options))
+    sizes: dict[str, int] = {} if robot is None else dict(robot.dimensions)
+    declared: dict[str, Spec] = dict(row.outputs)
+    if isinstance(row, Query):
+        lead = leading(row, inputs)
+        if row.rows is not None and options.get(row.rows) is not None:
+            sizes[str(row.selected)] = len(options[row.rows])
+    elif isinstance(row, Computation):
+        states = {name: x for name, x in inputs.items() if name in row.inputs and row.inputs[name].kind in _OF_A_STATE}
+        lead = leading(row, states)
+        declared = {**declared, **row.between}
+        if "residuals" in declared:
+            declared = dict.fromkeys(given, declared["residuals"])
+    found, wider = Outputs(), isinstance(row, Computation)  # by efforts, wrenches or contacts: as its first output is
+    for name, names in row.labels.items():
+        count = len(given[name]) if type(given.get(name)) is tuple else -1
+        if sizes.setdefault(names.dimension, count) != count or count < 0:
+            raise unreadable(f"{row.name} gives {max(count, 0)} names as {name}, expected {sizes[names.dimension]}")
+        found[name] = given[name]
+    for name, spec in declared.items():
+        if name not in given:
+            continue
+        array = found[name] = given[name]
+        axes = np.ndim(array) - len(spec.shape)
+        if wider and spec.shape != ("K",):
+            lead, wider = _wider(lead, np.shape(array)[: max(axes, 0)]), False
+        for symbol, size in zip(spec.shape, np.shape(array)[max(axes, 0) :], strict=False):
+            if isinstance(symbol, str):
+                sizes.setdefault(symbol, size)
+        own = () if spec.shape == ("K",) else lead
+        check_array(row, name, array, (*own, *(sizes.get(str(each), each) for each in spec.shape)))
+    return found
+
+
+_OF_A_STATE: frozenset[Kind] = frozenset({"plain", "position", "velocity", "acceleration", "momentum"})
+"""The kinds of input of a computation whose leading axes its outputs have, too."""
+
+
+def _wider(lead: tuple[int, ...], found: tuple[int, ...]) -> tuple[int, ...]:
+    """The leading axes that were found, if those of the states broadcast to them; else those of the states."""
     try:
-        return {name: given[name] for name in row.answers}
-    except KeyError as fault:
-        raise InternalError(f"the server's answer cannot be read: it has no {fault}") from None
+        return found if np.broadcast_shapes(lead, found) == found else lead
+    except ValueError:
+        return lead
 
 
-def read_answer(head: ReplyHead, row: Query) -> Any:
-    """The answer to a query on a robot, as its method returns it.
+def check_array(row: Row, name: str, array: Any, shape: tuple[str | int, ...]) -> None:
+    """Refuses an output of another shape, or with a number that is not finite: no server sends one.
 
     Raises:
-        DynError: The error that the reply carries.
-        InternalError: The outputs are none.
+        InternalError: It is one.
     """
-    return row.result(read_outputs(head, row))
+    if isinstance(array, tuple) or np.shape(array) != shape:
+        raise unreadable(f"{row.name} gives {name} of shape {np.shape(array)}, expected {shape}")
+    if not np.isfinite(array).all():
+        raise unreadable(f"{row.name} gives {name} with a number that is not finite")
+
+
+def unreadable(fault: object) -> InternalError:
+    """The error of a reply that no server of ours sends."""
+    return InternalError(f"the server's answer cannot be read: {fault}")
+
+
+_OWN_AXES: Mapping[str, int] = {"com": 1, "inertia": 2, "gravity": 1, "torque": 1, "force": 1, "point": 1}
+"""How many axes of the numbers of a wrench or an overlay are no leading ones."""
+
+
+def leading(row: Row, inputs: Mapping[str, Any]) -> tuple[int, ...]:
+    """The leading axes that inputs have together, as `pack_inputs` gives them."""
+    for value in inputs.values():
+        if value.__class__ is not WireArray or len(value.shape) != 1:
+            break
+    else:
+        return ()
+    leads = [lead for name, spec in row.inputs.items() for lead in _leads(inputs.get(name), spec, len(spec.shape))]
+    return np.broadcast_shapes(*leads)
+
+
+def _leads(value: Any, spec: Spec | None, core: int) -> Iterator[tuple[int, ...]]:
+    if isinstance(value, WireArray):
+        yield value.shape[: max(0, len(value.shape) - core)]
+    elif spec is not None and spec.kind in BY_NAME:
+        yield lead_of(spec.kind, value)
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from _leads(part, None, _OWN_AXES.get(key, 0))
+    elif isinstance(value, list):
+        for part in value:
+            yield from _leads(part, None, 0)
+
+
+def read_answer(head: ReplyHead, row: Row, request: Ask, robot: RemoteDescribed | None) -> Any:
+    """The answer to a row, as its method returns it; as `read_outputs`."""
+    found = read_outputs(head, row, request, robot)
+    return row.result(found if "residuals" in row.outputs else {name: found[name] for name in row.answers})
 
 
 def read_arrays(head: ReplyHead) -> dict[str, Any]:
@@ -224,7 +320,7 @@ def read_arrays(head: ReplyHead) -> dict[str, Any]:
                 outputs[name] = value.value()
         return outputs
     except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
-        raise InternalError(f"the server's answer cannot be read: {fault}") from None
+        raise unreadable(fault) from None
 
 
 def read_residuals(head: ReplyHead) -> dict[str, Any]:
@@ -251,9 +347,9 @@ def read_plain(head: ReplyHead) -> dict[str, Any]:
     if not head.ok:
         raise reply_error(head)
     try:
-        return _decode_plain(head.outputs)
+        return Outputs(_decode_plain(head.outputs))
     except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
-        raise InternalError(f"the server's answer cannot be read: {fault}") from None
+        raise unreadable(fault) from None
 
 
 def reply_error(head: ReplyHead) -> DynError:
@@ -313,6 +409,13 @@ class RemoteDescribed(Described):
             super().__init__(description, Configuration.of_description(description), limits)
         except KeyError as fault:
             raise InternalError(f"the server's description of the robot cannot be read: {fault!r}") from None
+        sizes = description.sizes
+        self.dimensions = {each: sizes[each] for each in sizes.__struct_fields__ if each != "nb"}  # that is a query's
+        said = (description.nq, description.nv, sizes.nq, sizes.nv, sizes.nl, sizes.nj, len(given.lower))
+        at = self.configuration
+        known = (at.nq, at.nv, at.nq, at.nv, len(description.link_names), len(description.all_joint_names), at.nq)
+        if said != known:
+            raise InternalError(f"the server's description of the robot cannot be read: sizes {said}, expected {known}")
 
 
 def question(robot: RemoteDescribed, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Ask:
@@ -330,14 +433,14 @@ def computation(row: Computation, arguments: dict[str, Any], robot: RemoteDescri
     said = {} if robot is None or robot.names is None else {NAMES: robot.names}
     if row.parts is None or robot is None:
         inputs, options = row.arguments(arguments)
-        head = yield Ask(row.name, name, {**pack_inputs(inputs, row), **said}, pack_options(row, options), model)
-        return row.result(read_arrays(head))
+        request = Ask(row.name, name, {**pack_inputs(inputs, row), **said}, pack_options(row, options), model)
+        return read_answer((yield request), row, request, robot)
     parts = row.function("parts")(robot.configuration, **arguments)
     try:
         inputs, options = next(parts)
         while True:
-            head = yield Ask(row.name, name, {**pack_inputs(inputs, row), **said}, options, model)
-            inputs, options = parts.send(read_arrays(head))
+            request = Ask(row.name, name, {**pack_inputs(inputs, row), **said}, options, model)
+            inputs, options = parts.send(read_outputs((yield request), row, request, robot))
     except StopIteration as done:  # may not leave a generator
         whole = done.value
     return whole

@@ -8,26 +8,27 @@ typed structs of their own saved 0.3 of 2.9 us and is not done.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from dyn_service.api.queries import Array, Query
-from dyn_service.client.core import read_head
-from dyn_service.errors import InternalError
-from dyn_service.protocol.arrays import ReplyArray
+from dyn_service.api.queries import QUERIES, Array, Query
+from dyn_service.client.core import check_array, read_head, unreadable
+from dyn_service.protocol.arrays import ReplyArray, may_be_infinite
 from dyn_service.protocol.messages import VERSION
 
 
-def array_reader(row: Query) -> Callable[[bytes], Any]:
-    """Reads replies to a row with one output.
+@cache
+def array_reader(query: str) -> Callable[[bytes], Any]:
+    """Reads replies to a query with one output.
 
     Returns:
         What makes of a reply's bytes something with an `id` and the array as `outputs.array`, for `array_of`; or what
         `core.read_head` makes of it.
     """
-    (output,) = row.outputs
+    (output,) = QUERIES[query].outputs
     outputs = msgspec.defstruct("Outputs", [("array", ReplyArray)], rename={"array": output}, gc=False)
     fields: list[Any] = [("v", Literal[VERSION]), ("id", int), ("ok", Literal[True]), ("outputs", outputs)]
     fields += [("epoch", int | UnsetType, UNSET), ("late", UnsetType | None, UNSET)]  # late ones go the general way
@@ -42,14 +43,22 @@ def array_reader(row: Query) -> Callable[[bytes], Any]:
     return read
 
 
-def array_of(reply: Any) -> Array:
+def array_of(reply: Any, row: Query, shape: tuple[int, ...]) -> Array:
     """The array of a reply that the typed decoder took.
 
+    Args:
+        reply: As `array_reader` gave it.
+        row: The query's row of the table.
+        shape: The array's, as it was asked for.
+
     Raises:
-        InternalError: Its bytes are not those of its shape.
+        InternalError: It has another shape, its bytes are not those of it, or a number is not finite.
     """
+    packed: ReplyArray = reply.outputs.array
     try:
-        array: Array = reply.outputs.array.value()
+        array: Array = packed.value()
     except ValueError as fault:
-        raise InternalError(f"the server's answer cannot be read: {fault}") from None
+        raise unreadable(fault) from None
+    if packed.shape != shape or may_be_infinite(packed.data):
+        check_array(row, str(row.output), array, shape)
     return array

@@ -407,7 +407,9 @@ class RemoteRobot(RemoteDescribed, RobotQueries):
         self._client = client
         self._timeout_s = None if timeout_s is None else check_timeout(timeout_s)
         self._owns_client = owns_client
-        self._readers = {row.name: array_reader(row) for row in QUERIES.values() if row.result_type is None}
+        single = [row for row in QUERIES.values() if row.output is not None]
+        self._readers = {row.name: array_reader(row.name) for row in single}
+        self._cores = {row.name: row.outputs[row.output or ""].dims(self.dimensions) for row in single}
 
     @property
     def client(self) -> Client:
@@ -428,7 +430,9 @@ class RemoteRobot(RemoteDescribed, RobotQueries):
         request = core.question(self, entry, given, others)
         reader = self._readers.get(row)
         reply = self._client.ask(request, self._timeout_s, reader or core.read_head)
-        return core.read_answer(reply, entry) if type(reply) is ReplyHead else array_of(reply)
+        if type(reply) is ReplyHead:
+            return core.read_answer(reply, entry, request, self)
+        return array_of(reply, entry, core.leading(entry, request.inputs) + self._cores[row])
 
     def _compute(self, row: str, **arguments: Any) -> Any:
         return self._client.run(core.computation(COMPUTATIONS[row], arguments, self), self._timeout_s)

@@ -51,7 +51,11 @@ class ReplyArray(msgspec.Struct, gc=False):
             ValueError: The bytes are not those of the shape.
         """
         array = np.frombuffer(self.data)
-        return array if array.shape == self.shape else array.reshape(self.shape)[()]
+        if array.shape == self.shape:
+            return array
+        if self.shape and min(self.shape) < 0:  # NumPy would choose it
+            raise ValueError(f"its shape is {self.shape}")
+        return array.reshape(self.shape)[()]
 
 
 def pack_array(value: ArrayLike, path: str) -> WireArray | float:
@@ -107,7 +111,7 @@ def is_finite(array: Array) -> bool:
     return bool(np.isfinite(array).all())
 
 
-def may_be_infinite(data: bytes) -> bool:
+def may_be_infinite(data: bytes | bytearray) -> bool:
     """Whether numbers, as `<f8`, may hold one that is not finite: quick, and never wrong where it says no.
 
     Infinity, NaN, and finite numbers from 5e303 on have this byte in front, up to their sign.
