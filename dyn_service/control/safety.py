@@ -27,7 +27,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -85,6 +85,8 @@ class SafetySettings:
     done: `brake` shuts the brakes, `damping` lets efforts -D v act, `zero` none. beyond_limits: whether a command
     beyond the limits of effort or its rate is cut to them, or refused and the robot stopped. control_s: the period of
     whoever commands; 0 is the drive's. lower, upper: (nv,) rad | m of commanded positions; None is without limits.
+    undriven: (nv,) which entries have no motor, such as those of a base: what is commanded there is ignored; None is no
+    one. `without_motors` gives them their limits.
     """
 
     cycle_s: float
@@ -98,6 +100,7 @@ class SafetySettings:
     control_s: float = 0.0
     lower: Array | None = None
     upper: Array | None = None
+    undriven: Flags | None = None
 
     def __post_init__(self) -> None:
         if not (0.0 < self.cycle_s <= self.hold_s < np.inf):
@@ -116,6 +119,20 @@ class SafetySettings:
             value = getattr(self, name)
             if value.shape != self.effort_limit.shape or not (value >= 0.0).all():
                 raise InvalidArgumentError(f"{name} is {value}: expected numbers that are not negative, one per joint")
+
+    def without_motors(self, undriven: Flags) -> SafetySettings:
+        """The same, where these entries (nv,) have neither motor nor brake: no effort acts on them, and no speed of
+        theirs stops the robot or keeps it from being armed, for nothing could slow them.
+        """
+        if not undriven.any():
+            return self
+        return replace(
+            self,
+            effort_limit=np.where(undriven, 0.0, self.effort_limit),
+            velocity_limit=np.where(undriven, np.inf, self.velocity_limit),
+            rearm_velocity=np.where(undriven, np.inf, self.rearm_velocity),
+            undriven=undriven,
+        )
 
     def set_points(self) -> SetPoints:
         """A set point within these limits."""
@@ -227,7 +244,7 @@ class SafetySupervisor:
             self.counters.commands += 1
             return True
         if refusal is None:
-            asked = values(command)[order]
+            asked = self._driven_only(values(command)[order])
             cut = self._within(command, asked)
             beyond = cut != asked
             clipped = bool(beyond.any())
@@ -239,7 +256,7 @@ class SafetySupervisor:
             return False
         if self.mode not in RUNNING:
             self._arm(command, v if q is None else q)
-        self.value, effort = asked, np.array(command.effort)[order]
+        self.value, effort = asked, self._driven_only(np.array(command.effort)[order])
         if self.interface == "effort":
             self._target, self._cut = cut, beyond
         else:
@@ -329,10 +346,14 @@ class SafetySupervisor:
             return np.minimum(np.maximum(asked, -limit), limit)
         return self.points.within("velocity" if command.interface == "velocity" else "position", asked)
 
+    def _driven_only(self, asked: Array) -> Array:
+        undriven = self.settings.undriven
+        return asked if undriven is None else np.where(undriven, 0.0, asked)
+
     def _driven(self, v: Array, q: Array) -> Array:
         """Efforts towards the set point, within their limits."""
         to = self.set_point = self.points.advance(q, self._cut, moves=not self.brakes)
-        asked = to.effort if self.servo is None else self.servo(to, q, v)
+        asked = self._driven_only(to.effort if self.servo is None else self.servo(to, q, v))
         limit = self.settings.effort_limit
         cut = np.minimum(np.maximum(np.where(np.isnan(asked), 0.0, asked), -limit), limit)
         self._cut = cut != asked

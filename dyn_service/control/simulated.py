@@ -1,9 +1,10 @@
 """A simulated robot: an engine that moves it, its brakes, its motors, its sensors. No sockets, no clock.
 
-Brakes are modelled as strong ones: once shut they bring every joint to rest within `brake_s`, at a deceleration that is
-constant and the same share of each joint's speed, whatever pulls at it, and hold it there. Motors that work against
-them move nothing. A joint that would pass its velocity limit within a step is braked from that step's beginning, as by
-a drive whose own loop is quicker than its commands; the reading then has the fault `velocity`.
+Brakes are modelled as strong ones: once shut they bring every joint to rest within `brake_s`, at a deceleration that
+is constant and the same share of each joint's speed, whatever pulls at it, and hold it there. Motors that work
+against them move nothing. A base has no brake: it falls, and the ground carries it with its legs held. A joint that
+would pass its velocity limit within a step is braked from that step's beginning, as by a drive whose own loop is
+quicker than its commands; the reading then has the fault `velocity`.
 
 Sensors are given the mean acceleration of the step behind them, which every engine and the brakes have, and what
 contacts did to the links in it, mean over it too.
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array, Wrench
 from dyn_service.control.actuators import Actuators
@@ -33,6 +35,7 @@ class SimulatedRobot:
 
     q: (nq,) where it stands at first. dt_s: a step. brake_s: in which the brakes bring it to rest. velocity_limit:
     (nv,), infinite where there is none. actuators, measuring: None are motors and sensors that do all they are told.
+    free: (nv,) which entries of v have no brake; None is no one.
 
     Raises:
         InvalidArgumentError: A time is not positive and finite.
@@ -46,6 +49,7 @@ class SimulatedRobot:
     velocity_limit: Array
     actuators: Actuators | None = None
     measuring: Measuring | None = None
+    free: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         for name, time_s in (("dt_s", self.dt_s), ("brake_s", self.brake_s)):
@@ -83,13 +87,13 @@ class SimulatedRobot:
         self._acting, self._fault = told, ""
         braked = brakes
         if brakes:
-            self._brake()
+            self._brake(told)
         else:
             self._deceleration = None
             self.q, self.v = self.engine.step(*before, told, self.dt_s)
             if np.isfinite(self.v).all() and not (np.abs(self.v) < self.velocity_limit).all():
                 self.q, self.v = before
-                self._brake()
+                self._brake(told)
                 braked, self._fault = True, "velocity"
         if not math.isfinite(self.q.sum() + self.v.sum()):  # or the sum alone has overflowed
             finite = self.configuration.finite(self.q, self.v)
@@ -158,15 +162,20 @@ class SimulatedRobot:
         acting = self.pushes
         if self._feels:
             engine = self.engine
-            acting = [*acting, *(engine.felt_at(self.q, self.v, a) if braked else engine.felt())]
+            held = braked and (self.free is None or not self.steps)
+            acting = [*acting, *(engine.felt_at(self.q, self.v, a) if held else engine.felt())]
         self.measuring.sample(self.time_s, self.q, self.v, a, acting)
 
-    def _brake(self) -> None:
+    def _brake(self, told: Array) -> None:
         """One step towards rest, at the deceleration that was due when the brakes were shut."""
-        if not self.v.any():
+        if not self.v.any() and self.free is None:
             return
         if self._deceleration is None:
             self._deceleration = np.abs(self.v) / self.brake_s
         slower = np.maximum(np.abs(self.v) - self._deceleration * self.dt_s, 0.0) * np.sign(self.v)
+        if self.free is not None:
+            slower[self.free] = np.nan
+            self.q, self.v = self.engine.step(self.q, self.v, np.where(self.free, told, 0.0), self.dt_s, slower)
+            return
         self.q = self.configuration.integrate(self.q, 0.5 * (self.v + slower), self.dt_s)
         self.v = slower

@@ -53,7 +53,7 @@ def link_wrenches(
             torque, force = turn(R_LW, torque), turn(R_LW, force)
         else:
             broadcast(leads)
-        torque = torque + np.cross(point, force)
+        torque = torque + _cross(point, force)
         torque, force = np.broadcast_arrays(torque, force)
         acting.append((link, torque, force))
     return acting
@@ -70,7 +70,7 @@ def on_bodies(wrenches: list[tuple[int, Array, Array]], weld: Weld) -> Array:
     for link, torque, force in wrenches:
         if weld.body[link] >= 0:
             force = turn(weld.rotation[link], force)
-            torque = turn(weld.rotation[link], torque) + np.cross(weld.origin[link], force)
+            torque = turn(weld.rotation[link], torque) + _cross(weld.origin[link], force)
             moving.append((weld.body[link], np.concatenate([torque, force], axis=-1)))
     return _summed(moving, len(weld.tree))
 
@@ -90,6 +90,13 @@ def _summed(wrenches: list[tuple[int, Array]], bodies: int) -> Array:
     for body, array in wrenches:
         total[..., body, :] += array
     return total
+
+
+def _cross(a: Array, b: Array) -> Array:
+    """a x b, to the bits of NumPy's, which takes five times as long for one state."""
+    (a0, a1, a2), (b0, b1, b2) = ((x[..., 0], x[..., 1], x[..., 2]) for x in (a, b))
+    crossed: Array = np.stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis=-1)
+    return crossed
 
 
 def turn(R: Array, x: Array) -> Array:

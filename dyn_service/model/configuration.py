@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -260,6 +261,9 @@ class Configuration:
         """
         if self.flat:
             return np.asarray(single(x, y))
+        if x.ndim == y.ndim == 1:
+            with suppress(ZeroDivisionError):  # a quaternion of no length: not a number below
+                return self._of_one_state(places, x, y, single, several)
         of_x, of_y, of_result = places[0], places[1], places[-1]
         lead = np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
         if math.prod(lead) <= _FEW:

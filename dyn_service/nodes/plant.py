@@ -14,7 +14,7 @@ from dyn_service.nodes.node import Node
 from dyn_service.nodes.plant_drive import prepare
 from dyn_service.nodes.plant_loop import PlantLoop
 from dyn_service.nodes.plant_making import differences, make_plant
-from dyn_service.nodes.plant_parameters import PlantParameters
+from dyn_service.nodes.plant_parameters import PlantParameters, integrator_of
 from dyn_service.nodes.plant_topics import PlantTopics
 from dyn_service.shipped import find_robot
 
@@ -48,7 +48,7 @@ def main(node: Node[PlantParameters]) -> None:
             "lower": plant.limits.lower.tolist(),
             "upper": plant.limits.upper.tolist(),
             "session": plant.safety.session,
-            "integrator": p.integrator,
+            "integrator": integrator_of(p),
             "substeps": p.substeps,
             "rate_hz": p.rate_hz,
             "clock": p.clock,

@@ -8,6 +8,7 @@ would not of a real robot that carries what nobody told; the report shows it.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +26,22 @@ from dyn_service.control.simulated import SimulatedRobot
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.nodes.plant_drive import approach, interfaces_of, make_servo
 from dyn_service.nodes.plant_hardware import make_hardware
-from dyn_service.nodes.plant_parameters import ActuatorParameters, PlantParameters, initial_position, safety_settings
+from dyn_service.nodes.plant_parameters import (
+    ActuatorParameters,
+    PlantParameters,
+    initial_position,
+    integrator_of,
+    safety_settings,
+    undriven_entries,
+)
 from dyn_service.protocol.contacts import unpack_contacts
 from dyn_service.protocol.overlays import unpack_overlay
 from dyn_service.sensors import Sensors
 from dyn_service.sim.integrators import ForwardDynamics
 from dyn_service.sim.stability import unstable
-from dyn_service.sim.stepping import Engine, OwnEngine
+from dyn_service.sim.stepping import Engine, OwnEngine, StickSlipEngine
+from dyn_service.sim.supports import SupportedDynamics, in_brakes
+from dyn_service.sim.task import Task, checked
 
 _SHOWN = 6
 """Joints that one sentence names."""
@@ -60,7 +70,7 @@ def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
         raise InvalidArgumentError(
             f"robot {robot.name!r} has no joint that moves: nothing is to be driven", path="robot"
         )
-    settings = safety_settings(p, limits)
+    settings = safety_settings(p, limits).without_motors(undriven_entries(p, at))
 
     def damping() -> Array:  # every motion then dies out as exp(-t / damping_s), but for what pulls at it
         matrix: Array = robot.mass_matrix(plant.q) / p.damping_s
@@ -92,8 +102,8 @@ def make_simulated(robot: Robot, p: PlantParameters, settings: SafetySettings) -
     real = real_robot(robot, p)
     q = initial_position(p.initial_position, at, robot.limits)
     engine, actuators = make_engine(real, p, q), make_actuators(p, at.nv)
-    limit = settings.velocity_limit
-    return SimulatedRobot(engine, at, q, 1.0 / p.rate_hz, p.brake_s, limit, actuators, make_measuring(real, p))
+    limit, free = settings.velocity_limit, settings.undriven
+    return SimulatedRobot(engine, at, q, 1.0 / p.rate_hz, p.brake_s, limit, actuators, make_measuring(real, p), free)
 
 
 def differences(p: PlantParameters) -> dict[str, Any]:
@@ -144,10 +154,25 @@ def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
         efforts: Array = bare.inverse_dynamics(q, still, still)
         return efforts - bare.inverse_dynamics(q, still, still, wrenches=list(wrenches))
 
-    robot.prepare(["forward_dynamics"])
-    engine = OwnEngine(_forward_dynamics(robot, p, q), robot.configuration, p.integrator, p.substeps, efforts_of)
-    engine.acceleration(q, np.zeros(robot.nv), np.zeros(robot.nv))  # whatever is compiled late is compiled here
-    _warn_of_chatter(robot, p, q)
+    integrator, still = integrator_of(p), np.zeros(robot.nv)
+    engine: Engine
+    if integrator == "stick_slip":
+        engine = StickSlipEngine(robot, _task(robot, p, q), p.substeps)
+    else:
+        robot.prepare(["forward_dynamics"])
+        engine = OwnEngine(
+            _forward_dynamics(robot, p, q),
+            robot.configuration,
+            integrator,
+            p.substeps,
+            efforts_of,
+            partial(in_brakes, robot),
+        )
+        _warn_of_chatter(robot, p, q)
+    engine.acceleration(q, still, still)  # whatever is compiled late is compiled here
+    free = undriven_entries(p, robot.configuration)
+    if free.any():
+        engine.step(q, still, still, 1.0 / p.rate_hz, np.where(free, np.nan, 0.0))
     return engine
 
 
@@ -156,7 +181,7 @@ def _warn_of_chatter(robot: Robot, p: PlantParameters, q: Array) -> None:
     still = np.zeros(robot.nv)
     free = np.ones(robot.nv) if robot.tree.free is None else robot.tree.free
     step_s = 1.0 / p.rate_hz / p.substeps
-    found = unstable(lambda v: robot.forward_dynamics(q, v, still), free, step_s, p.integrator)
+    found = unstable(lambda v: robot.forward_dynamics(q, v, still), free, step_s, integrator_of(p))
     if found is None:
         return
     names = robot.configuration.velocity_names
@@ -166,12 +191,12 @@ def _warn_of_chatter(robot: Robot, p: PlantParameters, q: Array) -> None:
     _LOG.warning(
         "damping or friction stops %s%s within %.2g s, which steps of %g s do not follow: such joints chatter, and the "
         "plant may stop for their velocity. A joint file gives them the inertia of their motors (armature), or a wider "
-        "friction%s",
+        "friction; or set integrator to stick_slip%s",
         joints,
         more,
         1.0 / found.rate,
         step_s,
-        f"; or set substeps to {enough}" if enough <= _PATIENT else "",
+        f", or substeps to {enough}" if enough <= _PATIENT else "",
     )
 
 
@@ -196,7 +221,7 @@ def _mujoco(robot: Robot, p: PlantParameters) -> Engine:
         {tree.joints[i]: mimic for i, mimic in mimics if mimic is not None},
         dt_s=1.0 / p.rate_hz,
         substeps=p.substeps,
-        integrator=p.integrator,
+        integrator=integrator_of(p),
         gravity=None if p.mjcf else robot.gravity,
         limits=p.position_limits,
         links=dict(zip(tree.joints, tree.links, strict=True)),
@@ -240,20 +265,20 @@ def _forward_dynamics(robot: Robot, p: PlantParameters, q: Array) -> ForwardDyna
     """The robot's, with stops and contacts where there are any."""
     if not p.position_limits and not p.contacts:
         return robot.forward_dynamics
-    from dyn_service.sim.supports import SupportedDynamics
-    from dyn_service.sim.task import checked
+    supported = SupportedDynamics(robot, _task(robot, p, q))
+    return supported
 
-    task = checked(
+
+def _task(robot: Robot, p: PlantParameters, q: Array) -> Task:
+    """A step, with what supports the robot in it."""
+    return checked(
         robot.configuration,
         q,
         np.zeros(robot.nv),
         None,
         dt=1.0 / p.rate_hz / p.substeps,
         steps=1,
-        integrator=p.integrator,
+        integrator=integrator_of(p),
         contacts=unpack_contacts(p.contacts, "contacts"),
         position_limits=p.position_limits,
     )
-    supported = SupportedDynamics(robot, task)
-    supported(q, np.zeros(robot.nv), np.zeros(robot.nv))  # makes its kernels now
-    return supported

@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from dyn_service.api.arguments import Integrator
 from dyn_service.api.queries import Array
 from dyn_service.config.described import on_topic
 from dyn_service.config.parameters import InputFile, NotNegative, Positive, Rate, RobotFile
@@ -63,12 +65,14 @@ class DriveParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Parameters of the plant.
 
-    robot: path of its URDF, MJCF, SDFormat or xacro file: the model that a controller is to have. joints: of a file on
-    what its joints do by themselves, or none. root: how its root link moves in the world. mimic: whether joints that
-    mimic others follow them, as on the server. rate_hz: integration steps per second of wall time. integrator:
-    how one step is done. substeps: in how many parts. state_rate_hz: joint states per second, at most rate_hz; 0 is
-    every step. initial_position: rad | m, by joint (and its part where it has several, `joint.part` or in a map of its
-    own) or in order; empty is the middle of the limits, neutral where there are none.
+    robot: path of its URDF, MJCF, SDFormat or xacro file: the model that a controller is to have. joints: of a file
+    on what its joints do by themselves, or none. root: how its root link moves in the world. undriven: joints that
+    have neither motor nor brake; left out, those that move in all six ways, such as a floating root. mimic: whether
+    joints that mimic others follow them, as on the server. rate_hz: integration steps per second of wall time.
+    integrator: how one step is done; auto is stick_slip where there are contacts, else rk4. substeps: in how many
+    parts. state_rate_hz: joint states per second, at most rate_hz; 0 is every step. initial_position: rad | m, by
+    joint (and its part where it has several, `joint.part` or in a map of its own) or in order; empty is the middle of
+    the limits, neutral where there are none.
 
     overlay: what of the simulated robot is otherwise than its file says, with the fields of `Overlay`; states carry the
     fingerprint of the file's model all the same. actuators: its motors. sensors: path of a sensor file, for what it
@@ -95,8 +99,8 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     new from it; one more stops it safely.
 
     position_limits: whether joints meet stops at their limits. contacts: points of links that meet planes, such as
-    {link: FL_foot, radius: 0.016}. Both take their time, with RK4 one or two milliseconds a step, so that rate_hz wants
-    to be some hundreds.
+    {link: FL_foot, radius: 0.016}. Both take their time: with stick_slip some tenths of a millisecond a step, with rk4
+    one or two milliseconds, so that rate_hz wants to be some hundreds.
 
     clock: what makes its time pass: the wall's, `speed` times that (`faster`), or commands (`lockstep`): then a state
     is sent out at state_rate_hz, else at control_rate_hz, and the plant goes on when it is answered. Where it is not
@@ -113,9 +117,10 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     robot: RobotFile
     joints: InputFile = ""
     root: RootType = "fixed"
+    undriven: list[str] | None = None
     mimic: bool = True
     rate_hz: Rate = 1000.0
-    integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4"
+    integrator: Literal["auto", "rk4", "semi_implicit_euler", "explicit_euler", "stick_slip"] = "auto"
     substeps: Annotated[int, msgspec.Meta(ge=1, le=MAX_SUBSTEPS)] = 1
     state_rate_hz: NotNegative = 0.0
     initial_position: list[float] | dict[str, float | dict[str, float]] = []
@@ -157,6 +162,31 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     bounds: PlantBounds = msgspec.field(default_factory=PlantBounds)
 
 
+def integrator_of(p: PlantParameters) -> Integrator:
+    """How a step is done: with contacts so that feet hold."""
+    if p.integrator != "auto":
+        return p.integrator
+    return "stick_slip" if p.contacts and p.engine == "own" else "rk4"
+
+
+def undriven_entries(p: PlantParameters, at: Configuration) -> NDArray[np.bool_]:
+    """(nv,), which entries of v have neither motor nor brake.
+
+    Raises:
+        InvalidArgumentError: There is no joint of a name.
+    """
+    names = [name for name, joint in zip(at.names, at.joints, strict=True) if joint.nv == 6]
+    for k, name in enumerate(p.undriven or []):
+        if name not in at.names:
+            near = did_you_mean(name, at.names)
+            known = ", ".join(at.names)
+            raise InvalidArgumentError(
+                f"undriven: no joint {name!r}; the joints are {known}{near}", path=f"undriven[{k}]"
+            )
+    names = names if p.undriven is None else p.undriven
+    return np.array([name in names for name in at.velocity_joints], dtype=np.bool_)
+
+
 def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
     """The limits and times that the parameters and the URDF give.
 
@@ -183,6 +213,9 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
             f"on through {p.missed_cycles} missed cycles",
             path=name,
         )
+    bounded: dict[str, Any] = (
+        {"lower": limits.lower, "upper": limits.upper} if limits.lower.shape == velocity.shape else {}
+    )
     return SafetySettings(
         cycle_s=1.0 / p.rate_hz,
         hold_s=p.missed_cycles * control_s,
@@ -193,7 +226,7 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
         stop=p.safe_stop,
         beyond_limits=p.beyond_limits,
         control_s=control_s,
-        **({"lower": limits.lower, "upper": limits.upper} if limits.lower.shape == velocity.shape else {}),
+        **bounded,
     )
 
 

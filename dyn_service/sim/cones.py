@@ -21,6 +21,7 @@ tests/theory/test_cones.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -98,7 +99,7 @@ def velocities(A: Array, r: Array, start: Array, push: Pushers, rub: Rubbing, he
         np.linalg.LinAlgError: A is singular.
     """
     everything = (A, r, start, *push, *rub, *held)
-    if not all(np.isfinite(x).all() for x in everything):  # a motion that diverges
+    if not isfinite(sum(float(x.sum()) for x in everything)):  # a motion that diverges
         sizes = (r.shape, push.most.shape, rub.rows.shape[:2], held.target.shape)
         v, pushing, rubbing, holding = (np.full(size, np.nan) for size in sizes)
         return Found(v, pushing, rubbing, holding, np.zeros(len(rub.bound), dtype=bool))

@@ -27,6 +27,7 @@ from dyn_service.formats.converting import written
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.description import Description, Mimic
 from dyn_service.sim.mujoco_contacts import MujocoContacts
+from dyn_service.sim.supports import BRAKES
 from dyn_service.suggestions import did_you_mean
 
 _LOG = logging.getLogger(__name__)
@@ -90,8 +91,21 @@ class MujocoEngine:
         self._links = dict(links or {})
         self._contacts: MujocoContacts | None = None
 
-    def step(self, q: Array, v: Array, tau: Array, dt_s: float) -> tuple[Array, Array]:
-        """As `Engine.step`."""
+    def step(self, q: Array, v: Array, tau: Array, dt_s: float, braked: Array | None = None) -> tuple[Array, Array]:
+        """As `Engine.step`; brakes are armatures beside which nothing else counts."""
+        if braked is None:
+            return self._stepped(q, v, tau)
+        armature = self.model.dof_armature
+        own = armature.copy()
+        more = np.where(np.isnan(braked), 0.0, BRAKES * self.model.dof_M0[self._in_v])
+        armature[self._in_v] += more
+        try:
+            q, v = self._stepped(q, v, tau + more * np.nan_to_num(braked - v) / dt_s)
+        finally:
+            armature[:] = own
+        return q, np.where(np.isnan(braked), v, braked)
+
+    def _stepped(self, q: Array, v: Array, tau: Array) -> tuple[Array, Array]:
         self._put(q, v, tau)
         contacts = self._contacts
         if contacts is not None:

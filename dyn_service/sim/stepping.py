@@ -11,12 +11,15 @@ from typing import Protocol
 
 import numpy as np
 
-from dyn_service.api.queries import Array, Wrench
+from dyn_service.api.queries import Array, RobotQueries, Wrench
 from dyn_service.errors import UnimplementedError
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.steps import WEIGHTS
 from dyn_service.sim.integrators import ForwardDynamics, advance, held, integrator
-from dyn_service.sim.supports import SupportedDynamics
+from dyn_service.sim.stick_slip import moved
+from dyn_service.sim.supported_steps import Solved, StickSlipSteps
+from dyn_service.sim.supports import SupportedDynamics, Supports
+from dyn_service.sim.task import Task
 
 EffortsOf = Callable[[Array, Sequence[Wrench]], Array]
 """(q, wrenches) -> (nv,), the efforts of the joints that do the same."""
@@ -29,8 +32,12 @@ class Engine(Protocol):
     def substeps(self) -> int:
         """How many steps of its own it makes in one."""
 
-    def step(self, q: Array, v: Array, tau: Array, dt_s: float) -> tuple[Array, Array]:
-        """The state q (nq,), v (nv,) after dt_s, under efforts tau (nv,)."""
+    def step(self, q: Array, v: Array, tau: Array, dt_s: float, braked: Array | None = None) -> tuple[Array, Array]:
+        """The state q (nq,), v (nv,) after dt_s, under efforts tau (nv,).
+
+        braked: (nv,) velocities that brakes bring joints to in it, at a constant rate, whatever pulls at them; NaN of
+        those without a brake, which move on freely. None is open brakes.
+        """
 
     def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
         """(nv,), in that state under these efforts."""
@@ -50,13 +57,16 @@ class Engine(Protocol):
 
 @dataclass
 class OwnEngine:
-    """Our equations. forward_dynamics: (q, v, tau) -> a. efforts_of: what wrenches do, where any shall act."""
+    """Our equations, in explicit steps. forward_dynamics: (q, v, tau) -> a. efforts_of: what wrenches do, where any
+    shall act. in_brakes: (q, v, tau, accelerations that brakes make) -> a, where joints without brakes are.
+    """
 
     forward_dynamics: ForwardDynamics
     configuration: Configuration
     integrator: str = "rk4"
     substeps: int = 1
     efforts_of: EffortsOf | None = None
+    in_brakes: Callable[[Array, Array, Array, Array], Array] | None = None
     _pushes: tuple[Wrench, ...] = field(default=(), init=False)
     _feels: bool = field(default=False, init=False)
     _forces: list[Array] = field(default_factory=list, init=False)
@@ -65,19 +75,26 @@ class OwnEngine:
         self._step = integrator(self.integrator)
         self._supported = self.forward_dynamics if isinstance(self.forward_dynamics, SupportedDynamics) else None
 
-    def step(self, q: Array, v: Array, tau: Array, dt_s: float) -> tuple[Array, Array]:
+    def step(self, q: Array, v: Array, tau: Array, dt_s: float, braked: Array | None = None) -> tuple[Array, Array]:
         """As `Engine.step`."""
-        acceleration = held(self.acceleration, tau)
         supported, forces = self._supported, list[Array]()
-        if self._feels and supported is not None:
+        given = None if braked is None else (braked - v) / dt_s
 
-            def acceleration(q: Array, v: Array) -> Array:
-                a, pushing = supported.moved(q, v, self._pushed(q, tau))
-                forces.append(pushing)
-                return a
+        def acceleration(q: Array, v: Array) -> Array:
+            efforts = self._pushed(q, tau)
+            if supported is None:
+                assert given is not None
+                assert self.in_brakes is not None
+                return self.in_brakes(q, v, efforts, given)
+            a, pushing = supported.moved(q, v, efforts, given)
+            forces.append(pushing)
+            return a
 
+        plain = given is None and (supported is None or not self._feels)
+        of = held(self.acceleration, tau) if plain else acceleration
         self._forces = forces
-        return advance(self._step, acceleration, q, v, dt_s, self.substeps, on=self.configuration)
+        q, v = advance(self._step, of, q, v, dt_s, self.substeps, on=self.configuration)
+        return q, v if braked is None else np.where(np.isnan(braked), v, braked)
 
     def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
         """As `Engine.acceleration`."""
@@ -102,11 +119,11 @@ class OwnEngine:
         if self._supported is None or not self._forces:
             return ()
         weights = np.tile(WEIGHTS[self.integrator], self.substeps) / self.substeps
-        return self._supported.wrenches(np.tensordot(weights, self._forces, axes=1))
+        return self._supported.supports.wrenches(np.tensordot(weights, self._forces, axes=1))
 
     def felt_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
-        """As `Engine.felt_at`; rigid contacts do nothing, see `SupportedDynamics.braked`."""
-        return () if self._supported is None else self._supported.wrenches(self._supported.braked(q, v))
+        """As `Engine.felt_at`; rigid contacts do nothing, see `Supports.in_brakes`."""
+        return () if self._supported is None else self._supported.supports.in_brakes(q, v)
 
     def _pushed(self, q: Array, tau: Array) -> Array:
         """The efforts, with what pushes."""
@@ -114,3 +131,51 @@ class OwnEngine:
             return tau
         assert self.efforts_of is not None
         return tau + self.efforts_of(q, self._pushes)
+
+
+class StickSlipEngine:
+    """Our equations, in steps of `stick_slip`: friction holds, of joints and of contacts, see `sim/cones.py`.
+
+    task: contacts and limits, and a step, of which one of the plant has `substeps`.
+    """
+
+    def __init__(self, robot: RobotQueries, task: Task, substeps: int = 1) -> None:
+        self.substeps, self._at, self._inner_s = substeps, robot.configuration, task.dt
+        self._supports = Supports(robot, task)
+        self._steps = StickSlipSteps(robot, task, self._supports)
+        self._pushes: list[Wrench] | None = None
+        self._found: list[Solved] = []
+        self._made = 0
+
+    def step(self, q: Array, v: Array, tau: Array, dt_s: float, braked: Array | None = None) -> tuple[Array, Array]:
+        """As `Engine.step`; dt_s is that of the task, so many times."""
+        self._found = []
+        begun = v
+        for k in range(self.substeps):
+            slower = None if braked is None else begun + (k + 1) / self.substeps * (braked - begun)
+            found = self._steps.solved(self._made, q, v, tau, self._pushes, braked=slower)
+            q, v = moved(self._at, q, found.v, self._inner_s)
+            self._found.append(found)
+            self._made += 1
+        return q, v
+
+    def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
+        """As `Engine.acceleration`: mean over a step."""
+        found: Array = (self._steps.solved(self._made, q, v, tau, self._pushes).v - v) / self._inner_s
+        return found
+
+    def push(self, wrenches: Sequence[Wrench]) -> None:
+        """As `Engine.push`."""
+        self._pushes = list(wrenches) or None
+
+    def feel(self) -> None:
+        """As `Engine.feel`: it always does."""
+
+    def felt(self) -> Sequence[Wrench]:
+        """As `Engine.felt`."""
+        forces = [self._steps.forces(found) for found in self._found]
+        return self._supports.wrenches(np.mean(forces, axis=0)) if forces else ()
+
+    def felt_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
+        """As `Engine.felt_at`; rigid contacts do nothing, see `Supports.in_brakes`."""
+        return self._supports.in_brakes(q, v)

@@ -21,7 +21,7 @@ from dyn_service.sim import cones
 from dyn_service.sim.divergence import diverged
 from dyn_service.sim.integrators import INTEGRATORS
 from dyn_service.sim.stick_slip import Equation, Sticking, moved
-from dyn_service.sim.supports import Pushing, Supported, Supports
+from dyn_service.sim.supports import Pushing, Supported, Supports, heavy
 from dyn_service.sim.task import Task
 
 _WEIGHTS: Mapping[str, tuple[float, ...]] = {
@@ -48,6 +48,112 @@ class Share(NamedTuple):
     dissipated: Array
 
 
+class Solved(NamedTuple):
+    """A step of `stick_slip`. v: (..., nv) at its end. Impulses: pushed (..., n), rubbed (..., nc, 2), held
+    (..., nr, 3).
+    """
+
+    equation: Equation
+    on: Supported
+    v: Array
+    pushed: Array
+    rubbed: Array
+    held: Array
+
+
+class StickSlipSteps:
+    """Steps of `stick_slip` with supports. sticking: what they solve without.
+
+    Raises:
+        FailedPreconditionError: The mass matrix is singular.
+    """
+
+    def __init__(self, robot: RobotQueries, task: Task, supports: Supports) -> None:
+        self._task, self._supports = task, supports
+        self.sticking = Sticking(robot, task)
+
+    def solved(
+        self,
+        k: int,
+        q: Array,
+        v: Array,
+        tau: Array,
+        acting: list[Wrench] | None,
+        on: Supported | None = None,
+        braked: Array | None = None,
+    ) -> Solved:
+        """Step k of this part. on: the supports there, where they are known. braked: (nv,) velocities that brakes bring
+        joints to, NaN where there is no brake; None is none at all.
+
+        Raises:
+            FailedPreconditionError: M is singular, or no velocities fit.
+        """
+        supports, sticking = self._supports, self.sticking
+        equation, on = sticking.equation(q, v, tau, acting), supports.at(q, v) if on is None else on
+        if braked is not None:
+            equation = _braked(equation, braked)
+        pushed = np.zeros(on.pushing.load.shape)
+        rubbed = np.zeros((*v.shape[:-1], len(supports.points), 2))
+        held = np.zeros((*v.shape[:-1], len(supports.rigid), 3))
+        if on.pushing.load.shape[-1] + len(supports.rigid) == 0:
+            reached = sticking.solved(k, equation)
+        else:
+            reached = np.empty(v.shape)
+            for index in np.ndindex(v.shape[:-1]):
+                try:
+                    one = self._least(index, equation, v, on)
+                except np.linalg.LinAlgError:
+                    raise sticking.singular(k) from None
+                if one is None:
+                    raise sticking.lost(k)
+                reached[index], pushed[index], rubbed[index] = one.v, one.pushing, one.rubbing
+                held[index] = one.held.reshape(-1, 3)
+        if braked is not None:
+            reached = np.where(np.isnan(braked), reached, braked)
+        return Solved(equation, on, reached, pushed, rubbed, held)
+
+    def forces(self, found: Solved) -> Array:
+        """(..., nc, 3) N of the contacts, mean over the step."""
+        supports, dt = self._supports, self._task.dt
+        soft = supports.forces(found.pushed[..., supports.joints :], found.rubbed)
+        return supports.in_order(soft / dt, found.held / dt)
+
+    def _least(self, index: tuple[int, ...], equation: Equation, v: Array, on: Supported) -> cones.Found | None:
+        """The velocities of one state, with those of sticking joints exactly zero; None where they are not found.
+
+        What each contact rubs with at most is what it pushes with, and that is found with the velocities: so they are
+        found again, each time with the pushes of the time before, until these stay.
+        """
+        dt, nv, sticking, supports = self._task.dt, self._task.at.nv, self.sticking, self._supports
+        friction = np.broadcast_to(sticking.friction, v.shape)[index]
+        rubbing = np.flatnonzero(friction)
+        pairs = np.zeros((len(rubbing), 2, nv))
+        pairs[np.arange(len(rubbing)), 0, rubbing] = 1.0
+        rows = np.concatenate([pairs, on.tangents[index]])
+        pushing = Pushing(*(x[index] for x in on.pushing))
+        pushers = cones.Pushers(pushing.rows, dt * pushing.load, dt * (pushing.damping + dt * pushing.stiffness))
+        held = cones.HeldRows(
+            on.held.J[index].reshape(3 * len(supports.rigid), nv),
+            np.ravel(-on.held.gap[index][:, None] / supports.time * supports.rigid.normal),
+        )
+        joints, start = len(rubbing), v[index]
+        bound = supports.bound(dt * pushing.forces(pushing.rows @ start))
+        for _ in range(_MOST_PASSES):
+            limits = np.concatenate([dt * friction[rubbing], bound])
+            found = cones.velocities(
+                equation.A[index], equation.r[index], start, pushers, cones.Rubbing(rows, limits), held
+            )
+            if found is None:
+                return None
+            before, bound, start = bound, supports.bound(found.pushing), found.v
+            holds = found.sticks[joints:] & (np.sum(found.rubbing[joints:] ** 2, axis=-1) <= bound**2)
+            if np.all(holds | (np.abs(bound - before) <= _SAME_PUSH * bound)):
+                break
+        assert found is not None
+        found.v[rubbing[found.sticks[:joints]]] = 0.0
+        return found._replace(rubbing=found.rubbing[joints:])
+
+
 class SupportedSteps:
     """The steps of one motion, from its first state on.
 
@@ -61,7 +167,7 @@ class SupportedSteps:
         self._robot, self._task = robot, task
         self._supports = Supports(robot, task)
         self._formula = INTEGRATORS.get(task.integrator)
-        self._sticking = Sticking(robot, task) if self._formula is None else None
+        self._held_by = StickSlipSteps(robot, task, self._supports) if self._formula is None else None
         self._most = robot.limits.efforts if task.effort_limits else np.full(task.at.nv, np.inf)
         self._records: list[dict[str, Array]] = []
         self._share: Share | None = None
@@ -77,10 +183,10 @@ class SupportedSteps:
         """The state after step k of this part, under those efforts, cut, and wrenches."""
         cut = np.clip(tau, -self._most, self._most)
         self._clamped += cut != tau
-        if self._sticking is None:
+        if self._held_by is None:
             q, v, share = self._explicit(q, v, cut, acting)
         else:
-            q, v, share = self._implicit(k, q, v, cut, acting, self._sticking)
+            q, v, share = self._implicit(k, q, v, cut, acting, self._held_by)
         self._work += share.work
         self._dissipated += share.dissipated
         self._share = share
@@ -185,28 +291,13 @@ class SupportedSteps:
         return q, v, Share(contacts, stops, task.dt * work, task.dt * dissipated)
 
     def _implicit(
-        self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None, sticking: Sticking
+        self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None, steps: StickSlipSteps
     ) -> tuple[Array, Array, Share]:
         """A step whose forces are those of its end."""
-        task, supports, dt = self._task, self._supports, self._task.dt
-        equation, on = sticking.equation(q, v, tau, acting), self._at(q, v)
-        pushing, n = on.pushing, supports.joints
-        points, rigid = len(supports.points), len(supports.rigid)
-        pushed = np.zeros(pushing.load.shape)
-        rubbed, held = np.zeros((*v.shape[:-1], points, 2)), np.zeros((*v.shape[:-1], rigid, 3))
-        if pushing.load.shape[-1] + rigid == 0:
-            reached = sticking.solved(k, equation)
-        else:
-            reached = np.empty(v.shape)
-            for index in np.ndindex(v.shape[:-1]):
-                try:
-                    one = self._least(index, equation, v, on)
-                except np.linalg.LinAlgError:
-                    raise sticking.singular(k) from None
-                if one is None:
-                    raise sticking.lost(k)
-                reached[index], pushed[index], rubbed[index] = one.v, one.pushing, one.rubbing
-                held[index] = one.held.reshape(rigid, 3)
+        task, dt, sticking, n = self._task, self._task.dt, steps.sticking, self._supports.joints
+        found = steps.solved(k, q, v, tau, acting, self._at(q, v))
+        equation, on, reached, pushed, rubbed, held = found
+        pushing = on.pushing
         x = np.einsum("...mn,...n->...m", pushing.rows, reached)
         gained = pushing.stored(pushing.depth - dt * x) - pushing.stored(pushing.depth)
         lost = -pushed * x - gained
@@ -222,45 +313,15 @@ class SupportedSteps:
             np.sum(change * np.einsum("...ij,...j->...i", equation.M, change), axis=-1) / 2.0,
         ]
         share = Share(
-            supports.in_order(supports.forces(pushed[..., n:], rubbed) / dt, held / dt),
+            steps.forces(found),
             np.einsum("...mn,...m->...n", pushing.rows[..., :n, :], pushed[..., :n]) / dt,
             dt * self._power(q, v, tau, acting, at=reached),
             np.stack(dissipated, axis=-1),
         )
         return *moved(task.at, q, reached, dt), share
 
-    def _least(self, index: tuple[int, ...], equation: Equation, v: Array, on: Supported) -> cones.Found | None:
-        """The velocities of one state, with those of sticking joints exactly zero; None where they are not found.
 
-        What each contact rubs with at most is what it pushes with, and that is found with the velocities: so they are
-        found again, each time with the pushes of the time before, until these stay.
-        """
-        dt, nv, sticking, supports = self._task.dt, self._task.at.nv, self._sticking, self._supports
-        assert sticking is not None
-        friction = np.broadcast_to(sticking.friction, v.shape)[index]
-        rubbing = np.flatnonzero(friction)
-        pairs = np.zeros((len(rubbing), 2, nv))
-        pairs[np.arange(len(rubbing)), 0, rubbing] = 1.0
-        rows = np.concatenate([pairs, on.tangents[index]])
-        pushing = Pushing(*(x[index] for x in on.pushing))
-        pushers = cones.Pushers(pushing.rows, dt * pushing.load, dt * (pushing.damping + dt * pushing.stiffness))
-        held = cones.HeldRows(
-            on.held.J[index].reshape(3 * len(supports.rigid), nv),
-            np.ravel(-on.held.gap[index][:, None] / supports.time * supports.rigid.normal),
-        )
-        joints, start = len(rubbing), v[index]
-        bound = supports.bound(dt * pushing.forces(pushing.rows @ start))
-        for _ in range(_MOST_PASSES):
-            limits = np.concatenate([dt * friction[rubbing], bound])
-            found = cones.velocities(
-                equation.A[index], equation.r[index], start, pushers, cones.Rubbing(rows, limits), held
-            )
-            if found is None:
-                return None
-            before, bound, start = bound, supports.bound(found.pushing), found.v
-            holds = found.sticks[joints:] & (np.sum(found.rubbing[joints:] ** 2, axis=-1) <= bound**2)
-            if np.all(holds | (np.abs(bound - before) <= _SAME_PUSH * bound)):
-                break
-        assert found is not None
-        found.v[rubbing[found.sticks[:joints]]] = 0.0
-        return found._replace(rubbing=found.rubbing[joints:])
+def _braked(equation: Equation, braked: Array) -> Equation:
+    """With brakes as inertia beside which nothing else counts, and which comes to these velocities."""
+    more = heavy(equation.M, braked)
+    return equation._replace(A=equation.A + more, r=equation.r + more @ np.nan_to_num(braked))

@@ -32,6 +32,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries, Wrench
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.model.inertia import skew
 from dyn_service.model.passive import SHIFTING_WIDTH
 from dyn_service.sim.contact import Placed, Points, check_links
 from dyn_service.sim.rigid import hold, settling
@@ -42,6 +43,9 @@ _STEPS, _STEPS_OF_STICK_SLIP = 5.0, 1.0
 
 _SEEDS = range(7)
 """Of the configurations in which inertia is looked at, beside the neutral one."""
+
+BRAKES = 1e9
+"""How often its own inertia a joint has in its brakes: it gives way by that share of what pulls at it."""
 
 _FOLLOWS = 0.5
 """Share of a step's inertia up to which explicit steps follow a damper: RK4's are stable up to 2.8, Euler's up to 2."""
@@ -105,7 +109,9 @@ class Supports:
 
     def __init__(self, robot: RobotQueries, task: Task) -> None:
         at, limits = robot.configuration, robot.limits
-        self._robot, self._nv = robot, at.nv
+        self._robot, self._nv, self._contacts = robot, at.nv, task.contacts
+        arms = [skew(each.radius * np.asarray(each.normal, dtype=np.float64)) for each in task.contacts]
+        self._arms = -np.array(arms).reshape(-1, 3, 3)
         steps = _STEPS_OF_STICK_SLIP if task.integrator == "stick_slip" else _STEPS
         self.time = task.stop_time or steps * task.dt
         self._least_damping_time = task.dt / _FOLLOWS
@@ -238,20 +244,41 @@ class Supports:
         kept = on.pushing.stored(on.pushing.depth)
         return np.stack([kept[..., : self.joints].sum(axis=-1), kept[..., self.joints :].sum(axis=-1)], axis=-1)
 
-    def holding(self, on: Supported, q: Array, v: Array, free: Array) -> tuple[Array, Array, Array]:
-        """Accelerations (..., nv) with the rigid contacts held, their forces (..., nr, 3), and what they take, W."""
+    def holding(
+        self, on: Supported, q: Array, v: Array, free: Array, braked: Array | None = None
+    ) -> tuple[Array, Array, Array]:
+        """Accelerations (..., nv) with the rigid contacts held, their forces (..., nr, 3), and what they take, W.
+
+        braked: (nv,) accelerations that brakes make, NaN where there is no brake; None is none at all.
+        """
         gap, J = on.held
         x = np.einsum("...cin,...n->...ci", J, v)
         wanted = -self.rigid.bias(q, v) - settling(gap, x, self.rigid.normal, self.time)
         n = 3 * len(self.rigid)
+        M = self._robot.mass_matrix(q)
         found = hold(
-            self._robot.mass_matrix(q),
+            M if braked is None else M + heavy(M, braked),
             free,
             J.reshape(*J.shape[:-3], n, self._nv),
             wanted.reshape(*wanted.shape[:-2], n),
         )
         forces = found.forces.reshape(*found.forces.shape[:-1], len(self.rigid), 3)
         return found.a, forces, -np.sum(forces * x, axis=(-2, -1))
+
+    def wrenches(self, forces: Array) -> list[Wrench]:
+        """Forces (nc, 3) of all contacts as what acts on the links: of a sphere, where it touches its plane."""
+        torques = _times(self._arms, forces)
+        return [
+            Wrench(each.link, torque, force, each.point)
+            for each, torque, force in zip(self._contacts, torques, forces, strict=True)
+        ]
+
+    def in_brakes(self, q: Array, v: Array) -> list[Wrench]:
+        """What the contacts push links with where brakes hold every joint, whatever pulls at it. Rigid contacts push
+        nothing: the brakes do what they would.
+        """
+        soft = self.acting(self.at(q, v), v).contacts
+        return self.wrenches(self.in_order(soft, np.zeros((*q.shape[:-1], len(self.rigid), 3))))
 
     def in_order(self, soft: Array, rigid: Array) -> Array:
         """(..., nc, 3) forces of all contacts in the caller's order."""
@@ -277,40 +304,40 @@ class SupportedDynamics:
     """
 
     def __init__(self, robot: RobotQueries, task: Task) -> None:
-        self._robot, self._contacts = robot, task.contacts
-        arms = [each.radius * np.asarray(each.normal, dtype=np.float64) for each in task.contacts]
-        self._arms = np.array(arms).reshape(-1, 3)
-        self._supports = Supports(robot, task)
+        self._robot, self.supports = robot, Supports(robot, task)
 
     def __call__(self, q: Array, v: Array, tau: Array) -> Array:
         """(nv,) accelerations under the efforts tau (nv,)."""
         return self.moved(q, v, tau)[0]
 
-    def moved(self, q: Array, v: Array, tau: Array) -> tuple[Array, Array]:
-        """Accelerations (nv,), and (nc, 3) N what the contacts push with, world axes, in the order of the task."""
-        supports = self._supports
+    def moved(self, q: Array, v: Array, tau: Array, braked: Array | None = None) -> tuple[Array, Array]:
+        """Accelerations (nv,), and (nc, 3) N what the contacts push with, world axes, in the order of the task.
+
+        braked: as of `Supports.holding`.
+        """
+        supports, robot = self.supports, self._robot
         on = supports.at(q, v)
         acting = supports.acting(on, v)
-        a, rigid = self._robot.forward_dynamics(q, v, tau + acting.efforts), np.zeros((*q.shape[:-1], 0, 3))
+        efforts, rigid = tau + acting.efforts, np.zeros((*q.shape[:-1], 0, 3))
+        a = robot.forward_dynamics(q, v, efforts) if braked is None else in_brakes(robot, q, v, efforts, braked)
         if len(supports.rigid):
-            a, rigid, _ = supports.holding(on, q, v, a)
+            a, rigid, _ = supports.holding(on, q, v, a, braked)
         return a, supports.in_order(acting.contacts, rigid)
 
-    def braked(self, q: Array, v: Array) -> Array:
-        """(nc, 3) N, what the contacts push with where brakes hold or slow the robot, whatever pulls at it. Rigid ones
-        push nothing: the brakes do what they would.
-        """
-        supports = self._supports
-        soft = supports.acting(supports.at(q, v), v).contacts
-        return supports.in_order(soft, np.zeros((*q.shape[:-1], len(supports.rigid), 3)))
 
-    def wrenches(self, forces: Array) -> list[Wrench]:
-        """Forces (nc, 3) of the contacts as what acts on the links: of a sphere, where it touches its plane."""
-        torques = np.cross(forces, self._arms)
-        return [
-            Wrench(each.link, torque, force, each.point)
-            for each, torque, force in zip(self._contacts, torques, forces, strict=True)
-        ]
+def in_brakes(robot: RobotQueries, q: Array, v: Array, tau: Array, braked: Array) -> Array:
+    """(nv,) accelerations where brakes make those of `braked` (nv,), whatever pulls at the joints; NaN is without."""
+    free = np.isnan(braked)
+    a = np.where(free, 0.0, braked)
+    left = tau - robot.inverse_dynamics(q, v, a)
+    a[free] = np.linalg.solve(robot.mass_matrix(q)[np.ix_(free, free)], left[free])
+    return a
+
+
+def heavy(M: Array, braked: Array) -> Array:
+    """(..., nv, nv), what to add to M (..., nv, nv) so that joints in their brakes feel nothing; NaN is without."""
+    of_each = np.where(np.isnan(braked), 0.0, BRAKES * np.diagonal(M, axis1=-2, axis2=-1))
+    return np.asarray(of_each[..., None] * np.eye(len(braked)))
 
 
 def _tangents(normal: Array) -> Array:
@@ -333,8 +360,9 @@ def _nowhere(q: Array, nv: int) -> tuple[Array, Array]:
 
 def _joined(lead: tuple[int, ...], *parts: Array, axis: int = -1) -> Array:
     """The parts one after the other, each spread over all leading axes."""
+    parts = tuple(x for x in parts if x.shape[axis]) or parts[:1]
     spread = [x if x.shape[:axis] == lead else np.broadcast_to(x, (*lead, *x.shape[axis:])) for x in parts]
-    return np.concatenate(spread, axis=axis)
+    return spread[0] if len(spread) == 1 else np.concatenate(spread, axis=axis)
 
 
 def _times(A: Array, x: Array) -> Array:

@@ -126,7 +126,7 @@ SEVERAL_WAYS = """launch:
   - node:
       {{pkg: dyn_service, exec: plant, param: [{{name: robot, value: {robot}}}, {{name: root, value: floating}},
         {{name: initial_position, param: [{{name: rails.theta, value: 0.5}}, {{name: swing, value: 0.3}}]}},
-        {{name: control_rate_hz, value: 1.0}}]}}
+        {{name: undriven, value: []}}, {{name: control_rate_hz, value: 1.0}}]}}
   - node:
       {{pkg: dyn_service, exec: controller, param: [{{name: endpoint, value: "{endpoint}"}},
         {{name: request_timeout_s, value: 20.0}}, {{name: natural_frequency, value: 10.0}}]}}

@@ -477,7 +477,9 @@ def test_a_floating_robot_moves_along_its_rotations() -> None:
     robot = Robot.from_urdf(URDF / "ur5e.urdf", root="floating")
     limits = robot.limits
     q0, effort = robot.random_configuration(seed=3), np.linspace(-0.3, 0.4, robot.nv)
-    parameters = PlantParameters(robot="-", initial_position=q0.tolist(), control_rate_hz=20.0, effort_ramp_s=1e-6)
+    parameters = PlantParameters(
+        robot="-", initial_position=q0.tolist(), control_rate_hz=20.0, effort_ramp_s=1e-6, undriven=[]
+    )
     one = make_plant(robot, parameters, session=7)
     one.safety.settings = replace(one.safety.settings, velocity_limit=np.full(robot.nv, np.inf))
     one.robot.velocity_limit = one.safety.settings.velocity_limit
@@ -537,7 +539,7 @@ def test_joints_that_steps_do_not_follow_are_named(pendulum: Robot, caplog: pyte
     assert caplog.messages[0].startswith(
         "damping or friction stops hinge within 0.00025 s, which steps of 0.001 s do not follow"
     )
-    assert caplog.messages[0].endswith("; or set substeps to 2")
+    assert caplog.messages[0].endswith("; or set integrator to stick_slip, or substeps to 2")
     caplog.clear()
     make_plant(pendulum, PlantParameters(**wild, substeps=2), session=7)
     make_plant(pendulum, PlantParameters(robot="-"), session=7)

@@ -106,7 +106,13 @@ def take_over(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 PATIENT = {"control_rate_hz": "1.0"}
 """It misses a controller after 20 s: however busy the machine, only a release ends it."""
-SOLO = {"robot": find_robot("solo12"), "root": "floating", "initial_position": '{"HR_KFE": 0.25}', **PATIENT}
+SOLO = {
+    "robot": find_robot("solo12"),
+    "root": "floating",
+    "undriven": "[]",
+    "initial_position": '{"HR_KFE": 0.25}',
+    **PATIENT,
+}
 """Its base has a position more than velocities, and stands before the legs."""
 PENDULUM = {"robot": find_robot("pendulum"), "initial_position": "[0.2]", **PATIENT}
 
