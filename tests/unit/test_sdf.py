@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from dyn_service.api.queries import Overlay
 from dyn_service.engine.robot import Robot
+from dyn_service.errors import UrdfError
 from dyn_service.formats.reading import read_file, read_text
 from dyn_service.model.description import Description, rooted
 from tests.oracle.example_robots import path_of
@@ -473,6 +475,58 @@ def test_files_beside_it(tmp_path: Path, own: str) -> None:
         numbers_of(read_file(path)), numbers_of(read_text(URDF.format(elbow="continuous"))), strict=True
     ):
         assert relative_error(ours, theirs) < 1e-13
+
+
+MODEL_CONFIG = """<model><name>fore</name><sdf version="1.4">old.sdf</sdf><sdf version="1.11">new.sdf</sdf>
+<sdf version="1.99">../away.sdf</sdf></model>"""
+
+
+@pytest.mark.parametrize("way", ["GZ_SIM_RESOURCE_PATH", "SDF_PATH", "above", "model.config", "file", "folder"])
+def test_models_by_name(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the folders of an environment variable, or in one above the file; by a model.config, or as model.sdf."""
+    robots = tmp_path / "models" / "arm"
+    holder = tmp_path / "models" if way in ("above", "model.config", "file", "folder") else tmp_path / "elsewhere"
+    (holder / "fore").mkdir(parents=True)
+    robots.mkdir(parents=True)
+    fore = f'<sdf version="1.11"><model name="x">{LOWER.format("")}</model></sdf>'
+    (holder / "fore" / ("new.sdf" if way == "model.config" else "model.sdf")).write_text(fore)
+    if way == "model.config":
+        (holder / "fore" / "model.config").write_text(MODEL_CONFIG)
+        (holder / "fore" / "old.sdf").write_text("<sdf/>")
+    if way.isupper():
+        monkeypatch.setenv(way, f"{tmp_path / 'none'}:{holder}")
+    uri = {"file": "model://fore/model.sdf", "folder": "../fore"}.get(way, "model://fore")
+    main = model(
+        *PLAIN, f'<include><uri>{uri}</uri><name>fore</name>{at(AT_LOWER, "upper")}</include>',
+        elbow(child="fore::lower"),
+    )  # fmt: skip
+    (robots / "arm.sdf").write_text(main)
+    description = read_file(robots / "arm.sdf")
+    for ours, theirs in zip(numbers_of(description), numbers_of(read_text(WAYS["in the parent"])), strict=True):
+        assert relative_error(ours, theirs) < 1e-13
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("model://none", "there is no model 'model://none' in the folders of GZ_SIM_RESOURCE_PATH"),
+        ("model://../secret", "is absolute or has '..' in it, expected the name of a model"),
+        ("model:///tmp", "is absolute or has '..' in it"),
+        ("model://a/../../secret", "has '..' in it"),
+        ("model://%2e%2e/secret", "has '..' in it"),
+        ("https://fuel.gazebosim.org/a", "is not looked for"),
+        ("model://https://a", "is not looked for"),
+        ("model://", "is not looked for"),
+    ],
+)
+def test_models_that_are_not_there(uri: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "in" / "arm.sdf"
+    path.parent.mkdir()
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "model.sdf").write_text('<sdf version="1.9"><model name="s"><link name="s"/></model></sdf>')
+    path.write_text(model('<link name="a"/>', f"<include><uri>{uri}</uri></include>"))
+    with pytest.raises(UrdfError, match=re.escape(said)):
+        read_file(path)
 
 
 def test_one_file_twice(tmp_path: Path) -> None:

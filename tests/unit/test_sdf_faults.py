@@ -151,9 +151,17 @@ def test_what_does_not_act_is_told(text: str) -> None:
             "b.sdf:2: include: the file 'a.sdf' is included in itself",
         ),
         ({"main.sdf": made("<include><uri>a%00</uri></include>")}, ":2: include: cannot include 'a\\x00'"),
-        ({"main.sdf": made("<include><uri>.</uri></include>")}, ":2: include: cannot include"),
+        ({"main.sdf": made("<include><uri>.</uri></include>")}, ":2: include: '.' is not looked for"),
+        (
+            {"main.sdf": made("<include><uri>..</uri></include>")},
+            ":2: include: there is no file 'model.sdf' to include",
+        ),
         ({"main.sdf": made("<include><uri>no.sdf</uri></include>")}, "there is no file 'no.sdf' to include"),
-        ({"main.sdf": made("<include><uri>model://arm</uri></include>")}, "'model://arm' is not looked for"),
+        (
+            {"main.sdf": made("<include><uri>model://arm</uri></include>")},
+            "there is no model 'model://arm' in the folders of",
+        ),
+        ({"main.sdf": made("<include><uri>model://a%00</uri></include>")}, "there is no model 'model://a%00'"),
         ({"main.sdf": made("<include/>")}, "'' is not looked for"),
         ({"main.sdf": made('<include merge="true"><uri>a.sdf</uri></include>')}, "merge is not read"),
         (

@@ -13,6 +13,7 @@ What is not said has the format's default: 1 kg and unit inertia of links, no li
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,7 +23,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from dyn_service.api.arguments import DEFAULT_GRAVITY
-from dyn_service.errors import ResourceExhaustedError
+from dyn_service.errors import DynError, ResourceExhaustedError
 from dyn_service.formats.chains import Names, Roots, check_finite, hung
 from dyn_service.formats.includes import Files, place_of, spliced
 from dyn_service.formats.pose import Pose
@@ -33,13 +34,17 @@ from dyn_service.formats.sdf.values import flag, numbers, pose, said_in, word
 from dyn_service.model.description import FIXED_ROOT, Description, Joint, Link, Note
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf import quantities
-from dyn_service.urdf.markup import Element, ReadLimits
+from dyn_service.urdf.markup import Element, ReadLimits, load, parse
 from dyn_service.urdf.places import Place, counted, named, quoted
 from dyn_service.urdf.structure import WORLD, assemble
 from dyn_service.urdf.transmissions import RATIO, ROTOR
 from dyn_service.urdf.unread import Unread
 
 ROOTS = ("sdf", "world")
+
+MODEL_SCHEME = "model://"
+SEARCHED = ("GZ_SIM_RESOURCE_PATH", "SDF_PATH", "IGN_GAZEBO_RESOURCE_PATH", "GAZEBO_MODEL_PATH")
+"""Environment variables with folders of models."""
 
 
 _MODEL = (
@@ -85,11 +90,25 @@ def _include(element: Element, files: Files) -> Element:
         raise place.fault(
             f"asks for {quoted(uri)}, and text opens no file: expected one without includes, such as dyn convert makes"
         )
-    if not path or "://" in path:
-        raise place.fault(f"{quoted(uri)} is not looked for, expected the path of a file beside this one")
+    parts = Path(unquote(path.removeprefix(MODEL_SCHEME))).parts
+    if not parts or "://" in path.removeprefix(MODEL_SCHEME):
+        raise place.fault(f"{quoted(uri)} is not looked for, expected the path of a file beside this one, or model://")
     if element.attributes.get("merge", "false") in ("true", "1"):
         raise place.fault("merge is not read, expected an include without it")
-    found = files.included(Path(element.file).parent / unquote(path), place)
+    if path.startswith(MODEL_SCHEME):
+        if ".." in parts or Path(*parts).is_absolute():
+            raise place.fault(f"{quoted(uri)} is absolute or has '..' in it, expected the name of a model")
+        folders = [Path(each) for name in SEARCHED for each in os.environ.get(name, "").split(os.pathsep) if each]
+        folders += Path(os.path.abspath(element.file)).parents
+        candidates = (folder.joinpath(*parts) for folder in folders)
+        target = next((each for each in candidates if any(map(os.path.isfile, (each, _sdf_in(each))))), None)
+        if target is None:
+            raise place.fault(
+                f"there is no model {quoted(uri)} in the folders of {', '.join(SEARCHED)}, nor in one above the file"
+            )
+    else:
+        target = Path(element.file).parent.joinpath(*parts)
+    found = files.included(_sdf_in(target) if os.path.isdir(target) else target, place)
     inside = Place(found.file, found.tag, found.line)
     models = _models(found)
     if len(models) != 1:
@@ -107,6 +126,18 @@ def _include(element: Element, files: Files) -> Element:
         **{key: text for key, text in {"placement_frame": word(element, "placement_frame", "", place)}.items() if text},
     }
     return model
+
+
+def _sdf_in(folder: Path) -> Path:
+    """The SDFormat file of a model's folder: of those that its model.config names the one of the newest version."""
+    try:
+        document = parse(load(folder / "model.config", ReadLimits()), "model.config", ReadLimits())
+    except DynError:
+        return folder / "model.sdf"
+    named_in = [(each.attributes.get("version", ""), each.text.strip()) for each in document.root.all("sdf")]
+    plain = [(version, name) for version, name in named_in if name and Path(name).name == name]
+    newest = max(plain, key=lambda each: [int(part) for part in re.findall(r"[0-9]{1,4}", each[0])], default=("", ""))
+    return folder / (newest[1] or "model.sdf")
 
 
 def _models(root: Element) -> list[Element]:
