@@ -1,4 +1,4 @@
-"""Packages to begin with: copies of `templates/`, in which names stand where `law_name` and `LawName` did.
+"""Files to begin with: copies of `templates/` in which the name replaces `law_name` and `LawName`; a launch file.
 
 The templates are real files: what they hold is checked and run as it stands.
 """
@@ -11,6 +11,7 @@ import re
 import sys
 from pathlib import Path
 
+from dyn_service import shipped
 from dyn_service.errors import InvalidArgumentError
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -34,11 +35,7 @@ def new_package(template: str, name: str, folder: Path) -> list[Path]:
             not there.
     """
     check_name(name)
-    if not folder.is_dir():
-        raise InvalidArgumentError(f"folder must be one that is there, found '{folder}'", path="folder")
-    target = folder / name
-    if target.exists():
-        raise InvalidArgumentError(f"'{target}' already exists, and nothing is overwritten", path="name")
+    target = _target(folder, name)
     source = TEMPLATES / template
     written = []
     for file in sorted(path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
@@ -49,22 +46,48 @@ def new_package(template: str, name: str, folder: Path) -> list[Path]:
     return written
 
 
+def new_launch_file(name: str, folder: Path) -> list[Path]:
+    """Writes `NAME.launch.yaml` into the folder: the shipped `robot.launch.yaml`, to be edited.
+
+    Raises:
+        InvalidArgumentError: The name is none; the file exists; or the folder does not.
+    """
+    _check_letters(name)
+    path = _target(folder, f"{name}.launch.yaml")
+    text = shipped.launch_files()["robot"].read_text("utf-8").replace("$(dirname)/../urdf/ur5e.urdf", "ur5e")
+    path.write_text(text.replace("dyn launch robot ", f"dyn launch {path.name} "), encoding="utf-8")
+    return [path]
+
+
 def check_name(name: str) -> None:
-    """Refuses what is no name of a package, or is another module's.
+    """Refuses what is no name of a package or node, or is another module's.
 
     Raises:
         InvalidArgumentError: It is one of these; the sentence says which.
     """
+    _check_letters(name)
+    if keyword.iskeyword(name) or keyword.issoftkeyword(name):
+        raise InvalidArgumentError(f"'{name}' is a word of Python's and no name for a package or node", path="name")
+    if name in sys.stdlib_module_names or name == "tests" or importlib.util.find_spec(name) is not None:
+        raise InvalidArgumentError(f"'{name}' is the name of an existing module: choose another", path="name")
+
+
+def _check_letters(name: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or len(name) > _LONGEST:
         raise InvalidArgumentError(
-            f"a package's name has small letters, digits and underscores, begins with a letter and is no longer than "
+            f"a name must have small letters, digits and underscores, begin with a letter and be no longer than "
             f"{_LONGEST}, found '{name}'",
             path="name",
         )
-    if keyword.iskeyword(name) or keyword.issoftkeyword(name):
-        raise InvalidArgumentError(f"'{name}' is a word of Python's and no name for a package", path="name")
-    if name in sys.stdlib_module_names or name == "tests" or importlib.util.find_spec(name) is not None:
-        raise InvalidArgumentError(f"'{name}' is the name of an existing module: choose another", path="name")
+
+
+def _target(folder: Path, name: str) -> Path:
+    if not folder.is_dir():
+        raise InvalidArgumentError(f"folder must be one that is there, found '{folder}'", path="folder")
+    target = folder / name
+    if target.exists():
+        raise InvalidArgumentError(f"'{target}' already exists, and nothing is overwritten", path="name")
+    return target
 
 
 def _named(text: str, name: str) -> str:

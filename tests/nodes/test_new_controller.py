@@ -112,13 +112,13 @@ def test_no_placeholder_is_left_and_its_launch_file_plans(package: Path, tmp_pat
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("My-Arm", "a package's name has small letters, digits and underscores, begins with a letter and is no longer "
+        ("My-Arm", "a name must have small letters, digits and underscores, begin with a letter and be no longer "
                    "than 40, found 'My-Arm'"),
-        ("../arm", "a package's name has small letters, digits and underscores, begins with a letter and is no longer "
+        ("../arm", "a name must have small letters, digits and underscores, begin with a letter and be no longer "
                    "than 40, found '../arm'"),
-        ("", "a package's name has small letters, digits and underscores, begins with a letter and is no longer "
+        ("", "a name must have small letters, digits and underscores, begin with a letter and be no longer "
              "than 40, found ''"),
-        ("lambda", "'lambda' is a word of Python's and no name for a package"),
+        ("lambda", "'lambda' is a word of Python's and no name for a package or node"),
         ("json", "'json' is the name of an existing module: choose another"),
         ("numpy", "'numpy' is the name of an existing module: choose another"),
         ("dyn_service", "'dyn_service' is the name of an existing module: choose another"),
