@@ -22,7 +22,7 @@ import re
 import secrets
 import sys
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
@@ -37,8 +37,8 @@ VERSION = 1
 
 EPOCH_BITS = 53
 
-_LONGEST_CANCEL = 256
-"""Bytes of a cancel, with room for keys that may come: nothing longer is looked at."""
+CANCEL: Final = "cancel"
+"""What stands in the place of a query."""
 
 MAX_ERROR_TEXT = 8192
 """Characters of a message or path in a refusal."""
@@ -133,6 +133,7 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     compile_wait_ms: float | UnsetType | None = UNSET
     deadline_ms: float | UnsetType | None = UNSET
     robot: str | UnsetType | None = UNSET
+    retry: int | UnsetType | None = UNSET
 
 
 class ReplyHead(msgspec.Struct, frozen=True, gc=False):
@@ -188,13 +189,11 @@ def error_reply(request_id: int | None, error: DynError, epoch: int | UnsetType 
 
 def cancel(request_id: int) -> bytes:
     """The message of a client that waits no more for the reply to this request."""
-    return encode(Cancel(1, request_id, "cancel"))
+    return encode(Cancel(1, request_id, CANCEL))
 
 
 def read_cancel(payload: bytes | memoryview) -> int | None:
     """The id of the request that this message cancels; None if it is something else."""
-    if len(payload) > _LONGEST_CANCEL:
-        return None
     try:
         return _decode_cancel(payload).id
     except (msgspec.MsgspecError, RecursionError, ValueError):
@@ -241,13 +240,14 @@ def peek(payload: bytes | memoryview, most: int = MOST_OBJECTS) -> Head:
         most: How many objects are stepped over at most, some 0.2 us each.
     """
     found = fields(payload, frozenset(Head.__struct_fields__), most)
-    request_id, query, robot = found.get("id"), found.get("query"), found.get("robot")
+    request_id, query, robot, retry = map(found.get, ("id", "query", "robot", "retry"))
     return Head(
         request_id if type(request_id) is int and request_id >= 0 else None,
         query if type(query) is str else "",
         _milliseconds(found.get("compile_wait_ms")),
         _milliseconds(found.get("deadline_ms")),
         robot if type(robot) is str else UNSET,
+        retry if type(retry) is int and retry > 0 else UNSET,
     )
 
 

@@ -17,9 +17,12 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from dyn_service.errors import DynError, InternalError, InvalidArgumentError, PermissionDeniedError
 from dyn_service.protocol.keys import OTHERS, check_guarded
@@ -59,9 +62,23 @@ class _Refusals:
 _refusals = _Refusals()
 
 
+class Change(msgspec.Struct):
+    """What a caller changed, or was not allowed or not able to.
+
+    who: the caller's name. fingerprint: of the robot that was loaded or unloaded. cause: of a refusal.
+    """
+
+    who: str
+    query: str
+    robot: str | None
+    outcome: str
+    fingerprint: str | None = None
+    cause: str | None = None
+
+
 def tell_done(caller: Caller, query: str, robot: str, fingerprint: str) -> None:
     """Writes that a robot was loaded or unloaded, and by whom."""
-    _write(caller, query, robot=robot, fingerprint=fingerprint, outcome="ok")
+    tell(Change(caller.name, query, robot, "ok", fingerprint))
 
 
 def tell_refused(caller: Caller, query: str, robot: Any, fault: Exception) -> None:
@@ -73,18 +90,23 @@ def tell_refused(caller: Caller, query: str, robot: Any, fault: Exception) -> No
         robot: The robot's name as it was asked for, if it was.
         fault: Why.
     """
-    left_out = _refusals.left_out(caller.name)
+    code, cause = (fault.code, fault.message) if isinstance(fault, DynError) else (InternalError.code, "")
+    name = robot[:_MOST_TEXT] if isinstance(robot, str) else None
+    tell(Change(caller.name, query, name, code, cause=cause[:_MOST_TEXT]))
+
+
+def write(change: Change) -> None:
+    """Writes a line, but of a caller's refusals one a second."""
+    left_out = 0 if change.outcome == "ok" else _refusals.left_out(change.who)
     if left_out is None:
         return
-    code, cause = (fault.code, fault.message) if isinstance(fault, DynError) else (InternalError.code, "")
-    named = {"robot": robot[:_MOST_TEXT]} if isinstance(robot, str) else {}
-    counted = {"left_out": left_out} if left_out else {}
-    _write(caller, query, **named, outcome=code, cause=cause[:_MOST_TEXT], **counted)
-
-
-def _write(caller: Caller, query: str, **rest: Any) -> None:
     when = datetime.now(UTC).isoformat(timespec="milliseconds")
-    AUDIT.info(json.dumps({"time": when, "who": caller.name, "query": query, **rest}))
+    said = {name: value for name, value in msgspec.structs.asdict(change).items() if value is not None}
+    AUDIT.info(json.dumps({"time": when, **said, **({"left_out": left_out} if left_out else {})}))
+
+
+tell: Callable[[Change], None] = write
+"""Takes each change. A worker process sends it to the process that serves, which alone knows what was written."""
 
 
 def open_audit(file: Path) -> logging.Handler:

@@ -26,12 +26,12 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from dyn_service.protocol.messages import Head, peek, read_cancel
+from dyn_service.protocol.messages import CANCEL, Head, Request, peek, read_cancel
 from dyn_service.protocol.skim import is_crowded
 from dyn_service.server.access import Caller
 from dyn_service.server.compiling import news
 from dyn_service.server.plan import SLOW_BYTES
-from dyn_service.server.service import Service
+from dyn_service.server.service import Service, names_robot
 from dyn_service.server.task import Envelope, Task
 
 _LOG = logging.getLogger(__name__)
@@ -111,8 +111,8 @@ class Dispatcher:
             job = service.accept(payload, received_ns, caller=caller)
             if isinstance(job, bytes):
                 return job
-            if job.request.retry and any(self._waiting(envelope, job.request.id)):
-                return None  # the reply to the first try answers this one too
+            if self._is_at_work(envelope, job.request):
+                return None
             there = service.has_kernel(job)
             if there and not job.slow and (reply := service.answer_at_once(job)) is not None:
                 return reply
@@ -129,14 +129,13 @@ class Dispatcher:
     def _hand_over_unread(
         self, envelope: Envelope, payload: bytes | memoryview, received_ns: int, caller: Caller | None
     ) -> bytes | None:
-        """As `_hand_over`, for a request that even to read takes too long.
-
-        Raises:
-            NotFoundError: It is about a robot that is not there.
-        """
+        """As `_hand_over`, for a request that even to read takes too long."""
         head = peek(payload, _OBJECTS)
-        if type(head.robot) is str:
-            self._service.registry.get(head.robot)  # what is not there need not be read for
+        if head.query == CANCEL and head.id is not None:
+            self._cancel(envelope, head.id)
+            return None
+        if self._is_at_work(envelope, head):
+            return None
         long = head.query not in QUERIES
         return self._hand_over(Task(envelope, payload, received_ns, head, long=long, caller=caller))
 
@@ -178,7 +177,11 @@ class Dispatcher:
             self._forget(task)
         return [(task.envelope, self._service.refuse_task(task, _shutting_down())) for task in left]
 
-    def _waiting(self, envelope: Envelope, request_id: int) -> Iterator[Task]:
+    def _is_at_work(self, envelope: Envelope, request: Request | Head) -> bool:
+        """Whether this is one more try of a request that waits, whose reply answers this one too."""
+        return bool(request.retry) and any(self._waiting(envelope, request.id))
+
+    def _waiting(self, envelope: Envelope, request_id: int | None) -> Iterator[Task]:
         """The tasks of one client that wait under this id."""
         return (task for task in self.waiting.values() if task.envelope == envelope and task.head.id == request_id)
 
@@ -196,8 +199,14 @@ class Dispatcher:
             self._forget(task)
 
     def _hand_over(self, task: Task) -> bytes | None:
-        """Gives the task to the worker, or the reply that refuses it."""
+        """Gives the task to the worker, or the reply that refuses it.
+
+        Raises:
+            NotFoundError: It is about a robot that is not there; a worker does not know the names of all others.
+        """
         limits, count = self._limits, len(self.waiting)
+        if names_robot(task.head.query) and type(task.head.robot) is str:
+            self._service.registry.get(task.head.robot)
         if self._shutting_down:
             return self._service.refuse_task(task, _shutting_down())
         own = self._by_peer[task.peer]

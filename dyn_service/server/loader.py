@@ -19,6 +19,7 @@ from dyn_service.api.queries import QUERIES
 from dyn_service.api.spec import PLAIN
 from dyn_service.errors import DynError, InternalError, ResourceExhaustedError
 from dyn_service.server.administration import CERTIFIED
+from dyn_service.server.audit import Change
 from dyn_service.server.registry import Registry
 from dyn_service.server.task import Task
 from dyn_service.server.worker_words import Answered, Kernel
@@ -38,7 +39,7 @@ class Load:
     answer: Answered
     reply: memoryview
     robot: memoryview
-    audit: list[str] = field(default_factory=list)
+    audit: list[Change] = field(default_factory=list)
     error: DynError | None = None
 
 

@@ -24,7 +24,7 @@ from time import perf_counter_ns
 
 from dyn_service.errors import DynError, ResourceExhaustedError, UnavailableError
 from dyn_service.server.access import local_caller
-from dyn_service.server.audit import AUDIT, tell_refused
+from dyn_service.server.audit import Change, tell_refused, write
 from dyn_service.server.deadlines import DueTimes, due_ns, given_up, not_begun, stopped
 from dyn_service.server.loader import Load, Loader
 from dyn_service.server.nursery import Nursery
@@ -43,6 +43,7 @@ from dyn_service.server.worker_words import (
     Made,
     Making,
     Ready,
+    Returned,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -381,20 +382,26 @@ class Pool:
                 worker.excused_ns += perf_counter_ns() - worker.making_ns
                 self._clock.ended(worker.number)
                 self._stop_if_given_up(worker)
-            case Audit(line):
-                worker.audit.append(line)
+            case Audit(change):
+                worker.audit.append(change)
             case Loaded(name, fingerprint):
                 worker.robot = body
                 worker.known[name] = fingerprint
             case Answered():
                 self._answered(worker, said, body)
                 return
+            case Returned():
+                if (task := worker.task) is not None:
+                    worker.task = None
+                    self._done.append((task, self._service.handle(body, task.received_ns, task.caller)))
+                self._assign()
+                return
         if worker.task is not None:
             worker.task.waits_for_kernel = worker.making is not None
             worker.look_ahead(self._limits.max_worker_s)
 
     def _answered(self, worker: WorkerHandle, answer: Answered, reply: memoryview) -> None:
-        task, robot, lines = worker.task, worker.robot, worker.audit
+        task, robot, changes = worker.task, worker.robot, worker.audit
         worker.task, worker.robot, worker.audit = None, None, []
         if task is None:  # it was stopped, and its asker was told so
             return
@@ -403,9 +410,9 @@ class Pool:
         if robot is not None:
             due = due_ns(task.head, task.received_ns, worker.excused_ns)
             self._loading.add(task, math.inf if due is None else due)
-            self._loader.load(Load(task, answer, reply, robot, lines))
+            self._loader.load(Load(task, answer, reply, robot, changes))
         else:
-            self._tell(task, lines, answer)
+            self._tell(task, changes, answer)
             self._done.append((task, reply))
             if answer.kernel is not None and answer.code is None:
                 self._loader.fetch(answer.kernel)
@@ -423,10 +430,10 @@ class Pool:
         if awaited:
             self._done.append((task, load.reply if error is None else self._service.refuse_task(task, error)))
 
-    def _tell(self, task: Task, lines: list[str], answer: Answered) -> None:
+    def _tell(self, task: Task, changes: list[Change], answer: Answered) -> None:
         """Counts the answer, and writes down what it changed."""
-        for line in lines:
-            AUDIT.info(line)
+        for change in changes:
+            write(change)
         if answer.code is None:
             self._metrics.answered(answer.query, perf_counter_ns() - task.received_ns)
         else:

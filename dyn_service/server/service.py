@@ -70,6 +70,13 @@ def is_query(name: str) -> bool:
     return name in QUERIES or name in COMPUTATIONS or name in ADMINISTRATION
 
 
+def names_robot(query: str) -> bool:
+    """Whether a query is about the robot that its request names."""
+    if query in ADMINISTRATION:
+        return ADMINISTRATION[query].names_robot
+    return query in QUERIES or (query in COMPUTATIONS and COMPUTATIONS[query].robot)
+
+
 class Service:
     """Answers requests on a set of robots.
 
@@ -122,7 +129,7 @@ class Service:
 
     def refuse_task(self, task: Task, error: DynError) -> bytes:
         """The reply that refuses a request that waited, counted."""
-        return self.refuse_unread(task.payload, error) if task.job is None else self.refuse(task.job.request, error)
+        return self.refuse(task.head if task.head.id is not None else peek(task.payload), error)
 
     def handle(self, payload: bytes | memoryview, received_ns: int, caller: Caller | None = None) -> bytes:
         """The reply to a request.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
+from dyn_service.server.audit import Change
 from dyn_service.server.deadlines import due_ns
 from dyn_service.server.pipes import Pipe
 from dyn_service.server.task import Task
@@ -19,7 +20,7 @@ class WorkerHandle:
 
     task: what it is at, since begun_ns, until due_ns. making: the kernel that it makes meanwhile, since making_ns.
     known: the robots it has, by name, with their fingerprints. robot: one that it was told to load, as bytes. has_come:
-    it has said so. ending: it was told to end. audit: what the log of changes is to say, once it is so. excused_ns:
+    it has said so. ending: it was told to end. audit: entries of the log of changes, once it is so. excused_ns:
     what of the task's time went into kernels.
     """
 
@@ -33,7 +34,7 @@ class WorkerHandle:
         self.making_ns = 0
         self.known: dict[str, str] = {}
         self.robot: memoryview | None = None
-        self.audit: list[str] = []
+        self.audit: list[Change] = []
         self.excused_ns = 0
         self.has_come = self.ending = False
         self.is_watched_for_writing = False

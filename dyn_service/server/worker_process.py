@@ -23,13 +23,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import numpy as np
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from dyn_service.api.preparation import load_modules
 from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.engine.robot import Robot
 from dyn_service.kernels.making import listening
-from dyn_service.protocol.messages import decode_reply_head, peek
-from dyn_service.server.audit import AUDIT
+from dyn_service.protocol.messages import decode_reply_head, encode, peek
+from dyn_service.server import audit
 from dyn_service.server.job import Job
 from dyn_service.server.pipes import ORDER, Pipe, PipeClosedError
 from dyn_service.server.process import resident_bytes
@@ -46,6 +48,7 @@ from dyn_service.server.worker_words import (
     Made,
     Making,
     Ready,
+    Returned,
     ToWorker,
     Work,
 )
@@ -141,18 +144,6 @@ def _be_worker(descriptor: int, parent: int) -> None:
         os._exit(0)
 
 
-class _Telling(logging.Handler):
-    """Has the serving process write down who changed what: its file is open there."""
-
-    def __init__(self, pipe: Pipe[ToWorker]) -> None:
-        super().__init__()
-        self._pipe = pipe
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Tells a line."""
-        self._pipe.send(Audit(record.getMessage()))
-
-
 class ProcessWorker:
     """A worker process: answers requests; tells what it makes meanwhile."""
 
@@ -173,7 +164,7 @@ class ProcessWorker:
         self._service = Service(limits=begin.limits, allow_load=begin.allow_load, epoch=begin.epoch)
         self._added: list[Served] = []
         self._service.registry.added = self._added.append
-        AUDIT.addHandler(_Telling(self._pipe))
+        audit.tell = lambda change: self._pipe.send(Audit(change))
         self._pipe.send(Ready())
         with np.errstate(all="ignore"), listening(self):
             for words, body in self._said:
@@ -221,6 +212,9 @@ class ProcessWorker:
         self._added.clear()
         service.clock.forget()  # what was made before is in `excused_ns`
         job = service.accept(body, work.received_ns, work.excused_ns, work.caller)
+        if isinstance(job, Job) and job.plan is None and not job.slow:
+            self._pipe.send(Returned(), encode(replace(job.request, inputs=UNSET, options=UNSET)))
+            return
         reply = job if isinstance(job, bytes) else service.answer(job)
         for served in self._added:  # one that was known already too: it may stay longer than before
             robot = served.robot

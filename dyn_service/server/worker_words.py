@@ -1,7 +1,8 @@
 """What the serving process and a worker process say to each other; what goes with it in bytes stands in parentheses.
 
 to a worker     begin, first; robot (the robot), drop, work (the request)
-from a worker   ready; making and made, audit, loaded (the robot), meanwhile; answered (the reply)
+from a worker   ready; making and made, audit, loaded (the robot), meanwhile; answered (the reply) or returned (the
+                request)
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import msgspec
 from dyn_service.api.spec import Variant
 from dyn_service.protocol.limits import RequestLimits
 from dyn_service.server.access import Caller
+from dyn_service.server.audit import Change
 
 
 class Begin(msgspec.Struct, tag="begin"):
@@ -54,9 +56,9 @@ class Made(msgspec.Struct, tag="made"):
 
 
 class Audit(msgspec.Struct, tag="audit"):
-    """A line for the log of changes, once the request is answered."""
+    """An entry of the log of changes, once the request is answered."""
 
-    line: str
+    change: Change
 
 
 class Loaded(msgspec.Struct, tag="loaded"):
@@ -87,5 +89,9 @@ class Answered(msgspec.Struct, tag="answered"):
     last: bool
 
 
+class Returned(msgspec.Struct, tag="returned"):
+    """Its request is allowed, and for the process that serves to answer: here it is without what is of no account."""
+
+
 ToWorker = Begin | KnowRobot | DropRobot | Work
-FromWorker = Ready | Making | Made | Audit | Loaded | Answered
+FromWorker = Ready | Making | Made | Audit | Loaded | Answered | Returned
