@@ -17,7 +17,7 @@ from dyn_service.protocol.messages import RequestLimits
 from dyn_service.server.plan import SLOW_BYTES
 from tests.conftest import URDF
 from tests.service.conftest import Bare, array, request, sample
-from tests.service.test_pool import eventually
+from tests.service.test_pool import eventually, simulate
 
 FORMS: dict[str, dict[str, Any]] = {
     "padded": {"x": "y" * 300},
@@ -146,8 +146,7 @@ def test_a_name_of_no_robot_in_every_form(server: Server, peer: Bare, form: str,
 @pytest.mark.parametrize("form", FORMS)
 def test_a_cancel_in_every_form(server: Server, peer: Bare, form: str) -> None:
     """It has no reply, and what it is about is stopped."""
-    motion = {"q": array(np.full((200_000, 1), 0.5)), "v": array(np.zeros((200_000, 1)))}
-    peer.send(request("simulate", id=1, inputs=motion, options={"dt": 1e-6, "steps": 250}))
+    peer.send(simulate(1))
     eventually(lambda: any(worker.task is not None for worker in server._worker._workers))  # type: ignore[union-attr]
     peer.send(written({"v": 1, "id": 1, "query": "cancel"}, form, first=False))
     assert (reply := peer.receive())["id"] == 1
