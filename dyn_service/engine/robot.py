@@ -293,7 +293,8 @@ class Robot(RobotQueries):
         for row, method in preparation.chosen(names):
             begun = time.perf_counter()
             signature = self.signature(row, method)
-            if not (signature.empty or self._is_refused(row, method)):
+            singular = method in row.inverts and self.massless_joint is not None
+            if not (signature.empty or singular or self._is_refused(row, method)):
                 self._kernel(signature)
                 self._shorten(row)
             if progress is not None:

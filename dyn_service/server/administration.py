@@ -11,7 +11,6 @@ import msgspec
 
 from dyn_service import __version__
 from dyn_service.api.cost import overlay_lead
-from dyn_service.api.queries import QUERIES
 from dyn_service.errors import DynError, InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError, UrdfError
 from dyn_service.protocol.administration import ADMINISTRATION, Role
 from dyn_service.protocol.arrays import describe_value, show_value
@@ -168,9 +167,8 @@ class Administrator:
     def _certify(robot: Robot) -> None:
         """Makes the kernels that show how exact they are."""
         for row in CERTIFIED:
-            if robot.massless_joint is None or not QUERIES[row].inverts:
-                with suppress(ResourceExhaustedError):  # too large for this query is not too large for others
-                    robot.prepare([row])
+            with suppress(ResourceExhaustedError):  # too large for this query is not too large for others
+                robot.prepare([row])
 
     def _unload_robot(self, request: Request) -> tuple[Served, dict[str, Any]]:
         return self._registry.remove(request.robot), {"robot": request.robot}

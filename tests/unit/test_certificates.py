@@ -144,6 +144,16 @@ def test_unbounded_slides_would_be_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert all(certificate.holds for certificate in robot.certificates.values())
 
 
+@pytest.mark.parametrize("name", ["cart_pendulum", "double_pendulum"])
+def test_a_massless_base_is_no_doubt(name: str) -> None:
+    """Forward dynamics has no answer there and is refused: its kernels, which nobody can call, are not made."""
+    robot = Robot.from_urdf(URDF / f"{name}.urdf", root="floating")
+    robot.prepare()
+    assert robot.massless_joint == "root_joint"
+    assert "inverse_dynamics" in robot.certificates
+    assert not [note for note in robot.receipt.notes if note.kind == "doubted" and note.element.startswith("kernel")]
+
+
 def test_a_kernel_that_never_holds_is_doubted() -> None:
     (note,) = Certificate("step-rk4", "link frames", 40.0, 20).notes()
     assert (note.kind, note.text) == ("doubted", "40 times further off than rounding explains")
