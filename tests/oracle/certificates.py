@@ -246,7 +246,7 @@ def _name(case: Case) -> str:
 
 
 def reason(case: Case, record: Record, worst: Record) -> str:
-    """Why a kernel is doubted: there is nothing to compare, or who is further from fifty digits than the bound allows."""
+    """Why a kernel is doubted: it has no answers, or which side is further from fifty digits than the bound allows."""
     if record["massless"] and case.part.method in QUERIES[case.part.row].inverts:
         joint = record["massless"]
         return f"M is singular (joint '{joint}' moves no inertia): refused but for overlays that give it some"
