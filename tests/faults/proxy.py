@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
@@ -23,6 +24,7 @@ import numpy as np
 import zmq
 
 from dyn_service import AsyncClient, Client, DynError, Robot, Server
+from dyn_service.errors import UnavailableError
 from tests.conftest import URDF
 
 
@@ -124,6 +126,8 @@ class Proxy:
 
 
 QUERIES = ("gravity_forces", "mass_matrix", "inverse_dynamics")
+TRIES = 20
+"""To describe the robot: calls, each of which tries several times."""
 UNDER_WAY = 16
 """Calls at a time of a client that does not wait."""
 
@@ -146,7 +150,10 @@ def ask_all(endpoint: str, waits: bool, count: int, limit_s: float, seed: int) -
 
     async def pipeline() -> dict[str, int]:
         async with AsyncClient(endpoint, timeout_s=30.0) as client:
-            remote: Any = (await client.robot("double_pendulum")).with_timeout(limit_s)
+            for _ in range(TRIES):
+                with suppress(UnavailableError):  # the proxy may drop all that one call tries
+                    remote: Any = (await client.robot("double_pendulum")).with_timeout(limit_s)
+                    break
             left = iter(questions)
 
             async def one_after_another() -> None:
@@ -164,7 +171,10 @@ def ask_all(endpoint: str, waits: bool, count: int, limit_s: float, seed: int) -
     if not waits:
         return results, asyncio.run(pipeline())
     with Client(endpoint, timeout_s=30.0) as client:
-        remote: Any = client.robot("double_pendulum").with_timeout(limit_s)
+        for _ in range(TRIES):
+            with suppress(UnavailableError):  # the proxy may drop all that one call tries
+                remote: Any = client.robot("double_pendulum").with_timeout(limit_s)
+                break
         for query, values in questions:
             begun = time.perf_counter()
             try:

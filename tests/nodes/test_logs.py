@@ -102,7 +102,9 @@ def test_a_launch_is_one_object_a_line(tmp_path: Path) -> None:
     said = [(line["node"], line["message"]) for line in found]
     assert ("/server", "pendulum: 9 kernels for control in ") in [(n, re.sub(r"in .*", "in ", m)) for n, m in said]
     assert {("talker", "hello"), ("talker", "[1]"), ("launch", "ready: 4 processes")} <= set(said)
-    assert said[-1] == ("launch", "stopped: SIGINT came")
+    assert ("launch", "stopped: SIGINT came") in said
+    assert said[-1][0] == "launch"
+    assert re.match(r"(clean|not clean|nothing judged)\b", said[-1][1])
 
 
 def test_a_node_may_have_its_own_format(tmp_path: Path) -> None:
