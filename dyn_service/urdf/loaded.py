@@ -23,7 +23,7 @@ from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import Description, Inertial, Joint, Limit, Link, Mimic, Note
 from dyn_service.model.joints import Joint as Moves
 from dyn_service.urdf import quantities
-from dyn_service.urdf.places import Place, counted, named, unused
+from dyn_service.urdf.places import Faults, Place, counted, named, unused
 from dyn_service.urdf.structure import assemble
 from dyn_service.urdf.transmissions import not_used
 
@@ -63,8 +63,14 @@ def read(source: object) -> Description:
     robot = Place(label, named("robot", name))
     elements: tuple[list[Any], list[Any]] = (list(_get(holder, "links", robot)), list(_get(holder, "joints", robot)))
     notes: list[Note] = []
-    links = [_link(link, label, notes) for link in elements[0]]
-    joints = [_joint(joint, label, notes) for joint in elements[1]]
+    faults, links, joints = Faults(), list[Link](), list[Joint]()
+    for link in elements[0]:
+        with faults.kept():
+            links.append(_link(link, label, notes))
+    for joint in elements[1]:
+        with faults.kept():
+            joints.append(_joint(joint, label, notes))
+    faults.check()
     notes += _left_out(holder, *elements, robot)
     return assemble(name, links, joints, notes, robot)
 

@@ -7,6 +7,8 @@ raised from a place, notes are written at one.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -43,6 +45,44 @@ class Place:
     def note(self, kind: NoteKind, text: str) -> Note:
         """The note that says `text` of this place."""
         return Note(kind, self.element or self.file, text, self.line)
+
+
+MOST_FAULTS = 20
+"""Faults that one error lists: the search for a misspelt name costs time for each."""
+
+
+class Faults:
+    """The faults of elements that are read independently of each other, raised as one error that lists all.
+
+    The error is the first fault (its place and message); each further fault follows on a line of its own.
+    """
+
+    def __init__(self) -> None:
+        self._found: list[UrdfError] = []
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keeps the fault that reading an element raises, and lets the caller go on with the next element."""
+        try:
+            yield
+        except UrdfError as fault:
+            self._found.append(fault)
+            if len(self._found) == MOST_FAULTS:
+                self.check()
+
+    def check(self) -> None:
+        """Raises what was kept.
+
+        Raises:
+            UrdfError: At least one fault was kept.
+        """
+        if not self._found:
+            return
+        first, *others = self._found
+        if len(self._found) == MOST_FAULTS:
+            others.append(UrdfError(f"further faults after these {MOST_FAULTS} are not looked for"))
+        first.message = "\n".join([first.message, *map(str, others)])
+        raise first from None
 
 
 def named(what: str, name: str) -> str:

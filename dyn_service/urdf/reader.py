@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from dyn_service.model.description import FIXED_ROOT, Description, Inertial, Joi
 from dyn_service.model.joints import Joint as Moves
 from dyn_service.urdf import loaded, quantities
 from dyn_service.urdf.markup import BEFORE_XML, Comment, Element, ReadLimits, decode, load, parse
-from dyn_service.urdf.places import Place, counted, named, quoted, shown_path, unused
+from dyn_service.urdf.places import Faults, Place, counted, named, quoted, shown_path, unused
 from dyn_service.urdf.structure import assemble
 from dyn_service.urdf.transmissions import TAG as TRANSMISSION
 from dyn_service.urdf.transmissions import with_transmissions
@@ -52,6 +53,8 @@ _MOST_FLOATING = 8
 """Of these in comments are noted: a robot has one root, and to find the line of each costs the comment's length."""
 
 _NAME = re.compile(r"""\bname\s*=\s*["']([^"'<>]*)["']""")
+
+Part = TypeVar("Part", Link, Joint)
 
 MOMENTS = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
 OTHER_FORMATS = {"sdf": "SDFormat", "world": "SDFormat", "mujoco": "MuJoCo's MJCF", "mujocoinclude": "MuJoCo's MJCF"}
@@ -121,11 +124,16 @@ class _Reader:
         try:
             return self._robot(document.root, document.comments)
         except UrdfError as fault:
-            # The cause before its echo: a link that is not there may be a misspelt one.
-            if not self._unread.suspects or "xacro" in fault.message:
-                raise
-            message = f"{fault.message}; {self._unread.suspects[0]}"
-            raise UrdfError(message, file=fault.file, line=fault.line, element=fault.element) from None
+            raise self._explained(fault) from None
+
+    def _explained(self, fault: UrdfError) -> UrdfError:
+        """The fault with its cause, where it may be an echo: a link that is not there may be a misspelt one."""
+        suspects, self._unread.suspects = self._unread.suspects, []
+        if not suspects or "xacro" in fault.message:
+            return fault
+        first, *others = fault.message.split("\n")
+        message = "\n".join([f"{first}; {suspects[0]}", *others])
+        return UrdfError(message, file=fault.file, line=fault.line, element=fault.element)
 
     def _robot(self, root: Element, comments: Iterable[Comment]) -> Description:
         place = Place(self._file, "robot", root.line)
@@ -143,8 +151,10 @@ class _Reader:
         name = self._name(root, place)
         place = Place(self._file, named("robot", name), root.line)
         self._version(root, place)
-        read_links = [self._link(element) for element in links]
-        read_joints = [self._joint(element) for element in joints]
+        faults = Faults()
+        read_links = list(self._each(links, self._link, faults))
+        read_joints = list(self._each(joints, self._joint, faults))
+        faults.check()
         read_joints, said = with_transmissions(root, read_joints, place)
         self._notes += said
         self._unread.suspects = of_robot
@@ -152,6 +162,16 @@ class _Reader:
         self._note_floating(comments, place)
         self._notes += self._unread.notes(place)
         return assemble(name, read_links, read_joints, self._notes, place)
+
+    def _each(self, elements: Iterable[Element], read: Callable[[Element], Part], faults: Faults) -> Iterator[Part]:
+        """What `read` makes of the elements; those with a fault are left out."""
+        for element in elements:
+            with faults.kept():
+                try:
+                    part = read(element)
+                except UrdfError as fault:
+                    raise self._explained(fault) from None
+                yield part
 
     def _link(self, element: Element) -> Link:
         self._unread.suspects = []

@@ -26,7 +26,7 @@ from dyn_service.errors import UrdfError
 from dyn_service.model.description import Description, Joint, Link, Note
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf.doubts import doubts
-from dyn_service.urdf.places import Place, counted, listed, named, quoted
+from dyn_service.urdf.places import Faults, Place, counted, listed, named, quoted
 
 WORLD = "world"
 """The one link that need not be declared."""
@@ -54,8 +54,10 @@ def assemble(
     """
     if not links:
         raise robot.fault("there are no links, expected at least one")
-    by_name = _unique(links, "link", robot)
-    joint_by_name = _unique(joints, "joint", robot)
+    faults = Faults()
+    by_name = _unique(links, "link", robot, faults)
+    joint_by_name = _unique(joints, "joint", robot, faults)
+    faults.check()
     try:
         _check_tree(by_name, joints, robot)
     except UrdfError:
@@ -71,8 +73,11 @@ def assemble(
 
 
 def _check_tree(links: Mapping[str, Link], joints: Sequence[Joint], robot: Place) -> None:
+    faults = Faults()
     for joint in joints:
-        _check_ends(joint, links, robot)
+        with faults.kept():
+            _check_ends(joint, links, robot)
+    faults.check()
     inboard = _inboard(joints, robot)
     _check_loops(links.values(), inboard, robot)
     _check_root(links.values(), inboard, robot)
@@ -101,13 +106,14 @@ def _on_line(element: Link | Joint) -> str:
     return f" on line {element.line}" if element.line else ""
 
 
-def _unique(elements: Sequence[Named], what: str, robot: Place) -> dict[str, Named]:
+def _unique(elements: Sequence[Named], what: str, robot: Place, faults: Faults) -> dict[str, Named]:
     found: dict[str, Named] = {}
     for element in elements:
-        if element.name in found:
-            message = f"a {what} of this name is already defined{_on_line(found[element.name])}, expected unique names"
-            raise _place(what, element, robot).fault(message)
-        found[element.name] = element
+        first = found.setdefault(element.name, element)
+        if first is not element:
+            message = f"a {what} of this name is already defined{_on_line(first)}, expected unique names"
+            with faults.kept():
+                raise _place(what, element, robot).fault(message)
     return found
 
 

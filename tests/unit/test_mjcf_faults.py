@@ -347,3 +347,21 @@ def test_copies_are_counted_before_they_are_made() -> None:
 def test_names_of_copies() -> None:
     text = made('<replicate count="10" sep="_" offset="1 0 0"><body name="b"><joint name="j"/></body></replicate>')
     assert [link.name for link in read_text(text).links[1:]] == [f"b_{k:02d}" for k in range(10)]
+
+
+def test_one_error_lists_the_faults_of_bodies_shapes_and_joints() -> None:
+    text = made(
+        '<body name="a"><joint name="j" axis="0 0 0"/><geom size="0.1" mass="-1"/></body>\n'
+        '<body name="b"><joint name="k" type="screw"/><geom size="-0.1"/></body>'
+    )
+    with pytest.raises(UrdfError) as caught:
+        read_text(text)
+    assert [line.split(": ")[:2] for line in str(caught.value).splitlines()] == [
+        ["<text>:4", "link 'a' geom"],
+        ["<text>:5", "link 'b' geom"],
+        ["<text>:4", "joint 'j' axis"],
+        ["<text>:5", "joint 'k'"],
+    ]
+    with pytest.raises(UrdfError) as caught:
+        read_text(made('<body name="a" pos="0"/>\n<body name="b"><composite/></body>'))
+    assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == ["link 'a'", "link 'b' composite"]

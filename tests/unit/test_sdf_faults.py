@@ -221,3 +221,25 @@ def test_limits() -> None:
     ):
         with pytest.raises(ResourceExhaustedError):
             read_text(jointed(), limits=limits)
+
+
+def test_one_error_lists_the_faults_of_links_and_joints() -> None:
+    mass = "<inertial><mass>-1</mass></inertial>"
+    with pytest.raises(UrdfError) as caught:
+        read_text(
+            '<sdf version="1.9"><model name="m"><link name="a"><pose>0 0</pose></link>\n'
+            '<link name="b"/>\n<joint name="j" type="revolute"><parent>a</parent></joint></model></sdf>'
+        )
+    assert [line.split(": ")[:2] for line in str(caught.value).splitlines()] == [
+        ["<text>:1", "link 'a' pose"],
+        ["<text>:3", "joint 'j'"],
+    ]
+    with pytest.raises(UrdfError) as caught:
+        read_text(
+            f'<sdf version="1.9"><model name="m">\n<link name="a">{mass}</link>\n<link name="b">{mass}</link>'
+            '<joint name="j" type="fixed"><parent>a</parent><child>b</child></joint></model></sdf>'
+        )
+    assert [line.split(": ")[:2] for line in str(caught.value).splitlines()] == [
+        ["<text>:2", "link 'a' inertial"],
+        ["<text>:3", "link 'b' inertial"],
+    ]

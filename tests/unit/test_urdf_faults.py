@@ -19,8 +19,10 @@ from dyn_service.errors import (
     PermissionDeniedError,
     ResourceExhaustedError,
     UrdfError,
+    from_wire,
 )
 from dyn_service.urdf import markup
+from dyn_service.urdf.places import MOST_FAULTS
 from dyn_service.urdf.reader import ReadLimits, read, read_file, read_text
 
 LINKS = '<link name="base"/>\n<link name="arm"/>'
@@ -255,11 +257,13 @@ FAULTS: list[tuple[str, str | bytes, int | None, str | None, str]] = [
     ("undeclared world that makes no tree", graph(["a", "b", "c"], ("j", "world", "b")),
      5, "joint 'j'", "the parent 'world' is not a link of the robot"),
     ("undeclared world that is a child too", graph(["a", "b"], ("j", "world", "a"), ("k", "a", "world")),
-     4, "joint 'j'", "the parent 'world' is not a link of the robot"),
+     4, "joint 'j'", "the parent 'world' is not a link of the robot\n"
+                     "<text>:5: joint 'k': the child 'world' is not a link of the robot"),
     ("undeclared world as a child", graph(["a"], ("j", "a", "world")),
      3, "joint 'j'", "the child 'world' is not a link of the robot"),
     ("undeclared world beside another fault", graph(["a", "b"], ("j", "world", "a"), ("k", "a", "bb"), ("l", "a", "b")),
-     4, "joint 'j'", "the parent 'world' is not a link of the robot"),
+     4, "joint 'j'", "the parent 'world' is not a link of the robot\n"
+                     "<text>:5: joint 'k': the child 'bb' is not a link of the robot"),
     ("undeclared World", graph(["a", "b"], ("j", "World", "a"), ("k", "a", "b")),
      4, "joint 'j'", "the parent 'World' is not a link of the robot"),
     ("undeclared world beside a declared one", graph(["World", "a"], ("j", "world", "a")),
@@ -508,7 +512,7 @@ class TestLimits:
 
 
 def test_every_fault_is_one_short_line() -> None:
-    """Whatever a stranger's text holds, the message stays one printable line of a few hundred characters."""
+    """Whatever a stranger's text holds, each fault stays one printable line of a few hundred characters."""
     sources = [fault[1] for fault in FAULTS]
     name = "x\u009b[31m" * 5000
     sources += [
@@ -520,9 +524,9 @@ def test_every_fault_is_one_short_line() -> None:
     for source in sources:
         with pytest.raises(DynError) as caught:
             read_text(source)
-        text = str(caught.value)
-        assert text.isprintable(), text[:500]
-        assert len(text) < 400
+        for text in str(caught.value).split("\n"):
+            assert text.isprintable(), text[:500]
+            assert 0 < len(text) < 400
 
 
 @pytest.mark.parametrize("turned", range(3))
@@ -593,3 +597,50 @@ def test_a_file_that_grows_while_it_is_looked_at_is_not_read_in_part(
 def test_bytes_beyond_the_limit_are_not_decoded() -> None:
     with pytest.raises(ResourceExhaustedError, match=r"^<text>: the robot description has more than 7 bytes of text"):
         read_text(b"<robot \xff", limits=ReadLimits(size=7))
+
+
+def test_one_error_lists_the_faults_of_all_elements_each_with_its_place() -> None:
+    text = robot(
+        '<link name="base"/>\n<link name="arm"><inertial><mass value="-1"/></inertial></link>\n'
+        '<joint name="j" type="hinge"><parent link="base"/><child link="arm"/></joint>\n'
+        '<joint name="k" type="fixed"><parent link="base"/><chld link="arm"/></joint>'
+    )
+    with pytest.raises(UrdfError) as caught:
+        read_text(text)
+    error = caught.value
+    assert str(error).splitlines() == [
+        "<text>:3: link 'arm' inertial mass: the mass is -1 kg, expected zero or more",
+        f"<text>:4: joint 'j': the type 'hinge' is unknown, expected {TYPES}",
+        "<text>:5: joint 'k': there is no <child> element, expected one; line 5: <chld> element in <joint> is not "
+        "used; did you mean <child>?",
+    ]
+    assert (error.line, error.element) == (3, "link 'arm' inertial mass")
+    assert str(from_wire(error.to_wire())) == str(error)
+
+
+def test_names_and_ends_are_listed_too() -> None:
+    links = ["a", "b", "c", "b", "a"]
+    with pytest.raises(UrdfError) as caught:
+        read_text(graph(links))
+    assert [line.partition(" is ")[0] for line in str(caught.value).splitlines()] == [
+        "<text>:5: link 'b': a link of this name",
+        "<text>:6: link 'a': a link of this name",
+    ]
+    with pytest.raises(UrdfError) as caught:
+        read_text(graph(["a", "b"], ("j", "a", "x"), ("k", "y", "b"), ("l", "a", "a")))
+    assert [line.partition(": the ")[0] for line in str(caught.value).splitlines()] == [
+        "<text>:4: joint 'j'",
+        "<text>:5: joint 'k'",
+        "<text>:6: joint 'l'",
+    ]
+
+
+def test_the_list_of_faults_ends() -> None:
+    with pytest.raises(UrdfError) as caught:
+        read_text(robot("<link/>\n" * 500))
+    lines = str(caught.value).splitlines()
+    assert len(lines) == MOST_FAULTS + 1
+    assert lines[-2:] == [
+        f"<text>:{MOST_FAULTS + 1}: link: the attribute 'name' is missing",
+        f"further faults after these {MOST_FAULTS} are not looked for",
+    ]

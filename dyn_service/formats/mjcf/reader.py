@@ -33,7 +33,7 @@ from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Description, Inertial, Joint, Link, Note
 from dyn_service.urdf import quantities
 from dyn_service.urdf.markup import Element, ReadLimits
-from dyn_service.urdf.places import Place, counted, named, quoted
+from dyn_service.urdf.places import Faults, Place, counted, named, quoted
 from dyn_service.urdf.structure import WORLD, assemble
 from dyn_service.urdf.unread import Unread
 
@@ -144,6 +144,7 @@ class _Reader:
         self._classes = Classes([])
         self._bodies: list[_Body] = []
         self._names = Names(())
+        self._faults = Faults()
 
     def robot(self) -> Description:
         root = self._root
@@ -185,14 +186,15 @@ class _Reader:
             stack = self._contents(_Pending(section, "", Pose(), None, False), self._bodies[0])[::-1]
             while stack:
                 pending = stack.pop()
-                body = self._body(pending)
-                self._bodies.append(body)
+                with self._faults.kept():
+                    body = self._body(pending)
+                    stack += self._contents(pending._replace(parent=body.name, moves=body.moves), body)[::-1]
+                    self._bodies.append(body)
                 if len(self._bodies) > self._limits.links:
                     raise ResourceExhaustedError(
                         f"{self._source}: the robot has more than the {self._limits.links} links that are read"
                     )
-                own = pending._replace(parent=body.name, moves=body.moves)
-                stack += self._contents(own, body)[::-1]
+        self._faults.check()
 
     def _body(self, pending: _Pending) -> _Body:
         element = pending.element
@@ -280,10 +282,12 @@ class _Reader:
             hinges = []
             for element, around, frame in body.joints:
                 unnamed = "" if element.attributes.get("name") else joint_names.new(f"joint_{count}")
-                hinges.append(reads.read(element, around, frame, unnamed, body.name))
+                with self._faults.kept():
+                    hinges.append(reads.read(element, around, frame, unnamed, body.name))
                 count += 1
             if any(joint.type == "floating" for joint, _, _ in hinges):
-                body.at = self._freed(body, hinges)
+                with self._faults.kept():
+                    body.at = self._freed(body, hinges)
             link = Link(body.name, weights[body.name], self._line(body.place))
             made, found = hung(link, body.parent, body.at, hinges, link_names, joint_names)
             links += made
@@ -292,6 +296,7 @@ class _Reader:
                 raise ResourceExhaustedError(
                     f"{self._source}: the robot has more than the {self._limits.joints} joints that are read"
                 )
+        self._faults.check()
         return links, joints
 
     def _freed(self, body: _Body, hinges: list[tuple[Joint, Vector, float]]) -> Pose:
@@ -311,27 +316,32 @@ class _Reader:
         found: dict[str, Inertial | None] = {WORLD: None}
         shapes = 0
         for body in self._bodies[1:]:
-            place = body.place.inside("inertial")
-            inertial: Inertial | None = None
-            notes: list[Note] = []
-            if settings.inertia_from_geoms == "true" or (
-                settings.inertia_from_geoms == "auto" and body.inertial is None
-            ):
-                inertial, notes = inertials.of_shapes(self._geoms(body), moves=body.moves)
-                shapes += inertial is not None
-            if inertial is None and body.inertial is not None:  # where no shape counts it holds all the same
-                element, frame = body.inertial
-                place = self._place(element, place.element or "")
-                self._unread.keep(element, (), ("pos", "mass", "diaginertia", "fullinertia", *ORIENTATIONS))
-                inertial = inertials.written(self._values(element, {}, place), frame, place)
-            inertial, corrections = inertials.corrected(inertial, settings, place)
-            self._notes += [*notes, *corrections]
-            found[body.name] = inertial
+            found[body.name] = None
+            with self._faults.kept():
+                found[body.name], of_shapes = self._weight(body)
+                shapes += of_shapes
         if shapes:
             text = f"masses of {counted(shapes, 'body').replace('bodys', 'bodies')} are those of their shapes"
             self._notes.append(robot.note("defaulted", text))
         self._notes += inertials.scaled(found, settings.total_mass, robot)
         return found
+
+    def _weight(self, body: _Body) -> tuple[Inertial | None, bool]:
+        """The inertia of a body, and whether it is that of its shapes."""
+        settings, place = self._settings, body.place.inside("inertial")
+        inertial: Inertial | None = None
+        notes: list[Note] = []
+        if settings.inertia_from_geoms == "true" or (settings.inertia_from_geoms == "auto" and body.inertial is None):
+            inertial, notes = inertials.of_shapes(self._geoms(body), moves=body.moves)
+        of_shapes = inertial is not None
+        if inertial is None and body.inertial is not None:  # where no shape counts it holds all the same
+            element, frame = body.inertial
+            place = self._place(element, place.element or "")
+            self._unread.keep(element, (), ("pos", "mass", "diaginertia", "fullinertia", *ORIENTATIONS))
+            inertial = inertials.written(self._values(element, {}, place), frame, place)
+        inertial, corrections = inertials.corrected(inertial, settings, place)
+        self._notes += [*notes, *corrections]
+        return inertial, of_shapes
 
     def _geoms(self, body: _Body) -> Iterator[tuple[Values, Pose]]:
         for element, around, frame in body.geoms:

@@ -35,7 +35,7 @@ from dyn_service.model.description import FIXED_ROOT, Description, Joint, Link, 
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf import quantities
 from dyn_service.urdf.markup import Element, ReadLimits, load, parse
-from dyn_service.urdf.places import Place, counted, named, quoted
+from dyn_service.urdf.places import Faults, Place, counted, named, quoted
 from dyn_service.urdf.structure import WORLD, assemble
 from dyn_service.urdf.transmissions import RATIO, ROTOR
 from dyn_service.urdf.unread import Unread
@@ -158,6 +158,7 @@ class _Reader:
         self._joints: list[tuple[str, Element, Place, str]] = []
         self._placements: list[tuple[str, str, Place]] = []
         self._version = (1, 0)
+        self._faults = Faults()
 
     def robot(self) -> Description:
         root = self._root
@@ -185,6 +186,7 @@ class _Reader:
         self._frames.add(WORLD, Frame("", Pose(), "", place))
         with np.errstate(all="ignore"):  # what that leaves is refused below
             self._model(model, "", place, WORLD)
+            self._faults.check()
             links, joints = self._tree(place)
         check_finite(links, joints, self._source)
         if not any(joint.parent == WORLD for joint in joints):
@@ -248,12 +250,14 @@ class _Reader:
         self._frames.add(own, Frame(outer, stands, moves_with, place))
         if scope:
             self._frames.add(scope.removesuffix(SCOPE), Frame(own, Pose(), own, place))
-        for element in links:
-            self._link(element, scope)
-        for element in model.all("frame"):
-            self._frame(element, scope)
-        for element in model.all("joint"):
-            self._joint(element, scope)
+        for read, elements in (
+            (self._link, links),
+            (self._frame, model.all("frame")),
+            (self._joint, model.all("joint")),
+        ):
+            for element in elements:
+                with self._faults.kept():
+                    read(element, scope)
         for element in inner:
             within = self._place(element, "model")
             name = quantities.name(element.attributes.get("name", ""), within)
@@ -339,10 +343,12 @@ class _Reader:
                 self._notes.append(joint.place.note("reported", text))
             else:
                 inboard[joint.child] = joint
-        bodies = {
-            name: Link(name, inertial(element, place, self._notes, self._unread), self._line(place))
-            for name, (element, place) in self._links.items()
-        }
+        bodies: dict[str, Link] = {}
+        for name, (element, place) in self._links.items():
+            with self._faults.kept():
+                weight = inertial(element, place, self._notes, self._unread)
+                bodies[name] = Link(name, weight, self._line(place))
+        self._faults.check()
         if any(joint.parent == WORLD for joint in inboard.values()):
             bodies = {WORLD: Link(WORLD), **bodies}
         reads = Joints(frames, self._version, self._unread, self._notes, self._source)
