@@ -47,11 +47,7 @@ def new_package(template: str, name: str, folder: Path) -> list[Path]:
 
 
 def new_launch_file(name: str, folder: Path) -> list[Path]:
-    """Writes `NAME.launch.yaml` into the folder: the shipped `robot.launch.yaml`, to be edited.
-
-    Raises:
-        InvalidArgumentError: The name is none; the file exists; or the folder does not.
-    """
+    """Writes `NAME.launch.yaml` into the folder: the shipped `robot.launch.yaml`, to be edited."""
     _check_letters(name)
     path = _target(folder, f"{name}.launch.yaml")
     text = shipped.launch_files()["robot"].read_text("utf-8").replace("$(dirname)/../urdf/ur5e.urdf", "ur5e")

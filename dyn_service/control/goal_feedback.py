@@ -1,21 +1,16 @@
-"""What a follower of goals tells of itself, as messages: where it is, and what became of each goal."""
+"""Where a controller is, and what became of each goal of a follower of goals, as messages."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
-
 from dyn_service.api.queries import Array
-from dyn_service.control.command import Command, Interface
-from dyn_service.control.law import RobotState
-from dyn_service.control.trajectory import Reference
+from dyn_service.control.following import Following
 from dyn_service.messages.builtin_interfaces import Duration, Time
 from dyn_service.messages.control_msgs import JointTrajectoryControllerState
-from dyn_service.messages.dyn_service_msgs import GoalStatus
+from dyn_service.messages.dyn_service_msgs import GoalStatus, JointCommand, PlantState
 from dyn_service.messages.std_msgs import Header
 from dyn_service.messages.trajectory_msgs import JointTrajectoryPoint
-from dyn_service.model.configuration import Configuration
 
 State = Literal["waiting", "following", "succeeded", "aborted", "preempted", "canceled", "refused"]
 
@@ -36,44 +31,27 @@ def goal_status(stamp_s: float, number: int, state: State, reason: str, error_co
     return GoalStatus(Header(Time.from_seconds(stamp_s)), number, _IN_ROS[state], error_code, reason)
 
 
-def controller_state(
-    here: RobotState, now: Reference, elapsed_s: float, on: Configuration, interface: Interface, output: Command
-) -> JointTrajectoryControllerState:
-    """Where the follower is.
-
-    Args:
-        here: As measured.
-        now: The reference at that time.
-        elapsed_s: Since its motion began.
-        on: The joints, each with one way to move.
-        interface: What is commanded.
-        output: The last command.
+def controller_state(state: PlantState, following: Following, output: JointCommand) -> JointTrajectoryControllerState:
+    """Where a controller is that follows a motion: `output` answers `state`. Positions are left out where a joint has
+    several ways to move; their error is not.
     """
+    on, elapsed_s = following.configuration, state.stamp - following.begin_s
+    q, v, effort = following.measured(state)
+    assert following.trajectory is not None  # begun before a state was answered
+    now = following.trajectory.sample(elapsed_s)
+    plain = on.nq == on.nv
     return JointTrajectoryControllerState(
-        Header(Time.from_seconds(here.t)),
-        list(on.names),
-        reference=_point(now.q, now.v, now.a, since_s=elapsed_s),
-        feedback=_point(here.q, here.v, effort=here.effort),
-        error=_point(on.difference(here.q, now.q), now.v - here.v),
-        output=_commanded(interface, output),
+        Header(Time.from_seconds(state.stamp)),
+        list(on.velocity_names),
+        reference=_point(now.q if plain else None, now.v, now.a, since_s=elapsed_s),
+        feedback=_point(q if plain else None, v, effort=effort),
+        error=_point(on.difference(q, now.q), now.v - v),
+        output=JointTrajectoryPoint(output.position, output.velocity, [], output.effort),
     )
 
 
-def _commanded(interface: Interface, output: Command) -> JointTrajectoryPoint:
-    if interface == "effort":
-        return _point(effort=output.value)
-    if interface == "velocity":
-        return _point(velocities=output.value, effort=output.effort)
-    return _point(output.value, output.velocity, effort=output.effort)
-
-
 def _point(
-    positions: Array | None = None,
-    velocities: Array | None = None,
-    accelerations: Array | None = None,
-    effort: Array | None = None,
-    since_s: float = 0.0,
+    q: Array | None, v: Array, a: Array | None = None, effort: Array | None = None, since_s: float = 0.0
 ) -> JointTrajectoryPoint:
-    kinds = (positions, velocities, accelerations, effort)
-    q, v, a, tau = ([] if each is None else np.asarray(each).tolist() for each in kinds)
-    return JointTrajectoryPoint(q, v, a, tau, Duration.from_seconds(since_s))
+    position, velocity, acceleration, efforts = ([] if each is None else each.tolist() for each in (q, v, a, effort))
+    return JointTrajectoryPoint(position, velocity, acceleration, efforts, Duration.from_seconds(since_s))

@@ -10,7 +10,7 @@
 A goal may say its own tolerances, `goal_tolerances.py`.
 
 What moves the joints is another law. An aborted motion ends where the robot is, a canceled one where the reference is,
-by a motion to rest of its own. What becomes of goals, and where it is, goes out as messages: `goal_feedback.py`.
+by a motion to rest of its own. What becomes of goals goes out as messages: `goal_feedback.py`.
 """
 
 from __future__ import annotations
@@ -24,19 +24,17 @@ import numpy as np
 from dyn_service.api.queries import Array
 from dyn_service.control.command import Command
 from dyn_service.control.following import hold_maker
-from dyn_service.control.goal_feedback import State, controller_state, goal_status
+from dyn_service.control.goal_feedback import State, goal_status
 from dyn_service.control.goal_tolerances import NO_TOLERANCES, GoalTolerances, Tolerances
 from dyn_service.control.joint_goals import GoalError, GoalJointsError, MotionLimits, library, plan, read
 from dyn_service.control.law import Law, RobotState
 from dyn_service.control.trajectory import Piecewise, Reference, ReferenceTrajectory
-from dyn_service.messages.control_msgs import JointTrajectoryControllerState
 from dyn_service.messages.dyn_service_msgs import GoalStatus
 from dyn_service.messages.trajectory_msgs import JointTrajectory
 from dyn_service.model.configuration import Configuration
 
 KEPT = 100
 """Goals that are over and still known; and what became of goals, where nobody asks."""
-_ROUNDING_S = 1e-9
 
 
 @dataclass(eq=False)
@@ -70,8 +68,7 @@ class TrajectoryFollowing(Law):
 
     law: what moves the joints, whose interface is this one's. first: goals that wait when it begins, and anew whenever
     the plant was taken over. goals: those since then, but of those that are over the last `KEPT`: goals may come all
-    day. state_rate_hz: of its states as messages, in the plant's time; 0 is none. partial: whether goals may leave out
-    joints, which stay where they are.
+    day. partial: whether goals may leave out joints, which stay where they are.
     """
 
     name = "trajectory_following"
@@ -83,7 +80,6 @@ class TrajectoryFollowing(Law):
         limits: MotionLimits,
         tolerances: Tolerances,
         first: tuple[JointTrajectory, ...] = (),
-        state_rate_hz: float = 50.0,
         partial: bool = False,
     ) -> None:
         self.law, self.on, self.limits, self.tolerances, self.first = law, on, limits, tolerances, first
@@ -99,10 +95,8 @@ class TrajectoryFollowing(Law):
         self._motion: tuple[ReferenceTrajectory, float] | None = None
         self._settled = False
         self._notes: list[str] = []
-        self._period_s = 1.0 / state_rate_hz if state_rate_hz > 0.0 else np.inf
-        self._now_s, self._next_s, self._canceled = 0.0, 0.0, False
+        self._now_s, self._canceled = 0.0, False
         self._events: deque[GoalStatus] = deque(maxlen=KEPT)
-        self._states: list[JointTrajectoryControllerState] = []
         for trajectory in first:
             self._checked(trajectory)
 
@@ -150,7 +144,7 @@ class TrajectoryFollowing(Law):
 
     def reset(self, state: RobotState) -> None:
         """Stands where the robot is, and begins the first goals anew."""
-        self._now_s = self._next_s = state.t
+        self._now_s = state.t
         for goal in self.goals:
             offered = not any(goal.trajectory is one for one in self.first)  # the first ones just begin anew
             if goal.state == "following" or (goal.state == "waiting" and offered):
@@ -182,17 +176,7 @@ class TrajectoryFollowing(Law):
         if self._goal is None and self._waiting and self._settled:
             self._begin(self._waiting.popleft(), now, here)
         self._settled = True  # while a robot is armed each update is a first one: nothing is planned for naught
-        command = self.law.update(state, reference, dt)
-        if here.t >= self._next_s - _ROUNDING_S:
-            self._next_s = max(self._next_s + self._period_s, here.t)
-            output = command if isinstance(command, Command) else Command(command)
-            self._states = [controller_state(here, now, elapsed, self.on, self.interface, output)]
-        return command
-
-    def states(self) -> Sequence[JointTrajectoryControllerState]:
-        """Where it is, once at each time that is due."""
-        found, self._states = self._states, []
-        return found
+        return self.law.update(state, reference, dt)
 
     def events(self) -> Sequence[GoalStatus]:
         """What has become of goals since it was last asked for."""

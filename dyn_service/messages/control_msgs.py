@@ -7,6 +7,21 @@ from dyn_service.messages.std_msgs import Header
 from dyn_service.messages.trajectory_msgs import JointTrajectoryPoint, MultiDOFJointTrajectoryPoint
 
 
+class InterfaceValue(Message, frozen=True):
+    """Numbers by their names."""
+
+    interface_names: list[str] = []
+    values: list[float] = []
+
+
+class DynamicJointState(Message, frozen=True):
+    """Named numbers of each joint, or of another part; `interface_values` has one entry per name. As in Jazzy."""
+
+    header: Header = Header()
+    joint_names: list[str] = []
+    interface_values: list[InterfaceValue] = []
+
+
 class JointTrajectoryControllerState(Message, frozen=True):
     """Where a controller of joint trajectories is, at the header's stamp: what it wants, what is measured, the
     difference from this to that, and what it commands. As in Jazzy.

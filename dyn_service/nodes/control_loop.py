@@ -30,20 +30,21 @@ import numpy as np
 from dyn_service.api.queries import RobotQueries
 from dyn_service.client.sync import Client
 from dyn_service.control.following import Moment
+from dyn_service.control.goal_feedback import controller_state
 from dyn_service.control.law import RobotState
 from dyn_service.control.safety import ACTIVE
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import DeadlineExceededError, DynError, InvalidArgumentError
 from dyn_service.messages import Message
+from dyn_service.messages.control_msgs import DynamicJointState, JointTrajectoryControllerState
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
-from dyn_service.nodes.controller_parameters import (
-    own_parameters,
-)
+from dyn_service.nodes.controller_parameters import own_parameters
 from dyn_service.nodes.law_interface import Input, Service
 from dyn_service.nodes.law_signals import LawSignals
 from dyn_service.nodes.law_spec import L, LawSpec, commander
 from dyn_service.nodes.node import Node
 from dyn_service.nodes.pacing import precise_sleep, readable
+from dyn_service.nodes.publisher import Publisher
 from dyn_service.nodes.request_monitor import COLUMNS, LOADS, TRANSIENT_ERRORS, UPDATE, RequestMonitor
 from dyn_service.nodes.telemetry import Recorder
 from dyn_service.protocol.sockets import is_readable
@@ -98,7 +99,7 @@ class ControlLoop(Generic[L]):
         self.names = at.velocity_names
         self.commander = commander(spec, p, robot, number=secrets.randbits(53), restarted=node.restarted)
         self.following = self.commander.following
-        self.signals = LawSignals(self.commander.law, self.names, node.telemetry if p.record else None)
+        self.signals = LawSignals(self.names, node.telemetry if p.record else None)
         self.deadline_s = p.deadline_s or 1.0 / p.rate_hz
         self.requests = RequestMonitor(
             self.deadline_s, Recorder(node.telemetry, "requests", COLUMNS) if p.record else None
@@ -110,6 +111,11 @@ class ControlLoop(Generic[L]):
         self.efforts = node.create_publisher(
             JointCommand, p.joint_commands, name="joint_commands", binds=False, latched=True
         )
+        # what nobody listens to is not made: a turn of the loop costs what it does without these topics
+        self._shown = node.create_publisher(DynamicJointState, "~/signals")
+        self._tracked: Publisher[JointTrajectoryControllerState] | None = None
+        if spec.make_motion is not None:
+            self._tracked = node.create_publisher(JointTrajectoryControllerState, "~/controller_state")
         for one in spec.inputs:
             node.create_subscription(one.type, one.topic, partial(self._take, one))
         self._outputs = [(out, node.create_publisher(out.type, out.topic, latched=True)) for out in spec.outputs]
@@ -119,6 +125,7 @@ class ControlLoop(Generic[L]):
         node.on_set(self._set)
         self._last: PlantState | None = None
         self._next_load = -1
+        self._shown_period = 0
         self._announced: object = None
 
     def run(self) -> None:
@@ -185,13 +192,26 @@ class ControlLoop(Generic[L]):
             _LOG.info(note)
         self._say()
         if state.mode == ACTIVE:
-            self.signals.take(state.stamp)
+            self.signals.take(state.stamp, self.commander.law)
+            if self._shown.subscribers or (self._tracked is not None and self._tracked.subscribers):
+                self._show(state, command)
         if self.following.engaged and self._announced is not self.following.trajectory:
             self._announce(state)
         rate = self.node.parameters.loads_rate_hz
         if rate > 0.0 and state.mode == ACTIVE and int(state.stamp * rate) > self._next_load:
             self._next_load = int(state.stamp * rate)
             self._record_loads(state)
+
+    def _show(self, state: PlantState, command: JointCommand) -> None:
+        """Publishes where it is, and the law's signals, to those who listen, `state_rate_hz` times a second."""
+        period = int(state.stamp * self.node.parameters.state_rate_hz + 1e-6)
+        if period == self._shown_period:
+            return
+        self._shown_period = period
+        if self._shown.subscribers:
+            self._shown.publish(self.signals.message(state.stamp))
+        if self._tracked is not None and self._tracked.subscribers:
+            self._tracked.publish(controller_state(state, self.following, command))
 
     def _say(self) -> None:
         for out, publisher in self._outputs:
@@ -247,7 +267,6 @@ class ControlLoop(Generic[L]):
         """Has the law made anew, with the parameters that are to be; what it refuses is refused."""
         law = self.spec.make_law(after, self.robot)
         self.commander.exchange(law)
-        self.signals.exchange(self.commander.law)
         self.node.telemetry.facts({"law_parameters": own_parameters(after)})
 
     def _facts(self) -> None:

@@ -34,6 +34,8 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     that asks for keys. plant_state: topic or endpoint of the plant's states. joint_commands: of the commands to it.
     record: whether the recording goes to the launcher. late_share: a run is clean if at most this share of answers came
     after their deadline or never: the plant holds its last command through one that is missing, not through many.
+    state_rate_hz: how often reference, error and signals are published where a node listens, in the plant's time; 0 is
+    never.
     """
 
     endpoint: str = "tcp://127.0.0.1:5755"
@@ -51,6 +53,7 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     keys: InputFile = ""
     record: bool = True
     late_share: Share = 0.01
+    state_rate_hz: NotNegative = 50.0
 
 
 class MultiSineParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -55,7 +55,7 @@ class Executor:
 
     def turn(self) -> None:
         """Does what is due now."""
-        if self.subscriptions and time.monotonic() >= self._next_look_s:
+        if (self.subscriptions or self.publishers) and time.monotonic() >= self._next_look_s:
             self.look()
         if self.services is not None:
             self.services.turn()
@@ -74,8 +74,10 @@ class Executor:
                 timer.turn(time.monotonic_ns())
 
     def look(self) -> None:
-        """Looks for publishers that came or went."""
+        """Looks for publishers and subscribers that came or went."""
         self._next_look_s = time.monotonic() + LOOK_S
+        for publisher in self.publishers:
+            publisher.turn()
         nodes = self._graph.nodes()
         if nodes is not self._seen:
             self._seen = nodes

@@ -6,31 +6,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dyn_service.api.queries import Array
 from dyn_service.control.law import Law
+from dyn_service.messages.builtin_interfaces import Time
+from dyn_service.messages.control_msgs import DynamicJointState, InterfaceValue
+from dyn_service.messages.std_msgs import Header
 from dyn_service.nodes.telemetry import Recorder, Telemetry
 
 CHANNEL = "law"
 
 
 class LawSignals:
-    """Records the signals of a law, and keeps the latest. names: of the entries of v, for signals of that length."""
+    """Records signals of laws, and keeps the latest. names: of the entries of v, for signals of that length."""
 
-    def __init__(self, law: Law, names: Sequence[str], telemetry: Telemetry | None) -> None:
-        self._law, self._names, self._telemetry = law, tuple(names), telemetry
+    def __init__(self, names: Sequence[str], telemetry: Telemetry | None) -> None:
+        self._names, self._telemetry = tuple(names), telemetry
         self._recorder: Recorder | None = None
-        self._latest: dict[str, float] = {}
+        self._found: dict[str, Array] = {}
 
-    def exchange(self, law: Law) -> None:
-        """Records those of this law from now on; it shows what the one before did."""
-        self._law = law
-
-    def take(self, stamp: float) -> None:
+    def take(self, stamp: float, law: Law) -> None:
         """Records what the law shows of its last update, at the plant's time `stamp` s."""
-        found = {name: np.asarray(value, dtype=np.float64) for name, value in self._law.signals().items()}
-        if not found:
-            return
-        self._latest = {f"law.{name}": float(np.abs(value).max(initial=0.0)) for name, value in found.items()}
-        if self._telemetry is None:
+        found = self._found = {name: np.asarray(value, dtype=np.float64) for name, value in law.signals().items()}
+        if not found or self._telemetry is None:
             return
         if self._recorder is None:
             columns = [
@@ -43,7 +40,19 @@ class LawSignals:
 
     def latest(self) -> dict[str, float | int | str]:
         """Of each signal the largest magnitude in the last update, as `law.NAME`."""
-        return dict(self._latest)
+        return {f"law.{name}": float(np.abs(value).max(initial=0.0)) for name, value in self._found.items()}
+
+    def message(self, stamp: float) -> DynamicJointState:
+        """What `take` took last: by joint the signals with a number for each, all others by their own names."""
+        parts = {name: InterfaceValue() for name in self._names}
+        for name, value in self._found.items():
+            for column, number in zip(self._columns(name, value.size, value.ndim), value.ravel().tolist(), strict=True):
+                entry = column.removeprefix(f"{name}.")
+                part, key = (entry, name) if entry in self._names else (name, entry)
+                here = parts.setdefault(part, InterfaceValue())
+                here.interface_names.append(key)
+                here.values.append(number)
+        return DynamicJointState(Header(Time.from_seconds(stamp)), list(parts), list(parts.values()))
 
     def flush(self) -> None:
         """Sends what was recorded."""

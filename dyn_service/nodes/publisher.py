@@ -24,7 +24,7 @@ class Publisher(Generic[M]):
     """Publishes messages of one type, to whoever listens; it never waits for anybody.
 
     sent: messages published. muted: nothing is, while the node is not active. latched: the last message is sent again
-    when a subscriber comes; of such a one `subscribers` says how many there are.
+    when a subscriber comes. subscribers: how many listen, as counted in the last `turn`.
 
     Args:
         context: ZeroMQ's.
@@ -56,11 +56,10 @@ class Publisher(Generic[M]):
         self._number = secrets.randbits(32)
         self._last: bytes | None = None
         self.latched = latched
-        self.socket = context.socket(zmq.XPUB if latched else zmq.PUB)
+        self.socket = context.socket(zmq.XPUB)
         self.socket.setsockopt(zmq.SNDHWM, queue)
         self.socket.setsockopt(zmq.LINGER, _LINGER_MS)
-        if latched:
-            self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)  # tells of every subscriber, not of the first and last alone
+        self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)  # tells of every subscriber, not of the first and last alone
         try:
             _attach(self.socket, end.endpoint, end.name, binds=True)
             if written:
@@ -95,7 +94,7 @@ class Publisher(Generic[M]):
         return True
 
     def turn(self) -> None:
-        """Sends the last message again where a subscriber has come since; for a latched one."""
+        """Counts the subscribers; a latched one sends its last message again where one has come since."""
         came = False
         while is_readable(self.socket):
             begins = self.socket.recv(zmq.NOBLOCK)[:1] == b"\x01"

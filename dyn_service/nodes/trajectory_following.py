@@ -23,7 +23,6 @@ from dyn_service.control.reference_command import FeedForward, ReferenceCommand
 from dyn_service.control.trajectory_following import TrajectoryFollowing
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages.builtin_interfaces import Duration
-from dyn_service.messages.control_msgs import JointTrajectoryControllerState
 from dyn_service.messages.dyn_service_msgs import GoalStatus
 from dyn_service.messages.trajectory_msgs import JointTrajectory
 from dyn_service.model.configuration import Configuration, Limits
@@ -40,8 +39,6 @@ class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, 
     or one per velocity. path_tolerance, goal_tolerance: rad | m, one number or one per velocity; 0 is any.
     stopped_velocity_tolerance: rad/s | m/s, of speeds at a goal's end; 0 is any. goal_time_s: so long after its end a
     goal may be reached. allow_partial_joints_goal: whether goals may leave out joints, which stay where they are.
-    state_rate_hz: how often it says where it is, in the plant's time; 0 is
-    never.
 
     command_interface: what is commanded: efforts of computed torque, positions, or velocities. natural_frequency,
     damping_ratio: of the computed torque. position_gain: 1/s of the error of position in commanded velocities.
@@ -58,7 +55,6 @@ class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, 
     stopped_velocity_tolerance: Annotated[float | list[float], settable] = 0.0
     goal_time_s: Annotated[NotNegative, settable] = 0.5
     allow_partial_joints_goal: bool = False
-    state_rate_hz: NotNegative = 50.0
     command_interface: Interface = "effort"
     natural_frequency: Annotated[float | list[float], settable] = 30.0
     damping_ratio: Annotated[float, settable] = 1.0
@@ -90,7 +86,7 @@ def make_law(p: TrajectoryFollowingParameters, model: RobotQueries) -> Trajector
         inside = ReferenceCommand(model, p.command_interface, p.position_gain, p.feed_forward)
     partial = p.allow_partial_joints_goal
     goals = goals_of(Path(p.goals), at, partial=partial) if p.goals else ()
-    return TrajectoryFollowing(inside, at, limits, tolerances, goals, p.state_rate_hz, partial)
+    return TrajectoryFollowing(inside, at, limits, tolerances, goals, partial)
 
 
 def goals_of(path: Path, on: Configuration, *, partial: bool = False) -> tuple[JointTrajectory, ...]:
@@ -185,10 +181,7 @@ NODE = controller_kind(
     make_law,
     make_motion=hold,
     inputs=(Input("joint_trajectory", JointTrajectory, TrajectoryFollowing.offer),),
-    outputs=(
-        Output("~/controller_state", JointTrajectoryControllerState, TrajectoryFollowing.states),
-        Output("~/goal_status", GoalStatus, TrajectoryFollowing.events),
-    ),
+    outputs=(Output("~/goal_status", GoalStatus, TrajectoryFollowing.events),),
     services=(
         Service("~/follow_joint_trajectory", FollowJointTrajectoryRequest, follow),
         Service("~/cancel_goals", CancelGoalsRequest, cancel),

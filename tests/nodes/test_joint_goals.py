@@ -496,33 +496,3 @@ def test_the_reason_of_an_abort_has_its_number(arm: Robot, push, said: str) -> N
     assert last.state == said
     assert last.error_code == (GoalStatus.PATH_TOLERANCE_VIOLATED if push else GoalStatus.SUCCESSFUL)
     assert ("off on the way, the tolerance is 0.05" in last.error_string) is (push is not None)
-
-
-def test_where_it_is_goes_out_fifty_times_a_second(arm: Robot) -> None:
-    """reference - feedback = error; the output is what was commanded."""
-    told = []
-
-    class Listening(TrajectoryFollowing):
-        def update(self, state, reference, dt):
-            self.here = state.measured
-            self.efforts = super().update(state, reference, dt)
-            told.extend((one, self.here, self.efforts) for one in self.states())
-            return self.efforts
-
-    law = following(arm, goal(arm.joint_names, [[0.5, -0.4]]))
-    law.__class__ = Listening
-    rehearse(law, arm, 1.0, rate_hz=500.0)
-    stamps = [one.header.stamp.seconds() for one, _, _ in told][-45:]
-    np.testing.assert_allclose(np.diff(stamps), 0.02, atol=1e-9)
-    for one, here, efforts in told[-10:]:
-        assert one.joint_names == list(arm.joint_names)
-        assert (one.feedback.positions, one.feedback.velocities) == (here.q.tolist(), here.v.tolist())
-        assert one.feedback.effort == here.effort.tolist()
-        assert one.output.effort == efforts.tolist()
-        np.testing.assert_allclose(np.subtract(one.reference.positions, one.feedback.positions), one.error.positions)
-        np.testing.assert_allclose(np.subtract(one.reference.velocities, one.feedback.velocities), one.error.velocities)
-        motion, begun_s = law.motion()
-        now = motion.sample(here.t - begun_s)
-        np.testing.assert_allclose(one.reference.positions, now.q, atol=1e-12)
-        np.testing.assert_allclose(one.reference.accelerations, now.a, atol=1e-12)
-        assert one.reference.time_from_start.seconds() == pytest.approx(here.t - begun_s, abs=1e-9)

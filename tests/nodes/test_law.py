@@ -240,10 +240,10 @@ class Sent:
 
 def test_signals_of_a_law_are_recorded_and_shown() -> None:
     sent, law = Sent(), Showing([0.0, 0.0])
-    signals = LawSignals(law, NAMES, sent)
+    signals = LawSignals(NAMES, sent)
     for k in range(3):
         commanded(law, STATE, REFERENCE, 0.002, NAMES)
-        signals.take(0.002 * k)
+        signals.take(0.002 * k, law)
     signals.flush()
     assert signals.latest() == {"law.residual": 6.0, "law.share": 0.5}
     sent.board.take(Facts("arm", 1, {"law": "showing", "law_parameters": {"gain": 2.0}}))

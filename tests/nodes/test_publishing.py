@@ -186,6 +186,18 @@ def test_who_comes_late_gets_what_is_latched_once(nodes: Nodes) -> None:
     nodes.until(lambda: out.subscribers == 1)
 
 
+def test_subscribers_are_counted(nodes: Nodes) -> None:
+    """Of every publisher, also where the node itself listens to nothing; nothing is sent again to who comes late."""
+    out = nodes.make("/plant").create_publisher(String, "said")
+    out.publish(String("old"))
+    late = [nodes.make(f"/late{k}") for k in range(2)]
+    heard = [one.create_subscription(String, "said") for one in late]
+    nodes.until(lambda: out.subscribers == 2)
+    nodes.end(late[0])
+    nodes.until(lambda: out.subscribers == 1)
+    assert heard[1].received == 0
+
+
 def test_names_in_a_namespace_remapped_and_private(nodes: Nodes) -> None:
     plant = nodes.make("/arm/plant")
     plant.arguments.remaps["joint_states"] = "/all/states"

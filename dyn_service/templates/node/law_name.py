@@ -1,7 +1,5 @@
 """The node law_name: joint states with smoothed velocities."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec
