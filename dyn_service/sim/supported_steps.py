@@ -201,7 +201,7 @@ class SupportedSteps:
         assert self._share is not None
         stored = self._supports.stored(self._at(q, v))
         found: dict[str, Array] = {
-            "contact_forces": np.broadcast_to(self._share.contacts, (*v.shape[:-1], *self._share.contacts.shape[-2:])),
+            "contact_forces": self._share.contacts,
             "stop_efforts": np.broadcast_to(self._share.stops, v.shape),
             "clamped": self._clamped,
             "work": self._work,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import UnimplementedError
-from dyn_service.formats.converting import urdf_of, written
+from dyn_service.errors import InvalidArgumentError, UnimplementedError
+from dyn_service.formats.converting import convert, format_of, urdf_of, written
 from dyn_service.formats.reading import read_file, read_text
 from dyn_service.model.description import Description, Limit, rooted
 from dyn_service.urdf.joint_files import with_joint_file
@@ -33,6 +33,7 @@ REAL = (
     "z1_description/urdf/z1.urdf",
 )
 OWN = [path.stem for path in ROBOTS]
+HELD = '<link name="world"/><joint name="j" type="fixed"><parent link="world"/><child link="a"/></joint>'
 TO_THE_BIT = {"cart_pendulum", "double_pendulum", "panda", "pendulum", "scara", "upper_body", "ur5e"}
 """Of our own robots those whose frames stand in quarter turns, which no way to write them rounds."""
 
@@ -59,6 +60,37 @@ def test_any_file_is_urdf_for_who_reads_no_other(way: str, tmp_path: Path) -> No
     other.write_text(written(read_file(own), way)[0], encoding="utf-8")
     assert [link.name for link in read_text(urdf_of(other)).links] == [link.name for link in read_file(other).links]
     assert urdf_of(other).count("<robot ") == 1
+
+
+def test_the_format_is_the_named_one_or_else_that_of_the_name() -> None:
+    assert [format_of(f"a.{end}") for end in ("urdf", "mjcf", "xml", "SDF")] == ["urdf", "mjcf", "mjcf", "sdf"]
+    assert [format_of(path, "mjcf") for path in ("a.step", "a.sdf")] == ["mjcf", "mjcf"]
+    for path, format in (("a.step", None), ("sdf", None), ("a.sdf", "step")):
+        with pytest.raises(InvalidArgumentError):
+            format_of(path, format)
+
+
+def test_a_file_is_written_once_with_its_joint_file_and_root(tmp_path: Path) -> None:
+    out = tmp_path / "panda.mjcf"
+    given = {"root": "floating", "joints": URDF.parent / "config" / "panda_joints.yaml"}
+    convert(URDF / "panda.urdf", out, **given)  # type: ignore[arg-type]
+    back = {joint.name: joint for joint in read_file(out).joints}
+    assert sum(joint.type == "floating" for joint in back.values()) == 1
+    expected = [joint for joint in described("panda").joints if joint.moves.nv]
+    assert [back[joint.name].armature for joint in expected] == [joint.armature for joint in expected]
+    assert any(joint.armature for joint in expected)
+    text = out.read_text(encoding="utf-8")
+    with pytest.raises(InvalidArgumentError) as refused:
+        convert(URDF / "ur5e.urdf", out)
+    assert (refused.value.path, out.read_text(encoding="utf-8")) == ("target", text)
+    convert(URDF / "ur5e.urdf", out, force=True)
+    assert read_file(out).name == read_file(URDF / "ur5e.urdf").name
+
+
+@pytest.mark.parametrize(("held", "told"), [("", 1), (HELD, 0)], ids=["by nothing", "by a joint"])
+def test_a_root_that_nothing_holds_floats_in_sdf(held: str, told: int) -> None:
+    robot = read_text(f'<robot name="r"><link name="a"/>{held}</robot>')
+    assert sum("there it floats" in note.text for note in written(robot, "sdf")[1]) == told
 
 
 @pytest.mark.parametrize("way", ["urdf", "sdf", "mjcf"])

@@ -268,6 +268,15 @@ def test_a_solver_is_foretold_where_one_cone_may_bind(robot: Robot) -> None:
     assert one == all_loose > 2.0 * all_rigid
 
 
+@pytest.mark.parametrize("count", [1, 4])
+def test_the_foretold_reply_holds_the_answer(robot: Robot, count: int) -> None:
+    """Efforts and forces, their arrays one double each; `supported` and the residual are four more at most."""
+    q, v, a = standing(robot)
+    found = robot.ground_reactions(q, v, a, feet(count))
+    cost = ground_reactions.cost(robot.sizes, {"q": q, "v": v, "a": a, "contacts": feet(count)}, {})
+    assert 0 <= cost.reply_bytes - found.tau.nbytes - found.forces.nbytes <= 32
+
+
 @pytest.mark.parametrize(
     ("friction", "force", "outside"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dyn_service.formats.chains import placed
+from dyn_service.formats.chains import Names, placed
 from dyn_service.formats.pose import Pose, about
 from dyn_service.model.description import Joint
 from dyn_service.urdf.quantities import rotation_of_rpy
@@ -25,3 +25,8 @@ def test_at_its_zero_position_the_body_is_where_it_is_drawn(kind: str) -> None:
     np.testing.assert_allclose(moved.origin, DRAWN.origin, atol=1e-15)
     away = np.abs(at.rotation - DRAWN.rotation).max() + np.abs(at.origin - DRAWN.origin).max()
     assert away > 0.1
+
+
+def test_a_name_that_is_taken_gets_the_next_free_number() -> None:
+    names = Names(["a", "a_4"])
+    assert [names.new(name) for name in ("a", "a", "a", "b", "b")] == ["a_2", "a_3", "a_5", "b", "b_2"]

@@ -28,3 +28,12 @@ def test_what_numbers_make_together(text: str) -> None:
     with np.errstate(all="ignore"), pytest.raises(UrdfError, match=HEAVY) as caught:
         read_text(text)
     assert caught.value.message.endswith("is too large for a double")
+
+
+def test_a_place_that_offsets_make_together() -> None:
+    """Its other numbers, the turn and the axis, are finite."""
+    body = f'<body name="b"><joint name="j"/>{BALL}</body>'
+    far = 2 * '<frame pos="1e308 0 0">' + body + 2 * "</frame>"
+    text = f"<mujoco><worldbody>{far}</worldbody></mujoco>"
+    with np.errstate(all="ignore"), pytest.raises(UrdfError, match=r"^<text>:1: joint 'j': .* too large for a double$"):
+        read_text(text)

@@ -143,6 +143,7 @@ TOLD = {
     jointed(tail='<equality><weld body1="b"/></equality>'): ("equality <weld>", "moves freely"),
     jointed(tail='<equality><joint joint1="j"/></equality>'): ("equality <joint>", "it holds joint 'j' still"),
     jointed(tail='<equality><joint joint1="j" joint2="j"/></equality>'): ("equality <joint>", "which it is to follow"),
+    jointed(tail='<equality><joint joint1="j" active="false"/></equality>'): ("equality <joint>", "it is not active"),
     jointed(tail='<actuator><motor name="a" joint="j" gear="3"/></actuator>'): ("actuator 'a'", "on joint 'j', gear 3"),
     jointed(tail='<actuator><motor joint="j" armature="3" gear="1e160"/></actuator>'): ("actuator <motor>",
         "its armature does not act: not one finite number"),
@@ -158,7 +159,7 @@ TOLD = {
 @pytest.mark.parametrize("text", TOLD)
 def test_what_does_not_act_is_told(text: str) -> None:
     element, words = TOLD[text]
-    notes = [note for note in read_text(text).notes if note.kind == "reported"]
+    notes = [note for note in read_text(text).notes if note.kind in ("reported", "dropped")]
     assert [note.element for note in notes if words in note.text] == [element]
     assert all(note.line for note in notes)
 

@@ -363,6 +363,24 @@ def test_inertia_of_collisions() -> None:
     assert inertial.inertia[2, 2] == pytest.approx(about_z)
 
 
+@pytest.mark.parametrize(
+    ("shape", "volume"),
+    [
+        ("box", 1.0),
+        ("ellipsoid", 4.0 * np.pi / 3.0),
+        ("sphere", 4.0 * np.pi / 3.0),
+        ("cylinder", np.pi),
+        ("capsule", np.pi * (1.0 + 4.0 / 3.0)),
+    ],
+)
+def test_sizes_that_are_not_said_are_1_m(shape: str, volume: float) -> None:
+    link = f"""<link name="a"><inertial auto="true"><density>3</density></inertial>
+      <collision name="c"><geometry><{shape}/></geometry></collision></link>"""
+    inertial = read_text(model(link)).links[0].inertial
+    assert inertial is not None
+    assert inertial.mass == pytest.approx(3.0 * volume, rel=1e-14)
+
+
 def test_loops_are_cut_and_told() -> None:
     text = model(*PLAIN, LOWER.format(""), elbow(), elbow().replace("elbow", "again").replace("upper", "base", 1))
     description = read_text(text)

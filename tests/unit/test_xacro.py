@@ -107,7 +107,13 @@ def test_packages_without_ros(tmp_path: Path) -> None:
     )
     assert Robot.from_file(robot).joint_names == ("joint_1",)
     assert import_module("xacro.substitution_args")._eval_find.__module__ == "xacro.substitution_args"
-    robot.write_text(robot.read_text().replace("$(find arm", "$(find leg"))
+    beside = tmp_path / "src" / "rod_description"
+    (beside / "urdf").mkdir(parents=True)
+    (beside / "package.xml").write_text("<package/>")
+    (beside / "urdf" / "rod.xacro").write_text(ROD.replace("joint_${n}", "beside_${n}"))
+    robot.write_text(robot.read_text().replace("$(find arm", "$(find rod"))
+    assert Robot.from_file(robot).joint_names == ("beside_1",)
+    robot.write_text(robot.read_text().replace("$(find rod", "$(find leg"))
     with pytest.raises(UrdfError, match="there is no package 'leg_description'"):
         Robot.from_file(robot)
 
