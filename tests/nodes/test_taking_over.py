@@ -80,3 +80,15 @@ def test_one_that_was_started_again_takes_over_what_never_moved_alone() -> None:
     assert again.may_command(FRESH)
     with pytest.raises(FailedPreconditionError, match="the launcher has started again does not take it over"):
         again.may_command(changed(FRESH, mode=BRAKED, cause="released"))
+
+
+def test_it_releases_only_the_plant_that_it_armed() -> None:
+    """Its last message leaves another controller's plant alone: the pair of session and epoch names the owner."""
+    one, running = armed(rearm=False), changed(FRESH, mode=ACTIVE, cause="", seq=9)
+    assert one.release(None) is None
+    for other in ({"session": 8}, {"epoch": 1}):
+        assert one.release(changed(running, **other)) is None
+    last = one.release(running)
+    assert last is not None
+    assert (last.session, last.state_seq, last.epoch, last.controller) == (7, 9, 0, 5)
+    assert (last.release, last.arm, last.effort) == (True, False, [0.0])
