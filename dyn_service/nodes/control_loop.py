@@ -208,8 +208,8 @@ class ControlLoop(Generic[L]):
         if period == self._shown_period:
             return
         self._shown_period = period
-        if self._shown.subscribers:
-            self._shown.publish(self.signals.message(state.stamp))
+        if self._shown.subscribers and (shown := self.signals.message(state.stamp)).joint_names:
+            self._shown.publish(shown)
         if self._tracked is not None and self._tracked.subscribers:
             self._tracked.publish(controller_state(state, self.following, command))
 

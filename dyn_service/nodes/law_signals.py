@@ -44,7 +44,7 @@ class LawSignals:
 
     def message(self, stamp: float) -> DynamicJointState:
         """What `take` took last: by joint the signals with a number for each, all others by their own names."""
-        parts = {name: InterfaceValue() for name in self._names}
+        parts: dict[str, InterfaceValue] = {}
         for name, value in self._found.items():
             for column, number in zip(self._columns(name, value.size, value.ndim), value.ravel().tolist(), strict=True):
                 entry = column.removeprefix(f"{name}.")
