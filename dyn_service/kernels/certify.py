@@ -107,7 +107,7 @@ def _parametric(
     kernel, whole = build(trace(model, signature)), trace(model, signature, shared=False)
     found: list[tuple[float, int]] = []
     graphs: list[Graph] = []
-    for tree in drawn_numbers(links):
+    for tree in drawn_numbers(_solid(links) if signature.inverts and _singular(links) else links):
         model = frames.kernel_tree(tree, signature.bodies)
         given = trace(model, signature.of_numbers, shared=False)
         numbers = iter(parameters_of(model.tree).values())
@@ -157,6 +157,29 @@ def drawn_numbers(links: Tree) -> Iterator[Tree]:
     yield replace(links, inertia=inertia, passive=passive)
     names = links.movable_joints
     yield links.bare.locked(names[1::3] or names)
+
+
+def _singular(tree: Tree) -> bool:
+    """Whether M is singular at all states: the robot refuses what solves with it, but for overlays that add inertia."""
+    M, tiny = _placed(tree)[1], np.finfo(np.float64).tiny
+    moved = np.maximum(_moved(M), tiny**0.25)
+    scaled = M / (moved[:, :, None] * moved[:, None, :])
+    return bool(tree.nv and (np.linalg.eigvalsh(scaled)[:, 0] <= _NO_INERTIA).all())
+
+
+_NO_INERTIA = 1e-13
+"""Eigenvalues of M, each joint's inertia scaled to one, that are rounding."""
+
+
+def _solid(tree: Tree) -> Tree:
+    """The robot with mass and inertia in every body: of a ball of 0.1 m about its centre of mass beside its own."""
+    most = max([float(body.mass) for body in tree.inertia], default=0.0) or 1.0
+    masses = [float(body.mass) or most for body in tree.inertia]
+    bodies = [
+        BodyInertia.of_centre(mass, body.com, body.about_com + 0.004 * mass * np.eye(3))
+        for mass, body in zip(masses, tree.inertia, strict=True)
+    ]
+    return replace(tree, inertia=tuple(bodies))
 
 
 _DRAWN = (0.1, 0.1, 0.1, 0.01, 1.0, 0.0)

@@ -35,7 +35,7 @@ class Signature:
     """function: `module.function` under `dynamics/`. bodies: what the bodies of the tree are.
 
     An input without entries (`q` of a robot that cannot move), which NumPy does not take, is padded to one that is
-    ignored; `padded` names these, with the number of their core axes.
+    ignored; `padded` names these, with the number of their core axes. inverts: it solves with the mass matrix.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Signature:
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     padded: Mapping[str, int]
+    inverts: bool = False
 
     @property
     def parametric(self) -> bool:
@@ -98,6 +99,7 @@ def signature_of(query: Query, method: str, sizes: Dimensions, variant: Variant 
         inputs=tuple(operand if operand.size else replace(operand, shape=(1,)) for operand in inputs),
         outputs=outputs,
         padded={operand.name: len(operand.shape) for operand in inputs if not operand.size},
+        inverts=method in query.inverts,
     )
 
 

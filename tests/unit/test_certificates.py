@@ -154,6 +154,17 @@ def test_a_massless_base_is_no_doubt(name: str) -> None:
     assert not [note for note in robot.receipt.notes if note.kind == "doubted" and note.element.startswith("kernel")]
 
 
+@pytest.mark.parametrize("query", ["forward_dynamics", "constraint_forces", "hamiltonian_flow"])
+def test_overlays_may_give_a_base_its_inertia(query: str) -> None:
+    """Such a kernel is asked only with overlays that make M regular, and is held at such numbers."""
+    robot = Robot.from_urdf(URDF / "cart_pendulum.urdf", root="floating")
+    for method in QUERIES[query].kernels:
+        signature = robot.signature(QUERIES[query], method, Variant(overlay=True))
+        _, certificate, _ = certify.certified(robot.tree, signature, interpreted)
+        assert certificate.states == len(certify.POSITIONS)
+        assert certificate.holds, certificate
+
+
 def test_a_kernel_that_never_holds_is_doubted() -> None:
     (note,) = Certificate("step-rk4", "link frames", 40.0, 20).notes()
     assert (note.kind, note.text) == ("doubted", "40 times further off than rounding explains")
