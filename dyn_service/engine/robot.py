@@ -293,8 +293,7 @@ class Robot(RobotQueries):
         for row, method in preparation.chosen(names):
             begun = time.perf_counter()
             signature = self.signature(row, method)
-            singular = method in row.inverts and self.massless_joint is not None
-            if not (signature.empty or singular or self._is_refused(row, method)):
+            if not (signature.empty or self._is_singular(row, method) or self._is_refused(row, method)):
                 self._kernel(signature)
                 self._shorten(row)
             if progress is not None:
@@ -317,7 +316,8 @@ class Robot(RobotQueries):
             bare_one = self.__dict__.get("bare")  # who asks this has no time to make one
             return bare_one is not None and bare_one.has_kernel(row, method, variant)
         needed = self._signatures_of(row, method, variant)
-        return all(signature.empty or signature in self._library for signature in needed)
+        there = all(signature.empty or signature in self._library for signature in needed)
+        return there or (not variant.overlay and self._is_singular(row, method))
 
     def load_kernel(self, row: Query, method: str = "", variant: Variant = PLAIN, *, passive: bool = True) -> bool:
         """Whether a kernel can be called without a compiler: it is in memory, or is now, from the store on disk.
@@ -341,7 +341,7 @@ class Robot(RobotQueries):
             return other.load_kernel(row, method, variant)
         for signature in self._signatures_of(row, method, variant):
             if not signature.empty and not self._library.load(signature):
-                return False
+                return not variant.overlay and self._is_singular(row, method)  # refused without a kernel
         self._shorten(row)
         return True
 
@@ -440,7 +440,7 @@ class Robot(RobotQueries):
         kinds = (PLAIN, PUSHED) if row.wrenches is not None else (PLAIN,)
         there = [each for each in kinds if all(s in self._library for s in self._signatures_of(row, method, each))]
         if there and there != self._shortened.get(row.name):
-            if method in row.inverts and self.massless_joint is not None:
+            if self._is_singular(row, method):
                 return
             self._calls[row.name] = self._common_call(row, method, plain=PLAIN in there, pushed=PUSHED in there)
             self._shortened[row.name] = there
@@ -651,8 +651,12 @@ class Robot(RobotQueries):
         default = row.inputs[name].default
         return self._gravity if default is None else self._defaults.setdefault(default, np.array(default))
 
+    def _is_singular(self, row: Query, method: str) -> bool:
+        """Whether there is no answer, and so no kernel, because it solves with a mass matrix that is singular."""
+        return method in row.inverts and self.massless_joint is not None
+
     def _refuse_massless(self, row: Query, method: str) -> None:
-        if method in row.inverts and self.massless_joint is not None:
+        if self._is_singular(row, method):
             raise FailedPreconditionError(
                 f"{row.name} has no answer for robot '{self.name}': what moves with joint '{self.massless_joint}' has "
                 "no inertia along it, so no finite effort gives a finite acceleration"

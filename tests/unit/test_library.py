@@ -81,7 +81,7 @@ def test_the_next_single_state_takes_the_short_way(own_store: Path, monkeypatch:
 
 
 def test_a_refusal_for_lack_of_inertia_is_not_shortened(own_store: Path) -> None:
-    """The kernel is there, and would answer infinities."""
+    """No kernel is made, and none is asked for: the refusal needs no compiler."""
     massless = (
         '<robot name="m"><link name="a"/><link name="b"/><joint name="j" type="continuous"><parent link="a"/>'
         '<child link="b"/><axis xyz="0 0 1"/></joint></robot>'
