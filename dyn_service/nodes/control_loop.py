@@ -124,7 +124,7 @@ class ControlLoop(Generic[L]):
         self.busy_poll_s = node.busy_poll_s()
         node.on_set(self._set)
         self._last: PlantState | None = None
-        self._next_load = -1
+        self._load_period = -1
         self._shown_period = 0
         self._announced: object = None
 
@@ -198,8 +198,8 @@ class ControlLoop(Generic[L]):
         if self.following.engaged and self._announced is not self.following.trajectory:
             self._announce(state)
         rate = self.node.parameters.loads_rate_hz
-        if rate > 0.0 and state.mode == ACTIVE and int(state.stamp * rate) > self._next_load:
-            self._next_load = int(state.stamp * rate)
+        if rate > 0.0 and state.mode == ACTIVE and int(state.stamp * rate) != self._load_period:
+            self._load_period = int(state.stamp * rate)
             self._record_loads(state)
 
     def _show(self, state: PlantState, command: JointCommand) -> None:

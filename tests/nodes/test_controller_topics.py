@@ -42,7 +42,7 @@ class AtWork:
     """A controller's loop and a plant, in simulated time: each state that is due goes through the whole turn."""
 
     def __init__(self, nodes: Nodes, robot: Robot, kind: ControllerKind[Any], **given: Any) -> None:
-        self.node = nodes.make("/controller", kind.parameters(record=False, loads_rate_hz=0.0, **given))
+        self.node = nodes.make("/controller", kind.parameters(**{"record": False, "loads_rate_hz": 0.0, **given}))
         self.loop = ControlLoop(self.node, robot, kind.spec)
         self.loop._send = self._sent  # what the plant would get over its socket
         plant = make_plant(robot, PlantParameters(robot=PENDULUM, control_rate_hz=500.0), session=1)
@@ -124,15 +124,18 @@ def test_listening_can_be_switched_off_and_a_plant_may_begin_anew(nodes: Nodes, 
     never.closed.run(0.1)
     assert never.loop._tracked.sent == 0
     nodes.end(never.node)
-    at_work = AtWork(nodes, pendulum, controller.NODE)
+    at_work, loads = AtWork(nodes, pendulum, controller.NODE, loads_rate_hz=50.0), []
+    at_work.loop._record_loads = loads.append
     nodes.until(lambda: at_work.loop._tracked.subscribers)
     at_work.closed.run(0.4)
+    loads_before = len(loads)
     first = at_work.loop._tracked.sent
     plant = make_plant(pendulum, PlantParameters(robot=PENDULUM, control_rate_hz=500.0), session=2)
     at_work.loop.commander.taking_over.rearm = True
     ClosedLoop(plant, at_work._answer, every=2).run(0.4)
     assert first >= 19
     assert at_work.loop._tracked.sent >= 2 * first - 1
+    assert len(loads) >= 2 * loads_before - 1 >= 37
     assert nodes.until(lambda: states)[0].joint_names == ["hinge"]
 
 
