@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,12 +15,30 @@ Array = NDArray[np.float64]
 
 
 def numbers(value: Any) -> Array | None:
-    """The value as an array of doubles; None if it is not made of real numbers."""
+    """The value as an array of doubles; None if it is not made of real numbers, or if entries are masked."""
+    if value.__class__ is not np.ndarray and _is_masked(value):
+        return None
     try:
         array = np.asarray(value)
     except ValueError:  # nested lists of unequal lengths
         return None
-    return array.astype(np.float64, copy=False) if array.dtype.kind in "fiub" or not array.size else None
+    return array.astype(np.float64, copy=False) if array.dtype.kind in "fiu" else None
+
+
+def kernel_input(value: Any) -> Array:
+    """As `numbers`; raises TypeError where that returns None."""
+    array = numbers(value)
+    if array is None:
+        raise TypeError
+    return array
+
+
+def _is_masked(value: Any) -> bool:
+    """Whether an entry of an array, or of nested lists of arrays and numbers, is masked."""
+    masks = sys.modules.get("numpy.ma")  # slow to import; without it no array has a mask
+    if masks is not None and isinstance(value, list | tuple):
+        return any(map(_is_masked, value))
+    return masks is not None and bool(masks.is_masked(value))
 
 
 def vector(value: Any, path: str) -> Array:
@@ -61,7 +80,11 @@ def spread(value: Any, lead: tuple[int, ...]) -> Any:
 
 
 def found(value: Any) -> str:
-    """What a value is, in a few words."""
+    """What a value is, in a few words; of masked and boolean arrays also how to make numbers of them."""
+    if _is_masked(value):
+        return "masked entries: fill them (`filled`) or leave them out"
+    if getattr(value, "dtype", None) == np.bool_:
+        return f"shape {value.shape} of bool: convert it with `astype(float)`"
     shape = getattr(value, "shape", None)
     if shape is not None:
         return f"shape {tuple(shape)} of {getattr(value, 'dtype', type(value).__name__)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -68,7 +69,7 @@ def read_values(text: str | None, words: Sequence[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if text is not None:
         try:
-            values = json.loads(text)
+            values = _json(text)
         except ValueError as fault:
             raise InvalidArgumentError(f"--inputs must be a JSON object: {fault}", path="inputs") from None
         if not isinstance(values, dict):
@@ -257,15 +258,19 @@ def _only_robot(client: Client) -> str:
 
 def _read_value(name: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        return _json(text)
     except ValueError as fault:
         if text[:1] in ("[", "{"):
-            message = f"{name} begins like JSON and is none: {fault}; a number in it has a digit before its point, 0.5"
-            raise InvalidArgumentError(message, path=name) from None
+            raise InvalidArgumentError(f"{name} begins like JSON and is not JSON: {fault}", path=name) from None
     try:
         return [float(part) for part in text.split(",")] if "," in text else float(text)
     except ValueError:
         return text.split(",") if "," in text else text
+
+
+def _json(text: str) -> Any:
+    """The value of a JSON text, in which a number may begin with its point: [.5, -.5]."""
+    return json.loads(re.sub(r'("(?:\\.|[^"\\])*")|(?<![\w.])\.(?=\d)', lambda found: found[1] or "0.", text))
 
 
 def _meaning(declared: Spec | Option | str) -> str:

@@ -90,15 +90,17 @@ def main() -> NoReturn:
     sys.exit(status if isinstance(status, int) else 0)
 
 
+# `dyn --help` shows panels in the order of their first command; groups follow commands.
+for _command in (robots.check, view.view, robots.convert, robots.bench, robots.robots):
+    app.command(rich_help_panel="Robots")(_command)
+app.add_typer(topic.app, name="topic", rich_help_panel="Running systems")
+app.add_typer(node.app, name="node", rich_help_panel="Running systems")
+app.add_typer(service.app, name="service", rich_help_panel="Running systems")
+app.add_typer(param.app, name="param", rich_help_panel="Running systems")
+app.add_typer(node.lifecycle_app, name="lifecycle", rich_help_panel="Running systems")
 app.add_typer(bag_app, name="bag", rich_help_panel="Running systems")
-app.command(rich_help_panel="Running systems")(foxglove.foxglove)
 app.add_typer(keys_app, name="keys", rich_help_panel="Servers")
 app.add_typer(new_app, name="new", rich_help_panel="Launches and nodes")
-app.add_typer(node.app, name="node", rich_help_panel="Running systems")
-app.add_typer(topic.app, name="topic", rich_help_panel="Running systems")
-app.add_typer(param.app, name="param", rich_help_panel="Running systems")
-app.add_typer(service.app, name="service", rich_help_panel="Running systems")
-app.add_typer(node.lifecycle_app, name="lifecycle", rich_help_panel="Running systems")
 
 
 @app.callback(invoke_without_command=True)
@@ -287,12 +289,11 @@ def metrics(
     serve_metrics(find_server(server), listen, key, server_key)
 
 
-for _command in (robots.robots, robots.check, robots.convert, view.view, robots.bench):
-    app.command(rich_help_panel="Robots")(_command)
 app.command(rich_help_panel="Launches and nodes")(launch.launch)
 app.command(context_settings=nodes.OWN_WORDS, rich_help_panel="Launches and nodes")(nodes.run)
 for _name, _run in nodes.own_nodes().items():
     app.command(_name, context_settings=nodes.OWN_WORDS, rich_help_panel="Launches and nodes")(_run)
+app.command(rich_help_panel="Running systems")(foxglove.foxglove)
 
 
 def _fail(message: str, status: int = 1) -> NoReturn:

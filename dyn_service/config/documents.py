@@ -4,7 +4,7 @@ A fault names the file, the line, the path from the document's root and what was
 
     config/panda_plant.yaml:7: plant.ros__parameters.rate_hz: expected a number, found text
 
-Beyond YAML 1.1 as PyYAML reads it, numbers such as `1e-3` are numbers, and a key that stands twice is a fault. A
+Beyond YAML 1.1 as PyYAML reads it, `1e-3` and `-.5` are numbers, and a key that stands twice is a fault. A
 mapping's own keys override those that `<<` merges into it, and the first of several merged mappings those after it.
 """
 
@@ -73,7 +73,9 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?([0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+|\.[0-9]+([eE][-+]?[0-9]+)?)$"),
+    list("-+.0123456789"),
 )
 
 

@@ -274,7 +274,7 @@ class _Reader:
 
     def numbers(self, value: Any, place: str, core: tuple[int, ...]) -> Array:
         """An array of finite numbers with that core."""
-        array = numbers(value) if not isinstance(value, bool) else None
+        array = numbers(value)
         if array is None or array.shape[max(array.ndim - len(core), 0) :] != core or not np.isfinite(array).all():
             shape = f"of shape (..., {', '.join(map(str, core))})" if core else "a number, or an array of such"
             raise self._wrong(place, f"must be finite numbers {shape}" if core else f"must be {shape}", value)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dyn_service.api.arrays import kernel_input
 from dyn_service.api.queries import Array, Query
 
 Call = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
@@ -52,7 +53,7 @@ def common_call(
                     return None
                 answer = push(given, others)
                 if answer is None:  # lists, perhaps
-                    answer = push((*map(np.asarray, given),), others)
+                    answer = push((*map(kernel_input, given),), others)
                     if answer is None:
                         return None
             else:
@@ -60,7 +61,7 @@ def common_call(
                 if answer is None:  # not one state, or not as the kernel takes it: NumPy knows more
                     if kernel is None:
                         return None
-                    answer = kernel(*map(np.asarray, given), *left_out)
+                    answer = kernel(*map(kernel_input, given), *left_out)
         except (KeyError, TypeError, ValueError):
             return None
         return answer if result is None else result(answer)

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dyn_service.api.arrays import found, numbers
 from dyn_service.api.queries import Array
 from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError
 from dyn_service.protocol.limits import MAX_DIMENSIONS, MAX_LIST, MAX_MESSAGE_BYTES
@@ -149,13 +150,10 @@ def show_value(value: Any) -> str:
 
 
 def _real_array(value: Any, path: str) -> Array:
-    try:
-        array = np.asarray(value)
-    except ValueError as fault:
-        raise _fault(path, f"must be an array of real numbers: {fault}") from None
-    if array.dtype.kind not in "fiu":
-        raise _fault(path, f"must be real numbers, found {array.dtype.name}")
-    return array.astype(np.float64)
+    array = numbers(value)
+    if array is None:
+        raise _fault(path, f"must be real numbers, found {found(value)}")
+    return array
 
 
 def _from_binary(value: dict[Any, Any], path: str) -> Array:

@@ -105,7 +105,7 @@ def _vector(value: Any, path: str, *, batches: bool) -> Array:
 def _number(value: Any, name: str, path: str) -> float | None:
     if value is None and name in _CHOSEN:
         return None
-    array = numbers(value) if not isinstance(value, bool) else None
+    array = numbers(value)
     number = np.nan if array is None or array.ndim else float(array)
     if not isfinite(number) or number < 0.0 or (name in _POSITIVE and number == 0.0):
         least = "above 0" if name in _POSITIVE else "at least 0"

@@ -315,7 +315,7 @@ class Loads:
 
 def _amount(name: str, value: Any) -> float:
     """A finite number, at least 0."""
-    array = numbers(value) if not isinstance(value, bool) else None
+    array = numbers(value)
     if array is None or array.ndim or not 0.0 <= float(array) < np.inf:
         raise InvalidArgumentError(f"{name} must be a number, at least 0, found {found(value)}", path=name)
     return float(array)

@@ -19,6 +19,8 @@ import pytest
 from dyn_service import QUERIES, Client, Robot, Server, Wrench, __version__
 from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.cli import main as cli
+from dyn_service.cli.calling import read_values
+from dyn_service.cli.yaml_text import parsed
 from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.server.settings import ServerSettings, read_settings
 from tests.conftest import ROOT, URDF
@@ -249,6 +251,34 @@ def test_one_clear_line_and_a_status(
     if status == 1 or "Usage:" not in err:
         assert err.startswith("error: ")
         assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (".5", 0.5),
+        ("-0.5", -0.5),
+        ("-.5", -0.5),
+        (".5,-.5", [0.5, -0.5]),
+        ("[.5, -.5, 1.5,.25e1]", [0.5, -0.5, 1.5, 2.5]),
+        ('{"link": "a .5", "mass": .5}', {"link": "a .5", "mass": 0.5}),
+        ('["a\\" .5"]', ['a" .5']),
+        ('{"a.5": -0.5}', {"a.5": -0.5}),
+    ],
+)
+def test_a_number_may_begin_with_its_point(text: str, value: Any) -> None:
+    assert read_values(None, [f"q={text}"]) == {"q": value}
+    if text[0] in "[{":
+        assert read_values(f'{{"q": {text}}}', []) == {"q": value}
+    if text[0] in "[{" or "," not in text:
+        assert parsed(text, "VALUE") == value  # as `dyn param set` reads it
+
+
+def test_commands_are_listed_by_use(dyn_here: Here) -> None:
+    text = dyn_here("--help")[1]
+    names = ("check ", "view ", "serve ", "call ", "launch ", "run ", "topic ", "node ", "service ", "param ", "bag ")
+    places = [text.index(f"│ {name}") for name in names]
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize("command", [[], ["serve"], ["call"], ["check"], ["launch"], ["bench"], ["robots"]], ids=str)
