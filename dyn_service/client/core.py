@@ -277,7 +277,7 @@ _OWN_AXES: Mapping[str, int] = {"com": 1, "inertia": 2, "gravity": 1, "torque": 
 def leading(row: Row, inputs: Mapping[str, Any]) -> tuple[int, ...]:
     """The leading axes that inputs have together, as `pack_inputs` gives them."""
     for value in inputs.values():
-        if value.__class__ is not WireArray or len(value.shape) != 1:
+        if value.__class__ is not float and (value.__class__ is not WireArray or len(value.shape) != 1):
             break
     else:
         return ()

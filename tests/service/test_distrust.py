@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from dyn_service import QUERIES, AsyncClient, Client, Contact, InternalError, Overlay, Payload, Robot, Wrench
+from dyn_service.client.core import leading, pack_inputs
 from dyn_service.protocol.messages import new_epoch
 from dyn_service.server.service import Service
+from tests.counting import calls_of
 from tests.service.conftest import array
 from tests.service.test_clients import Impostor
 
@@ -198,3 +200,13 @@ def test_the_table_has_what_the_check_needs() -> None:
             spec for spec in row.inputs.values() if spec.kind not in ("wrenches", "overlay", "link", "directions")
         ]
         assert all(len(spec.shape) == 1 for spec in arrays), row.name
+
+
+def test_a_state_with_gains_takes_the_quick_way(panda: Robot) -> None:
+    """What an answer must look like costs the common call next to nothing."""
+    row, q = QUERIES["computed_torque"], np.zeros(9)
+    inputs = pack_inputs({"q": q, "v": q, "q_ref": q, "v_ref": q, "a_ref": q, "kp": 100.0, "kd": 20.0}, row)
+    assert leading(row, inputs) == ()
+    assert calls_of(lambda: leading(row, inputs)) <= 12
+    batch = pack_inputs({"q": np.zeros((4, 9)), "v": q, "q_ref": q, "v_ref": q, "a_ref": q, "kp": 100.0}, row)
+    assert leading(row, batch) == (4,)
