@@ -234,11 +234,12 @@ class Pool:
         return worker
 
     def _assign(self) -> None:
-        """Gives waiting tasks to workers that have none; one worker is left for what does not take long."""
-        most_long = max(1, self._count - 1)
+        """Gives waiting tasks to idle workers. Long work leaves one live worker for batches; a worker that was ended
+        does not count.
+        """
         while self._waiting and (worker := next((each for each in self._workers if each.is_idle), None)) is not None:
-            long = sum(each.is_long for each in self._workers)
-            task = self._waiting.take(long=long < most_long)
+            free = sum(each.is_there and not each.is_long for each in self._workers)
+            task = self._waiting.take(long=free > 1 or len(self._workers) == 1)
             if task is None:
                 return
             self._due.discard(task)
@@ -273,6 +274,7 @@ class Pool:
 
     def _stop_if_given_up(self, worker: WorkerHandle) -> None:
         if worker.task is not None and worker.task.given_up and worker.making is None:
+            self._waiting.charge(worker.task.peer)  # its worker is lost, which costs the others as much as work does
             self._stop(worker, worker.task, given_up())
 
     def _stop_late(self, worker: WorkerHandle, task: Task, now_ns: int) -> None:

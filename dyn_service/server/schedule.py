@@ -28,7 +28,7 @@ class Schedule:
         self._short: _Line = {}
         self._long: _Line = {}
         self._came = count()
-        self._turns = count(1)
+        self._turn = 0
         self._before = count(-1, -1)
         self._last_turns: OrderedDict[int, int] = OrderedDict()
         self._count = 0
@@ -40,7 +40,9 @@ class Schedule:
         return (task for line in (self._short, self._long) for own in line.values() for task in own)
 
     def add(self, task: Task) -> None:
-        """Has the task wait, behind what its peer has waiting."""
+        """Adds the task behind those of its peer. A new peer starts at the current turn: reconnecting gains nothing."""
+        if hash(task.peer) not in self._last_turns:
+            self._remember(task.peer, self._turn)
         self._line(task).setdefault(task.peer, OrderedDict())[task] = next(self._came)
         self._count += 1
 
@@ -70,9 +72,14 @@ class Schedule:
         if not firsts:
             return None
         *_, task = min(firsts, key=lambda first: first[:2])
-        self._remember(task.peer, next(self._turns))
+        self.charge(task.peer)
         self.discard(task)
         return task
+
+    def charge(self, peer: Any) -> None:
+        """Counts one more turn of the peer: peers that wait, or that ask before the next turn, go first."""
+        self._turn += 1
+        self._remember(peer, self._turn)
 
     def _first(self, line: _Line) -> tuple[int, int, Task]:
         """Whose turn it is in a line: when its peer had the last one, the number it came under, and itself."""

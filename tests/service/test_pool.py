@@ -9,6 +9,7 @@ import sys
 import termios
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -285,6 +286,36 @@ def test_a_batch_does_not_wait_for_what_takes_long(pooled: Server, bare: Any) ->
     for _ in range(10):
         assert quick.ask(batch)["ok"]
     assert len(pooled._dispatcher.waiting) == 4
+
+
+def test_clients_that_begin_and_cancel_leave_a_worker_for_batches(
+    pooled: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By which worker took what: each cancel ends a worker, and long work does not take the last live one."""
+    pool = pooled._worker
+    assert isinstance(pool, Pool)
+    eventually(lambda: all(worker.is_idle for worker in pool._workers))
+    begun: list[tuple[int, int]] = []  # ids of what was begun, and how many workers were left for batches
+    begin = pool._begin
+
+    def noted(worker: WorkerHandle, task: Task) -> None:
+        left = sum(each is not worker and each.is_there and not each.is_long for each in pool._workers)
+        begin(worker, task)
+        begun.append((task.head.id or 0, left))
+
+    monkeypatch.setattr(pool, "_begin", noted)
+    peers = [bare(pooled.endpoints[0]) for _ in range(3)]
+    for number, peer in enumerate(peers):
+        peer.send(simulate(number))
+    eventually(lambda: len(pooled._dispatcher.waiting) == 3)
+    for count in range(1, 13):
+        eventually(lambda count=count: len(begun) == count)
+        at_work = begun[-1][0]
+        peer = peers[at_work % 3]
+        peer.send({"v": 1, "id": at_work, "query": "cancel"})
+        peer.send(simulate(at_work + 3))
+    assert [left for _, left in begun[:12]] == [1] * 12
+    assert Counter(number % 3 for number, _ in begun[:12]) == {0: 4, 1: 4, 2: 4}
 
 
 def test_notices_tell_of_a_workers_compiler(bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,35 @@ def test_who_asks_one_at_a_time_neither_waits_for_a_queue_nor_starves_it() -> No
     assert seen == {"greedy": 30, "a": 30, "b": 30}
 
 
+def test_a_client_that_reconnects_goes_first_no_more_than_others() -> None:
+    schedule = Schedule()
+    for _ in range(10):
+        schedule.add(task("stays"))
+    order: list[str] = []
+    for number in range(3):
+        schedule.add(task(f"new{number}"))  # the same client over another connection
+        while not order or order[-1] != f"new{number}":
+            begun = schedule.take(long=True)
+            assert begun is not None
+            order.append(begun.peer[1])
+    assert order == ["stays", "new0", "stays", "new1", "stays", "new2"]
+
+
+def test_cancelled_work_counts_against_its_client() -> None:
+    schedule = Schedule()
+    for peer in "aabb":
+        schedule.add(task(peer))
+    order = []
+    for _ in range(2):
+        begun = schedule.take(long=True)
+        assert begun is not None
+        order.append(begun.peer[1])
+    schedule.charge(("front", "a"))  # the first is cancelled: the turns were a, b, a
+    schedule.add(task("c"))
+    order += [each.peer[1] for each in taken(schedule)]
+    assert order == ["a", "b", "b", "a", "c"]
+
+
 def test_long_ones_are_left_where_they_may_not_be_begun() -> None:
     schedule = Schedule()
     long, short = task("a", long=True), task("b")
