@@ -108,6 +108,8 @@ class Following:
         self._order: tuple[list[int], list[int]] | None = None
         self._fresh = True
         self._updated_s: float | None = None
+        self._heard_s = 0.0
+        self._impulse = np.zeros(self.configuration.nv)  # of the efforts since the last update
         self._stamps: list[float] = []
 
     def rate_doubt(self, state: PlantState) -> str:
@@ -137,6 +139,8 @@ class Following:
         """
         if state.session != self.session:
             self._new_plant(state)
+        self._impulse = self._impulse + (state.stamp - self._heard_s) * self.measured(state)[2]
+        self._heard_s = state.stamp
         period = math.floor(state.stamp * self.rate_hz + 1e-6)
         if period <= self._period:
             return False
@@ -167,6 +171,10 @@ class Following:
             self._engaged = True
             self.tracking.add(error)
         mean = 0.5 * (reference.a[0] + reference.a[1])
+        dt = 1.0 / self.rate_hz
+        if self._updated_s is not None and not self._fresh and state.stamp > self._updated_s:
+            dt = state.stamp - self._updated_s
+            effort = self._impulse / dt
         here = RobotState(state.stamp, q, v, effort)
         foretold = RobotState(
             state.stamp + horizon,
@@ -178,7 +186,7 @@ class Following:
         return Moment(
             state=foretold if self.delay_compensation else here,
             reference=Reference(reference.q[1], reference.v[1], reference.a[1]),
-            dt=1.0 / self.rate_hz if self._updated_s is None or self._fresh else state.stamp - self._updated_s,
+            dt=dt,
             error=error,
             horizon_s=horizon,
         )
@@ -198,6 +206,7 @@ class Following:
         command = commanded(law, moment.state, moment.reference, moment.dt, self.configuration.velocity_names)
         self._fresh = False
         self._updated_s = moment.state.measured.t
+        self._impulse = np.zeros_like(self._impulse)
         chosen = law.motion()
         if chosen is not None and chosen[0] is not self.trajectory:
             self.begin(*chosen)
@@ -243,6 +252,8 @@ class Following:
         plant, _, _ = at.chosen(joints)
         _, in_q, in_v = plant.chosen(at.names)
         self._order = None if plant.names == at.names else (in_q, in_v)
+        self._heard_s = state.stamp
+        self._impulse = np.zeros(at.nv)
         self.session = state.session
         self.trajectory = None
         self.restarts += self._engaged

@@ -41,10 +41,10 @@ class Motion(NamedTuple):
 class Reading:
     """What a robot measured last.
 
-    q: (nq,) rad | m. v: (nv,) rad/s | m/s. effort: (nv,) N m | N, what acts; None where it is not measured: it is then
-    taken to be what was written. fresh: whether it was measured since the last `read`. fault: why the drive does not
-    follow, empty where it does: `velocity`, a joint is at its velocity limit, or `driver`, anything else. truth: of a
-    simulated robot with sensors, where it really is.
+    q: (nq,) rad | m. v: (nv,) rad/s | m/s. effort: (nv,) N m | N, what acted until then; None where it is not measured:
+    it is then taken to be what was written. fresh: whether it was measured since the last `read`. fault: why the drive
+    does not follow, empty where it does: `velocity`, a joint is at its velocity limit, or `driver`, anything else.
+    truth: of a simulated robot with sensors, where it really is.
     """
 
     q: Array

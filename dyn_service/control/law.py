@@ -35,9 +35,9 @@ class LawError(FailedPreconditionError):
 class RobotState:
     """Where the robot is, in the order of the model's joints.
 
-    t: s, the plant's time at which it is there. q: (nq,) rad | m. v: (nv,) rad/s | m/s. effort: (nv,) N m | N, what the
-    motors did when it was measured. foretold_from: the measured state, where this one is foretold for the middle of the
-    time in which the command will act.
+    t: s, the plant's time at which it is there. q: (nq,) rad | m. v: (nv,) rad/s | m/s. effort: (nv,) N m | N, the
+    mean of what acted since the law's last update; at its first, what acted until then. foretold_from: the measured
+    state, where this one is foretold for the middle of the time in which the command will act.
     """
 
     t: float

@@ -31,30 +31,31 @@ class MomentumObserver:
         self.gain = float(per_joint("observer_gain", gain, 1, positive=True)[0])
         self.residual = np.zeros(model.configuration.nv)
         self._balance = np.zeros(model.configuration.nv)  # p less all that is known to have changed it
-        self._known: Array | None = None
+        self._idle: Array | None = None  # rate of p without efforts
 
     def reset(self, state: RobotState) -> None:
         """Begins at this state, with nothing from outside."""
         self.residual = np.zeros_like(self.residual)
-        self._known = None
+        self._idle = None
 
     def update(self, state: RobotState, dt: float) -> Array:
         """The residual (nv,) N m | N. Two questions: `momentum` and `momentum_rate`.
 
         Args:
-            state: The measured state; its `effort` is what the motors do from then on.
+            state: The measured state; its `effort` acted since the last one.
             dt: s since the last one.
         """
         here = state.measured
         momentum = self.model.momentum(here.q, here.v)
-        known = self.model.momentum_rate(here.q, momentum, here.effort)
-        if self._known is None:
+        efforts = np.array([here.effort, np.zeros_like(here.effort)])
+        driven, idle = self.model.momentum_rate(here.q, momentum, efforts)
+        if self._idle is None:
             self._balance = momentum
         else:
-            changed = 0.5 * dt * (self._known + known + self.residual)
+            changed = dt * (driven - idle) + 0.5 * dt * (self._idle + idle + self.residual)
             self._balance = self._balance + changed
             apart = self.gain * (momentum - self._balance)
             self.residual = apart / (1.0 + 0.5 * self.gain * dt)
             self._balance = self._balance + 0.5 * dt * self.residual
-        self._known = known
+        self._idle = idle
         return self.residual

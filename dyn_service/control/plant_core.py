@@ -64,7 +64,7 @@ class Plant:
 
     @property
     def effort(self) -> Array:
-        """(nv,), what acts."""
+        """(nv,), what acted in the cycle that ended now."""
         return self.safety.effort if self.reading.effort is None else self.reading.effort
 
     @property

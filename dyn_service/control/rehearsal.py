@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -36,8 +35,9 @@ Push = Callable[[float, Array, Array], ArrayLike]
 class Rehearsal:
     """What happened, a row per state of the plant.
 
-    t: (k,) s. q, reference: (k, nq) rad | m. v, effort, error: (k, nv); error is the `difference` from q to the
-    reference. updated: (u,) the rows of t at which the law was asked. signals: by name, (u, ..), what it showed then.
+    t: (k,) s. q, reference: (k, nq) rad | m. v, effort, error: (k, nv); effort acts from there on, error is the
+    `difference` from q to the reference. updated: (u,) the rows of t at which the law was asked. signals: by name,
+    (u, ..), what it showed then.
     """
 
     t: Array
@@ -103,7 +103,7 @@ def rehearse(
         )
     following = Following(at, model.description.fingerprint, _maker(motion, at), rate_hz, delay_compensation)
     step, dt = integrator("rk4"), 1.0 / plant_rate_hz
-    effort, coming = np.zeros(at.nv), np.zeros(at.nv)
+    effort = coming = acted = np.zeros(at.nv)
     rows: list[tuple[float, Array, Array, Array, Array, Array]] = []
     shown: list[dict[str, Array]] = []
     updated: list[int] = []
@@ -111,13 +111,12 @@ def rehearse(
         t = count * dt
         mode = ACTIVE if count else ARMING
         state = PlantState(
-            1, count, t, at.velocity_names, here.tolist(), speed.tolist(), effort.tolist(), mode, "", 0.0, 0, True,
+            1, count, t, at.velocity_names, here.tolist(), speed.tolist(), acted.tolist(), mode, "", 0.0, 0, True,
             count - 1, dt, following.fingerprint,
         )  # fmt: skip
         if following.due(state):
             if not count:  # armed: brakes hold it until the efforts are there, and each state is a new beginning
                 effort = following.answer(law, following.moment(state)).value
-                state = msgspec.structs.replace(state, effort=effort.tolist())
             coming = following.answer(law, following.moment(state)).value
             updated.append(count)
             shown.append({name: np.array(value, dtype=np.float64) for name, value in law.signals().items()})
@@ -125,7 +124,7 @@ def rehearse(
         rows.append((t, here, speed, effort, reference, at.difference(here, reference)))
         pushed = effort if push is None else effort + _pushing(push(t, here, speed), at.nv)
         here, speed = advance(step, held(body.forward_dynamics, pushed), here, speed, dt, on=at)
-        effort = coming  # from the next step on
+        acted, effort = effort, coming  # from the next step on
     t_, q_, v_, effort_, reference_, error_ = (np.array(column) for column in zip(*rows, strict=True))
     signals = {name: np.array([one[name] for one in shown]) for name in shown[0]}
     return Rehearsal(t_, q_, v_, effort_, reference_, error_, np.array(updated), signals)

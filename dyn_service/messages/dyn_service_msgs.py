@@ -20,12 +20,12 @@ class PlantState(Message, frozen=True, forbid_unknown_fields=False):
 
     session: a number that no other run of the plant has. seq: counts integration steps. name: the movable joints; one
     with several ways to move has an entry for each, called `joint.part` as in `Configuration.velocity_names`. velocity
-    (rad/s | m/s), effort (N m | N): one number per name; effort is what acts from `stamp` on. position (rad | m): nq
-    numbers, joint after joint in the same order. mode, cause, epoch: see `control.safety`; only under `active` does the
-    robot follow commands. since: the simulated time at which the mode began. armable: whether every joint is slow
-    enough for it to be armed. command_seq: `seq` of the state that the last command taken answered, -1 for none.
-    command_delay: s of simulated time from that state to when its command took effect. fingerprint: the robot's model.
-    interfaces: by what it is commanded, of `effort`, `position` and `velocity`.
+    (rad/s | m/s), effort (N m | N): one number per name; effort acted in the cycle that ended at `stamp`.
+    position (rad | m): nq numbers, joint after joint in the same order. mode, cause, epoch: see `control.safety`; only
+    under `active` does the robot follow commands. since: the simulated time at which the mode began. armable: whether
+    every joint is slow enough for it to be armed. command_seq: `seq` of the state that the last command taken answered,
+    -1 for none. command_delay: s of simulated time from that state to when its command took effect. fingerprint: the
+    robot's model. interfaces: by what it is commanded, of `effort`, `position` and `velocity`.
     """
 
     VERSION: ClassVar[int | None] = SCHEMA

@@ -22,6 +22,11 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from tests.conftest import URDF
 
+ONE_WHEEL = """<robot name="wheel"><link name="base"/>
+  <link name="wheel"><inertial><mass value="2"/>
+  <inertia ixx="1" iyy="1" izz="2" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <joint name="axle" type="continuous"><parent link="base"/><child link="wheel"/><axis xyz="0 0 1"/></joint></robot>"""
+
 
 @pytest.fixture(scope="module")
 def arm() -> Robot:
@@ -136,6 +141,22 @@ def test_the_residual_is_the_push_through_a_filter(arm: Robot, sine: MultiSine) 
     assert np.abs(residual[t < 0.4]).max() < 5e-4
     expected = PUSH * (1.0 - np.exp(-25.0 * np.maximum(t - 0.4, 0.0)))[:, None]
     np.testing.assert_allclose(residual, expected, atol=0.02 * 0.8)
+
+
+@pytest.mark.parametrize("rate_hz", [1000.0, 500.0, 250.0])
+def test_a_step_of_the_effort_leaves_no_residual(rate_hz: float) -> None:
+    """A joint that nothing bends turns under 50 N m from one step to the next: C^T v and g are zero, tau alone acts."""
+    wheel = Robot.from_urdf(ONE_WHEEL)
+
+    class Step(Law):
+        name = "step"
+
+        def update(self, state, reference, dt):
+            return np.array([50.0 if state.t > 0.02 else 0.0])
+
+    run = rehearse(Watched(Step(), MomentumObserver(wheel, 50.0)), wheel, 0.06, rate_hz=rate_hz)
+    assert np.abs(run.v[-1]).max() > 0.1
+    assert np.abs(run.signals["residual"]).max() < 1e-9  # rounding of p / dt; trapezes of samples show up to 1.25 N m
 
 
 def test_the_residual_does_not_see_what_the_model_has(arm: Robot) -> None:

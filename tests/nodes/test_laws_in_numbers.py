@@ -168,7 +168,7 @@ def test_admittance(arm: Robot) -> None:
 
 
 def test_the_observer(arm: Robot) -> None:
-    """r = K (p - p_0 - integral of (tau + C^T v - g + r)) by trapezes, of the measured states."""
+    """r = K (p - p_0 - integral of (tau + C^T v - g + r)) by trapezes, tau by what acted until each measured state."""
     observer, dt, K = MomentumObserver(arm, 25.0), 0.004, 25.0
     at, rng = arm.configuration, np.random.default_rng(1)
     q, v, effort = arm.random_configuration(seed=1), rng.normal(size=2), rng.normal(size=2)
@@ -179,12 +179,12 @@ def test_the_observer(arm: Robot) -> None:
         p = arm.mass_matrix(q) @ v
         # C^T v - g = M-dot v - (C v + g), and M-dot v by central differences: to 1e-9
         later, earlier = (arm.mass_matrix(at.integrate(q, v, s * 1e-5)) for s in (1.0, -1.0))
-        known = effort + (later - earlier) @ v / 2e-5 - arm.bias_forces(q, v)
+        known = (later - earlier) @ v / 2e-5 - arm.bias_forces(q, v)
         if p0 is None:
             p0 = p
         else:
             # r is on both sides: r (1 + K dt / 2) = ...
-            integral = integral + 0.5 * dt * (known + last + r)
+            integral = integral + dt * effort + 0.5 * dt * (known + last + r)
             r = K * (p - p0 - integral) / (1.0 + 0.5 * K * dt)
             integral = integral + 0.5 * dt * r
         last = known
