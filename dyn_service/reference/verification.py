@@ -2,7 +2,9 @@
 
 Each residual is the largest difference between two answers over the size of what is compared, per state: rounding,
 where all is well. Accelerations are compared as the efforts they need, M (a' - a): a nearly singular mass matrix
-magnifies any difference between accelerations, and no engine's is then the right one.
+magnifies any difference between accelerations, and no engine's is then the right one. `momentum_rate` solves M v = p;
+rounding changes this v by at most a few eps |M^-1| |M| |v| (Skeel), which damping and friction turn into efforts. The
+entry of each joint is therefore compared at the size of the efforts plus that slope times |M^-1| |M| |v|.
 
 | name | compares inverse dynamics, (7) (13) (18a), with |
 |---|---|
@@ -94,7 +96,18 @@ def residuals(
             found[name] = _relative(_times(M, solved), _times(M, a), effort)
         velocities = [robot.velocity_from_momentum(q, p), robot.velocity_from_momentum(q, p, method="mass_matrix")]
         found["velocity_from_momentum"] = np.maximum(*(_relative(_times(M, x), p) for x in velocities))
-        found["momentum_rate"] = _relative(robot.momentum_rate(q, p, tau, gravity=g), derivative, effort)
+        answered = np.asarray(np.isfinite(velocities[0] + velocities[1]).all(axis=-1))[..., None, None]
+        solvable = np.where(answered, M, np.eye(robot.nv))
+        rate_of_p, passive = robot.momentum_rate(q, p, tau, gravity=g), robot.tree.passive
+        slope = robot.tree.felt(passive.damping + passive.friction / passive.width)
+        magnified = slope * _times(np.abs(np.linalg.inv(solvable)), _times(np.abs(M), np.abs(v)))
+        largest = np.maximum(np.maximum(np.abs(rate_of_p), np.abs(derivative)), effort).max(axis=-1, initial=0.0)
+        share = np.divide(
+            largest[..., None], largest[..., None] + magnified, out=np.ones_like(v), where=magnified > 0.0
+        )
+        found["momentum_rate"] = _relative(
+            share * rate_of_p, share * derivative, np.maximum(effort, largest[..., None])
+        )
         taken = robot.tree.felt(robot.tree.passive.armature) * a + own.damping + own.friction + own.springs
         loads = robot.constraint_forces(q, v, tau, joints=robot.tree.moving_joints, gravity=g)
         found["constraint_forces"] = _relative(_along(robot, loads) + taken, tau, effort)
