@@ -136,7 +136,8 @@ class Sensors:
         pushes: Pushes,
     ) -> list[tuple[str, Array]]:
         """What ideal sensors of these names read, (..., channels), in their order; force/torque sensors that are
-        mounted alike are asked for at once.
+        mounted alike are asked for at once. All rows are asked for: without a selection and without offsets the robot
+        takes the short way for one state.
         """
         said, robot = self.settings, self._robot
         found: dict[str, Array] = {}
@@ -147,18 +148,25 @@ class Sensors:
                 found[name] = np.asarray(q, dtype=np.float64)[..., k : k + 1]
             elif name in said.imus:
                 unit = said.imus[name]
-                felt = robot.imu(q, v, a, links=[unit.link], xyz=unit.xyz, rpy=unit.rpy, gravity=gravity)
-                found[name] = np.concatenate([felt.specific_force, felt.angular_velocity], axis=-1)[..., 0, :]
+                k = robot.link_names.index(unit.link)
+                felt = robot.imu(q, v, a, xyz=_offset(unit.xyz), rpy=_offset(unit.rpy), gravity=gravity)
+                parts = felt.specific_force, felt.angular_velocity
+                found[name] = np.concatenate([part[..., k, :] for part in parts], axis=-1)
             else:
                 one = said.force_torque[name]
                 mounts.setdefault((one.xyz, one.rpy, one.direction), []).append(name)
         for (xyz, rpy, direction), alike in mounts.items():
-            mounted: dict[str, Any] = {"xyz": xyz, "rpy": rpy, "direction": direction}
-            joints = [said.force_torque[name].joint for name in alike]
-            load = robot.force_torque(q, v, a, joints=joints, **mounted, gravity=gravity, wrenches=pushes)
+            mounted: dict[str, Any] = {"xyz": _offset(xyz), "rpy": _offset(rpy), "direction": direction}
+            load = robot.force_torque(q, v, a, **mounted, gravity=gravity, wrenches=pushes)
             truth = np.concatenate([load.force, load.torque], axis=-1)
-            found |= {name: truth[..., k, :] for k, name in enumerate(alike)}
+            joints = robot.all_joint_names
+            found |= {name: truth[..., joints.index(said.force_torque[name].joint), :] for name in alike}
         return [(name, found[name]) for name in names]
+
+
+def _offset(offset: tuple[float, float, float]) -> tuple[float, float, float] | None:
+    """The offset as the queries take it: None where it is zero."""
+    return offset if any(offset) else None
 
 
 def misfit(robot: RobotQueries, settings: SensorSettings) -> tuple[tuple[str, ...], str] | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from dyn_service.messages.dyn_service_msgs import JointCommand
 from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_parameters import PlantParameters, integrator_of
 from tests.conftest import URDF
+from tests.counting import calls_of
 
 G = 9.81
 BENT = np.array([0.0, 0.8, -1.6] * 2 + [0.0, -0.8, 1.6] * 2)
@@ -72,6 +75,22 @@ def test_efforts_on_the_base_are_ignored_and_not_counted_as_cut(solo: Robot) -> 
     assert sinks(solo, one) == pytest.approx(G * 0.1, rel=2e-4)
     assert (one.safety.counters.clipped, one.safety.saturated.any()) == (0, np.False_)
     assert one.effort[2] == 0.0
+
+
+def test_sensors_in_all_feet_cost_less_than_the_step(solo: Robot, tmp_path: Path) -> None:
+    """Four force/torque sensors and an IMU, each sampled in each step of 1 ms: 1100 calls before the short way."""
+    legs = "".join(f"  {leg}: {{joint: {leg}_ankle, rate_hz: 1000.0}}\n" for leg in ("FL", "FR", "HL", "HR"))
+    path = tmp_path / "sensors.yaml"
+    path.write_text(f"robot: solo12\nforce_torque:\n{legs}imus:\n  trunk: {{link: base_link, rate_hz: 1000.0}}\n")
+    steps = {}
+    for sensors in ("", str(path)):
+        one = plant(solo, 0.2389, contacts=FEET, sensors=sensors)
+        one.advance(200)  # on its feet; kernels are there
+        steps[sensors] = calls_of(partial(one.advance, 1))
+    assert steps[str(path)] - steps[""] <= 300
+    readings = one.robot.measuring.readings  # type: ignore[attr-defined]
+    forces = [readings[leg].value[:3] for leg in ("FL", "FR", "HL", "HR")]
+    assert np.linalg.norm(forces, axis=1) == pytest.approx(np.full(4, 6.0), abs=0.2)  # N: they carry 2.5 kg
 
 
 def test_a_base_that_is_driven_is_held_by_its_brakes(solo: Robot) -> None:
