@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,23 +19,6 @@ def say(text: Any, *, nl: bool = True) -> None:
 def tell(line: str) -> None:
     """Writes a line on standard error."""
     typer.echo(printable(line), err=True)
-
-
-SLOW_S = 2.0
-"""Work that takes longer is announced."""
-
-
-@contextmanager
-def announced(text: str) -> Iterator[None]:
-    """Writes `text` on standard error if the work takes longer than `SLOW_S`, where someone watches."""
-    timer = threading.Timer(SLOW_S, tell, [text])
-    timer.daemon = True
-    if sys.stderr.isatty():
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dyn_service import shipped
-from dyn_service.cli.progress import announced, bar, say, tell
+from dyn_service.cli.progress import bar, say, tell
 from dyn_service.cli.usage import ROBOT, UsageError, assigned, taken
 from dyn_service.errors import FailedPreconditionError
 
@@ -66,8 +66,7 @@ def check(
 
     given = assigned(arguments)
     file = taken(file, tell)
-    with announced(f"reading {file} .."):
-        robot = Robot.from_file(file, root=root, joints=joints, mimic=mimic, arguments=given)  # type: ignore[arg-type]  # is said there
+    robot = Robot.from_file(file, root=root, joints=joints, mimic=mimic, arguments=given)  # type: ignore[arg-type]  # is said there
     if not dynamics:
         if kernels:
             from dyn_service.server.opening import prepare

@@ -7,12 +7,14 @@ of thin shells are per kilogram of an even surface.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from dyn_service.formats.pose import Pose
 from dyn_service.model.arrays import Vector
+from dyn_service.model.description import Inertial
 
 
 class Solid(NamedTuple):
@@ -84,6 +86,14 @@ def capsule_shell(r: float, h: float) -> Solid:
     return Solid(tube + ball, (tube * of_tube + ball * of_ball) / (tube + ball))
 
 
+def ellipsoid_shell(a: float, b: float, c: float) -> Solid:
+    """A thin ellipsoid as MuJoCo has it: 1e-6 m thick along each axis, its area by Thomsen's formula."""
+    p, thick = 1.6075, 1e-6
+    area = 4.0 * math.pi * (((a * b) ** p + (a * c) ** p + (b * c) ** p) / 3.0) ** (1.0 / p)
+    outer, inner = ellipsoid(a + thick, b + thick, c + thick), ellipsoid(a, b, c)
+    return Solid(area, (outer.size * outer.moments - inner.size * inner.moments) / (outer.size - inner.size))
+
+
 SOLIDS: Mapping[str, Callable[..., Solid]] = {
     "sphere": sphere,
     "capsule": capsule,
@@ -96,8 +106,26 @@ SOLIDS: Mapping[str, Callable[..., Solid]] = {
 SHELLS: Mapping[str, Callable[..., Solid]] = {
     "sphere": sphere_shell,
     "capsule": capsule_shell,
+    "ellipsoid": ellipsoid_shell,
     "cylinder": cylinder_shell,
     "box": box_shell,
 }
 
 SIZES = {"sphere": 1, "capsule": 2, "ellipsoid": 3, "cylinder": 2, "box": 3}
+
+
+def together(parts: Sequence[tuple[float, Pose, Vector]]) -> Inertial | None:
+    """One body of several, each with its mass, kg, its pose and its moments (3,) kg m^2; None of none."""
+    if not parts:
+        return None
+    if len(parts) == 1:
+        mass, pose, moments = parts[0]
+        return Inertial(mass, pose.origin, pose.rotation, np.diag(moments))
+    total = sum(mass for mass, _, _ in parts)
+    com = np.sum([mass * pose.origin for mass, pose, _ in parts], axis=0) / total
+    about = np.zeros((3, 3))
+    for mass, pose, moments in parts:
+        away = pose.origin - com
+        about += pose.rotation @ np.diag(moments) @ pose.rotation.T
+        about += mass * (away @ away * np.eye(3) - np.outer(away, away))
+    return Inertial(total, com, np.eye(3), (about + about.T) / 2.0)

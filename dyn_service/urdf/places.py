@@ -7,7 +7,7 @@ raised from a place, notes are written at one.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -61,28 +61,23 @@ class Faults:
         self._found: list[UrdfError] = []
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Keeps the fault that reading an element raises, and lets the caller go on with the next element."""
+    def kept(self, explained: Callable[[UrdfError], UrdfError] = lambda fault: fault) -> Iterator[None]:
+        """Keeps the fault that reading an element raises, `explained`, and lets the caller go on with the next."""
         try:
             yield
         except UrdfError as fault:
-            self._found.append(fault)
+            self._found.append(explained(fault))
             if len(self._found) == MOST_FAULTS:
                 self.check()
 
     def check(self) -> None:
-        """Raises what was kept.
-
-        Raises:
-            UrdfError: At least one fault was kept.
-        """
-        if not self._found:
-            return
-        first, *others = self._found
-        if len(self._found) == MOST_FAULTS:
-            others.append(UrdfError(f"further faults after these {MOST_FAULTS} are not looked for"))
-        first.message = "\n".join([first.message, *map(str, others)])
-        raise first from None
+        """Raises what was kept, if anything."""
+        if self._found:
+            first, *others = self._found
+            if len(self._found) == MOST_FAULTS:
+                others.append(UrdfError(f"further faults after these {MOST_FAULTS} are not looked for"))
+            first.message = "\n".join([first.message, *map(str, others)])
+            raise first from None
 
 
 def named(what: str, name: str) -> str:

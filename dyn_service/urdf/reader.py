@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
-from typing import TypeVar
 
 import numpy as np
 
@@ -53,8 +52,6 @@ _MOST_FLOATING = 8
 """Of these in comments are noted: a robot has one root, and to find the line of each costs the comment's length."""
 
 _NAME = re.compile(r"""\bname\s*=\s*["']([^"'<>]*)["']""")
-
-Part = TypeVar("Part", Link, Joint)
 
 MOMENTS = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
 OTHER_FORMATS = {"sdf": "SDFormat", "world": "SDFormat", "mujoco": "MuJoCo's MJCF", "mujocoinclude": "MuJoCo's MJCF"}
@@ -131,8 +128,7 @@ class _Reader:
         suspects, self._unread.suspects = self._unread.suspects, []
         if not suspects or "xacro" in fault.message:
             return fault
-        first, *others = fault.message.split("\n")
-        message = "\n".join([f"{first}; {suspects[0]}", *others])
+        message = f"{fault.message}; {suspects[0]}"
         return UrdfError(message, file=fault.file, line=fault.line, element=fault.element)
 
     def _robot(self, root: Element, comments: Iterable[Comment]) -> Description:
@@ -151,9 +147,13 @@ class _Reader:
         name = self._name(root, place)
         place = Place(self._file, named("robot", name), root.line)
         self._version(root, place)
-        faults = Faults()
-        read_links = list(self._each(links, self._link, faults))
-        read_joints = list(self._each(joints, self._joint, faults))
+        faults, read_links, read_joints = Faults(), list[Link](), list[Joint]()
+        for element in links:
+            with faults.kept(self._explained):
+                read_links.append(self._link(element))
+        for element in joints:
+            with faults.kept(self._explained):
+                read_joints.append(self._joint(element))
         faults.check()
         read_joints, said = with_transmissions(root, read_joints, place)
         self._notes += said
@@ -162,16 +162,6 @@ class _Reader:
         self._note_floating(comments, place)
         self._notes += self._unread.notes(place)
         return assemble(name, read_links, read_joints, self._notes, place)
-
-    def _each(self, elements: Iterable[Element], read: Callable[[Element], Part], faults: Faults) -> Iterator[Part]:
-        """What `read` makes of the elements; those with a fault are left out."""
-        for element in elements:
-            with faults.kept():
-                try:
-                    part = read(element)
-                except UrdfError as fault:
-                    raise self._explained(fault) from None
-                yield part
 
     def _link(self, element: Element) -> Link:
         self._unread.suspects = []

@@ -77,11 +77,9 @@ FAULTS = {
     jointed(head='<default><default class="a"/><default class="a"/></default>'):
         "<text>:2: default: the class 'a' is already defined, expected unique names",
     jointed(geom='<geom type="mesh" mesh="x"/>'):
-        "<text>:6: link 'b' geom: its mass is not known, being that of a mesh or of a thin ellipsoid: give its body an "
-        "<inertial>, or it the mass 0",
-    jointed(geom='<geom type="ellipsoid" size="1 1 1" shellinertia="true"/>'):
-        "<text>:6: link 'b' geom: its mass is not known, being that of a mesh or of a thin ellipsoid: give its body an "
-        "<inertial>, or it the mass 0",
+        "<text>:6: link 'b' geom: there is no mesh 'x' in <asset>",
+    jointed(geom='<geom type="box" mesh="x"/>'):
+        "<text>:6: link 'b' geom: the mass of a box with a mesh is not read: give its body an <inertial>",
     jointed(geom='<geom type="box" size="1 2"/>'):
         "<text>:6: link 'b' geom: attribute 'size': a box has 3 that are more than 0, found 1 2",
     jointed(geom='<geom size="-1"/>'):

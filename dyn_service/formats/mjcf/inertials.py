@@ -4,18 +4,19 @@
     shapes            those whose group is in `inertiagrouprange`; each has its mass, or volume times density
     afterwards        boundmass, boundinertia, balanceinertia body by body, settotalmass over all of them
 
-Meshes are not read, so what a body has of them cannot be known: it is refused, unless it never moves.
+Mesh files are opened only for a body that moves and has no other mass: meshes.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
+from dyn_service.formats.mjcf.meshes import Meshes
 from dyn_service.formats.mjcf.values import Settings, Values, turning_z_to
 from dyn_service.formats.pose import Pose
-from dyn_service.formats.solids import SHELLS, SIZES, SOLIDS
+from dyn_service.formats.solids import SHELLS, SIZES, SOLIDS, together
 from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Inertial, Note
 from dyn_service.urdf import quantities
@@ -53,35 +54,30 @@ def written(values: Values, frame: Pose, place: Place) -> Inertial:
     return Inertial(mass, pose.origin, pose.rotation, np.diag(diagonal))
 
 
-def of_shapes(shapes: Iterable[tuple[Values, Pose]], *, moves: bool) -> tuple[Inertial | None, list[Note]]:
+def of_shapes(shapes: Iterable[tuple[Values, Pose]], meshes: Meshes | None) -> tuple[Inertial | None, list[Note]]:
     """Of the shapes of a body, each with where the frame that it is given in stands in the body's.
 
     Args:
         shapes: Its `<geom>` elements.
-        moves: Whether anything depends on it.
+        meshes: Those of the file; None where the body does not move, so that nothing depends on them.
 
     Raises:
-        UrdfError: It moves, and a shape's mass cannot be known.
+        UrdfError: A shape's mass cannot be known.
     """
     parts: list[tuple[float, Pose, Vector]] = []
     for values, frame in shapes:
-        found = _shape(values)
+        found = _shape(values, meshes)
         if found is None:
-            if moves:
-                raise values.place.fault(
-                    "its mass is not known, being that of a mesh or of a thin ellipsoid: give its body an "
-                    "<inertial>, or it the mass 0"
-                )
-            text = "its mass is not known, being that of a mesh or of a thin ellipsoid; the body does not move"
+            text = "its mass is not known, being that of a mesh; the body does not move"
             return None, [values.place.note("reported", text)]
         mass, pose, moments = found
         if mass > LEAST:
             parts.append((mass, frame @ pose, moments))
-    return _together(parts), []
+    return together(parts), []
 
 
-def _shape(values: Values) -> tuple[float, Pose, Vector] | None:
-    """Mass, kg, pose in its frame, moments (3,) kg m^2; None where they cannot be known."""
+def _shape(values: Values, meshes: Meshes | None) -> tuple[float, Pose, Vector] | None:
+    """Mass, kg, pose in its frame, moments (3,) kg m^2; None of a mesh where `meshes` is None."""
     settings, nothing = values.settings, (0.0, Pose(), np.zeros(3))
     first, last = settings.groups
     if not first <= values.number("group", 0.0) <= last:
@@ -96,14 +92,17 @@ def _shape(values: Values) -> tuple[float, Pose, Vector] | None:
     if weighs == 0.0 or (weighs is None and density == 0.0) or kind in _WEIGHTLESS:
         return nothing
     if kind in _UNKNOWN or values.text("mesh"):
-        return None
-    pose, sizes = _placed(values, kind)
-    shell = values.flag("shellinertia", False)
-    if shell and kind not in SHELLS:
-        return None
-    solid = (SHELLS if shell else SOLIDS)[kind](*sizes)
-    mass = density * solid.size if weighs is None else weighs
-    return mass, pose, mass * solid.moments
+        if meshes is None:
+            return None
+        if kind != "mesh":
+            raise values.place.fault(f"the mass of a {kind} with a mesh is not read: give its body an <inertial>")
+        size, principal, moments = meshes.weighed(values.text("mesh") or "", values.place)
+        pose = values.pose() @ principal
+    else:
+        pose, sizes = _placed(values, kind)
+        size, moments = (SHELLS if values.flag("shellinertia", False) else SOLIDS)[kind](*sizes)
+    mass = density * size if weighs is None else weighs
+    return mass, pose, mass * moments
 
 
 def _placed(values: Values, kind: str) -> tuple[Pose, list[float]]:
@@ -126,22 +125,6 @@ def _placed(values: Values, kind: str) -> tuple[Pose, list[float]]:
         found = " ".join(f"{size:g}" for size in given) or "none"
         raise values.place.fault(f"attribute 'size': a {kind} has {count} that are more than 0, found {found}")
     return pose, sizes_of
-
-
-def _together(parts: Sequence[tuple[float, Pose, Vector]]) -> Inertial | None:
-    if not parts:
-        return None
-    if len(parts) == 1:
-        mass, pose, moments = parts[0]
-        return Inertial(mass, pose.origin, pose.rotation, np.diag(moments))
-    total = sum(mass for mass, _, _ in parts)
-    com = np.sum([mass * pose.origin for mass, pose, _ in parts], axis=0) / total
-    about = np.zeros((3, 3))
-    for mass, pose, moments in parts:
-        away = pose.origin - com
-        about += pose.rotation @ np.diag(moments) @ pose.rotation.T
-        about += mass * (away @ away * np.eye(3) - np.outer(away, away))
-    return Inertial(total, com, np.eye(3), (about + about.T) / 2.0)
 
 
 def corrected(inertial: Inertial | None, settings: Settings, place: Place) -> tuple[Inertial | None, list[Note]]:

@@ -7,8 +7,7 @@
 
 What is read and does not act (tendons, most equalities, actuators, gravity compensation, ..) has a note each,
 `reported`; what changes no motion (looks, contacts, sensors, ..) is counted as `dropped`. What would make further
-bodies or joints and is not read (`<attach>`, `<composite>`, `<flexcomp>`) is refused, and so are masses
-of meshes.
+bodies or joints and is not read (`<attach>`, `<composite>`, `<flexcomp>`) is refused.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from dyn_service.formats.chains import Names, check_finite, hung
 from dyn_service.formats.includes import MOST_ELEMENTS, Files, place_of, spliced
 from dyn_service.formats.mjcf import inertials, replicas
 from dyn_service.formats.mjcf.joints import Joints
+from dyn_service.formats.mjcf.meshes import Meshes
 from dyn_service.formats.mjcf.rest import Rest
 from dyn_service.formats.mjcf.values import ORIENTATIONS, Classes, Settings, Values
 from dyn_service.formats.pose import Pose
@@ -112,7 +112,7 @@ def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Descr
     files = Files(file, deep)
     root = files.root(text, source)
     spliced(root, "include", lambda element: _include(element, files), deep.depth, lambda found: found.tag in ROOTS)
-    return _Reader(root, source, limits, files.notes).robot()
+    return _Reader(root, source, limits, files).robot()
 
 
 def _include(element: Element, files: Files) -> Element:
@@ -137,8 +137,9 @@ def _include(element: Element, files: Files) -> Element:
 class _Reader:
     """Reads one robot; holds its notes."""
 
-    def __init__(self, root: Element, source: str, limits: ReadLimits, notes: list[Note]) -> None:
-        self._root, self._source, self._limits, self._notes = root, source, limits, notes
+    def __init__(self, root: Element, source: str, limits: ReadLimits, files: Files) -> None:
+        self._root, self._source, self._limits, self._notes = root, source, limits, files.notes
+        self._folder = None if files.main is None else files.main.parent
         self._unread = Unread()
         self._settings = Settings()
         self._classes = Classes([])
@@ -158,6 +159,7 @@ class _Reader:
         self._settings = self._compiler(place)
         self._classes = Classes(root.all("default"))
         replicas.expand(root, self._settings, self._source, min(self._limits.elements, MOST_ELEMENTS))
+        self._meshes = self._assets()
         if not root.all("worldbody"):
             raise place.fault("there is no <worldbody>, expected one")
         with np.errstate(all="ignore"):  # what that leaves is refused below
@@ -332,7 +334,7 @@ class _Reader:
         inertial: Inertial | None = None
         notes: list[Note] = []
         if settings.inertia_from_geoms == "true" or (settings.inertia_from_geoms == "auto" and body.inertial is None):
-            inertial, notes = inertials.of_shapes(self._geoms(body), moves=body.moves)
+            inertial, notes = inertials.of_shapes(self._geoms(body), self._meshes if body.moves else None)
         of_shapes = inertial is not None
         if inertial is None and body.inertial is not None:  # where no shape counts it holds all the same
             element, frame = body.inertial
@@ -376,6 +378,17 @@ class _Reader:
             total_mass=values.number("settotalmass", -1.0),
             aligned=values.flag("alignfree", False),
         )
+
+    def _assets(self) -> Meshes:
+        """The meshes, whose files are in `meshdir`, else in `assetdir`."""
+        given = {name: text for each in self._root.all("compiler") for name, text in each.attributes.items()}
+        folder = self._folder and self._folder / given.get("meshdir", given.get("assetdir", ""))
+        assets: dict[str, Values] = {}
+        for element in (mesh for section in self._root.all("asset") for mesh in section.all("mesh")):
+            name = element.attributes.get("name", Path(element.attributes.get("file", "")).stem)
+            place = self._place(element, named("mesh", name))
+            assets[name] = self._values(element, self._classes.of(element, None, place), place)
+        return Meshes(assets, folder)
 
     def _values(self, element: Element, inherited: Mapping[str, str], place: Place) -> Values:
         return Values(element.attributes, inherited, place, self._settings)

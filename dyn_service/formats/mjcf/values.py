@@ -27,8 +27,8 @@ MAIN = "main"
 ORIENTATIONS = ("quat", "axisangle", "xyaxes", "zaxis", "euler")
 
 CLASSED = (
-    "joint", "geom", "equality", "general", "motor", "position", "velocity", "intvelocity", "damper", "cylinder",
-    "muscle", "adhesion", "pid", "dcmotor", "plugin",
+    "joint", "geom", "mesh", "equality", "general", "motor", "position", "velocity", "intvelocity", "damper",
+    "cylinder", "muscle", "adhesion", "pid", "dcmotor", "plugin",
 )  # fmt: skip
 """Elements whose defaults have a bearing on what is read."""
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from dyn_service.formats.pose import Pose
 from dyn_service.formats.sdf.values import number, numbers, one, pose
-from dyn_service.formats.solids import SOLIDS, Solid
+from dyn_service.formats.solids import SOLIDS, Solid, together
+from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Inertial, Note
 from dyn_service.urdf import quantities
 from dyn_service.urdf.markup import Element
@@ -63,24 +64,18 @@ def inertial(link: Element, place: Place, notes: list[Note], unread: Unread) -> 
 
 def _of_collisions(link: Element, element: Element, place: Place, notes: list[Note]) -> Inertial:
     density = number(element, "density", WATER, place)
-    parts: list[tuple[float, Pose, Solid]] = []
+    parts: list[tuple[float, Pose, Vector]] = []
     for collision in link.all("collision"):
         inside = place.inside("collision", collision.line)
         solid = _solid(one(collision, "geometry", inside), inside)
         mass = number(collision, "density", density, inside) * solid.size
-        parts.append((mass, pose(collision, inside, notes), solid))
-    total = sum(mass for mass, _, _ in parts)
-    if not total > 0.0:
+        parts.append((mass, pose(collision, inside, notes), mass * solid.moments))
+    whole = together(parts)
+    if whole is None or not whole.mass > 0.0:
         raise place.fault("its inertia is to be that of its collisions, and they weigh nothing")
-    text = f"of {len(parts)} collisions, as auto asks: {total:g} kg"
+    text = f"of {len(parts)} collisions, as auto asks: {whole.mass:g} kg"
     notes.append(place.note("defaulted", text))
-    com = np.sum([mass * at.origin for mass, at, _ in parts], axis=0) / total
-    about = np.zeros((3, 3))
-    for mass, at, solid in parts:
-        away = at.origin - com
-        about += mass * (at.rotation @ np.diag(solid.moments) @ at.rotation.T)
-        about += mass * (away @ away * np.eye(3) - np.outer(away, away))
-    return Inertial(total, com, np.eye(3), (about + about.T) / 2.0)
+    return whole
 
 
 def _solid(geometry: Element | None, place: Place) -> Solid:

@@ -250,11 +250,8 @@ class _Reader:
         self._frames.add(own, Frame(outer, stands, moves_with, place))
         if scope:
             self._frames.add(scope.removesuffix(SCOPE), Frame(own, Pose(), own, place))
-        for read, elements in (
-            (self._link, links),
-            (self._frame, model.all("frame")),
-            (self._joint, model.all("joint")),
-        ):
+        reads = ((self._link, links), (self._frame, model.all("frame")), (self._joint, model.all("joint")))
+        for read, elements in reads:
             for element in elements:
                 with self._faults.kept():
                     read(element, scope)
