@@ -10,8 +10,8 @@ joints as symbols too, and what comes out is handed to SymPy. Of Examples 1 and 
     m_i   mass   s_ix ..   centre of mass from joint i   I_ixx ..   inertia about it   d_ix ..   joint i in its parent
 
 A parameter that is exactly zero on the robot at hand stays zero, which is what keeps the equations readable; turns of
-joint frames stay numbers. What joints do by themselves is left out: these are the equations of the bodies. Expressions
-grow fast: up to some three joints they are for reading, beyond for computing.
+joint frames stay numbers, and so do damping, friction, springs and armature (`dynamics.passive`). Expressions grow
+fast: up to some three joints they are for reading, beyond for computing.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 
 from dyn_service.dynamics.kinematics import influences, joint_vector, motion_subspaces
 from dyn_service.dynamics.newton_euler import loads_through
+from dyn_service.dynamics.passive import armature, efforts
 from dyn_service.dynamics.spatial import Inertia, Mat, RigidTransform, constant, skew
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.errors import InvalidArgumentError
@@ -79,13 +80,18 @@ class SymbolicEquations:
 
 
 def equations_of_motion(
-    tree: Tree, *, gravity: Vector | tuple[float, ...] = (0.0, 0.0, -9.81), simplify: bool = True
+    tree: Tree,
+    *,
+    gravity: Vector | tuple[float, ...] = (0.0, 0.0, -9.81),
+    passive: bool = True,
+    simplify: bool = True,
 ) -> SymbolicEquations:
     """The equations of motion of a tree in symbols, (18).
 
     Args:
         tree: Usually `Robot.bodies.tree`, one body per movable joint; with `Robot.tree` each link has its own symbols.
         gravity: (3,) m/s^2 in world axes: its direction stays, its magnitude becomes the symbol g.
+        passive: Whether the joints' damping, friction, springs and armature are included, as numbers.
         simplify: Whether to expand and gather what sines and cosines allow, entry by entry: seconds for two joints,
             minutes for four.
 
@@ -107,6 +113,8 @@ def equations_of_motion(
     G = motion_subspaces(tree)
     F = loads_through(tree, D, G, M, v, a, pull)
     tau = ca.SX(joint_vector(tree, G.T @ F))
+    if passive:
+        tau += efforts(tree, q, v) + armature(tree) * a
     bias = ca.substitute(tau, a, ca.DM.zeros(tree.nv))
     symbols = {name: [sympy.Symbol(f"{name}_{k + 1}", real=True) for k in range(tree.nv)] for name in "qva"}
     named = [*symbols["q"], *symbols["v"], *(sympy.Symbol(name, real=True) for name in parameters.names)]
@@ -176,6 +184,7 @@ _OPERATIONS: dict[int, Callable[..., Any]] = {
     ca.OP_INV: lambda x: 1 / x,
     ca.OP_SIN: sympy.sin,
     ca.OP_COS: sympy.cos,
+    ca.OP_TANH: sympy.tanh,
 }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import sympy
 
+from dyn_service.api.arguments import JointNumbers, Overlay
 from dyn_service.dynamics import symbolic
 from dyn_service.dynamics.symbolic import SymbolicEquations, equations_of_motion
 from dyn_service.engine.robot import Robot
@@ -111,6 +112,19 @@ def test_with_numbers_it_is_the_kernel(seed: int) -> None:
     np.testing.assert_allclose(M, robot.mass_matrix(q), rtol=0, atol=1e-12 * np.abs(M).max())
     np.testing.assert_allclose(C[:, 0], robot.bias_forces(q, v, gravity=gravity), rtol=0, atol=1e-12 * np.abs(C).max())
     assert found.joints == robot.joint_names
+
+
+@pytest.mark.parametrize("passive", [True, False])
+def test_what_joints_do_by_themselves_is_in_the_equations(passive: bool) -> None:
+    part = {"damping": 0.5, "friction": 0.3, "friction_width": 0.05, "rest": 0.1, "armature": 0.07, "stiffness": 2.0}
+    robot = interpreting((URDF / "pendulum.urdf").read_text())
+    (joint,) = robot.joint_names
+    robot = robot.overlaid(Overlay(joints={joint: JointNumbers(**part)}))
+    found = equations_of_motion(robot.bodies.tree, passive=passive).with_numbers()
+    q, v = np.array([0.4]), np.array([-0.02])
+    M, C = sympy.lambdify([*found.q, *found.v], [found.mass_matrix, found.bias])(*q, *v)
+    np.testing.assert_allclose(M, robot.mass_matrix(q, passive=passive), rtol=1e-12)
+    np.testing.assert_allclose(C[:, 0], robot.bias_forces(q, v, passive=passive), rtol=1e-12)
 
 
 def test_with_numbers() -> None:
