@@ -56,7 +56,9 @@ def track(
 
     pause: (from, to) s without commands. push: (at s, difference (nv,) by which the plant is moved at once).
     """
-    settings = PlantParameters(robot="-", control_rate_hz=400.0, safe_stop=safe_stop, rearm_share=rearm_share)
+    settings = PlantParameters(
+        robot="-", control_rate_hz=400.0, safe_stop=safe_stop, rearm_share=rearm_share, undriven=[]
+    )
     plant = make_plant(robot, settings, session=1)
     parameters = ControllerParameters() if parameters is None else parameters
     make = trajectory_maker(parameters, robot.configuration, robot.limits)
