@@ -13,7 +13,7 @@ from dyn_service.server.task import Task
 _MS = 1_000_000
 
 
-def due_ns(request: Request | Head, received_ns: int, excused_ns: int) -> float | None:
+def due_ns(request: Request | Head, received_ns: int, excused_ns: float) -> float | None:
     """When the request's time is up, by the clock of its receipt; None: never.
 
     Args:

@@ -7,8 +7,8 @@
     refusals    what is not tried again
 
 A request that is worked on is stopped, by ending its worker, when its deadline has passed, when its asker is gone, or
-when it has taken `max_worker_s`. A kernel that is being made is let be until that last limit: it will be there for the
-next one who asks. All but one of the workers may be at work that takes long, so that a batch never waits for those.
+when it has taken `max_worker_s`. While it makes a kernel, only the request is refused; the kernel goes on until that
+last limit, for the next client. All but one of the workers may do long work, so that a batch never waits for it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from dyn_service.server.deadlines import DueTimes, due_ns, given_up, not_begun, 
 from dyn_service.server.loader import Load, Loader
 from dyn_service.server.nursery import Nursery
 from dyn_service.server.pipes import BytesLostError, PipeClosedError, UnreadError
+from dyn_service.server.process import is_stopped
 from dyn_service.server.refusals import Refusals
 from dyn_service.server.schedule import Schedule
 from dyn_service.server.service import Service, is_query
@@ -53,6 +54,12 @@ _AGAIN_NS = 1_000_000_000
 
 _LOOK_NS = 50_000_000
 """A task whose time is up but for the kernels that it waits for is looked at again so much later."""
+
+_CHECK_NS = 100_000_000
+"""Time between two checks whether a signal has stopped a worker that has a task."""
+
+_STOPPED_CHECKS = 3
+"""A worker is lost after so many such checks in a row. They are counted, not timed: this process may stand still."""
 
 _TRIES = 2
 """So many workers may be lost to one request."""
@@ -96,6 +103,7 @@ class Pool:
         self._loading = DueTimes()
         self._ending = False
         self._no_more_before_ns = 0
+        self._next_check_ns = 0
         self._start_until_s = math.inf
         service.metrics.gauges |= {
             "workers": lambda: len(self._workers),
@@ -177,6 +185,9 @@ class Pool:
         for worker in self._workers:
             if worker.task is not None and now_ns > worker.due_ns:
                 self._stop_late(worker, worker.task, now_ns)
+        if now_ns >= self._next_check_ns:
+            self._next_check_ns = now_ns + _CHECK_NS
+            self._lose_stopped()
 
     def close(self) -> None:
         """Ends all workers."""
@@ -209,7 +220,8 @@ class Pool:
         return self._waiting.discard(task)
 
     def _refuse(self, task: Task, fate: DynError) -> None:
-        self._done.append((task, self._service.refuse_task(task, fate)))
+        if not task.answered:
+            self._done.append((task, self._service.refuse_task(task, fate)))
 
     # the workers
 
@@ -280,7 +292,13 @@ class Pool:
     def _stop_late(self, worker: WorkerHandle, task: Task, now_ns: int) -> None:
         most_s = self._limits.max_worker_s
         if now_ns <= worker.begun_ns + most_s * 1e9:
-            self._stop(worker, task, stopped(task.head, now_ns - task.received_ns))
+            fate: DynError = stopped(task.head, now_ns - task.received_ns)
+            if worker.making is None:
+                self._stop(worker, task, fate)
+            else:
+                self._refuse(task, fate)
+                task.answered = task.given_up = True  # the work ends with `Made`
+                worker.look_ahead(most_s)
             return
         at = f"{worker.making} is being made" if worker.making else f"{task.head.query} is worked on"
         fate = ResourceExhaustedError(f"{at} for more than {most_s:g} s, which is the limit")
@@ -297,13 +315,21 @@ class Pool:
         else:
             self._lose([worker], why)
 
-    def _lost_unread(self, worker: WorkerHandle) -> None:
-        """A worker has ended, and had not read what it was handed."""
+    def _lost_unread(self, worker: WorkerHandle, how: str = "lost before they were at") -> None:
+        """A worker has ended, or was stopped by a signal, through no fault of what it was handed."""
         task, worker.task = worker.task, None
         if task is not None:
             task.unread += 1
-            self._wait_again(task, task.unread, _UNREAD, f"lost before they were at {task.head.query}")
+            self._wait_again(task, task.unread, _UNREAD, f"{how} {task.head.query}")
         self._lost(worker, "it was gone already")
+
+    def _lose_stopped(self) -> None:
+        """Replaces a worker that a signal stopped while it has a task; others at the next checks."""
+        for worker in self._workers:
+            worker.stopped = worker.stopped + 1 if worker.task is not None and is_stopped(worker.pid) else 0
+            if worker.stopped >= _STOPPED_CHECKS:
+                self._lost_unread(worker, "stopped by a signal while at")
+                return
 
     def _lose_all(self, why: str) -> None:
         """Ends the nursery, if it has not ended, and with it all workers."""
@@ -372,8 +398,8 @@ class Pool:
 
     def _take(self, worker: WorkerHandle, said: FromWorker, body: memoryview) -> None:
         match said:
-            case Ready():
-                worker.has_come = True
+            case Ready(pid):
+                worker.has_come, worker.pid = True, pid
                 self._nursery.done(worker.number)
                 self._assign()
             case Making(kernel):

@@ -42,6 +42,13 @@ def starved_ns(process: int) -> int:
     return 0
 
 
+def is_stopped(process: int) -> bool:
+    """Whether a signal, such as SIGSTOP, keeps a process from running (proc_pid_stat(5)); False if unknown."""
+    with suppress(OSError, IndexError), open(f"/proc/{process}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] in ("T", "t")
+    return False
+
+
 def settle_process() -> None:
     """Takes what is loaded out of the garbage collector's sight, and allows as many connections as the system does."""
     sys.setswitchinterval(_SWITCH_S)

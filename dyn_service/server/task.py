@@ -25,7 +25,8 @@ class Task:
     seconds: it computes at length, or needs a kernel that is not there. caller: as `Job.caller`. kernel: which one it
     needs, where that is known. next_notice_ns: no earlier is it told again that it waits. tries: how many workers were
     lost to it. unread: and how many before they read it. waits_for_kernel: whether it may be a kernel in the making
-    that it waits for. given_up: nobody waits for it any more.
+    that it waits for. given_up: nobody waits for it any more. answered: it was refused at its
+    deadline, while its worker still makes a kernel.
     """
 
     envelope: Envelope
@@ -41,6 +42,7 @@ class Task:
     unread: int = 0
     waits_for_kernel: bool = True
     given_up: bool = False
+    answered: bool = False
 
     @property
     def peer(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ class WorkerHandle:
     task: what it is at, since begun_ns, until due_ns. making: the kernel that it makes meanwhile, since making_ns.
     known: the robots it has, by name, with their fingerprints. robot: one that it was told to load, as bytes. has_come:
     it has said so. ending: it was told to end. audit: entries of the log of changes, once it is so. excused_ns:
-    what of the task's time went into kernels.
+    what of the task's time went into kernels. pid: its process. stopped: how many checks in a row found it stopped.
     """
 
     def __init__(self, end: socket.socket, number: int) -> None:
@@ -38,6 +39,7 @@ class WorkerHandle:
         self.excused_ns = 0
         self.has_come = self.ending = False
         self.is_watched_for_writing = False
+        self.pid = self.stopped = 0
 
     @property
     def is_long(self) -> bool:
@@ -73,8 +75,9 @@ class WorkerHandle:
         self.pipe.send(Work(task.received_ns, self.excused_ns, task.caller), task.payload)
 
     def look_ahead(self, most_s: float) -> None:
-        """Works out when its task is to be stopped; at the limit alone while it makes a kernel."""
+        """Computes when to stop its task, or to refuse it while it makes a kernel; then only the limit counts."""
         self.due_ns = self.begun_ns + most_s * 1e9
-        if self.task is not None and self.making is None:
-            due = due_ns(self.task.head, self.task.received_ns, self.excused_ns)
+        if self.task is not None and not self.task.answered:
+            excused = self.excused_ns if self.making is None else math.inf
+            due = due_ns(self.task.head, self.task.received_ns, excused)
             self.due_ns = self.due_ns if due is None else min(self.due_ns, due)

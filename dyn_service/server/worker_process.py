@@ -165,7 +165,7 @@ class ProcessWorker:
         self._added: list[Served] = []
         self._service.registry.added = self._added.append
         audit.tell = lambda change: self._pipe.send(Audit(change))
-        self._pipe.send(Ready())
+        self._pipe.send(Ready(os.getpid()))
         with np.errstate(all="ignore"), listening(self):
             for words, body in self._said:
                 match words:

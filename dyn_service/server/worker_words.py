@@ -42,7 +42,9 @@ class Work(msgspec.Struct, tag="work"):
 
 
 class Ready(msgspec.Struct, tag="ready"):
-    """It is there."""
+    """It is there, as the process `pid`."""
+
+    pid: int
 
 
 class Making(msgspec.Struct, tag="making"):

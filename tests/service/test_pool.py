@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import signal
 import sys
@@ -238,8 +239,20 @@ def test_a_request_that_two_workers_die_of_is_not_tried_again(pooled: Server, ba
     assert peer.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]
 
 
-def test_workers_that_had_not_read_a_request_are_no_loss_to_it(pooled: Server, bare: Any) -> None:
+def test_a_worker_that_a_signal_stopped_is_replaced_before_the_deadline(pooled: Server, bare: Any) -> None:
+    peer: Bare = bare(pooled.endpoints[0])
+    batch = request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))})
+    assert peer.ask(batch)["ok"]
+    stop_workers(pooled)
+    assert peer.ask({**batch, "deadline_ms": 6e4})["ok"]  # by a new one, after both that were there
+    assert pooled.service.metrics.traffic.workers_lost == 2
+
+
+def test_workers_that_had_not_read_a_request_are_no_loss_to_it(
+    pooled: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Killed while idle, as the system sees it: the request came to them, and they were gone."""
+    monkeypatch.setattr("dyn_service.server.pool._STOPPED_CHECKS", math.inf)
     peer: Bare = bare(pooled.endpoints[0])
     batch = request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))})
     assert peer.ask(batch)["ok"]
@@ -256,6 +269,7 @@ def test_workers_that_read_no_request_are_not_made_without_end(
 ) -> None:
     """As where a robot that is sent before it is too much for them."""
     monkeypatch.setattr("dyn_service.server.pool._UNREAD", 2)
+    monkeypatch.setattr("dyn_service.server.pool._STOPPED_CHECKS", math.inf)
     peer: Bare = bare(pooled.endpoints[0])
     stop_workers(pooled)
     peer.send(simulate(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 import subprocess
@@ -162,10 +163,40 @@ def test_work_whose_asker_left_while_a_kernel_was_made_stops_when_it_is_there(
 # what takes too long, or too much
 
 
+def test_a_deadline_is_answered_while_a_kernel_is_made_and_the_kernel_goes_on(
+    bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
+    monkeypatch.setattr("dyn_service.server.pool._STOPPED_CHECKS", math.inf)
+    with serving(workers=1, name="ur5e") as server:
+        pool, peer = pool_of(server), bare(server.endpoints[0])
+        eventually(lambda: len(workers_of(server)) == 1)
+        (worker,), (process,) = pool._workers, workers_of(server)
+        zeros = dict.fromkeys(("q", "v", "tau"), array(np.zeros(6)))
+        peer.send(request("forward_dynamics", "ur5e", inputs=zeros, deadline_ms=6e4))
+        eventually(lambda: worker.making)
+        os.kill(process, signal.SIGSTOP)  # it is at it for as long as anyone likes
+        with monkeypatch.context() as patch:  # a minute later
+            patch.setattr("dyn_service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 61 * 10**9)
+            error = peer.receive()["error"]
+        assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
+        assert not server._dispatcher.waiting
+        assert worker.making
+        assert worker in pool._workers
+        os.kill(process, signal.SIGCONT)
+        eventually(lambda: worker not in pool._workers)  # the work does not go on after its kernel
+        fresh = Robot.from_urdf(URDF / "ur5e.urdf")
+        assert fresh.load_kernel(QUERIES["forward_dynamics"], "articulated")
+        reply = peer.ask(request("forward_dynamics", "ur5e", id=2, inputs=zeros))  # one reply each
+        assert (reply["id"], reply["ok"]) == (2, True)
+        assert server.service.metrics.traffic.workers_lost == 0
+
+
 def test_a_kernel_that_took_too_long_is_not_made_again(
     bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
+    monkeypatch.setattr("dyn_service.server.pool._STOPPED_CHECKS", math.inf)
     with serving(workers=1, name="ur5e") as server:
         pool, peer = pool_of(server), bare(server.endpoints[0])
         (worker,) = pool._workers
