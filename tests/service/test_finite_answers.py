@@ -219,7 +219,7 @@ def test_a_step_that_overflows(service: Service) -> None:
     assert message.endswith("the largest input is dt = 1e+300")
 
 
-@pytest.mark.parametrize("numbers", [{"mass": "1e95", "length": "1e260"}, {"mass": "1e-200", "length": "1"}])
+@pytest.mark.parametrize("numbers", [{"mass": "1e95", "length": "1e260"}, {"mass": "1e-309", "length": "1"}])
 def test_a_robot_whose_own_numbers_overflow(numbers: dict[str, str]) -> None:
     """Each is in range, their products are not: no input is to blame."""
     service = Service([Robot.from_urdf(SLIDER.format(**numbers))])

@@ -164,7 +164,7 @@ def test_inputs_that_are_no_numbers_are_refused_with_their_path(remote: Any, pan
 
 
 def test_truth_values_are_no_numbers_on_the_wire(remote: Any) -> None:
-    with pytest.raises(ValueError, match="q must be real numbers, found bool") as found:
+    with pytest.raises(ValueError, match="q must be real numbers, found list") as found:
         remote.gravity_forces([True] * 9)
     assert found.value.path == "inputs.q"
 

@@ -470,13 +470,13 @@ def test_long_requests_are_those_beyond_the_limit() -> None:
 def test_a_cancel_is_nothing_else() -> None:
     assert read_cancel(msgpack.packb({"v": 1, "id": 5, "query": "cancel"})) == 5
     assert read_cancel(msgpack.packb({"v": 1, "id": 5, "query": "cancel", "more": "x" * 100})) == 5
+    assert read_cancel(msgpack.packb({"v": 1, "id": 5, "query": "cancel", "more": "x" * 300})) == 5
     for other in (
         {"v": 1, "id": 5},
         {"v": 2, "id": 5, "query": "cancel"},
         {"v": 1, "id": None, "query": "cancel"},
         {"v": 1, "id": -5, "query": "cancel"},
         {"v": 1, "id": 5, "query": "health"},
-        {"v": 1, "id": 5, "query": "cancel", "more": "x" * 300},
     ):
         assert read_cancel(msgpack.packb(other)) is None
     for noise in (b"", b"\xc1", b"\x93"):

@@ -217,7 +217,6 @@ class Own(Wrench):
 NOT_TAKEN: dict[str, Any] = {
     "several states": [Wrench("panda_hand", force=np.ones((2, 3)))],
     "a holder": Wrench("panda_hand", force=np.ones(3).astype(np.float32)),
-    "truth values": Wrench("panda_hand", force=(True, False, True)),
     "an own kind of wrench": Own("panda_hand", force=(1.0, 2.0, 3.0)),
     "whole numbers in an array": Wrench("panda_hand", force=np.array([1, 2, 3])),
 }

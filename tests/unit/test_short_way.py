@@ -46,7 +46,6 @@ FORMS = {
     "every other": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
     "read-only": lambda x: np.broadcast_to(x, x.shape),
     "whole numbers": lambda x: np.rint(x).astype(int),
-    "truth values": lambda x: x > 0,
 }
 
 
