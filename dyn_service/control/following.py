@@ -139,8 +139,7 @@ class Following:
         """
         if state.session != self.session:
             self._new_plant(state)
-        self._impulse = self._impulse + (state.stamp - self._heard_s) * self.measured(state)[2]
-        self._heard_s = state.stamp
+        self._hear(state, self.measured(state)[2])
         period = math.floor(state.stamp * self.rate_hz + 1e-6)
         if period <= self._period:
             return False
@@ -149,10 +148,16 @@ class Following:
         self._period = period
         return True
 
+    def _hear(self, state: PlantState, effort: Array) -> None:
+        """Adds the effort (nv,) that acted until this state to those since the last update."""
+        self._impulse = self._impulse + (state.stamp - self._heard_s) * effort
+        self._heard_s = state.stamp
+
     def moment(self, state: PlantState) -> Moment:
         """What to ask the law about this state; begins the reference anew if the plant was not under command."""
         at = self.configuration
         q, v, effort = self.measured(state)
+        self._hear(state, effort)  # nothing, if `due` was asked about this state
         if state.mode != ACTIVE or self.trajectory is None:
             self.restarts += self._engaged
             self._engaged = False

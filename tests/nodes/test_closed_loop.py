@@ -15,6 +15,9 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages import encode
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
+from dyn_service.nodes import collision_stop
+from dyn_service.nodes.collision_stop import CollisionStopParameters
+from dyn_service.nodes.law_spec import commander
 from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_parameters import ActuatorParameters, PlantParameters
 
@@ -109,3 +112,15 @@ def test_times_that_there_cannot_be(arm: Robot, seconds: float) -> None:
         InvalidArgumentError, match=r"push gave numbers of shape \(3,\): expected 2, one per entry of v"
     ):
         rehearse(law, arm, 0.01, push=lambda t, q, v: [1.0, 2.0, 3.0])
+
+
+def test_an_observer_hears_the_efforts_of_every_state(arm: Robot) -> None:
+    """In a loop that asks about each state without `due`: efforts that hold the arm up are no push."""
+    parameters = CollisionStopParameters(rate_hz=500.0, trajectory="hold")
+    aside = {"joint_1": 0.5, "joint_2": 0.3}
+    plant = make_plant(arm, PlantParameters(robot="-", control_rate_hz=500.0, initial_position=aside), session=1)
+    control = commander(collision_stop.NODE.spec, parameters, arm, number=1, restarted=False)
+    ClosedLoop(plant, control.answer, every=round(0.002 / plant.dt_s)).run(0.3)
+    assert plant.safety.mode == "active"
+    assert np.abs(plant.effort).max() > 1.0  # N m
+    assert np.abs(control.law.signals()["residual"]).max() < 1e-6
