@@ -22,7 +22,8 @@ pytestmark = pytest.mark.slow
 
 NOBODY = 65534
 SOCKETS = [
-    "@controller", "@plant", "@server", "diagnostics@controller", "diagnostics@plant", "diagnostics@server", "dynamics",
+    "@controller", "@plant", "@server", "controller.controller_state@controller", "controller.signals@controller",
+    "diagnostics@controller", "diagnostics@plant", "diagnostics@server", "dynamics",
     "joint_commands@controller", "joint_states@plant", "plant_state@plant",
 ]  # fmt: skip
 """All but the launcher's, less the number of its own that each topic's has behind it."""
