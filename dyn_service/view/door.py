@@ -71,7 +71,8 @@ class Door:
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with (
             contextlib.closing(writer),
-            contextlib.suppress(OSError, EOFError, TimeoutError, asyncio.LimitOverrunError),
+            # `close` cancels a handler, and asyncio in Python 3.11 prints a traceback for one that ends cancelled
+            contextlib.suppress(OSError, EOFError, TimeoutError, asyncio.LimitOverrunError, asyncio.CancelledError),
         ):
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _HEAD_S)
             origin = refused_origin(head.decode("latin-1"), self._origins)
