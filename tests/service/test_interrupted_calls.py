@@ -7,6 +7,7 @@ raised there. So every place is tried once, in order; CPython itself interrupts 
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import sys
 from collections.abc import Callable
@@ -53,6 +54,7 @@ def interrupted(call: Callable[[], Any], at: int) -> bool:
         return trace
 
     before = sys.gettrace()  # a coverage tool's, or none
+    gc.disable()  # finalizers of other tests' objects would take the interrupt, and Python drops what they raise
     sys.settrace(trace)
     try:
         call()
@@ -62,6 +64,7 @@ def interrupted(call: Callable[[], Any], at: int) -> bool:
         return False
     finally:
         sys.settrace(before)
+        gc.enable()
     return False
 
 
