@@ -21,7 +21,7 @@ from dyn_service.formats import xacro
 from dyn_service.messages.dyn_service_msgs import ServerReply, ServerRequest
 from dyn_service.nodes.topics import listen
 from dyn_service.protocol.limits import RequestLimits
-from dyn_service.protocol.sockets import check_port
+from dyn_service.protocol.sockets import check_port, receive_checked
 
 REQUESTS, REPLIES = "/server/requests", "/server/replies"
 ABOUT = "dyn_service requests"
@@ -109,7 +109,9 @@ class RequestRecorder:
         identity = self._whose.get(socket)
         if identity is None:  # it has just been closed
             return
-        parts = socket.recv_multipart()
+        parts = [receive_checked(socket, self._server)]
+        while socket.getsockopt(zmq.RCVMORE):
+            parts.append(socket.recv())
         if self._send(self._front, [identity, *parts]):
             self.replies += 1
             self._note(REPLIES, ServerReply(self._backs[identity][0], parts[-1]))

@@ -24,6 +24,7 @@ from dyn_service.errors import DeadlineExceededError, InvalidArgumentError
 from dyn_service.nodes.graph import runtime_folders
 from dyn_service.nodes.stop import Stop, stopping
 from dyn_service.nodes.topics import runtime_dir
+from dyn_service.protocol.sockets import receive_checked
 
 _PATIENCE_MS = 60_000
 
@@ -116,7 +117,7 @@ def _asked(server: str) -> Iterator[Answer]:
             socket.send(request)
             if not socket.poll(_PATIENCE_MS):
                 raise DeadlineExceededError(f"server {server!r} did not answer within {_PATIENCE_MS // 1000} s")
-            return socket.recv()
+            return receive_checked(socket, server)
 
         yield answer
 

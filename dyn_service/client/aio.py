@@ -24,7 +24,7 @@ from dyn_service.client.connection import LEAST_S, Connection, check_timeout
 from dyn_service.client.core import Ask, Flow, RemoteDescribed, T, read_head
 from dyn_service.client.patience import OnWait, Patience
 from dyn_service.client.tries import LOOK_S, Cause, Step, Tries
-from dyn_service.errors import FailedPreconditionError, UnavailableError
+from dyn_service.errors import FailedPreconditionError, PermissionDeniedError, UnavailableError
 from dyn_service.model.description import RootType
 from dyn_service.protocol.defaults import (
     DEFAULT_COMPILE_WAIT_S,
@@ -302,7 +302,14 @@ class AsyncClient(Connection, AsyncGaitQueries):
         """Hands each reply to the call that waits for it; drops those for which none does."""
         loop = asyncio.get_running_loop()
         while True:
-            head = read_head(await channel.receive())
+            try:
+                head = read_head(await channel.receive())
+            except PermissionDeniedError as fault:
+                for waiting in self._pending.values():
+                    if not waiting.reply.done():
+                        waiting.reply.set_exception(PermissionDeniedError(str(fault), path=fault.path))
+                await asyncio.sleep(0)
+                continue
             self._heard_s = now = loop.time()
             call = None if head is None or head.id is None else self._pending.get(head.id)
             if call is None or head is None or call.reply.done():

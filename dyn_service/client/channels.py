@@ -20,10 +20,10 @@ from typing import Any, Protocol, TypeVar
 import zmq
 
 from dyn_service.client.gate import Gate
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
 from dyn_service.protocol.keys import Keys
 from dyn_service.protocol.limits import MAX_MESSAGE_BYTES
-from dyn_service.protocol.sockets import SCHEMES, check_port, is_writable, plain_send
+from dyn_service.protocol.sockets import SCHEMES, check_owner, check_port, is_writable, plain_send, tells_owner
 
 _RECONNECT_MS = 20
 _RECONNECT_MAX_MS = 500
@@ -68,7 +68,11 @@ class Channel(Protocol):
         """Sends a message at once; False if no server is connected: then it never will be sent."""
 
     def receive(self, timeout_s: float) -> bytes | None:
-        """The next message; None if none came in time."""
+        """The next message; None if none came in time.
+
+        Raises:
+            PermissionDeniedError: The server at an ipc endpoint runs as another user than this process and root.
+        """
 
     def reaches(self, timeout_s: float = 0.0) -> bool:
         """Whether a server is connected; waits for one."""
@@ -87,7 +91,7 @@ class AsyncChannel(Protocol):
         """As `Channel.send`."""
 
     async def receive(self) -> bytes:
-        """The next message, however long it takes."""
+        """The next message, however long it takes; raises as `Channel.receive`."""
 
     async def reaches(self, timeout_s: float = 0.0) -> bool:
         """As `Channel.reaches`."""
@@ -116,6 +120,7 @@ class ZmqChannel:
         self._context = context
         self._keys = keys
         self._is_inproc = endpoint.startswith("inproc://")
+        self._checks_owner = keys is None and tells_owner(endpoint)  # a server with keys proves who it is
         self._absence = _Absence()
         self._armed_ms: int
         self._connect()
@@ -135,9 +140,12 @@ class ZmqChannel:
         if timeout_s != self._armed_s:
             self._arm(timeout_s)
         try:
-            return self._receive()
+            return check_owner(self._receive(copy=False), self._endpoint) if self._checks_owner else self._receive()
         except zmq.Again:
             return None
+        except PermissionDeniedError:
+            self._reconnect()  # drops the other messages of this server
+            raise
 
     def reaches(self, timeout_s: float = 0.0) -> bool:
         """Whether a server is connected; waits for one.
@@ -187,7 +195,7 @@ class ZmqChannel:
         self._gate = None if self._keys is None else Gate(made, context, self._endpoint, self._keys)
         self._socket = _connected(made, self._endpoint)
         self._send = plain_send(self._socket)
-        self._receive: Callable[[], bytes] = self._socket.recv
+        self._receive: Callable[..., Any] = self._socket.recv
         self._armed_s = -1.0
         self._armed_ms = -1
 
@@ -212,6 +220,7 @@ class AsyncZmqChannel:
         self._cancelled, self._current_task = CancelledError, current_task
         self.remains = endpoint.startswith("inproc://")
         self._endpoint = endpoint
+        self._checks_owner = keys is None and tells_owner(endpoint)
         self._absence = _Absence()
         self._own, self._keys = context or zmq.Context.instance(), keys
         self._context = Shadow(shadow=self._own)
@@ -237,6 +246,8 @@ class AsyncZmqChannel:
         while True:
             socket = self._socket
             try:
+                if self._checks_owner:
+                    return check_owner(await socket.recv(copy=False), self._endpoint)
                 return await socket.recv()
             except self._cancelled:
                 task = self._current_task()

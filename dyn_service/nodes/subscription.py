@@ -8,12 +8,12 @@ from typing import Generic, TypeVar
 
 import zmq
 
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
 from dyn_service.messages import MAX_BYTES, Message, decode, ros_type
 from dyn_service.nodes import topics
 from dyn_service.nodes.graph import End, NodeEntry
 from dyn_service.nodes.marks import MARK_BYTES, split
-from dyn_service.protocol.sockets import is_readable
+from dyn_service.protocol.sockets import is_readable, receive_checked
 
 M = TypeVar("M", bound=Message)
 _PUBLISHERS = 256
@@ -114,7 +114,12 @@ class Frames:
         for _ in range(_TRIES):
             if not is_readable(self.socket):
                 break
-            payload, publisher, count = split(self.socket.recv(zmq.NOBLOCK))
+            try:
+                frame = receive_checked(self.socket, self.written or "ipc:// publisher", zmq.NOBLOCK)
+            except PermissionDeniedError as error:
+                self.fault(f"topic {self.topic!r}: {error}; its messages are dropped")
+                continue
+            payload, publisher, count = split(frame)
             if publisher >= 0:
                 last = self._counts.get(publisher, count - 1)
                 if count == last:
