@@ -238,7 +238,7 @@ class AsyncZmqChannel:
             self._send(payload, _NOBLOCK)  # not by pyzmq's `send` for asyncio: it waits behind calls in `reaches`
         except zmq.Again:
             return False
-        self._socket.get(zmq.EVENTS)  # has the event loop take what came meanwhile
+        self._is_writable()  # the event loop receives a reply whose signal the sending took
         return True
 
     async def receive(self) -> bytes:
@@ -260,9 +260,10 @@ class AsyncZmqChannel:
         if self._gate is not None:
             self._gate.knock()
         while True:
-            poll: Callable[..., Any] = self._socket.poll  # pyzmq's types leave its parameters out
-            left_s = max(0.0, min(until_s - monotonic(), _look_s(self._gate)))
-            if await poll(ceil(left_s * 1e3), zmq.POLLOUT):
+            if not self._is_writable() and (left_s := min(until_s - monotonic(), _look_s(self._gate))) > 0.0:
+                poll: Callable[..., Any] = self._socket.poll  # pyzmq's types leave its parameters out
+                await poll(ceil(left_s * 1e3), zmq.POLLOUT)
+            if self._is_writable():
                 self._absence.end()
                 return True
             if self._gate is not None:
@@ -275,6 +276,14 @@ class AsyncZmqChannel:
                 former.close()
             if monotonic() >= until_s:
                 return False
+
+    def _is_writable(self) -> bool:
+        """Returns whether a server is connected, and lets the event loop receive a reply that has arrived.
+
+        ZeroMQ signals a reply once. Any use of the raw socket, pyzmq's `poll` included, may take that signal; only
+        `get` of the asyncio socket then looks for the reply.
+        """
+        return bool(self._socket.get(zmq.EVENTS) & zmq.POLLOUT)
 
     def close(self) -> None:
         """Closes the socket."""

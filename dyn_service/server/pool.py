@@ -247,15 +247,16 @@ class Pool:
 
     def _assign(self) -> None:
         """Gives waiting tasks to idle workers. Long work leaves one live worker for batches; a worker that was ended
-        does not count.
+        does not count. Long work goes to the newest worker, which alone is lost when its client cancels, and batches go
+        to the oldest, which already has their kernels.
         """
-        while self._waiting and (worker := next((each for each in self._workers if each.is_idle), None)) is not None:
+        while self._waiting and (idle := [worker for worker in self._workers if worker.is_idle]):
             free = sum(each.is_there and not each.is_long for each in self._workers)
             task = self._waiting.take(long=free > 1 or len(self._workers) == 1)
             if task is None:
                 return
             self._due.discard(task)
-            self._begin(worker, task)
+            self._begin(idle[-1 if task.long else 0], task)
 
     def _begin(self, worker: WorkerHandle, task: Task) -> None:
         now = perf_counter_ns()

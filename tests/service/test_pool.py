@@ -305,10 +305,11 @@ def test_a_batch_does_not_wait_for_what_takes_long(pooled: Server, bare: Any) ->
 def test_clients_that_begin_and_cancel_leave_a_worker_for_batches(
     pooled: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By which worker took what: each cancel ends a worker, and long work does not take the last live one."""
+    """Each cancel ends a worker. Long work does not take the last live one, nor the oldest, which has kernels loaded."""
     pool = pooled._worker
     assert isinstance(pool, Pool)
     eventually(lambda: all(worker.is_idle for worker in pool._workers))
+    oldest = pool._workers[0]
     begun: list[tuple[int, int]] = []  # ids of what was begun, and how many workers were left for batches
     begin = pool._begin
 
@@ -330,6 +331,8 @@ def test_clients_that_begin_and_cancel_leave_a_worker_for_batches(
         peer.send(simulate(at_work + 3))
     assert [left for _, left in begun[:12]] == [1] * 12
     assert Counter(number % 3 for number, _ in begun[:12]) == {0: 4, 1: 4, 2: 4}
+    assert pool._workers[0] is oldest
+    assert oldest.is_idle
 
 
 def test_notices_tell_of_a_workers_compiler(bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

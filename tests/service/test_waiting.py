@@ -25,6 +25,7 @@ from dyn_service import (
     Robot,
     Server,
 )
+from dyn_service.client.channels import open_async_channel
 from dyn_service.client.connection import MAX_WAIT_S
 from dyn_service.kernels import library
 from dyn_service.protocol.messages import decode_notice
@@ -395,3 +396,31 @@ def test_a_notice_is_no_reply_to_an_older_client() -> None:
     notice = decode_notice(golden("notice"))
     assert (notice.v, notice.id, notice.notice.state, notice.notice.again_ms) == (1, 7, "compiling", 1000.0)
     assert not isinstance(read_head(golden("notice")), ReplyHead)
+
+
+@pytest.mark.parametrize("look", ["reaches", "send"])
+def test_a_reply_that_arrives_just_before_the_socket_is_used_is_received(look: str) -> None:
+    """ZeroMQ signals a reply once: what else uses the socket must not take that signal from the event loop."""
+
+    async def received_after() -> bytes | None:
+        with zmq.Context() as context, context.socket(zmq.ROUTER) as server:
+            server.bind("inproc://signals")  # there a message has arrived as soon as it is sent
+            channel = open_async_channel("inproc://signals", context)
+            try:
+                assert channel.send(b"request")
+                sender, request = server.recv_multipart()
+                assert request == b"request"
+                receiving = asyncio.ensure_future(channel.receive())
+                await asyncio.sleep(0)  # now it waits for the signal
+                server.send_multipart([sender, b"reply"])
+                if look == "reaches":
+                    assert await channel.reaches()
+                else:
+                    assert channel.send(b"another")
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                return receiving.result() if receiving.done() else None
+            finally:
+                channel.close()
+
+    assert asyncio.run(received_after()) == b"reply"
