@@ -305,7 +305,7 @@ def test_a_batch_does_not_wait_for_what_takes_long(pooled: Server, bare: Any) ->
 def test_clients_that_begin_and_cancel_leave_a_worker_for_batches(
     pooled: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each cancel ends a worker. Long work does not take the last live one, nor the oldest, which has kernels loaded."""
+    """Each cancel ends a worker. Long work takes neither the last live one nor the oldest, which has loaded kernels."""
     pool = pooled._worker
     assert isinstance(pool, Pool)
     eventually(lambda: all(worker.is_idle for worker in pool._workers))
