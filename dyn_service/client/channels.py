@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable
 from math import ceil
 from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import zmq
 
@@ -283,7 +283,7 @@ class AsyncZmqChannel:
         ZeroMQ signals a reply once. Any use of the raw socket, pyzmq's `poll` included, may take that signal; only
         `get` of the asyncio socket then looks for the reply.
         """
-        return bool(self._socket.get(zmq.EVENTS) & zmq.POLLOUT)
+        return bool(cast(int, self._socket.get(zmq.EVENTS)) & zmq.POLLOUT)
 
     def close(self) -> None:
         """Closes the socket."""
