@@ -1,9 +1,9 @@
-"""Writes `client/async_queries.py`: the methods of `api/queries.py`, each to be awaited.
+"""Writes `client/async_queries.pyi`: the signatures of the methods of `api/queries.py`, each to be awaited.
 
-    python -m tools.awaited && ruff format dyn_service/client/async_queries.py          # brings the file up to date
+    python -m tools.awaited && ruff format dyn_service/client/async_queries.pyi          # brings the file up to date
 
 Python has no way to say "the same signatures, awaited" that editors and mypy understand, so they are written out;
-tests/unit/test_table.py holds the file against the table.
+tests/unit/test_table.py compares the file with the table.
 """
 
 from __future__ import annotations
@@ -14,40 +14,29 @@ from pathlib import Path
 
 from dyn_service.api import queries
 
-PATH = Path(__file__).parent.parent / "dyn_service" / "client" / "async_queries.py"
+PATH = Path(__file__).parent.parent / "dyn_service" / "client" / "async_queries.pyi"
 
-_HEAD = '''"""The questions of `api/queries.py`, each to be awaited: written from there by `python -m tools.awaited`."""
-
-from __future__ import annotations
-
-from abc import ABC, abstractmethod
-'''
-_ASKING = ("self._ask(", "self._compute(")
+_HEAD = "# Written by `python -m tools.awaited` from api/queries.py.\n\nfrom abc import ABC\n"
 _CLASSES = ("RobotQueries", "GaitQueries")
+_ASKING = ("_ask", "_compute")
 
 
 def render() -> str:
-    """The file's text."""
-    source = inspect.getsource(queries)
-    module = ast.parse(source)
+    """Returns the file's text."""
+    module = ast.parse(inspect.getsource(queries))
     classes = [node for node in module.body if isinstance(node, ast.ClassDef) and node.name in _CLASSES]
-    bodies = "".join(_class(source, node) for node in classes)
+    bodies = "".join(_class(node) for node in classes)
     return _HEAD + _imports(module, bodies) + bodies
 
 
-def _class(source: str, found: ast.ClassDef) -> str:
-    """Those methods that ask, and what they ask by."""
+def _class(found: ast.ClassDef) -> str:
+    """Returns the signatures of the rows' methods, and of the two that they call."""
     bases = ", ".join(base.id for base in found.bases if isinstance(base, ast.Name))
-    text = f'\n\nclass Async{found.name}({bases}):\n    """As `{found.name}`, each method to be awaited."""\n'
+    text = f"\nclass Async{found.name}({bases}):\n"
     for method in (node for node in found.body if isinstance(node, ast.FunctionDef)):
-        lines = source.splitlines(keepends=True)[method.lineno - 1 : method.end_lineno]
-        own = "".join(lines).replace("    def ", "    async def ", 1)
-        if f"self.{method.name}(" in "".join(_ASKING):
-            text += "\n    @abstractmethod\n" + own
-        elif any(asking in own for asking in _ASKING):
-            for asking in _ASKING:
-                own = own.replace(f"return {asking}", f"return await {asking}")
-            text += "\n" + own
+        if method.name in (*queries.QUERIES, *queries.COMPUTATIONS, *_ASKING):
+            returns = ast.unparse(method.returns) if method.returns else "None"
+            text += f"    async def {method.name}({ast.unparse(method.args)}) -> {returns}: ...\n"
     return text
 
 
