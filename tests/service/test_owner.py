@@ -182,6 +182,14 @@ STRANGE = {
 }
 
 
+def greet(peer: socket.socket, greeting: bytes) -> None:
+    """Sends a greeting, and waits for the other end's where no message may come before it."""
+    peer.sendall(greeting)
+    heard = b""
+    while b"READY" in greeting and b"READY" not in heard:
+        heard += peer.recv(4096)
+
+
 @pytest.mark.parametrize("peer", STRANGE)
 def test_the_system_names_the_user(folder: Path, peer: str) -> None:
     """libzmq names none of peers of older protocols; what a peer sends by the name of that property is not taken."""
@@ -197,10 +205,7 @@ def test_the_system_names_the_user(folder: Path, peer: str) -> None:
             call = other.submit(client.list_robots)
             accepted, _ = listening.accept()
             with accepted:
-                accepted.sendall(sent)
-                heard = b""
-                while b"READY" in sent and b"READY" not in heard:  # no message may come before
-                    heard += accepted.recv(4096)
+                greet(accepted, sent)
                 accepted.sendall(b"\x06\x00hello" if peer == "ZMTP 1" else b"\x00\x05hello")
                 with pytest.raises(PermissionDeniedError, match=f"runs as {found}, allowed: 0;"):
                     call.result(WAIT_S)
