@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from dyn_service.api.arrays import found
@@ -22,17 +22,32 @@ def row_of(name: str) -> Query:
     return row
 
 
+def check_known(query: str, what: str, given: Iterable[str], known: Mapping[str, object]) -> None:
+    """Refuses inputs or options that a query does not have.
+
+    Args:
+        query: Its name.
+        what: "input" or "option".
+        given: The names in the request.
+        known: Those of the query.
+
+    Raises:
+        InvalidArgumentError: `path` names the first unknown one.
+    """
+    for name in given:
+        if name not in known:
+            names = f"its {what}s are {', '.join(known)}" if known else "it has none"
+            message = f"{query} has no {what} '{name}'; {names}{did_you_mean(name, known)}"
+            raise InvalidArgumentError(message, path=f"{what}s.{name}")
+
+
 def check_names(row: Row, given: Mapping[str, Any]) -> None:
     """Refuses inputs that a row has not, and the lack of those that it needs; None is left out.
 
     Raises:
         InvalidArgumentError: `path` names the input.
     """
-    for name in given:
-        if name not in row.inputs:
-            known = f"its inputs are {', '.join(row.inputs)}" if row.inputs else "it has none"
-            known += did_you_mean(name, row.inputs)
-            raise InvalidArgumentError(f"{row.name} has no input '{name}'; {known}", path=f"inputs.{name}")
+    check_known(row.name, "input", given, row.inputs)
     for name in row.required:
         if given.get(name) is None:
             raise needed(row, name)
@@ -50,14 +65,9 @@ def checked_options(row: Row, options: Mapping[str, Any]) -> dict[str, Any]:
         InvalidArgumentError: There is no such option, it is needed, or its value is none; `path` names it.
     """
     chosen = {name: option.default for name, option in row.options.items() if not option.required}
+    check_known(row.name, "option", options, row.options)
     for name, value in options.items():
-        option, path = row.options.get(name), f"options.{name}"
-        if option is None:
-            known = f"its options are {', '.join(row.options)}" if row.options else "it has none"
-            raise InvalidArgumentError(
-                f"{row.name} has no option '{name}'; {known}{did_you_mean(name, row.options)}", path=path
-            )
-        chosen[name] = checked_option(option, value, path)
+        chosen[name] = checked_option(row.options[name], value, f"options.{name}")
     for name in row.options:
         if name not in chosen:
             raise InvalidArgumentError(f"{row.name} needs the option '{name}'", path=f"options.{name}")

@@ -11,7 +11,8 @@ import msgspec
 
 from dyn_service import __version__
 from dyn_service.api.cost import overlay_lead
-from dyn_service.errors import DynError, InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError, UrdfError
+from dyn_service.api.inputs import check_known
+from dyn_service.errors import DynError, InvalidArgumentError, ResourceExhaustedError, UrdfError
 from dyn_service.protocol.administration import ADMINISTRATION, Role
 from dyn_service.protocol.arrays import describe_value, show_value
 from dyn_service.protocol.limits import RequestLimits
@@ -86,16 +87,19 @@ class Administrator:
         return outputs
 
     def check(self, request: Request, caller: Caller | None) -> None:
-        """Lets the caller ask this query, and writes down a change that he may not ask for.
+        """Refuses a query that the caller may not ask, or that has unknown inputs or options; logs refused changes.
 
         Raises:
-            PermissionDeniedError: He may not.
+            PermissionDeniedError: The caller may not ask it.
+            InvalidArgumentError: An input or option is unknown; `path` names it.
         """
-        caller = caller or self._anyone
+        caller, row = caller or self._anyone, ADMINISTRATION[request.query]
         try:
             caller.check(request.query)
-        except PermissionDeniedError as refusal:
-            if ADMINISTRATION[request.query].role is Role.LOAD:
+            check_known(row.name, "input", request.inputs or (), row.inputs)
+            check_known(row.name, "option", request.options or (), row.options)
+        except DynError as refusal:
+            if row.role is Role.LOAD:
                 tell_refused(caller, request.query, request.robot, refusal)
             raise
 

@@ -14,6 +14,7 @@ import zmq
 
 from dyn_service import QUERIES, Robot, Server, Wrench
 from dyn_service.api.spec import DIRECTIONS
+from dyn_service.protocol.administration import ADMINISTRATION
 from tests.conftest import URDF
 
 TRANSPORTS = ("tcp", "ipc", "inproc")
@@ -107,7 +108,8 @@ def array(value: Any) -> dict[str, Any]:
 
 def request(query: str = "gravity_forces", robot: str = "pendulum", **fields: Any) -> dict[str, Any]:
     """A valid request, with fields replaced or added."""
-    message = {"v": 1, "id": 7, "query": query, "robot": robot, "inputs": {"q": array([0.5])}, **fields}
+    inputs = {} if query in ADMINISTRATION else {"q": array([0.5])}
+    message = {"v": 1, "id": 7, "query": query, "robot": robot, "inputs": inputs, **fields}
     return {key: value for key, value in message.items() if value is not ...}
 
 

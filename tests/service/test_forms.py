@@ -166,3 +166,23 @@ def test_one_more_try_of_a_long_request_is_no_more_work(server: Server, peer: Ba
     assert peer.receive()["ok"]
     assert counted(server)["simulate"][0] == before + 1
     assert peer.ask(request("health", id=3, inputs=...))["id"] == 3
+
+
+@pytest.mark.parametrize("form", ["plain", *FORMS])
+@pytest.mark.parametrize("query", ADMINISTRATION)
+@pytest.mark.parametrize("part", ["input", "option"])
+def test_unknown_inputs_and_options_of_administration(
+    server: Server, peer: Bare, part: str, query: str, form: str
+) -> None:
+    """Refused as those of other queries are, whichever process reads the request; nothing is changed."""
+    message = asked(server.service.robots["pendulum"], query)
+    place, row = f"{part}s", ADMINISTRATION[query]
+    message[place] = {**message.get(place, {}), "rooot": "floating"}
+    known = row.inputs if part == "input" else row.options
+    listed = f"its {place} are {', '.join(known)}" if known else "it has none"
+    near = "; did you mean 'root'?" if "root" in known else ""
+    before = list(server.service.robots)
+    error = peer.ask(message if form == "plain" else written(message, form, first=True))["error"]
+    assert (error["code"], error["path"]) == ("INVALID_ARGUMENT", f"{place}.rooot")
+    assert error["message"] == f"{query} has no {part} 'rooot'; {listed}{near}"
+    assert list(server.service.robots) == before
