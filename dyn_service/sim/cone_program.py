@@ -69,9 +69,10 @@ def least_in_cones(
     if efforts is not None:
         B, c = efforts
         felt = B.T @ B
-        if np.trace(felt) > RANK**2 * np.trace(A.T @ A):  # else no effort feels them, and what counts are forces
-            P = felt + _TIES * float(np.trace(felt)) * np.eye(n)
-            linear = -B.T @ c / size
+        weight = float(np.trace(felt))  # the solver's tolerances are of numbers that are about 1
+        if weight > RANK**2 * np.trace(A.T @ A):  # otherwise no effort depends on the forces, and these are least
+            P = felt / weight + _TIES * np.eye(n)
+            linear = -B.T @ c / (size * weight)
     f = _solved(P, linear, (rows, right), normals, cones)
     if f is not None:  # what the solver leaves of the equations, 1e-12 or so, goes to the forces
         return (f + rows.T @ (right - rows @ f)) * size

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dyn_service.control.driver import Driver, DriverError
-from dyn_service.control.hardware import Reading
+from dyn_service.control.hardware import Motion, Reading
 from dyn_service.control.plant_core import Plant
 from dyn_service.control.safety import RUNNING, SafetySupervisor
 from dyn_service.engine.robot import Robot
@@ -58,6 +58,12 @@ def under_command(robot: Scripted, cycles: int = 8, *, stale_cycles: int = 0, **
         plant.offer(JointCommand(*answer, arm=arm))
         plant.advance(1)
     return plant
+
+
+def test_a_reading_holds_the_true_motion_where_it_is_known_and_else_the_measured_one() -> None:
+    q, v = np.arange(6.0), np.arange(6.0, 12.0)
+    measured, true = Reading(q, v).motion, Reading(q, v, truth=Motion(v, q)).motion
+    np.testing.assert_array_equal([*measured, *true], [q, v, v, q])
 
 
 def test_a_sound_driver_is_let_through() -> None:

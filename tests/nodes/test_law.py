@@ -215,6 +215,16 @@ def test_a_rehearsal_tracks_as_the_loop_does(pendulum: Robot) -> None:
         rehearse(law, pendulum, 0.1, q=[0.0, 0.0])
 
 
+def test_a_rehearsal_gives_the_law_and_the_push_the_state_of_the_plant(pendulum: Robot) -> None:
+    law = Scripted(np.array([0.2]))
+    pushes: list[tuple[float, float, float]] = []
+    run = rehearse(law, pendulum, 0.01, q=[0.3], v=[-0.5], push=lambda t, q, v: pushes.append((t, *q, *v)) or [0.0])
+    np.testing.assert_array_equal(pushes, np.column_stack([run.t, run.q, run.v]))
+    assert pushes[0] == (0.0, 0.3, -0.5)
+    # No effort acts before the first state; from the next step on, the efforts of the first update do.
+    assert [state.measured.effort.tolist() for state, *_ in law.asked[:3]] == [[0.0], [0.0], [0.2]]
+
+
 def test_what_tracking_sums_up() -> None:
     tracking = Tracking()
     for error in ([3.0, 0.0], [0.0, -4.0], [1.0, 1.0]):

@@ -293,6 +293,17 @@ def test_how_far_a_force_is_out_of_its_cone(friction: float, force: Any, outside
     assert found == pytest.approx(outside, abs=1e-15)
 
 
+@pytest.mark.parametrize(("size", "share"), [(1.0, 0.9), (1e-5, 0.9), (4e-10, 0.5)])
+def test_efforts_of_any_size_above_rounding_are_least(size: float, share: float) -> None:
+    """The effort of the second foot counts nine times. An effort below 1e-9 of the forces is rounding: equal shares."""
+    A, b, normals = np.hstack([np.eye(3), np.eye(3)]), np.array([1.0, 0.0, 20.0]), np.tile([0.0, 0.0, 1.0], (2, 1))
+    B = size * np.diag([1.0, 1.0, 1.0, 3.0, 3.0, 3.0])
+    cones = [cone_program.Cone(0, 0.5), cone_program.Cone(1, 0.2)]
+    found = cone_program.least_in_cones(A, b, normals, cones, (B, np.zeros(6)))
+    # The solver stops at 1e-12 to 1e-9 of the sum of squares, which is flat: the root of it in the forces, of 20 N.
+    np.testing.assert_allclose(found, np.concatenate([share * b, (1.0 - share) * b]), rtol=0, atol=1e-3)
+
+
 def test_feet_without_friction_that_would_have_to_pull(robot: Robot) -> None:
     """Straight along the normal: the trunk is tipped over by more than its weight holds down."""
     q, still = robot.neutral(), np.zeros(robot.nv)
