@@ -94,7 +94,8 @@ class Numbers:
         return [i for i, name in enumerate(self.tree.joints) if name]
 
     def cases(self) -> dict[str, Case]:
-        return self._efforts() | self._loads() | self._momenta() | self._links() | self._points() | self._steps()
+        parts = (self._efforts, self._loads, self._momenta, self._links, self._points, self._steps)
+        return {name: case for part in (*parts, self._blocks, self._branch_inertias) for name, case in part().items()}
 
     def _efforts(self) -> dict[str, Case]:
         made, tree, oracle = self.made, self.tree, self.free
@@ -221,6 +222,7 @@ class Numbers:
             "energy, kinetic": (lambda: energy()["kinetic"], lambda: np.array([kinetic])),
             "energy, potential": (lambda: energy()["potential"], potential),
             "energy, total": (lambda: energy()["total"], lambda: kinetic + potential()),
+            "energy, lagrangian": (lambda: energy()["lagrangian"], lambda: kinetic - potential()),
             "hamiltonian, kinetic": (lambda: hamiltonian()["kinetic"], lambda: np.array([kinetic])),
             "hamiltonian, potential": (lambda: hamiltonian()["potential"], potential),
             "hamiltonian": (lambda: hamiltonian()["hamiltonian"], lambda: kinetic + potential()),
@@ -253,6 +255,11 @@ class Numbers:
         origin = [pin.getClassicalAcceleration(model, data, row, pin.LOCAL).linear for row in self.rows]
         loads = [_angular_first(data.f[row]) for row in self.rows]
         lever = [model.inertias[row].lever for row in self.rows]
+        mass, about = ([getattr(model.inertias[row], name) for row in self.rows] for name in ("mass", "inertia"))
+        centre = [
+            x + np.cross(wd, s) + np.cross(w, np.cross(w, s))
+            for x, wd, w, s in zip(origin, alpha, omega, lever, strict=True)
+        ]
         J = [pin.getJointJacobian(model, data, row, pin.LOCAL)[:, self.movable] for row in self.rows]
         at_centre = [j[:3] - pin.skew(s) @ j[3:] for j, s in zip(J, lever, strict=True)]
         biased = self.held.model.createData()
@@ -294,6 +301,15 @@ class Numbers:
             "recursion, v_dot": (lambda: recursion()["v_dot"], lambda: with_root(origin)),
             "recursion, force": (lambda: behind(recursion()["force"], 3), lambda: body([f[3:] for f in loads])),
             "recursion, moment": (lambda: behind(recursion()["moment"], 3), lambda: body([f[:3] for f in loads])),
+            "recursion, centre_acceleration": (lambda: recursion()["centre_acceleration"], lambda: with_root(centre)),
+            "recursion, centre_force": (
+                lambda: behind(recursion()["centre_force"], 3),
+                lambda: body([m * (x - R.T @ GRAVITY) for m, x, R in zip(mass, centre, turn, strict=True)]),
+            ),
+            "recursion, centre_moment": (
+                lambda: behind(recursion()["centre_moment"], 3),
+                lambda: body([I @ wd + np.cross(w, I @ w) for I, wd, w in zip(about, alpha, omega, strict=True)]),
+            ),
             "jacobians, translation": (
                 lambda: behind(jacobians()["translation"], 3 * tree.nv),
                 lambda: body(at_centre),
@@ -307,6 +323,86 @@ class Numbers:
             "system_momentum, momentum": (lambda: behind(branch()["momentum"], 6), lambda: body(momenta)),
             "system_momentum, mass": (lambda: behind(branch()["mass"], 1), lambda: body(masses)),
             "system_momentum, centre": (lambda: behind(branch()["centre"], 3), lambda: body(centres)),
+        }
+
+    def _blocks(self) -> dict[str, Case]:
+        """Y, F-bar, D, and the blocks together: (5) makes Pinocchio's accelerations, (2), (11) and (15) its loads."""
+        tree, model, rows = self.tree, self.held.model, self.rows
+        q, v, g = (ca.DM(x) for x in (self.q, self.v, GRAVITY))
+        W = self.made["sweeps"].PerBody(ca.DM(w) for w in self.wrenches)
+        levers = [np.eye(6) for _ in rows]
+        for Y, row in zip(levers, rows, strict=True):
+            Y[3:, :3] = -pin.skew(model.inertias[row].lever)
+        D = [_swapped(self.moving.liMi[row].inverse().action) * (tree.parent[i] >= 0)
+             for i, row in zip(self.bodies, rows, strict=True)]  # fmt: skip
+        cases: dict[str, Case] = {}
+        for label, data, wrenches in (("", self.moving, None), (", pushed", self.pushed, W)):
+            loads = np.array([_angular_first(data.f[row]) for row in rows])
+            external = np.array([
+                np.concatenate([np.zeros(3), model.inertias[row].mass * self.moving.oMi[row].rotation.T @ GRAVITY])
+                for row in rows
+            ])  # fmt: skip
+            if wrenches is not None:  # from the joint to the centre of mass
+                external += [np.linalg.solve(Y.T, self.wrenches[i]) for Y, i in zip(levers, self.bodies, strict=True)]
+            found = cache(partial(self.made["operators"].newton_euler_blocks, tree, q, v, g, wrenches))
+            blocks = cache(lambda found=found: {name: np.array(ca.DM(x)) for name, x in found().items()})
+            expected = {"external_lever": levers, "external_loads": external, "influence": D}
+            for name, value in expected.items():
+                cases[f"newton_euler_blocks, {name}{label}"] = (
+                    lambda blocks=blocks, name=name: blocks()[name].reshape(len(tree), 6, -1)[self.bodies],
+                    lambda value=value: np.array(value).reshape(len(rows), 6, -1),
+                )
+            for name in ("centre", "joint"):
+                cases[f"newton_euler_blocks, loads by the {name}{label}"] = (
+                    lambda blocks=blocks, name=name: self._loads_of(blocks(), by=name)[self.bodies],
+                    lambda loads=loads: loads,
+                )
+        return cases
+
+    def _loads_of(self, blocks: Mapping[str, np.ndarray], by: str) -> np.ndarray:
+        """F of (15), or of (13) with the blocks at the centres of mass."""
+        tree = self.tree
+        b = {name: x.reshape(len(tree), 6, -1) for name, x in blocks.items() if name != "free_axis"}
+        acceleration, F = np.zeros((2, len(tree), 6, 1))
+        for i, parent in enumerate(tree.parent):
+            carried = b["influence"][i] @ acceleration[parent] if parent >= 0 else 0.0
+            part = tree.in_v[i]
+            acceleration[i] = carried + blocks["free_axis"][part].T @ self.a[part, None] + b["velocity_products"][i]
+        for i in reversed(range(len(tree))):
+            if by == "centre":
+                of_centre = b["centre_lever"][i] @ acceleration[i] + b["centre_velocity_products"][i]
+                load = b["centre_lever"][i].T @ (b["centre_inertia"][i] @ of_centre + b["centre_velocity_loads"][i])
+            else:
+                load = b["inertia"][i] @ acceleration[i] + b["velocity_loads"][i]
+            F[i] += load - b["external_lever"][i].T @ b["external_loads"][i]
+            if tree.parent[i] >= 0:
+                F[tree.parent[i]] += b["influence"][i].T @ F[i]
+        return F[..., 0]
+
+    def _branch_inertias(self) -> dict[str, Case]:
+        """J, R, K and beta of (19b) from what Pinocchio's articulated-body algorithm leaves."""
+        tree = self.tree if self.welded else weld(self.tree).tree
+        model, data = self.free.model, self.free.model.createData()
+        q, names = self.free.position(self.q), self.free.joint_names
+        pin.aba(model, data, q, np.zeros(model.nv), np.zeros(model.nv))
+        rows = [names.index(name) + 1 for name in tree.joints]
+        X = [_swapped(data.liMi[row].inverse().action) for row in rows]
+        J = [_swapped(model.inertias[row].matrix()) for row in rows]
+        for i, parent in reversed(list(enumerate(tree.parent))):
+            if parent >= 0:  # Pinocchio has subtracted what the joint gives way to, where it has a parent that moves
+                J[parent] = J[parent] + X[i].T @ _swapped(data.Yaba[rows[i]]) @ X[i]
+        G = motion_subspaces(tree)[..., None]
+        R = [G_i.T @ J_i @ G_i for G_i, J_i in zip(G, J, strict=True)]
+        K = [J_i @ G_i / R_i for G_i, J_i, R_i in zip(G, J, R, strict=True)]
+        beta = [
+            (np.eye(6) - G_i @ K_i.T) @ X_i * (parent >= 0)  # D_1 = 0
+            for G_i, K_i, X_i, parent in zip(G, K, X, tree.parent, strict=True)
+        ]
+        found = cache(lambda: self.made["articulated"].branch_inertias(tree, ca.DM(self.q)))
+        expected = {"inertia": J, "resistance": np.diag(np.ravel(R)), "gain": K, "influence": beta}
+        return {
+            f"branch_inertias, {name}": (lambda name=name: found()[name], lambda value=value: np.array(value).ravel())
+            for name, value in expected.items()
         }
 
     def _points(self) -> dict[str, Case]:
@@ -411,3 +507,9 @@ def difference(case: Case) -> float:
 
 def _angular_first(force: pin.Force) -> np.ndarray:
     return np.concatenate([force.angular, force.linear])
+
+
+def _swapped(matrix: np.ndarray) -> np.ndarray:
+    """A matrix of Pinocchio's on vectors whose angular part is first."""
+    order = [3, 4, 5, 0, 1, 2]
+    return np.asarray(matrix)[np.ix_(order, order)]

@@ -148,6 +148,15 @@ TERMS: Terms = {
             "self.D.T @ (F - self.K @ (self.G.T @ F))",
             "self.D.T @ F",
         ),
+        "NE (19b): beta, shown": ("branch_inertias", "branch.beta[i] @ ca.DM.eye(6)", "D[i] @ ca.DM.eye(6)"),
+        "NE (19b): D_1 = 0, shown": (
+            "branch_inertias",
+            "ca.DM(6, 6) if p < 0 else branch.beta[i] @ ca.DM.eye(6)",
+            "branch.beta[i] @ ca.DM.eye(6)",
+        ),
+        "NE (19b): J, shown, coupling": ("branch_inertias", "ca.horzcat(b.H.T, b.m)", "ca.horzcat(b.H, b.m)"),
+        "NE (19b): R, shown": ("branch_inertias", "G[i].T @ (branch.J[i] @ G[i])", "G[i].T @ (M[i] @ G[i])"),
+        "NE (19b): K, shown": ("branch_inertias", "row_by_row(K_i.T)", "row_by_row(2 * K_i.T)"),
         "NE (19b): Phi_D^T K tau": (
             "articulated_solve",
             "branch.K @ effort",
@@ -220,6 +229,9 @@ TERMS: Terms = {
         ),
         "H (P.3b), prismatic: omega x P": ("_flow", "cross(angular(V_i), linear(K_i))", "0 * linear(K_i)"),
         "H (P.3b): weight": ("_applied", "-(M_i @ lift)", "0 * (M_i @ lift)"),
+        "H (4): L = T - V": ("energy", "kinetic - potential", "kinetic + potential"),
+        "H (4): T of L": ("energy", "kinetic - potential", "-potential"),
+        "H (4): V of L": ("energy", "kinetic - potential", "kinetic"),
         "H (6): half": ("energy", "ca.dot(V_i, M_i @ V_i) / 2", "ca.dot(V_i, M_i @ V_i)"),
     },
     "dynamics.projected": {
@@ -259,12 +271,46 @@ TERMS: Terms = {
             "I @ omega_dot[i] + cross(omega[i], I @ omega[i])",
             "I @ omega_dot[i]",
         ),
+        "BF: v-dot_cm, omega-dot x p_cm": (
+            "recursion",
+            "v_dot[i] + cross(omega_dot[i], p_cm) + cross(omega[i], cross(omega[i], p_cm))",
+            "v_dot[i] + cross(omega[i], cross(omega[i], p_cm))",
+        ),
+        "BF: v-dot_cm, omega x (omega x p_cm)": (
+            "recursion",
+            "v_dot[i] + cross(omega_dot[i], p_cm) + cross(omega[i], cross(omega[i], p_cm))",
+            "v_dot[i] + cross(omega_dot[i], p_cm)",
+        ),
+        "BF: F, weight": ("recursion", "v_dot_cm - weight[i]", "v_dot_cm"),
+        "BF: v-dot_cm, shown": ("recursion", "(v_dot_cm, F, N)", "(v_dot[i], F, N)"),
+        "BF: F, shown": ("recursion", "(v_dot_cm, F, N)", "(v_dot_cm, body.mass * v_dot_cm, N)"),
+        "BF: N, shown": ("recursion", "(v_dot_cm, F, N)", "(v_dot_cm, F, I @ omega_dot[i])"),
         "BF: eta, p x R f": (
             "recursion",
             "eta[parent] + R_PC @ eta[i] + cross(p, R_PC @ f[i])",
             "eta[parent] + R_PC @ eta[i]",
         ),
         "BF: eta, p_cm x F": ("recursion", "N + cross(p_cm, F)", "N"),
+    },
+    "dynamics.operators": {
+        "NE Def. 1: D": ("newton_euler_blocks", "D[i] @ _SIX", "_SIX"),
+        "NE (1), (11): s~ of S, y~ of Y": ("newton_euler_blocks", "-skew(s)", "ca.DM(3, 3)"),
+        "NE (2): A-bar": ("newton_euler_blocks", "cross(w, cross(w, s))", "0 * s"),
+        "NE (5a): A, shown": (
+            "newton_euler_blocks",
+            "velocity_products(tree, D, G, V, v)",
+            "[ca.DM(6, 1)] * len(tree)",
+        ),
+        "NE (11): m of M-bar": ("newton_euler_blocks", "body.mass * ca.DM.eye(3)", "ca.DM.eye(3)"),
+        "NE (11): B-bar": ("newton_euler_blocks", "cross(w, I @ w)", "0 * w"),
+        "NE (17): B, shown": ("newton_euler_blocks", "velocity_loads(M, V)", "[ca.DM(6, 1)] * len(tree)"),
+        "NE (11): F-bar, weight": ("newton_euler_blocks", "-body.mass * linear(up)", "body.mass * linear(up)"),
+        "NE (11): F-bar, wrenches": ("newton_euler_blocks", "loads + about_centre", "loads"),
+        "NE (11): F-bar, about the centre": (
+            "newton_euler_blocks",
+            "angular(W) - cross(s, linear(W))",
+            "angular(W)",
+        ),
     },
     "dynamics.constraint": {
         "NE (20): the part along the axis": ("constraint_forces", ALONG, f"PerBody(2 * x for x in {ALONG})"),
@@ -513,6 +559,7 @@ _SEEN_IN = {
     "dynamics.hamilton": ("momentum", "flow", "energy"),
     "dynamics.task_space": ("point_local", "point"),
     "dynamics.body_frame": ("recursion",),
+    "dynamics.operators": ("newton_euler_blocks",),
     "dynamics.projected": ("terms",),
 }
 
