@@ -334,15 +334,16 @@ def test_a_mimic_of_a_second_axis() -> None:
     assert len(set(leaders.values())) == 2
 
 
-def test_inertia_of_turned_collisions() -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_inertia_of_turned_collisions(count: int) -> None:
     """A collision's moments are along its own axes: R diag(I) R^T, which differs from R^T diag(I) R."""
     size, pose = np.array([0.2, 0.4, 0.6]), (0.0, 0.0, 0.0, 0.5, -0.3, 0.7)
     box = f"<geometry><box><size>{said(size)}</size></box></geometry>"
-    text = model(f'<link name="a"><inertial auto="true"/><collision name="c">{at(said(pose))}{box}</collision></link>')
-    inertial = read_text(text).links[0].inertial
+    collisions = "".join(f'<collision name="c{k}">{at(said(pose))}{box}</collision>' for k in range(count))
+    inertial = read_text(model(f'<link name="a"><inertial auto="true"/>{collisions}</link>')).links[0].inertial
     assert inertial is not None
     R, squares = turned(pose[3:]), size**2  # type: ignore[arg-type]
-    own = 1000 * size.prod() / 12 * np.diag(squares.sum() - squares)
+    own = count * 1000 * size.prod() / 12 * np.diag(squares.sum() - squares)
     total = inertial.rotation @ inertial.inertia @ inertial.rotation.T
     np.testing.assert_allclose(total, R @ own @ R.T, rtol=1e-13)
     assert np.abs(R @ own @ R.T - R.T @ own @ R).max() > 0.1
