@@ -113,9 +113,7 @@ class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
     conventions: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(CONVENTIONS))
     """What numbers mean where users differ: quaternions, axes of velocities, order of spatial vectors."""
     certificates: Mapping[str, Mapping[str, Any]] = {}
-    """By kernel made so far: `form`, `chosen frames` or `link frames`; `error`, its largest difference from the tree as
-    given as a share of what rounding explains; `states`, at how many it was compared; `refused`, the error of a form
-    that was not kept, or nil."""
+    """By kernel made so far, the fields of its `Certificate` but the name."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""

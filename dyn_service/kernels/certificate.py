@@ -1,50 +1,55 @@
-"""What was found when a kernel was held against the tree as given; `certify.py` does the holding."""
+"""How far a compiled kernel was found to be from its equations; `certify.py` compares them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from dyn_service.model.description import Note
 
 Form = Literal["chosen frames", "link frames"]
 
+_ADVICE = "check it at your states with `verify`, and report the robot file"
+
 
 @dataclass(frozen=True)
 class Certificate:
-    """How a kernel did against the tree as given.
+    """The largest difference between a kernel and its equations on the tree as the file gives it.
 
-    kernel: its name. form: what it was made from. error: its largest difference, as a share of what rounding explains;
-    at most 1 but where `holds` is false. states: at how many its answers as given were finite, and could be compared.
-    refused: the error of the chosen frames where it was too much, and the kernel was made from the tree as given
-    instead; None where it was not.
+    kernel: its name. form: the frames it was made in. error: the largest difference as a share of the rounding bound
+    (see `certify`). states: the number of test states with finite answers, at which the two were compared. output: the
+    output that the error was found in. relative: by how much that output differed, as a share of its largest entry in
+    the same state. refused: the error in chosen frames where it exceeded 1 and the kernel was made in link frames; else
+    None.
     """
 
     kernel: str
     form: Form
     error: float
     states: int
+    output: str = ""
+    relative: float = 0.0
     refused: float | None = None
 
     @property
     def holds(self) -> bool:
-        """Whether the kernel was held against the tree as given, and is as good as rounding lets it be."""
+        """Whether the kernel was compared at one state or more, and its error is within the rounding bound."""
         return self.states > 0 and self.error <= 1.0
 
     def notes(self) -> list[Note]:
-        """What a user should know of: a form that was refused, a kernel that is still not as good as it could be."""
+        """Returns what a user should know: a slower form, or an output that is less exact than it could be."""
         element, found = f"kernel {self.kernel}", []
         if self.refused is not None:
-            apart = f"{self.refused:.3g} times further from it than rounding explains"
-            found.append(
-                Note("changed", element, f"made from the tree as given; in frames of our choice it was {apart}")
-            )
+            text = f"made in link frames: in chosen frames its error is {self.refused:.3g} times the rounding bound"
+            found.append(Note("changed", element, text))
         if not self.states:
-            found.append(Note("doubted", element, "no answer was finite at the states tried: nothing was compared"))
+            text = f"not compared with its equations, which have no finite answer at the test states: {_ADVICE}"
+            found.append(Note("doubted", element, text))
         elif not self.holds:
-            found.append(Note("doubted", element, f"{self.error:.3g} times further off than rounding explains"))
+            apart = f"{self.relative:.1g} of its largest entry, {self.error:.3g} times the rounding bound"
+            found.append(Note("doubted", element, f"{self.output!r} is off by up to {apart}: {_ADVICE}"))
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain values, ready for MessagePack or JSON."""
-        return {"form": self.form, "error": self.error, "states": self.states, "refused": self.refused}
+        """Returns all fields but the name, as plain values ready for MessagePack or JSON."""
+        return {name: value for name, value in asdict(self).items() if name != "kernel"}

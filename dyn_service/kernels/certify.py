@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import casadi as ca
 import numpy as np
@@ -90,11 +90,12 @@ def certified(links: Tree, signature: Signature, build: Callable[[Graph], Kernel
     tree = frames.welded(links)
     kernel = build(trace(frames.simplest(links), signature))
     given = trace(tree, signature, shared=False)
-    fast, states = difference(kernel, given, links)
-    if fast <= 1.0:
-        return kernel, Certificate(signature.name, "chosen frames", fast, states), given
+    chosen = difference(kernel, given, links)
+    if chosen.error <= 1.0:
+        return kernel, Certificate(signature.name, "chosen frames", *chosen), given
     kernel = build(trace(tree, signature))
-    return kernel, Certificate(signature.name, "link frames", *difference(kernel, given, links), refused=fast), given
+    found = difference(kernel, given, links)
+    return kernel, Certificate(signature.name, "link frames", *found, refused=chosen.error), given
 
 
 def _parametric(
@@ -105,7 +106,7 @@ def _parametric(
     """
     model = frames.kernel_tree(links, signature.bodies)
     kernel, whole = build(trace(model, signature)), trace(model, signature, shared=False)
-    found: list[tuple[float, int]] = []
+    found: list[Difference] = []
     graphs: list[Graph] = []
     for tree in drawn_numbers(_solid(links) if signature.inverts and _singular(links) else links):
         model = frames.kernel_tree(tree, signature.bodies)
@@ -125,8 +126,9 @@ def _parametric(
 
         found.append(difference(lambda *inputs, entered=entered: kernel(*entered(inputs)), given, tree, rounded))
         graphs.append(given)
-    worst, states = max(share for share, _ in found), min(count for _, count in found)
-    return kernel, Certificate(signature.name, "link frames", worst, states), graphs[0]
+    # A robot with locked joints may have no answer at all (`operational_space`); it says nothing of the kernel.
+    states = min((each.states for each in found if each.states), default=0)
+    return kernel, Certificate(signature.name, "link frames", *max(found)._replace(states=states)), graphs[0]
 
 
 def _padded(numbers: Array, operand: Operand) -> Array:
@@ -224,8 +226,9 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
             array = np.full_like(array, _STEP_S)
         elif operand.kind == "link":
             array[:] = np.eye(operand.size)[rng.integers(0, operand.size, len(POSITIONS))]
-        elif operand.kind == "directions":
-            array[:] = rng.random(array.shape) < 0.5
+        elif operand.kind == "directions":  # no more than the robot can move in, so that most states have an answer
+            counts = 1 + np.arange(len(POSITIONS)) % max(1, min(operand.size, tree.nv))
+            array[:] = rng.permuted(np.arange(operand.size) < counts[:, None], axis=1)
         else:
             sizes = np.array(POSITIONS) if operand.kind == "position" else sizes
             array *= sizes.reshape(-1, *(1,) * len(operand.shape))
@@ -241,20 +244,30 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
     return tuple(drawn), M
 
 
+class Difference(NamedTuple):
+    """The fields of a `Certificate` that a comparison gives."""
+
+    error: float
+    states: int
+    output: str
+    relative: float
+
+
 def difference(
     kernel: Callable[..., Any],
     given: Graph,
     tree: Tree,
     rounded: Callable[[Sequence[Array]], list[Array]] | None = None,
-) -> tuple[float, int]:
-    """The kernel's largest difference from the function as given, as a share of what rounding explains; and at how
-    many states: those at which an answer as given is not finite say nothing of it, and do not count.
+) -> Difference:
+    """Returns the kernel's largest difference from the function as given, as a share of the rounding bound.
+
+    States at which an answer as given is not finite are not compared, and do not count.
 
     Args:
-        kernel: What is held.
-        given: Against what.
-        tree: The robot that both are of.
-        rounded: Another way to the same answers, as `rounded_at_random` gives them: its rounding explains too.
+        kernel: Arrays (states, ...) in, an array or a tuple of arrays (states, ...) out.
+        given: The function that it is compared with.
+        tree: The robot of both.
+        rounded: Another way to the same answers, as `rounded_at_random` gives them: its rounding widens the bound.
     """
     with np.errstate(all="ignore"):
         inputs, M = drawn_states(given.signature, tree)
@@ -263,9 +276,18 @@ def difference(
         runs = rounded_at_random(given.function, inputs)
         for k, other in enumerate(rounded(inputs) if rounded is not None else ()):
             runs[k] = np.concatenate([runs[k], runs[k][..., :1] + (other[..., 1:] - other[..., :1])], axis=-1)
-        outputs = given.signature.outputs
-        shares = [_share(*each, M) for each in zip(outputs, answers, runs, strict=True)]
-        return max(shares), min(int(_finite(run).sum()) for run in runs)
+        states = min(int(_finite(run).sum()) for run in runs)
+        return max(
+            Difference(_share(operand, answer, run, M), states, operand.name, _relative(answer, run))
+            for operand, answer, run in zip(given.signature.outputs, answers, runs, strict=True)
+        )
+
+
+def _relative(answer: Array, runs: Array) -> float:
+    """Returns the largest difference of one output, as a share of its largest entry in the same state."""
+    given = runs[_finite(runs), :, 0]
+    apart, size = np.abs(answer.reshape(len(runs), -1)[_finite(runs)] - given).max(-1, initial=0.0), np.abs(given)
+    return float(np.nan_to_num(apart / size.max(-1, initial=1e-300), nan=BEYOND).max(initial=0.0))
 
 
 def _finite(runs: Array) -> Any:

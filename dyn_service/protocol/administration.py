@@ -62,8 +62,9 @@ _DESCRIPTION = {
     "passive": "what its joints do by themselves: of `damping`, `friction`, `armature`, `springs`",
     "conventions": "what numbers mean where users differ: quaternions, axes of velocities, order of spatial vectors",
     "certificates": "by kernel made so far: `form`, `chosen frames` or `link frames`; `error`, its largest difference "
-    "from the tree as given as a share of what rounding explains; `states`, at how many it was compared; `refused`, "
-    "the error of a form that was not kept, or nil",
+    "from its equations as a share of the rounding bound; `output`, the output with that error; `relative`, that "
+    "difference beside the output's largest entry; `states`, the number of states compared; `refused`, the error in "
+    "chosen frames where that exceeded 1, or nil",
 }
 """The fields of `api.description.RobotDescription`."""
 

@@ -125,7 +125,7 @@ class Receipt:
         if self.certificates:
             given = sum(found["refused"] is not None for found in self.certificates.values())
             worst = max(found["error"] for found in self.certificates.values())
-            made = f"{len(self.certificates)} certified, at most {worst:.2g} of what rounding explains"
+            made = f"{len(self.certificates)} certified, errors at most {worst:.2g} of the rounding bound"
             facts["kernels"] = made + (f"; {given} made from the tree as given" if given else "")
         width = max(map(len, facts))
         return [f"  {name:<{width}}  {value}" for name, value in facts.items()]

@@ -131,11 +131,11 @@ def judged(robot: Robot, signature: Any) -> list[Record]:
     found: list[Record] = []
     difference = certify.difference
 
-    def recording(kernel: Callable[..., Any], given: Graph, tree: Tree, *rounded: Any) -> tuple[float, int]:
-        share, states = difference(kernel, given, tree, *rounded)
-        if share > 1.0:
-            found.append({"share": share, **_against_fifty_digits(kernel, given, tree)})
-        return share, states
+    def recording(kernel: Callable[..., Any], given: Graph, tree: Tree, *rounded: Any) -> certify.Difference:
+        here = difference(kernel, given, tree, *rounded)
+        if here.error > 1.0:
+            found.append({"share": here.error, **_against_fifty_digits(kernel, given, tree)})
+        return here
 
     with mock.patch.object(certify, "difference", recording):
         KernelLibrary(robot.tree)._make(signature)

@@ -41,9 +41,9 @@ def held(robot: Robot, query: str, change: Callable[[Any], Any]) -> float:
         answers = kernel(*inputs)
         return change(answers if isinstance(answers, tuple) else (answers,))
 
-    error, states = certify.difference(changed, given, robot.tree)
-    assert states == len(certify.POSITIONS)
-    return error
+    found = certify.difference(changed, given, robot.tree)
+    assert found.states == len(certify.POSITIONS)
+    return found.error
 
 
 @pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
@@ -127,7 +127,7 @@ def test_what_is_not_as_exact_is_made_from_the_tree_as_given() -> None:
     assert certificate.refused > 1.0
     (note,) = [note for note in robot.receipt.notes if note.element == "kernel mass_matrix"]
     assert note.kind == "changed"
-    assert note.text.startswith("made from the tree as given; in frames of our choice it was ")
+    assert note.text.startswith("made in link frames: in chosen frames its error is ")
     assert "1 made from the tree as given" in robot.receipt.render()
     assert robot.receipt.to_dict()["certificates"]["mass_matrix"]["refused"] == certificate.refused
 
@@ -166,8 +166,20 @@ def test_overlays_may_give_a_base_its_inertia(query: str) -> None:
 
 
 def test_a_kernel_that_never_holds_is_doubted() -> None:
-    (note,) = Certificate("step-rk4", "link frames", 40.0, 20).notes()
-    assert (note.kind, note.text) == ("doubted", "40 times further off than rounding explains")
+    (note,) = Certificate("step-rk4", "link frames", 40.0, 20, "v", 3e-11).notes()
+    assert note.kind == "doubted"
+    assert note.text.startswith("'v' is off by up to 3e-11 of its largest entry, 40 times the rounding bound: check it")
+
+
+def test_a_certificate_says_where_and_by_how_much_a_kernel_is_off() -> None:
+    robot = Robot.from_urdf(URDF / "panda.urdf")
+    signature = robot.signature(QUERIES["hamiltonian_flow"], "articulated")
+    given = trace(frames.welded(robot.tree), signature)
+    kernel, changed = interpreted(given), [operand.name for operand in signature.outputs][-1]
+    found = certify.difference(lambda *x: (*kernel(*x)[:-1], kernel(*x)[-1] * (1.0 + 2e-9)), given, robot.tree)
+    assert found.output == changed
+    np.testing.assert_allclose(found.relative, 2e-9, rtol=1e-3)  # other than by the rounding of the product
+    assert found.error > 1e3
 
 
 def test_a_kernel_without_answers_is_doubted() -> None:
@@ -181,7 +193,7 @@ def test_a_kernel_without_answers_is_doubted() -> None:
     )
     assert (certificate.error, certificate.states, certificate.holds) == (0.0, 0, False)
     (note,) = certificate.notes()
-    assert note.text == "no answer was finite at the states tried: nothing was compared"
+    assert note.text.startswith("not compared with its equations, which have no finite answer at the test states")
 
 
 def _not_a_number(function: Any) -> Any:

@@ -256,10 +256,10 @@ def test_kernels_are_told_with_the_worst_of_their_errors() -> None:
     assert not any(row.startswith("  kernels") for row in bare.render().splitlines())
     found = {"f": certificate(0.125), "g": certificate(0.5), "h": certificate(0.25)}
     made = bare.with_certificates(found, [note])
-    assert "  kernels        3 certified, at most 0.5 of what rounding explains" in made.render().splitlines()
+    assert "  kernels        3 certified, errors at most 0.5 of the rounding bound" in made.render().splitlines()
     assert made.to_dict()["certificates"] == found
     assert made.notes == (*bare.notes, note)
     assert (made.robot, made.bodies, made.before) == (bare.robot, bare.bodies, bare.before)
     some = bare.with_certificates(found | {"g": certificate(0.5, "lost digits")}, []).render().splitlines()
-    told = "  kernels        3 certified, at most 0.5 of what rounding explains; 1 made from the tree as given"
+    told = "  kernels        3 certified, errors at most 0.5 of the rounding bound; 1 made from the tree as given"
     assert told in some
