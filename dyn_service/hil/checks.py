@@ -18,7 +18,7 @@ from dyn_service.control.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.hil.measures import Notes, Numbers, OverTime, Value, Verdict
 from dyn_service.hil.signals import COMMANDED, Array, Record, Signal
-from dyn_service.nodes.verdicts import PlantBounds, said, sized
+from dyn_service.nodes.verdicts import PlantBounds, said, share_under_command, sized
 
 ROUNDING = 1e-9
 """rad | m: a joint so near to a place is there."""
@@ -221,8 +221,7 @@ class Check:
         __tracebackhide__ = True
         bounds, record = bounds or PlantBounds(), self.record
         self.stops().at_most(bounds.safe_stops)
-        active, stopped = (float(np.count_nonzero(record.under(mode))) for mode in (ACTIVE, STOPPED))
-        share = active / (active + stopped) if active + stopped else math.nan
+        share = share_under_command(*(int(np.count_nonzero(record.under(mode))) for mode in (ACTIVE, STOPPED)))
         asked = Numbers(self.notes, "share under command, while not released", [Value("", share, "")])
         asked.at_least(bounds.under_command)
         names, values = record.groups["reference"].names, record.groups["reference"].values[record.under(ACTIVE)]

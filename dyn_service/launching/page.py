@@ -239,17 +239,21 @@ def _nodes(
     tails: Mapping[str, Sequence[str]],
 ) -> str:
     labels = list(dict.fromkeys(label for cells in columns.values() for label, text in cells.items() if text))
-    head = "".join(f"<th>{escape(label)}</th>" for label in ("node", "state", "restarts", *labels, "how it ended"))
+    head = "".join(
+        f"<th>{escape(label)}</th>" for label in ("node", "state", "restarts", "CPU", *labels, "how it ended")
+    )
     rows, parameters = [], []
     for process in processes:
         name = process["name"]
         cells = columns.get(name, {})
         good = process["state"] in _OK_STATES and process["clean"] and not process["faults"]
+        share = process["cpu_share"]
+        cpu = "" if share is None else f"{process['cpu_s']:.1f} s, {100.0 * share:.0f} %"
         ended = "; ".join([*process["causes"], *process["faults"]])
         rows.append(
             f"<tr><td><b>{escape(name)}</b></td>"
             f'<td class="state{"" if good else " bad"}">{escape(process["state"])}</td>'
-            f'<td data-label="restarts">{process["restarts"]}</td>'
+            f'<td data-label="restarts">{process["restarts"]}</td>{_node_cell("CPU", cpu)}'
             + "".join(_node_cell(label, cells.get(label, "")) for label in labels)
             + f'<td class="words soft" data-label="how it ended">{escape(ended)}</td></tr>'
         )
@@ -333,6 +337,7 @@ def _chart(chart: Chart, charts: Sequence[str], points: int, *, last: bool) -> s
         "bands": chart.bands,
         "alarms": chart.alarms,
         "fromZero": chart.from_zero,
+        "least": chart.least,
         "height": chart.height,
         "timed": chart.timed,
         "last": last,

@@ -30,7 +30,7 @@ from dyn_service import __version__
 from dyn_service.launching.page import Shown, make_page
 from dyn_service.launching.plan import LaunchPlan
 from dyn_service.launching.supervisor import BUSY, Outcome
-from dyn_service.nodes.board import Board
+from dyn_service.nodes.board import Board, NodeBoard
 from dyn_service.nodes.kinds import Section
 from dyn_service.nodes.verdicts import Verdict
 
@@ -133,6 +133,7 @@ def report_of(plan: LaunchPlan, board: Board, outcome: Outcome, parts: Sequence[
                 "name": process.plan.name,
                 "state": process.state.value,
                 "restarts": process.restarts,
+                **_cpu(board.nodes.get(process.plan.name)),
                 "exits": list(process.exits),
                 "causes": list(process.causes),
                 "clean": process.clean and process.stopped_well(),
@@ -159,6 +160,13 @@ def busy(board: Board, outcome: Outcome) -> str | None:
         f"the machine was busy: the plant was {late_ms:.0f} ms late; {waiting:.1f} other processes per core were "
         f"waiting. clock:=lockstep makes a run independent of that{again}"
     )
+
+
+def _cpu(node: NodeBoard | None) -> dict[str, float | None]:
+    """CPU time of all runs of a node that did not end by a signal, and their share of one core; None without one."""
+    told = [life for life in (node.lives.values() if node is not None else ()) if "cpu_s" in life]
+    cpu_s, lived_s = (sum(float(life[name]) for life in told) for name in ("cpu_s", "lived_s"))
+    return {"cpu_s": cpu_s, "cpu_share": cpu_s / lived_s} if told else {"cpu_s": None, "cpu_share": None}
 
 
 def versions() -> dict[str, str]:

@@ -22,6 +22,8 @@ ENTRIES: tuple[Role, ...] = ("measured", "second", "effort", "fourth")
 Span = tuple[float, float]
 """From and to, s."""
 MICRO = "\N{MICRO SIGN}"
+ROUNDING = 1e-12
+"""In rad, m, N, N m: smaller values are rounding errors, and a chart of them is a flat line."""
 _PREFIXES = ((1.0, ""), (1e3, "m"), (1e6, MICRO), (1e9, "n"))
 
 
@@ -51,7 +53,8 @@ class Chart:
     x: (k,), not falling. lines: at least one. label: of the y axis, with its unit. x_label: of the x axis. kind: how
     the lines are drawn. log: which axes are logarithmic. marks: the axes are stretched to include them. bands: spans
     shaded in grey, such as those without command. alarms: spans shaded in red, such as those beyond a limit.
-    from_zero: whether the y axis begins at 0. height: px. timed: whether x is the run's time.
+    from_zero: whether the y axis begins at 0. least: the y axis spans at least this, so that rounding errors do not
+    fill it. height: px. timed: whether x is the run's time.
     """
 
     x: Array
@@ -64,6 +67,7 @@ class Chart:
     bands: Sequence[Span] = ()
     alarms: Sequence[Span] = ()
     from_zero: bool = False
+    least: float = 0.0
     height: int = 150
     timed: bool = True
 
@@ -91,8 +95,12 @@ class Finding:
 
 
 def prefix(size: float) -> tuple[float, str]:
-    """The factor and prefix in which a size reads as a number of at least 1."""
-    return next(((factor, name) for factor, name in _PREFIXES if size * factor >= 1.0), _PREFIXES[-1])
+    """The factor and prefix in which a size reads as a number of at least 1; none for rounding errors."""
+    return (
+        _PREFIXES[0]
+        if size < ROUNDING
+        else next(((factor, name) for factor, name in _PREFIXES if size * factor >= 1.0), _PREFIXES[-1])
+    )
 
 
 def spans_of(t: Array, holds: np.ndarray[tuple[int], np.dtype[np.bool_]], *, join_s: float = 0.0) -> list[Span]:

@@ -10,7 +10,20 @@ from typing import Any
 from dyn_service.api.queries import Array
 from dyn_service.nodes import law_report
 from dyn_service.nodes.board import Board, NodeBoard, Recording
-from dyn_service.nodes.charts import MICRO, Card, Chart, Finding, Line, Mark, Role, Span, histogram, prefix, spans_of
+from dyn_service.nodes.charts import (
+    MICRO,
+    ROUNDING,
+    Card,
+    Chart,
+    Finding,
+    Line,
+    Mark,
+    Role,
+    Span,
+    histogram,
+    prefix,
+    spans_of,
+)
 from dyn_service.nodes.kinds import Column, Panel, Section, Stats, number, rate
 from dyn_service.nodes.request_monitor import LOADS, UPDATE
 from dyn_service.nodes.series import quantiles, running_time
@@ -139,9 +152,11 @@ def load_cards(found: Loads) -> list[Card]:
         )
         for values, role, label, unit in kinds:
             top = float(values.max())
-            size, small = prefix(top) if top > 1e-9 else (1.0, "")
+            size, small = prefix(top)
             line = Line(label, size * values, role)
-            charts.append(Chart(found.t, [line], f"{label} [{small}{unit}]", from_zero=True, height=110))
+            charts.append(
+                Chart(found.t, [line], f"{label} [{small}{unit}]", from_zero=True, least=ROUNDING, height=110)
+            )
             most.append(f"{top:.3g} {unit}")
         cards.append(Card(joint, charts, f"max {', '.join(most)}"))
     return cards

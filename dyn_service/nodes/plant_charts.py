@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.control.safety import MODES, RUNNING, STOPPED
+from dyn_service.control.safety import ACTIVE, MODES, RUNNING, STOPPED
 from dyn_service.nodes.board import Recording
-from dyn_service.nodes.charts import ENTRIES, Card, Chart, Finding, Line, Mark, Role, Span, prefix, spans_of
+from dyn_service.nodes.charts import ENTRIES, ROUNDING, Card, Chart, Finding, Line, Mark, Role, Span, prefix, spans_of
 from dyn_service.nodes.limit_shares import percent
 from dyn_service.nodes.motion import Motion, Part, parts_of
 from dyn_service.nodes.series import running_time
@@ -46,14 +46,15 @@ def tracking_cards(motion: Motion) -> list[Card]:
             lines.append(Line(f"measured{suffix}", q[:, k], role))
         if "position" in motion.commanded:
             lines.append(Line("commanded", motion.commanded["position"][:, part.in_v[0]], "second"))
-        charts = [Chart(motion.t, lines, part.position, bands=idle)]
+        charts = [Chart(motion.t, lines, part.position, bands=idle, least=ROUNDING)]
         if "velocity" in motion.commanded:
             n = part.in_v[0]
             speeds = [Line("commanded", motion.commanded["velocity"][:, n], "second"), Line("measured", motion.v[:, n])]
             charts.append(Chart(motion.t, speeds, f"velocity [{part.error_unit}/s]", bands=idle, height=110))
         if len(errors):
             errors_of = _entries(part, size * error, "error", "error")
-            charts.append(Chart(motion.t, errors_of, f"error [{small}{part.error_unit}]", bands=idle, height=110))
+            label = f"error [{small}{part.error_unit}]"
+            charts.append(Chart(motion.t, errors_of, label, bands=idle, height=110, least=ROUNDING))
         note = f"error rms {rms:.3g} {small}{part.error_unit}" if len(errors) else "never under command"
         cards.append(Card(part.title, charts, note))
     return cards
@@ -79,12 +80,9 @@ def effort_cards(motion: Motion) -> list[Card]:
         if "effort" in motion.commanded and len(part.in_v) == 1:
             asked = motion.commanded["effort"][:, part.in_v[0]]
             lines.insert(0, Line("commanded", asked, "second"))
+        label = f"effort [{part.effort_unit}]"
         cards.append(
-            Card(
-                part.title,
-                [Chart(motion.t, lines, f"effort [{part.effort_unit}]", marks=marks, alarms=alarms)],
-                note,
-            )
+            Card(part.title, [Chart(motion.t, lines, label, marks=marks, alarms=alarms, least=ROUNDING)], note)
         )
     return cards
 
@@ -96,12 +94,12 @@ def motion_findings(motion: Motion, at_limits: float) -> list[Finding]:
     """
     at, t = motion.configuration, motion.t
     found: list[Finding] = []
-    running = _running(motion)
+    active = motion.mode == MODES.index(ACTIVE)
     for n, (name, turns) in enumerate(zip(at.velocity_names, at.turns, strict=True)):
         unit, speed_unit = ("N m", "rad/s") if turns else ("N", "m/s")
         spans = _saturated(motion, n)
         if spans:
-            share = float(_at_effort_limit(motion, n).sum() / max(1, int(running.sum())))
+            share = float((_at_effort_limit(motion, n) & active).sum() / max(1, int(active.sum())))
             text = (
                 f"{name}: its effort was at its limit, \N{PLUS-MINUS SIGN}{motion.effort_limit[n]:g} {unit}, for "
                 f"{percent(share)} of the time under command"
@@ -152,7 +150,8 @@ def _entries(part: Part, values: Array, label: str, single: Role) -> list[Line]:
     """A line for each entry of v of a part."""
     several = len(part.in_v) > 1
     roles: Sequence[Role] = ENTRIES if several else (single,)
-    names = [f"{label} {name}" if several else label for name in part.velocities]
+    # an error of x, an effort along x: of a velocity's name, vx or wx, the axis
+    names = [f"{label} {name[-1] if len(name) == 2 else name}" if several else label for name in part.velocities]
     return [Line(name, values[:, k], role) for k, (name, role) in enumerate(zip(names, roles, strict=False))]
 
 

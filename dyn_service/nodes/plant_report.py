@@ -2,7 +2,7 @@
 
 The tracking error is not what the controller says of itself: the plant's own recording, every step that was kept, is
 held against the reference motion evaluated again at the plant's times. Any node may tell of a reference, by the fact
-`reference`. Only times at which the plant was under command count; how large that share is is stated with it.
+`reference`. Only times at which the plant was under command count; their share, `share_under_command`, is stated.
 
 The error is the `difference` from the measured position to the reference: by entry of v, in m and rad.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dyn_service.control.safety import ACTIVE, CAUSES, REFUSALS
+from dyn_service.control.safety import ACTIVE, CAUSES, MODES, REFUSALS, STOPPED
 from dyn_service.nodes import limit_shares
 from dyn_service.nodes.board import Board, NodeBoard, Recording
 from dyn_service.nodes.charts import Card, Finding
@@ -23,7 +23,7 @@ from dyn_service.nodes.kinds import Column, Panel, Section, Stats, number, rate
 from dyn_service.nodes.motion import Motion, motion_of
 from dyn_service.nodes.pacing import LATE
 from dyn_service.nodes.plant_charts import effort_cards, motion_findings, stop_spans, tracking_cards
-from dyn_service.nodes.verdicts import PlantBounds, Verdict, sized
+from dyn_service.nodes.verdicts import PlantBounds, Verdict, share_under_command, sized
 
 _TRACKING = "tracking error"
 _JUDGED = ("saturated", "beyond", "motor_saturated", "out_of_range")
@@ -63,7 +63,8 @@ def bounds_of(plant: NodeBoard) -> PlantBounds:
 def tracking_summary(motion: Motion) -> dict[str, Any]:
     """Root mean square and maximum of the tracking error, by entry of v and over all of them."""
     error = motion.error[motion.active]
-    share = float(motion.active.mean())
+    active, stopped = (np.count_nonzero(motion.mode == MODES.index(mode)) for mode in (ACTIVE, STOPPED))
+    share = share_under_command(active, stopped)
     base = {"samples": len(error), "stride": motion.stride, "share_under_command": share}
     if not len(error):
         return {**base, "rms": None, "max": None, "rms_by_unit": {}, "joints": []}
@@ -101,13 +102,13 @@ def _tracking_verdict(motion: Motion, bounds: PlantBounds) -> Verdict:
 def _verdicts(content: Mapping[str, Any], plant: NodeBoard, board: Board) -> list[Verdict]:
     """What the plant counted, held against its bounds."""
     bounds, causes = bounds_of(plant), ", ".join(f"{count} {name}" for name, count in content["causes"].items())
-    steps, active, slipped = content["steps"], content["active_steps"], content["slipped"]
+    steps, slipped = content["steps"], content["slipped"]
     untimed = "in lockstep nothing comes late" if plant.fact("clock") == "lockstep" else ""
     p99_9, longest = (1e-3 * (plant.fact("speed") or 1.0) * float(content[name] or 0.0) for name in LATE[2:])
     late, lost = (None, None) if untimed else (p99_9, 100.0 * slipped / max(1, slipped + steps))
     how_late = untimed or f"99.9 % of the periods; the latest {sized(longest, 'ms')}"
     asked = bool(content["armed"] or content["refused"] or board.with_fact("law"))
-    under = 100.0 * active / max(1, active + content["stopped_steps"]) if asked else None
+    under = 100.0 * content["share_under_command"] if asked else None
     nobody = "" if asked else "nothing commanded the plant"
     shares = [(100.0 * share, joint) for kind in _JUDGED for joint, share in content["by_joint"].get(kind, {}).items()]
     most, joint = max(shares, default=(0.0, ""))
@@ -135,6 +136,7 @@ def _plant_summary(plant: NodeBoard) -> dict[str, Any]:
         "measured_rate_hz": stats.get("step_rate_hz"),
         **{name: stats.get(name) for name in LATE},
         **{name: plant.total(name) for name in counters},
+        "share_under_command": share_under_command(plant.total("active_steps"), plant.total("stopped_steps")),
         "refusals": {name: count for name in REFUSALS if (count := plant.total(f"refused_{name}"))},
         "last_refusal": stats.get("last_refusal", ""),
         "causes": {name: count for name in CAUSES if (count := plant.total(f"stops_{name}"))},

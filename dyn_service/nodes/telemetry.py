@@ -14,6 +14,7 @@ and counted.
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -127,6 +128,7 @@ class Telemetry:
         self.was_ready = False
         self._next_beat_s = 0.0
         self._busy_s = 0.0
+        self._began_s = time.monotonic() - time.process_time()
         self._pid = os.getpid()
         self._socket: zmq.Socket[bytes] | None = None
         if endpoint:
@@ -172,8 +174,11 @@ class Telemetry:
             self._send(Rows(self.node, self._pid, channel, list(columns), data))
 
     def close(self) -> None:
-        """Sends what still waits, for a moment, and closes the socket."""
+        """Sends the CPU time of the process and its ended children, and what still waits; closes the socket."""
         if self._socket is not None:
+            used = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+            cpu_s = sum(one.ru_utime + one.ru_stime for one in used)
+            self.stats({"cpu_s": cpu_s, "lived_s": time.monotonic() - self._began_s})
             self._socket.close()
             self._socket = None
 

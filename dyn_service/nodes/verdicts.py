@@ -50,6 +50,13 @@ class PlantBounds(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return np.where(ways > MOVES * most, np.minimum(most, self.error_share * ways), most)
 
 
+def share_under_command(active: int, stopped: int) -> float:
+    """The share of time under command, between the first command and a release, of the steps in which a plant was
+    active and in which it was stopped safely; 0 where it was neither.
+    """
+    return active / max(1.0, active + stopped)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """A measured value and its bound, in `unit`. value: None where it was not judged, NaN where it should have been.

@@ -88,6 +88,7 @@ def test_a_joint_file_is_for_plant_and_server(tmp_path: Path) -> None:
     report = json.loads((report_dir / "report.json").read_text(encoding="utf-8"))
     assert report["robot"]["fingerprint"] == Robot.from_urdf(urdf, joints=file).fingerprint
     assert [process["state"] for process in report["processes"]] == ["stopped"] * 3
+    assert all(process["cpu_s"] > 0.0 and process["cpu_share"] > 0.0 for process in report["processes"])
 
 
 def test_panda_tracks_over_the_socket(endpoint: str, patient_config: Path, tmp_path: Path) -> None:

@@ -227,6 +227,8 @@ def test_words_of_others_are_words_only() -> None:
         "name": bad,
         "state": bad,
         "restarts": 0,
+        "cpu_s": None,
+        "cpu_share": None,
         "causes": [bad],
         "faults": [bad],
         "parameters": {bad: bad},
@@ -309,11 +311,12 @@ def test_what_is_at_a_limit_is_told_in_spans() -> None:
 
 
 def test_prefixes() -> None:
-    assert [prefix(size) for size in (3.0, 2e-3, 2e-6, 1e-12)] == [
+    assert [prefix(size) for size in (3.0, 2e-3, 2e-6, 1e-12, 1e-17)] == [
         (1.0, ""),
         (1e3, "m"),
         (1e6, "\N{MICRO SIGN}"),
         (1e9, "n"),
+        (1.0, ""),  # a rounding error: its chart has a floor, `Chart.least`
     ]
 
 

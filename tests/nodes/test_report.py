@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +12,10 @@ import pytest
 from dyn_service.control.trajectory import PointToPoint
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.launching.plan import LaunchPlan
-from dyn_service.launching.report import SCHEMA, finite, write_report
+from dyn_service.launching.report import SCHEMA, _cpu, finite, write_report
 from dyn_service.launching.supervisor import Outcome
 from dyn_service.nodes.board import Board, Recording
+from dyn_service.nodes.charts import ROUNDING
 from dyn_service.nodes.motion import Part, motion_of, parts_of
 from dyn_service.nodes.plant_charts import effort_cards, tracking_cards
 from dyn_service.nodes.plant_report import tracking_section
@@ -82,7 +85,9 @@ def test_report_from_a_recorded_run(board: Board, tmp_path: Path) -> None:
     assert trips["p99_9"] == pytest.approx(204.8)
     tracking = report["tracking"]
     assert tracking["samples"] == 2000
-    assert tracking["share_under_command"] == pytest.approx(2 / 3)
+    assert (
+        tracking["share_under_command"] == 1.0
+    )  # braked for 1 s before, which is no time between the first command and a release
     assert [joint["name"] for joint in tracking["joints"]] == JOINTS
     assert [joint["unit"] for joint in tracking["joints"]] == ["m", "rad"]
     np.testing.assert_allclose([joint["rms"] for joint in tracking["joints"]], [3e-3, 4e-3], rtol=1e-9)
@@ -170,6 +175,24 @@ def test_errors_of_joints_with_several_ways_to_move(flying: Board) -> None:
     assert section.content["share_under_command"] == 1.0
 
 
+def test_charts_of_rounding_errors_are_flat(flying: Board) -> None:
+    """An error of 1e-17 does not fill its axis, and is not drawn in nanometres."""
+    motion = motion_of(flying.nodes["plant"], flying)
+    assert motion is not None
+    for card in tracking_cards(replace(motion, error=1e-14 * motion.error)):
+        assert re.fullmatch(r"error \[(m|rad)\]", card.charts[1].label)
+        assert {chart.least for chart in card.charts} == {ROUNDING}
+
+
+def test_cpu_times_of_runs_are_summed() -> None:
+    board = Board()
+    for pid, cpu_s in ((1, 2.0), (2, 3.0)):
+        board.take(Stats("plant", pid, {"cpu_s": cpu_s, "lived_s": 10.0}))
+    board.take(Stats("plant", 3, {"steps": 7}))  # killed: it tells no CPU time
+    assert _cpu(board.nodes["plant"]) == {"cpu_s": 5.0, "cpu_share": 0.25}
+    assert _cpu(None) == {"cpu_s": None, "cpu_share": None}
+
+
 def test_references_are_shown_beside_what_was_measured(flying: Board) -> None:
     """A quaternion's sign and full turns, in which they may differ and mean the same, are those of the measured one."""
     recording = flying.nodes["plant"].recordings["plant"]
@@ -213,10 +236,10 @@ def test_translations_and_rotations_have_panels_of_their_own(flying: Board) -> N
     assert (upper.label, lower.label) == ("quaternion", "error [mrad]")
     assert [line.label for line in upper.lines][::2] == [f"reference q{axis}" for axis in "xyzw"]
     assert [line.label for line in upper.lines][1::2] == [f"measured q{axis}" for axis in "xyzw"]
-    assert [line.label for line in lower.lines] == ["error wx", "error wy", "error wz"]
+    assert [line.label for line in lower.lines] == ["error x", "error y", "error z"]
     assert len({line.role for line in lower.lines}) == 3
     assert [line.label for line in tracking[2].charts[1].lines] == ["error"]
-    assert [line.label for line in efforts[0].charts[0].lines] == ["effort vx", "effort vy", "effort vz"]
+    assert [line.label for line in efforts[0].charts[0].lines] == ["effort x", "effort y", "effort z"]
 
 
 def test_recording_is_bounded_and_spans_the_run() -> None:

@@ -84,6 +84,9 @@
         if (chart.kind === "bars") return [0.7, Math.max(high, 1) * 4];
         return [Math.max(low, 1e-9) / 1.15, Math.max(high, 1e-9) * 1.3];
       }
+      const short = Math.max(chart.least - (high - low), 0);
+      high += chart.fromZero ? short : short / 2;
+      low -= short / 2;
       const pad = (high - low || Math.abs(high) || 1) * 0.07;
       return chart.fromZero ? [0, high + pad] : [low - pad, high + pad];
     };
