@@ -63,7 +63,7 @@ def bounds_of(plant: NodeBoard) -> PlantBounds:
 def tracking_summary(motion: Motion) -> dict[str, Any]:
     """Root mean square and maximum of the tracking error, by entry of v and over all of them."""
     error = motion.error[motion.active]
-    active, stopped = (np.count_nonzero(motion.mode == MODES.index(mode)) for mode in (ACTIVE, STOPPED))
+    active, stopped = (int((motion.mode == MODES.index(mode)).sum()) for mode in (ACTIVE, STOPPED))
     share = share_under_command(active, stopped)
     base = {"samples": len(error), "stride": motion.stride, "share_under_command": share}
     if not len(error):
