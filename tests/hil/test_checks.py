@@ -404,7 +404,7 @@ def test_a_run_is_clean_by_the_bounds_of_a_launch() -> None:
     assert refused(stopped.clean).startswith("safe stops 1 (missed at 0.6 s), allowed at most 0")
     assert refused(stopped.clean, PlantBounds(safe_stops=1)).startswith("share under command, while not released 0.499")
     never = Check(record(changes=(Change(0.0, "braked", "start"),)))
-    assert "share under command, while not released is no number" in refused(never.clean)
+    assert "share under command, while not released 0, allowed at least 0.99" in refused(never.clean)
 
 
 def test_stops_and_time_under_command() -> None:
