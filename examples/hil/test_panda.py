@@ -1,7 +1,7 @@
 """What is asked of a Panda under computed torque. With `--wrong` a fault is put in, and one of these says so.
 
 pytest examples/hil                                        all pass
-pytest examples/hil --wrong payload --hil-report report    test_it_goes_where_it_is_told fails; report/index.html
+pytest examples/hil --wrong payload --hil-report=report    test_it_goes_where_it_is_told fails; report/index.html
 """
 
 import pytest
