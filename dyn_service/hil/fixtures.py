@@ -194,6 +194,20 @@ class PlantHandle:
             )
         self._bench.inject(fault)
 
+    def push(self, link: str, force: Sequence[float], duration_s: float) -> None:
+        """Lets a force (3,), N, world axes, act at a link's origin for so many s; in lockstep.
+
+        Raises:
+            UnimplementedError: The plant runs in another process: call its service `push`.
+        """
+        from dyn_service.api.queries import Wrench
+        from dyn_service.errors import UnimplementedError
+        from dyn_service.hil.lockstep import Lockstep
+
+        if not isinstance(self._bench, Lockstep):
+            raise UnimplementedError("push: the plant runs in another process; call its service, /plant/push")
+        self._bench.push(Wrench(link, force=force), duration_s)
+
 
 class ControllerHandle:
     """The controller of a test's own run."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dyn_service.api.queries import RobotQueries
+from dyn_service.api.queries import RobotQueries, Wrench
 from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.control.commander import Commander
 from dyn_service.engine.robot import Robot
@@ -25,6 +25,7 @@ from dyn_service.nodes.law_spec import commander
 from dyn_service.nodes.motion import Followed
 from dyn_service.nodes.plant_making import make_plant
 from dyn_service.nodes.plant_recording import counts
+from dyn_service.nodes.plant_services import PlantChanges
 
 SESSION, CONTROLLER = 1, 1
 """Numbers of the plant's and the controller's run: a run in lockstep is alone, and the same each time."""
@@ -47,7 +48,7 @@ class Lockstep:
     def __init__(
         self, setup: ResolvedSetup, model: Robot, robot: Robot, faults: Sequence[Fault] = (), seed: int = 0
     ) -> None:
-        self._setup, self._model = setup, model
+        self._setup, self._model, self._robot = setup, model, robot
         p, c = setup.plant_parameters(), setup.controller_parameters()
         self.plant = make_plant(robot, p, SESSION)
         at = self.plant.configuration
@@ -93,6 +94,10 @@ class Lockstep:
             self._killed.append(fault)
         self._states.add(fault)
         self._commands.add(fault)
+
+    def push(self, wrench: Wrench, duration_s: float) -> None:
+        """As `PlantChanges.push`."""
+        PlantChanges(self.plant, self._robot, self._setup.plant_parameters()).push(wrench, duration_s)
 
     def run_until(self, t: float) -> None:
         """Goes on until the plant's time is t s.
