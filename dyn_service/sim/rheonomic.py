@@ -174,13 +174,14 @@ class RheonomicRobot:
         Args:
             q0: (..., nf) first positions of the free joints; leading axes are simulated together.
             v0: (..., nf) first velocities.
-            tau: Efforts of the free joints: a number, (..., nf), or a function of (t, q, v), evaluated at every stage.
+            tau: Efforts of the free joints, held through each step: a number, (..., nf), or a function of (t, q, v) at
+                the step's beginning, as in `Robot.simulate`.
             dt: s.
             steps: How many.
             t0: s.
             gravity: (..., 3) m/s^2, world axes; None is the default.
-            wrenches: External wrenches on links, or a function of (t, q, v) of the free joints that gives them,
-                evaluated at every stage.
+            wrenches: External wrenches on links, or a function of (t, q, v) of the free joints that returns them; held
+                likewise.
             passive: Whether what joints do by themselves acts.
 
         Raises:
@@ -192,18 +193,21 @@ class RheonomicRobot:
         q, v = (finite(name, parts.checked(name, x)) for name, x in (("q0", q0), ("v0", v0)))
         free = parts.free_v
 
-        def found(t: float, q: Array, v: Array) -> PartlyPrescribed:
-            efforts = tau(t, q, v) if callable(tau) else tau
-            acting = wrenches(t, q, v) if callable(wrenches) else wrenches
-            return self.forward_dynamics(t, q, v, efforts, gravity=gravity, wrenches=acting, passive=passive)
+        def acting(t: float, q: Array, v: Array) -> tuple[Any, Any]:
+            return tau(t, q, v) if callable(tau) else tau, wrenches(t, q, v) if callable(wrenches) else wrenches
+
+        def found(t: float, q: Array, v: Array, held: tuple[Any, Any]) -> PartlyPrescribed:
+            return self.forward_dynamics(t, q, v, held[0], gravity=gravity, wrenches=held[1], passive=passive)
 
         with np.errstate(over="ignore", invalid="ignore"):  # divergence is told in words
-            lead = found(grid.t0, q, v).a.shape[:-1]  # those of efforts, gravity and wrenches too
+            held = acting(grid.t0, q, v)
+            lead = found(grid.t0, q, v, held).a.shape[:-1]  # those of efforts, gravity and wrenches too
             q, v = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (q, v))
             records = []
             for k in range(grid.steps + 1):
                 t = grid.time(k)
-                here = found(t, q, v)
+                held = acting(t, q, v) if 0 < k < grid.steps else held  # the last state is that of the last step's
+                here = found(t, q, v, held)
                 records.append((*self.state(t, q, v), here.a, here.tau))
                 if not np.isfinite(here.a).all():
                     raise FailedPreconditionError(
@@ -214,9 +218,9 @@ class RheonomicRobot:
                     break
 
                 def acceleration(
-                    at: float, q: Array, v: Array, begun: Array = q, known: PartlyPrescribed = here
+                    at: float, q: Array, v: Array, begun: Array = q, known: PartlyPrescribed = here, held: Any = held
                 ) -> Array:
-                    stage = known if q is begun else found(at, q, v)  # the first stage is what was recorded
+                    stage = known if q is begun else found(at, q, v, held)  # the first stage is what was recorded
                     return stage.a[..., free]
 
                 q, v = rk4_step(acceleration, q, v, grid.dt, t, on=parts.free)

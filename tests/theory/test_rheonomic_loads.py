@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,18 +26,26 @@ def cart() -> Robot:
     return Robot.from_urdf(URDF / "cart_pendulum.urdf")
 
 
-def end(cart: Robot, gravity: Any, force: Callable[[float, float, float], Any], tau: Callable[..., float]) -> Any:
-    """theta, theta-dot after 0.3 s of (I + m L^2) theta-ddot = L [cos, sin] . (m g + F - m x-ddot) + tau."""
+def end(
+    cart: Robot, gravity: Any, force: Callable[[float, float, float], Any], tau: Callable[..., float], steps: int
+) -> Any:
+    """theta, theta-dot after 0.3 s of (I + m L^2) theta-ddot = L [cos, sin] . (m g + F - m x-ddot) + tau.
+
+    F and tau are held through each of `steps` steps.
+    """
     body = cart.tree.inertia[cart.link_names.index("pendulum")]
     m, L, I = body.mass, -float(body.com[2]), float(body.about_com[1, 1])
 
-    def rates(t: float, x: np.ndarray) -> list[float]:
+    def rates(t: float, x: np.ndarray, F: np.ndarray, effort: float) -> list[float]:
         q, v = x
-        F = np.asarray(force(t, q, v), dtype=float)
         pull = m * np.array([gravity[0], gravity[2]]) + F[[0, 2]] - m * np.array([shaken(t)[2], 0.0])
-        return [v, (L * pull @ [np.cos(q), np.sin(q)] + tau(t, q, v)) / (I + m * L**2)]
+        return [v, (L * pull @ [np.cos(q), np.sin(q)] + effort) / (I + m * L**2)]
 
-    return solve_ivp(rates, (0.2, 0.5), [0.4, -1.0], method="DOP853", rtol=1e-12, atol=1e-13).y[:, -1]
+    state, times = np.array([0.4, -1.0]), np.linspace(0.2, 0.5, steps + 1)
+    for span in pairwise(times):
+        held = np.asarray(force(span[0], *state), dtype=float), tau(span[0], *state)
+        state = solve_ivp(rates, span, state, method="DOP853", rtol=1e-12, atol=1e-13, args=held).y[:, -1]
+    return state
 
 
 PUSH = (3.0, 0.0, -2.0)
@@ -45,7 +54,7 @@ PUSH = (3.0, 0.0, -2.0)
 @pytest.mark.parametrize("gravity", [None, (2.0, 0.0, -3.7), (0.0, 0.0, 0.0)])
 @pytest.mark.parametrize("wrenches", ["none", "constant", "function"])
 @pytest.mark.parametrize("efforts", ["none", "function"])
-def test_what_acts_acts_at_every_stage(cart: Robot, gravity: Any, wrenches: str, efforts: str) -> None:
+def test_what_acts_is_held_through_each_step(cart: Robot, gravity: Any, wrenches: str, efforts: str) -> None:
     def force(t: float, q: float, v: float) -> Any:
         return {"none": (0, 0, 0), "constant": PUSH, "function": (3 * np.cos(9 * t), 0, 2 * v * np.sin(q))}[wrenches]
 
@@ -58,7 +67,7 @@ def test_what_acts_acts_at_every_stage(cart: Robot, gravity: Any, wrenches: str,
         return Wrench("pendulum", force=force(t, q[0], v[0]), point=com)
 
     acting: Any = {"none": None, "constant": Wrench("pendulum", force=PUSH, point=com), "function": pushed}[wrenches]
-    exact = end(cart, (0.0, 0.0, -9.81) if gravity is None else gravity, force, tau)
+    weight = (0.0, 0.0, -9.81) if gravity is None else gravity
     given: Any = 0.0 if efforts == "none" else lambda t, q, v: [tau(t, q[0], v[0])]
     moving = RheonomicRobot(cart, {"cart_slide": shaken})
     errors = []
@@ -67,8 +76,8 @@ def test_what_acts_acts_at_every_stage(cart: Robot, gravity: Any, wrenches: str,
             [0.4], [-1.0], given, dt=0.3 / steps, steps=steps, t0=0.2, gravity=gravity, wrenches=acting
         )
         np.testing.assert_allclose(motion.q[:, 0], [shaken(t)[0] for t in motion.t], rtol=0, atol=1e-15)
-        errors.append(np.abs([motion.q[-1, 1], motion.v[-1, 1]] - exact).max())
-    assert errors[0] < 1e-6  # (dt w)^4 with w about 10 rad/s: what acts late by a stage alone is 1e-3
+        errors.append(np.abs([motion.q[-1, 1], motion.v[-1, 1]] - end(cart, weight, force, tau, steps)).max())
+    assert errors[0] < 1e-6  # (dt w)^4 with w about 10 rad/s; a value of another time acts 1e-3 otherwise
     assert errors[1] < errors[0] / 8  # order 4 is 16, less where the terms of the error cancel at one of the two
     # What is recorded is the motion's: the efforts found make it, under all that acts.
     last = cart.inverse_dynamics(
@@ -76,12 +85,12 @@ def test_what_acts_acts_at_every_stage(cart: Robot, gravity: Any, wrenches: str,
         motion.v[-1],
         motion.a[-1],
         gravity=gravity,
-        wrenches=pushed(0.5, motion.q[-1, 1:], motion.v[-1, 1:]),
+        wrenches=pushed(motion.t[-2], motion.q[-2, 1:], motion.v[-2, 1:]),
     )
     np.testing.assert_allclose(motion.tau[-1], last, rtol=0, atol=1e-11)  # roundings of forces of 10 N
 
 
-def test_the_first_stage_is_asked_once(cart: Robot) -> None:
+def test_efforts_are_asked_once_a_step(cart: Robot) -> None:
     times: list[float] = []
 
     def tau(t: float, q: np.ndarray, v: np.ndarray) -> list[float]:
@@ -89,8 +98,39 @@ def test_the_first_stage_is_asked_once(cart: Robot) -> None:
         return [0.0]
 
     RheonomicRobot(cart, {"cart_slide": shaken}).simulate([0.4], [-1.0], tau, dt=0.5, steps=2)
-    # Once for the leading axes, then at each record, which is the first stage, and at the three other stages.
-    assert times == [0.0, 0.0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1.0, 1.0]
+    assert times == [0.0, 0.5]
+    times.clear()
+    cart.simulate_rheonomic({"cart_slide": shaken}, [0.4], [-1.0], tau, dt=0.5, steps=2)
+    assert times == [0.0, 0.5]
+
+
+def test_a_function_of_the_state_is_one_law_in_every_simulation() -> None:
+    """Held through a step, it makes each integrator first order; `adaptive` asks it at every stage."""
+    arm = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    k, d, q0, v0 = np.array([8.0, 3.0]), np.array([0.4, 0.1]), [0.3, -0.2], [0.0, 0.5]
+
+    def law(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return -k * q - d * v
+
+    def at_rest(t: float) -> tuple[float, float, float]:
+        return 0.0, 0.0, 0.0
+
+    def rates(t: float, x: np.ndarray) -> np.ndarray:
+        return np.concatenate([x[2:], arm.forward_dynamics(x[:2], x[2:], law(t, x[:2], x[2:]))])
+
+    exact = solve_ivp(rates, (0.0, 0.5), [*q0, *v0], method="DOP853", rtol=1e-12, atol=1e-13).y[:2, -1]
+    ends = [arm.simulate(q0, v0, law, dt=0.5 / n, steps=n).q[-1] for n in (100, 200)]
+    errors = np.abs(np.array(ends) - exact).max(axis=1)
+    assert 1.8 < errors[0] / errors[1] < 2.2
+    adaptive = arm.simulate(q0, v0, law, dt=0.5, steps=1, integrator="adaptive").q[-1]
+    np.testing.assert_allclose(adaptive, exact, rtol=0, atol=1e-7)  # its own tolerance, and the law's stages
+
+    first = arm.joint_names[0]
+    free: Any = lambda t, q, v: law(t, np.array([0.0, q[0]]), np.array([0.0, v[0]]))[1:]
+    driven = RheonomicRobot(arm, {first: at_rest}).simulate([-0.2], [0.5], free, dt=0.01, steps=50)
+    asked = arm.simulate_rheonomic({first: at_rest}, [-0.2], [0.5], free, dt=0.01, steps=50)
+    for one, other in zip(driven, asked, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
 
 
 def test_one_step_is_enough_and_an_endless_one_too_much(cart: Robot) -> None:
