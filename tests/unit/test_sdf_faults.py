@@ -69,10 +69,10 @@ FAULTS = {
         "<text>:2: link 'a' inertial mass: attribute 'mass': the number '1e999' is too large for a double",
     made('<link name="a"><inertial auto="true"/></link>'):
         "<text>:2: link 'a' inertial: its inertia is to be that of its collisions, and they weigh nothing",
-    made('<link name="a"><inertial auto="true"/><collision name="c"><geometry><mesh/></geometry></collision></link>'):
+    made('<link name="a"><inertial auto="true"/><collision name="c"><geometry><plane/></geometry></collision></link>'):
         "<text>:2: link 'a' inertial collision: its inertia is asked of a shape that is not read, expected one "
         "of sphere, capsule, "
-        "ellipsoid, cylinder, box",
+        "ellipsoid, cylinder, box, mesh",
     made('<link name="a"><inertial auto="true"/><collision '
          'name="c"><geometry><sphere><radius>0</radius></sphere></geometry>'
          "</collision></link>"): "<text>:2: link 'a' inertial collision: <sphere>: expected sizes that are more than 0",

@@ -4,7 +4,7 @@ ask.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -31,7 +31,11 @@ WATER = 1000.0
 """kg/m^3, the density of what asks for its inertia and names none."""
 
 
-def inertial(link: Element, place: Place, notes: list[Note], unread: Unread) -> Inertial:
+Weigh = Callable[[Element, Place], tuple[float, Pose, Vector]]
+"""Returns the volume of a `<mesh>`, m^3, the frame of its principal axes, and the moments of one kilogram."""
+
+
+def inertial(link: Element, place: Place, notes: list[Note], unread: Unread, weigh: Weigh) -> Inertial:
     """Of a `<link>`; `notes` gets what was defaulted, `unread` what is not read.
 
     Raises:
@@ -46,7 +50,7 @@ def inertial(link: Element, place: Place, notes: list[Note], unread: Unread) -> 
     if element.all(_WATERS):
         notes.append(place.note("reported", f"<{_WATERS}>: what moves with it of a fluid does not act here"))
     if element.attributes.get("auto", "false") in ("true", "1"):
-        return _of_collisions(link, element, place, notes)
+        return _of_collisions(link, element, place, notes, weigh)
     at = pose(element, place, notes)
     if not element.all("mass"):
         notes.append(place.note("defaulted", f"no <mass>: {MASS:g} kg is taken, as the format says"))
@@ -62,14 +66,20 @@ def inertial(link: Element, place: Place, notes: list[Note], unread: Unread) -> 
     return Inertial(mass, at.origin, at.rotation, quantities.inertia_of_moments(values))
 
 
-def _of_collisions(link: Element, element: Element, place: Place, notes: list[Note]) -> Inertial:
+def _of_collisions(link: Element, element: Element, place: Place, notes: list[Note], weigh: Weigh) -> Inertial:
     density = number(element, "density", WATER, place)
     parts: list[tuple[float, Pose, Vector]] = []
     for collision in link.all("collision"):
         inside = place.inside("collision", collision.line)
-        solid = _solid(one(collision, "geometry", inside), inside)
-        mass = number(collision, "density", density, inside) * solid.size
-        parts.append((mass, pose(collision, inside, notes), mass * solid.moments))
+        geometry, at = one(collision, "geometry", inside), pose(collision, inside, notes)
+        mesh = None if geometry is None else one(geometry, "mesh", inside)
+        if mesh is None:
+            size, moments = _solid(geometry, inside)
+        else:
+            size, principal, moments = weigh(mesh, inside)
+            at = at @ principal
+        mass = number(collision, "density", density, inside) * size
+        parts.append((mass, at, mass * moments))
     whole = together(parts)
     if whole is None or not whole.mass > 0.0:
         raise place.fault("its inertia is to be that of its collisions, and they weigh nothing")
@@ -81,7 +91,7 @@ def _of_collisions(link: Element, element: Element, place: Place, notes: list[No
 def _solid(geometry: Element | None, place: Place) -> Solid:
     shapes = [] if geometry is None else [child for child in geometry.children if child.tag in SOLIDS]
     if len(shapes) != 1:
-        known = ", ".join(SOLIDS)
+        known = ", ".join((*SOLIDS, "mesh"))
         raise place.fault(f"its inertia is asked of a shape that is not read, expected one of {known}")
     (shape,) = shapes
     sizes = _sizes(shape, place)

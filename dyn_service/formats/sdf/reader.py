@@ -26,12 +26,15 @@ from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.errors import DynError, ResourceExhaustedError
 from dyn_service.formats.chains import Names, Roots, check_finite, hung
 from dyn_service.formats.includes import Files, place_of, spliced
+from dyn_service.formats.mjcf.meshes import Meshes
+from dyn_service.formats.mjcf.values import Values
 from dyn_service.formats.pose import Pose
 from dyn_service.formats.sdf.frames import MODEL, SCOPE, Frame, Frames
 from dyn_service.formats.sdf.inertials import inertial
 from dyn_service.formats.sdf.joints import TYPES, Joined, Joints
 from dyn_service.formats.sdf.values import flag, numbers, pose, said_in, word
-from dyn_service.model.description import FIXED_ROOT, Description, Joint, Link, Note
+from dyn_service.model.arrays import Vector
+from dyn_service.model.description import FIXED_ROOT, Description, Joint, Link
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf import quantities
 from dyn_service.urdf.markup import Element, ReadLimits, load, parse
@@ -78,36 +81,20 @@ def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Descr
     files = Files(file, limits, repeated=True)
     root = files.root(text, source)
     spliced(root, "include", lambda element: _include(element, files), limits.depth, lambda found: False)
-    return _Reader(root, source, limits, files.notes).robot()
+    return _Reader(root, source, limits, files).robot()
 
 
 def _include(element: Element, files: Files) -> Element:
     """The model of another file, under the name and at the place that the include says."""
     place = Place(element.file, "include", element.line)
     uri = word(element, "uri", "", place)
-    path = re.sub(r"^file://", "", uri)
     if files.main is None:
         raise place.fault(
             f"asks for {quoted(uri)}, and text opens no file: expected one without includes, such as dyn convert makes"
         )
-    parts = Path(unquote(path.removeprefix(MODEL_SCHEME))).parts
-    if not parts or "://" in path.removeprefix(MODEL_SCHEME):
-        raise place.fault(f"{quoted(uri)} is not looked for, expected the path of a file beside this one, or model://")
     if element.attributes.get("merge", "false") in ("true", "1"):
         raise place.fault("merge is not read, expected an include without it")
-    if path.startswith(MODEL_SCHEME):
-        if ".." in parts or Path(*parts).is_absolute():
-            raise place.fault(f"{quoted(uri)} is absolute or has '..' in it, expected the name of a model")
-        folders = [Path(each) for name in SEARCHED for each in os.environ.get(name, "").split(os.pathsep) if each]
-        folders += Path(os.path.abspath(element.file)).parents
-        candidates = (folder.joinpath(*parts) for folder in folders)
-        target = next((each for each in candidates if any(map(os.path.isfile, (each, _sdf_in(each))))), None)
-        if target is None:
-            raise place.fault(
-                f"there is no model {quoted(uri)} in the folders of {', '.join(SEARCHED)}, nor in one above the file"
-            )
-    else:
-        target = Path(element.file).parent.joinpath(*parts)
+    target = _located(uri, element.file, place)
     found = files.included(_sdf_in(target) if os.path.isdir(target) else target, place)
     inside = Place(found.file, found.tag, found.line)
     models = _models(found)
@@ -126,6 +113,27 @@ def _include(element: Element, files: Files) -> Element:
         **{key: text for key, text in {"placement_frame": word(element, "placement_frame", "", place)}.items() if text},
     }
     return model
+
+
+def _located(uri: str, file: str, place: Place) -> Path:
+    """The path of a model or mesh that `file` refers to."""
+    path = re.sub(r"^file://", "", uri)
+    parts = Path(unquote(path.removeprefix(MODEL_SCHEME))).parts
+    if not parts or "://" in path.removeprefix(MODEL_SCHEME):
+        raise place.fault(f"{quoted(uri)} is not looked for, expected the path of a file beside this one, or model://")
+    if path.startswith(MODEL_SCHEME):
+        if ".." in parts or Path(*parts).is_absolute():
+            raise place.fault(f"{quoted(uri)} is absolute or has '..' in it, expected the name of a model")
+        folders = [Path(each) for name in SEARCHED for each in os.environ.get(name, "").split(os.pathsep) if each]
+        folders += Path(os.path.abspath(file)).parents
+        candidates = (folder.joinpath(*parts) for folder in folders)
+        target = next((each for each in candidates if any(map(os.path.isfile, (each, _sdf_in(each))))), None)
+        if target is None:
+            raise place.fault(
+                f"there is no model {quoted(uri)} in the folders of {', '.join(SEARCHED)}, nor in one above the file"
+            )
+        return target
+    return Path(file).parent.joinpath(*parts)
 
 
 def _sdf_in(folder: Path) -> Path:
@@ -150,8 +158,11 @@ def _models(root: Element) -> list[Element]:
 class _Reader:
     """Reads one robot; holds its notes."""
 
-    def __init__(self, root: Element, source: str, limits: ReadLimits, notes: list[Note]) -> None:
-        self._root, self._source, self._limits, self._notes = root, source, limits, notes
+    def __init__(self, root: Element, source: str, limits: ReadLimits, files: Files) -> None:
+        self._root, self._source, self._limits, self._notes = root, source, limits, files.notes
+        self._from_file = files.main is not None
+        self._assets: dict[str, Values] = {}
+        self._meshes = Meshes(self._assets, None if files.main is None else Path())
         self._unread = Unread()
         self._frames = Frames()
         self._links: dict[str, tuple[Element, Place]] = {}
@@ -325,6 +336,16 @@ class _Reader:
 
     # Links and joints.
 
+    def _weighed(self, mesh: Element, place: Place) -> tuple[float, Pose, Vector]:
+        if mesh.all("submesh"):
+            raise place.fault("the mass of a <submesh> is not read: give its link an <inertial> with numbers")
+        uri, scale = word(mesh, "uri", "", place), numbers(mesh, "scale", (1.0, 1.0, 1.0), place)
+        path = str(_located(uri, mesh.file, place)) if self._from_file else uri
+        values = {"file": path, "inertia": "exact", "scale": " ".join(map(repr, scale.tolist()))}
+        key = " ".join(values.values())
+        self._assets.setdefault(key, Values(values, {}, place))
+        return self._meshes.weighed(key, place)
+
     def _tree(self, robot: Place) -> tuple[list[Link], list[Joint]]:
         frames = self._frames
         frames.check()
@@ -343,7 +364,7 @@ class _Reader:
         bodies: dict[str, Link] = {}
         for name, (element, place) in self._links.items():
             with self._faults.kept():
-                weight = inertial(element, place, self._notes, self._unread)
+                weight = inertial(element, place, self._notes, self._unread, self._weighed)
                 bodies[name] = Link(name, weight, self._line(place))
         self._faults.check()
         if any(joint.parent == WORLD for joint in inboard.values()):
