@@ -59,4 +59,4 @@ def read_settings(path: str | os.PathLike[str]) -> tuple[SensorSettings, Documen
         said: dict[str, Any] = getattr(file, section)
         read[section] = {name: document.convert(one, kind, (section, name)) for name, one in said.items()}
     whole = {"robot": file.robot, "seed": file.seed}
-    return document.convert({**whole, **msgspec.to_builtins(read)}, SensorSettings), document
+    return document.convert({**whole, **read}, SensorSettings), document

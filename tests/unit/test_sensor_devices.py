@@ -386,6 +386,16 @@ def test_settings_that_no_sensor_has(make: object, words: str) -> None:
         make()  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
+def test_whether_a_section_is_stable_does_not_depend_on_its_scale(scale: float) -> None:
+    """The poles of z^2 - 1.5 z + 0.6 are inside the unit circle; of z^2 - 1.7 z + 0.6, one is at 1.05."""
+    stable, unstable = ((scale, 0.0, 0.0, scale, scale * a1, scale * 0.6) for a1 in (-1.5, -1.7))
+    assert np.abs(np.roots(stable[3:])).max() < 1.0 < np.abs(np.roots(unstable[3:])).max()
+    Filter(sections=(stable,))
+    with pytest.raises(InvalidArgumentError, match="is not stable"):
+        Filter(sections=(unstable,))
+
+
 def test_latency_is_bounded_by_the_samples_that_are_on_their_way() -> None:
     """A fast sensor without latency, and a slow one with much, have few."""
     for rate_hz, latency_s in ((1e6, 0.0), (1e6, 0.1), (0.1, 1e6)):
