@@ -134,6 +134,16 @@ def test_all_force_torque_sensors_are_tared_at_once(ur5e: Robot) -> None:
     assert not sensors.devices["tool"].tared.any()
 
 
+def test_a_tare_takes_one_sample_where_no_number_is_given(ur5e: Robot) -> None:
+    wrist = ForceTorqueSettings(joint="wrist_3_joint", rate_hz=100.0)
+    sensors = Sensors(ur5e, SensorSettings(robot="ur5e", force_torque={"wrist": wrist}))
+    sensors.tare()
+    q = np.array([[0.3] * 6, [0.9] * 6])
+    found = sensors.record(np.array([0.0, 0.01]), q, 0 * q, 0 * q)["wrist"].value
+    np.testing.assert_array_equal(found[0], np.zeros(6))
+    assert np.abs(found[1]).max() > 0.3
+
+
 def test_one_more_sensor_leaves_the_others_bits(ur5e: Robot) -> None:
     said = read_settings(EXAMPLE)[0]
     fewer = SensorSettings(robot="ur5e", seed=said.seed, imus=said.imus)
