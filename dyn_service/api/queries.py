@@ -393,7 +393,10 @@ class RobotQueries(Described, ABC):
         overlay: Altered = None,
         passive: Passive = True,
     ) -> EffortResult:
-        """Joint efforts that make the tracking error obey e-ddot + kd e-dot + kp e = 0."""
+        """Joint efforts that make the tracking error e = q_ref - q obey e-ddot + kd e-dot + kp e = 0.
+
+        The error of a continuous joint is the shorter way round, from -pi to pi.
+        """
         return self._ask("computed_torque", (q, v, q_ref, v_ref, a_ref, kp, kd), (gravity, wrenches, overlay, passive))
 
     @query(

@@ -82,7 +82,7 @@ class CartesianImpedance(Law):
         inertia = _inverse(J @ to_joints)
         damping = modal_damping(inertia, np.diag(self.stiffness), self.damping_ratio)
         self._wrench = self.stiffness * self._off + damping @ (both.velocity[1] - both.velocity[0])
-        posture = w * w * model.configuration.difference(state.q, reference.q) + 2.0 * w * (reference.v - state.v)
+        posture = w * w * model.configuration.error(state.q, reference.q) + 2.0 * w * (reference.v - state.v)
         beside = mass @ (posture - to_joints @ (inertia @ (J @ posture)))
         forward = model.inverse_dynamics(state.q, reference.v, reference.a)
         return np.asarray(forward + J.T @ self._wrench + beside)

@@ -171,7 +171,7 @@ class Following:
         delay = sorted(self._delays)[len(self._delays) // 2] if self._delays else 0.5 / self.rate_hz
         horizon = delay + 0.5 / self.rate_hz if self.delay_compensation else 0.0
         reference = trajectory.sample(np.array([time, time + horizon]))
-        error = at.difference(q, reference.q[0])
+        error = at.error(q, reference.q[0])
         if state.mode == ACTIVE:
             self._engaged = True
             self.tracking.add(error)

@@ -45,7 +45,7 @@ def controller_state(state: PlantState, following: Following, output: JointComma
         list(on.velocity_names),
         reference=_point(now.q if plain else None, now.v, now.a, since_s=elapsed_s),
         feedback=_point(q if plain else None, v, effort=effort),
-        error=_point(on.difference(q, now.q), now.v - v),
+        error=_point(on.error(q, now.q), now.v - v),
         output=JointTrajectoryPoint(output.position, output.velocity, [], output.effort),
     )
 

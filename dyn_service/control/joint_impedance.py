@@ -42,7 +42,7 @@ class JointImpedance(EffortLaw):
         forward = self.model.inverse_dynamics(state.q, reference.v, reference.a)
         mass = self.model.mass_matrix(state.q)
         damping = modal_damping(mass, np.diag(self.stiffness), self.damping_ratio)
-        self._spring = self.stiffness * self.model.configuration.difference(state.q, reference.q)
+        self._spring = self.stiffness * self.model.configuration.error(state.q, reference.q)
         return forward + self._spring + damping @ (reference.v - state.v)
 
     def signals(self) -> Mapping[str, Array]:

@@ -49,7 +49,7 @@ class ReferenceCommand(Law):
         effort = self._efforts(state, reference)
         if self.interface == "position":
             return Command(reference.q, reference.v, effort)
-        away = self.model.configuration.difference(state.q, reference.q)
+        away = self.model.configuration.error(state.q, reference.q)
         return Command(reference.v + self.position_gain * away, effort=effort)
 
     def _efforts(self, state: RobotState, reference: Reference) -> Array | None:

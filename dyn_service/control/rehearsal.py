@@ -121,7 +121,7 @@ def rehearse(
             updated.append(count)
             shown.append({name: np.array(value, dtype=np.float64) for name, value in law.signals().items()})
         reference = following.trajectory.sample(t - following.begin_s).q if following.trajectory else here
-        rows.append((t, here, speed, effort, reference, at.difference(here, reference)))
+        rows.append((t, here, speed, effort, reference, at.error(here, reference)))
         pushed = effort if push is None else effort + _pushing(push(t, here, speed), at.nv)
         here, speed = advance(step, held(body.forward_dynamics, pushed), here, speed, dt, on=at)
         acted, effort = effort, coming  # from the next step on

@@ -166,7 +166,7 @@ class TrajectoryFollowing(Law):
         self._now_s = here.t
         if self._canceled:
             self._motion, self._canceled = (hold_maker(self.on)(now.q, now.v), here.t), False
-        self.feedback = Feedback(0.0, self.on.difference(here.q, now.q))
+        self.feedback = Feedback(0.0, self.on.error(here.q, now.q))
         if isinstance(motion, Piecewise) and self._goal is not None:
             self.feedback.progress = min(1.0, elapsed / motion.duration_s)
             self._watch(self._goal, elapsed - motion.duration_s, now.v - here.v, here)

@@ -90,6 +90,16 @@ def difference(tree: Tree, q: Mat, q_to: Mat) -> Mat:
     return _joint_by_joint(tree, lambda joint, *own: joint.difference(*own, SYMBOLS), (q, tree.in_q), (q_to, tree.in_q))
 
 
+def error(tree: Tree, q: Mat, q_to: Mat) -> Mat:
+    """Returns the error of a control law: `difference`, less the whole turns of continuous joints."""
+    found = difference(tree, q, q_to)
+    wraps = tree.configuration.wraps
+    if not wraps.any():
+        return found
+    entries = zip(ca.vertsplit(found), wraps, strict=True)
+    return ca.vertcat(*(ca.atan2(ca.sin(x), ca.cos(x)) if wrapped else x for x, wrapped in entries))
+
+
 def _joint_by_joint(tree: Tree, of_joint: Callable[..., list[Mat]], *vectors: tuple[Mat, tuple[slice, ...]]) -> Mat:
     """A function of each joint and its own entries, end to end; each vector with where the bodies' entries stand."""
     return ca.vertcat(

@@ -21,7 +21,7 @@ import casadi as ca
 
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import (
-    difference,
+    error,
     influences,
     joint_values,
     joint_vector,
@@ -131,9 +131,10 @@ def computed_torque(
 ) -> Mat:
     """Inverse dynamics of a = a_ref + kd (v_ref - v) + kp (q_ref - q), which linearises the closed loop.
 
-    Of joints whose positions do not subtract, q_ref - q is the velocity that leads there in 1 s.
+    Of joints whose positions do not subtract, q_ref - q is the velocity that leads there in 1 s. For continuous
+    joints it is the shorter way round.
     """
-    a = moving(tree, a_ref + kd * (v_ref - v) + kp * difference(tree, q, q_ref))
+    a = moving(tree, a_ref + kd * (v_ref - v) + kp * error(tree, q, q_ref))
     return inverse_dynamics(tree, q, v, a, gravity, wrenches)
 
 

@@ -73,7 +73,7 @@ class MessageLog:
         known = active & ~np.isnan(reference).any(axis=1)
         reference[~known], rate[~known] = np.nan, np.nan
         error = np.full_like(v, np.nan)
-        error[known] = at.difference(q[known], reference[known])
+        error[known] = at.error(q[known], reference[known])
         lengths = ["m" if shift else "rad" if angle else "" for shift, angle in zip(at.shifts, at.angles, strict=True)]
         turning = [bool(turn) for turn in at.turns]
         groups = {"position": Group(at.position_names, tuple(lengths), q)}

@@ -154,6 +154,11 @@ class Configuration:
         """(nv,): which velocities turn the body, in rad/s; the others are in m/s."""
         return np.concatenate([np.zeros(0, dtype=bool), *(joint.subspace[:3].any(axis=0) for joint in self.joints)])
 
+    @cached_property
+    def wraps(self) -> NDArray[np.bool_]:
+        """(nv,): which velocities belong to joints whose positions count turns that change no pose."""
+        return _kept(np.array([joint.wraps for joint in self.joints for _ in range(joint.nv)], dtype=bool))
+
     def integrate(self, q: ArrayLike, v: ArrayLike, dt: ArrayLike = 1.0) -> Array:
         """The position (..., nq) after dt s with constant v (..., nv); leading axes broadcast.
 
@@ -185,6 +190,17 @@ class Configuration:
         return self._each(
             "qq->v", here, there, lambda q, to: to - q, lambda joint, q, to, m: joint.difference(q, to, m)
         )
+
+    def error(self, q: ArrayLike, to: ArrayLike) -> Array:
+        """Returns the error of a control law, (..., nv): `difference`, less the whole turns of continuous joints.
+
+        Raises:
+            InvalidArgumentError: An argument of another shape.
+        """
+        found = self.difference(q, to)
+        if self.wraps.any():
+            found[..., self.wraps] = np.arctan2(np.sin(found[..., self.wraps]), np.cos(found[..., self.wraps]))
+        return found
 
     def rate(self, q: Array, v: Array) -> Array:
         """q-dot, (..., nq)."""

@@ -170,8 +170,8 @@ def motion_of(plant: NodeBoard, board: Board) -> Motion | None:
     reference, _ = followed_at(at, time, session, followed)
     mode = recording.column("mode")
     active = (mode == MODES.index(ACTIVE)) & np.isfinite(reference).all(axis=1)
-    error = at.difference(q, reference)
-    if not at.flat:
+    error = at.error(q, reference)
+    if not at.flat or at.wraps.any():
         # A quaternion's sign and full turns say nothing: of the reference's those that are nearest the measured ones.
         reference = at.integrate(q, error)
 

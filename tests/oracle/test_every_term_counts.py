@@ -502,8 +502,8 @@ TERMS_OF_LOCKS: Terms = {
     "dynamics.newton_euler": {
         "computed torque": (
             "computed_torque",
-            "moving(tree, a_ref + kd * (v_ref - v) + kp * difference(tree, q, q_ref))",
-            "a_ref + kd * (v_ref - v) + kp * difference(tree, q, q_ref)",
+            "moving(tree, a_ref + kd * (v_ref - v) + kp * error(tree, q, q_ref))",
+            "a_ref + kd * (v_ref - v) + kp * error(tree, q, q_ref)",
         ),
     },
     "dynamics.hamilton": {

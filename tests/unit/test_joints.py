@@ -14,6 +14,16 @@ from dyn_service.model.joints import JOINT_TYPES, NUMBERS, Joint, Planar
 from tests.conftest import URDF
 from tests.trees import configuration
 
+TURNING = """<robot name="r"><link name="world"/>
+<link name="a"><inertial><mass value="2"/><origin xyz="0.1 0 0.3"/>
+<inertia ixx="1" iyy="2" izz="1.5" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<link name="b"><inertial><mass value="1"/><origin xyz="0 0.2 0"/>
+<inertia ixx="0.1" iyy="0.2" izz="0.2" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<joint name="wheel" type="continuous"><parent link="world"/><child link="a"/><axis xyz="0 1 0"/></joint>
+<joint name="arm" type="revolute"><parent link="a"/><child link="b"/><origin xyz="0 0 0.4"/><axis xyz="1 0 0"/>
+<limit lower="-9" upper="9" velocity="9" effort="9"/></joint></robot>"""
+"""A joint whose turns change no pose, and one whose turns do."""
+
 TYPES = [kind for kind in JOINT_TYPES if kind not in ("fixed", "ball")]
 AXES = [(0.0, 0.0, 1.0), (0.0, 0.0, -1.0), (1.0, 0.0, 0.0), (0.48, -0.6, 0.64)]
 UNLIMITED = np.full(7, np.inf)
@@ -410,3 +420,36 @@ PLANE = """<robot name="p"><link name="w"/><link name="b"><inertial><origin xyz=
 def test_a_plane_that_looks_down_keeps_its_masses(tilt: str) -> None:
     M = Robot.from_urdf(PLANE.format(tilt=tilt)).mass_matrix([0.3, 0.4, 0.5])
     np.testing.assert_allclose(np.diag(M)[:2], 2.0, rtol=1e-14)  # rounding
+
+
+def test_the_error_of_a_continuous_joint_is_the_shorter_way_round() -> None:
+    robot = Robot.from_urdf(TURNING)
+    rng = np.random.default_rng(0)
+    q, q_ref, v, v_ref, a_ref = rng.uniform(-20.0, 20.0, (5, 40, 2))
+    q[0], q_ref[0] = (3.1, 3.1), (-3.1, -3.1)
+    apart = q_ref - q
+    expected = np.stack([np.angle(np.exp(1j * apart[:, 0])), apart[:, 1]], axis=-1)
+    np.testing.assert_allclose(expected[0], [2 * np.pi - 6.2, -6.2], rtol=1e-12, atol=0)
+    at = robot.configuration
+    # Angles of 40 rad have roundings of 7e-15.
+    np.testing.assert_allclose(at.error(q, q_ref), expected, rtol=0, atol=2e-14)
+    np.testing.assert_array_equal(at.difference(q, q_ref), apart)
+    kp, kd = np.array([50.0, 30.0]), np.array([7.0, 5.0])
+    tau = robot.inverse_dynamics(q, v, a_ref + kd * (v_ref - v) + kp * expected)
+    found = robot.computed_torque(q, v, q_ref, v_ref, a_ref, kp=kp, kd=kd)
+    np.testing.assert_allclose(
+        found, tau, rtol=0, atol=1e-9
+    )  # 50 times those roundings, times 3 kg m^2, and of torques
+    one = robot.computed_torque(q[0], v[0], q_ref[0], v_ref[0], a_ref[0], kp=kp, kd=kd)
+    np.testing.assert_allclose(one, tau[0], rtol=0, atol=1e-9)
+
+
+def test_a_loop_turns_a_continuous_joint_the_shorter_way() -> None:
+    robot = Robot.from_urdf(TURNING)
+
+    def tau(t: float, q: Any, v: Any) -> Any:
+        return robot.computed_torque(q, v, [-3.1, 0.0], [0.0, 0.0], [0.0, 0.0], kp=100.0, kd=20.0)
+
+    motion = robot.simulate([3.1, 0.0], [0.0, 0.0], tau, dt=1e-2, steps=300)
+    assert abs(motion.q[-1, 0] - (2 * np.pi - 3.1)) < 1e-6  # e^-30 of the way, and some for the steps
+    assert np.ptp(motion.q[:, 0]) < 0.084

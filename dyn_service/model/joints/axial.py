@@ -96,6 +96,7 @@ class Continuous(Revolute):
     """A revolute joint without a range."""
 
     type: ClassVar[str] = "continuous"
+    wraps: ClassVar[bool] = True
 
     @property
     def ranged(self) -> bool:

@@ -64,7 +64,8 @@ class Joint:
     type: its name in URDF. positions, velocities: what the entries of q and v are called. angles: which of the
     positions are angles, in rad, that may turn on and on. adds_up: whether the rate of its positions is its velocity.
     driven: whether a motor moves it, where nobody says otherwise. mujoco: the type of MuJoCo's that moves the same way,
-    or several, one after the other on one body; None where there is none.
+    or several, one after the other on one body; None where there is none. wraps: whether its position counts turns,
+    though a whole turn changes no pose.
     """
 
     type: ClassVar[str] = "fixed"
@@ -74,6 +75,7 @@ class Joint:
     positions: ClassVar[tuple[str, ...]] = ()
     velocities: ClassVar[tuple[str, ...]] = ()
     angles: ClassVar[tuple[bool, ...]] = ()
+    wraps: ClassVar[bool] = False
 
     @property
     def ratio(self) -> float:

@@ -47,7 +47,7 @@ class LawName(Law):
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
         """The efforts (nv,) N m | N at this state; `dt` s after the last ones."""
         w, d = self.parameters.natural_frequency, self.parameters.damping_ratio
-        self.stretch = self.model.configuration.difference(state.q, reference.q)
+        self.stretch = self.model.configuration.error(state.q, reference.q)
         pull = w * w * self.stretch + 2.0 * d * w * (reference.v - state.v)
         return self.model.gravity_forces(state.q) + self.model.mass_matrix(state.q) @ pull
 
