@@ -68,7 +68,7 @@ def ask_wrongly(endpoint: str) -> None:
 def ask(endpoint: str) -> None:
     ask_wrongly(endpoint)
     rng = np.random.default_rng(3)
-    with Client(endpoint) as client, Client(endpoint) as other:
+    with Client(endpoint, timeout_s=240.0) as client, Client(endpoint, timeout_s=240.0) as other:
         robot = client.robot("pendulum")
         for _ in range(STATES):
             q, v, a = rng.normal(size=(3, robot.nq))
@@ -373,7 +373,7 @@ def test_recording_by_the_command(tmp_path: Path) -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             ready = process.stdout.readline().split()
-            with Client(ready[1]) as client:
+            with Client(ready[1], timeout_s=240.0) as client:
                 client.robot("pendulum").gravity_forces(np.zeros(1))
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=240)

@@ -127,7 +127,7 @@ def test_a_robot_changed_under_its_name_ends_the_controller_and_the_next_one_too
     lab.plant(PATIENT)
     controller = lab.controller()
     lab.wait_for(lambda state: state.mode == "active")
-    with Client(lab.endpoint) as client:
+    with Client(lab.endpoint, timeout_s=240.0) as client:
         client.unload_robot("pendulum")
         client.load_robot(heavier(PENDULUM.read_text("utf-8")))
     status, said = ended(controller)

@@ -233,10 +233,12 @@ def test_cost_of_a_motion_is_what_is_spent(service: Service, scara: Robot, integ
     cost, inputs, options = foretold(scara, row, (), **chosen)
     payload = bad_inputs.asked(row, inputs, options)
     assert msgpack.unpackb(service.handle(payload, perf_counter_ns()))["ok"]
-    began = thread_time()
-    service.handle(payload, perf_counter_ns())
-    took = thread_time() - began
-    assert took < 20 * cost.work_s + 0.02
+    took = []
+    for _ in range(5):  # the least of these is without a garbage collection of all that other tests left
+        began = thread_time()
+        service.handle(payload, perf_counter_ns())
+        took.append(thread_time() - began)
+    assert min(took) < 20 * cost.work_s + 0.02
 
 
 ONE = {"q": states(n=4), "v": states(n=4)}

@@ -89,7 +89,10 @@ def test_wrong_answers_are_not_handed_out(panda: Robot, wrong: str) -> None:
 
 def test_finite_numbers_however_large_are_handed_out(panda: Robot) -> None:
     large = [1.7e308, -1.7e308, 5e303, 5e-324, -0.0, 1.0, 2.0, 3.0, 4.0]
-    with Impostor(Liar(panda, "bias_forces", put("forces", large))) as impostor, Client(impostor.endpoint) as client:
+    with (
+        Impostor(Liar(panda, "bias_forces", put("forces", large))) as impostor,
+        Client(impostor.endpoint, timeout_s=240.0) as client,
+    ):
         assert client.robot("panda").bias_forces(Z(9), Z(9)).tolist() == large
 
 

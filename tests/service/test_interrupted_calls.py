@@ -122,7 +122,10 @@ def test_at_every_instruction_of_a_call_that_fails(robots: Any, pendulum: Robot,
 
 def test_at_every_instruction_of_a_first_call(pendulum: Robot, new_endpoint: Any) -> None:
     """And of one after a server went away: the connection is made, or replaced, in the midst of it."""
-    with Server([pendulum], endpoints=[new_endpoint("ipc")]) as server, Client(server.endpoints[0]) as client:
+    with (
+        Server([pendulum], endpoints=[new_endpoint("ipc")]) as server,
+        Client(server.endpoints[0], timeout_s=240.0) as client,
+    ):
         made: list[Client] = []
 
         def ask() -> None:

@@ -248,7 +248,7 @@ def test_a_quaternion_that_is_none_is_refused() -> None:
     said = "q of joint 'root_joint' has a quaternion of length 2"
     with (
         Server([flying], endpoints=["tcp://127.0.0.1:0"]) as server,
-        Client(server.endpoints[0]) as client,
+        Client(server.endpoints[0], timeout_s=240.0) as client,
         pytest.raises(InvalidArgumentError, match=said) as caught,
     ):
         client.robot("ur5e").simulate_rheonomic(given, 2 * q, np.zeros(11), dt=1e-3, steps=1)

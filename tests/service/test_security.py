@@ -578,7 +578,10 @@ def test_a_list_that_is_not_sound_lets_nobody_in_and_says_so(
     keys = new(folder, "good")
     serving = serve()
     sound = folder.list_file.read_text()
-    with dealer(serving.endpoint, keys) as asking, Client(serving.endpoint, keys=folder.own_keys()) as own:
+    with (
+        dealer(serving.endpoint, keys) as asking,
+        Client(serving.endpoint, timeout_s=240.0, keys=folder.own_keys()) as own,
+    ):
         asking.send(b"echo")
         asking.recv()
         assert own.health()["access"] == "ok"

@@ -143,7 +143,10 @@ def test_answered_at_once_where_workers_are_processes() -> None:
     robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
     push = Wrench("lower_bar", force=(0.0, 0.0, 5.0))
     q, v, a = (np.array(x) for x in ([0.1, 0.2], [0.3, 0.4], [0.5, 0.6]))
-    with Server([robot], endpoints=["inproc://pushed"], workers=1) as server, Client("inproc://pushed") as client:
+    with (
+        Server([robot], endpoints=["inproc://pushed"], workers=1) as server,
+        Client("inproc://pushed", timeout_s=240.0) as client,
+    ):
         there = client.robot("double_pendulum")
         answers = {there.inverse_dynamics(q, v, a, wrenches=push).tobytes()}
         plan = server.service.registry.plans["double_pendulum", "inverse_dynamics"]

@@ -205,7 +205,10 @@ def test_joints_of_every_type_alone_and_in_a_batch(root: Any) -> None:
 
 def test_over_the_wire_and_for_the_bare_tree() -> None:
     robot = block()
-    with Server([robot], endpoints=["inproc://stick-slip"]) as server, Client(server.endpoints[0]) as client:
+    with (
+        Server([robot], endpoints=["inproc://stick-slip"]) as server,
+        Client(server.endpoints[0], timeout_s=240.0) as client,
+    ):
         remote = client.robot("block")
         for asked in ({"gravity": slope(4.0)}, {"gravity": slope(4.0), "passive": False}, {"tau": [9.0]}):
             given: dict[str, Any] = {"dt": 1e-3, "steps": 450, "integrator": "stick_slip", **asked}

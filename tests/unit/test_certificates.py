@@ -219,7 +219,7 @@ def test_certificates_are_kept_with_the_code(tmp_path: Path) -> None:
 
 
 def test_clients_are_told() -> None:
-    with Server(endpoints=["inproc://certificates"]) as server, Client(server.endpoints[0]) as client:
+    with Server(endpoints=["inproc://certificates"]) as server, Client(server.endpoints[0], timeout_s=240.0) as client:
         loaded = client.load_robot(nasty_urdf(REFUSED, most=10))
         told = loaded.description.to_dict()["certificates"]
         assert set(told) == {"inverse_dynamics", "forward_dynamics-articulated", "forward_dynamics-mass_matrix"}
