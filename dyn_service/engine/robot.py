@@ -40,7 +40,6 @@ from dyn_service.api.queries import (
     Row,
 )
 from dyn_service.api.spec import BY_NAME, PLAIN, PUSHED, Variant
-from dyn_service.engine import solvable
 from dyn_service.engine.describing import described
 from dyn_service.engine.importing import import_receipt
 from dyn_service.engine.operands import operand, operands
@@ -56,6 +55,7 @@ from dyn_service.kernels.signature import Signature, signature_of
 from dyn_service.model.building import tree_of
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.description import Description, RootType, bare
+from dyn_service.model.solvable import massless_joint, singular_joint
 from dyn_service.model.tree import Tree
 from dyn_service.model.welding import Weld, weld
 from dyn_service.suggestions import did_you_mean
@@ -665,7 +665,7 @@ class Robot(RobotQueries):
     @cached_property
     def massless_joint(self) -> str | None:
         """The movable joint nearest the leaves whose branch has no inertia along it, in any configuration."""
-        return solvable.massless_joint(self._weld.tree)
+        return massless_joint(self._weld.tree)
 
     def singular_joint(self, q: ArrayLike) -> str | None:
         """The movable joint nearest the leaves whose branch has no inertia along it at `q`; None: M(q) is regular.
@@ -673,7 +673,7 @@ class Robot(RobotQueries):
         Args:
             q: (nq,) positions, of a size at which nothing overflows.
         """
-        return solvable.singular_joint(self._weld.tree, np.asarray(q, dtype=np.float64))
+        return singular_joint(self._weld.tree, np.asarray(q, dtype=np.float64))
 
     @cached_property
     def _link_marks(self) -> dict[str, Array]:

@@ -39,6 +39,7 @@ from dyn_service.model import composite
 from dyn_service.model.inertia import BodyInertia
 from dyn_service.model.parameters import parameters_of
 from dyn_service.model.passive import Passive
+from dyn_service.model.solvable import massless_joint
 from dyn_service.model.tree import Tree
 
 Array = NDArray[np.float64]
@@ -108,7 +109,8 @@ def _parametric(
     kernel, whole = build(trace(model, signature)), trace(model, signature, shared=False)
     found: list[Difference] = []
     graphs: list[Graph] = []
-    for tree in drawn_numbers(_solid(links) if signature.inverts and _singular(links) else links):
+    massless = signature.inverts and massless_joint(frames.welded(links).tree) is not None
+    for tree in drawn_numbers(_solid(links) if massless else links):
         model = frames.kernel_tree(tree, signature.bodies)
         given = trace(model, signature.of_numbers, shared=False)
         numbers = iter(parameters_of(model.tree).values())
@@ -159,18 +161,6 @@ def drawn_numbers(links: Tree) -> Iterator[Tree]:
     yield replace(links, inertia=inertia, passive=passive)
     names = links.movable_joints
     yield links.bare.locked(names[1::3] or names)
-
-
-def _singular(tree: Tree) -> bool:
-    """Whether M is singular at all states: the robot refuses what solves with it, but for overlays that add inertia."""
-    M, tiny = _placed(tree)[1], np.finfo(np.float64).tiny
-    moved = np.maximum(_moved(M), tiny**0.25)
-    scaled = M / (moved[:, :, None] * moved[:, None, :])
-    return bool(tree.nv and (np.linalg.eigvalsh(scaled)[:, 0] <= _NO_INERTIA).all())
-
-
-_NO_INERTIA = 1e-13
-"""Eigenvalues of M, each joint's inertia scaled to one, that are rounding."""
 
 
 def _solid(tree: Tree) -> Tree:

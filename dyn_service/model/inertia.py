@@ -79,11 +79,6 @@ class BodyInertia:
         return BodyInertia(float(of(self.mass, 0)), of(self.moment, 1), of(self.about_origin, 2), centre)
 
     @property
-    def is_definite(self) -> Any:
-        """Whether there is mass, and inertia about every axis, (...,)."""
-        return np.asarray(self.mass > 0.0) & above(self.about_com, 0.0)
-
-    @property
     def lead(self) -> tuple[int, ...]:
         """The leading axes of its numbers."""
         return np.broadcast_shapes(np.shape(self.mass), self.moment.shape[:-1], self.about_origin.shape[:-2])

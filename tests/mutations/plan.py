@@ -19,7 +19,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "urdf": ("urdf",),
     "reference": ("reference",),
     "overlays": ("engine/overlay.py", "engine/overlaid.py", "model/parameters.py", "kernels/symbols.py"),
-    "rows": ("engine/importing.py", "engine/operands.py", "engine/rows.py", "engine/solvable.py", "engine/wrenches.py"),
+    "rows": ("engine/importing.py", "engine/operands.py", "engine/rows.py", "engine/wrenches.py"),
     "ways": ("kernels/single.py", "kernels/outside.py", "kernels/pushes.py", "kernels/hyperbolic.py"),
     "formats": ("formats", "formats/mjcf", "formats/sdf", "formats/writing"),
     "messages": (
@@ -216,7 +216,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "engine/importing.py": ("tests/unit/test_receipt.py", "tests/unit/test_joint_files.py"),
     "engine/operands.py": ("tests/unit/test_robot.py", "tests/service/test_bad_inputs.py"),
     "engine/short_way.py": ("tests/unit/test_short_way.py",),
-    "engine/solvable.py": ("tests/theory/test_branch_inertias.py", "tests/unit/test_robot.py"),
+    "model/solvable.py": ("tests/theory/test_branch_inertias.py", "tests/unit/test_robot.py"),
     "engine/rows.py": ("tests/unit/test_robot.py", "tests/theory/test_operators.py"),
     "engine/wrenches.py": ("tests/unit/test_pushes.py", "tests/unit/test_robot.py"),
     "model/": (*_READING, "tests/unit/test_tree.py", "tests/unit/test_mimic.py"),

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from dyn_service.dynamics.constraint import basis
-from dyn_service.engine import solvable
 from dyn_service.engine.robot import Robot
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.model import solvable
 from dyn_service.reference.influence import WorldEquations
 from tests.conftest import URDF
 from tests.oracle.interpreting import interpreting
@@ -200,3 +201,32 @@ def test_20_components_of_a_slider_are_torques_then_forces() -> None:
     components = robot.constraint_basis("cart_slide").T @ loads.wrench[row]
     same(components[:3], loads.wrench[row, :3])
     assert np.linalg.norm(components[3:]) == pytest.approx(np.linalg.norm(loads.wrench[row, 4:]), rel=1e-13)
+
+
+def chain(share: float) -> Robot:
+    """Three light links on parallel axes with a heavy one at the end: j1 has no inertia left but rounding."""
+    inertia = (
+        '<inertial><mass value="{0:.17g}"/>'
+        '<inertia ixx="{1:.17g}" iyy="{1:.17g}" izz="{1:.17g}" ixy="0" ixz="0" iyz="0"/></inertial>'
+    )
+    links = [
+        f'<link name="l{k}">{inertia.format(mass, 0.01 * mass)}</link>'
+        f'<joint name="j{k}" type="continuous"><parent link="{f"l{k - 1}" if k > 1 else "base"}"/><child link="l{k}"/>'
+        '<origin xyz="0.1 0 0.3"/><axis xyz="0 1 0"/></joint>'
+        for k, mass in enumerate((share, share, share, 1.0), start=1)
+    ]
+    return Robot.from_urdf(f'<robot name="chain"><link name="base"/>{"".join(links)}</robot>')
+
+
+def test_a_joint_whose_inertia_is_rounding_has_none() -> None:
+    """Links of 1e-17 kg made forward dynamics wrong by 270 rad/s^2 without a word."""
+    for share in (1e-17, 1e-14):
+        with pytest.raises(FailedPreconditionError, match="'j1'"):
+            chain(share).forward_dynamics(np.zeros(4), np.zeros(4), np.ones(4))
+    light = chain(1e-6)
+    assert light.massless_joint is None
+    q, a = np.array([0.3, -0.5, 0.7, 0.2]), np.array([1.0, 2.0, -1.0, 0.5])
+    tau = light.inverse_dynamics(q, np.zeros(4), a)
+    np.testing.assert_allclose(
+        light.forward_dynamics(q, np.zeros(4), tau), a, rtol=0, atol=1e-6
+    )  # 1e-16 / 1e-6, and room

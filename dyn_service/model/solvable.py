@@ -1,12 +1,14 @@
-"""Where forward dynamics has no answer: what moves with a joint has no inertia along it, so M is singular."""
+"""Singular mass matrices: what moves with a joint has no inertia along it, so forward dynamics has no answer."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dyn_service.api.queries import Array
 from dyn_service.model import composite
 from dyn_service.model.tree import Tree
+
+Array = NDArray[np.float64]
 
 SINGULAR = 1e-13
 """A joint whose branch inertia is below this share of its rigid one has none: rounding of the subtraction is 1e-15."""
@@ -19,8 +21,6 @@ def massless_joint(bodies: Tree) -> str | None:
     Args:
         bodies: The bodies that move against each other.
     """
-    if all(body.is_definite.all() for body in bodies.inertia):
-        return None  # every body's inertia is positive definite, hence every branch's
     # An arbitrary configuration. Branch inertias are analytic in q: zero there means zero at all.
     moved = np.random.default_rng(0).uniform(-1.0, 1.0, bodies.nv)
     at = bodies.configuration
@@ -34,8 +34,8 @@ def singular_joint(bodies: Tree, q: Array) -> str | None:
         bodies: As of `massless_joint`.
         q: (nq,) positions, of a size at which nothing overflows.
     """
-    left = _left(bodies, q).reshape(-1, bodies.nv)
-    bare = np.flatnonzero((left <= SINGULAR).any(axis=0))
+    left = _left(bodies, q)
+    bare = np.flatnonzero((left <= SINGULAR).any(axis=tuple(range(left.ndim - 1))))
     return bodies.configuration.velocity_joints[bare.max()] if bare.size else None
 
 
